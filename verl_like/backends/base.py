@@ -1,0 +1,133 @@
+"""The two protocols every backend implements: TrainEngine (FSDP2) and RolloutEngine (vLLM, hf)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verl_like.algorithms.types import MicroBatchLoss
+from verl_like.protocol import DataProto
+
+
+class StaleWeightsError(RuntimeError):
+    """The engine was asked to generate from a weight version it does not hold."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sampling:
+    """How one rollout call samples; every call brings its own (training, validation, greedy baselines)."""
+
+    max_tokens: int
+    temperature: float = 1.0  # 0 is greedy
+    top_p: float = 1.0
+    top_k: int = -1
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """One sample of one prompt."""
+
+    request_id: str
+    prompt_ids: list[int]
+    seed: int
+    sampling: Sampling
+
+
+@dataclass(kw_only=True, slots=True)
+class Finished:
+    """One finished (or aborted) sample.
+
+    ``log_probs`` are nats at the sampling temperature, after top-p and top-k, one per response token.
+    """
+
+    request_id: str
+    response_ids: list[int]
+    log_probs: list[float]
+    finish_reason: str  # "stop" (end token), "length" or "abort"
+
+
+class RolloutEngine(Protocol):
+    """A generation engine in this process. All ranks of a tensor-parallel group make the same calls."""
+
+    version: int  # of the weights it holds; -1 before the first sync
+
+    def submit(self, requests: list[Request]) -> None:
+        """Queue requests; raises ValueError for a prompt that cannot fit."""
+
+    def step(self) -> list[Finished]:
+        """Advance by one decoding step and return what finished."""
+
+    def has_unfinished(self) -> bool: ...
+
+    def abort(self, request_ids: Iterable[str]) -> list[Finished]:
+        """Stop these requests and return what they had generated."""
+
+    def begin_sync(self, version: int) -> None:
+        """Announce new weights of this version (wakes the weights' memory where it sleeps)."""
+
+    def load(self, bucket: Iterable[tuple[str, Any]]) -> None:
+        """Take (Hugging Face name, full tensor) pairs; called once with one lazy iterable per sync."""
+
+    def finish_sync(self) -> None:
+        """Check that every weight came, drop caches that depend on old weights, adopt the version."""
+
+    def sleep(self) -> None:
+        """Free the accelerator's memory; weights must be synced before the next submit."""
+
+    def wake(self) -> None:
+        """Take the key-value cache's memory back."""
+
+
+class TrainEngine(Protocol):
+    """A sharded model with its optimiser. Every method is collective: all ranks call it, with their own rows.
+
+    A call works on the rows in the order given; ragged results align with ``response_ids``.
+    """
+
+    def forward_log_probs(self, rows: DataProto, *, temperature: float, entropy: bool = False,
+                          sum_pi_squared: bool = False) -> dict[str, NDArray[np.float32]]:
+        """Log-probs of the response tokens, without gradients.
+
+        Returns:
+            ``log_probs`` [K] float32 nats, all rows' response tokens one after the other, and where asked
+            ``entropy`` [K] nats and ``sum_pi_squared`` [K], all at ``temperature``.
+        """
+
+    def forward_values(self, rows: DataProto) -> NDArray[np.float32]:
+        """[K] float32: the value at each response token's position *before* that token is chosen."""
+
+    def update(self, rows: DataProto, loss: MicroBatchLoss) -> dict[str, float]:
+        """One optimiser update on this rank's share of a mini-batch.
+
+        The rows are cut into micro-batches of the token budget (equally many on all ranks, an empty one where a rank
+        has fewer) and ``loss`` is called on each; its values add up over micro-batches and ranks to the loss and the
+        metrics of the whole mini-batch, because it divides by global counts.
+
+        Returns:
+            The loss's metrics plus ``grad_norm`` (before clipping), ``lr`` and ``skipped_updates`` (1 where the
+            gradient norm was not finite and the weights were left alone), equal on all ranks.
+        """
+
+    def save(self, path: Path) -> None:
+        """Write model, optimiser and schedule state below ``path`` (collective)."""
+
+    def load(self, path: Path) -> None:
+        """The inverse of :meth:`save`."""
+
+    def export(self, path: Path) -> None:
+        """Write a Hugging Face folder (rank 0 writes)."""
+
+    def named_weights(self) -> Iterator[tuple[str, Any]]:
+        """(Hugging Face name, full tensor that owns its storage), streamed in buckets."""
+
+    def offload(self) -> None:
+        """Move parameters and optimiser state to host memory, as configured."""
+
+    def onload(self) -> None:
+        """The inverse of :meth:`offload`."""

@@ -1,0 +1,237 @@
+"""Every knob once: type, default, unit and one sentence.
+
+Dataclasses own defaults; the YAML files under ``conf/`` own choices. A value that cannot be right by itself
+is refused by its ``check``; rules that span sections live in :mod:`verl_like.config.checks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+Check = Callable[[Any], bool]
+
+
+def knob(default: Any, doc: str, *, unit: str = "", choices: tuple[str, ...] = (), check: Check | None = None,
+         expected: str = "") -> Any:
+    """A dataclass field that carries its own documentation and its own check.
+
+    Args:
+        default: the value when nobody sets it; lists and dicts are copied for each instance.
+        doc: one sentence for the user.
+        unit: "tokens", "seconds", "GiB", ...
+        choices: the literal values allowed, when the knob is an enumeration.
+        check: true for values that can work; ``expected`` says in words what it accepts.
+    """
+    metadata = {"doc": doc, "unit": unit, "choices": choices, "check": check, "expected": expected}
+    if isinstance(default, (list, dict)):
+        return field(default_factory=lambda: type(default)(default), metadata=metadata)
+    if isinstance(default, type):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def _positive(default: Any, doc: str, *, unit: str = "") -> Any:
+    return knob(default, doc, unit=unit, check=lambda v: v > 0, expected="a number above 0")
+
+
+def _non_negative(default: Any, doc: str, *, unit: str = "") -> Any:
+    return knob(default, doc, unit=unit, check=lambda v: v >= 0, expected="a number of at least 0")
+
+
+def _fraction(default: Any, doc: str) -> Any:
+    return knob(default, doc, check=lambda v: 0 <= v <= 1, expected="a number from 0 to 1")
+
+
+@dataclass(kw_only=True)
+class DataConfig:
+    train_files: list[str] = knob([], "Training rows: parquet or jsonl files.")
+    val_files: list[str] = knob([], "Held-out rows for validation: parquet or jsonl files.")
+    prompt_key: str = knob("prompt", "Column with the prompt: a chat list of {role, content} or a plain string.")
+    answer_key: str = knob("answer", "Column with the ground truth where rows have no reward_model.ground_truth; also the target of `sft`.")
+    data_source: str = knob("default", "Name given to rows that carry no data_source column.")
+    train_batch_size: int = _positive(32, "Prompts per step.", unit="prompts")
+    val_batch_size: int = _positive(1024, "Prompts per validation rollout call.", unit="prompts")
+    max_prompt_length: int = _positive(512, "Longest prompt kept.", unit="tokens")
+    max_response_length: int = _positive(512, "Longest response generated.", unit="tokens")
+    overlong_prompts: str = knob("error", "What happens to a prompt longer than max_prompt_length; truncate keeps its end.",
+                                 choices=("error", "drop", "truncate"))
+    shuffle: bool = knob(True, "Shuffle the training rows anew each epoch, from trainer.seed.")
+    apply_chat_template: bool = knob(True, "Render prompts with the tokenizer's chat template; false feeds plain strings as they are.")
+    chat_template_kwargs: dict[str, Any] = knob({}, "Extra variables for the chat template, e.g. {enable_thinking: false}.")
+    format_prompt: str = knob("", "Jinja template (text or path of a .jinja file) around the user's text; the text is {{ content }}.")
+
+
+@dataclass(kw_only=True)
+class ModelConfig:
+    path: str = knob("", "Folder or hub name of the Hugging Face model.")
+    tokenizer_path: str = knob("", "Folder or hub name of the tokenizer; empty means model.path.")
+    trust_remote_code: bool = knob(False, "Allow code that comes with the model to run.")
+    override_config: dict[str, Any] = knob({}, "Fields of the Hugging Face config to replace, e.g. {attention_dropout: 0.0}.")
+    remove_padding: bool = knob(True, "Pack rows to one sequence without padding; results do not change, speed does.")
+    gradient_checkpointing: bool = knob(False, "Recompute layer activations in the backward pass to save memory.")
+    attention: str = knob("auto", "Kernel of packed attention; auto takes the best that is installed.",
+                          choices=("auto", "flash", "varlen", "sdpa"))
+
+
+@dataclass(kw_only=True)
+class OptimConfig:
+    lr: float = _positive(1e-6, "Peak learning rate of AdamW.")
+    weight_decay: float = _non_negative(0.0, "Decoupled weight decay.")
+    beta1: float = _fraction(0.9, "AdamW's first-moment decay.")
+    beta2: float = _fraction(0.999, "AdamW's second-moment decay.")
+    eps: float = _positive(1e-8, "AdamW's denominator term.")
+    max_grad_norm: float = _positive(1.0, "Global gradient norm above which gradients are scaled down.")
+    schedule: str = knob("constant", "Shape of the learning rate after warm-up.", choices=("constant", "linear", "cosine"))
+    warmup_steps: int = _non_negative(0, "Optimiser updates over which the rate rises linearly from 0.", unit="updates")
+    min_lr_ratio: float = _fraction(0.0, "Where linear and cosine end, as a fraction of lr.")
+
+
+@dataclass(kw_only=True)
+class FsdpConfig:
+    param_dtype: str = knob("auto", "Dtype of parameters in forward and backward; auto is float32 on CPU and bfloat16 on GPU (master weights are float32).",
+                            choices=("auto", "float32", "bfloat16"))
+    reshard_after_forward: bool = knob(True, "Free gathered parameters after each layer's forward (saves memory, costs a gather).")
+    offload_params: bool = knob(False, "Keep parameters in host memory between stages (GPU only).")
+    offload_optimizer: bool = knob(False, "Keep optimiser state in host memory between updates (GPU only).")
+
+
+@dataclass(kw_only=True)
+class PolicyLossConfig:
+    """What a policy loss may read; the actor's section extends it."""
+
+    policy_loss: str = knob("ppo", "Name in POLICY_LOSSES.")
+    clip_ratio_low: float = _non_negative(0.2, "The ratio may fall to 1 - this.")
+    clip_ratio_high: float = _non_negative(0.2, "The ratio may rise to 1 + this (clip-higher when above clip_ratio_low).")
+    clip_ratio_dual: float = knob(0.0, "Dual-clip bound for negative advantages; 0 turns it off.",
+                                  check=lambda v: v == 0 or v > 1, expected="0, or a number above 1")
+    loss_aggregation: str = knob("token-mean", "How token losses become one number; all counts are global.",
+                                 choices=("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"))
+    entropy_coef: float = _non_negative(0.0, "Weight of the entropy bonus.")
+    kl_loss_coef: float = _non_negative(0.0, "Weight of the KL(actor, ref) term in the loss; above 0 a reference exists.")
+    kl_loss_type: str = knob("k3", "Estimator of that KL.", choices=("k1", "k2", "k3", "abs"))
+
+
+@dataclass(kw_only=True)
+class ActorConfig(PolicyLossConfig):
+    mini_batch_size: int = _positive(32, "Prompts per optimiser update.", unit="prompts")
+    epochs: int = _positive(1, "Passes over each batch.")
+    max_tokens_per_micro_batch: int = _positive(16384, "Token budget of one forward/backward pass per rank.", unit="tokens")
+    use_torch_compile: bool = knob(False, "Compile the log-prob and entropy function in a warm-up before the first step.")
+    log_prob_chunk_tokens: int = _positive(4096, "Rows of logits that exist at once in the log-prob function.", unit="tokens")
+    optim: OptimConfig = knob(OptimConfig, "Optimiser of the actor.")
+    fsdp: FsdpConfig = knob(FsdpConfig, "Sharding of the actor.")
+
+
+@dataclass(kw_only=True)
+class CriticConfig:
+    path: str = knob("", "Model the critic starts from; empty means model.path with a fresh value head.")
+    mini_batch_size: int = _positive(32, "Prompts per optimiser update.", unit="prompts")
+    epochs: int = _positive(1, "Passes over each batch.")
+    max_tokens_per_micro_batch: int = _positive(16384, "Token budget of one forward/backward pass per rank.", unit="tokens")
+    value_clip: float = _non_negative(0.2, "Values may move this far from the old ones per batch; 0 turns clipping off.")
+    warmup_steps: int = _non_negative(0, "Steps at the start in which only the critic learns.", unit="steps")
+    optim: OptimConfig = field(default_factory=lambda: OptimConfig(lr=1e-5), metadata={"doc": "Optimiser of the critic."})
+    fsdp: FsdpConfig = knob(FsdpConfig, "Sharding of the critic.")
+
+
+@dataclass(kw_only=True)
+class ValSamplingConfig:
+    n: int = _positive(1, "Responses per validation prompt.")
+    temperature: float = _non_negative(1.0, "Sampling temperature of validation; 0 is greedy.")
+    top_p: float = knob(1.0, "Nucleus of validation sampling.", check=lambda v: 0 < v <= 1, expected="a number above 0, at most 1")
+    top_k: int = knob(-1, "Candidates kept in validation; -1 keeps all.", check=lambda v: v == -1 or v > 0, expected="-1 or a positive number")
+
+
+@dataclass(kw_only=True)
+class RolloutConfig:
+    backend: str = knob("vllm", "Engine that generates; hf is slow and for debugging.", choices=("vllm", "hf"))
+    n: int = _positive(8, "Responses per prompt.")
+    temperature: float = _positive(1.0, "Sampling temperature in training; log-probs are taken at the same temperature.")
+    top_p: float = knob(1.0, "Nucleus of training sampling.", check=lambda v: 0 < v <= 1, expected="a number above 0, at most 1")
+    top_k: int = knob(-1, "Candidates kept in training; -1 keeps all.", check=lambda v: v == -1 or v > 0, expected="-1 or a positive number")
+    ignore_eos: bool = knob(False, "Generate to max_response_length whatever the model says (benchmarks).")
+    tensor_parallel_size: int = _positive(1, "Ranks that share one engine.", unit="ranks")
+    dtype: str = knob("auto", "Dtype of the engine's weights; auto is float32 on CPU and bfloat16 on GPU.", choices=("auto", "float32", "bfloat16"))
+    gpu_memory_utilization: float = _fraction(0.5, "Share of each GPU the engine may take (GPU only).")
+    kv_cache_memory_gib: float = _positive(0.25, "Size of the engine's key-value cache on CPU.", unit="GiB")
+    max_num_seqs: int = _positive(256, "Sequences the engine decodes at once.", unit="sequences")
+    max_num_batched_tokens: int = _positive(8192, "Tokens of one engine step; at least the longest prompt plus response.", unit="tokens")
+    enforce_eager: bool = knob(False, "Skip CUDA graphs (CPU is always eager).")
+    sync_bucket_mib: float = _positive(256, "Weights are gathered and handed over in pieces of about this size.", unit="MiB")
+    block_kib: float = _non_negative(256, "Finished groups are handed over in blocks of at least this size.", unit="KiB")
+    engine_kwargs: dict[str, Any] = knob({}, "Passed to the engine's constructor as they are.")
+    val: ValSamplingConfig = knob(ValSamplingConfig, "Sampling of validation.")
+
+
+@dataclass(kw_only=True)
+class RefConfig:
+    path: str = knob("", "Reference model; empty means model.path.")
+    max_tokens_per_micro_batch: int = _positive(32768, "Token budget of one forward pass per rank.", unit="tokens")
+    fsdp: FsdpConfig = knob(FsdpConfig, "Sharding of the reference.")
+
+
+@dataclass(kw_only=True)
+class RewardConfig:
+    function: str = knob("", "`path/to/file.py:name` of a scorer, or a built-in's name; empty chooses per row by data_source.")
+    function_kwargs: dict[str, Any] = knob({}, "Keyword arguments passed to the function with each sample.")
+    num_workers: int = _positive(1, "Scorer processes.", unit="processes")
+    timeout_s: float = _positive(10.0, "Longest time one sample may take; past it the scorer is killed and the sample masked.", unit="seconds")
+
+
+@dataclass(kw_only=True)
+class AlgorithmConfig:
+    adv_estimator: str = knob("grpo", "Name in ADVANTAGES.")
+    gamma: float = _fraction(1.0, "Discount per token (gae).")
+    lam: float = _fraction(1.0, "Lambda of generalised advantage estimation (gae).")
+    divide_by_std: bool = knob(True, "grpo divides by the group's standard deviation; false is Dr. GRPO.")
+    kl_coef: float = _non_negative(0.0, "Weight of the KL(actor, ref) penalty in the reward; above 0 a reference exists.")
+    kl_type: str = knob("k1", "Estimator of that KL.", choices=("k1", "k2", "k3", "abs"))
+
+
+@dataclass(kw_only=True)
+class TrainerConfig:
+    experiment_name: str = knob("default", "Name of the run; its folder is output_dir/experiment_name.")
+    output_dir: str = knob("outputs", "Where run folders are made.")
+    seed: int = _non_negative(1, "Seed of data order, sampling and initialisation.")
+    total_epochs: int = _positive(1, "Passes over the training rows; total_training_steps overrides it.")
+    total_training_steps: int = _non_negative(0, "Steps to run; 0 derives them from total_epochs.", unit="steps")
+    val_before_train: bool = knob(True, "Validate before the first step.")
+    val_only: bool = knob(False, "Validate and stop.")
+    test_freq: int = _non_negative(0, "Validate every so many steps; 0 only at the ends.", unit="steps")
+    save_freq: int = _non_negative(0, "Checkpoint every so many steps; 0 only at the end.", unit="steps")
+    max_checkpoints: int = _positive(2, "Newest checkpoints kept; the best one is kept besides.")
+    resume: str = knob("auto", "auto continues from the run folder's newest checkpoint, never refuses a used folder, a path names a checkpoint.")
+    best_metric: str = knob("", "Validation metric that decides the best checkpoint; empty means mean@n over all rows.")
+    num_samples_to_save: int = _non_negative(32, "Responses written to samples/ each validation and each step.", unit="rows")
+    loggers: list[str] = knob(["console", "jsonl", "tensorboard"], "Where metrics go: console, jsonl, tensorboard, wandb, mlflow.")
+    project_name: str = knob("verl_like", "Project name for wandb and mlflow.")
+    stage_timeout_s: float = _positive(1800.0, "Longest time one stage of a step may take.", unit="seconds")
+
+
+@dataclass(kw_only=True)
+class ClusterConfig:
+    address: str = knob("", "Ray cluster to join; empty starts a local one.")
+    device: str = knob("auto", "Accelerator of the hybrid workers.", choices=("auto", "cpu", "cuda"))
+    num_nodes: int = _positive(1, "Nodes the workers are spread over.", unit="nodes")
+    workers_per_node: int = _non_negative(0, "Hybrid workers per node; 0 takes every GPU, or one per CPU core up to 2 without GPUs.", unit="workers")
+    env: dict[str, str] = knob({}, "Environment variables of the workers.")
+    object_store_memory_gib: float = _positive(1.0, "Ray's object store of a local cluster.", unit="GiB")
+    start_timeout_s: float = _positive(300.0, "Longest time to place workers and load models.", unit="seconds")
+
+
+@dataclass(kw_only=True)
+class Config:
+    """The whole configuration; its sections are the words users type on the command line."""
+
+    data: DataConfig = knob(DataConfig, "Rows and prompts.")
+    model: ModelConfig = knob(ModelConfig, "The actor's model.")
+    actor: ActorConfig = knob(ActorConfig, "The policy that learns.")
+    rollout: RolloutConfig = knob(RolloutConfig, "Generation.")
+    ref: RefConfig = knob(RefConfig, "The frozen reference.")
+    critic: CriticConfig = knob(CriticConfig, "The value model.")
+    reward: RewardConfig = knob(RewardConfig, "Scoring.")
+    algorithm: AlgorithmConfig = knob(AlgorithmConfig, "Advantages and KL.")
+    trainer: TrainerConfig = knob(TrainerConfig, "The loop.")
+    cluster: ClusterConfig = knob(ClusterConfig, "Machines and processes.")
