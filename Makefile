@@ -1,0 +1,97 @@
+# Two commands: `make train` and `make test`. Both set up .venv first if it is missing or its lock has changed.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help deps setup train test unit e2e lint types format bench doctor docker peers lock clean distclean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+# A driver that answers decides; ACCELERATOR=cpu or ACCELERATOR=cuda overrules it.
+ifndef ACCELERATOR
+ACCELERATOR := $(shell nvidia-smi -L >/dev/null 2>&1 && echo cuda || echo cpu)
+endif
+LOCK := requirements/$(ACCELERATOR).lock
+TORCH := $(shell sed -n 's/^torch==//p' requirements/base.in)
+# `===` refuses a +cpu build, which pip prefers where it finds one.
+TORCH_PIN := torch$(if $(filter cuda,$(ACCELERATOR)),===,==)$(TORCH)
+LOCK_HASH := $(shell cat $(LOCK) requirements/base.in 2>/dev/null | sha256sum | cut -c1-16)
+STAMP := $(VENV)/.installed-$(LOCK_HASH)
+EDITABLE := $(VENV)/.editable-$(LOCK_HASH)
+ARGS ?=
+MARKERS := $(if $(filter cpu,$(ACCELERATOR)),-m "not gpu")
+UNIT_MARKERS := -m "not slow and not gpu"
+
+help:  ## list the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(EDITABLE)  ## make .venv from the lock (cpu or cuda); a second run installs nothing
+
+deps: $(STAMP)
+
+$(STAMP):
+	@[ -f $(LOCK) ] || { echo "found ACCELERATOR=$(ACCELERATOR), expected cpu or cuda: there is no $(LOCK)."; exit 1; }
+	@command -v $(PYTHON) >/dev/null || { echo "found no $(PYTHON); install Python 3.11 or newer, or name one: make setup PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "found $$($(PYTHON) --version), need Python 3.11 or newer. Name another one: make setup PYTHON=python3.12"; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@echo "installing for $(ACCELERATOR): $(TORCH_PIN), then $(LOCK) (about 3 GiB, a few minutes)"
+	@$(PIP) install --quiet "$(TORCH_PIN)"
+	@$(PIP) install --quiet --no-deps -r $(LOCK)
+	@rm -f $(VENV)/.installed-* $(VENV)/.editable-*
+	@touch $@
+
+$(EDITABLE): $(STAMP) setup.py pyproject.toml
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+train: setup  ## teach a small model arithmetic by GRPO; ARGS="trainer.seed=2 algorithm=ppo"
+	$(BIN)/python -m recipes.arithmetic.train $(ARGS)
+
+test: setup  ## lint, types and every test this machine can run
+	@failed=0; \
+	$(MAKE) --no-print-directory lint || failed=1; \
+	$(MAKE) --no-print-directory types || failed=1; \
+	$(BIN)/python -m pytest tests $(MARKERS) $(ARGS) || failed=1; \
+	exit $$failed
+
+unit: setup  ## only the tests without Ray and vLLM: seconds
+	$(BIN)/python -m pytest tests/unit $(UNIT_MARKERS) $(ARGS)
+
+e2e: setup  ## only the tests on the real stack
+	$(BIN)/python -m pytest tests/ray tests/e2e $(MARKERS) $(ARGS)
+
+lint: setup  ## ruff
+	@$(BIN)/python -m ruff check .
+
+types: setup  ## mypy, strict outside the backends
+	@$(BIN)/python -m mypy
+
+format: setup  ## let ruff fix what it can: order of imports, outdated idioms
+	@$(BIN)/python -m ruff check --fix .
+
+bench: setup  ## run every benchmark; ARGS go to each
+	@set -e; for file in benchmarks/[a-z]*.py; do \
+		name=$$(basename $$file .py); echo "== $$name"; $(BIN)/python -m benchmarks.$$name $(ARGS); \
+	done
+
+doctor: setup  ## what is installed, what is missing, and the command that mends it
+	@$(BIN)/verl-like doctor
+
+docker: ## build the images verl-like:cpu and verl-like:cuda
+	docker build -f docker/Dockerfile --target cpu -t verl-like:cpu .
+	docker build -f docker/Dockerfile --target cuda -t verl-like:cuda .
+
+peers: setup  ## put other projects beside, in .peers, for benchmarks that compare (PYTHONPATH=.peers)
+	@$(PIP) install --quiet --no-deps --upgrade --target .peers verl==0.9.1 trl==1.16.0 TransferQueue==0.1.11
+
+lock: setup  ## resolve requirements/*.in anew (see requirements/README.md)
+	$(BIN)/python requirements/make_lock.py cpu cuda
+
+clean:  ## remove caches, build output and outputs/, but not .venv
+	rm -rf outputs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean  ## also remove .venv and .peers
+	rm -rf $(VENV) .peers

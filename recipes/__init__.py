@@ -1,0 +1,1 @@
+"""Ready-made runs: each folder prepares its data and holds its settings."""

@@ -1,0 +1,84 @@
+"""Make the arithmetic problems: ``python -m recipes.arithmetic.prepare --out DIR``.
+
+The problems are all sums ``a+b=`` with 0 <= a, b < 50. Validation takes 250 of the 2,500 ordered pairs; a pair and its
+mirror image always land on the same side, so no validation answer can be had by swapping a training problem. The
+supervised rows hold training problems only and are wrong more often than not, by a little: the policy they teach
+knows the answer but says it only sometimes, which is what reinforcement learning then mends.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+Pair = tuple[int, int]
+
+LIMIT = 50  # addends are below this
+NUM_VALIDATION_PAIRS = 250
+SFT_PASSES = 32  # rows per training pair, answers drawn anew each time
+WRONG_FRAC = 0.6  # of the supervised answers
+NEAR_MISSES = (-10, -2, -1, 1, 2, 10)  # a wrong answer is off by one of these
+
+
+def split_pairs(seed: int) -> tuple[list[Pair], list[Pair]]:
+    """(training pairs, validation pairs), ordered; (a, b) and (b, a) are on the same side."""
+    rng = np.random.default_rng(seed)
+    unordered = [(a, b) for a in range(LIMIT) for b in range(a, LIMIT)]
+    held_out: set[Pair] = set()
+    for index in rng.permutation(len(unordered)):
+        a, b = unordered[index]
+        mirrored = {(a, b), (b, a)}
+        # A pair and its mirror would overshoot by one when a single place is left; a double (a, a) fills it later.
+        if len(held_out) + len(mirrored) <= NUM_VALIDATION_PAIRS:
+            held_out |= mirrored
+    everything = [(a, b) for a in range(LIMIT) for b in range(LIMIT)]
+    return [p for p in everything if p not in held_out], sorted(held_out)
+
+
+def problem_rows(pairs: list[Pair]) -> dict[str, list[str]]:
+    """The columns prompt, answer and data_source of these problems."""
+    return {
+        "prompt": [f"{a}+{b}=" for a, b in pairs],
+        "answer": [str(a + b) for a, b in pairs],
+        "data_source": ["arithmetic"] * len(pairs),
+    }
+
+
+def sft_rows(pairs: list[Pair], seed: int) -> dict[str, list[str]]:
+    """``SFT_PASSES`` rows per pair in random order; ``WRONG_FRAC`` of the answers are near misses, none is negative."""
+    rng = np.random.default_rng([seed, 1])
+    sums = np.repeat([a + b for a, b in pairs], SFT_PASSES)
+    misses = rng.choice(NEAR_MISSES, size=len(sums))
+    # Small sums have no smaller neighbours: miss upwards instead, so that every problem is wrong equally often.
+    misses = np.where(sums + misses < 0, -misses, misses)
+    answers = np.where(rng.random(len(sums)) < WRONG_FRAC, sums + misses, sums)
+    order = rng.permutation(len(sums))
+    prompts = np.repeat([f"{a}+{b}=" for a, b in pairs], SFT_PASSES)[order]
+    return {"prompt": prompts.tolist(), "answer": [str(answer) for answer in answers[order]]}
+
+
+def write_all(out: Path, seed: int) -> dict[str, int]:
+    """Write train.parquet, val.parquet and sft.parquet below ``out``; returns the rows of each."""
+    train, validation = split_pairs(seed)
+    tables = {"train": problem_rows(train), "val": problem_rows(validation), "sft": sft_rows(train, seed)}
+    out.mkdir(parents=True, exist_ok=True)
+    for name, columns in tables.items():
+        pq.write_table(pa.table(columns), out / f"{name}.parquet")
+    return {name: len(columns["prompt"]) for name, columns in tables.items()}
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Make the arithmetic problems.")
+    parser.add_argument("--out", type=Path, required=True, help="folder for train.parquet, val.parquet and sft.parquet")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the split and of the supervised answers")
+    args = parser.parse_args(argv)
+    rows = write_all(args.out, args.seed)
+    print(f"{args.out}: " + ", ".join(f"{name}.parquet {count} rows" for name, count in rows.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+"""Packages and the shipped configuration; everything declarative is in pyproject.toml."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+
+def conf_packages() -> dict[str, str]:
+    """``conf/`` beside the package becomes ``verl_like.conf`` inside it, one package per folder of YAML files."""
+    folders = {file.parent for file in Path("conf").rglob("*.yaml")}
+    return {".".join(("verl_like", *folder.parts)): folder.as_posix() for folder in sorted(folders)}
+
+
+setup(
+    packages=[*find_packages(include=["verl_like", "verl_like.*"]), *conf_packages()],
+    package_dir=conf_packages(),
+    package_data={name: ["*.yaml"] for name in conf_packages()},
+)

@@ -1,0 +1,35 @@
+"""One local Ray cluster for all tests of the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+
+from verl_like.config.schema import ClusterConfig
+from verl_like.single_controller.placement import start_cluster
+from verl_like.single_controller.worker_group import WorkerGroup
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[None]:
+    start_cluster(ClusterConfig(object_store_memory_gib=0.25), "tests")
+    yield
+    ray.shutdown()
+
+
+def echo_group(timeout_s: float = 20) -> WorkerGroup:
+    group = WorkerGroup("echo", world_size=2, placement=None, env={"PYTHONPATH": str(ROOT)}, timeout_s=timeout_s)
+    group.build("tests.ray.echo_role:build", lambda rank: (rank,), timeout_s=60)
+    return group
+
+
+@pytest.fixture(scope="module")
+def group(ray_cluster: None) -> Iterator[WorkerGroup]:
+    made = echo_group()
+    yield made
+    made.shut_down()

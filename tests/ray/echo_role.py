@@ -1,0 +1,67 @@
+"""A role without arithmetic, for tests of the controller."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from verl_like.protocol import DataProto, Ragged
+from verl_like.single_controller.dispatch import Dispatch, dispatch
+from verl_like.single_controller.remote_batch import Facts, RemoteRows
+
+
+def build(rank: int) -> dict[str, Any]:
+    return {"EchoRole": EchoRole(rank)}
+
+
+class EchoRole:
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    @dispatch(Dispatch.BROADCAST)
+    def who(self) -> tuple[int, str]:
+        return self.rank, os.environ["MASTER_PORT"]
+
+    @dispatch(Dispatch.RANK_ZERO)
+    def first(self) -> int:
+        return self.rank
+
+    @dispatch(Dispatch.BROADCAST)
+    def fail_on(self, rank: int) -> None:
+        if rank == self.rank:
+            raise ValueError("the real reason")
+        time.sleep(0.3)
+        raise ConnectionError("a peer went away")
+
+    @dispatch(Dispatch.BROADCAST)
+    def sleep_on(self, rank: int, seconds: float) -> None:
+        time.sleep(seconds if rank == self.rank else 0)
+
+    @dispatch(Dispatch.BROADCAST)
+    def die_on(self, rank: int) -> None:
+        if rank == self.rank:
+            os._exit(3)
+        time.sleep(60)
+
+    @dispatch(Dispatch.SPLIT)
+    def double(self, rows: RemoteRows) -> tuple[int, DataProto]:
+        ids = rows.fetch(["prompt_ids"], timeout_s=30).ragged("prompt_ids")
+        return rows.num_rows, DataProto({"doubled": Ragged(ids.values * 2, ids.offsets)})
+
+    @dispatch(Dispatch.SPLIT)
+    def total(self, rows: RemoteRows, column: str) -> tuple[int, None]:
+        return int(rows.fetch([column], timeout_s=30).ragged(column).values.sum()), None
+
+    @dispatch(Dispatch.STREAM)
+    def stream(self, rows: RemoteRows, *, delay_s: float, fail: bool = False) -> Iterator[Facts | DataProto]:
+        table = rows.fetch(["prompt_ids", "group_id"], timeout_s=30)
+        for i in range(len(table)):
+            time.sleep(delay_s)
+            yield {"group_id": np.asarray(table["group_id"])[i : i + 1]}
+            yield table.select_idxs([i])
+            if fail and self.rank == 1:
+                raise ValueError("broken in mid-stream")

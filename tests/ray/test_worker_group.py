@@ -1,0 +1,101 @@
+"""Worker groups on a real Ray cluster: calls, streams, failures, deadlines."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from tests.ray.conftest import echo_group
+from tests.ray.echo_role import EchoRole
+from verl_like.protocol import DataProto, Ragged
+from verl_like.single_controller.remote_batch import RemoteBatch
+from verl_like.single_controller.wait import INTERRUPT, Interrupted, StageTimeout, WorkerError
+from verl_like.single_controller.worker_group import WorkerGroup
+
+ROWS = [[1], [2, 3], [], [4, 5, 6], [7]]
+
+
+def prompts() -> RemoteBatch:
+    table = DataProto({"prompt_ids": Ragged.from_rows(ROWS, "int32"), "group_id": np.arange(5)})
+    return RemoteBatch.put(table, {"group_id": np.arange(5)})
+
+
+def test_broadcast_reaches_every_rank_and_rank_zero_only_the_first(group: WorkerGroup) -> None:
+    answers = group.call(EchoRole.who)
+    assert [rank for rank, _ in answers] == [0, 1]
+    assert answers[0][1] == answers[1][1], "both ranks must rendezvous at one port"
+    assert group.call(EchoRole.first) == [0]
+
+
+def test_split_gives_each_rank_its_rows_and_attaches_what_it_adds(group: WorkerGroup) -> None:
+    batch = prompts()
+    reports = group.map_rows(EchoRole.double, batch, [np.array([3, 0]), np.array([1, 2, 4])], adds=frozenset({"doubled"}))
+    assert reports == [2, 3]
+    # Another partition, in another order: every row still finds its own numbers.
+    sums = group.map_rows(EchoRole.total, batch.select(np.array([4, 3, 1])), [np.array([0]), np.array([1, 2])], "doubled")
+    assert sums == [14, 2 * (4 + 5 + 6 + 2 + 3)]
+    fetched = batch.rows(np.array([3, 2, 0])).fetch(["prompt_ids", "doubled"], timeout_s=20)
+    assert [row.tolist() for row in fetched.ragged("doubled")] == [[8, 10, 12], [], [2]]
+
+
+def test_a_column_has_one_producer(group: WorkerGroup) -> None:
+    batch = prompts()
+    parts = [np.arange(5), np.arange(0)]
+    group.map_rows(EchoRole.double, batch, parts, adds=frozenset({"doubled"}))
+    with pytest.raises(ValueError, match="'doubled'.*one producer"):
+        group.map_rows(EchoRole.double, batch, parts, adds=frozenset({"doubled"}))
+
+
+def test_a_column_nobody_added_is_named(group: WorkerGroup) -> None:
+    with pytest.raises(ValueError, match=r"\['values'\] are not in this batch"):
+        prompts().rows(np.arange(2)).fetch(["values"], timeout_s=5)
+
+
+def test_stream_delivers_blocks_while_the_ranks_still_work(group: WorkerGroup) -> None:
+    start = time.monotonic()
+    arrivals, groups = [], []
+    for facts, _ in group.stream(EchoRole.stream, prompts(), [np.array([0, 1, 2]), np.array([3, 4])], delay_s=0.3):
+        arrivals.append(time.monotonic() - start)
+        groups.append(int(facts["group_id"][0]))
+    assert sorted(groups) == [0, 1, 2, 3, 4]
+    assert arrivals[-1] - arrivals[0] > 0.4, "the first block came no earlier than the last"
+
+
+def test_a_failure_in_mid_stream_is_told(group: WorkerGroup) -> None:
+    with pytest.raises(WorkerError, match=r"rank 1(.|\n)*broken in mid-stream"):
+        list(group.stream(EchoRole.stream, prompts(), [np.array([0]), np.array([1, 2])], delay_s=0.0, fail=True))
+
+
+def test_the_earliest_failure_is_the_one_told(group: WorkerGroup) -> None:
+    with pytest.raises(WorkerError, match=r"rank 1 on .*(.|\n)*the real reason") as caught:
+        group.call(EchoRole.fail_on, 1)
+    assert "a peer went away" not in str(caught.value)
+
+
+def test_a_deadline_names_who_was_waited_for(ray_cluster: None) -> None:
+    group = echo_group(timeout_s=1.0)
+    with pytest.raises(StageTimeout, match="'sleep_on'.*1 s; still waiting for echo rank 1"):
+        group.call(EchoRole.sleep_on, 1, 30.0)
+    assert group.status(timeout_s=5)[1]["stage"] == "sleep_on", "control calls answer while a stage runs"
+    group.shut_down()
+
+
+def test_a_dead_worker_is_named_at_once(ray_cluster: None) -> None:
+    group = echo_group()
+    start = time.monotonic()
+    with pytest.raises(WorkerError, match="echo rank 0 died"):
+        group.call(EchoRole.die_on, 0)
+    assert time.monotonic() - start < 10, "the other rank's sleep must not be waited for"
+    group.shut_down()
+
+
+def test_ctrl_c_ends_a_wait_that_may_be_abandoned_and_no_other(group: WorkerGroup) -> None:
+    INTERRUPT.set()
+    try:
+        with pytest.raises(Interrupted):
+            group.call(EchoRole.sleep_on, 1, 1.0, interruptible=True)
+        group.call(EchoRole.sleep_on, 1, 0.1)
+    finally:
+        INTERRUPT.clear()

@@ -1,0 +1,248 @@
+"""Tiny models, rows and losses for the FSDP tests, and a program that runs the same scenarios on several gloo ranks.
+
+``python -m tests.unit._fsdp_ranks SCENARIO WORK_DIR`` with RANK, WORLD_SIZE and a file store in WORK_DIR.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from verl_like.algorithms.types import BatchTotals, LossOutput
+from verl_like.backends.fsdp import sharding
+from verl_like.backends.fsdp.engine import FsdpEngine
+from verl_like.config.schema import FsdpConfig, ModelConfig, OptimConfig
+from verl_like.protocol import DataProto, Ragged
+
+VOCAB = 64
+_SHAPE: dict[str, Any] = {
+    "vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 256, "initializer_range": 0.2,
+}
+
+
+def tiny_model(family: str, *, tied: bool = False, **changes: Any) -> PreTrainedModel:
+    """A randomly initialised model whose numbers are large enough to tell apart."""
+    torch.manual_seed(7)
+    shape = {**_SHAPE, "tie_word_embeddings": tied, **changes}
+    if family == "qwen2":
+        model: PreTrainedModel = Qwen2ForCausalLM(Qwen2Config(**shape))
+    elif family == "qwen3":
+        model = Qwen3ForCausalLM(Qwen3Config(**shape, head_dim=8))
+    else:
+        model = LlamaForCausalLM(LlamaConfig(**shape))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim < 2:  # norms start at one and biases at zero, which would hide a mistake
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+            assert parameter.isfinite().all(), name
+    return model.eval()
+
+
+def make_rows(num_rows: int = 12, *, seed: int = 0, longest: int = 9) -> DataProto:
+    """Rows of uneven prompts and responses, with some response tokens masked and all columns a loss may want."""
+    rng = np.random.default_rng(seed)
+    prompts = Ragged.from_rows([rng.integers(0, VOCAB, rng.integers(1, longest)) for _ in range(num_rows)], "int32")
+    responses = Ragged.from_rows([rng.integers(0, VOCAB, rng.integers(1, longest)) for _ in range(num_rows)], "int32")
+    size = len(responses.values)
+
+    def aligned(values: Any) -> Ragged:
+        return Ragged(values, responses.offsets)
+
+    return DataProto.from_dict({
+        "prompt_ids": prompts,
+        "response_ids": responses,
+        "response_mask": aligned(rng.random(size) < 0.8),
+        "advantages": aligned(rng.normal(size=size).astype(np.float32)),
+        "returns": aligned(rng.normal(size=size).astype(np.float32)),
+        "uid": [f"row-{i}" for i in range(num_rows)],
+    })
+
+
+class PolicyLoss:
+    """A token mean of advantage-weighted log-probs with an entropy bonus."""
+
+    needs_entropy = True
+
+    def __call__(self, outputs: Mapping[str, Tensor], columns: Mapping[str, Tensor], totals: BatchTotals) -> LossOutput:
+        mask = columns["response_mask"]
+        assert mask.dtype == torch.bool
+        assert columns["advantages"].dtype == torch.float32
+        loss = -((outputs["log_probs"] * columns["advantages"] + 0.1 * outputs["entropy"]) * mask).sum() / totals.num_tokens
+        return LossOutput(loss=loss, metrics={"loss": loss.detach(), "entropy": (outputs["entropy"].detach() * mask).sum() / totals.num_tokens})
+
+
+class ValueLoss:
+    """Half the mean squared error against the returns."""
+
+    needs_entropy = False
+
+    def __call__(self, outputs: Mapping[str, Tensor], columns: Mapping[str, Tensor], totals: BatchTotals) -> LossOutput:
+        error = (outputs["values"] - columns["returns"]).square() * columns["response_mask"]
+        loss = 0.5 * error.sum() / totals.num_tokens
+        return LossOutput(loss=loss, metrics={"loss": loss.detach()})
+
+
+def build_engine(path: Path, *, kind: str = "policy", max_tokens: int = 10_000, model: dict[str, Any] | None = None,
+                 fsdp: FsdpConfig | None = None, **changes: Any) -> FsdpEngine:
+    optim = OptimConfig(lr=1e-2, weight_decay=0.1, max_grad_norm=0.5, schedule="cosine", warmup_steps=1)
+    settings: dict[str, Any] = {
+        "kind": kind, "model_path": str(path), "model": ModelConfig(path=str(path), **(model or {})), "fsdp": fsdp or FsdpConfig(),
+        "max_tokens_per_micro_batch": max_tokens, "optim": None if kind == "frozen" else optim, "total_updates": 10,
+        "max_response_tokens": 16, "device": torch.device("cpu"), "temperature": 0.8, "seed": 3,
+    }
+    return FsdpEngine(**{**settings, **changes})
+
+
+def weights_of(engine: FsdpEngine) -> dict[str, Tensor]:
+    return dict(engine.named_weights())
+
+
+def my_rows(rows: DataProto, split: str) -> DataProto:
+    """This rank's share: ``even``, or ``uneven`` (rank 0 has two thirds), or ``all_on_first``, or ``nothing`` (no columns at all)."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    if world_size == 1:
+        return rows
+    if split == "even":
+        return rows.select_idxs(slice(rank, None, world_size))
+    cut = {"uneven": 2 * len(rows) // 3, "all_on_first": len(rows), "nothing": len(rows)}[split]
+    if split == "nothing" and rank > 0:
+        return DataProto()
+    return rows.select_idxs(slice(0, cut) if rank == 0 else slice(cut, None))
+
+
+def two_updates(path: Path, *, split: str = "even", kind: str = "policy", **settings: Any) -> dict[str, Any]:
+    """Metrics of two updates and the weights after them."""
+    engine = build_engine(path, kind=kind, **settings)
+    loss = PolicyLoss() if kind == "policy" else ValueLoss()
+    metrics = [engine.update(my_rows(make_rows(seed=seed), split), loss) for seed in (1, 2)]
+    forward = engine.forward_log_probs(my_rows(make_rows(), split), temperature=1.0)["log_probs"] if kind == "policy" else None
+    return {"metrics": metrics, "weights": weights_of(engine), "forward": forward}
+
+
+# Scenarios: what a group of ranks does. Each takes the folder of models and returns what the test compares.
+
+
+def updates(work: Path) -> dict[str, Any]:
+    """Two updates in every setting that must not change them."""
+    policy = work / "qwen2"
+    results = {
+        "plain": two_updates(policy),
+        "uneven": two_updates(policy, split="uneven", max_tokens=20),
+        "no_rows_on_one_rank": two_updates(policy, split="all_on_first", max_tokens=20),
+        "no_columns_on_one_rank": two_updates(policy, split="nothing", max_tokens=20),
+        "padded": two_updates(policy, max_tokens=40, model={"remove_padding": False}),
+        "gradient_checkpointing": two_updates(policy, model={"gradient_checkpointing": True}),
+        "value": two_updates(work / "llama", kind="value"),
+        "value_uneven": two_updates(work / "llama", kind="value", split="uneven", max_tokens=20),
+    }
+    with every_layer_a_group():
+        results["layer_groups"] = two_updates(policy, max_tokens=20)
+        results["layer_groups_checkpointed"] = two_updates(policy, split="all_on_first", max_tokens=20, model={"gradient_checkpointing": True})
+    return results
+
+
+@contextmanager
+def every_layer_a_group() -> Iterator[None]:
+    """Treat the tiny layers and gradients like large ones."""
+    before = sharding.MIN_LAYER_BYTES, sharding.MAX_UNSHARDED_GRADIENT_BYTES
+    sharding.MIN_LAYER_BYTES = sharding.MAX_UNSHARDED_GRADIENT_BYTES = 0
+    try:
+        yield
+    finally:
+        sharding.MIN_LAYER_BYTES, sharding.MAX_UNSHARDED_GRADIENT_BYTES = before
+
+
+def save(work: Path) -> dict[str, Any]:
+    """One update, save, one more update: what a resumed run must reproduce."""
+    engine = build_engine(work / "qwen2")
+    engine.update(my_rows(make_rows(seed=1), "even"), PolicyLoss())
+    torch.manual_seed(99 + dist.get_rank())
+    world_size = dist.get_world_size()
+    engine.save(work / f"checkpoint-{world_size}")
+    draw = torch.rand(3)
+    metrics = engine.update(my_rows(make_rows(seed=2), "even"), PolicyLoss())
+    return {"metrics": metrics, "weights": weights_of(engine), "draw": draw}
+
+
+def load_own(work: Path) -> dict[str, Any]:
+    return _load(work, dist.get_world_size())
+
+
+def load_other(work: Path) -> dict[str, Any]:
+    return _load(work, 3 - dist.get_world_size())
+
+
+def _load(work: Path, saved_by: int) -> dict[str, Any]:
+    engine = build_engine(work / "qwen2")
+    engine.update(my_rows(make_rows(seed=5), "even"), PolicyLoss())  # a history that loading must wipe out
+    engine.load(work / f"checkpoint-{saved_by}")
+    draw = torch.rand(3)
+    metrics = engine.update(my_rows(make_rows(seed=2), "even"), PolicyLoss())
+    return {"metrics": metrics, "weights": weights_of(engine), "draw": draw}
+
+
+def export(work: Path) -> dict[str, Any]:
+    """The exported folder, and what the engine itself says about some rows."""
+    engine = build_engine(work / "qwen3-tied")
+    engine.update(my_rows(make_rows(seed=1), "even"), PolicyLoss())
+    engine.export(work / f"export-{dist.get_world_size()}")
+    return {"weights": weights_of(engine)}
+
+
+SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    scenario.__name__: scenario for scenario in (updates, save, load_own, load_other, export)
+}
+
+
+def write_models(work: Path) -> Path:
+    tiny_model("qwen2").save_pretrained(work / "qwen2")
+    tiny_model("llama").save_pretrained(work / "llama")
+    tiny_model("qwen3", tied=True).save_pretrained(work / "qwen3-tied")
+    return work
+
+
+def join_ranks(rank: int, world_size: int, store: Path) -> None:
+    dist.init_process_group("gloo", rank=rank, world_size=world_size, init_method=f"file://{store}", timeout=datetime.timedelta(seconds=60))
+
+
+def run_ranks(scenarios: list[str], *, world_size: int, work: Path) -> list[dict[str, Any]]:
+    """The scenarios' results on every rank, each rank in a process of its own."""
+    (work / "store").unlink(missing_ok=True)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(world_size)}
+    root = Path(__file__).parents[2]
+    ranks = [subprocess.Popen([sys.executable, "-m", "tests.unit._fsdp_ranks", str(work), *scenarios], cwd=root, text=True,
+                              env={**environment, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+             for rank in range(world_size)]
+    try:
+        outputs = [rank.communicate(timeout=240)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert all(rank.returncode == 0 for rank in ranks), "\n".join(outputs)
+    return [torch.load(work / f"results-{rank}.pt", weights_only=False) for rank in range(world_size)]
+
+
+def main() -> None:
+    work, scenarios = Path(sys.argv[1]), sys.argv[2:]
+    torch.set_num_threads(1)
+    join_ranks(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), work / "store")
+    results = {name: SCENARIOS[name](work) for name in scenarios}
+    torch.save(results, work / f"results-{dist.get_rank()}.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

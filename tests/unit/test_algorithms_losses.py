@@ -1,0 +1,320 @@
+"""KL, aggregation, policy, value and whole losses: hand-computed values, gradients in closed form, identities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from verl_like.algorithms.actor_loss import ActorLoss, SftLoss
+from verl_like.algorithms.advantages import whiten_stats
+from verl_like.algorithms.aggregate import aggregate
+from verl_like.algorithms.critic_loss import CriticLoss
+from verl_like.algorithms.kl import kl, kl_in_reward
+from verl_like.algorithms.policy_losses import POLICY_LOSSES, policy_loss
+from verl_like.algorithms.types import BatchTotals, LossInputs, LossOutput, MicroBatchLoss
+from verl_like.algorithms.value_loss import explained_variance
+from verl_like.config.schema import ActorConfig, CriticConfig, PolicyLossConfig
+
+MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+KINDS = ("k1", "k2", "k3", "abs")
+
+
+def totals_of(mask: Tensor, max_response_tokens: int = 10) -> BatchTotals:
+    return BatchTotals(num_tokens=float(mask.sum()), num_sequences=float(mask.any(-1).sum()), max_response_tokens=max_response_tokens)
+
+
+# ---- kl
+
+@pytest.mark.parametrize(("kind", "value"), [("k1", 0.5), ("k2", 0.125), ("k3", math.exp(-0.5) - 1 + 0.5), ("abs", 0.5)])
+def test_kl_by_hand(kind: str, value: float) -> None:
+    assert float(kl(torch.tensor(-1.0), torch.tensor(-1.5), kind)) == pytest.approx(value)
+
+
+GRADIENTS: dict[str, Callable[[float], float]] = {
+    "k1": lambda d: 1.0, "k2": lambda d: d, "k3": lambda d: 1 - math.exp(-d), "abs": lambda d: math.copysign(1.0, d),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("difference", [-15.0, -1.5, -1.0, -0.3, 1e-4, 0.7, 1.0, 12.0, 80.0])
+def test_kl_gradient_is_the_closed_form(kind: str, difference: float) -> None:
+    log_probs = torch.tensor(difference, dtype=torch.float64, requires_grad=True)
+    torch.autograd.backward(kl(log_probs, torch.tensor(0.0, dtype=torch.float64), kind))
+    assert log_probs.grad is not None
+    assert float(log_probs.grad) == pytest.approx(GRADIENTS[kind](difference), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("difference", [-80.0, -1000.0])
+def test_k3_far_out_is_finite_and_still_pulls_back(difference: float) -> None:
+    log_probs = torch.tensor(difference, requires_grad=True)
+    value = kl(log_probs, torch.tensor(0.0), "k3")
+    torch.autograd.backward(value)
+    assert value.isfinite() and log_probs.grad is not None and log_probs.grad.isfinite()
+    assert float(log_probs.grad) < -1e6
+
+
+def test_k3_is_exact_for_small_differences_in_float32() -> None:
+    # exp(-d) - 1 + d in float32 would be off by 6e-8, more than the value itself.
+    assert float(kl(torch.tensor(1e-3), torch.tensor(0.0), "k3")) == pytest.approx(math.exp(-1e-3) - 1 + 1e-3, rel=0.2)
+    assert float(kl(torch.tensor(1e-5), torch.tensor(0.0), "k3")) >= 0
+
+
+def test_k1_and_k3_average_to_the_kl_of_two_distributions() -> None:
+    policy, ref = torch.tensor([0.7, 0.2, 0.1]).double(), torch.tensor([0.5, 0.25, 0.25]).double()
+    exact = float((policy * (policy / ref).log()).sum())
+    for kind in ("k1", "k3"):
+        assert float((policy * kl(policy.log(), ref.log(), kind)).sum()) == pytest.approx(exact)
+
+
+def test_unknown_kl_says_what_exists() -> None:
+    with pytest.raises(ValueError, match="'k9'; expected k1, k2, k3 or abs"):
+        kl(torch.zeros(1), torch.zeros(1), "k9")
+
+
+def test_kl_in_reward_takes_from_each_valid_token() -> None:
+    rewards = torch.tensor([[0.0, 1.0, 0.0]])
+    log_probs, ref = torch.tensor([[-1.0, -2.0, float("nan")]]), torch.tensor([[-1.5, -1.0, 0.0]])
+    mask = torch.tensor([[True, True, False]])
+    result = kl_in_reward(rewards, log_probs, ref, mask, coef=0.1, kind="k1")
+    assert result[0].tolist() == pytest.approx([-0.05, 1.1, 0.0])
+
+
+# ---- aggregate
+
+def test_aggregate_by_hand() -> None:
+    values = torch.tensor([[1.0, 2.0, 3.0], [10.0, float("nan"), 99.0], [5.0, 5.0, 5.0]])
+    mask = torch.tensor([[1, 1, 1], [1, 0, 0], [0, 0, 0]]).bool()
+    expected = {"token-mean": 16 / 4, "token-sum": 16.0, "seq-mean-token-sum": (6 + 10) / 2, "seq-mean-token-mean": (2 + 10) / 2,
+                "seq-mean-token-sum-norm": (6 / 10 + 10 / 10) / 2}
+    for mode, value in expected.items():
+        assert float(aggregate(values, mask, mode, totals_of(mask))) == pytest.approx(value), mode
+
+
+def test_unknown_aggregation_says_what_exists() -> None:
+    with pytest.raises(ValueError, match="'mean'; expected token-mean"):
+        aggregate(torch.zeros(1, 1), torch.ones(1, 1).bool(), "mean", BatchTotals(num_tokens=1, num_sequences=1, max_response_tokens=1))
+
+
+# ---- ppo
+
+def ppo_inputs(log_ratios: list[float], advantages: list[float], log_prob: float = -3.0) -> LossInputs:
+    """One row; old log-probs are such that the log-ratios come out."""
+    log_probs = torch.full((1, len(log_ratios)), log_prob, requires_grad=True)
+    mask = torch.ones(1, len(log_ratios), dtype=torch.bool)
+    return LossInputs(log_probs=log_probs, old_log_probs=log_prob - torch.tensor([log_ratios]), advantages=torch.tensor([advantages]),
+                      response_mask=mask, totals=totals_of(mask))
+
+
+def gradient(inputs: LossInputs, output: LossOutput) -> list[float]:
+    torch.autograd.backward(output.loss)
+    assert inputs.log_probs.grad is not None
+    return inputs.log_probs.grad[0].tolist()
+
+
+def test_ppo_clips_by_hand() -> None:
+    # ratios 1.5, 1.5, 0.5, 0.5 against bounds 0.8 .. 1.3
+    up, down = math.log(1.5), math.log(0.5)
+    inputs = ppo_inputs([up, up, down, down], [2.0, -2.0, 2.0, -2.0])
+    output = POLICY_LOSSES["ppo"](inputs, PolicyLossConfig(clip_ratio_low=0.2, clip_ratio_high=0.3, loss_aggregation="token-sum"))
+    # max(-Ar, -A clip(r)): -2*1.3, 2*1.5, -2*0.5, 2*0.8
+    assert float(output.loss.detach()) == pytest.approx(-2.6 + 3.0 - 1.0 + 1.6)
+    assert float(output.metrics["clip_frac"]) == pytest.approx(0.5)
+    assert float(output.metrics["ratio_mean"]) == pytest.approx(1.0)
+    # Held tokens have no gradient; elsewhere d(-A r)/d log_prob = -A r.
+    assert gradient(inputs, output) == pytest.approx([0.0, 3.0, -1.0, 0.0])
+
+
+def test_ppo_on_policy_gradient_is_minus_the_advantage_over_the_global_count() -> None:
+    inputs = ppo_inputs([0.0, 0.0], [1.5, -0.5])
+    inputs.totals = BatchTotals(num_tokens=8, num_sequences=4, max_response_tokens=10)
+    output = POLICY_LOSSES["ppo"](inputs, PolicyLossConfig())
+    assert gradient(inputs, output) == pytest.approx([-1.5 / 8, 0.5 / 8])
+    assert float(output.metrics["clip_frac"]) == 0.0 and float(output.metrics["ppo_kl"]) == 0.0
+
+
+def test_ppo_dual_clip_caps_negative_advantages_only() -> None:
+    five = math.log(5.0)
+    inputs = ppo_inputs([five, five], [-1.0, 1.0])
+    output = POLICY_LOSSES["ppo"](inputs, PolicyLossConfig(clip_ratio_dual=3.0, loss_aggregation="token-sum"))
+    assert float(output.loss.detach()) == pytest.approx(3.0 - 1.2)
+    assert float(output.metrics["clip_frac_dual"]) == pytest.approx(0.5)
+    assert gradient(inputs, output) == pytest.approx([0.0, 0.0])
+
+
+def test_ppo_kl_is_the_k3_estimate_of_old_against_new() -> None:
+    inputs = ppo_inputs([0.3], [1.0])
+    output = POLICY_LOSSES["ppo"](inputs, PolicyLossConfig())
+    assert float(output.metrics["ppo_kl"]) == pytest.approx(math.exp(0.3) - 1 - 0.3, rel=1e-5)
+
+
+@pytest.mark.parametrize("log_ratio", [-80.0, 80.0, -1e4, 1e4])
+@pytest.mark.parametrize("advantage", [-1.0, 1.0])
+def test_ppo_survives_extreme_log_ratios(log_ratio: float, advantage: float) -> None:
+    inputs = ppo_inputs([log_ratio, 0.0], [advantage, 1.0])
+    output = POLICY_LOSSES["ppo"](inputs, PolicyLossConfig())
+    assert output.loss.isfinite() and all(value.isfinite() for value in output.metrics.values())
+    assert all(math.isfinite(g) for g in gradient(inputs, output))
+
+
+def test_reinforce_gradient_is_minus_the_advantage() -> None:
+    inputs = ppo_inputs([0.4, 0.0], [2.0, -1.0])
+    output = POLICY_LOSSES["reinforce"](inputs, PolicyLossConfig(loss_aggregation="token-sum"))
+    assert float(output.loss.detach()) == pytest.approx(2 * 3.0 - 3.0)
+    assert gradient(inputs, output) == pytest.approx([-2.0, 1.0])
+
+
+def test_unknown_policy_loss_gets_a_suggestion() -> None:
+    with pytest.raises(ValueError, match=r"actor\.policy_loss=pppo is unknown.*Did you mean 'ppo'"):
+        policy_loss("pppo")
+
+
+# ---- whole losses: what must hold for each of them
+
+NAN = float("nan")
+
+
+def columns_of(rows: int = 6, width: int = 5) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(11)
+    mask = torch.arange(width) < torch.tensor([5, 1, 0, 3, 4, 2][:rows])[:, None]
+    noise = {name: torch.randn(rows, width, generator=generator) for name in ("log_probs", "advantages", "values", "returns", "new_values")}
+    log_probs = noise["log_probs"] - 3
+    columns = {
+        "response_mask": mask, "log_probs": log_probs, "entropy": noise["log_probs"].abs(),
+        "old_log_probs": log_probs + 0.4 * torch.randn(rows, width, generator=generator),
+        "ref_log_probs": log_probs + 0.6 * torch.randn(rows, width, generator=generator),
+        "advantages": noise["advantages"], "values": noise["values"], "returns": noise["returns"], "new_values": noise["new_values"],
+    }
+    return {name: column if name == "response_mask" else torch.where(mask, column, 0.0) for name, column in columns.items()}
+
+
+def whole_losses() -> dict[str, MicroBatchLoss]:
+    losses: dict[str, MicroBatchLoss] = {
+        f"actor-{mode}": ActorLoss(ActorConfig(loss_aggregation=mode, entropy_coef=0.01, kl_loss_coef=0.05, clip_ratio_dual=1.3))
+        for mode in MODES
+    }
+    losses |= {f"actor-{kind}": ActorLoss(ActorConfig(kl_loss_coef=0.3, kl_loss_type=kind)) for kind in KINDS}
+    losses["actor-reinforce"] = ActorLoss(ActorConfig(policy_loss="reinforce"))
+    losses |= {"critic": CriticLoss(CriticConfig()), "critic-unclipped": CriticLoss(CriticConfig(value_clip=0)), "sft": SftLoss()}
+    return losses
+
+
+LOSSES = whole_losses()
+
+
+def run(loss: MicroBatchLoss, columns: dict[str, Tensor], totals: BatchTotals) -> tuple[LossOutput, Tensor]:
+    """The loss on these rows and its gradient with respect to the model's outputs, [B, T] (log-probs plus entropy, or values)."""
+    outputs = {"log_probs": columns["log_probs"].clone().requires_grad_(), "entropy": columns["entropy"].clone().requires_grad_(),
+               "values": columns["new_values"].clone().requires_grad_()}
+    output = loss(outputs, columns, totals)
+    torch.autograd.backward(output.loss)
+    gradients = [o.grad for o in outputs.values() if o.grad is not None]
+    assert gradients, "the loss is not attached to any output"
+    return LossOutput(loss=output.loss.detach(), metrics=output.metrics), torch.stack(gradients).sum(0)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("cuts", [[1, 1, 1, 1, 1, 1], [2, 4], [5, 0, 1]])
+def test_micro_batch_shares_add_up_to_the_whole(name: str, cuts: list[int]) -> None:
+    columns = columns_of()
+    totals = totals_of(columns["response_mask"])
+    whole, whole_gradient = run(LOSSES[name], columns, totals)
+    start, parts = 0, []
+    for size in cuts:
+        parts.append(run(LOSSES[name], {key: column[start : start + size] for key, column in columns.items()}, totals))
+        start += size
+    assert float(sum(output.loss for output, _ in parts)) == pytest.approx(float(whole.loss), rel=1e-6, abs=1e-6)
+    assert torch.allclose(torch.cat([g for _, g in parts]), whole_gradient, atol=1e-6)
+    for metric, value in whole.metrics.items():
+        assert float(sum(output.metrics[metric] for output, _ in parts)) == pytest.approx(float(value), rel=1e-6, abs=1e-6), metric
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_padding_width_does_not_matter(name: str) -> None:
+    columns = columns_of()
+    totals = totals_of(columns["response_mask"])
+    wide = {key: torch.nn.functional.pad(column, (0, 3)) for key, column in columns.items()}
+    narrow_output, narrow_gradient = run(LOSSES[name], columns, totals)
+    wide_output, wide_gradient = run(LOSSES[name], wide, totals)
+    assert float(wide_output.loss) == pytest.approx(float(narrow_output.loss), abs=1e-6)
+    assert torch.allclose(wide_gradient[:, :5], narrow_gradient, atol=1e-7) and not wide_gradient[:, 5:].any()
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("garbage", [NAN, float("inf"), -1e30])
+def test_what_the_padding_holds_does_not_matter(name: str, garbage: float) -> None:
+    columns = columns_of()
+    mask = columns["response_mask"]
+    totals = totals_of(mask)
+    clean = ("response_mask", "advantages")
+    dirty = {key: column if key in clean else torch.where(mask, column, garbage) for key, column in columns.items()}
+    clean_output, clean_gradient = run(LOSSES[name], columns, totals)
+    dirty_output, dirty_gradient = run(LOSSES[name], dirty, totals)
+    assert float(dirty_output.loss) == float(clean_output.loss)
+    assert torch.equal(dirty_gradient, clean_gradient)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("shape", [(0, 0), (0, 4), (3, 0), (3, 4)])
+def test_nothing_valid_gives_a_zero_loss_that_can_run_backward(name: str, shape: tuple[int, int]) -> None:
+    columns = {key: torch.zeros(shape, dtype=column.dtype) for key, column in columns_of().items()}
+    output, result = run(LOSSES[name], columns, totals_of(columns["response_mask"]))
+    assert float(output.loss.detach()) == 0.0 and not result.any()
+    assert all(float(value) == 0.0 and not value.requires_grad for value in output.metrics.values())
+
+
+def test_actor_loss_adds_its_terms() -> None:
+    columns = columns_of()
+    totals = totals_of(columns["response_mask"])
+    config = ActorConfig(entropy_coef=0.5, kl_loss_coef=2.0)
+    metrics = {name: float(value) for name, value in run(ActorLoss(config), columns, totals)[0].metrics.items()}
+    policy, kl_loss, entropy = (metrics[f"actor/{name}"] for name in ("policy_loss", "kl_loss", "entropy"))
+    assert metrics["actor/loss"] == pytest.approx(policy + 2.0 * kl_loss - 0.5 * entropy)
+
+
+def test_entropy_is_asked_for_only_where_it_is_used() -> None:
+    assert ActorLoss(ActorConfig(entropy_coef=0.1)).needs_entropy
+    plain = ActorLoss(ActorConfig())
+    assert not plain.needs_entropy and not CriticLoss(CriticConfig()).needs_entropy and not SftLoss().needs_entropy
+    columns = columns_of()
+    output = plain({"log_probs": columns["log_probs"]}, columns, totals_of(columns["response_mask"]))
+    assert "actor/entropy" not in output.metrics and "actor/kl_loss" not in output.metrics
+
+
+def test_kl_in_loss_without_a_reference_says_so() -> None:
+    columns = columns_of()
+    del columns["ref_log_probs"]
+    with pytest.raises(AssertionError, match="no ref_log_probs"):
+        run(ActorLoss(ActorConfig(kl_loss_coef=0.1)), columns, totals_of(columns["response_mask"]))
+
+
+def test_value_loss_by_hand() -> None:
+    mask = torch.ones(1, 3, dtype=torch.bool)
+    # Old values 0, returns 1, clip 0.2: a value at 0.5 is judged as if at 0.2 (error 0.64), one at -0.5 or at 0.1 by itself (2.25, 0.81).
+    values = torch.tensor([[0.5, -0.5, 0.1]], requires_grad=True)
+    columns = {"values": torch.zeros(1, 3), "returns": torch.ones(1, 3), "response_mask": mask}
+    output = CriticLoss(CriticConfig(value_clip=0.2))({"values": values}, columns, totals_of(mask))
+    assert float(output.loss.detach()) == pytest.approx(0.5 * (0.64 + 2.25 + 0.81) / 3)
+    assert float(output.metrics["critic/value_clip_frac"]) == pytest.approx(1 / 3)
+    assert float(output.metrics["critic/value_mean"]) == pytest.approx(0.1 / 3)
+    torch.autograd.backward(output.loss)
+    assert values.grad is not None
+    assert values.grad[0].tolist() == pytest.approx([0.0, -1.5 / 3, -0.9 / 3])
+
+
+def test_sft_loss_is_the_mean_negative_log_prob() -> None:
+    log_probs = torch.tensor([[-1.0, -2.0], [-4.0, -100.0]], requires_grad=True)
+    mask = torch.tensor([[True, True], [True, False]])
+    output = SftLoss()({"log_probs": log_probs}, {"response_mask": mask}, totals_of(mask))
+    assert float(output.loss.detach()) == pytest.approx(7 / 3) and float(output.metrics["sft/loss"]) == pytest.approx(7 / 3)
+
+
+def test_explained_variance_is_one_for_perfect_values_and_zero_for_a_constant() -> None:
+    returns, mask = torch.tensor([[0.0, 1.0, 4.0]]), torch.ones(1, 3, dtype=torch.bool)
+    of_returns = whiten_stats(returns, mask)
+    assert explained_variance(errors=whiten_stats(returns - returns, mask), returns=of_returns) == 1.0
+    assert explained_variance(errors=whiten_stats(returns - 2.0, mask), returns=of_returns) == pytest.approx(0.0)
+    assert explained_variance(errors=of_returns, returns=whiten_stats(torch.ones(1, 3), mask)) == 0.0

@@ -1,0 +1,307 @@
+"""Rows, templates and prompts: what a dataset becomes, and what each mistake is told."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from transformers import PreTrainedTokenizerBase
+
+from recipes.arithmetic.model import character_tokenizer
+from verl_like.config.schema import DataConfig
+from verl_like.data.files import read_rows
+from verl_like.data.prompts import PromptDataset, prompt_table, sft_rows
+from verl_like.data.templates import Renderer, load_tokenizer
+
+QWEN3 = Path(__file__).parents[2].parent / "shared/data/tokenizers/qwen3"
+CHAT_TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{% if sign is defined %}{{ sign }}{% endif %}{% if add_generation_prompt %}={% endif %}"
+
+
+@pytest.fixture
+def tokenizer() -> PreTrainedTokenizerBase:
+    """One token per character, no chat template, no special tokens added."""
+    return character_tokenizer()
+
+
+@pytest.fixture
+def chat_tokenizer() -> PreTrainedTokenizerBase:
+    tokenizer = character_tokenizer()
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def jsonl(path: Path, rows: list[dict[str, Any]]) -> list[str]:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return [str(path)]
+
+
+def plain(**knobs: Any) -> DataConfig:
+    return DataConfig(apply_chat_template=False, **knobs)
+
+
+# --- files ---
+
+
+def test_parquet_and_jsonl_give_the_same_prompts(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    rows = [
+        {"prompt": "1+1=", "data_source": "s", "reward_model": {"ground_truth": "2", "style": "rule"}, "extra_info": {"index": 7}},
+        {"prompt": "2+2=", "data_source": "s", "reward_model": {"ground_truth": "4", "style": "rule"}, "extra_info": {"index": 8}},
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
+    from_parquet = PromptDataset([str(tmp_path / "x.parquet")], plain(), tokenizer)
+    from_jsonl = PromptDataset(jsonl(tmp_path / "x.jsonl", rows), plain(), tokenizer)
+    for one, other in zip(from_parquet, from_jsonl, strict=True):
+        assert one.prompt_ids.tolist() == other.prompt_ids.tolist() and one.prompt_ids.dtype == np.int32
+        assert (one.text, one.data_source, one.ground_truth, one.extra_info) == (other.text, other.data_source, other.ground_truth, other.extra_info)
+    assert from_parquet[0].ground_truth == "2" and from_parquet[0].extra_info == {"index": 7} and from_parquet[1].uid == "x.parquet:1"
+
+
+def test_uids_differ_between_files_of_one_name_and_do_not_depend_on_the_folder(tmp_path: Path) -> None:
+    for folder in ("a", "b", "moved"):
+        (tmp_path / folder).mkdir()
+        jsonl(tmp_path / folder / "x.jsonl", [{"prompt": "1"}, {"prompt": "2"}])
+    both = [row.uid for row in read_rows([str(tmp_path / "a/x.jsonl"), str(tmp_path / "b/x.jsonl")])]
+    assert len(set(both)) == 4
+    assert [r.uid for r in read_rows([str(tmp_path / "a/x.jsonl")])] == [r.uid for r in read_rows([str(tmp_path / "moved/x.jsonl")])]
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"nowhere\.parquet does not exist.*data\.train_files"):
+        read_rows([str(tmp_path / "nowhere.parquet")])
+
+
+def test_another_suffix_is_refused_with_those_that_work(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("prompt\n")
+    with pytest.raises(ValueError, match=r"x\.csv ends in '\.csv'; expected one of \.parquet, \.jsonl"):
+        read_rows([str(tmp_path / "x.csv")])
+
+
+def test_no_files_name_the_knob() -> None:
+    with pytest.raises(ValueError, match=r"no data files.*data\.train_files"):
+        read_rows([])
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.parquet"])
+def test_an_empty_dataset_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name.endswith("jsonl"):
+        path.write_text("\n\n")
+    else:
+        pq.write_table(pa.table({"prompt": pa.array([], pa.string())}), path)
+    with pytest.raises(ValueError, match=rf"dataset is empty.*{name}"):
+        read_rows([str(path)])
+
+
+def test_a_broken_line_is_located(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"prompt": "1"}\n{"prompt": \n')
+    with pytest.raises(ValueError, match=r"line 2 of .*x\.jsonl is not JSON"):
+        read_rows([str(tmp_path / "x.jsonl")])
+
+
+def test_a_broken_parquet_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.parquet").write_bytes(b"not parquet at all")
+    with pytest.raises(ValueError, match=r"x\.parquet cannot be read as parquet"):
+        read_rows([str(tmp_path / "x.parquet")])
+
+
+# --- columns ---
+
+
+def test_a_missing_prompt_column_names_those_there_are(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    files = jsonl(tmp_path / "x.jsonl", [{"question": "1+1=", "answer": "2"}])
+    with pytest.raises(ValueError, match=r"data\.prompt_key is 'prompt'.*row 0 of .*\['answer', 'question'\]"):
+        PromptDataset(files, plain(), tokenizer)
+
+
+def test_a_missing_answer_column_names_those_there_are(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    files = jsonl(tmp_path / "x.jsonl", [{"prompt": "1+1=", "solution": "2"}])
+    with pytest.raises(ValueError, match=r"data\.answer_key='answer'; it has \['prompt', 'solution'\].*data\.answer_key=''"):
+        PromptDataset(files, plain(), tokenizer)
+    assert PromptDataset(files, plain(answer_key="solution"), tokenizer)[0].ground_truth == "2"
+    assert PromptDataset(files, plain(answer_key=""), tokenizer)[0].ground_truth is None
+
+
+def test_rows_without_data_source_take_the_configured_one(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    files = jsonl(tmp_path / "x.jsonl", [{"prompt": "1", "answer": "1"}, {"prompt": "2", "answer": "2", "data_source": "own"}])
+    dataset = PromptDataset(files, plain(data_source="mine"), tokenizer)
+    assert dataset.data_sources == ["mine", "own"]
+
+
+def test_the_prompt_table_has_one_row_per_prompt(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    files = jsonl(tmp_path / "x.jsonl", [{"prompt": "1+1=", "answer": "2"}, {"prompt": "10+1=", "answer": "11"}])
+    dataset = PromptDataset(files, plain(), tokenizer)
+    table = prompt_table(dataset[:])
+    assert table.ragged("prompt_ids").lengths.tolist() == [4, 5] and table.ragged("prompt_ids").dtype == np.int32
+    assert table["uid"] == ["x.jsonl:0", "x.jsonl:1"] and table["prompt_text"] == ["1+1=", "10+1="]
+    assert table["reward_inputs"][1] == {"data_source": "default", "ground_truth": "11", "extra_info": {}}
+
+
+# --- long prompts ---
+
+LONG = [{"prompt": "1+1=", "answer": "2"}, {"prompt": "12+34=", "answer": "46"}]
+
+
+def test_a_long_prompt_is_an_error_that_names_row_length_and_remedies(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    with pytest.raises(ValueError, match=r"row 1 of .*x\.jsonl has a prompt of 6 tokens.*1 of 2 rows.*data\.max_prompt_length=6.*drop or truncate"):
+        PromptDataset(jsonl(tmp_path / "x.jsonl", LONG), plain(max_prompt_length=5), tokenizer)
+
+
+def test_drop_leaves_long_prompts_out_and_says_how_many(tmp_path: Path, tokenizer: PreTrainedTokenizerBase, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        dataset = PromptDataset(jsonl(tmp_path / "x.jsonl", LONG), plain(max_prompt_length=5, overlong_prompts="drop"), tokenizer)
+    assert [prompt.text for prompt in dataset] == ["1+1="]
+    assert "dropped 1 of 2 prompts" in caplog.text
+
+
+def test_dropping_every_prompt_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    with pytest.raises(ValueError, match=r"leaves no rows.*longest: 6"):
+        PromptDataset(jsonl(tmp_path / "x.jsonl", LONG), plain(max_prompt_length=2, overlong_prompts="drop"), tokenizer)
+
+
+def test_truncate_keeps_the_end(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    dataset = PromptDataset(jsonl(tmp_path / "x.jsonl", LONG), plain(max_prompt_length=5, overlong_prompts="truncate"), tokenizer)
+    assert [tokenizer.decode(prompt.prompt_ids) for prompt in dataset] == ["1+1=", "2+34="]
+
+
+# --- templates ---
+
+
+def test_chats_and_strings_render_alike(tmp_path: Path, chat_tokenizer: PreTrainedTokenizerBase) -> None:
+    rows = [{"prompt": "1+1", "answer": "2"}, {"prompt": [{"role": "user", "content": "1+1"}], "answer": "2"}]
+    assert [p.text for p in PromptDataset(jsonl(tmp_path / "x.jsonl", rows), DataConfig(), chat_tokenizer)] == ["1+1=", "1+1="]
+
+
+def test_a_tokenizer_without_chat_template_is_told_the_remedies(tokenizer: PreTrainedTokenizerBase) -> None:
+    with pytest.raises(ValueError, match=r"has no chat template.*data\.apply_chat_template=false.*model\.tokenizer_path"):
+        Renderer(DataConfig(), tokenizer)
+
+
+def test_a_chat_without_chat_template_is_refused_with_its_row(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    files = jsonl(tmp_path / "x.jsonl", [{"prompt": [{"role": "user", "content": "1"}], "answer": "1"}])
+    with pytest.raises(ValueError, match=r"row 0 of .*x\.jsonl: data\.apply_chat_template is false.*prompt is a list"):
+        PromptDataset(files, plain(), tokenizer)
+
+
+@pytest.mark.parametrize("prompt", [[], 3, [{"role": "user"}], [{"role": "user", "content": [{"type": "image"}]}], None])
+def test_a_prompt_of_another_shape_is_refused(prompt: Any, chat_tokenizer: PreTrainedTokenizerBase) -> None:
+    with pytest.raises(ValueError, match=r"role"):
+        Renderer(DataConfig(), chat_tokenizer).text(prompt)
+
+
+def test_template_variables_reach_the_template_and_misspelt_ones_are_refused(chat_tokenizer: PreTrainedTokenizerBase) -> None:
+    assert Renderer(DataConfig(chat_template_kwargs={"sign": "-"}), chat_tokenizer).text("1") == "1-="
+    with pytest.raises(ValueError, match=r"\['sing'\], which the tokenizer's chat template does not read; it reads \['sign'\]"):
+        Renderer(DataConfig(chat_template_kwargs={"sing": "-"}), chat_tokenizer)
+    with pytest.raises(ValueError, match=r"apply_chat_template is false, so no template reads them"):
+        Renderer(plain(chat_template_kwargs={"sign": "-"}), chat_tokenizer)
+
+
+def test_a_refusing_chat_template_names_the_roles(chat_tokenizer: PreTrainedTokenizerBase) -> None:
+    chat_tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
+    with pytest.raises(ValueError, match=r"refused a prompt with roles \['user'\]: roles must alternate"):
+        Renderer(DataConfig(), chat_tokenizer).text("1")
+
+
+def test_format_prompt_wraps_the_last_user_message_only(chat_tokenizer: PreTrainedTokenizerBase) -> None:
+    chat = [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}, {"role": "user", "content": "3"}]
+    assert Renderer(DataConfig(format_prompt="({{ content }})"), chat_tokenizer).text(chat) == "12(3)="
+    assert Renderer(plain(format_prompt="({{ content }})"), chat_tokenizer).text("3") == "(3)"
+
+
+def test_format_prompt_reads_a_file(tmp_path: Path, chat_tokenizer: PreTrainedTokenizerBase) -> None:
+    (tmp_path / "f.jinja").write_text("[{{ content }}]\n")
+    assert Renderer(plain(format_prompt=str(tmp_path / "f.jinja")), chat_tokenizer).text("3") == "[3]"
+    with pytest.raises(ValueError, match=r"names the file .*g\.jinja, which does not exist"):
+        Renderer(plain(format_prompt=str(tmp_path / "g.jinja")), chat_tokenizer)
+
+
+@pytest.mark.parametrize(("template", "message"), [
+    ("{{ content", r"is not a Jinja template: line 1"),
+    ("{{ contents }}", r"reads the variables \['contents'\]; expected exactly \['content'\]"),
+    ("no variable", r"reads the variables \[\]"),
+])
+def test_a_bad_format_prompt_is_refused(template: str, message: str, tokenizer: PreTrainedTokenizerBase) -> None:
+    with pytest.raises(ValueError, match=message):
+        Renderer(plain(format_prompt=template), tokenizer)
+
+
+@pytest.mark.skipif(not QWEN3.is_dir(), reason="the Qwen3 tokenizer is not beside this checkout")
+def test_qwen3_thinking_switch_changes_the_prompt(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(str(QWEN3))
+    files = jsonl(tmp_path / "x.jsonl", [{"prompt": "Hi", "answer": ""}])
+    thinking = PromptDataset(files, DataConfig(), tokenizer)[0]
+    silent = PromptDataset(files, DataConfig(chat_template_kwargs={"enable_thinking": False}), tokenizer)[0]
+    assert thinking.text == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    assert silent.text == thinking.text + "<think>\n\n</think>\n\n"
+    assert silent.prompt_ids.tolist() == tokenizer.apply_chat_template(
+        [{"role": "user", "content": "Hi"}], add_generation_prompt=True, enable_thinking=False, return_dict=False
+    )
+    with pytest.raises(ValueError, match=r"does not read; it reads .*'enable_thinking'"):
+        Renderer(DataConfig(chat_template_kwargs={"thinking": False}), tokenizer)
+
+
+# --- tokenizer ---
+
+
+@pytest.mark.parametrize("path", ["/no/such/model", "./no-such-model", "no/such/model"])
+def test_a_missing_model_path_is_named(path: str) -> None:
+    with pytest.raises(ValueError, match=rf"model path {path} does not exist.*model\.path"):
+        load_tokenizer(path)
+
+
+def test_an_empty_model_path_names_the_knob() -> None:
+    with pytest.raises(ValueError, match=r"model\.path is empty"):
+        load_tokenizer("")
+
+
+def test_a_folder_without_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no tokenizer could be loaded from the folder .*model\.tokenizer_path"):
+        load_tokenizer(str(tmp_path))
+
+
+def test_a_saved_tokenizer_is_loaded(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    tokenizer.save_pretrained(tmp_path)
+    assert load_tokenizer(str(tmp_path))("17+25=")["input_ids"] == tokenizer("17+25=")["input_ids"]
+
+
+# --- supervised rows ---
+
+
+def test_supervised_rows_end_with_the_end_token(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    table = sft_rows(jsonl(tmp_path / "x.jsonl", LONG), plain(), tokenizer)
+    assert [tokenizer.decode(ids) for ids in table.ragged("prompt_ids")] == ["1+1=", "12+34="]
+    assert [tokenizer.decode(ids) for ids in table.ragged("response_ids")] == ["2<eos>", "46<eos>"]
+    assert table.ragged("response_mask").values.all()
+    assert table.ragged("response_mask").lengths.tolist() == [2, 3]
+
+
+def test_a_long_answer_is_refused_or_dropped_never_cut(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    files = jsonl(tmp_path / "x.jsonl", LONG)
+    with pytest.raises(ValueError, match=r"row 1 of .*answer of 3 tokens.*data\.max_response_length is 2"):
+        sft_rows(files, plain(max_response_length=2), tokenizer)
+    kept = sft_rows(files, plain(max_response_length=2, overlong_prompts="drop"), tokenizer)
+    assert [tokenizer.decode(ids) for ids in kept.ragged("response_ids")] == ["2<eos>"]
+    with pytest.raises(ValueError, match=r"every answer"):
+        sft_rows(files, plain(max_response_length=1, overlong_prompts="drop"), tokenizer)
+
+
+def test_supervised_training_needs_an_end_token(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    tokenizer.eos_token = None
+    with pytest.raises(ValueError, match=r"has no end token"):
+        sft_rows(jsonl(tmp_path / "x.jsonl", LONG), plain(), tokenizer)
+
+
+def test_an_answer_that_is_no_text_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    with pytest.raises(ValueError, match=r"row 0 of .* has int 2 in 'answer'"):
+        sft_rows(jsonl(tmp_path / "x.jsonl", [{"prompt": "1+1=", "answer": 2}]), plain(), tokenizer)
+
+
+def test_an_empty_prompt_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    with pytest.raises(ValueError, match=r"row 0 of .* has an empty prompt"):
+        PromptDataset(jsonl(tmp_path / "x.jsonl", [{"prompt": "", "answer": "2"}]), plain(), tokenizer)

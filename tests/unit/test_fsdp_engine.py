@@ -1,0 +1,291 @@
+"""The training engine: what it computes does not depend on ranks, micro-batches, layout or sharding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from transformers import AutoModel, AutoModelForCausalLM
+
+from tests.unit._fsdp_ranks import (
+    SCENARIOS, PolicyLoss, ValueLoss, build_engine, join_ranks, make_rows, run_ranks, tiny_model, weights_of, write_models,
+)
+from verl_like.algorithms.types import BatchTotals, LossOutput
+from verl_like.backends.fsdp.models import VALUE_HEAD_FILE
+from verl_like.protocol import DataProto, Ragged
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_models(tmp_path_factory.mktemp("fsdp"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    join_ranks(0, 1, tmp_path_factory.mktemp("store") / "store")
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def alone(work: Path) -> dict[str, Any]:
+    """Every scenario on one rank."""
+    return {name: SCENARIOS[name](work) for name in ("updates", "save", "export")}
+
+
+@pytest.fixture(scope="module")
+def two_ranks(work: Path, alone: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every scenario on two ranks; loading another number of ranks' checkpoint needs the one written alone."""
+    return run_ranks(["updates", "save", "load_own", "load_other", "export"], world_size=2, work=work)
+
+
+def assert_same_run(found: dict[str, Any], expected: dict[str, Any], *, atol: float = 1e-6) -> None:
+    for one, other in zip(found["metrics"], expected["metrics"], strict=True):
+        assert one == pytest.approx(other, abs=atol, rel=1e-5)
+    assert found["weights"].keys() == expected["weights"].keys()
+    for name, weight in found["weights"].items():
+        torch.testing.assert_close(weight, expected["weights"][name], atol=atol, rtol=0, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def reference_log_probs(model: torch.nn.Module, rows: DataProto, temperature: float) -> tuple[Tensor, Tensor]:
+    """[K] log-probs and entropies, one row at a time through the plain model."""
+    log_probs, entropies = [], []
+    for prompt, response in zip(rows.ragged("prompt_ids"), rows.ragged("response_ids"), strict=True):
+        ids = torch.from_numpy(np.concatenate([prompt, response]).astype(np.int64))
+        steps = torch.log_softmax(model(ids[None]).logits[0].float() / temperature, -1)[len(prompt) - 1 : -1]
+        log_probs.append(steps.gather(-1, ids[len(prompt) :, None])[:, 0])
+        entropies.append(-(steps.exp() * steps).sum(-1))
+    return torch.cat(log_probs), torch.cat(entropies)
+
+
+@pytest.mark.parametrize("name", ["qwen2", "llama", "qwen3-tied"])
+@pytest.mark.parametrize("remove_padding", [True, False])
+def test_forward_log_probs_equal_the_plain_model(work: Path, name: str, remove_padding: bool) -> None:
+    rows = make_rows(9)
+    engine = build_engine(work / name, kind="frozen", max_tokens=25, model={"remove_padding": remove_padding}, log_prob_chunk_tokens=5)
+    found = engine.forward_log_probs(rows, temperature=0.7, entropy=True, sum_pi_squared=True)
+    with torch.no_grad():
+        log_probs, entropy = reference_log_probs(AutoModelForCausalLM.from_pretrained(work / name), rows, 0.7)
+    np.testing.assert_allclose(found["log_probs"], log_probs, atol=1e-5)
+    np.testing.assert_allclose(found["entropy"], entropy, atol=1e-5)
+    assert np.all((found["sum_pi_squared"] >= 1 / 64 - 1e-6) & (found["sum_pi_squared"] <= 1))
+
+
+def test_first_update_has_the_gradient_of_the_plain_model(work: Path) -> None:
+    rows = make_rows(seed=1)
+    plain = AutoModelForCausalLM.from_pretrained(work / "qwen2")
+    log_probs, entropy = reference_log_probs(plain, rows, 0.8)
+    mask, advantages = (torch.from_numpy(rows.ragged(name).values) for name in ("response_mask", "advantages"))
+    loss = -((log_probs * advantages + 0.1 * entropy) * mask).sum() / mask.sum()
+    loss.backward()
+    grad_norm = math.sqrt(sum(p.grad.double().square().sum().item() for p in plain.parameters()))
+    metrics = build_engine(work / "qwen2", max_tokens=25).update(rows, PolicyLoss())
+    assert metrics["loss"] == pytest.approx(loss.item(), abs=1e-6)
+    assert metrics["grad_norm"] == pytest.approx(grad_norm, rel=1e-5)
+    assert metrics["lr"] == pytest.approx(0.5e-2)  # the one warm-up update
+    assert metrics["skipped_updates"] == 0
+
+
+@pytest.mark.parametrize("setting", ["uneven", "padded", "gradient_checkpointing", "layer_groups", "layer_groups_checkpointed"])
+def test_micro_batches_layout_and_sharding_do_not_change_updates(alone: dict[str, Any], setting: str) -> None:
+    assert_same_run(alone["updates"][setting], alone["updates"]["plain"])
+
+
+@pytest.mark.parametrize("setting", ["plain", "uneven", "no_rows_on_one_rank", "no_columns_on_one_rank", "padded", "gradient_checkpointing",
+                                     "layer_groups", "layer_groups_checkpointed"])
+def test_rank_count_does_not_change_policy_updates(alone: dict[str, Any], two_ranks: list[dict[str, Any]], setting: str) -> None:
+    for rank in two_ranks:
+        assert_same_run(rank["updates"][setting], alone["updates"]["plain"])
+
+
+@pytest.mark.parametrize("setting", ["value", "value_uneven"])
+def test_rank_count_does_not_change_value_updates(alone: dict[str, Any], two_ranks: list[dict[str, Any]], setting: str) -> None:
+    for rank in two_ranks:
+        assert_same_run(rank["updates"][setting], alone["updates"]["value"])
+
+
+def test_forward_after_updates_is_the_same_on_two_ranks(alone: dict[str, Any], two_ranks: list[dict[str, Any]]) -> None:
+    rows = make_rows()
+    lengths = rows.ragged("response_ids").lengths
+    whole = Ragged.from_lengths(alone["updates"]["plain"]["forward"], lengths)
+    for rank, results in enumerate(two_ranks):
+        mine = whole.take(np.arange(len(rows))[rank::2]).values
+        np.testing.assert_allclose(results["updates"]["plain"]["forward"], mine, atol=1e-5)
+
+
+def test_updates_change_the_weights_and_lower_the_loss(work: Path) -> None:
+    engine = build_engine(work / "qwen2")
+    before = weights_of(engine)
+    losses = [engine.update(make_rows(seed=1), PolicyLoss())["loss"] for _ in range(4)]
+    assert losses == sorted(losses, reverse=True)
+    assert all(not torch.equal(before[name], weight) for name, weight in weights_of(engine).items())
+
+
+def test_value_model_starts_at_zero_and_learns_the_returns(work: Path) -> None:
+    rows = make_rows(seed=1)
+    engine = build_engine(work / "llama", kind="value", max_tokens=30)
+    assert np.all(engine.forward_values(rows) == 0)
+    losses = [engine.update(rows, ValueLoss())["loss"] for _ in range(8)]
+    assert losses[-1] < 0.7 * losses[0]
+    assert np.std(engine.forward_values(rows)) > 0.1
+
+
+def test_values_belong_to_the_position_before_the_token(work: Path) -> None:
+    rows = make_rows(5)
+    engine = build_engine(work / "llama", kind="value")
+    engine.update(rows, ValueLoss())
+    other_tokens = Ragged(rows.ragged("response_ids").values.copy(), rows.ragged("response_ids").offsets)
+    last = other_tokens.offsets[1:] - 1
+    other_tokens.values[last] = (other_tokens.values[last] + 1) % 64
+    changed = DataProto({**rows.columns, "response_ids": other_tokens})
+    # The last token of a response is chosen after its value was estimated, so it cannot move it.
+    np.testing.assert_array_equal(engine.forward_values(changed), engine.forward_values(rows))
+
+
+def test_rows_without_a_response_are_left_out(work: Path) -> None:
+    rows = make_rows(4)
+    silent = DataProto.from_dict({
+        "prompt_ids": Ragged.from_rows([[1, 2]], "int32"),
+        **{name: Ragged.from_rows([[]], str(rows.ragged(name).dtype)) for name in ("response_ids", "response_mask", "advantages", "returns")},
+        "uid": ["silent"],
+    })
+    mixed = DataProto.concat([rows.select_idxs([0, 1]), silent, rows.select_idxs([2, 3])])
+    found = build_engine(work / "qwen2").forward_log_probs(mixed, temperature=1.0)
+    np.testing.assert_allclose(found["log_probs"], build_engine(work / "qwen2").forward_log_probs(rows, temperature=1.0)["log_probs"], atol=1e-6)
+    one = build_engine(work / "qwen2").update(mixed, PolicyLoss())
+    assert one == pytest.approx(build_engine(work / "qwen2").update(rows, PolicyLoss()), abs=1e-6)
+
+
+def test_an_empty_table_gives_empty_results(work: Path) -> None:
+    engine = build_engine(work / "qwen2")
+    assert engine.forward_log_probs(DataProto(), temperature=1.0)["log_probs"].shape == (0,)
+
+
+class NanLoss:
+    needs_entropy = False
+
+    def __call__(self, outputs: Mapping[str, Tensor], columns: Mapping[str, Tensor], totals: BatchTotals) -> LossOutput:
+        return LossOutput(loss=outputs["log_probs"].sum() * float("nan"), metrics={"loss": torch.tensor(1.0)})
+
+
+def test_a_gradient_that_is_not_finite_leaves_weights_and_schedule_alone(work: Path) -> None:
+    engine = build_engine(work / "qwen2")
+    before = weights_of(engine)
+    metrics = engine.update(make_rows(), NanLoss())
+    assert metrics["skipped_updates"] == 1
+    assert math.isnan(metrics["grad_norm"])
+    assert all(torch.equal(before[name], weight) for name, weight in weights_of(engine).items())
+    assert engine.update(make_rows(seed=1), PolicyLoss()) == pytest.approx(build_engine(work / "qwen2").update(make_rows(seed=1), PolicyLoss()))
+
+
+def test_nothing_to_learn_from_skips_the_update(work: Path) -> None:
+    rows = make_rows(3)
+    rows.columns["response_mask"] = Ragged(np.zeros_like(rows.ragged("response_mask").values), rows.ragged("response_mask").offsets)
+    engine = build_engine(work / "qwen2")
+    before = weights_of(engine)
+    assert engine.update(rows, PolicyLoss())["skipped_updates"] == 1
+    assert all(torch.equal(before[name], weight) for name, weight in weights_of(engine).items())
+
+
+def test_bfloat16_keeps_float32_masters_and_stays_close(work: Path) -> None:
+    from verl_like.config.schema import FsdpConfig
+
+    rows = make_rows(seed=1)
+    engine = build_engine(work / "qwen2", fsdp=FsdpConfig(param_dtype="bfloat16"))
+    found = engine.update(rows, PolicyLoss())
+    exact = build_engine(work / "qwen2").update(rows, PolicyLoss())
+    assert found["loss"] != exact["loss"]
+    assert found["loss"] == pytest.approx(exact["loss"], abs=0.05)
+    assert found["grad_norm"] == pytest.approx(exact["grad_norm"], rel=0.1)
+    assert all(p.dtype == torch.float32 for p in engine.module.parameters())
+
+
+def test_compiled_and_eager_updates_are_equal_and_the_switch_changes_what_runs(work: Path) -> None:
+    rows = make_rows(seed=1)
+    results = {}
+    for use_torch_compile in (False, True):
+        engine = build_engine(work / "qwen2", use_torch_compile=use_torch_compile, log_prob_chunk_tokens=9)
+        assert engine.warm_up(300.0, entropy=True) is use_torch_compile
+        with torch.profiler.profile() as profile:
+            metrics = engine.update(rows, PolicyLoss())
+        regions = [event.key for event in profile.key_averages() if "Torch-Compiled Region" in event.key]
+        assert bool(regions) is use_torch_compile
+        results[use_torch_compile] = {"metrics": [metrics], "weights": weights_of(engine)}
+    assert_same_run(results[True], results[False], atol=1e-5)
+
+
+def test_a_missed_compile_deadline_falls_back_to_eager(work: Path, caplog: pytest.LogCaptureFixture) -> None:
+    engine = build_engine(work / "qwen2", use_torch_compile=True)
+    assert engine.warm_up(0.0) is False
+    assert "took longer than 0 s" in caplog.text
+    assert engine.update(make_rows(seed=1), PolicyLoss())["skipped_updates"] == 0
+
+
+@pytest.mark.parametrize("scenario", ["load_own", "load_other"])
+def test_loading_at_two_ranks_continues_the_run(alone: dict[str, Any], two_ranks: list[dict[str, Any]], scenario: str) -> None:
+    for rank, results in enumerate(two_ranks):
+        resumed = results[scenario]
+        if scenario == "load_own":
+            saved = results["save"]
+            assert resumed["metrics"] == saved["metrics"], f"rank {rank}"
+            assert all(torch.equal(resumed["weights"][name], weight) for name, weight in saved["weights"].items())
+            assert torch.equal(resumed["draw"], saved["draw"])
+        else:
+            assert_same_run({**resumed, "metrics": [resumed["metrics"]]}, {**alone["save"], "metrics": [alone["save"]["metrics"]]})
+
+
+def test_loading_at_one_rank_continues_bit_for_bit(work: Path, alone: dict[str, Any]) -> None:
+    resumed = SCENARIOS["load_own"](work)
+    assert resumed["metrics"] == alone["save"]["metrics"]
+    assert all(torch.equal(resumed["weights"][name], weight) for name, weight in alone["save"]["weights"].items())
+    assert torch.equal(resumed["draw"], alone["save"]["draw"])
+
+
+def test_one_rank_loads_what_two_ranks_saved(work: Path, two_ranks: list[dict[str, Any]]) -> None:
+    resumed, saved = SCENARIOS["load_other"](work), two_ranks[0]["save"]
+    assert_same_run({**resumed, "metrics": [resumed["metrics"]]}, {**saved, "metrics": [saved["metrics"]]})
+
+
+def test_loading_an_empty_folder_says_so(work: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"holds no engine checkpoint.*trainer\.resume"):
+        build_engine(work / "qwen2").load(tmp_path)
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_exported_folder_loads_in_transformers_with_the_same_logits(
+    work: Path, alone: dict[str, Any], two_ranks: list[dict[str, Any]], world_size: int,
+) -> None:
+    weights = alone["export"]["weights"] if world_size == 1 else two_ranks[0]["export"]["weights"]
+    expected = tiny_model("qwen3", tied=True)
+    expected.load_state_dict(weights)
+    found = AutoModelForCausalLM.from_pretrained(work / f"export-{world_size}")
+    ids = torch.randint(0, 64, (2, 7))
+    assert torch.equal(found(ids).logits, expected(ids).logits)
+    assert found.lm_head.weight is found.model.embed_tokens.weight
+    assert not list(work.glob(".export-*"))
+
+
+def test_exporting_a_critic_keeps_body_and_head(work: Path, tmp_path: Path) -> None:
+    engine = build_engine(work / "llama", kind="value")
+    engine.update(make_rows(seed=1), ValueLoss())
+    engine.export(tmp_path / "critic")
+    engine.export(tmp_path / "critic")  # replaces the older one
+    assert (tmp_path / "critic" / VALUE_HEAD_FILE).is_file()
+    AutoModel.from_pretrained(tmp_path / "critic")
+    rows = make_rows(3)
+    np.testing.assert_array_equal(build_engine(tmp_path / "critic", kind="value").forward_values(rows), engine.forward_values(rows))
+    assert [path.name for path in tmp_path.iterdir()] == ["critic"]
+
+
+def test_temperature_of_updates_is_the_engines(work: Path) -> None:
+    losses = {t: build_engine(work / "qwen2", temperature=t).update(make_rows(seed=1), PolicyLoss())["loss"] for t in (0.5, 1.0)}
+    assert abs(losses[0.5] - losses[1.0]) > 1e-3
+
+

@@ -1,0 +1,134 @@
+"""The recipes' data and model: what they hold, and that validation does not leak into training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from recipes.arithmetic import model as arithmetic_model
+from recipes.arithmetic import prepare as arithmetic
+from recipes.gsm8k import prepare as gsm8k
+from verl_like.config.schema import DataConfig
+from verl_like.data.prompts import PromptDataset, sft_rows
+from verl_like.data.templates import load_tokenizer
+from verl_like.reward.resolve import resolve
+
+GSM8K = Path(__file__).parents[2].parent / "shared/data/gsm8k"
+PUBLISHED = {"question": "How many?", "answer": "2+2 = <<2+2=4>>4\n#### 1,004"}
+
+
+@pytest.fixture(scope="module")
+def arithmetic_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("arithmetic")
+    arithmetic.main(["--out", str(folder)])
+    return folder
+
+
+def columns(path: Path) -> dict[str, list[str]]:
+    return pq.read_table(path).to_pydict()
+
+
+def test_problems_split_into_250_for_validation_and_the_rest() -> None:
+    train, validation = arithmetic.split_pairs(0)
+    assert len(validation) == 250 and len(train) == 2250
+    assert sorted(train + validation) == [(a, b) for a in range(50) for b in range(50)]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+def test_no_validation_problem_is_trained_on_even_mirrored(seed: int) -> None:
+    train, validation = arithmetic.split_pairs(seed)
+    assert len(validation) == 250
+    assert not set(train) & {(b, a) for a, b in validation}
+    assert not set(train) & set(validation)
+
+
+def test_the_files_are_true_sums_and_equal_in_every_run(arithmetic_folder: Path, tmp_path: Path) -> None:
+    arithmetic.main(["--out", str(tmp_path)])
+    for name in ("train", "val", "sft"):
+        assert columns(tmp_path / f"{name}.parquet") == columns(arithmetic_folder / f"{name}.parquet")
+    for name in ("train", "val"):
+        table = columns(arithmetic_folder / f"{name}.parquet")
+        assert set(table["data_source"]) == {"arithmetic"}
+        for prompt, answer in zip(table["prompt"], table["answer"], strict=True):
+            a, b = prompt.removesuffix("=").split("+")
+            assert int(answer) == int(a) + int(b)
+
+
+def test_supervised_rows_hold_training_problems_only_and_are_wrong_by_a_little(arithmetic_folder: Path) -> None:
+    train = set(columns(arithmetic_folder / "train.parquet")["prompt"])
+    table = columns(arithmetic_folder / "sft.parquet")
+    assert set(table["prompt"]) == train
+    misses = [int(answer) - sum(map(int, prompt[:-1].split("+"))) for prompt, answer in zip(table["prompt"], table["answer"], strict=True)]
+    assert set(misses) == {0, *arithmetic.NEAR_MISSES}
+    wrong = sum(miss != 0 for miss in misses) / len(misses)
+    assert wrong == pytest.approx(arithmetic.WRONG_FRAC, abs=0.01)
+    assert min(int(answer) for answer in table["answer"]) >= 0
+
+
+def test_the_arithmetic_model_is_small_reproducible_and_loads(tmp_path: Path) -> None:
+    before = torch.random.get_rng_state()
+    arithmetic_model.main(["--out", str(tmp_path / "a")])
+    arithmetic_model.main(["--out", str(tmp_path / "b")])
+    arithmetic_model.main(["--out", str(tmp_path / "c"), "--seed", "1"])
+    assert torch.equal(before, torch.random.get_rng_state()), "making a model must not move the caller's random state"
+    one, same, other = (AutoModelForCausalLM.from_pretrained(tmp_path / name).state_dict() for name in "abc")
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert any(not torch.equal(one[name], other[name]) for name in one)
+    assert 50_000 < sum(p.numel() for p in AutoModelForCausalLM.from_pretrained(tmp_path / "a").parameters()) < 5_000_000
+
+
+def test_the_arithmetic_tokenizer_writes_what_the_reward_reads(tmp_path: Path, arithmetic_folder: Path) -> None:
+    arithmetic_model.write_model(tmp_path, seed=0)
+    tokenizer = load_tokenizer(str(tmp_path))
+    data = DataConfig(apply_chat_template=False, max_prompt_length=6, max_response_length=4)
+    for prompt in PromptDataset([str(arithmetic_folder / "val.parquet")], data, tokenizer):
+        assert tokenizer.decode(prompt.prompt_ids) == prompt.text
+        response = tokenizer.decode([*tokenizer(prompt.ground_truth)["input_ids"], tokenizer.eos_token_id], skip_special_tokens=True)
+        result = resolve("", prompt.data_source)("arithmetic", response, prompt.ground_truth, prompt.extra_info)
+        assert result["score"] == 1.0
+    table = sft_rows([str(arithmetic_folder / "sft.parquet")], data, tokenizer)
+    assert len(table) == 2250 * arithmetic.SFT_PASSES
+
+
+def published(folder: Path) -> Path:
+    for split in ("train", "test"):
+        (folder / f"{split}.jsonl").write_text(json.dumps(PUBLISHED) + "\n")
+    return folder
+
+
+def test_gsm8k_rows_follow_the_schema_of_verl(tmp_path: Path) -> None:
+    gsm8k.main(["--source", str(published(tmp_path)), "--out", str(tmp_path / "out")])
+    row = pq.read_table(tmp_path / "out/test.parquet").to_pylist()[0]
+    assert row["data_source"] == "openai/gsm8k" and row["reward_model"] == {"style": "rule", "ground_truth": "1004"}
+    assert row["prompt"][0]["role"] == "user" and row["prompt"][0]["content"].startswith("How many? Let's think")
+    assert row["extra_info"] == {"split": "test", "index": 0, **PUBLISHED}
+
+
+def test_gsm8k_without_mark_is_refused(tmp_path: Path) -> None:
+    published(tmp_path)
+    (tmp_path / "test.jsonl").write_text(json.dumps({"question": "?", "answer": "no mark"}) + "\n")
+    with pytest.raises(ValueError, match=r"row 0 of .*test\.jsonl has an answer without '#### N'"):
+        gsm8k.write_all(str(tmp_path), tmp_path / "out")
+
+
+def test_gsm8k_offline_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(SystemExit):
+        gsm8k.main(["--source", "nobody/no-such-data", "--out", str(tmp_path / "out")])
+    message = capsys.readouterr().err
+    assert "--source nobody/no-such-data is no folder here" in message and "give a folder with train.jsonl and test.jsonl" in message
+
+
+@pytest.mark.skipif(not GSM8K.is_dir(), reason="GSM8K is not beside this checkout")
+def test_the_published_gsm8k_converts_whole_and_its_own_answers_score_one(tmp_path: Path) -> None:
+    assert gsm8k.write_all(str(GSM8K), tmp_path) == {"train": 7473, "test": 1319}
+    for row in pq.read_table(tmp_path / "test.parquet").to_pylist():
+        score = resolve("", row["data_source"])
+        truth = row["reward_model"]["ground_truth"]
+        assert score(row["data_source"], row["extra_info"]["answer"], truth, {})["score"] == 1.0
+        assert score(row["data_source"], f"#### {int(truth) + 1}", truth, {})["score"] == 0.0

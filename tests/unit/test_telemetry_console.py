@@ -1,0 +1,120 @@
+"""The terminal: plain lines word for word, when they come, and the live picture's content."""
+
+from __future__ import annotations
+
+import io
+import logging
+import math
+
+import pytest
+from rich.console import Console
+
+from verl_like.telemetry.console import ConsoleTracker, sparkline, stage_seconds
+
+METRICS = {"reward/score_mean": 0.41, "perf/tokens_per_s": 1234.4, "time/rollout_s": 0.2, "time/sync_s": 0.001, "time/update_actor_s": 0.1,
+           "time/step_s": 0.42}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def plain(total_steps: int = 240, **settings: float) -> tuple[ConsoleTracker, io.StringIO, Clock]:
+    out, clock = io.StringIO(), Clock()
+    tracker = ConsoleTracker(title="run", total_steps=total_steps, val_metric="val/mean@4", console=Console(file=out, width=60), clock=clock,
+                             **settings)  # type: ignore[arg-type]
+    return tracker, out, clock
+
+
+def test_a_pipe_gets_one_compact_line() -> None:
+    tracker, out, _ = plain()
+    tracker.log(20, METRICS)
+    tracker.close()
+    # 0.42 s a step for the 220 steps that remain are 92.4 s.
+    assert out.getvalue() == "step 20/240  score 0.410  1,234 tokens/s  step 0.42 s (rollout 0.20 update_actor 0.10 other 0.12)  1m32s left\n"
+
+
+def test_a_forced_colour_pipe_gets_no_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    out = io.StringIO()
+    tracker = ConsoleTracker(title="run", total_steps=2, val_metric="val/mean@4", console=Console(file=out))
+    tracker.log(1, METRICS)
+    tracker.close()
+    assert out.getvalue().count("\n") == 1 and "\x1b[" not in out.getvalue()
+
+
+def test_lines_come_every_few_steps_at_validations_and_at_the_end() -> None:
+    tracker, out, _ = plain(total_steps=23, every_steps=10)
+    for step in range(24):
+        tracker.log(step, {"val/mean@4": 0.5} if step in (0, 7) else METRICS)
+    assert [line.split()[1] for line in out.getvalue().splitlines()] == ["0/23", "7/23", "10/23", "20/23", "23/23"]
+
+
+def test_slow_steps_each_get_a_line() -> None:
+    tracker, out, clock = plain(every_steps=10, every_s=5.0)
+    for step in (1, 2, 3):
+        clock.now += 6
+        tracker.log(step, METRICS)
+    assert len(out.getvalue().splitlines()) == 3
+
+
+def test_time_left_is_the_pace_of_this_process() -> None:
+    tracker, out, clock = plain(total_steps=110, every_steps=1)
+    tracker.log(100, METRICS)  # continued from step 100: what came before says nothing of this machine
+    clock.now += 10
+    tracker.log(105, METRICS)
+    assert out.getvalue().splitlines()[-1].endswith("  10s left")
+
+
+def test_a_supervised_run_shows_its_loss() -> None:
+    tracker, out, _ = plain(total_steps=1)
+    tracker.log(1, {"sft/loss": 1.5})
+    assert out.getvalue() == "step 1/1  loss 1.500\n"
+
+
+def test_the_picture_holds_score_validation_and_stages() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=100, color_system=None)
+    tracker = ConsoleTracker(title="my_run", total_steps=40, val_metric="val/mean@4", console=console, is_live=True, clock=Clock())
+    tracker.log(0, {"val/mean@4": 0.125})
+    tracker.log(1, METRICS)
+    tracker.log(2, {**METRICS, "reward/score_mean": 0.75, "val/mean@4": 0.625, "reward/num_failed": 3.0})
+    tracker.close()
+    last_frame = out.getvalue().rsplit("my_run", 1)[1]
+    for text in ("2/40 steps", "0.750  ▁█", "0.625  at step 2, from 0.125 at step 0", "1,234", "failed rewards", "■ rollout 0.20", "■ other 0.12"):
+        assert text in last_frame, text
+
+
+def test_a_log_line_during_the_live_picture_is_not_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=80)
+    tracker = ConsoleTracker(title="run", total_steps=2, val_metric="", console=console, is_live=True)
+    handler = logging.StreamHandler()  # takes sys.stderr as it is now
+    handler.emit(logging.LogRecord("x", logging.WARNING, "x", 1, "disk is getting full", (), None))
+    tracker.close()
+    assert "disk is getting full" in out.getvalue() + capsys.readouterr().err
+
+
+def test_before_the_first_report_the_picture_says_so() -> None:
+    tracker, _, clock = plain()
+    clock.now += 75
+    out = Console(file=io.StringIO(), width=90)
+    out.print(tracker.picture())
+    assert "starting   1m15s passed" in out.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_stages_add_up_to_the_step() -> None:
+    assert sum(seconds for _, seconds in stage_seconds(METRICS)) == pytest.approx(0.42)
+    assert [name for name, _ in stage_seconds(METRICS)] == ["rollout", "update_actor", "other"]
+    assert stage_seconds({"reward/score_mean": 1.0}) == []
+
+
+def test_sparkline_rises_with_its_values_and_leaves_out_nan() -> None:
+    assert sparkline([0.0, 1.0, math.nan, 2.0], width=10) == "▁▄█" or sparkline([0.0, 1.0, math.nan, 2.0], width=10) == "▁▅█"
+    assert sparkline([3.0] * 4, width=2) == "▁▁"
+    assert len(sparkline([float(i) for i in range(1000)], width=40)) == 40
+    assert sparkline([], width=5) == ""

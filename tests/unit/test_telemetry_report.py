@@ -1,0 +1,85 @@
+"""summary.json and curves.png of a finished run."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from verl_like.telemetry.report import Summary, _smooth, write_curves, write_summary
+from verl_like.telemetry.trackers import JsonlTracker
+
+KEYS = ["initial_val", "initial_val_metric", "final_val", "steps", "seconds", "seconds_per_step", "tokens_per_s", "seed"]
+
+
+def summary(**changes: float | None) -> Summary:
+    fields = {"initial_val": 0.37, "initial_val_metric": "val/mean@16", "final_val": 0.91, "steps": 240, "seconds": 100.0,
+              "seconds_per_step": 100 / 240, "tokens_per_s": 12000.0, "seed": 1, **changes}
+    return Summary(**fields)  # type: ignore[arg-type]
+
+
+def test_the_summary_has_its_eight_keys(tmp_path: Path) -> None:
+    path = write_summary(tmp_path, summary())
+    assert path == tmp_path / "summary.json"
+    written = json.loads(path.read_text())
+    assert list(written) == KEYS and written["final_val"] == 0.91 and written["initial_val_metric"] == "val/mean@16"
+    assert [p.name for p in tmp_path.iterdir()] == ["summary.json"]
+
+
+def test_a_summary_without_validation_holds_null(tmp_path: Path) -> None:
+    written = json.loads(write_summary(tmp_path, summary(initial_val=None, final_val=math.nan)).read_text())
+    assert written["initial_val"] is None and written["final_val"] is None
+
+
+def log_run(run_dir: Path, steps: int, *, role: str = "actor") -> None:
+    tracker = JsonlTracker(run_dir / "metrics.jsonl")
+    tracker.log(0, {"val/mean@4": 0.3})
+    for step in range(1, steps + 1):
+        metrics = {"rollout/response_tokens_mean": 5.0, "rollout/response_tokens_max": 9.0, "rollout/entropy_mean": 1 / step,
+                   "rollout/log_prob_diff_mean": 1e-7, "rollout/log_prob_diff_max": 1e-6, "actor/grad_norm": math.nan if step == 3 else 0.5,
+                   "time/rollout_s": 0.2, "time/update_actor_s": 0.1, "time/step_s": 0.35}
+        metrics |= {"reward/score_mean": 1 - 1 / step} if role == "actor" else {"sft/loss": 1 / step, "sft/grad_norm": 1.0}
+        tracker.log(step, metrics | ({"val/mean@4": 1 - 1 / step} if step % 5 == 0 else {}))
+    tracker.close()
+
+
+def pixels(path: Path) -> np.ndarray:
+    return matplotlib.image.imread(path)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 30])
+def test_curves_are_a_picture_with_colour_in_every_panel(tmp_path: Path, steps: int) -> None:
+    log_run(tmp_path, steps)
+    path = write_curves(tmp_path)
+    assert path == tmp_path / "curves.png" and path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    image = pixels(path)[..., :3]
+    height, width = image.shape[0] // 2, image.shape[1] // 3
+    assert width >= 400 and height >= 300
+    for row in range(2):
+        for column in range(3):
+            panel = image[row * height : (row + 1) * height, column * width : (column + 1) * width]
+            coloured = (panel.max(-1) - panel.min(-1) > 0.2).sum()  # text, axes and grid are grey
+            assert coloured > 50, f"panel {row}, {column} shows nothing"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["curves.png", "metrics.jsonl"]
+
+
+def test_curves_of_a_run_without_metrics_are_a_picture_all_the_same(tmp_path: Path) -> None:
+    image = pixels(write_curves(tmp_path))[..., :3]
+    assert (image.max(-1) - image.min(-1)).max() < 0.2
+
+
+def test_a_supervised_run_draws_its_loss(tmp_path: Path) -> None:
+    log_run(tmp_path, 12, role="sft")
+    image = pixels(write_curves(tmp_path))[..., :3]
+    panel = image[: image.shape[0] // 2, : image.shape[1] // 3]
+    assert (panel.max(-1) - panel.min(-1) > 0.2).sum() > 50
+
+
+def test_smoothing_keeps_a_constant_and_its_median_ignores_a_spike() -> None:
+    assert _smooth([2.0] * 7) == pytest.approx([2.0] * 7)
+    assert _smooth([0.0, 3.0, 0.0]) == pytest.approx([1.5, 1.0, 1.5])
+    assert _smooth([9.0, 1.0, 1.0, 1.0], np.median)[1:] == [1.0, 1.0, 1.0]

@@ -1,0 +1,215 @@
+"""Trackers: what is on disk after a log, a crash, a resume, and what a wrong name says."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from verl_like.config.schema import Config, TrainerConfig
+from verl_like.telemetry import trackers as module
+from verl_like.telemetry.trackers import JsonlTracker, TensorboardTracker, Trackers, read_metrics, trackers, write_atomically
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def config_with(*loggers: str) -> Config:
+    return Config(trainer=TrainerConfig(experiment_name="a_run", loggers=list(loggers)))
+
+
+def test_a_line_is_on_disk_when_log_returns(tmp_path: Path) -> None:
+    tracker = JsonlTracker(tmp_path / "new" / "metrics.jsonl")
+    tracker.log(1, {"reward/score_mean": 0.5})
+    assert lines(tmp_path / "new" / "metrics.jsonl") == [{"step": 1, "reward/score_mean": 0.5}]
+    tracker.close()
+
+
+def test_a_second_process_appends(tmp_path: Path) -> None:
+    for step in (1, 2):
+        tracker = JsonlTracker(tmp_path / "metrics.jsonl")
+        tracker.log(step, {"a/b": step})
+        tracker.close()
+    assert [row["step"] for row in lines(tmp_path / "metrics.jsonl")] == [1, 2]
+
+
+def test_resume_drops_later_lines_and_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    first = JsonlTracker(path)
+    for step in range(6):
+        first.log(step, {"a/b": 10.0 * step})
+    first.close()
+    resumed = JsonlTracker(path)
+    resumed.truncate_after(3)
+    resumed.log(4, {"a/b": -4.0})
+    resumed.close()
+    assert [(row["step"], row["a/b"]) for row in lines(path)] == [(0, 0.0), (1, 10.0), (2, 20.0), (3, 30.0), (4, -4.0)]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["metrics.jsonl"]
+
+
+def test_a_line_torn_by_a_kill_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "a/b": 1.0}\n{"step": 2, "a/')
+    assert read_metrics(path) == {"a/b": {1: 1.0}}
+    tracker = JsonlTracker(path)
+    tracker.log(2, {"a/b": 2.0})
+    tracker.truncate_after(2)
+    tracker.close()
+    assert read_metrics(path) == {"a/b": {1: 1.0, 2: 2.0}}
+
+
+def test_what_is_not_finite_is_valid_json_and_reads_as_nan(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    tracker = JsonlTracker(path)
+    tracker.log(1, {"a/nan": math.nan, "a/inf": math.inf, "a/one": 1.0})
+    tracker.close()
+    row = json.loads(path.read_text(), parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    assert row == {"step": 1, "a/nan": None, "a/inf": None, "a/one": 1.0}
+    assert math.isnan(read_metrics(path)["a/nan"][1])
+
+
+def test_reading_merges_calls_of_one_step_and_sorts(tmp_path: Path) -> None:
+    tracker = JsonlTracker(tmp_path / "metrics.jsonl")
+    for step, metrics in [(2, {"a/b": 2.0}), (1, {"a/b": 1.0}), (2, {"val/mean@1": 0.5}), (1, {"a/b": 7.0})]:
+        tracker.log(step, metrics)
+    tracker.close()
+    series = read_metrics(tmp_path / "metrics.jsonl")
+    assert list(series["a/b"].items()) == [(1, 7.0), (2, 2.0)] and series["val/mean@1"] == {2: 0.5}
+    assert read_metrics(tmp_path / "absent.jsonl") == {}
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    write_atomically(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "half of it \ud800")
+    assert path.read_text() == "old"
+
+
+def scalars(folder: Path, name: str) -> list[tuple[int, float]]:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    events = accumulator.EventAccumulator(str(folder))
+    events.Reload()
+    return [(event.step, event.value) for event in events.Scalars(name)]
+
+
+def test_tensorboard_holds_the_scalars_while_the_run_goes_on(tmp_path: Path) -> None:
+    tracker = TensorboardTracker(tmp_path)
+    tracker.log(1, {"reward/score_mean": 0.25})
+    tracker.log(2, {"reward/score_mean": 0.5})
+    assert scalars(tmp_path, "reward/score_mean") == [(1, 0.25), (2, 0.5)]
+    tracker.close()
+
+
+def test_tensorboard_hides_what_a_resume_repeats(tmp_path: Path) -> None:
+    first = TensorboardTracker(tmp_path)
+    for step in range(1, 5):
+        first.log(step, {"a/b": float(step)})
+    first.close()
+    resumed = TensorboardTracker(tmp_path)
+    resumed.truncate_after(2)
+    resumed.log(3, {"a/b": 30.0})
+    resumed.close()
+    assert scalars(tmp_path, "a/b") == [(1, 1.0), (2, 2.0), (3, 30.0)]
+
+
+def test_the_named_loggers_are_built_and_closed(tmp_path: Path) -> None:
+    with trackers(config_with("jsonl", "tensorboard"), tmp_path / "run", total_steps=3) as tracker:
+        tracker.log(1, {"a/b": 1.0})
+        tracker.truncate_after(0)
+        tracker.log(1, {"a/b": 2.0})
+    assert read_metrics(tmp_path / "run" / "metrics.jsonl") == {"a/b": {1: 2.0}}
+    assert scalars(tmp_path / "run" / "tensorboard", "a/b") == [(1, 2.0)]
+
+
+def test_no_loggers_is_allowed(tmp_path: Path) -> None:
+    with trackers(config_with(), tmp_path, total_steps=1) as tracker:
+        tracker.log(1, {"a/b": 1.0})
+
+
+def test_an_unknown_logger_says_what_exists(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"trainer.loggers names \['wanbd'\]; expected some of .*'wandb'"):
+        trackers(config_with("jsonl", "wanbd"), tmp_path, total_steps=1)
+
+
+@pytest.mark.parametrize("name", ["wandb", "mlflow"])
+def test_a_missing_package_names_the_extra(name: str, tmp_path: Path) -> None:
+    if importlib.util.find_spec(name) is not None:
+        pytest.skip(f"{name} is installed here, so its absence cannot be tried")
+    with pytest.raises(ValueError, match=rf"trainer.loggers names {name}, which is not installed. Run `pip install 'verl_like\[{name}\]'`"):
+        trackers(config_with("jsonl", name), tmp_path, total_steps=1)
+
+
+def test_all_are_closed_even_where_one_raises() -> None:
+    class Member:
+        def __init__(self, fails: bool) -> None:
+            self.fails, self.is_closed = fails, False
+
+        def log(self, step: int, metrics: object) -> None: ...
+
+        def truncate_after(self, step: int) -> None: ...
+
+        def close(self) -> None:
+            self.is_closed = True
+            if self.fails:
+                raise OSError("disk full")
+
+    members = [Member(False), Member(True), Member(False)]
+    with pytest.raises(OSError, match="disk full"), Trackers(list(members)):
+        pass
+    assert all(member.is_closed for member in members)
+
+
+class FakeService:
+    """wandb and mlflow as far as the trackers use them: remembers calls, gives out run ids."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any, Any]] = []
+        self.info = SimpleNamespace(run_id="server-made")
+
+    def init(self, **settings: Any) -> FakeService:
+        self.calls.append(("init", settings["id"], settings["resume"]))
+        return self
+
+    def start_run(self, run_id: str | None, run_name: str) -> FakeService:
+        self.calls.append(("start", run_id, run_name))
+        return self
+
+    def log(self, row: dict[str, float]) -> None:
+        self.calls.append(("log", row["step"], row))
+
+    def log_metrics(self, row: dict[str, float], step: int) -> None:
+        self.calls.append(("log", step, row))
+
+    def define_metric(self, name: str, step_metric: str | None = None) -> None: ...
+
+    def set_experiment(self, name: str) -> None: ...
+
+    def log_dict(self, fields: dict[str, Any], name: str) -> None: ...
+
+    def finish(self) -> None:
+        self.calls.append(("end", None, None))
+
+    end_run = finish
+
+
+@pytest.mark.parametrize("name", ["wandb", "mlflow"])
+def test_a_continued_run_goes_on_in_the_same_service_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = FakeService()
+    monkeypatch.setattr(module, "_extra", lambda package: service)
+    for step in (1, 2):
+        with trackers(config_with(name), tmp_path, total_steps=2) as tracker:
+            tracker.log(step, {"val/mean@4": 0.5})
+    opened = [call for call in service.calls if call[0] in ("init", "start")]
+    run_id = (tmp_path / f"{name}_run_id").read_text()
+    assert opened[1][1] == run_id and opened[0][1] in (run_id, None)  # mlflow's server makes the id of a new run
+    logged = [call for call in service.calls if call[0] == "log"]
+    assert [call[1] for call in logged] == [1, 2]
+    assert ("val/mean@4" if name == "wandb" else "val/mean_at_4") in logged[0][2]
+    assert sum(call[0] == "end" for call in service.calls) == 2

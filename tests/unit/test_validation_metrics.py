@@ -1,0 +1,80 @@
+"""mean@n, pass@n and maj@n against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from verl_like.trainer.validation_metrics import ValidationSample, validation_metrics
+
+
+def row(uid: str, response: str, score: float | None, *, source: str = "s", **details: float | str) -> ValidationSample:
+    return ValidationSample(uid=uid, data_source=source, response=response, score=score, details=details)
+
+
+def test_mean_pass_and_majority_of_two_prompts() -> None:
+    """a: 7 7 8 with 8 right: mean 1/3, passes, majority 7 is wrong. b: 1 2 2 with 2 right: mean 2/3, passes, majority right."""
+    samples = [
+        row("a", "7", 0.0), row("a", "7", 0.0), row("a", "8", 1.0),
+        row("b", "1", 0.0), row("b", "2", 1.0), row("b", "2", 1.0),
+    ]
+    metrics = validation_metrics(samples, 3)
+    assert metrics == pytest.approx({
+        "val/s/num_failed": 0.0, "val/s/mean@3": 0.5, "val/s/pass@3": 1.0, "val/s/maj@3": 0.5,
+        "val/num_failed": 0.0, "val/mean@3": 0.5, "val/pass@3": 1.0, "val/maj@3": 0.5,
+    })
+
+
+def test_sources_are_apart_and_overall_weighs_prompts_equally() -> None:
+    samples = [row("a", "x", 1.0, source="s"), row("b", "x", 0.0, source="t"), row("c", "x", 0.0, source="t")]
+    metrics = validation_metrics(samples, 1)
+    assert (metrics["val/s/mean@1"], metrics["val/t/mean@1"], metrics["val/mean@1"]) == pytest.approx((1.0, 0.0, 1 / 3))
+
+
+def test_ties_go_to_the_first_seen_answer() -> None:
+    assert validation_metrics([row("a", "1", 1.0), row("a", "2", 0.0)], 2)["val/maj@2"] == 1.0
+    assert validation_metrics([row("a", "2", 0.0), row("a", "1", 1.0)], 2)["val/maj@2"] == 0.0
+
+
+def test_votes_are_counted_by_pred_where_the_reward_returns_it() -> None:
+    """Three different texts, two of which say 42."""
+    samples = [row("a", "it is 41", 0.0, pred="41"), row("a", "42!", 1.0, pred="42"), row("a", "so 42", 1.0, pred="42")]
+    assert validation_metrics(samples, 3)["val/maj@3"] == 1.0
+    without = [row(s.uid, s.response, s.score) for s in samples]
+    assert validation_metrics(without, 3)["val/maj@3"] == 0.0
+
+
+def test_acc_decides_what_is_correct_where_the_reward_returns_it() -> None:
+    samples = [row("a", "x", 0.1, acc=0.0), row("b", "x", 0.6, acc=1.0)]
+    metrics = validation_metrics(samples, 1)
+    assert metrics["val/mean@1"] == pytest.approx(0.35) and metrics["val/pass@1"] == 0.5
+    assert metrics["val/s/acc/mean@1"] == 0.5
+
+
+def test_a_partial_score_is_not_correct() -> None:
+    assert validation_metrics([row("a", "x", 0.99)], 1)["val/pass@1"] == 0.0
+
+
+def test_failed_rewards_are_counted_and_left_out() -> None:
+    """a keeps one of two responses; b loses all and leaves the mean to a."""
+    samples = [row("a", "x", 1.0), row("a", "y", None), row("b", "x", None), row("b", "x", None)]
+    metrics = validation_metrics(samples, 2)
+    assert (metrics["val/s/num_failed"], metrics["val/num_failed"]) == (3.0, 3.0)
+    assert (metrics["val/s/mean@2"], metrics["val/s/pass@2"], metrics["val/s/maj@2"]) == (1.0, 1.0, 1.0)
+
+
+def test_only_failures_give_no_means_rather_than_nan() -> None:
+    assert validation_metrics([row("a", "x", None)], 1) == {"val/s/num_failed": 1.0, "val/num_failed": 1.0}
+
+
+def test_equal_uids_of_two_sources_are_two_prompts() -> None:
+    samples = [row("0", "x", 1.0, source="s"), row("0", "x", 0.0, source="t")]
+    assert validation_metrics(samples, 1)["val/pass@1"] == 0.5
+
+
+def test_details_are_averaged_over_the_rows_that_have_them() -> None:
+    samples = [row("a", "x", 1.0, steps=4.0), row("a", "x", 1.0), row("b", "x", 0.0, steps=2.0)]
+    assert validation_metrics(samples, 2)["val/s/steps/mean@2"] == 3.0
+
+
+def test_no_samples_give_only_the_count() -> None:
+    assert validation_metrics([], 4) == {"val/num_failed": 0.0}

@@ -1,0 +1,66 @@
+"""The actor's whole loss: policy loss + KL to the reference - entropy bonus."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from verl_like.algorithms.aggregate import aggregate, token_share
+from verl_like.algorithms.kl import kl
+from verl_like.algorithms.policy_losses import policy_loss
+from verl_like.algorithms.types import BatchTotals, LossInputs, LossOutput
+from verl_like.config.schema import ActorConfig
+
+
+class ActorLoss:
+    """policy loss + kl_loss_coef * KL(actor, ref) - entropy_coef * entropy, each term under ``actor.loss_aggregation``.
+
+    Reads the columns ``response_mask``, ``old_log_probs``, ``advantages``; ``ref_log_probs`` where ``kl_loss_coef`` > 0.
+
+    Metrics are named ``actor/...``: ``loss`` (all terms), ``policy_loss``, ``kl_loss`` and ``entropy`` (unweighted, only where
+    their coefficient is above 0; entropy is the mean over tokens, nats), and what the policy loss reports.
+    """
+
+    def __init__(self, config: ActorConfig) -> None:
+        self.config = config
+        self.policy_loss = policy_loss(config.policy_loss)
+
+    @property
+    def needs_entropy(self) -> bool:
+        return self.config.entropy_coef > 0
+
+    def __call__(self, outputs: Mapping[str, Tensor], columns: Mapping[str, Tensor], totals: BatchTotals) -> LossOutput:
+        config, mask = self.config, columns["response_mask"]
+        inputs = LossInputs(
+            log_probs=outputs["log_probs"], old_log_probs=columns["old_log_probs"], advantages=columns["advantages"],
+            response_mask=mask, totals=totals, ref_log_probs=columns.get("ref_log_probs"),
+            rollout_log_probs=columns.get("rollout_log_probs"), entropy=outputs.get("entropy"),
+        )
+        policy = self.policy_loss(inputs, config)
+        loss = policy.loss
+        metrics = {"policy_loss": policy.loss.detach(), **policy.metrics}
+        if config.kl_loss_coef > 0:
+            assert inputs.ref_log_probs is not None, "actor.kl_loss_coef > 0, but the batch has no ref_log_probs"
+            # Masked before the difference: NaN padding times a zero gradient would still be NaN.
+            token_kl = kl(torch.where(mask, inputs.log_probs, 0.0), torch.where(mask, inputs.ref_log_probs, 0.0), config.kl_loss_type)
+            kl_loss = aggregate(token_kl, mask, config.loss_aggregation, totals)
+            loss = loss + config.kl_loss_coef * kl_loss
+            metrics["kl_loss"] = kl_loss.detach()
+        if config.entropy_coef > 0:
+            assert inputs.entropy is not None, "actor.entropy_coef > 0, but the forward pass gave no entropy"
+            loss = loss - config.entropy_coef * aggregate(inputs.entropy, mask, config.loss_aggregation, totals)
+            metrics["entropy"] = token_share(inputs.entropy, mask, totals)
+        metrics["loss"] = loss.detach()
+        return LossOutput(loss=loss, metrics={f"actor/{name}": value for name, value in metrics.items()})
+
+
+class SftLoss:
+    """Mean negative log-prob of the target tokens, in nats, over the whole mini-batch's tokens; the metric is ``sft/loss``."""
+
+    needs_entropy = False
+
+    def __call__(self, outputs: Mapping[str, Tensor], columns: Mapping[str, Tensor], totals: BatchTotals) -> LossOutput:
+        loss = aggregate(-outputs["log_probs"], columns["response_mask"], "token-mean", totals)
+        return LossOutput(loss=loss, metrics={"sft/loss": loss.detach()})

@@ -1,0 +1,50 @@
+"""From token losses to one number, divided by counts of the whole mini-batch.
+
+Because every denominator is global, the shares of micro-batches and ranks add up to what one big batch would give.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from verl_like.algorithms.types import BatchTotals
+
+
+def aggregate(token_values: Tensor, mask: Tensor, mode: str, totals: BatchTotals) -> Tensor:
+    """This micro-batch's share of the mini-batch's number, a scalar.
+
+    - ``token-mean``: the mean over all tokens of the mini-batch.
+    - ``token-sum``: their sum.
+    - ``seq-mean-token-sum``: sum over each sequence, mean over sequences.
+    - ``seq-mean-token-mean``: mean over each sequence, mean over sequences; a long response weighs no more than a short one.
+    - ``seq-mean-token-sum-norm``: sum over each sequence divided by ``totals.max_response_tokens``, mean over sequences
+      (Dr. GRPO, 2503.20783: a constant in place of the length).
+
+    Args:
+        token_values: [B, T]; whatever stands outside the mask, NaN included, plays no part.
+        mask: [B, T] bool.
+        totals: counts over the mini-batch. Sequences are rows with a true entry: a failed sample is not one.
+
+    Returns:
+        Zero, attached to the graph, for a micro-batch without a valid token.
+    """
+    valid = torch.where(mask, token_values, 0.0)
+    num_tokens, num_sequences = max(totals.num_tokens, 1.0), max(totals.num_sequences, 1.0)
+    if mode == "token-mean":
+        return valid.sum() / num_tokens
+    if mode == "token-sum":
+        return valid.sum()
+    if mode == "seq-mean-token-sum":
+        return valid.sum() / num_sequences
+    if mode == "seq-mean-token-mean":
+        return (valid.sum(-1) / mask.sum(-1).clamp(min=1)).sum() / num_sequences
+    if mode == "seq-mean-token-sum-norm":
+        return valid.sum() / (num_sequences * totals.max_response_tokens)
+    raise ValueError(f"loss_aggregation is {mode!r}; expected token-mean, token-sum, seq-mean-token-sum, seq-mean-token-mean "
+                     f"or seq-mean-token-sum-norm.")
+
+
+def token_share(token_values: Tensor, mask: Tensor, totals: BatchTotals) -> Tensor:
+    """This micro-batch's share of a metric's mean over the mini-batch's tokens, a scalar without gradient."""
+    return aggregate(token_values.detach().float(), mask, "token-mean", totals)

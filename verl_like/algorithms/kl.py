@@ -1,0 +1,47 @@
+"""Per-token estimates of KL(policy, ref) from samples of the policy (http://joschu.net/blog/kl-approx.html)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# exp(20) is 4.9e8: past any honest ratio, far below the overflow of float32 at exp(88).
+MAX_LOG_RATIO = 20.0
+
+
+def safe_exp(log_ratio: Tensor) -> Tensor:
+    """exp up to ``MAX_LOG_RATIO``, and past it the tangent there: finite, and the gradient keeps its sign."""
+    inside = log_ratio.clamp(max=MAX_LOG_RATIO)
+    return inside.exp() * (1 + (log_ratio - MAX_LOG_RATIO).clamp(min=0))
+
+
+def kl(log_probs: Tensor, ref_log_probs: Tensor, kind: str) -> Tensor:
+    """KL in nats per token, same shape as the inputs, differentiable in ``log_probs``.
+
+    With d = log_probs - ref_log_probs:
+
+    - ``k1``: d. Unbiased and noisy; its gradient averages to zero, so it belongs into the reward, not into a loss.
+    - ``k2``: d^2 / 2. Biased, low variance.
+    - ``k3``: exp(-d) - 1 + d. Unbiased, never negative; past 20 nats exp continues as its tangent.
+    - ``abs``: |d|.
+    """
+    difference = log_probs - ref_log_probs
+    if kind == "k1":
+        return difference
+    if kind == "k2":
+        return 0.5 * difference.square()
+    if kind == "k3":
+        # expm1 keeps the quadratic shape near zero, where exp(-d) - 1 + d would round to nothing.
+        near = torch.expm1(-difference.clamp(-1, 1)) + difference
+        return torch.where(difference.abs() < 1, near, safe_exp(-difference) - 1 + difference)
+    if kind == "abs":
+        return difference.abs()
+    raise ValueError(f"the KL estimator is {kind!r}; expected k1, k2, k3 or abs.")
+
+
+def kl_in_reward(rewards: Tensor, log_probs: Tensor, ref_log_probs: Tensor, mask: Tensor, coef: float, kind: str) -> Tensor:
+    """Token rewards less ``coef`` times the KL of each token, zero outside the mask. [B, T] each.
+
+    ``log_probs`` are those of the policy that wrote the tokens.
+    """
+    return torch.where(mask, rewards - coef * kl(log_probs, ref_log_probs, kind), 0.0)

@@ -1,0 +1,34 @@
+"""Finding an algorithm by its name in a table, or a user's own as ``module:name``."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+
+
+def look_up(name: str, table: Mapping[str, object], *, knob: str) -> object:
+    """``table[name]``, or the object that ``module:name`` names.
+
+    Args:
+        knob: the configuration key the name came from, for messages.
+
+    Raises:
+        ValueError: when the name is in neither; says what was found, what exists and how to add one's own.
+    """
+    if name in table:
+        return table[name]
+    module_name, colon, attribute = name.partition(":")
+    if not colon:
+        close = difflib.get_close_matches(name, table, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"{knob}={name} is unknown; expected one of {sorted(table)}, or your own as module:function.{hint}")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the module is there; something that it imports is not
+        raise ValueError(f"{knob}={name}: no module {module_name!r} on sys.path. Install it, or set PYTHONPATH.") from error
+    if attribute not in vars(module):
+        raise ValueError(f"{knob}={name}: module {module_name!r} has no {attribute!r}. Check the name after the colon.")
+    return vars(module)[attribute]

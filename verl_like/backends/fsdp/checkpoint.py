@@ -1,0 +1,75 @@
+"""Model, optimiser, schedule and random state of an engine, written and read by all ranks together."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict, set_model_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
+from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+log = logging.getLogger(__name__)
+
+
+def save_checkpoint(path: Path, *, module: nn.Module, optimizer: Optimizer | None, schedule: LRScheduler | None) -> None:
+    """Write into the folder ``path`` (made if missing); the caller publishes it once all ranks have returned."""
+    path.mkdir(parents=True, exist_ok=True)
+    save_sharded(_state(module, optimizer, schedule), checkpoint_id=path)
+    torch.save({"world_size": dist.get_world_size(), "states": _rng_states()}, path / f"rng_rank_{dist.get_rank()}.pt")
+    dist.barrier()
+
+
+def load_checkpoint(path: Path, *, module: nn.Module, optimizer: Optimizer | None, schedule: LRScheduler | None) -> None:
+    """Read what :func:`save_checkpoint` wrote, at this or another number of ranks.
+
+    Random states come back only at the same number of ranks; with another they stay as they are, which is logged.
+
+    Raises:
+        ValueError: where ``path`` holds no checkpoint.
+    """
+    if not (path / ".metadata").is_file():
+        raise ValueError(f"{path} holds no engine checkpoint (no .metadata file). Check trainer.resume.")
+    state = _state(module, optimizer, schedule)
+    load_sharded(state, checkpoint_id=path)
+    if optimizer is None:
+        set_model_state_dict(module, state["model"])
+    else:
+        set_state_dict(module, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    if schedule is not None:
+        schedule.load_state_dict(state["schedule"])
+    _load_rng(path)
+
+
+def _state(module: nn.Module, optimizer: Optimizer | None, schedule: LRScheduler | None) -> dict[str, Any]:
+    if optimizer is None:
+        return {"model": get_model_state_dict(module)}
+    model_state, optimizer_state = get_state_dict(module, optimizer)
+    state: dict[str, Any] = {"model": model_state, "optimizer": optimizer_state}
+    if schedule is not None:
+        state["schedule"] = schedule.state_dict()
+    return state
+
+
+def _rng_states() -> dict[str, torch.Tensor]:
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def _load_rng(path: Path) -> None:
+    rng_file = path / f"rng_rank_{dist.get_rank()}.pt"
+    saved = torch.load(rng_file, weights_only=True) if rng_file.is_file() else None
+    if saved is None or saved["world_size"] != dist.get_world_size():
+        log.info("the checkpoint %s is of another number of ranks; torch's random state is not restored", path)
+        return
+    torch.set_rng_state(saved["states"]["cpu"])
+    if "cuda" in saved["states"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state(saved["states"]["cuda"])

@@ -1,0 +1,163 @@
+"""Hugging Face models as FSDP roots: a policy that returns token statistics, and a value model."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from verl_like.config.schema import ModelConfig
+from verl_like.ops.attention import PACKED_ATTENTION, register_packed_attention
+from verl_like.ops.log_probs import OutputLayer, TokenStats, TokenStatsFunction
+from verl_like.ops.packing import ModelInputs
+
+log = logging.getLogger(__name__)
+
+VALUE_HEAD_FILE = "value_head.safetensors"
+
+# Config fields by which some families scale their logits after the output layer; log-probs without them would be wrong.
+_LOGIT_SCALES = ("logit_scale", "logits_scaling", "final_logit_scaling")
+_PACKABLE_LAYERS = {"full_attention", "sliding_attention"}
+
+
+class ShardedModel(nn.Module):
+    """What both models share. The whole computation sits in ``forward``, so FSDP gathers every weight that it uses."""
+
+    backbone: PreTrainedModel  # the model whose parameter names users know
+
+    def __init__(self, backbone: PreTrainedModel, *, kernel: str | None) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.kernel = kernel
+
+    def hidden_states(self, inputs: ModelInputs) -> Tensor:
+        """[K_r, H]: the states that predict the response tokens."""
+        arguments: dict[str, Any] = {"attention_mask": inputs.attention_mask}
+        if self.kernel is not None:
+            arguments = {"attention_mask": None, "cu_seqlens": inputs.cu_seqlens, "max_seqlen": inputs.max_seqlen,
+                         "groups": inputs.groups, "kernel": self.kernel}
+        outputs = self.backbone.base_model(input_ids=inputs.input_ids, position_ids=inputs.position_ids, use_cache=False, **arguments)
+        return outputs.last_hidden_state.flatten(0, 1).index_select(0, inputs.predictors)
+
+    def decoder_layers(self) -> list[nn.Module]:
+        """The modules that the model's authors say must stay whole."""
+        names = set(self.backbone._no_split_modules or ())
+        return [module for module in self.backbone.modules() if type(module).__name__ in names]
+
+
+class PolicyModel(ShardedModel):
+    """A causal language model that gives statistics of response tokens instead of logits."""
+
+    def __init__(self, backbone: PreTrainedModel, *, kernel: str | None, token_stats: TokenStatsFunction) -> None:
+        super().__init__(backbone, kernel=kernel)
+        self.token_stats = token_stats
+        # dict access: only some families define the field.
+        self.softcap = float(backbone.config.to_dict().get("final_logit_softcapping") or 0.0)
+
+    def output_layer(self) -> OutputLayer:
+        head = self.backbone.get_output_embeddings()
+        assert isinstance(head, nn.Linear), f"the output layer is a {type(head).__name__}, expected a Linear"
+        return OutputLayer(weight=head.weight, bias=head.bias, softcap=self.softcap)
+
+    def forward(self, inputs: ModelInputs, *, temperature: float, entropy: bool = False, sum_pi_squared: bool = False) -> TokenStats:
+        return self.token_stats(self.hidden_states(inputs), self.output_layer(), inputs.targets, temperature=temperature,
+                                entropy=entropy, sum_pi_squared=sum_pi_squared)
+
+
+class ValueModel(ShardedModel):
+    """A language model's body with one linear output per position."""
+
+    def __init__(self, backbone: PreTrainedModel, *, kernel: str | None) -> None:
+        super().__init__(backbone, kernel=kernel)
+        self.value_head = nn.Linear(backbone.config.hidden_size, 1, dtype=backbone.dtype)
+        # Zero: a fresh critic claims nothing, so the first advantages are the returns themselves.
+        nn.init.zeros_(self.value_head.weight)
+        nn.init.zeros_(self.value_head.bias)
+
+    def forward(self, inputs: ModelInputs) -> Tensor:
+        """[K_r] float32 value before each response token."""
+        # float32 whatever the body's dtype: bfloat16 has 8 bits for a regression target.
+        head = self.value_head
+        return nn.functional.linear(self.hidden_states(inputs).float(), head.weight.float(), head.bias.float())[:, 0]
+
+
+def load_policy(path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype, token_stats: TokenStatsFunction) -> PolicyModel:
+    """A causal language model from a folder or hub name, on CPU, without dropout."""
+    return PolicyModel(_load(AutoModelForCausalLM, path, model=model, kernel=kernel, dtype=dtype), kernel=kernel, token_stats=token_stats)
+
+
+def load_value_model(path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype) -> ValueModel:
+    """A language model's body with a fresh head, or with the head that an exported critic brings along."""
+    value_model = ValueModel(_load(AutoModel, path, model=model, kernel=kernel, dtype=dtype), kernel=kernel)
+    head_file = Path(path) / VALUE_HEAD_FILE
+    if head_file.is_file():
+        value_model.value_head.load_state_dict(load_file(head_file))
+    return value_model
+
+
+def _load(auto: type[AutoModel | AutoModelForCausalLM], path: str, *, model: ModelConfig, kernel: str | None,
+          dtype: torch.dtype) -> PreTrainedModel:
+    config = load_config(path, model=model)
+    if kernel is not None:
+        _check_packable(config)
+        register_packed_attention()
+    attention = PACKED_ATTENTION if kernel is not None else "sdpa"
+    show_progress = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()  # one bar per rank and role tells nobody anything
+    try:
+        backbone, report = auto.from_pretrained(path, config=config, dtype=dtype, attn_implementation=attention, output_loading_info=True,
+                                                trust_remote_code=model.trust_remote_code)
+    except OSError as error:
+        raise ValueError(f"the model folder {path!r} has a config.json but its weights cannot be read: {error}. Expected safetensors "
+                         "files beside it.") from error
+    finally:
+        if show_progress:
+            transformers_logging.enable_progress_bar()
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise ValueError(f"the weights in {path!r} lack {len(missing)} tensors that {type(backbone).__name__} needs, among them "
+                         f"{missing[:3]}. Check that model.path is the right folder and was written completely.")
+    # Dropout off: the rollout samples without it, and old and new log-probs must come from the same function.
+    return backbone.eval()
+
+
+def load_config(path: str, *, model: ModelConfig) -> PreTrainedConfig:
+    """The model's config with ``model.override_config`` applied.
+
+    Raises:
+        ValueError: for a missing path, an unknown override, or a model whose logits are scaled after the output layer.
+    """
+    if not path:
+        raise ValueError("model.path is empty; expected a folder or hub name of a Hugging Face model. Set model.path=PATH.")
+    if Path(path).is_dir() and not (Path(path) / "config.json").is_file():
+        raise ValueError(f"the folder {path!r} has no config.json; expected a Hugging Face model. Check model.path.")
+    is_hub_name = path.count("/") == 1 and not path.startswith((".", "/", "~"))
+    if not Path(path).is_dir() and not is_hub_name:
+        raise ValueError(f"the model folder {path!r} does not exist; expected a folder or a hub name like 'owner/name'. Check model.path.")
+    try:
+        config = AutoConfig.from_pretrained(path, trust_remote_code=model.trust_remote_code)
+    except OSError as error:
+        raise ValueError(f"the model {path!r} is neither a folder here nor readable from the hub: {error}. Check model.path.") from error
+    known = config.to_dict()
+    for name, replacement in model.override_config.items():
+        if name not in known:
+            raise ValueError(f"model.override_config has {name!r}, which the {type(config).__name__} of {path!r} does not know; "
+                             f"it knows {sorted(known)}.")
+        setattr(config, name, replacement)
+    scales = {name: known[name] for name in _LOGIT_SCALES if name in known and known[name] not in (None, 1, 1.0)}
+    if scales:
+        raise ValueError(f"the model {path!r} scales its logits ({scales}), which the log-prob function does not. Choose another model.")
+    return config
+
+
+def _check_packable(config: PreTrainedConfig) -> None:
+    layers = set(config.to_dict().get("layer_types") or ()) - _PACKABLE_LAYERS
+    if layers:
+        raise ValueError(f"the model has layers of type {sorted(layers)}, which mix tokens across packed rows. "
+                         "Set model.remove_padding=false.")

@@ -1,0 +1,77 @@
+"""AdamW, its learning-rate schedule, and gradient clipping over shards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.optim import AdamW
+from torch.optim.lr_scheduler import LambdaLR
+
+from verl_like.config.schema import OptimConfig
+
+
+def build_optimizer(module: nn.Module, config: OptimConfig) -> AdamW:
+    """AdamW over the module's parameters; norms and biases (fewer than two axes) do not decay."""
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    return AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, foreach=True)
+
+
+def lr_factor(update: int, config: OptimConfig, total_updates: int) -> float:
+    """What the peak rate is multiplied by at ``update`` (0 is the first).
+
+    Warm-up of W updates gives 1/(W+1), ..., W/(W+1): no update is wasted at rate 0, and the peak follows. Linear and
+    cosine then fall to ``min_lr_ratio``, reached when all ``total_updates`` are done.
+    """
+    if update < config.warmup_steps:
+        return (update + 1) / (config.warmup_steps + 1)
+    if config.schedule == "constant":
+        return 1.0
+    progress = min((update - config.warmup_steps) / max(total_updates - config.warmup_steps, 1), 1.0)
+    fall = progress if config.schedule == "linear" else (1 - math.cos(math.pi * progress)) / 2
+    return 1.0 - (1.0 - config.min_lr_ratio) * fall
+
+
+def build_schedule(optimizer: AdamW, config: OptimConfig, total_updates: int) -> LambdaLR:
+    """The schedule of :func:`lr_factor`.
+
+    Raises:
+        ValueError: for a falling schedule whose end is not known.
+    """
+    if config.schedule != "constant" and total_updates <= 0:
+        raise ValueError(f"optim.schedule is {config.schedule}, but the number of updates is {total_updates}; it must be known to end "
+                         "there. Set trainer.total_training_steps, or optim.schedule=constant.")
+    return LambdaLR(optimizer, lambda update: lr_factor(update, config, total_updates))
+
+
+def local_shard(tensor: Tensor) -> Tensor:
+    """This rank's rows of a sharded tensor (shared storage), or the tensor itself."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def clip_grad_norm(parameters: Iterable[nn.Parameter], max_norm: float) -> float:
+    """Scale gradients so that their global norm is at most ``max_norm``; gradients of a norm that is not finite are left alone.
+
+    Works on the local shards: one foreach norm and one all-reduce of a scalar, where DTensor operators would cost a dispatch
+    per parameter. Every parameter is sharded over all ranks, so the squares of all shards add up to the square of the whole.
+
+    Returns:
+        The norm before clipping, equal on all ranks.
+    """
+    shards = [local_shard(p.grad) for p in parameters if p.grad is not None]
+    norms = torch._foreach_norm(shards)
+    square = torch.stack([norm.double() for norm in norms]).square().sum()
+    dist.all_reduce(square)
+    norm = math.sqrt(square.item())
+    if math.isfinite(norm) and norm > max_norm:
+        torch._foreach_mul_(shards, max_norm / norm)
+    return norm

@@ -1,0 +1,70 @@
+"""How a model is cut into FSDP groups, and when those gather, reduce and free."""
+
+from __future__ import annotations
+
+import torch
+from torch.distributed._composable.checkpoint_activation import checkpoint
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.optim import Optimizer
+
+from verl_like.backends.fsdp.models import ShardedModel
+from verl_like.config.schema import FsdpConfig
+
+# A layer below this size is gathered together with the rest: its own collective would cost more than the memory it saves.
+MIN_LAYER_BYTES = 4 * 2**20
+# Up to this size, gradients of all micro-batches add up unsharded and are reduced once; above it memory counts more.
+MAX_UNSHARDED_GRADIENT_BYTES = 2**30
+
+
+class Sharding:
+    """FSDP2 over a model: one group per decoder layer (where layers are worth it), and one for the rest.
+
+    Args:
+        mesh: 1-D, over all ranks.
+        param_dtype: of gathered parameters; gradients are reduced, and master weights kept, in float32.
+        gradient_checkpointing: recompute each decoder layer in backward.
+    """
+
+    def __init__(self, module: ShardedModel, *, mesh: DeviceMesh, fsdp: FsdpConfig, param_dtype: torch.dtype,
+                 gradient_checkpointing: bool) -> None:
+        self._module = module
+        num_parameters = sum(p.numel() for p in module.parameters())
+        self._is_reduced_once = num_parameters * torch.float32.itemsize <= MAX_UNSHARDED_GRADIENT_BYTES
+        policy = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=torch.float32)
+        for layer in module.decoder_layers():
+            if gradient_checkpointing:
+                checkpoint(layer)
+            if sum(p.numel() for p in layer.parameters()) * param_dtype.itemsize >= MIN_LAYER_BYTES:
+                fully_shard(layer, mesh=mesh, reshard_after_forward=fsdp.reshard_after_forward, mp_policy=policy)
+        # The root's backward follows its forward at once; freeing it in between would only gather it again.
+        fully_shard(module, mesh=mesh, reshard_after_forward=False, mp_policy=policy)
+        self._groups: list[FSDPModule] = [child for child in module.modules() if isinstance(child, FSDPModule)]
+        for group in self._groups:
+            # FSDP averages gradients over ranks. The loss is already divided by global counts, so the ranks' shares add up.
+            group.set_gradient_divide_factor(1.0)
+            # Else a factor asks for a scaled sum, which gloo lacks.
+            group.set_force_sum_reduction_for_comms(True)
+
+    def expect_backward(self, *, is_last: bool) -> None:
+        """Say before a forward pass whether more backward passes of the same update follow it."""
+        root = self._groups[0]
+        now = is_last or not self._is_reduced_once
+        root.set_requires_gradient_sync(now)
+        root.set_is_last_backward(now)
+        root.set_reshard_after_backward(now)
+
+    def reshard(self) -> None:
+        """Free gathered parameters, which stay after a forward pass without backward and would be stale after an update."""
+        for group in self._groups:
+            group.reshard()
+
+
+def move_optimizer_state(optimizer: Optimizer, device: torch.device) -> None:
+    """Move the moments to a device; step counters stay where the optimiser made them."""
+    for state in optimizer.state.values():
+        for name, value in state.items():
+            if isinstance(value, torch.Tensor) and value.ndim > 0:
+                state[name] = value.to(device, non_blocking=True)
+    if device.type == "cpu":
+        torch.cuda.synchronize()  # a copy to host that is still under way would be read too early

@@ -1,0 +1,160 @@
+"""What every rollout engine keeps straight: the version of its weights, whether it sleeps, and which weights came."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from verl_like.backends.base import Request, StaleWeightsError
+
+_MAX_NAMES_SHOWN = 8
+
+
+class SyncedEngine(ABC):
+    """The part of :class:`~verl_like.backends.base.RolloutEngine` that does not depend on what generates.
+
+    The order of calls is ``begin_sync -> load -> finish_sync`` for new weights and ``sleep -> (a sync and wake, in
+    either order)`` around training. Sleeping forgets the weights on every device, so that a run on CPU meets the
+    same rules as one on a GPU.
+
+    Args:
+        weight_shapes: Hugging Face name -> shape of every tensor a sync must bring.
+        max_model_len: most tokens of prompt plus response.
+        vocab_size: prompt ids must be below it.
+    """
+
+    version: int
+
+    def __init__(self, *, weight_shapes: Mapping[str, tuple[int, ...]], max_model_len: int, vocab_size: int) -> None:
+        self.version = -1
+        self._weight_shapes = dict(weight_shapes)
+        self._max_model_len = max_model_len
+        self._vocab_size = vocab_size
+        self._sync: _Sync | None = None
+        self._is_cache_awake = True
+        self._are_weights_awake = True
+
+    @abstractmethod
+    def has_unfinished(self) -> bool: ...
+
+    @abstractmethod
+    def _load_weights(self, weights: Iterator[tuple[str, Any]]) -> None: ...
+
+    @abstractmethod
+    def _drop_caches(self) -> None: ...
+
+    @abstractmethod
+    def _free_memory(self) -> None: ...
+
+    @abstractmethod
+    def _wake_weights(self) -> None: ...
+
+    @abstractmethod
+    def _wake_cache(self) -> None: ...
+
+    def begin_sync(self, version: int) -> None:
+        if version < 0:
+            raise ValueError(f"Weight version {version} was announced, but versions start at 0.")
+        if self._sync is not None:
+            raise RuntimeError(f"A sync to version {version} was begun while the one to version {self._sync.version} is open. "
+                               "Call finish_sync first; after a failed load the engine must be built anew.")
+        self._refuse_unfinished("begin_sync")
+        # Until finish_sync the engine holds a mix of two versions.
+        self.version = -1
+        self._sync = _Sync(version, self._weight_shapes)
+        if not self._are_weights_awake:
+            self._wake_weights()
+            self._are_weights_awake = True
+
+    def load(self, bucket: Iterable[tuple[str, Any]]) -> None:
+        if self._sync is None:
+            raise RuntimeError("load was called outside of a sync. Call begin_sync(version) first.")
+        if self._sync.is_loaded:
+            raise RuntimeError("load was called twice in one sync. Hand over all weights as one lazy iterable.")
+        self._sync.is_loaded = True
+        self._load_weights(self._sync.accepted(bucket))
+
+    def finish_sync(self) -> None:
+        if self._sync is None:
+            raise RuntimeError("finish_sync was called outside of a sync. Call begin_sync(version) and load(weights) first.")
+        sync, self._sync = self._sync, None
+        sync.check()
+        self._drop_caches()
+        self.version = sync.version
+
+    def sleep(self) -> None:
+        if self._sync is not None:
+            raise RuntimeError("sleep was called in the middle of a sync. Call finish_sync first.")
+        self._refuse_unfinished("sleep")
+        if self._is_cache_awake or self._are_weights_awake:
+            self._free_memory()
+        self.version = -1
+        self._is_cache_awake = self._are_weights_awake = False
+
+    def wake(self) -> None:
+        if not self._is_cache_awake:
+            self._wake_cache()
+            self._is_cache_awake = True
+
+    def _check_ready(self) -> None:
+        if self._sync is not None:
+            raise StaleWeightsError(f"submit was called during the sync to version {self._sync.version}. Call finish_sync first.")
+        if not self._is_cache_awake:
+            raise RuntimeError("submit was called on a sleeping engine. Sync its weights and call wake() first.")
+        if self.version < 0:
+            raise StaleWeightsError("The engine holds no weights: it was never synced, or it slept or failed a sync since. "
+                                    "Call begin_sync(version), load(weights) and finish_sync() first.")
+
+    def _check_request(self, request: Request) -> None:
+        num_prompt, max_tokens = len(request.prompt_ids), request.sampling.max_tokens
+        if num_prompt == 0 or max_tokens < 1:
+            raise ValueError(f"Request {request.request_id} has {num_prompt} prompt tokens and max_tokens={max_tokens}; both must be at least 1.")
+        if num_prompt + max_tokens > self._max_model_len:
+            raise ValueError(f"Request {request.request_id} has {num_prompt} prompt tokens and asks for {max_tokens} more, but the engine was built for "
+                             f"{self._max_model_len} in all. Raise data.max_prompt_length or data.max_response_length, or shorten the prompt.")
+        if not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < self._vocab_size:
+            raise ValueError(f"Request {request.request_id} has token ids from {min(request.prompt_ids)} to {max(request.prompt_ids)}, but the model "
+                             f"knows 0 to {self._vocab_size - 1}. Is the tokenizer the model's own?")
+
+    def _refuse_unfinished(self, call: str) -> None:
+        if self.has_unfinished():
+            raise RuntimeError(f"{call} was called while requests are unfinished. Step until has_unfinished() is false, or abort them.")
+
+
+class _Sync:
+    """One sync under way: which names came, and what was wrong with them."""
+
+    def __init__(self, version: int, weight_shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self.version = version
+        self.is_loaded = False
+        self._weight_shapes = weight_shapes
+        self._seen: set[str] = set()
+        self._faults: dict[str, list[str]] = {"unknown": [], "handed over twice": [], "of the wrong shape": []}
+
+    def accepted(self, weights: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+        """Pass on what fits and note what does not: raising here would leave an engine's layers half replaced."""
+        for name, tensor in weights:
+            shape = self._weight_shapes.get(name)
+            if shape is None:
+                self._faults["unknown"].append(name)
+            elif name in self._seen:
+                self._faults["handed over twice"].append(name)
+            elif tuple(tensor.shape) != shape:
+                self._faults["of the wrong shape"].append(f"{name} {tuple(tensor.shape)} instead of {shape}")
+                self._seen.add(name)
+            else:
+                self._seen.add(name)
+                yield name, tensor
+
+    def check(self) -> None:
+        faults = {"missing": [name for name in self._weight_shapes if name not in self._seen], **self._faults}
+        found = "; ".join(f"{len(names)} {kind}: {_shown(names)}" for kind, names in faults.items() if names)
+        if found:
+            raise ValueError(f"The sync to version {self.version} brought the wrong weights: {found}. Expected exactly the {len(self._weight_shapes)} "
+                             "tensors of the Hugging Face model (tied weights under both names). The engine has no usable weights until a full sync.")
+
+
+def _shown(names: list[str]) -> str:
+    rest = len(names) - _MAX_NAMES_SHOWN
+    return ", ".join(names[:_MAX_NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

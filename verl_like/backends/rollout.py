@@ -1,0 +1,46 @@
+"""The rollout engines by name; a backend's libraries are imported only when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+
+from verl_like.backends.base import RolloutEngine
+from verl_like.config.schema import ModelConfig, RolloutConfig
+
+ROLLOUT_BACKENDS: dict[str, str] = {
+    "vllm": "verl_like.backends.vllm.engine:VllmEngine",
+    "hf": "verl_like.backends.hf.engine:HfEngine",
+}
+
+
+def rollout_engine(name: str, *, model_path: str, tokenizer_path: str, model: ModelConfig, rollout: RolloutConfig,
+                   max_model_len: int, device: str, seed: int, run_id: str) -> RolloutEngine:
+    """Build the engine ``name`` (a key of ``ROLLOUT_BACKENDS``, or a user's own "module:Class") in this process.
+
+    RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT must be set and torch.distributed be initialised;
+    all ranks build their engines at the same time. The variables of :func:`rollout_environment` must have been set
+    before anything heavy was imported.
+
+    Args:
+        tokenizer_path: empty means ``model_path``.
+        max_model_len: most tokens of prompt plus response.
+        device: "cpu" or "cuda".
+        run_id: goes into the name of everything the engine shares with other processes.
+    """
+    target = ROLLOUT_BACKENDS[name] if name in ROLLOUT_BACKENDS else name
+    module, colon, attribute = target.partition(":")
+    if not colon:
+        raise ValueError(f"Unknown rollout backend {name!r}. Expected one of {', '.join(ROLLOUT_BACKENDS)}, or module:Class. Set rollout.backend.")
+    engine: RolloutEngine = vars(importlib.import_module(module))[attribute](
+        model_path=model_path, tokenizer_path=tokenizer_path, model=model, rollout=rollout,
+        max_model_len=max_model_len, device=device, seed=seed, run_id=run_id)
+    return engine
+
+
+def rollout_environment(name: str, *, device: str, num_threads: int = 1) -> dict[str, str]:
+    """Environment variables a worker must have before it imports torch, for the engine ``name``."""
+    if name != "vllm":
+        return {"OMP_NUM_THREADS": str(num_threads)} if device == "cpu" else {}
+    from verl_like.backends.vllm.environment import environment
+
+    return environment(device, num_threads=num_threads)

@@ -1,0 +1,206 @@
+"""vLLM in this process behind the RolloutEngine protocol."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from vllm import EngineArgs, SamplingParams
+from vllm.inputs import tokens_input
+from vllm.outputs import RequestOutput
+from vllm.sampling_params import RequestOutputKind
+from vllm.v1.engine.llm_engine import LLMEngine
+
+from verl_like.backends.base import Finished, Request, Sampling
+from verl_like.backends.lifecycle import SyncedEngine
+from verl_like.backends.model_folder import model_folder
+from verl_like.backends.vllm import internals
+from verl_like.backends.vllm.shared_memory import named_by_run
+from verl_like.config.schema import ModelConfig, RolloutConfig
+
+logger = logging.getLogger(__name__)
+
+_CPU_BLOCK_TOKENS = 32  # the CPU kernels want multiples of it
+_MAX_CPU_BLOCK_TOKENS = 128
+
+# Arguments that users may set freely although the adapter has a value for them.
+_SOFT_ARGUMENTS = frozenset({"async_scheduling", "block_size", "disable_log_stats", "enable_prefix_caching"})
+# Arguments that have a knob of their own.
+_KNOBS = {
+    "model": "model.path", "tokenizer": "model.tokenizer_path", "trust_remote_code": "model.trust_remote_code", "hf_overrides": "model.override_config",
+    "dtype": "rollout.dtype", "tensor_parallel_size": "rollout.tensor_parallel_size", "gpu_memory_utilization": "rollout.gpu_memory_utilization",
+    "kv_cache_memory_bytes": "rollout.kv_cache_memory_gib", "max_num_seqs": "rollout.max_num_seqs", "enforce_eager": "rollout.enforce_eager",
+    "max_num_batched_tokens": "rollout.max_num_batched_tokens", "max_model_len": "data.max_prompt_length and data.max_response_length",
+    "seed": "trainer.seed",
+}
+# Arguments that would break the one-process-per-rank layout.
+_FORBIDDEN_ARGUMENTS = frozenset({"data_parallel_size", "pipeline_parallel_size", "worker_cls"})
+
+
+class VllmEngine(SyncedEngine):
+    """One vLLM engine, or this rank's share of a tensor-parallel one, in this process.
+
+    Engines of ``tensor_parallel_size`` T are made of ranks 0..T-1, T..2T-1, and so on. The arguments are those of
+    :func:`verl_like.backends.rollout.rollout_engine`.
+
+    ``abort`` leaves out ids that have already finished. Log-probs of greedy samples are those of temperature 1.
+    """
+
+    def __init__(self, *, model_path: str, tokenizer_path: str, model: ModelConfig, rollout: RolloutConfig,
+                 max_model_len: int, device: str, seed: int, run_id: str) -> None:
+        internals.check_version()
+        internals.quiet()
+        _check_process(rollout.tensor_parallel_size)
+        folder = model_folder(model_path=model_path, tokenizer_path=tokenizer_path, model=model)
+        super().__init__(weight_shapes=folder.weight_shapes, max_model_len=max_model_len, vocab_size=folder.vocab_size)
+        self._device = device
+        self._end_token_ids = folder.end_token_ids
+        self._internal_ids: dict[str, str] = {}  # ours -> vLLM's, of unfinished requests
+        # Data-parallel engines get different seeds, the ranks of one engine the same.
+        engine_seed = seed + dist.get_rank() // rollout.tensor_parallel_size
+        arguments = engine_arguments(model_path=model_path, model=model, rollout=rollout, max_model_len=max_model_len, device=device, seed=engine_seed)
+        with internals.construction(device), named_by_run(run_id, device):
+            self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
+        cache = self._engine.vllm_config.cache_config
+        logger.info("vLLM engine ready: %d cache blocks of %d tokens", cache.num_gpu_blocks, cache.block_size)
+
+    def submit(self, requests: list[Request]) -> None:
+        self._check_ready()
+        for request in requests:
+            self._check_request(request)
+            if request.request_id in self._internal_ids:
+                raise ValueError(f"Request id {request.request_id} is already in use by an unfinished request.")
+            self._internal_ids[request.request_id] = self._engine.add_request(
+                request.request_id, tokens_input(request.prompt_ids), self._sampling_params(request.sampling, request.seed))
+
+    def step(self) -> list[Finished]:
+        with self._eager():
+            outputs = self._engine.step()
+        return [self._finished(output) for output in outputs]
+
+    def has_unfinished(self) -> bool:
+        return bool(self._internal_ids)
+
+    def abort(self, request_ids: Iterable[str]) -> list[Finished]:
+        running = {request_id: self._internal_ids.pop(request_id) for request_id in dict.fromkeys(request_ids) if request_id in self._internal_ids}
+        aborted = []
+        for request_id, internal_id in running.items():
+            token_ids, log_probs = internals.partial_output(self._engine, internal_id)
+            aborted.append(Finished(request_id=request_id, response_ids=token_ids, log_probs=log_probs, finish_reason="abort"))
+        self._engine.abort_request(list(running.values()), internal=True)
+        return aborted
+
+    def _load_weights(self, weights: Iterator[tuple[str, Any]]) -> None:
+        # Not model.load_weights: on CPU the kernels repack parameters, which then have no loader any more.
+        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
+
+    def _drop_caches(self) -> None:
+        assert self._engine.reset_prefix_cache(), "the prefix cache could not be dropped although no request is running"
+
+    def _free_memory(self) -> None:
+        if self._device == "cuda":
+            self._engine.sleep(level=2)
+
+    def _wake_weights(self) -> None:
+        if self._device == "cuda":
+            # What PyTorch keeps for itself is not free for the engine.
+            torch.cuda.empty_cache()
+            self._engine.wake_up(tags=["weights"])
+
+    def _wake_cache(self) -> None:
+        if self._device == "cuda":
+            torch.cuda.empty_cache()
+            self._engine.wake_up(tags=["kv_cache"])
+
+    def _eager(self) -> AbstractContextManager[Any]:
+        # vLLM compiles its log-prob and embedding helpers on first use even when told to be eager: 20 s of C++ compiler
+        # inside the first rollout on CPU.
+        return torch.compiler.set_stance("force_eager") if self._device == "cpu" else nullcontext()
+
+    def _sampling_params(self, sampling: Sampling, seed: int) -> SamplingParams:
+        return SamplingParams(
+            max_tokens=sampling.max_tokens, temperature=sampling.temperature, top_p=sampling.top_p, top_k=sampling.top_k,
+            seed=seed if sampling.temperature > 0 else None,
+            # The end tokens are ours to name, so that every backend ends on the same ones.
+            ignore_eos=True, stop_token_ids=[] if sampling.ignore_eos else self._end_token_ids,
+            logprobs=0, flat_logprobs=True, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY, skip_clone=True)
+
+    def _finished(self, output: RequestOutput) -> Finished:
+        completion = output.outputs[0]
+        assert completion.finish_reason in ("stop", "length"), f"vLLM ended request {output.request_id} with {completion.finish_reason!r}"
+        del self._internal_ids[output.request_id]
+        token_ids = list(completion.token_ids)
+        return Finished(request_id=output.request_id, response_ids=token_ids, finish_reason=completion.finish_reason,
+                        log_probs=internals.sampled_log_probs(completion.logprobs, len(token_ids)))
+
+
+def engine_arguments(*, model_path: str, model: ModelConfig, rollout: RolloutConfig, max_model_len: int, device: str, seed: int) -> dict[str, Any]:
+    """Arguments of vLLM's engine, ``rollout.engine_kwargs`` merged last.
+
+    Raises:
+        ValueError: for an engine_kwargs key that vLLM does not know or that the adapter must set itself.
+    """
+    arguments: dict[str, Any] = {
+        "model": model_path, "trust_remote_code": model.trust_remote_code, "hf_overrides": dict(model.override_config),
+        "skip_tokenizer_init": True,  # prompts and responses are ids
+        "load_format": "dummy",  # weights come by sync
+        "dtype": {"cpu": "float32", "cuda": "bfloat16"}[device] if rollout.dtype == "auto" else rollout.dtype,
+        "max_model_len": max_model_len, "max_num_seqs": rollout.max_num_seqs,
+        # More than all sequences together would only enlarge buffers.
+        "max_num_batched_tokens": min(rollout.max_num_batched_tokens, rollout.max_num_seqs * max_model_len),
+        "distributed_executor_backend": "external_launcher", "tensor_parallel_size": rollout.tensor_parallel_size,
+        "logprobs_mode": "processed_logprobs",  # the default ignores temperature, top-p and top-k
+        "seed": seed, "disable_log_stats": True,
+        # The ranks of a tensor-parallel group run in lock-step only if each step ends before the next is planned.
+        "async_scheduling": False,
+        "enforce_eager": rollout.enforce_eager or device == "cpu", "enable_sleep_mode": device == "cuda",
+    }
+    if device == "cuda":
+        arguments |= {"gpu_memory_utilization": rollout.gpu_memory_utilization}
+    else:
+        if rollout.max_num_batched_tokens < max_model_len:
+            raise ValueError(f"rollout.max_num_batched_tokens is {rollout.max_num_batched_tokens}, but a whole sequence of {max_model_len} tokens must "
+                             f"fit on CPU. Set rollout.max_num_batched_tokens={max_model_len} or more.")
+        # Seeded requests crash in chunks on CPU ("CPU Generator does not use offset").
+        block_tokens = _cpu_block_tokens(max_model_len)
+        arguments |= {"kv_cache_memory_bytes": int(rollout.kv_cache_memory_gib * 2**30), "enable_chunked_prefill": False,
+                      "block_size": block_tokens, "enable_prefix_caching": max_model_len > block_tokens}
+    _check_engine_kwargs(rollout.engine_kwargs, owned=arguments.keys() - _SOFT_ARGUMENTS)
+    return arguments | rollout.engine_kwargs
+
+
+def _cpu_block_tokens(max_model_len: int) -> int:
+    """Cache blocks as short as the longest sequence: every running sequence holds at least one whole block."""
+    needed = -(-max_model_len // _CPU_BLOCK_TOKENS) * _CPU_BLOCK_TOKENS
+    return min(needed, _MAX_CPU_BLOCK_TOKENS)
+
+
+def _check_engine_kwargs(engine_kwargs: dict[str, Any], *, owned: set[str]) -> None:
+    known = {field.name for field in fields(EngineArgs)}
+    for name in engine_kwargs:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            raise ValueError(f"rollout.engine_kwargs has {name!r}, which vLLM's engine does not take."
+                             + (f" Did you mean {close[0]!r}?" if close else " See vLLM's EngineArgs for what it takes."))
+        if name in _KNOBS:
+            raise ValueError(f"rollout.engine_kwargs has {name!r}, which has its own knob. Set {_KNOBS[name]} instead.")
+        if name in owned or name in _FORBIDDEN_ARGUMENTS:
+            raise ValueError(f"rollout.engine_kwargs has {name!r}, which the vLLM backend must set itself. Remove it.")
+
+
+def _check_process(tensor_parallel_size: int) -> None:
+    missing = [name for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if missing or os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING") != "0":
+        raise RuntimeError(f"The process lacks {', '.join(missing) or 'VLLM_ENABLE_V1_MULTIPROCESSING=0'} in its environment. Set the rendezvous "
+                           "variables and those of backends.vllm.environment before importing anything heavy.")
+    assert dist.is_initialized(), "torch.distributed must be initialised before the engine is built"
+    if dist.get_world_size() % tensor_parallel_size:
+        raise ValueError(f"rollout.tensor_parallel_size is {tensor_parallel_size}, but {dist.get_world_size()} workers cannot be cut into engines of that "
+                         "size. Set rollout.tensor_parallel_size to a divisor of the number of workers.")

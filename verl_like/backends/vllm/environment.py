@@ -1,0 +1,33 @@
+"""Environment variables of a worker that hosts vLLM; imports nothing heavy, so that they can be set first."""
+
+from __future__ import annotations
+
+import os
+
+DEFAULT_LOGGING_LEVEL = "WARNING"
+
+
+def environment(device: str, *, num_threads: int = 1) -> dict[str, str]:
+    """Variables the process must have before it imports torch or vllm.
+
+    Logging levels that are already set in this process's environment win.
+
+    Args:
+        device: "cpu" or "cuda".
+        num_threads: OpenMP threads of the process (CPU only); another number changes the last bits of results.
+    """
+    variables = {
+        # The engine shares the process with the trainer; weights go from one to the other without a copy.
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", DEFAULT_LOGGING_LEVEL),
+    }
+    if device == "cpu":
+        variables |= {
+            # vLLM would pin threads to cores, and every engine on the machine to the same ones.
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "OMP_NUM_THREADS": str(num_threads),
+            # Notes of torch's C++ side on the memory policy that vLLM sets.
+            "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
+        }
+    return variables

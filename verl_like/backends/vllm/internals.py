@@ -1,0 +1,83 @@
+"""Everything that reaches past vLLM's public classes, in one place. Read against vllm 0.24 and 0.32."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+import vllm
+from vllm.logprobs import FlatLogprobs
+from vllm.v1.engine.llm_engine import LLMEngine
+
+from verl_like.backends.vllm.environment import DEFAULT_LOGGING_LEVEL
+
+OLDEST_VERSION = (0, 24)
+
+_CHATTY_LOGGERS = (
+    "torch._library.triton",  # no Triton on CPU
+    "vllm.config.vllm",  # eager mode
+    "vllm.engine.arg_utils",  # in-process engine, whole prefills
+    "vllm.model_executor.model_loader.reload.layerwise",  # layers without weights at every sync; names are checked on our side
+    "vllm.platforms.cpu",
+    "vllm.renderers.base",  # no tokenizer
+    "vllm.v1.worker.cpu_worker",  # allocators that could be preloaded
+)
+
+
+def check_version() -> None:
+    found = tuple(int(part) for part in vllm.__version__.split(".")[:2])
+    if found < OLDEST_VERSION:
+        raise RuntimeError(f"Found vllm {vllm.__version__}, expected {'.'.join(map(str, OLDEST_VERSION))} or newer. Install from requirements/.")
+
+
+def partial_output(engine: LLMEngine, internal_id: str) -> tuple[list[int], list[float]]:
+    """What an unfinished request has generated so far: (token ids, log-probs of the sampled tokens).
+
+    Must be read before ``abort_request``, which forgets the request and yields no output.
+    """
+    state = engine.output_processor.request_states[internal_id]
+    token_ids = list(state.detokenizer.output_token_ids)
+    return token_ids, sampled_log_probs(state.logprobs_processor.logprobs, len(token_ids))
+
+
+def sampled_log_probs(logprobs: FlatLogprobs, num_tokens: int) -> list[float]:
+    """With ``logprobs=0`` the flat form holds exactly one entry per token, the sampled one."""
+    assert len(logprobs.logprobs) == num_tokens, f"{len(logprobs.logprobs)} log-probs for {num_tokens} tokens"
+    return list(logprobs.logprobs)
+
+
+def quiet() -> None:
+    """Silence warnings about what this adapter does on purpose, unless the user chose a logging level."""
+    if os.environ.get("VLLM_LOGGING_LEVEL", DEFAULT_LOGGING_LEVEL) == DEFAULT_LOGGING_LEVEL:
+        for name in _CHATTY_LOGGERS:
+            # A filter, because vLLM resets the levels of its loggers when it builds an engine.
+            logging.getLogger(name).addFilter(_is_error)
+
+
+def _is_error(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
+
+
+@contextmanager
+def construction(device: str) -> Iterator[None]:
+    """Undo what building an engine does to the rest of the process: reseeding, and a disabled torch function."""
+    states = random.getstate(), np.random.get_state(), torch.random.get_rng_state()  # noqa: NPY002 - vLLM seeds the global one
+    cuda_states = torch.cuda.get_rng_state_all() if device == "cuda" else []
+    set_num_threads = torch.set_num_threads  # replaced by a no-op on CPU
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=FutureWarning, module="vllm")
+            yield
+    finally:
+        torch.set_num_threads = set_num_threads
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        torch.random.set_rng_state(states[2])
+        if cuda_states:
+            torch.cuda.set_rng_state_all(cuda_states)

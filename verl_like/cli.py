@@ -1,0 +1,110 @@
+"""The command line: ``verl-like COMMAND [RECIPE.yaml] [key=value ...]``."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+
+COMMANDS = {
+    "train": "reinforcement learning",
+    "sft": "supervised training",
+    "eval": "validate a model (or, with trainer.resume=PATH, a checkpoint) and stop",
+    "generate": "write responses to data.val_files",
+    "export": "write a checkpoint as a Hugging Face folder: export RUN/checkpoints/step_N [OUT]",
+    "config": "print the composed configuration and where each value came from",
+    "doctor": "say what is installed, what will be used, what is missing and how to mend it",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
+    parser = argparse.ArgumentParser(prog="verl-like", description="Train language models by reinforcement learning.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, what in COMMANDS.items():
+        command = commands.add_parser(name, help=what, description=what)
+        if name == "export":
+            command.add_argument("checkpoint", type=Path, help="a checkpoints/step_N folder of a run")
+            command.add_argument("out", type=Path, nargs="?", help="where to write; default is the run's model/ folder")
+        elif name != "doctor":
+            command.add_argument("words", nargs="*", metavar="RECIPE.yaml | key=value", help="a recipe and Hydra overrides")
+        if name == "config":
+            command.add_argument("--docs", action="store_true", help="show each knob's sentence")
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S")
+    for noisy in ("httpx", "ray", "vllm", "transformers"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    return _run(lambda: _command(arguments))
+
+
+def _run(job: Callable[[], int]) -> int:
+    """Turn the errors a user can mend into one readable line, and Ctrl-C into a clean end."""
+    try:
+        return job()
+    except ValueError as error:
+        logging.getLogger(__name__).debug("details", exc_info=True)
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as interrupt:
+        print(f"interrupted{f' in {interrupt}' if str(interrupt) else ''}; everything was shut down.", file=sys.stderr)
+        return 130
+
+
+def _command(arguments: argparse.Namespace) -> int:
+    if arguments.command == "doctor":
+        from verl_like.doctor import main as doctor
+
+        return doctor()
+    if arguments.command == "export":
+        return _export(arguments.checkpoint, arguments.out)
+    from verl_like.config.compose import compose, render
+
+    words: list[str] = arguments.words
+    is_recipe = bool(words) and "=" not in words[0]
+    forced = ["trainer.val_only=true", "trainer.val_before_train=true"] if arguments.command == "eval" else []
+    composed = compose(words[0] if is_recipe else None, [*(words[1:] if is_recipe else words), *forced])
+    if arguments.command == "config":
+        print(render(composed, docs=arguments.docs), end="")
+        return 0
+    _listen_for_ctrl_c()
+    from verl_like.single_controller.wait import INTERRUPT
+    from verl_like.trainer import run
+
+    if arguments.command == "sft":
+        run.sft(composed.config, composed.yaml())
+    elif arguments.command == "generate":
+        print(run.generate_responses(composed.config))
+    else:
+        run.train(composed.config, composed.yaml())
+    return 130 if INTERRUPT.is_set() else 0
+
+
+def _export(checkpoint: Path, out: Path | None) -> int:
+    from verl_like.config.compose import compose
+    from verl_like.trainer import run
+
+    folder = checkpoint.resolve().parents[1]
+    recorded = folder / "config.yaml"
+    if not recorded.exists():
+        raise ValueError(f"{checkpoint} does not lie in a run folder: {recorded} is missing. Give RUN/checkpoints/step_N.")
+    _listen_for_ctrl_c()
+    run.export(compose(str(recorded), []).config, checkpoint, out or folder / "model")
+    print(out or folder / "model")
+    return 0
+
+
+def _listen_for_ctrl_c() -> None:
+    """The first Ctrl-C (or SIGTERM) ends the run in order, with a checkpoint; the second one ends it now."""
+    from verl_like.single_controller.wait import INTERRUPT
+
+    def first(signum: int, frame: FrameType | None) -> None:
+        INTERRUPT.set()
+        signal.signal(signum, signal.default_int_handler)
+        print("\nstopping: saving the last finished step (again to stop at once)", file=sys.stderr)
+
+    signal.signal(signal.SIGINT, first)
+    signal.signal(signal.SIGTERM, first)

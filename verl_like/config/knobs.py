@@ -1,0 +1,113 @@
+"""The schema as a flat table: dotted name -> type, sentence and rule of every knob."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field, dataclass, fields, is_dataclass
+from typing import Any, get_origin, get_type_hints
+
+from verl_like.config.schema import Config
+
+_IN_WORDS: dict[type, str] = {bool: "true or false", int: "an integer", float: "a number", str: "a string",
+                              list: "a list, e.g. [a, b]", dict: "a mapping, e.g. {key: value}"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Knob:
+    """One leaf of the schema; ``kind`` is bool, int, float, str, list or dict."""
+
+    name: str
+    kind: type
+    doc: str
+    unit: str
+    choices: tuple[str, ...]
+    check: Callable[[Any], bool] | None
+    expected: str
+
+    def accepts_type(self, value: object) -> bool:
+        """Whether ``value`` has the knob's type, or one that OmegaConf turns into it without loss."""
+        if self.kind is int:
+            return isinstance(value, int) and not isinstance(value, bool)
+        if self.kind is float:
+            return isinstance(value, (int, float)) and not isinstance(value, bool)
+        if self.kind is str:
+            return isinstance(value, (str, int, float, bool))
+        return isinstance(value, self.kind)
+
+    @property
+    def expected_type(self) -> str:
+        return _IN_WORDS[self.kind]
+
+
+@functools.cache
+def knobs() -> dict[str, Knob]:
+    """Every leaf of the schema by its dotted name, in the schema's order."""
+    return {knob.name: knob for knob in _walk(Config, "")}
+
+
+@functools.cache
+def sections() -> frozenset[str]:
+    """Dotted names that hold other names: ``actor``, ``actor.optim``, ..."""
+    return frozenset(name.rsplit(".", depth)[0] for name in knobs() for depth in range(1, name.count(".") + 1))
+
+
+def _walk(section: type, prefix: str) -> Iterable[Knob]:
+    hints = get_type_hints(section)
+    for entry in fields(section):
+        hint = hints[entry.name]
+        if is_dataclass(hint):
+            assert isinstance(hint, type), f"{prefix}{entry.name} holds an instance, expected a dataclass type"
+            yield from _walk(hint, f"{prefix}{entry.name}.")
+        else:
+            yield _knob(f"{prefix}{entry.name}", get_origin(hint) or hint, entry)
+
+
+def _knob(name: str, kind: type, entry: Field[Any]) -> Knob:
+    assert kind in _IN_WORDS, f"{name} has type {kind}, which configuration files cannot hold"
+    meta = entry.metadata
+    return Knob(name=name, kind=kind, doc=meta["doc"], unit=meta["unit"], choices=meta["choices"], check=meta["check"],
+                expected=meta["expected"])
+
+
+def value_of(config: Config, name: str) -> Any:
+    """The value of the knob called ``name``."""
+    # The name comes from the schema itself, so this is a lookup and not a probe.
+    return functools.reduce(getattr, name.split("."), config)
+
+
+def suggestion(found: str, known: Iterable[str]) -> str:
+    """``; did you mean X?``, or nothing when no known name is near.
+
+    A dotted name is compared as a whole and by its last word, so a right leaf in the wrong section is found too.
+    """
+    known = list(known)
+    near = difflib.get_close_matches(found, known, n=1, cutoff=0.75)
+    if not near:
+        by_leaf = {name.rsplit(".", 1)[-1]: name for name in reversed(known)}
+        near = [by_leaf[leaf] for leaf in difflib.get_close_matches(found.rsplit(".", 1)[-1], by_leaf, n=1, cutoff=0.75)]
+    if not near:
+        near = difflib.get_close_matches(found, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def check_values(config: Config, origins: Mapping[str, str] | None = None) -> None:
+    """Refuse a value that cannot be right by itself.
+
+    Args:
+        config: the whole configuration.
+        origins: where each value came from, for the message; without it the message names the key alone.
+
+    Raises:
+        ValueError: naming the key, what was found and what is accepted.
+    """
+    for name, knob in knobs().items():
+        value = value_of(config, name)
+        found = f"{name} is {value!r}" + (f" ({origins[name]})" if origins else "")
+        if not knob.accepts_type(value):
+            raise ValueError(f"{found}, but must be {knob.expected_type}.")
+        if knob.choices and value not in knob.choices:
+            raise ValueError(f"{found}, but must be one of {', '.join(knob.choices)}{suggestion(str(value), knob.choices) or '.'}")
+        if knob.check is not None and not knob.check(value):
+            raise ValueError(f"{found}, but must be {knob.expected}.")

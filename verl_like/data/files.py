@@ -1,0 +1,89 @@
+"""Rows of parquet and jsonl files, as dicts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+SUFFIXES = (".parquet", ".jsonl")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One row and where it came from."""
+
+    file: str
+    index: int  # position in its file, from 0; blank lines of a jsonl file do not count
+    uid: str  # names the row in this list of files, whatever folder they lie in
+    values: dict[str, Any]
+
+    @property
+    def place(self) -> str:
+        return f"row {self.index} of {self.file}"
+
+    def value(self, column: str, knob: str) -> Any:
+        """The value in ``column``, or an error that names the knob and the columns there are."""
+        if column not in self.values:
+            raise ValueError(
+                f"{knob} is {column!r}, but {self.place} has no such column; it has {sorted(self.values)}. "
+                f"Set {knob} to one of these, or add the column."
+            )
+        return self.values[column]
+
+
+def read_rows(files: Sequence[str]) -> list[Row]:
+    """All rows of these files, in order.
+
+    Raises:
+        ValueError: for no files, a missing or unreadable file, an unknown suffix, or files without any row.
+    """
+    if not files:
+        raise ValueError("found no data files; expected at least one. Set data.train_files (or data.val_files) to a list of parquet or jsonl files.")
+    paths = [Path(file).expanduser() for file in files]
+    names = [path.name for path in paths]
+    rows: list[Row] = []
+    for position, path in enumerate(paths):
+        # A uid must not change when the data folder moves, so only the name counts, and the position where names collide.
+        prefix = path.name if names.count(path.name) == 1 else f"{position}/{path.name}"
+        for index, values in enumerate(_records(path)):
+            rows.append(Row(file=str(path), index=index, uid=f"{prefix}:{index}", values=values))
+    if not rows:
+        raise ValueError(f"the dataset is empty: {[str(p) for p in paths]} hold no rows; expected at least one. Prepare the data again or name other files.")
+    return rows
+
+
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"data file {path} ends in {path.suffix or 'no suffix'!r}; expected one of {', '.join(SUFFIXES)}. Convert it first.")
+    if not path.is_file():
+        raise ValueError(f"data file {path} does not exist (looked from {Path.cwd()}). Check data.train_files and data.val_files, or prepare the data first.")
+    return _parquet(path) if path.suffix == ".parquet" else _jsonl(path)
+
+
+def _parquet(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        table = pq.read_table(path)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"data file {path} cannot be read as parquet: {error}. Write it again.") from error
+    for batch in table.to_batches(max_chunksize=8192):
+        yield from batch.to_pylist()
+
+
+def _jsonl(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                values = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"line {number} of {path} is not JSON: {error}. Each line must hold one object.") from error
+            if not isinstance(values, dict):
+                raise ValueError(f"line {number} of {path} holds a {type(values).__name__}; expected one JSON object per line.")
+            yield values

@@ -1,0 +1,209 @@
+"""Prompts: dataset rows as token ids, and the tables that the trainers read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
+
+from verl_like.config.schema import DataConfig
+from verl_like.data.files import Row, read_rows
+from verl_like.data.templates import Renderer
+from verl_like.protocol import DataProto, Ragged
+
+log = logging.getLogger(__name__)
+
+TokenIds = NDArray[np.int32]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prompt:
+    """One row of a dataset, ready to be generated from."""
+
+    prompt_ids: TokenIds  # [L]
+    uid: str  # "file name:row", unique in its dataset and equal in every run
+    text: str  # what prompt_ids spell, before any truncation
+    data_source: str
+    ground_truth: Any
+    extra_info: dict[str, Any]
+
+
+class PromptDataset(Sequence[Prompt]):
+    """The rows of some files, rendered and tokenised once, at the start.
+
+    Args:
+        files: parquet or jsonl files; rows keep their order.
+        data: columns, templates and what happens to long prompts.
+
+    Raises:
+        ValueError: for files, rows or templates that cannot work; the message names file and row.
+    """
+
+    def __init__(self, files: Sequence[str], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+        rows = read_rows(files)
+        texts, ids = _tokenised_prompts(rows, data, tokenizer)
+        kept = _kept(rows, ids, data)
+        self._prompts = [
+            Prompt(
+                prompt_ids=np.asarray(ids[i][-data.max_prompt_length :], dtype=np.int32),
+                uid=rows[i].uid,
+                text=texts[i],
+                data_source=_data_source(rows[i], data),
+                ground_truth=_ground_truth(rows[i], data),
+                extra_info=_extra_info(rows[i]),
+            )
+            for i in kept
+        ]
+
+    def __len__(self) -> int:
+        return len(self._prompts)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._prompts[index]
+
+    @property
+    def data_sources(self) -> list[str]:
+        """The different values of ``data_source``, in order of appearance."""
+        return list(dict.fromkeys(prompt.data_source for prompt in self._prompts))
+
+
+def prompt_table(prompts: Sequence[Prompt]) -> DataProto:
+    """The columns ``prompt_ids``, ``uid``, ``prompt_text`` and ``reward_inputs`` of these prompts, one row each."""
+    return DataProto.from_dict({
+        "prompt_ids": Ragged.from_rows([prompt.prompt_ids for prompt in prompts], "int32"),
+        "uid": [prompt.uid for prompt in prompts],
+        "prompt_text": [prompt.text for prompt in prompts],
+        "reward_inputs": [
+            {"data_source": prompt.data_source, "ground_truth": prompt.ground_truth, "extra_info": prompt.extra_info} for prompt in prompts
+        ],
+    })
+
+
+def sft_rows(files: Sequence[str], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> DataProto:
+    """Rows for supervised training.
+
+    The response is the text in ``data.answer_key``, tokenised by itself as a rollout would write it, plus the end
+    token. Prompts are treated as in :class:`PromptDataset`. An answer that is too long is dropped where
+    ``data.overlong_prompts`` is ``drop`` and an error otherwise: a cut answer would teach not to stop.
+
+    Returns:
+        ``prompt_ids``, ``response_ids`` (int32) and ``response_mask`` (bool, all true), one row each.
+    """
+    if tokenizer.eos_token_id is None:
+        raise ValueError(f"tokenizer {tokenizer.name_or_path} has no end token (eos_token), which supervised answers end with. Set one in its tokenizer_config.json.")
+    rows = read_rows(files)
+    _, prompt_ids = _tokenised_prompts(rows, data, tokenizer)
+    answers = [_answer_text(row, data) for row in rows]
+    response_ids = [[*ids, tokenizer.eos_token_id] for ids in _token_ids(answers, tokenizer, add_special_tokens=False)]
+    kept = [i for i in _kept(rows, prompt_ids, data) if _answer_fits(rows[i], len(response_ids[i]), data)]
+    if not kept:
+        raise ValueError(f"every answer of {list(files)} is longer than data.max_response_length={data.max_response_length} and was dropped. Raise it.")
+    responses = Ragged.from_rows([response_ids[i] for i in kept], "int32")
+    return DataProto.from_dict({
+        "prompt_ids": Ragged.from_rows([prompt_ids[i][-data.max_prompt_length :] for i in kept], "int32"),
+        "response_ids": responses,
+        "response_mask": Ragged(np.ones(len(responses.values), dtype=bool), responses.offsets),
+    })
+
+
+def _tokenised_prompts(rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> tuple[list[str], list[list[int]]]:
+    renderer = Renderer(data, tokenizer)
+    texts = []
+    for row in rows:
+        prompt = row.value(data.prompt_key, "data.prompt_key")
+        try:
+            texts.append(renderer.text(prompt))
+        except ValueError as error:
+            raise ValueError(f"{row.place}: {error}") from error
+    ids = _token_ids(texts, tokenizer, add_special_tokens=renderer.adds_special_tokens)
+    empty = next((row for row, row_ids in zip(rows, ids, strict=True) if not row_ids), None)
+    if empty is not None:
+        raise ValueError(f"{empty.place} has an empty prompt; generation needs at least one token. Remove the row, or fill {data.prompt_key!r}.")
+    return texts, ids
+
+
+def _token_ids(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, *, add_special_tokens: bool) -> list[list[int]]:
+    """Token ids of each text; a text that occurs often (answers, repeated problems) is tokenised once."""
+    texts = list(texts)
+    unique = list(dict.fromkeys(texts))
+    # verbose=False: the tokenizer's own warning about its model_max_length says nothing about data.max_prompt_length.
+    ids = tokenizer(unique, add_special_tokens=add_special_tokens, verbose=False)["input_ids"]
+    by_text = dict(zip(unique, ids, strict=True))
+    return [by_text[text] for text in texts]
+
+
+def _kept(rows: Sequence[Row], ids: Sequence[list[int]], data: DataConfig) -> list[int]:
+    """Indices of the rows that stay, by ``data.overlong_prompts``."""
+    limit = data.max_prompt_length
+    overlong = [i for i, row_ids in enumerate(ids) if len(row_ids) > limit]
+    if not overlong:
+        return list(range(len(rows)))
+    longest = max(len(ids[i]) for i in overlong)
+    if data.overlong_prompts == "error":
+        first = overlong[0]
+        raise ValueError(
+            f"{rows[first].place} has a prompt of {len(ids[first])} tokens, but data.max_prompt_length is {limit}; {len(overlong)} of {len(rows)} rows "
+            f"are too long, the longest has {longest}. Set data.max_prompt_length={longest}, or data.overlong_prompts=drop or truncate."
+        )
+    if data.overlong_prompts == "truncate":
+        log.warning("truncated %d of %d prompts to their last %d tokens (data.overlong_prompts=truncate)", len(overlong), len(rows), limit)
+        return list(range(len(rows)))
+    if len(overlong) == len(rows):
+        raise ValueError(f"data.overlong_prompts=drop leaves no rows: all {len(rows)} prompts are longer than data.max_prompt_length={limit}. Raise it (longest: {longest}).")
+    log.warning("dropped %d of %d prompts longer than %d tokens (data.overlong_prompts=drop)", len(overlong), len(rows), limit)
+    dropped = set(overlong)
+    return [i for i in range(len(rows)) if i not in dropped]
+
+
+def _answer_text(row: Row, data: DataConfig) -> str:
+    answer = row.value(data.answer_key, "data.answer_key")
+    if not isinstance(answer, str):
+        raise ValueError(f"{row.place} has {type(answer).__name__} {str(answer)[:80]!r} in {data.answer_key!r}; supervised training needs a string there.")
+    return answer
+
+
+def _answer_fits(row: Row, num_tokens: int, data: DataConfig) -> bool:
+    if num_tokens <= data.max_response_length:
+        return True
+    if data.overlong_prompts != "drop":
+        raise ValueError(
+            f"{row.place} has an answer of {num_tokens} tokens, end token included, but data.max_response_length is {data.max_response_length}. "
+            f"Raise it, or set data.overlong_prompts=drop."
+        )
+    return False
+
+
+def _data_source(row: Row, data: DataConfig) -> str:
+    source = row.values.get("data_source", data.data_source)
+    if not isinstance(source, str) or not source:
+        raise ValueError(f"{row.place} has {source!r} in the column data_source; expected a non-empty string. Fill it, or drop the column and set data.data_source.")
+    return source
+
+
+def _ground_truth(row: Row, data: DataConfig) -> Any:
+    """``reward_model.ground_truth``, else the column ``data.answer_key``, else None where that key is empty."""
+    nested = row.values.get("reward_model")
+    if isinstance(nested, dict) and "ground_truth" in nested:
+        return nested["ground_truth"]
+    if not data.answer_key:
+        return None
+    if data.answer_key not in row.values:
+        raise ValueError(
+            f"{row.place} has neither reward_model.ground_truth nor the column data.answer_key={data.answer_key!r}; it has {sorted(row.values)}. "
+            f"Set data.answer_key to one of these, or data.answer_key='' where the reward needs no ground truth."
+        )
+    return row.values[data.answer_key]
+
+
+def _extra_info(row: Row) -> dict[str, Any]:
+    extra = row.values.get("extra_info")
+    if extra is None:
+        return {}
+    if not isinstance(extra, dict):
+        raise ValueError(f"{row.place} has a {type(extra).__name__} in the column extra_info; expected a dict. Correct or remove the column.")
+    return extra

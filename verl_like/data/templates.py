@@ -1,0 +1,178 @@
+"""From a row's prompt to the text a model reads: the tokenizer, its chat template and the user's own template."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jinja2
+import jinja2.ext
+import jinja2.meta
+import jinja2.nodes
+import jinja2.parser
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from verl_like.config.schema import DataConfig
+
+Chat = list[dict[str, Any]]
+
+# What transformers itself passes to a chat template besides the user's own variables.
+_GIVEN_TO_TEMPLATES = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"}
+
+
+def load_tokenizer(path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
+    """The tokenizer in a folder or on the hub.
+
+    Raises:
+        ValueError: when there is none; the message says where was looked.
+    """
+    if not path:
+        raise ValueError("model.path is empty; expected a folder or hub name of a Hugging Face model. Set model.path=... (or model.tokenizer_path=...).")
+    folder = Path(path).expanduser()
+    # A hub name is "name" or "owner/name"; anything else can only be a folder, and the hub's own message would mislead.
+    if not folder.exists() and (path.startswith(("/", ".", "~")) or path.count("/") > 1):
+        raise ValueError(
+            f"model path {path} does not exist (looked from {Path.cwd()}). Set model.path (or model.tokenizer_path) to an existing "
+            f"folder or a hub name such as Qwen/Qwen3-0.6B."
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder) if folder.exists() else path, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, KeyError) as error:
+        kind = "folder" if folder.exists() else "hub name"
+        raise ValueError(
+            f"no tokenizer could be loaded from the {kind} {path}: {error} "
+            f"Set model.tokenizer_path to a folder with tokenizer.json or tokenizer_config.json, or to a hub name that can be reached."
+        ) from error
+    assert isinstance(tokenizer, PreTrainedTokenizerBase), f"{path} gave a {type(tokenizer).__name__}"
+    return tokenizer
+
+
+class Renderer:
+    """Renders prompts to text, as the ``data`` section says.
+
+    Args:
+        data: reads ``apply_chat_template``, ``chat_template_kwargs`` and ``format_prompt``.
+        tokenizer: its chat template is used where ``apply_chat_template`` is true.
+
+    Raises:
+        ValueError: for a template that cannot work, before any row is read.
+    """
+
+    def __init__(self, data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._data = data
+        self._tokenizer = tokenizer
+        self._format = _format_template(data.format_prompt) if data.format_prompt else None
+        if data.apply_chat_template:
+            self._check_chat_template()
+        elif data.chat_template_kwargs:
+            raise ValueError(
+                f"data.chat_template_kwargs is {data.chat_template_kwargs}, but data.apply_chat_template is false, so no template reads them. "
+                f"Set data.apply_chat_template=true, or remove data.chat_template_kwargs."
+            )
+
+    @property
+    def adds_special_tokens(self) -> bool:
+        """Whether tokenizing the text must add special tokens; a chat template has written them already."""
+        return not self._data.apply_chat_template
+
+    def text(self, prompt: Any) -> str:
+        """The text of one prompt: a chat list of {role, content} or a plain string.
+
+        Raises:
+            ValueError: for a prompt of another shape; the caller adds the row's place.
+        """
+        if isinstance(prompt, str):
+            if not self._data.apply_chat_template:
+                return self._formatted(prompt)
+            prompt = [{"role": "user", "content": prompt}]
+        elif not self._data.apply_chat_template:
+            raise ValueError(
+                f"data.apply_chat_template is false, which feeds plain strings, but the prompt is a {type(prompt).__name__}. "
+                f"Set data.apply_chat_template=true, or name a column of strings with data.prompt_key."
+            )
+        return self._rendered(self._formatted_chat(_checked_chat(prompt)))
+
+    def _rendered(self, chat: Chat) -> str:
+        try:
+            text = self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **self._data.chat_template_kwargs)
+        except jinja2.TemplateError as error:
+            roles = [message["role"] for message in chat]
+            raise ValueError(
+                f"the tokenizer's chat template refused a prompt with roles {roles}: {error}. Change the prompt, or set data.apply_chat_template=false."
+            ) from error
+        assert isinstance(text, str), f"apply_chat_template gave a {type(text).__name__}"
+        return text
+
+    def _formatted_chat(self, chat: Chat) -> Chat:
+        if self._format is None:
+            return chat
+        last_user = max((i for i, message in enumerate(chat) if message["role"] == "user"), default=None)
+        if last_user is None:
+            raise ValueError("data.format_prompt wraps the last user message, but the prompt has none. Add one, or set data.format_prompt=''.")
+        message = {**chat[last_user], "content": self._formatted(chat[last_user]["content"])}
+        return [*chat[:last_user], message, *chat[last_user + 1 :]]
+
+    def _formatted(self, content: str) -> str:
+        return content if self._format is None else self._format.render(content=content)
+
+    def _check_chat_template(self) -> None:
+        template = self._tokenizer.chat_template
+        if not template:
+            raise ValueError(
+                f"data.apply_chat_template is true, but the tokenizer {self._tokenizer.name_or_path or ''} has no chat template. "
+                f"Set data.apply_chat_template=false to feed plain strings, use a tokenizer that has one "
+                f"(model.tokenizer_path), or put a chat_template.jinja beside the tokenizer."
+            )
+        # A misspelt variable would be ignored by Jinja in silence.
+        if isinstance(template, str) and self._data.chat_template_kwargs:
+            reads = jinja2.meta.find_undeclared_variables(_environment().parse(template))
+            unknown = sorted(set(self._data.chat_template_kwargs) - reads)
+            if unknown:
+                known = sorted(reads - _GIVEN_TO_TEMPLATES)
+                raise ValueError(
+                    f"data.chat_template_kwargs has {unknown}, which the tokenizer's chat template does not read; it reads {known}. "
+                    f"Correct the name, or remove it."
+                )
+
+
+def _environment() -> jinja2.Environment:
+    # The extension is what transformers compiles chat templates with; without it {% break %} would not parse.
+    return jinja2.Environment(undefined=jinja2.StrictUndefined, extensions=["jinja2.ext.loopcontrols", _GenerationTag])
+
+
+class _GenerationTag(jinja2.ext.Extension):
+    """Parses ``{% generation %}``, by which chat templates mark the assistant's text, as its body."""
+
+    tags: ClassVar[set[str]] = {"generation"}
+
+    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
+        next(parser.stream)
+        return list(parser.parse_statements(("name:endgeneration",), drop_needle=True))
+
+
+def _format_template(text: str) -> jinja2.Template:
+    """The template of ``data.format_prompt``, checked to use ``content`` and nothing else."""
+    source = f"data.format_prompt {text!r}"
+    if text.endswith(".jinja"):
+        path = Path(text).expanduser()
+        if not path.is_file():
+            raise ValueError(f"data.format_prompt names the file {text}, which does not exist (looked from {Path.cwd()}). Correct the path, or give the template's text.")
+        text = path.read_text(encoding="utf-8")
+    environment = _environment()
+    try:
+        variables = jinja2.meta.find_undeclared_variables(environment.parse(text))
+        template = environment.from_string(text)
+    except jinja2.TemplateSyntaxError as error:
+        raise ValueError(f"{source} is not a Jinja template: line {error.lineno}: {error.message}. Correct it; the user's text is {{{{ content }}}}.") from error
+    if variables != {"content"}:
+        raise ValueError(f"{source} reads the variables {sorted(variables)}; expected exactly ['content']. Put {{{{ content }}}} where the user's text goes.")
+    return template
+
+
+def _checked_chat(prompt: Any) -> Chat:
+    if not isinstance(prompt, list) or not prompt:
+        raise ValueError(f"the prompt is {type(prompt).__name__} {str(prompt)[:80]!r}; expected a string or a non-empty list of {{role, content}}.")
+    for message in prompt:
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
+            raise ValueError(f"the prompt has the message {str(message)[:80]!r}; expected a dict with the strings role and content.")
+    return prompt

@@ -1,0 +1,89 @@
+"""The one place where the driver waits: every wait has a stage, a deadline and the names of those waited for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+
+POLL_S = 0.5  # how soon a failure on one rank, or Ctrl-C, ends the wait for the others
+GRACE_S = 2.0  # how long to collect the other ranks' failures, so that the first one in time can be told
+
+
+class StageTimeout(TimeoutError):
+    """A stage outlasted its deadline; the message names who was waited for."""
+
+
+class WorkerError(RuntimeError):
+    """A worker failed; the message holds rank, node, stage and its traceback."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C arrived while the driver waited in a stage that may be abandoned."""
+
+
+class WorkerFailure(Exception):
+    """What a worker raises across the process border: where, when, and the traceback as text."""
+
+    def __init__(self, where: str, method: str, traceback_text: str, raised_at: float) -> None:
+        super().__init__(where, method, traceback_text, raised_at)
+        self.where, self.method, self.traceback_text, self.raised_at = where, method, traceback_text, raised_at
+
+    def __str__(self) -> str:
+        return f"{self.where} failed in {self.method}:\n{self.traceback_text}"
+
+
+INTERRUPT = threading.Event()  # set by the CLI's signal handler
+
+
+def wait(refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float, interruptible: bool = False) -> list[Any]:
+    """Results of all refs, in order.
+
+    Args:
+        refs: each reference with the name of whoever produces it ("rank 3").
+        stage: what is being waited for, for messages.
+        timeout_s: deadline in seconds.
+        interruptible: whether Ctrl-C may end this wait (stages that change nothing).
+
+    Raises:
+        WorkerError: a producer failed; the earliest failure is told.
+        StageTimeout: the deadline passed.
+        Interrupted: Ctrl-C, where ``interruptible``.
+    """
+    deadline = time.monotonic() + timeout_s
+    pending, results = list(refs), {}
+    while pending:
+        ready, pending = ray.wait(pending, num_returns=len(pending), timeout=min(POLL_S, max(0.0, deadline - time.monotonic())))
+        try:
+            results.update(zip(ready, ray.get(ready), strict=True))
+        except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError):
+            raise failure({ref: who for ref, who in refs.items() if ref not in results}, stage) from None
+        if interruptible and INTERRUPT.is_set():
+            raise Interrupted(stage)
+        if pending and time.monotonic() >= deadline:
+            raise StageTimeout(f"stage {stage!r} took longer than {timeout_s:.0f} s; still waiting for {', '.join(refs[r] for r in pending)}.")
+    return [results[ref] for ref in refs]
+
+
+def failure(refs: Mapping[ray.ObjectRef, str], stage: str) -> WorkerError:
+    """The error that explains a failed group of calls: the earliest real traceback, else who died."""
+    ready, _ = ray.wait(list(refs), num_returns=len(refs), timeout=GRACE_S)
+    raised: list[WorkerFailure] = []
+    other: list[str] = []
+    for ref in ready:
+        try:
+            ray.get(ref)
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, WorkerFailure):
+                raised.append(error.cause)
+            else:
+                other.append(f"{refs[ref]}: {error}")
+        except ray.exceptions.RayActorError as error:
+            other.insert(0, f"{refs[ref]} died: {error}")
+    # A process that died takes the others' collectives with it; its death is the cause, their errors are not.
+    if other or not raised:
+        return WorkerError(f"stage {stage!r} failed. " + "\n".join([*other, *map(str, raised)]))
+    return WorkerError(f"stage {stage!r} failed: {min(raised, key=lambda f: f.raised_at)}")

@@ -1,0 +1,83 @@
+"""The process a worker lives in: a thin Ray actor that hosts roles and reports failures with their place and time."""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import os
+import signal
+import socket
+import time
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import ray
+
+from verl_like.single_controller.wait import WorkerFailure
+from verl_like.telemetry.ledger import LEDGER, stage
+
+
+class WorkerHost:
+    """Builds a host object by name and calls methods of its roles, one at a time.
+
+    Heavy imports happen in ``build``, after ``faulthandler`` listens and the environment is set.
+    """
+
+    def __init__(self, rank: int) -> None:
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        self._where = f"rank {rank} on {socket.gethostname()} (pid {os.getpid()})"
+        self._roles: dict[str, Any] = {}
+
+    @ray.method(concurrency_group="control")
+    def free_address(self) -> tuple[str, int]:
+        """A rendezvous address on this node: its IP and a port that was free just now."""
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            return ray.util.get_node_ip_address(), int(probe.getsockname()[1])
+
+    @ray.method(concurrency_group="control")
+    def status(self) -> dict[str, Any]:
+        """Where this process is and what it is doing; answers while a stage runs."""
+        return {"where": self._where, "stage": LEDGER.current, "pid": os.getpid()}
+
+    @ray.method(concurrency_group="engine")
+    def build(self, factory: str, environment: dict[str, str], *args: Any) -> None:
+        """Call ``module:function`` with ``args``; it returns the roles by class name."""
+        os.environ.update(environment)
+        with self._reporting(factory, "build"):
+            module, name = factory.split(":")
+            self._roles = getattr(importlib.import_module(module), name)(*args)
+
+    @ray.method(concurrency_group="engine")
+    def call(self, role: str, method: str, *args: Any, **kwargs: Any) -> Any:
+        with self._reporting(f"{role}.{method}", method):
+            return getattr(self._roles[role], method)(*args, **kwargs)
+
+    @ray.method(concurrency_group="engine")
+    def stream(self, role: str, method: str, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        with self._reporting(f"{role}.{method}", method):
+            yield from getattr(self._roles[role], method)(*args, **kwargs)
+
+    def _reporting(self, what: str, stage_name: str) -> _Reporting:
+        return _Reporting(self._where, what, stage_name)
+
+
+class _Reporting:
+    """Books the stage, and turns whatever is raised into a WorkerFailure that can cross the process border."""
+
+    def __init__(self, where: str, what: str, stage_name: str) -> None:
+        self._where, self._what, self._stage = where, what, stage(stage_name)
+
+    def __enter__(self) -> None:
+        self._stage.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        self._stage.__exit__(kind, error, trace)
+        if isinstance(error, Exception):
+            text = "".join(traceback.format_exception(error))
+            raise WorkerFailure(self._where, self._what, text, time.time()) from None
+
+
+# Not a decorator: Ray would pickle the class by value, with every global it names; a plain class travels by reference.
+WorkerProcess = ray.remote(concurrency_groups={"engine": 1, "control": 2})(WorkerHost)

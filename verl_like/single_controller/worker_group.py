@@ -1,0 +1,145 @@
+"""WorkerGroup: a set of worker processes that are called together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from verl_like.protocol import Array
+from verl_like.single_controller.dispatch import Dispatch, check_mode
+from verl_like.single_controller.placement import Placement
+from verl_like.single_controller.remote_batch import Facts, RemoteBatch
+from verl_like.single_controller.wait import INTERRUPT, POLL_S, Interrupted, StageTimeout, wait
+from verl_like.single_controller.worker import WorkerProcess
+
+Method = Callable[..., Any]
+
+
+class WorkerGroup:
+    """``world_size`` processes, each hosting the same roles.
+
+    A method is named by the function itself (``ActorRole.update``), so that an editor can follow the call; the role
+    is the class it belongs to.
+
+    Args:
+        name: for messages.
+        world_size: number of ranks.
+        placement: bundle of each rank; None for light processes that need no accelerator.
+        env: environment of the processes from their first instruction on.
+        timeout_s: deadline of each call unless it brings its own.
+    """
+
+    def __init__(self, name: str, *, world_size: int, placement: Placement | None, env: dict[str, str], timeout_s: float) -> None:
+        self.name = name
+        self.timeout_s = timeout_s
+        self._actors = [self._start(rank, placement, env) for rank in range(world_size)]
+
+    def _start(self, rank: int, placement: Placement | None, env: dict[str, str]) -> Any:
+        options: dict[str, Any] = {"runtime_env": {"env_vars": env}, "num_cpus": 0, "max_restarts": 0}
+        if placement is not None:
+            group, bundle = placement.of(rank)
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
+            options["num_cpus"] = 1
+            options["num_gpus"] = group.bundle_specs[bundle].get("GPU", 0)
+        return WorkerProcess.options(**options).remote(rank)
+
+    @property
+    def world_size(self) -> int:
+        return len(self._actors)
+
+    def _who(self, rank: int) -> str:
+        return f"{self.name} rank {rank}"
+
+    def build(self, factory: str, args_of_rank: Callable[[int], tuple[Any, ...]], *, timeout_s: float) -> None:
+        """Rendezvous at rank 0, then ``factory(*args_of_rank(rank))`` on every rank."""
+        [(host, port)] = wait({self._actors[0].free_address.remote(): self._who(0)}, stage="start", timeout_s=timeout_s)
+        refs = {}
+        for rank, actor in enumerate(self._actors):
+            rendezvous = {"RANK": str(rank), "WORLD_SIZE": str(self.world_size), "LOCAL_RANK": "0", "MASTER_ADDR": host, "MASTER_PORT": str(port)}
+            refs[actor.build.remote(factory, rendezvous, *args_of_rank(rank))] = self._who(rank)
+        wait(refs, stage="build", timeout_s=timeout_s)
+
+    def call(self, method: Method, *args: Any, interruptible: bool = False, **kwargs: Any) -> list[Any]:
+        """Results of a BROADCAST method by rank, or the one result of a RANK_ZERO method."""
+        mode = check_mode(method, Dispatch.BROADCAST, Dispatch.RANK_ZERO)
+        actors = self._actors if mode is Dispatch.BROADCAST else self._actors[:1]
+        role, name = method.__qualname__.split(".")
+        refs = {actor.call.remote(role, name, *args, **kwargs): self._who(rank) for rank, actor in enumerate(actors)}
+        return wait(refs, stage=name, timeout_s=self.timeout_s, interruptible=interruptible)
+
+    def map_rows(
+        self, method: Method, batch: RemoteBatch, partition: Sequence[Array], *args: Any,
+        adds: frozenset[str] = frozenset(), per_rank: Sequence[Any] | None = None, interruptible: bool = False, **kwargs: Any,
+    ) -> list[Any]:
+        """Call a SPLIT method on each rank's rows and attach the columns it adds.
+
+        The method takes ``(rows, *args)`` and returns ``(report, table)``; ``report`` is small and comes back to the
+        driver, ``table`` has the columns ``adds`` for its rows and stays in the store.
+
+        Args:
+            partition: row indices of each rank; a rank may have none.
+            per_rank: one more first argument, of which each rank receives its own entry.
+
+        Returns:
+            Each rank's report.
+        """
+        check_mode(method, Dispatch.SPLIT)
+        role, name = method.__qualname__.split(".")
+        refs, tables = {}, []
+        for rank, (actor, rows) in enumerate(zip(self._actors, partition, strict=True)):
+            own = () if per_rank is None else (per_rank[rank],)
+            report, table = actor.call.options(num_returns=2).remote(role, name, batch.rows(rows), *own, *args, **kwargs)
+            refs[report] = self._who(rank)
+            tables.append(table)
+        reports = wait(refs, stage=name, timeout_s=self.timeout_s, interruptible=interruptible)
+        if adds:
+            batch.attach(adds, tables, partition)
+        return reports
+
+    def stream(self, method: Method, batch: RemoteBatch, partition: Sequence[Array], *args: Any, **kwargs: Any) -> Iterator[tuple[Facts, ray.ObjectRef]]:
+        """Call a STREAM method on each rank's rows and yield (facts, reference of the block) pairs as they appear."""
+        check_mode(method, Dispatch.STREAM)
+        role, name = method.__qualname__.split(".")
+        streams = {}
+        for rank, (actor, rows) in enumerate(zip(self._actors, partition, strict=True)):
+            stream = actor.stream.options(num_returns="streaming").remote(role, name, batch.rows(rows), *args, **kwargs)
+            streams[stream] = self._who(rank)
+        try:
+            yield from self._pairs(dict(streams), name)
+        except (GeneratorExit, Interrupted):
+            for stream in streams:
+                ray.cancel(stream)
+            raise
+
+    def _pairs(self, streams: dict[Any, str], name: str) -> Iterator[tuple[Facts, ray.ObjectRef]]:
+        deadline = time.monotonic() + self.timeout_s
+        facts_of: dict[Any, Facts] = {}
+        while streams:
+            ready, _ = ray.wait(list(streams), num_returns=1, timeout=POLL_S, fetch_local=False)
+            if INTERRUPT.is_set():
+                raise Interrupted(name)
+            if time.monotonic() >= deadline:
+                raise StageTimeout(f"stage {name!r} took longer than {self.timeout_s:.0f} s; still waiting for {', '.join(streams.values())}.")
+            for stream in ready:
+                try:
+                    ref = next(stream)
+                except StopIteration:
+                    del streams[stream]
+                    continue
+                if stream in facts_of:
+                    yield facts_of.pop(stream), ref
+                else:  # a failure arrives as the stream's last item, where facts were due
+                    [facts_of[stream]] = wait({ref: streams[stream]}, stage=name, timeout_s=self.timeout_s)
+
+    def status(self, *, timeout_s: float) -> list[dict[str, Any]]:
+        """Stage and process id of every rank; answers while a stage runs."""
+        return wait({actor.status.remote(): self._who(rank) for rank, actor in enumerate(self._actors)}, stage="status", timeout_s=timeout_s)
+
+    def shut_down(self) -> None:
+        """End every process now."""
+        for actor in self._actors:
+            ray.kill(actor)

@@ -1,0 +1,201 @@
+"""The terminal: a live picture of the run, or plain lines where nobody watches (a pipe, CI)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+# (label, metric): shown where the run reports them.
+HEADLINES = (("score", "reward/score_mean"), ("loss", "sft/loss"), ("val loss", "sft/val_loss"))
+DETAILS = (
+    ("response tokens", "rollout/response_tokens_mean"), ("entropy", "rollout/entropy_mean"),
+    ("log-prob diff", "rollout/log_prob_diff_mean"), ("grad norm", "actor/grad_norm"), ("grad norm", "sft/grad_norm"),
+)
+STAGE_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red", "bright_cyan", "bright_magenta")
+SPARKS = "▁▂▃▄▅▆▇█"
+MIN_STAGE_FRAC = 0.03  # smaller stages are summed up as "other"
+
+
+class ConsoleTracker:
+    """Shows progress with time left, score, validation metric, tokens/s and the seconds of each stage.
+
+    Args:
+        title: the run's name.
+        total_steps: the last step's number.
+        val_metric: the metric that validation is judged by.
+        console: where to write; by default standard output.
+        is_live: redraw in place; by default only on a terminal.
+        every_steps, every_s: without redrawing, a line comes at least this often, in steps or in seconds;
+            besides at the first and the last step and wherever there is a validation.
+    """
+
+    def __init__(self, *, title: str, total_steps: int, val_metric: str, console: Console | None = None, is_live: bool | None = None,
+                 every_steps: int = 10, every_s: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._title, self._total_steps, self._val_metric = title, total_steps, val_metric
+        self._console = Console() if console is None else console
+        self._every_steps, self._every_s, self._clock = every_steps, every_s, clock
+        self._latest: dict[str, float] = {}
+        self._headlines: list[float] = []  # of every step, for the sparkline
+        self._validations: list[tuple[int, float]] = []
+        self._step = 0
+        self._started = clock()
+        self._anchor: tuple[int, float] | None = None  # step and time of the first report
+        self._last_line: float | None = None
+        # FORCE_COLOR makes rich take a pipe for a terminal; redrawing there would fill a log with frames.
+        live = self._console.is_interactive and self._console.file.isatty() if is_live is None else is_live
+        self._live = Live(get_renderable=self.picture, console=self._console, refresh_per_second=4) if live else None
+        if self._live is not None:
+            self._live.start()
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        now = self._clock()
+        if self._anchor is None:
+            self._anchor = (step, now)
+        self._step = step
+        self._latest |= metrics
+        self._headlines += [metrics[name] for _, name in HEADLINES[:2] if name in metrics]
+        if self._val_metric in metrics:
+            self._validations.append((step, metrics[self._val_metric]))
+        if self._live is None and self._is_line_due(step, now, has_validation=self._val_metric in metrics):
+            self._last_line = now
+            self._console.print(self.line(metrics), highlight=False, markup=False, soft_wrap=True)
+
+    def truncate_after(self, step: int) -> None:
+        """A terminal cannot take back; the next report shows the step it continues from."""
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def _is_line_due(self, step: int, now: float, *, has_validation: bool) -> bool:
+        return (self._last_line is None or has_validation or step % self._every_steps == 0 or step >= self._total_steps
+                or now - self._last_line >= self._every_s)
+
+    def _seconds_left(self) -> float | None:
+        """From the mean pace of this process, validations and checkpoints included."""
+        if self._anchor is None:
+            return None
+        done = self._step - self._anchor[0]
+        if done == 0:
+            pace = self._latest.get("time/step_s")
+        else:
+            pace = (self._clock() - self._anchor[1]) / done
+        return None if pace is None else pace * (self._total_steps - self._step)
+
+    def line(self, metrics: Mapping[str, float]) -> str:
+        """``step 20/240  score 0.410  1,234 tokens/s  step 0.42 s (rollout 0.20 update_actor 0.11 other 0.11)  1m32s left``."""
+        parts = [f"step {self._step}/{self._total_steps}"]
+        parts += [f"{label} {_short(metrics[name])}" for label, name in HEADLINES if name in metrics]
+        if self._val_metric in metrics:
+            parts.append(f"{self._val_metric} {_short(metrics[self._val_metric])}")
+        if "perf/tokens_per_s" in metrics:
+            parts.append(f"{metrics['perf/tokens_per_s']:,.0f} tokens/s")
+        if "time/step_s" in metrics:
+            stages = " ".join(f"{name} {seconds:.2f}" for name, seconds in stage_seconds(metrics))
+            parts.append(f"step {metrics['time/step_s']:.2f} s" + (f" ({stages})" if stages else ""))
+        left = self._seconds_left()
+        if left:
+            parts.append(f"{_duration(left)} left")
+        return "  ".join(parts)
+
+    def picture(self) -> RenderableType:
+        """What a terminal shows between two refreshes."""
+        return Panel(Group(self._progress(), Text(), self._numbers(), *self._stages()), title=self._title, title_align="left",
+                     border_style="dim", padding=(0, 1))
+
+    def _progress(self) -> RenderableType:
+        left = self._seconds_left()
+        text = f"{self._step}/{self._total_steps} steps   {_duration(self._clock() - self._started)} passed"
+        if self._anchor is None:
+            text = f"starting   {_duration(self._clock() - self._started)} passed"
+        elif left:
+            text += f"   {_duration(left)} left"
+        row = Table.grid(padding=(0, 2), expand=True)
+        row.add_column(ratio=1)
+        row.add_column(justify="right", no_wrap=True)
+        row.add_row(ProgressBar(total=max(self._total_steps, 1), completed=self._step), Text(text))
+        return row
+
+    def _numbers(self) -> RenderableType:
+        rows: list[tuple[str, Text]] = []
+        for label, name in HEADLINES:
+            if name in self._latest:
+                text = Text(_short(self._latest[name]), style="bold")
+                if name != "sft/val_loss":
+                    text.append(f"  {sparkline(self._headlines, width=40)}", style="cyan")
+                rows.append((label, text))
+        if self._validations:
+            (first_step, first), (last_step, last) = self._validations[0], self._validations[-1]
+            text = Text(_short(last), style="bold green")
+            if last_step != first_step:
+                text.append(f"  at step {last_step}, from {_short(first)} at step {first_step}", style="dim")
+            rows.append((self._val_metric, text))
+        if "perf/tokens_per_s" in self._latest:
+            rows.append(("tokens/s", Text(f"{self._latest['perf/tokens_per_s']:,.0f}")))
+        rows += [(label, Text(_short(self._latest[name]))) for label, name in DETAILS if name in self._latest]
+        if self._latest.get("reward/num_failed"):
+            rows.append(("failed rewards", Text(f"{self._latest['reward/num_failed']:.0f}", style="bold red")))
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column(no_wrap=True)
+        for label, value in rows:
+            table.add_row(label, value)
+        return table
+
+    def _stages(self) -> list[RenderableType]:
+        """A bar as wide as the step, and its legend."""
+        stages = stage_seconds(self._latest)
+        if not stages:
+            return []
+        total = sum(seconds for _, seconds in stages)
+        width = max(min(self._console.width - 6, 80), 10)
+        bar, legend = Text(), Text(f"step {self._latest['time/step_s']:.2f} s   ")
+        # By position among all stages, so that a stage keeps its colour when another falls below the threshold.
+        position = {name: i for i, name in enumerate(name for name in self._latest if name.startswith("time/"))}
+        for name, seconds in stages:
+            colour = "bright_black" if name == "other" else STAGE_COLOURS[position[f"time/{name}_s"] % len(STAGE_COLOURS)]
+            bar.append("█" * round(width * seconds / total), style=colour)
+            legend.append("■ ", style=colour).append(f"{name} {seconds:.2f}   ")
+        return [Text(), bar, legend]
+
+
+def stage_seconds(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
+    """(stage, seconds) in the step's order; small ones and what no stage claims add up under ``other``."""
+    if "time/step_s" not in metrics:
+        return []
+    total = metrics["time/step_s"]
+    stages = {name[5:-2]: seconds for name, seconds in metrics.items() if name.startswith("time/") and name != "time/step_s"}
+    large = [(name, seconds) for name, seconds in stages.items() if seconds >= MIN_STAGE_FRAC * total]
+    other = total - sum(seconds for _, seconds in large)
+    return [*large, ("other", other)] if large and other >= 0.005 else large
+
+
+def sparkline(values: list[float], width: int) -> str:
+    """The values as ``width`` blocks of rising height, neighbours averaged; what is not finite is left out."""
+    finite = [v for v in values if abs(v) < float("inf")]
+    count = min(width, len(finite))
+    means = [sum(piece) / len(piece) for i in range(count) for piece in [finite[i * len(finite) // count : (i + 1) * len(finite) // count]]]
+    if not means:
+        return ""
+    low, span = min(means), max(means) - min(means)
+    return "".join(SPARKS[round((v - low) / span * (len(SPARKS) - 1)) if span else 0] for v in means)
+
+
+def _short(value: float) -> str:
+    if value and not 0.001 <= abs(value) < 1e5:  # NaN comes here too
+        return f"{value:.1e}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3f}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 1:
+        return f"{rest}s"
+    return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"

@@ -1,0 +1,119 @@
+"""Every metric name once: unit, meaning and producer. ``docs/metrics.md`` is made from this table.
+
+    python -m verl_like.telemetry.metrics > docs/metrics.md
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from dataclasses import dataclass
+
+# What a placeholder in a pattern stands for. Sources may hold slashes (openai/gsm8k).
+PLACEHOLDERS = {"stage": r"[a-z][a-z0-9_]*", "source": r".+", "n": r"\d+"}
+_PLACEHOLDER = re.compile(r"<(\w+)>")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row: a name or a pattern with ``<placeholders>``, its unit, one sentence, and the stage that reports it."""
+
+    pattern: str
+    unit: str
+    sentence: str
+    producer: str
+
+    def matches(self, name: str) -> bool:
+        pieces = _PLACEHOLDER.split(self.pattern)  # literal, placeholder, literal, ...
+        regex = "".join(PLACEHOLDERS[piece] if i % 2 else re.escape(piece) for i, piece in enumerate(pieces))
+        return re.fullmatch(regex, name) is not None
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("reward/score_mean", "score", "Mean of what the reward function said, over the samples it could score.", "reward"),
+    Metric("reward/score_min", "score", "Lowest score of the step.", "reward"),
+    Metric("reward/score_max", "score", "Highest score of the step.", "reward"),
+    Metric("reward/num_failed", "rows", "Samples whose reward timed out or raised; they are masked, not scored 0.", "reward"),
+    Metric("reward/wait_s", "seconds", "Time the step waited for scores after the rollout had ended.", "reward"),
+    Metric("reward/kl_penalty_mean", "reward", "What the KL took from a response's reward; with algorithm.kl_coef.", "advantages"),
+    Metric("rollout/response_tokens_mean", "tokens", "Mean length of the responses.", "rollout"),
+    Metric("rollout/response_tokens_max", "tokens", "Longest response.", "rollout"),
+    Metric("rollout/prompt_tokens_mean", "tokens", "Mean length of the prompts.", "rollout"),
+    Metric("rollout/length_finish_frac", "fraction", "Responses that ran into data.max_response_length.", "rollout"),
+    Metric("rollout/weight_version", "version", "Oldest weights that any of the step's tokens were sampled from.", "rollout"),
+    Metric("rollout/log_prob_diff_mean", "nats", "Mean absolute difference of engine and trainer log-probs.", "old_log_probs"),
+    Metric("rollout/log_prob_diff_max", "nats", "Largest such difference; it jumps where the weights differ.", "old_log_probs"),
+    Metric("rollout/entropy_mean", "nats", "Mean entropy of the actor's next-token distribution, from the log-prob pass.", "old_log_probs"),
+    Metric("actor/loss", "", "The whole loss: policy loss + KL term - entropy bonus.", "update"),
+    Metric("actor/policy_loss", "", "The policy loss alone.", "update"),
+    Metric("actor/kl_loss", "nats", "KL(actor, ref) under actor.loss_aggregation, unweighted; only with actor.kl_loss_coef.", "update"),
+    Metric("actor/entropy", "nats", "Mean entropy per token in the update's forward; only with actor.entropy_coef.", "update"),
+    Metric("actor/clip_frac", "fraction", "Tokens whose ratio the clip holds.", "update"),
+    Metric("actor/clip_frac_dual", "fraction", "Tokens held by the dual clip; only with actor.clip_ratio_dual.", "update"),
+    Metric("actor/ppo_kl", "nats", "KL(old actor, new actor) per token, k3 estimate.", "update"),
+    Metric("actor/ratio_mean", "", "Mean probability ratio of new to old actor; near 1 when all is well.", "update"),
+    Metric("actor/grad_norm", "", "Gradient norm before clipping.", "update"),
+    Metric("actor/lr", "", "Learning rate of the last update.", "update"),
+    Metric("actor/skipped_updates", "updates", "Updates left out because the gradient norm was not finite.", "update"),
+    Metric("critic/value_loss", "reward^2", "Half the (clipped) squared error of the values.", "update"),
+    Metric("critic/value_clip_frac", "fraction", "Tokens whose value the clip holds; only with critic.value_clip.", "update"),
+    Metric("critic/value_mean", "reward", "Mean value per token.", "update"),
+    Metric("critic/explained_variance", "", "1 - Var(returns - values) / Var(returns): 1 is perfect, 0 a constant.", "advantages"),
+    Metric("critic/grad_norm", "", "Gradient norm before clipping.", "update"),
+    Metric("critic/lr", "", "Learning rate of the last update.", "update"),
+    Metric("critic/skipped_updates", "updates", "Updates left out because the gradient norm was not finite.", "update"),
+    Metric("advantages/mean", "", "Mean advantage per token, as the update sees it.", "advantages"),
+    Metric("advantages/std", "", "Standard deviation of the advantages over tokens, as the update sees them.", "advantages"),
+    Metric("balance/imbalance", "", "Tokens of the busiest rank over the mean of all ranks; 1 is even.", "balance"),
+    Metric("time/step_s", "seconds", "Wall time of the step.", "step"),
+    Metric("time/<stage>_s", "seconds", "Wall time of one stage; the stages add up to the step.", "step"),
+    Metric("perf/tokens", "tokens", "Prompt and response tokens of the step, all ranks together.", "step"),
+    Metric("perf/response_tokens", "tokens", "Response tokens of the step, all ranks together.", "rollout"),
+    Metric("perf/tokens_per_s", "tokens/s", "`perf/tokens` per second of the step.", "step"),
+    Metric("val/mean@<n>", "score", "Mean score over n responses to every validation prompt.", "validation"),
+    Metric("val/pass@<n>", "score", "Mean over prompts of the best of n responses.", "validation"),
+    Metric("val/maj@<n>", "score", "Mean over prompts of the score of the most frequent of n answers.", "validation"),
+    Metric("val/<source>/mean@<n>", "score", "mean@n over the prompts of one data source.", "validation"),
+    Metric("val/<source>/pass@<n>", "score", "pass@n over the prompts of one data source.", "validation"),
+    Metric("val/<source>/maj@<n>", "score", "maj@n over the prompts of one data source.", "validation"),
+    Metric("sft/loss", "nats", "Mean negative log-prob of the target tokens.", "sft"),
+    Metric("sft/val_loss", "nats", "The same on the held-out rows.", "sft"),
+    Metric("sft/grad_norm", "", "Gradient norm before clipping.", "sft"),
+    Metric("sft/lr", "", "Learning rate of the update.", "sft"),
+    Metric("sft/skipped_updates", "updates", "Updates left out because the gradient norm was not finite.", "sft"),
+)
+
+
+def check_name(name: str) -> Metric:
+    """The table's row for a metric name.
+
+    Raises:
+        ValueError: for a name the table does not have, with the nearest one it has.
+    """
+    for metric in METRICS:
+        if metric.matches(name):
+            return metric
+    close = difflib.get_close_matches(name, [metric.pattern for metric in METRICS], n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise ValueError(f"metric {name!r} is not in the table; expected stage/what_unit. Add a row to METRICS in {__name__}.{hint}")
+
+
+def markdown() -> str:
+    """The table as a page, one section per stage name."""
+    lines = ["# Metrics", "",
+             "Made by `python -m verl_like.telemetry.metrics > docs/metrics.md`; edit the table there, not this page.", "",
+             "Names are `stage/what_unit`. Log-probs, entropy and KL are in nats per token. Means over tokens and sequences are over the",
+             "whole mini-batch, whatever the number of ranks and micro-batches; over the updates of a step they are averaged."]
+    section = ""
+    for metric in METRICS:
+        stage = metric.pattern.split("/")[0]
+        if stage != section:
+            section = stage
+            lines += ["", f"## {section}", "", "| metric | unit | meaning | reported by |", "|---|---|---|---|"]
+        lines.append(f"| `{metric.pattern}` | {metric.unit or '-'} | {metric.sentence.replace('|', chr(92) + '|')} | {metric.producer} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())

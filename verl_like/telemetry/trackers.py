@@ -1,0 +1,246 @@
+"""Where metrics go: files, TensorBoard, a terminal, or a tracking service."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Protocol
+
+from verl_like.config.schema import Config
+from verl_like.telemetry.console import ConsoleTracker
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+
+class Tracker(Protocol):
+    """One place that metrics go to."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Take the metrics of one step; a step may come in several calls."""
+
+    def truncate_after(self, step: int) -> None:
+        """A run continues from ``step``: forget what was logged beyond it, as far as the place allows."""
+
+    def close(self) -> None:
+        """Write what is still in memory."""
+
+
+class JsonlTracker:
+    """One JSON object per line: ``{"step": 3, "reward/score_mean": 0.4, ...}``, on disk when ``log`` returns.
+
+    A number that is not finite becomes null, because JSON has no word for it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _drop_torn_line(path)
+        self._file = path.open("a", encoding="utf-8")
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        row = {"step": step, **{name: value if math.isfinite(value) else None for name, value in metrics.items()}}
+        self._file.write(json.dumps(row) + "\n")
+        self._file.flush()
+
+    def truncate_after(self, step: int) -> None:
+        self._file.close()
+        kept = [line for line in self._path.read_text(encoding="utf-8").splitlines(keepends=True) if json.loads(line)["step"] <= step]
+        write_atomically(self._path, "".join(kept))
+        self._file = self._path.open("a", encoding="utf-8")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _drop_torn_line(path: Path) -> None:
+    """Cut off a last line that a killed process did not finish; the next line would be glued to it."""
+    if path.exists():
+        content = path.read_bytes()
+        complete = content.rfind(b"\n") + 1
+        if complete < len(content):
+            with path.open("r+b") as file:
+                file.truncate(complete)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace the file's content so that a reader, or a crash, finds the old or the new one, never half of either."""
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def read_metrics(path: Path) -> dict[str, dict[int, float]]:
+    """What :class:`JsonlTracker` wrote: for each metric its value by step, in the order of steps.
+
+    Where a step was logged twice the later value counts; null reads as NaN; a torn last line is passed over.
+    """
+    series: dict[str, dict[int, float]] = {}
+    if not path.exists():
+        return series
+    content = path.read_text(encoding="utf-8")
+    for line in content[: content.rfind("\n") + 1].splitlines():
+        row = json.loads(line)
+        step = row.pop("step")
+        for name, value in row.items():
+            series.setdefault(name, {})[step] = math.nan if value is None else float(value)
+    return {name: dict(sorted(points.items())) for name, points in series.items()}
+
+
+class TensorboardTracker:
+    """Scalars for ``tensorboard --logdir``. The writer is made at the first use: its import costs about a second."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._writer: SummaryWriter | None = None
+        self._purge_step: int | None = None
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        if self._writer is None:
+            from torch.utils.tensorboard.writer import SummaryWriter
+
+            # purge_step hides what an earlier process logged from that step on.
+            self._writer = SummaryWriter(str(self._folder), purge_step=self._purge_step)
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def truncate_after(self, step: int) -> None:
+        self.close()
+        self._purge_step = step + 1
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+def _extra(module: str) -> ModuleType:
+    """A package that an extra installs."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise ValueError(f"trainer.loggers names {module}, which is not installed. Run `pip install 'verl_like[{module}]'`, "
+                         f"or leave {module} out of trainer.loggers.") from error
+
+
+class WandbTracker:
+    """A run on wandb; a continued run goes on in the same one, whose id lies in the run folder."""
+
+    def __init__(self, config: Config, run_dir: Path) -> None:
+        wandb = _extra("wandb")
+        id_file = run_dir / "wandb_run_id"
+        if not id_file.exists():
+            write_atomically(id_file, secrets.token_hex(4))
+        self._run = wandb.init(project=config.trainer.project_name, name=config.trainer.experiment_name, id=id_file.read_text(),
+                               resume="allow", dir=str(run_dir), config=asdict(config))
+        # wandb drops whatever comes with a step below its own counter, as a continued run's would: count on our own axis.
+        self._run.define_metric("step")
+        self._run.define_metric("*", step_metric="step")
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._run.log({"step": step, **metrics})
+
+    def truncate_after(self, step: int) -> None:
+        """wandb cannot take back what it has; steps that are repeated appear twice."""
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class MlflowTracker:
+    """A run on the server that ``MLFLOW_TRACKING_URI`` names; a continued run goes on in the same one."""
+
+    def __init__(self, config: Config, run_dir: Path) -> None:
+        self._mlflow = _extra("mlflow")
+        id_file = run_dir / "mlflow_run_id"
+        self._mlflow.set_experiment(config.trainer.project_name)
+        run = self._mlflow.start_run(run_id=id_file.read_text() if id_file.exists() else None, run_name=config.trainer.experiment_name)
+        if not id_file.exists():
+            write_atomically(id_file, run.info.run_id)
+            self._mlflow.log_dict(asdict(config), "config.yaml")
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        # mlflow allows no @ in names.
+        self._mlflow.log_metrics({name.replace("@", "_at_"): value for name, value in metrics.items()}, step=step)
+
+    def truncate_after(self, step: int) -> None:
+        """mlflow cannot take back what it has; steps that are repeated appear twice."""
+
+    def close(self) -> None:
+        self._mlflow.end_run()
+
+
+class Trackers:
+    """All trackers of a run as one; a context manager that closes them."""
+
+    def __init__(self, members: list[Tracker]) -> None:
+        self._members = members
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        for tracker in self._members:
+            tracker.log(step, metrics)
+
+    def truncate_after(self, step: int) -> None:
+        for tracker in self._members:
+            tracker.truncate_after(step)
+
+    def close(self) -> None:
+        # An ExitStack closes all of them even where one raises, and raises that afterwards.
+        with ExitStack() as stack:
+            for tracker in self._members:
+                stack.callback(tracker.close)
+
+    def __enter__(self) -> Trackers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+
+def _console(config: Config, run_dir: Path, total_steps: int) -> Tracker:
+    return ConsoleTracker(title=config.trainer.experiment_name, total_steps=total_steps,
+                          val_metric=config.trainer.best_metric or f"val/mean@{config.rollout.val.n}")
+
+
+TRACKERS: dict[str, Callable[[Config, Path, int], Tracker]] = {
+    "console": _console,
+    "jsonl": lambda config, run_dir, total_steps: JsonlTracker(run_dir / "metrics.jsonl"),
+    "tensorboard": lambda config, run_dir, total_steps: TensorboardTracker(run_dir / "tensorboard"),
+    "wandb": lambda config, run_dir, total_steps: WandbTracker(config, run_dir),
+    "mlflow": lambda config, run_dir, total_steps: MlflowTracker(config, run_dir),
+}
+
+
+def trackers(config: Config, run_dir: Path, *, total_steps: int) -> Trackers:
+    """The trackers that ``trainer.loggers`` names.
+
+    Raises:
+        ValueError: for an unknown name, or one whose package is not installed; nothing is left open then.
+    """
+    names = config.trainer.loggers
+    unknown = [name for name in names if name not in TRACKERS]
+    if unknown:
+        raise ValueError(f"trainer.loggers names {unknown}; expected some of {list(TRACKERS)}.")
+    run_dir.mkdir(parents=True, exist_ok=True)
+    members: list[Tracker] = []
+    with ExitStack() as opened:
+        # The console last: it takes the terminal over, and the others may still have something to say.
+        for name in sorted(names, key=lambda name: name == "console"):
+            members.append(TRACKERS[name](config, run_dir, total_steps))
+            opened.callback(members[-1].close)
+        opened.pop_all()
+    return Trackers(members)

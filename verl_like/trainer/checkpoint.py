@@ -1,0 +1,106 @@
+"""Checkpoints: written new, synced, then published by an atomic rename; never delete-then-write."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from verl_like.workers.groups import ActorGroup, CriticGroup
+
+STEP = re.compile(r"step_(\d+)")
+
+
+def publish(temporary: Path, final: Path) -> None:
+    """Make a finished folder appear under its name, all or nothing."""
+    for file in sorted(temporary.rglob("*")):
+        _sync(file)
+    _sync(temporary)
+    if final.exists():
+        stale = final.with_name(f".old-{final.name}")
+        final.rename(stale)
+        temporary.rename(final)
+        shutil.rmtree(stale)
+    else:
+        temporary.rename(final)
+    _sync(final.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """The checkpoints of a run: ``step_N`` folders, of which the newest ones are kept, and ``best`` (a link to one)."""
+
+    folder: Path
+    max_checkpoints: int
+
+    def steps(self) -> list[int]:
+        """Steps of the published checkpoints, oldest first."""
+        return sorted(int(m[1]) for p in self.folder.glob("step_*") if (m := STEP.fullmatch(p.name)))
+
+    def path(self, step: int) -> Path:
+        return self.folder / f"step_{step}"
+
+    def save(self, state: dict[str, Any], *, actor: ActorGroup, critic: CriticGroup | None, is_best: bool) -> Path:
+        """Write actor, critic and ``state`` (JSON; holds ``step``), publish them, forget the oldest."""
+        final = self.path(state["step"])
+        temporary = self.folder / f".writing-{final.name}"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        actor.save(str((temporary / "actor").absolute()))
+        if critic is not None:
+            critic.save(str((temporary / "critic").absolute()))
+        (temporary / "trainer.json").write_text(json.dumps(state, indent=1))
+        publish(temporary, final)
+        if is_best:
+            self._mark_best(final)
+        self._prune()
+        return final
+
+    def _mark_best(self, final: Path) -> None:
+        link = self.folder / ".best"
+        link.unlink(missing_ok=True)
+        link.symlink_to(final.name)
+        link.rename(self.folder / "best")
+
+    def best(self) -> Path | None:
+        link = self.folder / "best"
+        return link.resolve() if link.exists() else None
+
+    def _prune(self) -> None:
+        for step in self.steps()[: -self.max_checkpoints]:
+            if self.path(step).resolve() != self.best():
+                shutil.rmtree(self.path(step))
+
+    def find(self, resume: str) -> Path | None:
+        """The checkpoint to continue from: the newest (``auto``), none (``never``) or the one at a path.
+
+        Raises:
+            ValueError: the path is not a checkpoint.
+        """
+        if resume == "never":
+            return None
+        if resume == "auto":
+            steps = self.steps()
+            return self.path(steps[-1]) if steps else None
+        path = Path(resume)
+        if not (path / "trainer.json").exists():
+            raise ValueError(f"trainer.resume={resume} is not a checkpoint: it has no trainer.json. Give a .../checkpoints/step_N folder, auto or never.")
+        return path
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    """The driver's part of a checkpoint."""
+    state: dict[str, Any] = json.loads((path / "trainer.json").read_text())
+    return state

@@ -1,0 +1,57 @@
+"""Prompts in, a batch of responses out, with scoring under way: shared by training and validation."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verl_like.backends.base import Sampling
+from verl_like.config.schema import Config
+from verl_like.data.prompts import Prompt, prompt_table
+from verl_like.protocol import DataProto
+from verl_like.reward.pool import RewardPool
+from verl_like.single_controller.remote_batch import RemoteBatch
+from verl_like.workers.groups import RolloutGroup
+
+VALIDATION_STEP = -1  # every validation draws the same samples, so that curves differ by the policy alone
+
+
+def train_sampling(config: Config) -> Sampling:
+    rollout = config.rollout
+    return Sampling(max_tokens=config.data.max_response_length, temperature=rollout.temperature, top_p=rollout.top_p,
+                    top_k=rollout.top_k, ignore_eos=rollout.ignore_eos)
+
+
+def val_sampling(config: Config) -> Sampling:
+    val = config.rollout.val
+    return Sampling(max_tokens=config.data.max_response_length, temperature=val.temperature, top_p=val.top_p, top_k=val.top_k)
+
+
+def put_prompts(prompts: list[Prompt]) -> RemoteBatch:
+    """Hand the prompts to the store; ``group_id`` is the position in this batch."""
+    table = prompt_table(prompts)
+    group_ids = np.arange(len(prompts), dtype=np.int64)
+    return RemoteBatch.put(table.union(DataProto({"group_id": group_ids})), {"group_id": group_ids})
+
+
+def generate(
+    prompts: list[Prompt], *, rollout: RolloutGroup, rewards: RewardPool | None, n: int, sampling: Sampling, step: int, version: int
+) -> RemoteBatch:
+    """``n`` responses to each prompt, rows by (prompt, sample) whatever their order of arrival.
+
+    Each block is handed to the reward pool (where there is one) the moment it exists; :func:`add_scores` collects.
+    """
+    blocks = []
+    for facts, block in rollout.generate(put_prompts(prompts), n=n, sampling=sampling, step=step, version=version):
+        if rewards is not None:
+            rewards.submit(block)
+        blocks.append((facts, block))
+    batch = RemoteBatch.from_blocks(blocks, rollout.columns)
+    assert len(batch) == len(prompts) * n, f"{len(batch)} responses came back for {len(prompts)} prompts x {n}"
+    batch.add_facts({"arrival": np.arange(len(batch))})
+    return batch.select(np.lexsort((batch.facts["sample"], batch.facts["group_id"])))
+
+
+def add_scores(batch: RemoteBatch, rewards: RewardPool) -> None:
+    """Wait for the scores of this batch and put them beside its rows."""
+    scores = rewards.collect()
+    batch.add_facts({name: fact[batch.facts["arrival"]] for name, fact in scores.items()})

@@ -1,0 +1,170 @@
+"""The reinforcement-learning loop: one step, top to bottom, in :meth:`PPOTrainer.step`."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+
+from verl_like.config.schema import Config
+from verl_like.data.loader import PromptLoader
+from verl_like.data.prompts import Prompt
+from verl_like.single_controller.remote_batch import RemoteBatch
+from verl_like.single_controller.wait import INTERRUPT, Interrupted
+from verl_like.telemetry.ledger import LEDGER, stage
+from verl_like.telemetry.trackers import Trackers
+from verl_like.trainer.balance import balanced, imbalance, update_plan
+from verl_like.trainer.build import Stack
+from verl_like.trainer.checkpoint import Checkpoints, load_state
+from verl_like.trainer.generation import add_scores, generate, train_sampling
+from verl_like.trainer.roles import needs, update_columns
+from verl_like.trainer.run_folder import RunFolder
+from verl_like.trainer.step_metrics import Metrics, StepMetrics
+from verl_like.trainer.validation import validate
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """Where a run stands: what a checkpoint keeps of the driver besides the data loader."""
+
+    step: int = 0
+    best: float = float("-inf")
+    initial_val: float | None = None
+    last_val: float | None = None
+    last_val_step: int = -1
+    seconds: float = 0.0
+    tokens: int = 0
+
+
+class PPOTrainer:
+    """Trains the actor (and the critic, where the advantage needs one) on the prompts of ``loader``."""
+
+    def __init__(self, config: Config, parts: Stack, folder: RunFolder, loader: PromptLoader, val_prompts: list[Prompt],
+                 trackers: Trackers, total_steps: int) -> None:
+        self.config, self.parts, self.folder, self.loader = config, parts, folder, loader
+        self.val_prompts, self.trackers, self.total_steps = val_prompts, trackers, total_steps
+        self.needs = needs(config)
+        self.progress = Progress()
+        self.checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
+        self.ranks = parts.devices.world_size
+
+    def fit(self) -> Progress:
+        """Run to the last step, or to Ctrl-C; either way the newest state is in a checkpoint when this returns."""
+        trainer = self.config.trainer
+        self.resume()
+        self.version = self.parts.rollout.sync()
+        if self.progress.step == 0 and (trainer.val_before_train or trainer.val_only):
+            self.validate()
+        if trainer.val_only:
+            return self.progress
+        while self.progress.step < self.total_steps and not INTERRUPT.is_set():
+            loader_state = self.loader.state_dict()
+            try:
+                metrics = self.step(self.progress.step + 1)
+            except Interrupted as interrupted:
+                log.warning("interrupted in %s; the unfinished step is dropped and its prompts come again", interrupted)
+                self.loader.load_state_dict(loader_state)
+                self.parts.rewards.forget()
+                break
+            self.progress.step += 1
+            self.progress.seconds += metrics["time/step_s"]
+            self.progress.tokens += int(metrics["perf/tokens"])
+            is_last = self.progress.step == self.total_steps
+            if self.val_prompts and (is_last or (trainer.test_freq and self.progress.step % trainer.test_freq == 0)):
+                metrics |= self.validate()
+            if trainer.save_freq and self.progress.step % trainer.save_freq == 0 and not is_last:
+                self.save()
+            self.trackers.log(self.progress.step, metrics)
+        if self.progress.step not in self.checkpoints.steps():
+            self.save()
+        return self.progress
+
+    def step(self, step: int) -> Metrics:
+        """One round of reinforcement learning on one batch of prompts."""
+        config, parts = self.config, self.parts
+        metrics = StepMetrics()
+        LEDGER.take()
+        with stage("prompts"):
+            prompts = self.loader.next_batch()
+        with stage("rollout"):
+            batch = generate(prompts, rollout=parts.rollout, rewards=parts.rewards, n=config.rollout.n,
+                             sampling=train_sampling(config), step=step, version=self.version)
+            metrics.add_rollout(batch)
+        with stage("engine_sleep"):
+            parts.rollout.sleep()
+        rows_of_rank = balanced(batch, self.ranks)
+        if self.needs.old_log_probs:
+            with stage("old_log_probs"):
+                metrics.add_log_prob_gap(parts.actor.add_log_probs(batch, rows_of_rank))
+        if parts.ref is not None:
+            with stage("ref_log_probs"):
+                parts.ref.add_log_probs(batch, rows_of_rank)
+        if parts.critic is not None:
+            with stage("values"):
+                parts.critic.add_values(batch, rows_of_rank)
+        with stage("reward_wait"):
+            add_scores(batch, parts.rewards)
+            metrics.add_rewards(batch)
+            self.save_samples(batch, step)
+            batch = batch.select(batch.facts["reward_status"] == "ok")  # a failure is never a zero
+        with stage("advantages"):
+            metrics.add(parts.advantages.add(batch))
+        if parts.critic is not None:
+            with stage("update_critic"):
+                plan = update_plan(batch, prompts_per_mini_batch=config.critic.mini_batch_size, ranks=self.ranks)
+                metrics.add_mean(parts.critic.update(batch, plan.rows, plan.mini_batches))
+        if step > config.critic.warmup_steps:
+            with stage("update_actor"):
+                plan = update_plan(batch, prompts_per_mini_batch=config.actor.mini_batch_size, ranks=self.ranks)
+                metrics.add({"balance/imbalance": imbalance(batch, plan.rows)})
+                metrics.add_update(parts.actor.update(batch, plan.rows, plan.mini_batches, update_columns(config)))
+        with stage("sync"):
+            self.version = parts.rollout.sync()
+        return metrics.finish(LEDGER.take())
+
+    def validate(self) -> Metrics:
+        """Score the held-out prompts, keep the best policy, and remember first and last value."""
+        with stage("validation"):
+            found = validate(self.config, self.val_prompts, rollout=self.parts.rollout, rewards=self.parts.rewards, version=self.version,
+                             samples_path=self.folder.samples / f"val_step_{self.progress.step}.jsonl")
+        metric = self.config.trainer.best_metric or f"val/mean@{self.config.rollout.val.n}"
+        if metric not in found:
+            raise ValueError(f"trainer.best_metric is {metric!r}, but validation gives {sorted(found)}. Choose one of these.")
+        value = self.progress.last_val = found[metric]
+        self.progress.last_val_step = self.progress.step
+        if self.progress.step == 0:
+            self.progress.initial_val = value
+            self.trackers.log(0, found)
+        elif value > self.progress.best:
+            self.progress.best = value
+            self.save(is_best=True)
+        return found
+
+    def save_samples(self, batch: RemoteBatch, step: int) -> None:
+        """Write some of this step's responses as text."""
+        count = min(len(batch), self.config.trainer.num_samples_to_save)
+        if count:
+            self.parts.rewards.dump(batch, np.arange(count), self.folder.samples / f"step_{step}.jsonl")
+
+    def save(self, *, is_best: bool = False) -> None:
+        """Write a checkpoint of this moment."""
+        with stage("checkpoint"):
+            state = {**vars(self.progress), "weight_version": self.version, "loader": self.loader.state_dict()}
+            self.checkpoints.save(state, actor=self.parts.actor, critic=self.parts.critic, is_best=is_best)
+
+    def resume(self) -> None:
+        """Continue from the checkpoint that ``trainer.resume`` names, if there is one."""
+        path = self.checkpoints.find(self.config.trainer.resume)
+        if path is None:
+            return
+        state = load_state(path)
+        self.loader.load_state_dict(state.pop("loader"))
+        self.parts.actor.load(str((path / "actor").absolute()), state.pop("weight_version"))
+        if self.parts.critic is not None:
+            self.parts.critic.load(str((path / "critic").absolute()))
+        self.progress = Progress(**state)
+        self.trackers.truncate_after(self.progress.step)
+        log.info("continuing from %s", path)

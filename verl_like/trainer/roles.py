@@ -1,0 +1,46 @@
+"""Which roles a run has. Roles are derived from the algorithm, never switched on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from verl_like.algorithms.advantages import estimator
+from verl_like.config.schema import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What the stages of a step must provide."""
+
+    critic: bool
+    ref: bool
+    old_log_probs: bool
+
+    @property
+    def roles(self) -> frozenset[str]:
+        return frozenset({"actor", "rollout"} | ({"critic"} if self.critic else set()) | ({"ref"} if self.ref else set()))
+
+
+def needs(config: Config) -> Needs:
+    """A critic iff the advantage needs values; a reference iff a KL term has a coefficient.
+
+    Old log-probs get a stage of their own unless each batch makes exactly one update: then the policy that is
+    updated is the one that generated, and the update's first forward gives the same numbers.
+    """
+    wanted = estimator(config.algorithm.adv_estimator).needs
+    one_update = config.actor.epochs == 1 and config.actor.mini_batch_size == config.data.train_batch_size
+    return Needs(
+        critic="values" in wanted,
+        ref=config.algorithm.kl_coef > 0 or config.actor.kl_loss_coef > 0 or "ref_log_probs" in wanted,
+        old_log_probs=not one_update or config.algorithm.kl_coef > 0 or "old_log_probs" in wanted,
+    )
+
+
+def update_columns(config: Config) -> list[str]:
+    """Token columns the actor's update reads besides the sequence."""
+    columns = ["advantages", "rollout_log_probs"]
+    if needs(config).old_log_probs:
+        columns.append("old_log_probs")
+    if config.actor.kl_loss_coef > 0:
+        columns.append("ref_log_probs")
+    return columns

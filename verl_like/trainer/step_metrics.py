@@ -1,0 +1,78 @@
+"""What a step reports, gathered from facts and from the workers' reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from verl_like.single_controller.remote_batch import RemoteBatch
+
+Metrics = dict[str, float]
+Reports = Sequence[Mapping[str, float]]
+_GAP = ("gap_sum", "gap_max", "gap_count", "entropy_sum")
+
+
+class StepMetrics:
+    """The metrics of one step. Names are those of ``docs/metrics.md``."""
+
+    def __init__(self) -> None:
+        self._values: Metrics = {}
+
+    def add(self, values: Mapping[str, float]) -> None:
+        self._values.update(values)
+
+    def add_mean(self, reports: Reports) -> None:
+        """The mean over ranks of metrics that are equal, or meant to be averaged."""
+        self.add({name: float(np.mean([r[name] for r in reports])) for name in reports[0] if name not in _GAP})
+
+    def add_rollout(self, batch: RemoteBatch) -> None:
+        tokens = batch.facts["response_tokens"]
+        self.add({
+            "rollout/response_tokens_mean": float(tokens.mean()),
+            "rollout/response_tokens_max": float(tokens.max()),
+            "rollout/prompt_tokens_mean": float(batch.facts["prompt_tokens"].mean()),
+            "rollout/length_finish_frac": float((batch.facts["finish_reason"] == "length").mean()),
+            "rollout/weight_version": float(batch.facts["weight_version_min"].min()),
+            "perf/tokens": float(tokens.sum() + batch.facts["prompt_tokens"].sum()),
+            "perf/response_tokens": float(tokens.sum()),
+        })
+
+    def add_log_prob_gap(self, reports: Reports) -> None:
+        """The difference between the engine's and the trainer's log-probs, over all ranks' tokens."""
+        count = max(sum(r["gap_count"] for r in reports), 1.0)
+        self.add({
+            "rollout/log_prob_diff_mean": sum(r["gap_sum"] for r in reports) / count,
+            "rollout/log_prob_diff_max": max(r["gap_max"] for r in reports),
+        })
+        if "entropy_sum" in reports[0]:
+            self.add({"rollout/entropy_mean": sum(r["entropy_sum"] for r in reports) / count})
+
+    def add_update(self, reports: Reports) -> None:
+        """The actor's update; it measured the gap where no old-log-prob stage did."""
+        self.add_mean(reports)
+        if "gap_sum" in reports[0]:
+            self.add_log_prob_gap(reports)
+
+    def add_rewards(self, batch: RemoteBatch) -> None:
+        """Scores of the rows that have one.
+
+        Raises:
+            RuntimeError: no row has one; training on nothing is no training.
+        """
+        is_scored = batch.facts["reward_status"] == "ok"
+        if not is_scored.any():
+            kinds = dict(zip(*np.unique(batch.facts["reward_status"], return_counts=True), strict=True))
+            raise RuntimeError(f"the reward function failed on all {len(batch)} responses ({kinds}); see samples/reward_failures.jsonl of the run folder.")
+        scores = batch.facts["score"][is_scored]
+        self.add({
+            "reward/score_mean": float(scores.mean()), "reward/score_min": float(scores.min()), "reward/score_max": float(scores.max()),
+            "reward/num_failed": float((~is_scored).sum()),
+        })
+
+    def finish(self, seconds: Mapping[str, float]) -> Metrics:
+        """All metrics with the seconds of each stage; ``seconds`` add up to the step."""
+        total = sum(seconds.values())
+        self.add({f"time/{name}_s": value for name, value in seconds.items()})
+        self.add({"time/step_s": total, "perf/tokens_per_s": self._values["perf/tokens"] / total})
+        return self._values

@@ -1,0 +1,98 @@
+"""mean@n, pass@n and maj@n of a validation run, per data source and over all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+CORRECT_SCORE = 1.0 - 1e-6  # a response with this score is correct, unless its reward says so itself by `acc`
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValidationSample:
+    """One response to a validation prompt. ``score`` is None where the reward failed."""
+
+    uid: str  # of the prompt
+    data_source: str
+    response: str
+    score: float | None
+    details: Mapping[str, float | str] = field(default_factory=dict)  # what the reward function returned besides
+
+    @property
+    def is_correct(self) -> bool:
+        """``acc`` above one half where the reward returned a number by that name, else a score of 1."""
+        accuracy = self.details.get("acc")
+        if isinstance(accuracy, float | int):
+            return accuracy > 0.5
+        return self.score is not None and self.score >= CORRECT_SCORE
+
+    @property
+    def answer(self) -> str:
+        """What votes are counted by: ``pred`` where the reward returned it, else the response."""
+        return str(self.details.get("pred", self.response))
+
+
+def validation_metrics(samples: Sequence[ValidationSample], n: int) -> dict[str, float]:
+    """Metrics of ``n`` responses to each prompt.
+
+    ``mean@n`` is the mean score, ``pass@n`` the share of prompts with a correct response, ``maj@n`` the share whose
+    most frequent answer is correct (the first seen of equals). Each prompt weighs the same. Responses whose reward
+    failed are left out of everything but ``num_failed``; a prompt without any other is left out too.
+
+    Returns:
+        ``val/<source>/mean@n``, ``pass@n``, ``maj@n``, ``num_failed`` for each data source, the same as ``val/...``
+        over all rows, and ``val/<source>/<detail>/mean@n`` for each number the reward returned besides its score.
+        A mean over no prompts is left out, never NaN.
+    """
+    sources = list(dict.fromkeys(sample.data_source for sample in samples))
+    metrics: dict[str, float] = {}
+    for source in sources:
+        rows = [sample for sample in samples if sample.data_source == source]
+        metrics |= {f"val/{source}/{name}": value for name, value in _metrics(rows, n).items()}
+        metrics |= {f"val/{source}/{name}": value for name, value in _detail_means(rows, n).items()}
+    return metrics | {f"val/{name}": value for name, value in _metrics(samples, n).items()}
+
+
+def _metrics(samples: Iterable[ValidationSample], n: int) -> dict[str, float]:
+    rows = list(samples)
+    scored = [sample for sample in rows if sample.score is not None]
+    metrics = {"num_failed": float(len(rows) - len(scored))}
+    groups = _by_prompt(scored)
+    if groups:
+        metrics[f"mean@{n}"] = _mean(_mean(sample.score for sample in group if sample.score is not None) for group in groups)
+        metrics[f"pass@{n}"] = _mean(any(sample.is_correct for sample in group) for group in groups)
+        metrics[f"maj@{n}"] = _mean(_majority(group).is_correct for group in groups)
+    return metrics
+
+
+def _detail_means(samples: Iterable[ValidationSample], n: int) -> dict[str, float]:
+    groups = _by_prompt(sample for sample in samples if sample.score is not None)
+    names = dict.fromkeys(name for group in groups for sample in group for name, value in sample.details.items() if not isinstance(value, str))
+    means = {}
+    for name in names:
+        values = [[float(sample.details[name]) for sample in group if name in sample.details] for group in groups]
+        means[f"{name}/mean@{n}"] = _mean(_mean(group) for group in values if group)
+    return means
+
+
+def _by_prompt(samples: Iterable[ValidationSample]) -> list[list[ValidationSample]]:
+    groups: dict[tuple[str, str], list[ValidationSample]] = {}
+    for sample in samples:
+        groups.setdefault((sample.data_source, sample.uid), []).append(sample)
+    return list(groups.values())
+
+
+def _majority(group: Sequence[ValidationSample]) -> ValidationSample:
+    """The first response with the most frequent answer."""
+    votes: dict[str, int] = {}
+    for sample in group:
+        votes[sample.answer] = votes.get(sample.answer, 0) + 1
+    # max and dicts keep the order of insertion: of equal counts the first seen wins.
+    winner = max(votes, key=lambda answer: votes[answer])
+    return next(sample for sample in group if sample.answer == winner)
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))

@@ -1,0 +1,49 @@
+"""The critic: the value model of PPO."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from verl_like.algorithms.critic_loss import CriticLoss
+from verl_like.backends.base import TrainEngine
+from verl_like.protocol import DataProto, Ragged
+from verl_like.single_controller.dispatch import Dispatch, dispatch
+from verl_like.single_controller.remote_batch import RemoteRows
+from verl_like.workers.setup import WorkerSetup
+from verl_like.workers.updates import MiniBatches, run_updates
+
+SEQUENCE = ["prompt_ids", "response_ids", "response_mask"]
+
+
+class CriticRole:
+    """Values and their updates; every method is collective."""
+
+    def __init__(self, setup: WorkerSetup, engine: TrainEngine) -> None:
+        self._setup, self._engine = setup, engine
+        self._timeout_s = setup.config.trainer.stage_timeout_s
+
+    @dispatch(Dispatch.SPLIT)
+    def values(self, rows: RemoteRows) -> tuple[None, DataProto]:
+        table = rows.fetch(SEQUENCE, timeout_s=self._timeout_s)
+        self._engine.onload()
+        values = self._engine.forward_values(table)
+        self._engine.offload()
+        return None, DataProto({"values": Ragged(values, table.ragged("response_ids").offsets)})
+
+    @dispatch(Dispatch.SPLIT)
+    def update(self, rows: RemoteRows, mini_batches: MiniBatches) -> tuple[dict[str, float], None]:
+        """``critic.epochs`` passes over this rank's mini-batches."""
+        config = self._setup.config.critic
+        table = rows.fetch([*SEQUENCE, "values", "returns"], timeout_s=self._timeout_s)
+        self._engine.onload()
+        metrics = run_updates(self._engine, table, mini_batches, config.epochs, CriticLoss(config), prefix="critic/")
+        self._engine.offload()
+        return metrics, None
+
+    @dispatch(Dispatch.BROADCAST)
+    def save(self, path: str) -> None:
+        self._engine.save(Path(path))
+
+    @dispatch(Dispatch.BROADCAST)
+    def load(self, path: str) -> None:
+        self._engine.load(Path(path))

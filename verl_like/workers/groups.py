@@ -1,0 +1,109 @@
+"""What the driver calls: one typed facade per role of the hybrid workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from verl_like.backends.base import Sampling
+from verl_like.protocol import Array
+from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
+from verl_like.single_controller.worker_group import WorkerGroup
+from verl_like.workers.actor import ActorRole
+from verl_like.workers.advantages import AdvantageRole
+from verl_like.workers.critic import CriticRole
+from verl_like.workers.ref import RefRole
+from verl_like.workers.rollout import ROLLOUT_COLUMNS, RolloutRole
+
+Partition = Sequence[Array]
+Reports = list[dict[str, float]]
+
+
+class ActorGroup:
+    def __init__(self, group: WorkerGroup) -> None:
+        self._group = group
+
+    def add_log_probs(self, batch: RemoteBatch, partition: Partition) -> Reports:
+        """Attach ``old_log_probs``."""
+        return self._group.map_rows(ActorRole.log_probs, batch, partition, adds=frozenset({"old_log_probs"}), interruptible=True)
+
+    def update(self, batch: RemoteBatch, partition: Partition, mini_batches: Sequence[Sequence[Array]], columns: Sequence[str]) -> Reports:
+        """Update on every mini-batch; ``mini_batches[rank][m]`` are positions among the rank's rows."""
+        return self._group.map_rows(ActorRole.update, batch, partition, list(columns), per_rank=mini_batches)
+
+    def supervise(self, batch: RemoteBatch, partition: Partition) -> Reports:
+        return self._group.map_rows(ActorRole.supervise, batch, partition)
+
+    def save(self, path: str) -> None:
+        self._group.call(ActorRole.save, path)
+
+    def load(self, path: str, version: int) -> None:
+        self._group.call(ActorRole.load, path, version)
+
+    def export(self, path: str) -> None:
+        self._group.call(ActorRole.export, path)
+
+
+class RefGroup:
+    def __init__(self, group: WorkerGroup) -> None:
+        self._group = group
+
+    def add_log_probs(self, batch: RemoteBatch, partition: Partition) -> None:
+        """Attach ``ref_log_probs``."""
+        self._group.map_rows(RefRole.ref_log_probs, batch, partition, adds=frozenset({"ref_log_probs"}), interruptible=True)
+
+
+class CriticGroup:
+    def __init__(self, group: WorkerGroup) -> None:
+        self._group = group
+
+    def add_values(self, batch: RemoteBatch, partition: Partition) -> None:
+        """Attach ``values``."""
+        self._group.map_rows(CriticRole.values, batch, partition, adds=frozenset({"values"}), interruptible=True)
+
+    def update(self, batch: RemoteBatch, partition: Partition, mini_batches: Sequence[Sequence[Array]]) -> Reports:
+        return self._group.map_rows(CriticRole.update, batch, partition, per_rank=mini_batches)
+
+    def save(self, path: str) -> None:
+        self._group.call(CriticRole.save, path)
+
+    def load(self, path: str) -> None:
+        self._group.call(CriticRole.load, path)
+
+
+class AdvantageGroup:
+    """The one process that computes advantages over the whole batch."""
+
+    def __init__(self, group: WorkerGroup) -> None:
+        self._group = group
+
+    def add(self, batch: RemoteBatch) -> dict[str, float]:
+        """Attach ``advantages`` and ``returns``; returns metrics."""
+        [report] = self._group.map_rows(
+            AdvantageRole.advantages, batch, [np.arange(len(batch))], batch.facts["group_id"], batch.facts["score"],
+            adds=frozenset({"advantages", "returns"}), interruptible=True,
+        )
+        return report
+
+
+class RolloutGroup:
+    def __init__(self, group: WorkerGroup, *, tensor_parallel_size: int) -> None:
+        self._group, self._tensor_parallel_size = group, tensor_parallel_size
+
+    columns = ROLLOUT_COLUMNS
+
+    def generate(self, prompts: RemoteBatch, *, n: int, sampling: Sampling, step: int, version: int) -> Iterator[tuple[Facts, BlockRef]]:
+        """(facts, block) pairs as groups finish; prompts are dealt to the engines in turn."""
+        engines = self._group.world_size // self._tensor_parallel_size
+        dealt = [np.arange(engine, len(prompts), engines) for engine in range(engines)]
+        partition = [dealt[rank // self._tensor_parallel_size] for rank in range(self._group.world_size)]
+        return self._group.stream(RolloutRole.generate, prompts, partition, n=n, sampling=sampling, step=step, version=version)
+
+    def sync(self) -> int:
+        """Give the engines the actor's weights and wake them; returns the weights' version."""
+        return min(self._group.call(RolloutRole.sync))
+
+    def sleep(self) -> None:
+        """Free the accelerator for training; the next sync wakes the engines."""
+        self._group.call(RolloutRole.sleep)

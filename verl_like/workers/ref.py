@@ -1,0 +1,24 @@
+"""The reference: the frozen policy that KL terms compare with."""
+
+from __future__ import annotations
+
+from verl_like.backends.base import TrainEngine
+from verl_like.protocol import DataProto, Ragged
+from verl_like.single_controller.dispatch import Dispatch, dispatch
+from verl_like.single_controller.remote_batch import RemoteRows
+from verl_like.workers.setup import WorkerSetup
+
+
+class RefRole:
+    """Log-probs of the frozen model; every method is collective."""
+
+    def __init__(self, setup: WorkerSetup, engine: TrainEngine) -> None:
+        self._setup, self._engine = setup, engine
+
+    @dispatch(Dispatch.SPLIT)
+    def ref_log_probs(self, rows: RemoteRows) -> tuple[None, DataProto]:
+        table = rows.fetch(["prompt_ids", "response_ids", "response_mask"], timeout_s=self._setup.config.trainer.stage_timeout_s)
+        self._engine.onload()
+        out = self._engine.forward_log_probs(table, temperature=self._setup.config.rollout.temperature)
+        self._engine.offload()
+        return None, DataProto({"ref_log_probs": Ragged(out["log_probs"], table.ragged("response_ids").offsets)})

@@ -1,0 +1,133 @@
+"""The rollout: generation that streams finished groups, and the weights it generates from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from verl_like.backends.base import Finished, Request, RolloutEngine, Sampling, StaleWeightsError
+from verl_like.backends.rollout import rollout_engine
+from verl_like.protocol import DataProto, Ragged
+from verl_like.single_controller.dispatch import Dispatch, dispatch
+from verl_like.single_controller.remote_batch import Facts, RemoteRows
+from verl_like.workers.actor import ActorRole
+from verl_like.workers.setup import WorkerSetup
+
+PROMPT_COLUMNS = ("prompt_ids", "group_id", "uid", "reward_inputs", "prompt_text")
+ROLLOUT_COLUMNS = frozenset({"prompt_ids", "response_ids", "response_mask", "rollout_log_probs", "reward_inputs", "prompt_text"})
+
+
+def build_rollout_engine(setup: WorkerSetup) -> RolloutEngine:
+    """The engine that the configuration names."""
+    config = setup.config
+    return rollout_engine(
+        config.rollout.backend, model_path=config.model.path, tokenizer_path=config.model.tokenizer_path or config.model.path,
+        model=config.model, rollout=config.rollout, max_model_len=config.data.max_prompt_length + config.data.max_response_length,
+        device=setup.device, seed=config.trainer.seed, run_id=setup.run_id,
+    )
+
+
+def sample_seed(run_seed: int, step: int, uid: str, sample: int) -> int:
+    """63 bits hashed from everything that names a sample: engines map neighbouring seeds to overlapping samples."""
+    digest = hashlib.blake2b(f"{run_seed}/{step}/{uid}/{sample}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+@dataclass
+class _Group:
+    """The samples of one prompt, collected as they finish."""
+
+    row: int
+    samples: dict[int, Finished] = field(default_factory=dict)
+
+
+class RolloutRole:
+    """Generation on this rank's engine; ranks that share an engine are given the same rows."""
+
+    def __init__(self, setup: WorkerSetup, engine: RolloutEngine, actor: ActorRole) -> None:
+        self._setup, self._engine, self._actor = setup, engine, actor
+        self._speaks = setup.rank % setup.config.rollout.tensor_parallel_size == 0
+
+    @dispatch(Dispatch.STREAM)
+    def generate(
+        self, rows: RemoteRows, *, n: int, sampling: Sampling, step: int, version: int
+    ) -> Iterator[Facts | DataProto]:
+        """Yield the facts of some finished groups, then their block, until every prompt has its ``n`` responses.
+
+        Raises:
+            StaleWeightsError: the engine does not hold weight ``version``.
+        """
+        if self._engine.version != version:
+            raise StaleWeightsError(f"asked to generate from weight version {version}, but the engine holds {self._engine.version}; sync first.")
+        prompts = rows.fetch(PROMPT_COLUMNS, timeout_s=self._setup.config.trainer.stage_timeout_s)
+        requests = self._requests(prompts, n, sampling, step)
+        groups = {row: _Group(row) for row in range(len(prompts))}
+        waiting: list[_Group] = []
+        num_bytes = 0
+        try:
+            self._engine.submit(requests)
+            while self._engine.has_unfinished():
+                for finished in self._engine.step():
+                    row, sample = map(int, finished.request_id.split(":"))
+                    groups[row].samples[sample] = finished
+                    num_bytes += 9 * len(finished.response_ids) + 4 * len(prompts.ragged("prompt_ids")[row])
+                    if len(groups[row].samples) == n:
+                        waiting.append(groups.pop(row))
+                if self._speaks and waiting and num_bytes >= self._setup.config.rollout.block_kib * 1024:
+                    yield from self._block(prompts, waiting)
+                    waiting, num_bytes = [], 0
+            if self._speaks and waiting:
+                yield from self._block(prompts, waiting)
+        finally:
+            if self._engine.has_unfinished():
+                self._engine.abort([r.request_id for r in requests])
+
+    def _requests(self, prompts: DataProto, n: int, sampling: Sampling, step: int) -> list[Request]:
+        seed = self._setup.config.trainer.seed
+        uids = prompts["uid"]
+        return [
+            Request(request_id=f"{row}:{sample}", prompt_ids=ids.tolist(), seed=sample_seed(seed, step, uids[row], sample), sampling=sampling)
+            for row, ids in enumerate(prompts.ragged("prompt_ids"))
+            for sample in range(n)
+        ]
+
+    def _block(self, prompts: DataProto, groups: list[_Group]) -> Iterator[Facts | DataProto]:
+        """The facts of these groups and then the block with their columns, rows by (group, sample)."""
+        keys = [(g.row, s) for g in groups for s in sorted(g.samples)]
+        done = [g.samples[s] for g in groups for s in sorted(g.samples)]
+        source = prompts.select_idxs([row for row, _ in keys])
+        responses = Ragged.from_rows([f.response_ids for f in done], "int32")
+        yield {
+            "group_id": np.asarray(source["group_id"]),
+            "sample": np.array([s for _, s in keys], np.int32),
+            "uid": np.array(source["uid"]),
+            "prompt_tokens": source.ragged("prompt_ids").lengths,
+            "response_tokens": responses.lengths,
+            "finish_reason": np.array([f.finish_reason for f in done]),
+            "weight_version_min": np.full(len(done), self._engine.version),
+            "weight_version_max": np.full(len(done), self._engine.version),
+        }
+        yield DataProto({
+            "prompt_ids": source["prompt_ids"],
+            "response_ids": responses,
+            "response_mask": Ragged(np.ones(len(responses.values), bool), responses.offsets),
+            "rollout_log_probs": Ragged.from_rows([f.log_probs for f in done], "float32"),
+            "reward_inputs": source["reward_inputs"],
+            "prompt_text": source["prompt_text"],
+        })
+
+    @dispatch(Dispatch.BROADCAST)
+    def sync(self) -> int:
+        """Load the actor's weights into the engine and wake it; returns the version it now holds."""
+        self._engine.begin_sync(self._actor.version)
+        self._engine.load(self._actor.engine.named_weights())
+        self._engine.finish_sync()
+        self._engine.wake()
+        return self._engine.version
+
+    @dispatch(Dispatch.BROADCAST)
+    def sleep(self) -> None:
+        self._engine.sleep()

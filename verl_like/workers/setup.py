@@ -1,0 +1,43 @@
+"""What a hybrid worker is told when it is built, and the process group it joins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from verl_like.backends.rollout import rollout_environment
+from verl_like.config.schema import Config
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerSetup:
+    """Everything a worker needs besides its environment."""
+
+    config: Config
+    rank: int
+    world_size: int
+    device: str  # "cpu" or "cuda"
+    run_id: str
+    roles: frozenset[str]  # of "actor", "rollout", "ref", "critic"
+    actor_updates: int  # optimiser updates of the whole run, for the learning-rate schedules
+    critic_updates: int = 0
+
+
+def worker_environment(config: Config, device: str) -> dict[str, str]:
+    """Variables a hybrid worker must have before it imports anything; ``cluster.env`` has the last word."""
+    return {**rollout_environment(config.rollout.backend, device=device), **config.cluster.env}
+
+
+def join_process_group(setup: WorkerSetup) -> None:
+    """Rendezvous through the environment that the worker group set; collectives get the stage deadline."""
+    backend = "cpu:gloo,cuda:nccl" if setup.device == "cuda" else "gloo"
+    if setup.device == "cuda":
+        torch.cuda.set_device(0)  # one visible GPU per worker
+    else:
+        torch.set_num_threads(1)
+    dist.init_process_group(
+        backend, rank=setup.rank, world_size=setup.world_size, timeout=timedelta(seconds=setup.config.trainer.stage_timeout_s)
+    )
