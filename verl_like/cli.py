@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
+from verl_like.single_controller.errors import INTERRUPT, StageTimeout, WorkerError
+
 COMMANDS = {
     "train": "reinforcement learning",
     "sft": "supervised training",
@@ -49,6 +51,9 @@ def _run(job: Callable[[], int]) -> int:
         logging.getLogger(__name__).debug("details", exc_info=True)
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except (WorkerError, StageTimeout) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt as interrupt:
         print(f"interrupted{f' in {interrupt}' if str(interrupt) else ''}; everything was shut down.", file=sys.stderr)
         return 130
@@ -71,7 +76,6 @@ def _command(arguments: argparse.Namespace) -> int:
         print(render(composed, docs=arguments.docs), end="")
         return 0
     _listen_for_ctrl_c()
-    from verl_like.single_controller.wait import INTERRUPT
     from verl_like.trainer import run
 
     if arguments.command == "sft":
@@ -99,7 +103,6 @@ def _export(checkpoint: Path, out: Path | None) -> int:
 
 def _listen_for_ctrl_c() -> None:
     """The first Ctrl-C (or SIGTERM) ends the run in order, with a checkpoint; the second one ends it now."""
-    from verl_like.single_controller.wait import INTERRUPT
 
     def first(signum: int, frame: FrameType | None) -> None:
         INTERRUPT.set()

@@ -119,7 +119,7 @@ def _python() -> Finding:
 
 
 def _packages(accelerator: str) -> list[Finding]:
-    findings = [Finding(name=name, value=installed_version(name) or "not installed") for name in SHOWN]
+    findings = [_package(name) for name in SHOWN]
     requirements = Path(__file__).resolve().parents[1] / "requirements"
     lock = requirements / f"{accelerator}.lock"
     if not lock.is_file():
@@ -137,6 +137,13 @@ def _packages(accelerator: str) -> list[Finding]:
         return [*findings, Finding(name="packages", value=f"{value}; {_some(differing)}", status=Status.NOTE,
                                    remedy=f"rm -f .venv/.installed-* && {MAKE_SETUP}")]
     return [*findings, Finding(name="packages", value=value)]
+
+
+def _package(name: str) -> Finding:
+    version = installed_version(name)
+    if version is None:
+        return Finding(name=name, value="not installed", status=Status.MISSING, remedy=MAKE_SETUP)
+    return Finding(name=name, value=version)
 
 
 def _some(names: list[str]) -> str:
@@ -162,7 +169,7 @@ def _memory() -> Finding:
 
 
 def _shared_memory() -> Finding:
-    folder = Path("/dev/shm")  # noqa: S108 - Ray and torch put their blocks there
+    folder = Path("/dev/shm")  # Ray and torch put their blocks there
     if not folder.is_dir():
         return Finding(name="/dev/shm", value="absent", status=Status.MISSING, remedy="mount -t tmpfs -o size=2g tmpfs /dev/shm")
     usage = shutil.disk_usage(folder)
@@ -198,7 +205,8 @@ def _accelerator_and_attention() -> list[Finding]:
         value = f"cuda {torch.version.cuda}: " + ", ".join(f"{gpu.name} ({gpu.total_memory / 2**30:.0f} GiB)" for gpu in gpus)
         accelerator = Finding(name="accelerator", value=value)
     elif listed:
-        problem = "torch is a CPU build" if torch.version.cuda is None else f"torch was built for CUDA {torch.version.cuda} and cannot use the driver"
+        built_for = torch.version.cuda
+        problem = "torch is a CPU build" if built_for is None else f"torch was built for CUDA {built_for} and cannot use the driver"
         accelerator = Finding(name="accelerator", value=f"cpu, although the driver lists {_some(listed)}: {problem}", status=Status.MISSING,
                               remedy=f"{MAKE_SETUP} ACCELERATOR=cuda" if torch.version.cuda is None else "install a newer NVIDIA driver")
     else:
@@ -214,7 +222,8 @@ def _rollout_backend(name: str, *, module: str, distribution: str) -> Finding:
     if version is None:
         return Finding(name=label, value=f"{distribution} is not installed", status=Status.MISSING, remedy=MAKE_SETUP)
     try:
-        run = subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, text=True, timeout=IMPORT_TIMEOUT_S, check=False)
+        command = [sys.executable, "-c", f"import {module}"]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=IMPORT_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
         return Finding(name=label, value=f"`import {module}` took more than {IMPORT_TIMEOUT_S} s", status=Status.MISSING,
                        remedy="look for a slow disk or a machine out of memory")
@@ -229,7 +238,8 @@ def _compiler() -> Finding:
     path = shutil.which("g++")
     if path is not None:
         return Finding(name="g++", value=path)
-    return Finding(name="g++", value="not found; actor.use_torch_compile would fall back to eager", status=Status.NOTE, remedy="apt-get install g++")
+    return Finding(name="g++", value="not found; actor.use_torch_compile would fall back to eager", status=Status.NOTE,
+                   remedy="apt-get install g++")
 
 
 def _optional(name: str) -> Finding:
@@ -237,7 +247,7 @@ def _optional(name: str) -> Finding:
     if version is not None:
         return Finding(name=name, value=version)
     return Finding(name=name, value=f"not installed (only needed for trainer.loggers=[{name}])", status=Status.NOTE,
-                   remedy=f"pip install 'verl-like[{name}]'")
+                   remedy=f"{sys.executable} -m pip install {name}")
 
 
 if __name__ == "__main__":

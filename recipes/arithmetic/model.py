@@ -55,7 +55,7 @@ def write_model(out: Path, seed: int) -> int:
     model = small_qwen3(tokenizer, seed)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
-    return model.num_parameters()
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def main(argv: list[str] | None = None) -> None:

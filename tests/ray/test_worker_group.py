@@ -11,7 +11,7 @@ from tests.ray.conftest import echo_group
 from tests.ray.echo_role import EchoRole
 from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller.remote_batch import RemoteBatch
-from verl_like.single_controller.wait import INTERRUPT, Interrupted, StageTimeout, WorkerError
+from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout, WorkerError
 from verl_like.single_controller.worker_group import WorkerGroup
 
 ROWS = [[1], [2, 3], [], [4, 5, 6], [7]]

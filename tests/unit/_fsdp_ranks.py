@@ -97,7 +97,8 @@ class ValueLoss:
 
 def build_engine(path: Path, *, kind: str = "policy", max_tokens: int = 10_000, model: dict[str, Any] | None = None,
                  fsdp: FsdpConfig | None = None, **changes: Any) -> FsdpEngine:
-    optim = OptimConfig(lr=1e-2, weight_decay=0.1, max_grad_norm=0.5, schedule="cosine", warmup_steps=1)
+    # A large eps, because some gradients are zero but for rounding, which Adam would blow up to whole steps.
+    optim = OptimConfig(lr=1e-2, eps=1e-3, weight_decay=0.1, max_grad_norm=0.5, schedule="cosine", warmup_steps=1)
     settings: dict[str, Any] = {
         "kind": kind, "model_path": str(path), "model": ModelConfig(path=str(path), **(model or {})), "fsdp": fsdp or FsdpConfig(),
         "max_tokens_per_micro_batch": max_tokens, "optim": None if kind == "frozen" else optim, "total_updates": 10,

@@ -36,7 +36,7 @@ def texts(source: PromptLoader, num_batches: int) -> list[list[str]]:
 def test_an_epoch_shows_each_row_at_most_once_and_drops_the_rest(dataset: PromptDataset) -> None:
     source = loader(dataset)
     assert source.batches_per_epoch == 3
-    epoch = sum(texts(source, 3), [])
+    epoch = [text for batch in texts(source, 3) for text in batch]
     assert len(epoch) == 9 and len(set(epoch)) == 9
 
 

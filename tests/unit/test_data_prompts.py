@@ -20,7 +20,10 @@ from verl_like.data.prompts import PromptDataset, prompt_table, sft_rows
 from verl_like.data.templates import Renderer, load_tokenizer
 
 QWEN3 = Path(__file__).parents[2].parent / "shared/data/tokenizers/qwen3"
-CHAT_TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{% if sign is defined %}{{ sign }}{% endif %}{% if add_generation_prompt %}={% endif %}"
+CHAT_TEMPLATE = (
+    "{% for m in messages %}{{ m.content }}{% endfor %}"
+    "{% if sign is defined %}{{ sign }}{% endif %}{% if add_generation_prompt %}={% endif %}"
+)
 
 
 @pytest.fixture
@@ -58,7 +61,12 @@ def test_parquet_and_jsonl_give_the_same_prompts(tmp_path: Path, tokenizer: PreT
     from_jsonl = PromptDataset(jsonl(tmp_path / "x.jsonl", rows), plain(), tokenizer)
     for one, other in zip(from_parquet, from_jsonl, strict=True):
         assert one.prompt_ids.tolist() == other.prompt_ids.tolist() and one.prompt_ids.dtype == np.int32
-        assert (one.text, one.data_source, one.ground_truth, one.extra_info) == (other.text, other.data_source, other.ground_truth, other.extra_info)
+        assert (one.text, one.data_source, one.ground_truth, one.extra_info) == (
+            other.text,
+            other.data_source,
+            other.ground_truth,
+            other.extra_info,
+        )
     assert from_parquet[0].ground_truth == "2" and from_parquet[0].extra_info == {"index": 7} and from_parquet[1].uid == "x.parquet:1"
 
 
@@ -148,11 +156,15 @@ LONG = [{"prompt": "1+1=", "answer": "2"}, {"prompt": "12+34=", "answer": "46"}]
 
 
 def test_a_long_prompt_is_an_error_that_names_row_length_and_remedies(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    with pytest.raises(ValueError, match=r"row 1 of .*x\.jsonl has a prompt of 6 tokens.*1 of 2 rows.*data\.max_prompt_length=6.*drop or truncate"):
+    with pytest.raises(
+        ValueError, match=r"row 1 of .*x\.jsonl has a prompt of 6 tokens.*1 of 2 rows.*data\.max_prompt_length=6.*drop or truncate"
+    ):
         PromptDataset(jsonl(tmp_path / "x.jsonl", LONG), plain(max_prompt_length=5), tokenizer)
 
 
-def test_drop_leaves_long_prompts_out_and_says_how_many(tmp_path: Path, tokenizer: PreTrainedTokenizerBase, caplog: pytest.LogCaptureFixture) -> None:
+def test_drop_leaves_long_prompts_out_and_says_how_many(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerBase, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING):
         dataset = PromptDataset(jsonl(tmp_path / "x.jsonl", LONG), plain(max_prompt_length=5, overlong_prompts="drop"), tokenizer)
     assert [prompt.text for prompt in dataset] == ["1+1="]
@@ -221,11 +233,14 @@ def test_format_prompt_reads_a_file(tmp_path: Path, chat_tokenizer: PreTrainedTo
         Renderer(plain(format_prompt=str(tmp_path / "g.jinja")), chat_tokenizer)
 
 
-@pytest.mark.parametrize(("template", "message"), [
-    ("{{ content", r"is not a Jinja template: line 1"),
-    ("{{ contents }}", r"reads the variables \['contents'\]; expected exactly \['content'\]"),
-    ("no variable", r"reads the variables \[\]"),
-])
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{{ content", r"is not a Jinja template: line 1"),
+        ("{{ contents }}", r"reads the variables \['contents'\]; expected exactly \['content'\]"),
+        ("no variable", r"reads the variables \[\]"),
+    ],
+)
 def test_a_bad_format_prompt_is_refused(template: str, message: str, tokenizer: PreTrainedTokenizerBase) -> None:
     with pytest.raises(ValueError, match=message):
         Renderer(plain(format_prompt=template), tokenizer)
@@ -261,7 +276,7 @@ def test_an_empty_model_path_names_the_knob() -> None:
 
 
 def test_a_folder_without_tokenizer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no tokenizer could be loaded from the folder .*model\.tokenizer_path"):
+    with pytest.raises(ValueError, match=r"no tokenizer could be loaded from the folder (?s:.*)model\.tokenizer_path"):
         load_tokenizer(str(tmp_path))
 
 
@@ -298,7 +313,7 @@ def test_supervised_training_needs_an_end_token(tmp_path: Path, tokenizer: PreTr
 
 
 def test_an_answer_that_is_no_text_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    with pytest.raises(ValueError, match=r"row 0 of .* has int 2 in 'answer'"):
+    with pytest.raises(ValueError, match=r"row 0 of .* has int '2' in 'answer'"):
         sft_rows(jsonl(tmp_path / "x.jsonl", [{"prompt": "1+1=", "answer": 2}]), plain(), tokenizer)
 
 

@@ -15,7 +15,16 @@ from torch import Tensor
 from transformers import AutoModel, AutoModelForCausalLM
 
 from tests.unit._fsdp_ranks import (
-    SCENARIOS, PolicyLoss, ValueLoss, build_engine, join_ranks, make_rows, run_ranks, tiny_model, weights_of, write_models,
+    SCENARIOS,
+    PolicyLoss,
+    ValueLoss,
+    build_engine,
+    join_ranks,
+    make_rows,
+    run_ranks,
+    tiny_model,
+    weights_of,
+    write_models,
 )
 from verl_like.algorithms.types import BatchTotals, LossOutput
 from verl_like.backends.fsdp.models import VALUE_HEAD_FILE

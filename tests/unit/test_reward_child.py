@@ -17,7 +17,7 @@ import pytest
 from verl_like.reward.sandbox import ScorerProcess
 
 # The response chooses what the function does.
-SCORER = '''
+SCORER = """
 import asyncio, os, subprocess, sys, time
 
 calls = 0
@@ -58,7 +58,7 @@ def score(data_source, solution_str, ground_truth, extra_info, bonus=0.0):
 async def score_async(data_source, solution_str, ground_truth, extra_info):
     await asyncio.sleep(1000 if solution_str == "sleep" else 0)
     return 1.0
-'''
+"""
 
 
 def sample(response: str, truth: str = "42", **extra: Any) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def scorer(file: str) -> Iterator[ScorerProcess]:
-    with ScorerProcess(f"{file}:score", {}, timeout_s=0.5) as process:
+    with ScorerProcess(f"{file}:score", {}, timeout_s=1.0) as process:
         yield process
 
 
@@ -96,7 +96,7 @@ def child_pids() -> set[int]:
 def test_a_score_comes_back_with_its_details(scorer: ScorerProcess) -> None:
     outcome = scorer.score(sample("42"))
     assert (outcome.status, outcome.score, outcome.details) == ("ok", 1.0, {"pred": "42"})
-    assert 0 <= outcome.seconds < 0.5
+    assert 0 <= outcome.seconds < 1.0
 
 
 def test_function_kwargs_reach_the_function(file: str) -> None:
@@ -108,9 +108,9 @@ def test_function_kwargs_reach_the_function(file: str) -> None:
 def test_past_its_deadline_a_sample_is_a_timeout_and_the_next_one_is_scored(scorer: ScorerProcess, response: str) -> None:
     started = time.monotonic()
     outcome, after = scorer.score_many([sample(response), sample("42")])
-    assert (outcome.status, outcome.score) == ("timeout", None) and "reward.timeout_s=0.5" in outcome.message
+    assert (outcome.status, outcome.score) == ("timeout", None) and "reward.timeout_s=1" in outcome.message
     assert after.score == 1.0
-    assert time.monotonic() - started < 0.5 + 1.0, "the spare must take over at once"
+    assert time.monotonic() - started < 1.0 + 2.0, "the spare must take over at once"
 
 
 @pytest.mark.parametrize(("response", "message"), [("exit", "exited with code 3"), ("segfault", "was killed by SIGSEGV")])
@@ -120,10 +120,18 @@ def test_a_process_that_dies_is_a_crash_and_the_next_sample_is_scored(scorer: Sc
     assert after.score == 1.0
 
 
-@pytest.mark.parametrize(("response", "message"), [
-    ("raise", "RuntimeError: cannot grade this"), ("sys.exit", "SystemExit: 4"), ("nan", "returned nan"), ("none", r"returned None (NoneType)"),
-])
-def test_a_function_that_raises_or_returns_no_number_is_an_error_without_a_score(scorer: ScorerProcess, response: str, message: str) -> None:
+@pytest.mark.parametrize(
+    ("response", "message"),
+    [
+        ("raise", "RuntimeError: cannot grade this"),
+        ("sys.exit", "SystemExit: 4"),
+        ("nan", "returned nan"),
+        ("none", r"returned None (NoneType)"),
+    ],
+)
+def test_a_function_that_raises_or_returns_no_number_is_an_error_without_a_score(
+    scorer: ScorerProcess, response: str, message: str
+) -> None:
     outcome, calls = scorer.score_many([sample(response), sample("calls")])
     assert (outcome.status, outcome.score) == ("error", None) and message in outcome.message
     assert calls.score == 2.0, "an error does not cost the process"
@@ -145,7 +153,7 @@ def test_every_sample_of_a_poisoned_batch_gets_its_own_outcome_in_order(scorer: 
 def test_results_stream_while_later_samples_run(scorer: ScorerProcess) -> None:
     started = time.monotonic()
     stream = scorer.score_many([sample("42"), sample("sleep")])
-    assert next(stream).score == 1.0 and time.monotonic() - started < 0.4
+    assert next(stream).score == 1.0 and time.monotonic() - started < 0.9
     assert next(stream).status == "timeout"
 
 
@@ -170,18 +178,25 @@ def test_async_functions_are_awaited_and_time_out(file: str) -> None:
 
 
 def test_an_empty_name_chooses_per_row() -> None:
-    rows = [sample("#### 42") | {"data_source": "gsm8k"}, sample("42") | {"data_source": "exact_match"}, sample("42") | {"data_source": "unknown"}]
+    rows = [
+        sample("#### 42") | {"data_source": "gsm8k"},
+        sample("42") | {"data_source": "exact_match"},
+        sample("42") | {"data_source": "unknown"},
+    ]
     with ScorerProcess("", {}, timeout_s=5) as scorer:
         outcomes = list(scorer.score_many(rows))
     assert [outcome.score for outcome in outcomes] == [1.0, 1.0, None]
     assert outcomes[2].status == "error" and "known are" in outcomes[2].message
 
 
-@pytest.mark.parametrize(("function", "kwargs", "message"), [
-    ("nowhere.py:score", {}, "does not exist"),
-    ("{file}:missing", {}, "defines no 'missing'"),
-    ("{file}:score", {"bonsu": 1.0}, "unexpected keyword argument 'bonsu'"),
-])
+@pytest.mark.parametrize(
+    ("function", "kwargs", "message"),
+    [
+        ("nowhere.py:score", {}, "does not exist"),
+        ("{file}:missing", {}, "defines no 'missing'"),
+        ("{file}:score", {"bonsu": 1.0}, "unexpected keyword argument 'bonsu'"),
+    ],
+)
 def test_a_function_that_cannot_be_used_is_refused_at_the_start(file: str, function: str, kwargs: dict[str, Any], message: str) -> None:
     before = child_pids()
     with pytest.raises(ValueError, match=message):

@@ -22,24 +22,56 @@ def gsm8k_score(response: str, truth: str = "1080", **kwargs: Any) -> dict[str, 
 # --- gsm8k ---
 
 
-@pytest.mark.parametrize("response", [
-    "so #### 1080", "#### 1,080", "#### $1,080", "#### 1080.", "#### 1080.00", "####1080", "first #### 3, no: #### 1080 dollars", "#### $ 1080",
-])
+@pytest.mark.parametrize(
+    "response",
+    [
+        "so #### 1080",
+        "#### 1,080",
+        "#### $1,080",
+        "#### 1080.",
+        "#### 1080.00",
+        "####1080",
+        "first #### 3, no: #### 1080 dollars",
+        "#### $ 1080",
+    ],
+)
 def test_strict_accepts_the_number_behind_the_last_mark(response: str) -> None:
     assert gsm8k_score(response) == {"score": 1.0, "acc": 1.0, "pred": "1080"}
 
 
-@pytest.mark.parametrize(("response", "pred"), [
-    ("the answer is 1080", ""), ("#### 1081", "1081"), ("#### -1080", "-1080"), ("#### 1080 then #### 7", "7"), ("", ""), ("####", ""), ("#### none", ""),
-])
+@pytest.mark.parametrize(
+    ("response", "pred"),
+    [
+        ("the answer is 1080", ""),
+        ("#### 1081", "1081"),
+        ("#### -1080", "-1080"),
+        ("#### 1080 then #### 7", "7"),
+        ("", ""),
+        ("####", ""),
+        ("#### none", ""),
+    ],
+)
 def test_strict_refuses_the_rest(response: str, pred: str) -> None:
     assert gsm8k_score(response) == {"score": 0.0, "acc": 0.0, "pred": pred}
 
 
-@pytest.mark.parametrize(("response", "pred"), [
-    ("costs $1,080.", "1080"), ("5 apples and 1080", "1080"), ("1080 of 5", "5"), ("no number", ""), ("10-3", "3"), ("it is -3.50!", "-3.5"),
-    ("(2)-3", "3"), ("x = .5", "0.5"), ("= -.5", "-0.5"), ("-0", "0"), ("007", "7"), ("1e5", "5"),
-])
+@pytest.mark.parametrize(
+    ("response", "pred"),
+    [
+        ("costs $1,080.", "1080"),
+        ("5 apples and 1080", "1080"),
+        ("1080 of 5", "5"),
+        ("no number", ""),
+        ("10-3", "3"),
+        ("it is -3.50!", "-3.5"),
+        ("(2)-3", "3"),
+        ("x = .5", "0.5"),
+        ("= -.5", "-0.5"),
+        ("-0", "0"),
+        ("007", "7"),
+        ("1e5", "5"),
+    ],
+)
 def test_flexible_reads_the_last_number(response: str, pred: str) -> None:
     result = gsm8k_score(response, method="flexible")
     assert result["pred"] == pred and result["score"] == float(pred == "1080")
@@ -98,7 +130,9 @@ def test_an_empty_name_chooses_by_data_source() -> None:
 
 
 def test_an_unknown_data_source_lists_the_known_and_the_remedy() -> None:
-    with pytest.raises(ValueError, match=r"data_source 'maths'; known are \['arithmetic', .*'gsm8k'.*Set reward\.function=path/to/file\.py:name"):
+    with pytest.raises(
+        ValueError, match=r"data_source 'maths'; known are \['arithmetic', .*'gsm8k'.*Set reward\.function=path/to/file\.py:name"
+    ):
         resolve("", "maths")
 
 
@@ -109,7 +143,10 @@ def test_an_unknown_built_in_lists_the_known() -> None:
 
 def test_a_function_is_loaded_from_a_file_and_may_import_its_neighbours(tmp_path: Path) -> None:
     (tmp_path / "my_reward_neighbour.py").write_text("BONUS = 3\n")
-    path = function_file(tmp_path, "from my_reward_neighbour import BONUS\ndef score(data_source, solution_str, ground_truth, extra_info):\n    return BONUS\n")
+    path = function_file(
+        tmp_path,
+        "from my_reward_neighbour import BONUS\ndef score(data_source, solution_str, ground_truth, extra_info):\n    return BONUS\n",
+    )
     assert resolve(f"{path}:score")(data_source="", solution_str="", ground_truth="", extra_info={}) == 3
 
 
@@ -120,7 +157,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_a_failing_import_shows_the_last_lines_of_its_traceback(tmp_path: Path) -> None:
     path = function_file(tmp_path, "def broken():\n    return undefined_thing\nbroken()\n")
-    with pytest.raises(ValueError, match=r"(?s)importing .*my_reward\.py failed:.*line 2, in broken.*NameError: name 'undefined_thing' is not defined"):
+    with pytest.raises(
+        ValueError, match=r"(?s)importing .*my_reward\.py failed:.*line 2, in broken.*NameError: name 'undefined_thing' is not defined"
+    ):
         resolve(f"{path}:score")
 
 
@@ -141,7 +180,9 @@ def test_a_signature_that_does_not_fit_is_refused_before_the_first_sample() -> N
     def batch(samples: list[dict[str, Any]]) -> list[float]:
         return [0.0 for _ in samples]
 
-    with pytest.raises(ValueError, match=r"reward function mine has the signature \(samples.*cannot be called with data_source, solution_str"):
+    with pytest.raises(
+        ValueError, match=r"reward function mine has the signature \(samples.*cannot be called with data_source, solution_str"
+    ):
         check_callable_with(batch, {}, "mine")
     with pytest.raises(ValueError, match=r"function_kwargs \['methd'\].*unexpected keyword argument 'methd'"):
         check_callable_with(gsm8k.compute_score, {"methd": "flexible"}, "gsm8k")
@@ -151,7 +192,9 @@ def test_a_signature_that_does_not_fit_is_refused_before_the_first_sample() -> N
 # --- results ---
 
 
-@pytest.mark.parametrize(("value", "score"), [(1, 1.0), (0.5, 0.5), (True, 1.0), (np.float32(0.25), 0.25), (np.int64(-2), -2.0), ({"score": 3}, 3.0)])
+@pytest.mark.parametrize(
+    ("value", "score"), [(1, 1.0), (0.5, 0.5), (True, 1.0), (np.float32(0.25), 0.25), (np.int64(-2), -2.0), ({"score": 3}, 3.0)]
+)
 def test_numbers_and_dicts_with_a_score_are_results(value: Any, score: float) -> None:
     assert check_result(value) == {"score": score}
 
@@ -161,10 +204,20 @@ def test_details_are_kept_as_numbers_or_text() -> None:
     assert result == {"score": 1.0, "acc": 1.0, "pred": "42", "steps": "[1, 2]", "nothing": "None"}
 
 
-@pytest.mark.parametrize(("value", "found"), [
-    (None, r"None \(NoneType\)"), ("1.0", r"'1.0' \(str\)"), ([1.0], r"\[1\.0\] \(list\)"), (math.nan, "nan"), (math.inf, "inf"),
-    ({"acc": 1.0}, r"a dict with \['acc'\]; expected the key 'score'"), ({"score": None}, r"None \(NoneType\)"), ({"score": math.nan}, "nan"), ({}, r"\[\]"),
-])
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (None, r"None \(NoneType\)"),
+        ("1.0", r"'1.0' \(str\)"),
+        ([1.0], r"\[1\.0\] \(list\)"),
+        (math.nan, "nan"),
+        (math.inf, "inf"),
+        ({"acc": 1.0}, r"a dict with \['acc'\]; expected the key 'score'"),
+        ({"score": None}, r"None \(NoneType\)"),
+        ({"score": math.nan}, "nan"),
+        ({}, r"a dict with \[\]"),
+    ],
+)
 def test_anything_else_is_refused_with_what_was_found(value: Any, found: str) -> None:
     with pytest.raises(ValueError, match=f"returned {found}"):
         check_result(value)

@@ -55,7 +55,7 @@ def test_losses_report_names_of_the_table_only() -> None:
     totals = BatchTotals(num_tokens=2, num_sequences=1, max_response_tokens=2)
     losses = (ActorLoss(ActorConfig(entropy_coef=1, kl_loss_coef=1, clip_ratio_dual=3)), CriticLoss(CriticConfig()), SftLoss())
     names = {name for loss in losses for name in loss(outputs, columns, totals).metrics}
-    assert len(names) == 11
+    assert len(names) == 12
     for name in names:
         check_name(name)
 

@@ -63,7 +63,7 @@ def test_curves_are_a_picture_with_colour_in_every_panel(tmp_path: Path, steps: 
         for column in range(3):
             panel = image[row * height : (row + 1) * height, column * width : (column + 1) * width]
             coloured = (panel.max(-1) - panel.min(-1) > 0.2).sum()  # text, axes and grid are grey
-            assert coloured > 50, f"panel {row}, {column} shows nothing"
+            assert coloured > 20, f"panel {row}, {column} shows nothing"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["curves.png", "metrics.jsonl"]
 
 

@@ -14,14 +14,26 @@ def row(uid: str, response: str, score: float | None, *, source: str = "s", **de
 def test_mean_pass_and_majority_of_two_prompts() -> None:
     """a: 7 7 8 with 8 right: mean 1/3, passes, majority 7 is wrong. b: 1 2 2 with 2 right: mean 2/3, passes, majority right."""
     samples = [
-        row("a", "7", 0.0), row("a", "7", 0.0), row("a", "8", 1.0),
-        row("b", "1", 0.0), row("b", "2", 1.0), row("b", "2", 1.0),
+        row("a", "7", 0.0),
+        row("a", "7", 0.0),
+        row("a", "8", 1.0),
+        row("b", "1", 0.0),
+        row("b", "2", 1.0),
+        row("b", "2", 1.0),
     ]
     metrics = validation_metrics(samples, 3)
-    assert metrics == pytest.approx({
-        "val/s/num_failed": 0.0, "val/s/mean@3": 0.5, "val/s/pass@3": 1.0, "val/s/maj@3": 0.5,
-        "val/num_failed": 0.0, "val/mean@3": 0.5, "val/pass@3": 1.0, "val/maj@3": 0.5,
-    })
+    assert metrics == pytest.approx(
+        {
+            "val/s/num_failed": 0.0,
+            "val/s/mean@3": 0.5,
+            "val/s/pass@3": 1.0,
+            "val/s/maj@3": 0.5,
+            "val/num_failed": 0.0,
+            "val/mean@3": 0.5,
+            "val/pass@3": 1.0,
+            "val/maj@3": 0.5,
+        }
+    )
 
 
 def test_sources_are_apart_and_overall_weighs_prompts_equally() -> None:

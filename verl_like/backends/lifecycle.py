@@ -107,15 +107,16 @@ class SyncedEngine(ABC):
                                     "Call begin_sync(version), load(weights) and finish_sync() first.")
 
     def _check_request(self, request: Request) -> None:
-        num_prompt, max_tokens = len(request.prompt_ids), request.sampling.max_tokens
+        name, num_prompt, max_tokens = request.request_id, len(request.prompt_ids), request.sampling.max_tokens
         if num_prompt == 0 or max_tokens < 1:
-            raise ValueError(f"Request {request.request_id} has {num_prompt} prompt tokens and max_tokens={max_tokens}; both must be at least 1.")
+            raise ValueError(f"Request {name} has {num_prompt} prompt tokens and max_tokens={max_tokens}; both must be at least 1.")
         if num_prompt + max_tokens > self._max_model_len:
-            raise ValueError(f"Request {request.request_id} has {num_prompt} prompt tokens and asks for {max_tokens} more, but the engine was built for "
-                             f"{self._max_model_len} in all. Raise data.max_prompt_length or data.max_response_length, or shorten the prompt.")
-        if not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < self._vocab_size:
-            raise ValueError(f"Request {request.request_id} has token ids from {min(request.prompt_ids)} to {max(request.prompt_ids)}, but the model "
-                             f"knows 0 to {self._vocab_size - 1}. Is the tokenizer the model's own?")
+            raise ValueError(f"Request {name} has {num_prompt} prompt tokens and asks for {max_tokens} more, but the engine was built "
+                             f"for {self._max_model_len} in all. Raise data.max_prompt_length or data.max_response_length.")
+        lowest, highest = min(request.prompt_ids), max(request.prompt_ids)
+        if lowest < 0 or highest >= self._vocab_size:
+            raise ValueError(f"Request {name} has token ids from {lowest} to {highest}, but the model knows 0 to "
+                             f"{self._vocab_size - 1}. Check that model.tokenizer_path is the model's own tokenizer.")
 
     def _refuse_unfinished(self, call: str) -> None:
         if self.has_unfinished():
@@ -151,8 +152,9 @@ class _Sync:
         faults = {"missing": [name for name in self._weight_shapes if name not in self._seen], **self._faults}
         found = "; ".join(f"{len(names)} {kind}: {_shown(names)}" for kind, names in faults.items() if names)
         if found:
-            raise ValueError(f"The sync to version {self.version} brought the wrong weights: {found}. Expected exactly the {len(self._weight_shapes)} "
-                             "tensors of the Hugging Face model (tied weights under both names). The engine has no usable weights until a full sync.")
+            raise ValueError(f"The sync to version {self.version} brought the wrong weights: {found}. Expected exactly the "
+                             f"{len(self._weight_shapes)} tensors of the Hugging Face model, tied weights under both names. "
+                             "The engine has no usable weights until a full sync.")
 
 
 def _shown(names: list[str]) -> str:

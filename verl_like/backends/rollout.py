@@ -27,10 +27,10 @@ def rollout_engine(name: str, *, model_path: str, tokenizer_path: str, model: Mo
         device: "cpu" or "cuda".
         run_id: goes into the name of everything the engine shares with other processes.
     """
-    target = ROLLOUT_BACKENDS[name] if name in ROLLOUT_BACKENDS else name
+    target = ROLLOUT_BACKENDS.get(name, name)
     module, colon, attribute = target.partition(":")
     if not colon:
-        raise ValueError(f"Unknown rollout backend {name!r}. Expected one of {', '.join(ROLLOUT_BACKENDS)}, or module:Class. Set rollout.backend.")
+        raise ValueError(f"rollout.backend is {name!r}, expected {', '.join(ROLLOUT_BACKENDS)} or module:Class. Set rollout.backend=vllm.")
     engine: RolloutEngine = vars(importlib.import_module(module))[attribute](
         model_path=model_path, tokenizer_path=tokenizer_path, model=model, rollout=rollout,
         max_model_len=max_model_len, device=device, seed=seed, run_id=run_id)

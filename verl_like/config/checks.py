@@ -256,7 +256,8 @@ def gpu_only_knobs_have_a_gpu(config: Config, facts: Facts) -> None:
 
 def attention_is_installed(config: Config, facts: Facts) -> None:
     if config.model.attention == "flash" and importlib.util.find_spec("flash_attn") is None:
-        raise ValueError("model.attention is flash, but flash-attn is not installed. Run `pip install 'verl-like[flash-attn]'`, or set "
+        raise ValueError("model.attention is flash, but flash-attn is not installed. Run `pip install --no-build-isolation flash-attn`, "
+                         "or set "
                          "model.attention=auto.")
 
 
@@ -268,7 +269,7 @@ def loggers_exist(config: Config, facts: Facts) -> None:
         if name not in LOGGERS:
             raise ValueError(f"trainer.loggers holds {name}, but must hold some of {', '.join(LOGGERS)}{suggestion(name, LOGGERS) or '.'}")
         if name in ("wandb", "mlflow") and importlib.util.find_spec(name) is None:
-            raise ValueError(f"trainer.loggers holds {name}, which is not installed. Run `pip install 'verl-like[{name}]'`, or take it "
+            raise ValueError(f"trainer.loggers holds {name}, which is not installed. Run `pip install {name}`, or take it "
                              "out of trainer.loggers.")
 
 

@@ -166,7 +166,7 @@ def _split(overrides: list[str], loader: ConfigLoader) -> tuple[list[str], list[
     groups: list[str] = []
     values: list[Override] = []
     for text in overrides:
-        override = OverridesParser.create().parse_override(text)
+        override = _parse(text)
         name = override.key_or_group
         if override.is_sweep_override():
             raise ValueError(f"{text} holds several values, but a run takes one. For a list write {name}=[a,b]; to keep a comma, quote "
@@ -181,6 +181,14 @@ def _split(overrides: list[str], loader: ConfigLoader) -> tuple[list[str], list[
                              f"{', '.join(sorted(options))}{suggestion(str(option), options) or '.'}")
         groups.append(text)
     return groups, values
+
+
+def _parse(text: str) -> Override:
+    try:
+        return OverridesParser.create().parse_override(text)
+    except HydraException as error:
+        raise ValueError(f"cannot read the override {text}: {error}. Write key=value, and quote what has brackets, commas or quotes: "
+                         "'key=\"[a]\"'.") from error
 
 
 def _layers(loader: ConfigLoader, recipe: Path | None, groups: list[str]) -> list[_Layer]:
@@ -265,7 +273,8 @@ def _command_line(overrides: list[Override]) -> list[tuple[str, list[str]]]:
             # A run called 2024_01 is no number, though Hydra's grammar reads it as 202401.
             text = f"{name}='{text.split('=', 1)[1]}'"
         # Hydra closes mappings; `++` lets a new key into one.
-        changes.append((text if knob is not None or name in sections() else f"++{text}", names))
+        opens_mapping = isinstance(value, dict) or (knob is None and name not in sections())
+        changes.append((f"++{text}" if opens_mapping else text, names))
     return changes
 
 

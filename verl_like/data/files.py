@@ -44,7 +44,9 @@ def read_rows(files: Sequence[str]) -> list[Row]:
         ValueError: for no files, a missing or unreadable file, an unknown suffix, or files without any row.
     """
     if not files:
-        raise ValueError("found no data files; expected at least one. Set data.train_files (or data.val_files) to a list of parquet or jsonl files.")
+        raise ValueError(
+            "found no data files; expected at least one. Set data.train_files (or data.val_files) to a list of parquet or jsonl files."
+        )
     paths = [Path(file).expanduser() for file in files]
     names = [path.name for path in paths]
     rows: list[Row] = []
@@ -54,15 +56,22 @@ def read_rows(files: Sequence[str]) -> list[Row]:
         for index, values in enumerate(_records(path)):
             rows.append(Row(file=str(path), index=index, uid=f"{prefix}:{index}", values=values))
     if not rows:
-        raise ValueError(f"the dataset is empty: {[str(p) for p in paths]} hold no rows; expected at least one. Prepare the data again or name other files.")
+        raise ValueError(
+            f"the dataset is empty: {[str(p) for p in paths]} hold no rows; expected at least one. "
+            f"Prepare the data again, or name other files."
+        )
     return rows
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
     if path.suffix not in SUFFIXES:
-        raise ValueError(f"data file {path} ends in {path.suffix or 'no suffix'!r}; expected one of {', '.join(SUFFIXES)}. Convert it first.")
+        ending = repr(path.suffix) if path.suffix else "no suffix"
+        raise ValueError(f"data file {path} ends in {ending}; expected one of {', '.join(SUFFIXES)}. Convert it first.")
     if not path.is_file():
-        raise ValueError(f"data file {path} does not exist (looked from {Path.cwd()}). Check data.train_files and data.val_files, or prepare the data first.")
+        raise ValueError(
+            f"data file {path} does not exist (looked from {Path.cwd()}). "
+            f"Check data.train_files and data.val_files, or prepare the data first."
+        )
     return _parquet(path) if path.suffix == ".parquet" else _jsonl(path)
 
 

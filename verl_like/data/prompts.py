@@ -95,14 +95,19 @@ def sft_rows(files: Sequence[str], data: DataConfig, tokenizer: PreTrainedTokeni
         ``prompt_ids``, ``response_ids`` (int32) and ``response_mask`` (bool, all true), one row each.
     """
     if tokenizer.eos_token_id is None:
-        raise ValueError(f"tokenizer {tokenizer.name_or_path} has no end token (eos_token), which supervised answers end with. Set one in its tokenizer_config.json.")
+        raise ValueError(
+            f"tokenizer {tokenizer.name_or_path} has no end token (eos_token), which supervised answers end with. "
+            f"Set one in its tokenizer_config.json."
+        )
     rows = read_rows(files)
     _, prompt_ids = _tokenised_prompts(rows, data, tokenizer)
     answers = [_answer_text(row, data) for row in rows]
     response_ids = [[*ids, tokenizer.eos_token_id] for ids in _token_ids(answers, tokenizer, add_special_tokens=False)]
     kept = [i for i in _kept(rows, prompt_ids, data) if _answer_fits(rows[i], len(response_ids[i]), data)]
     if not kept:
-        raise ValueError(f"every answer of {list(files)} is longer than data.max_response_length={data.max_response_length} and was dropped. Raise it.")
+        raise ValueError(
+            f"every answer of {list(files)} is longer than data.max_response_length={data.max_response_length} and was dropped. Raise it."
+        )
     responses = Ragged.from_rows([response_ids[i] for i in kept], "int32")
     return DataProto.from_dict({
         "prompt_ids": Ragged.from_rows([prompt_ids[i][-data.max_prompt_length :] for i in kept], "int32"),
@@ -123,7 +128,9 @@ def _tokenised_prompts(rows: Sequence[Row], data: DataConfig, tokenizer: PreTrai
     ids = _token_ids(texts, tokenizer, add_special_tokens=renderer.adds_special_tokens)
     empty = next((row for row, row_ids in zip(rows, ids, strict=True) if not row_ids), None)
     if empty is not None:
-        raise ValueError(f"{empty.place} has an empty prompt; generation needs at least one token. Remove the row, or fill {data.prompt_key!r}.")
+        raise ValueError(
+            f"{empty.place} has an empty prompt; generation needs at least one token. Remove the row, or fill {data.prompt_key!r}."
+        )
     return texts, ids
 
 
@@ -147,14 +154,18 @@ def _kept(rows: Sequence[Row], ids: Sequence[list[int]], data: DataConfig) -> li
     if data.overlong_prompts == "error":
         first = overlong[0]
         raise ValueError(
-            f"{rows[first].place} has a prompt of {len(ids[first])} tokens, but data.max_prompt_length is {limit}; {len(overlong)} of {len(rows)} rows "
-            f"are too long, the longest has {longest}. Set data.max_prompt_length={longest}, or data.overlong_prompts=drop or truncate."
+            f"{rows[first].place} has a prompt of {len(ids[first])} tokens, but data.max_prompt_length is {limit}; "
+            f"{len(overlong)} of {len(rows)} rows are too long, the longest has {longest}. "
+            f"Set data.max_prompt_length={longest}, or data.overlong_prompts=drop or truncate."
         )
     if data.overlong_prompts == "truncate":
         log.warning("truncated %d of %d prompts to their last %d tokens (data.overlong_prompts=truncate)", len(overlong), len(rows), limit)
         return list(range(len(rows)))
     if len(overlong) == len(rows):
-        raise ValueError(f"data.overlong_prompts=drop leaves no rows: all {len(rows)} prompts are longer than data.max_prompt_length={limit}. Raise it (longest: {longest}).")
+        raise ValueError(
+            f"data.overlong_prompts=drop leaves no rows: all {len(rows)} prompts are longer than data.max_prompt_length={limit}. "
+            f"Raise it (longest: {longest})."
+        )
     log.warning("dropped %d of %d prompts longer than %d tokens (data.overlong_prompts=drop)", len(overlong), len(rows), limit)
     dropped = set(overlong)
     return [i for i in range(len(rows)) if i not in dropped]
@@ -163,7 +174,8 @@ def _kept(rows: Sequence[Row], ids: Sequence[list[int]], data: DataConfig) -> li
 def _answer_text(row: Row, data: DataConfig) -> str:
     answer = row.value(data.answer_key, "data.answer_key")
     if not isinstance(answer, str):
-        raise ValueError(f"{row.place} has {type(answer).__name__} {str(answer)[:80]!r} in {data.answer_key!r}; supervised training needs a string there.")
+        found = f"{type(answer).__name__} {str(answer)[:80]!r}"
+        raise ValueError(f"{row.place} has {found} in {data.answer_key!r}; supervised training needs a string there.")
     return answer
 
 
@@ -172,8 +184,8 @@ def _answer_fits(row: Row, num_tokens: int, data: DataConfig) -> bool:
         return True
     if data.overlong_prompts != "drop":
         raise ValueError(
-            f"{row.place} has an answer of {num_tokens} tokens, end token included, but data.max_response_length is {data.max_response_length}. "
-            f"Raise it, or set data.overlong_prompts=drop."
+            f"{row.place} has an answer of {num_tokens} tokens, end token included, but data.max_response_length is "
+            f"{data.max_response_length}. Raise it, or set data.overlong_prompts=drop."
         )
     return False
 
@@ -181,7 +193,10 @@ def _answer_fits(row: Row, num_tokens: int, data: DataConfig) -> bool:
 def _data_source(row: Row, data: DataConfig) -> str:
     source = row.values.get("data_source", data.data_source)
     if not isinstance(source, str) or not source:
-        raise ValueError(f"{row.place} has {source!r} in the column data_source; expected a non-empty string. Fill it, or drop the column and set data.data_source.")
+        raise ValueError(
+            f"{row.place} has {source!r} in the column data_source; expected a non-empty string. "
+            f"Fill it, or drop the column and set data.data_source."
+        )
     return source
 
 
@@ -194,7 +209,8 @@ def _ground_truth(row: Row, data: DataConfig) -> Any:
         return None
     if data.answer_key not in row.values:
         raise ValueError(
-            f"{row.place} has neither reward_model.ground_truth nor the column data.answer_key={data.answer_key!r}; it has {sorted(row.values)}. "
+            f"{row.place} has neither reward_model.ground_truth nor the column data.answer_key={data.answer_key!r}; "
+            f"it has {sorted(row.values)}. "
             f"Set data.answer_key to one of these, or data.answer_key='' where the reward needs no ground truth."
         )
     return row.values[data.answer_key]
@@ -205,5 +221,7 @@ def _extra_info(row: Row) -> dict[str, Any]:
     if extra is None:
         return {}
     if not isinstance(extra, dict):
-        raise ValueError(f"{row.place} has a {type(extra).__name__} in the column extra_info; expected a dict. Correct or remove the column.")
+        raise ValueError(
+            f"{row.place} has a {type(extra).__name__} in the column extra_info; expected a dict. Correct or remove the column."
+        )
     return extra

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import jinja2
 import jinja2.ext
@@ -27,7 +27,9 @@ def load_tokenizer(path: str, trust_remote_code: bool = False) -> PreTrainedToke
         ValueError: when there is none; the message says where was looked.
     """
     if not path:
-        raise ValueError("model.path is empty; expected a folder or hub name of a Hugging Face model. Set model.path=... (or model.tokenizer_path=...).")
+        raise ValueError(
+            "model.path is empty; expected a folder or hub name of a Hugging Face model. Set model.path=... (or model.tokenizer_path=...)."
+        )
     folder = Path(path).expanduser()
     # A hub name is "name" or "owner/name"; anything else can only be a folder, and the hub's own message would mislead.
     if not folder.exists() and (path.startswith(("/", ".", "~")) or path.count("/") > 1):
@@ -66,8 +68,8 @@ class Renderer:
             self._check_chat_template()
         elif data.chat_template_kwargs:
             raise ValueError(
-                f"data.chat_template_kwargs is {data.chat_template_kwargs}, but data.apply_chat_template is false, so no template reads them. "
-                f"Set data.apply_chat_template=true, or remove data.chat_template_kwargs."
+                f"data.chat_template_kwargs is {data.chat_template_kwargs}, but data.apply_chat_template is false, "
+                f"so no template reads them. Set data.apply_chat_template=true, or remove data.chat_template_kwargs."
             )
 
     @property
@@ -98,7 +100,8 @@ class Renderer:
         except jinja2.TemplateError as error:
             roles = [message["role"] for message in chat]
             raise ValueError(
-                f"the tokenizer's chat template refused a prompt with roles {roles}: {error}. Change the prompt, or set data.apply_chat_template=false."
+                f"the tokenizer's chat template refused a prompt with roles {roles}: {error}. "
+                f"Change the prompt, or set data.apply_chat_template=false."
             ) from error
         assert isinstance(text, str), f"apply_chat_template gave a {type(text).__name__}"
         return text
@@ -108,7 +111,9 @@ class Renderer:
             return chat
         last_user = max((i for i, message in enumerate(chat) if message["role"] == "user"), default=None)
         if last_user is None:
-            raise ValueError("data.format_prompt wraps the last user message, but the prompt has none. Add one, or set data.format_prompt=''.")
+            raise ValueError(
+                "data.format_prompt wraps the last user message, but the prompt has none. Add one, or set data.format_prompt=''."
+            )
         message = {**chat[last_user], "content": self._formatted(chat[last_user]["content"])}
         return [*chat[:last_user], message, *chat[last_user + 1 :]]
 
@@ -143,7 +148,7 @@ def _environment() -> jinja2.Environment:
 class _GenerationTag(jinja2.ext.Extension):
     """Parses ``{% generation %}``, by which chat templates mark the assistant's text, as its body."""
 
-    tags: ClassVar[set[str]] = {"generation"}
+    tags = {"generation"}  # noqa: RUF012 (an instance attribute in the base class's annotations)
 
     def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
         next(parser.stream)
@@ -156,22 +161,31 @@ def _format_template(text: str) -> jinja2.Template:
     if text.endswith(".jinja"):
         path = Path(text).expanduser()
         if not path.is_file():
-            raise ValueError(f"data.format_prompt names the file {text}, which does not exist (looked from {Path.cwd()}). Correct the path, or give the template's text.")
+            raise ValueError(
+                f"data.format_prompt names the file {text}, which does not exist (looked from {Path.cwd()}). "
+                f"Correct the path, or give the template's text."
+            )
         text = path.read_text(encoding="utf-8")
     environment = _environment()
     try:
         variables = jinja2.meta.find_undeclared_variables(environment.parse(text))
         template = environment.from_string(text)
     except jinja2.TemplateSyntaxError as error:
-        raise ValueError(f"{source} is not a Jinja template: line {error.lineno}: {error.message}. Correct it; the user's text is {{{{ content }}}}.") from error
+        raise ValueError(
+            f"{source} is not a Jinja template: line {error.lineno}: {error.message}. Correct it; the user's text is {{{{ content }}}}."
+        ) from error
     if variables != {"content"}:
-        raise ValueError(f"{source} reads the variables {sorted(variables)}; expected exactly ['content']. Put {{{{ content }}}} where the user's text goes.")
+        raise ValueError(
+            f"{source} reads the variables {sorted(variables)}; expected exactly ['content']. "
+            f"Put {{{{ content }}}} where the user's text goes."
+        )
     return template
 
 
 def _checked_chat(prompt: Any) -> Chat:
     if not isinstance(prompt, list) or not prompt:
-        raise ValueError(f"the prompt is {type(prompt).__name__} {str(prompt)[:80]!r}; expected a string or a non-empty list of {{role, content}}.")
+        found = f"{type(prompt).__name__} {str(prompt)[:80]!r}"
+        raise ValueError(f"the prompt is {found}; expected a string or a non-empty list of {{role, content}}.")
     for message in prompt:
         if not isinstance(message, dict) or not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
             raise ValueError(f"the prompt has the message {str(message)[:80]!r}; expected a dict with the strings role and content.")

@@ -6,9 +6,6 @@ Rows go through the output layer ``chunk_tokens`` at a time under activation che
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,8 +13,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-
-log = logging.getLogger(__name__)
 
 
 class TokenStats(NamedTuple):
@@ -67,7 +62,7 @@ ChunkFunction = Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]
 
 
 class TokenStatsFunction:
-    """:func:`chunk_stats` over all rows, eager until :meth:`warm_up` has compiled it.
+    """:func:`chunk_stats` over all rows, eager until :meth:`use` gives it a compiled twin.
 
     Args:
         chunk_tokens: rows of logits that exist at once.
@@ -109,55 +104,6 @@ class TokenStatsFunction:
         with torch.compiler.set_stance("eager_on_recompile"):
             return self._compiled(*args)
 
-    def warm_up(self, layer: OutputLayer, *, with_entropy: bool, deadline_s: float) -> bool:
-        """Compile for any number of rows, without and with gradients; False when it failed or took longer than ``deadline_s``.
-
-        The weights of ``layer`` are read, never changed. A compilation cannot be interrupted: one past its deadline ends in
-        its own thread and is not used.
-        """
-        compiled = torch.compile(chunk_stats, dynamic=True)
-        outcome: list[BaseException | None] = []
-
-        def compile_all() -> None:
-            try:
-                _run_both_modes(compiled, layer, with_entropy)
-                outcome.append(None)
-            except Exception as error:  # noqa: BLE001 - a thread's border; the compiler raises whatever its backends raise
-                outcome.append(error)
-
-        started = time.monotonic()
-        thread = threading.Thread(target=compile_all, name="compile-log-probs", daemon=True)
-        thread.start()
-        thread.join(deadline_s)
-        if not outcome:
-            log.warning("compiling the log-prob function took longer than %.0f s; it runs uncompiled. Set actor.use_torch_compile=false "
-                        "to skip the attempt.", deadline_s)
-            return False
-        if outcome[0] is not None:
-            log.warning("compiling the log-prob function failed; it runs uncompiled. Set actor.use_torch_compile=false to skip the "
-                        "attempt.", exc_info=outcome[0])
-            return False
-        log.info("compiled the log-prob function in %.1f s", time.monotonic() - started)
+    def use(self, compiled: ChunkFunction | None) -> None:
+        """Run ``compiled`` in place of :func:`chunk_stats` from now on; None goes back to eager."""
         self._compiled = compiled
-        return True
-
-    def use_eager(self) -> None:
-        """Drop the compiled function."""
-        self._compiled = None
-
-
-def _run_both_modes(function: ChunkFunction, layer: OutputLayer, with_entropy: bool) -> None:
-    """Two sizes each without and with gradients: the first compiles (backward too), the second shows that no size is special."""
-    weight = layer.weight
-    for needs_grad in (False, True):
-        for rows in (6, 11):
-            hidden = torch.zeros(rows, weight.shape[1], dtype=weight.dtype, device=weight.device, requires_grad=needs_grad)
-            targets = torch.zeros(rows, dtype=torch.int64, device=weight.device)
-            args = (hidden, weight, layer.bias, targets, torch.ones((), device=weight.device), layer.softcap, with_entropy, False)
-            with torch.set_grad_enabled(needs_grad):
-                if not needs_grad:
-                    function(*args)
-                    continue
-                log_probs, entropy, _ = checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)
-                loss = log_probs.sum() if entropy is None else (log_probs + entropy).sum()
-                torch.autograd.grad(loss, [hidden, weight])

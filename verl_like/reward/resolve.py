@@ -98,14 +98,20 @@ def _score(value: Any, subject: str) -> float:
 
 def _from_file(path: Path, name: str, spec: str) -> RewardFunction:
     if not path.is_file():
-        raise ValueError(f"reward.function={spec}: the file {path} does not exist (looked from {Path.cwd()}). Correct the path; the form is path/to/file.py:name.")
+        raise ValueError(
+            f"reward.function={spec}: the file {path} does not exist (looked from {Path.cwd()}). "
+            f"Correct the path; the form is path/to/file.py:name."
+        )
     module = _imported(path.resolve(), spec)
     functions = sorted(key for key, item in vars(module).items() if inspect.isfunction(item))
     if name not in vars(module):
-        raise ValueError(f"reward.function={spec}: {path} defines no {name!r}; its functions are {functions}. Correct the name behind the colon.")
+        raise ValueError(
+            f"reward.function={spec}: {path} defines no {name!r}; its functions are {functions}. Correct the name behind the colon."
+        )
     function = vars(module)[name]
     if not callable(function):
-        raise ValueError(f"reward.function={spec}: {name!r} in {path} is a {type(function).__name__}, not a function; its functions are {functions}.")
+        kind = type(function).__name__
+        raise ValueError(f"reward.function={spec}: {name!r} in {path} is a {kind}, not a function; its functions are {functions}.")
     return function  # type: ignore[no-any-return]
 
 
@@ -123,7 +129,7 @@ def _imported(path: Path, spec: str) -> Any:
     sys.modules[module_name] = module  # dataclasses look their module up while it is being imported
     try:
         module_spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # a user's file may raise anything
         del sys.modules[module_name]
         raise ValueError(f"reward.function={spec}: importing {path} failed:\n{last_lines(error)}\nCorrect the file.") from error
     return module

@@ -103,6 +103,9 @@ class ScorerProcess:
 
     def _replace(self) -> None:
         self._child.kill()
+        if not self._spare.is_alive():
+            self._spare.kill()
+            self._spare = _Child(self._init)
         self._child, self._spare = self._spare, _Child(self._init)
         self._child.wait_ready()
 
@@ -141,7 +144,9 @@ class _Child:
             return
         try:
             if not self._connection.poll(START_TIMEOUT_S):
-                raise RuntimeError(f"a scorer process did not load its function within {START_TIMEOUT_S:.0f} s. Make the reward file's imports lighter.")
+                raise RuntimeError(
+                    f"a scorer process did not load its function within {START_TIMEOUT_S:.0f} s. Make the reward file's imports lighter."
+                )
             greeting = self._connection.recv()
         except (EOFError, OSError) as error:
             raise RuntimeError(f"a scorer process {self._ending()} before its function was loaded; its own output says more.") from error

@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping
 from typing import Any
 
 import ray
 
+from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout, WorkerError, WorkerFailure
+
 POLL_S = 0.5  # how soon a failure on one rank, or Ctrl-C, ends the wait for the others
 GRACE_S = 2.0  # how long to collect the other ranks' failures, so that the first one in time can be told
-
-
-class StageTimeout(TimeoutError):
-    """A stage outlasted its deadline; the message names who was waited for."""
-
-
-class WorkerError(RuntimeError):
-    """A worker failed; the message holds rank, node, stage and its traceback."""
-
-
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C arrived while the driver waited in a stage that may be abandoned."""
-
-
-class WorkerFailure(Exception):
-    """What a worker raises across the process border: where, when, and the traceback as text."""
-
-    def __init__(self, where: str, method: str, traceback_text: str, raised_at: float) -> None:
-        super().__init__(where, method, traceback_text, raised_at)
-        self.where, self.method, self.traceback_text, self.raised_at = where, method, traceback_text, raised_at
-
-    def __str__(self) -> str:
-        return f"{self.where} failed in {self.method}:\n{self.traceback_text}"
-
-
-INTERRUPT = threading.Event()  # set by the CLI's signal handler
 
 
 def wait(refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float, interruptible: bool = False) -> list[Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import ray
 
-from verl_like.single_controller.wait import WorkerFailure
+from verl_like.single_controller.errors import WorkerFailure
 from verl_like.telemetry.ledger import LEDGER, stage
 
 

@@ -11,9 +11,10 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from verl_like.protocol import Array
 from verl_like.single_controller.dispatch import Dispatch, check_mode
+from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout
 from verl_like.single_controller.placement import Placement
 from verl_like.single_controller.remote_batch import Facts, RemoteBatch
-from verl_like.single_controller.wait import INTERRUPT, POLL_S, Interrupted, StageTimeout, wait
+from verl_like.single_controller.wait import POLL_S, wait
 from verl_like.single_controller.worker import WorkerProcess
 
 Method = Callable[..., Any]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import time
 from collections.abc import Callable, Mapping
+from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -51,8 +54,19 @@ class ConsoleTracker:
         # FORCE_COLOR makes rich take a pipe for a terminal; redrawing there would fill a log with frames.
         live = self._console.is_interactive and self._console.file.isatty() if is_live is None else is_live
         self._live = Live(get_renderable=self.picture, console=self._console, refresh_per_second=4) if live else None
+        self._redirected: list[tuple[logging.StreamHandler[TextIO], TextIO]] = []
         if self._live is not None:
-            self._live.start()
+            self._start(self._live)
+
+    def _start(self, live: Live) -> None:
+        terminals = (sys.stdout, sys.stderr)
+        live.start()
+        # rich puts what is written to sys.stderr above the picture, but a log handler made earlier holds the bare
+        # stream, and its lines would break the picture.
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, logging.StreamHandler) and handler.stream in terminals:
+                self._redirected.append((handler, handler.stream))
+                handler.setStream(sys.stderr)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         now = self._clock()
@@ -71,6 +85,9 @@ class ConsoleTracker:
         """A terminal cannot take back; the next report shows the step it continues from."""
 
     def close(self) -> None:
+        for handler, stream in self._redirected:
+            handler.setStream(stream)
+        self._redirected = []
         if self._live is not None:
             self._live.stop()
 

@@ -69,7 +69,8 @@ def _metrics(samples: Iterable[ValidationSample], n: int) -> dict[str, float]:
 
 def _detail_means(samples: Iterable[ValidationSample], n: int) -> dict[str, float]:
     groups = _by_prompt(sample for sample in samples if sample.score is not None)
-    names = dict.fromkeys(name for group in groups for sample in group for name, value in sample.details.items() if not isinstance(value, str))
+    entries = (entry for group in groups for sample in group for entry in sample.details.items())
+    names = dict.fromkeys(name for name, value in entries if not isinstance(value, str))
     means = {}
     for name in names:
         values = [[float(sample.details[name]) for sample in group if name in sample.details] for group in groups]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
 from verl_like.algorithms.types import BatchTotals, MicroBatchLoss
@@ -23,7 +23,8 @@ from verl_like.backends.fsdp.sharding import Sharding, move_optimizer_state
 from verl_like.backends.fsdp.weights import export_folder, named_weights
 from verl_like.config.schema import FsdpConfig, ModelConfig, OptimConfig
 from verl_like.ops.attention import resolve_kernel
-from verl_like.ops.log_probs import OutputLayer, TokenStatsFunction
+from verl_like.ops.compilation import ChunkSpec, compile_chunk_stats
+from verl_like.ops.log_probs import TokenStatsFunction
 from verl_like.ops.packing import to_padded
 from verl_like.protocol import DataProto
 
@@ -215,22 +216,14 @@ class FsdpEngine:
         """
         if not self._use_torch_compile or not isinstance(self.module, PolicyModel):
             return False
-        done = self.token_stats.warm_up(self._sample_output_layer(), with_entropy=entropy, deadline_s=deadline_s)
-        everywhere = torch.tensor(float(done), device=self.device)
-        dist.all_reduce(everywhere, op=dist.ReduceOp.MIN)
-        if not everywhere.item():
-            self.token_stats.use_eager()
-        return self.token_stats.is_compiled
-
-    def _sample_output_layer(self) -> OutputLayer:
-        """An output layer of the shape and dtype that the forward pass sees, without a collective."""
-        assert isinstance(self.module, PolicyModel), "only a policy has an output layer"
         layer = self.module.output_layer()
-
-        def sample(parameter: Tensor) -> nn.Parameter:
-            return nn.Parameter(torch.zeros(parameter.shape, dtype=self._dtype, device=self.device), requires_grad=parameter.requires_grad)
-
-        return OutputLayer(weight=sample(layer.weight), bias=None if layer.bias is None else sample(layer.bias), softcap=layer.softcap)
+        spec = ChunkSpec(vocab_size=layer.weight.shape[0], hidden_size=layer.weight.shape[1], has_bias=layer.bias is not None,
+                         softcap=layer.softcap, dtype=str(self._dtype).removeprefix("torch."), device=str(self.device), with_entropy=entropy)
+        compiled = compile_chunk_stats(spec, deadline_s)
+        everywhere = torch.tensor(float(compiled is not None), device=self.device)
+        dist.all_reduce(everywhere, op=dist.ReduceOp.MIN)
+        self.token_stats.use(compiled if everywhere.item() else None)
+        return self.token_stats.is_compiled
 
     # Weights in and out
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +86,8 @@ class ValueModel(ShardedModel):
         """[K_r] float32 value before each response token."""
         # float32 whatever the body's dtype: bfloat16 has 8 bits for a regression target.
         head = self.value_head
-        return nn.functional.linear(self.hidden_states(inputs).float(), head.weight.float(), head.bias.float())[:, 0]
+        # A product with a vector, because FSDP hooks the gradient of a root's output and warns of views.
+        return self.hidden_states(inputs).float() @ head.weight.float().view(-1) + head.bias.float()
 
 
 def load_policy(path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype, token_stats: TokenStatsFunction) -> PolicyModel:
@@ -108,23 +111,33 @@ def _load(auto: type[AutoModel | AutoModelForCausalLM], path: str, *, model: Mod
         _check_packable(config)
         register_packed_attention()
     attention = PACKED_ATTENTION if kernel is not None else "sdpa"
-    show_progress = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()  # one bar per rank and role tells nobody anything
     try:
-        backbone, report = auto.from_pretrained(path, config=config, dtype=dtype, attn_implementation=attention, output_loading_info=True,
-                                                trust_remote_code=model.trust_remote_code)
+        with _quiet_loading():
+            backbone, report = auto.from_pretrained(path, config=config, dtype=dtype, attn_implementation=attention,
+                                                    output_loading_info=True, trust_remote_code=model.trust_remote_code)
     except OSError as error:
         raise ValueError(f"the model folder {path!r} has a config.json but its weights cannot be read: {error}. Expected safetensors "
                          "files beside it.") from error
-    finally:
-        if show_progress:
-            transformers_logging.enable_progress_bar()
     missing = sorted(report["missing_keys"])
     if missing:
         raise ValueError(f"the weights in {path!r} lack {len(missing)} tensors that {type(backbone).__name__} needs, among them "
                          f"{missing[:3]}. Check that model.path is the right folder and was written completely.")
     # Dropout off: the rollout samples without it, and old and new log-probs must come from the same function.
     return backbone.eval()
+
+
+@contextmanager
+def _quiet_loading() -> Iterator[None]:
+    """Without transformers' progress bars and reports of left-over weights, one per rank and role; missing weights raise here."""
+    show_progress, verbosity = transformers_logging.is_progress_bar_enabled(), transformers_logging.get_verbosity()
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        if show_progress:
+            transformers_logging.enable_progress_bar()
 
 
 def load_config(path: str, *, model: ModelConfig) -> PreTrainedConfig:

@@ -34,11 +34,19 @@ _MAX_CPU_BLOCK_TOKENS = 128
 _SOFT_ARGUMENTS = frozenset({"async_scheduling", "block_size", "disable_log_stats", "enable_prefix_caching"})
 # Arguments that have a knob of their own.
 _KNOBS = {
-    "model": "model.path", "tokenizer": "model.tokenizer_path", "trust_remote_code": "model.trust_remote_code", "hf_overrides": "model.override_config",
-    "dtype": "rollout.dtype", "tensor_parallel_size": "rollout.tensor_parallel_size", "gpu_memory_utilization": "rollout.gpu_memory_utilization",
-    "kv_cache_memory_bytes": "rollout.kv_cache_memory_gib", "max_num_seqs": "rollout.max_num_seqs", "enforce_eager": "rollout.enforce_eager",
-    "max_num_batched_tokens": "rollout.max_num_batched_tokens", "max_model_len": "data.max_prompt_length and data.max_response_length",
+    "dtype": "rollout.dtype",
+    "enforce_eager": "rollout.enforce_eager",
+    "gpu_memory_utilization": "rollout.gpu_memory_utilization",
+    "hf_overrides": "model.override_config",
+    "kv_cache_memory_bytes": "rollout.kv_cache_memory_gib",
+    "max_model_len": "data.max_prompt_length and data.max_response_length",
+    "max_num_batched_tokens": "rollout.max_num_batched_tokens",
+    "max_num_seqs": "rollout.max_num_seqs",
+    "model": "model.path",
     "seed": "trainer.seed",
+    "tensor_parallel_size": "rollout.tensor_parallel_size",
+    "tokenizer": "model.tokenizer_path",
+    "trust_remote_code": "model.trust_remote_code",
 }
 # Arguments that would break the one-process-per-rank layout.
 _FORBIDDEN_ARGUMENTS = frozenset({"data_parallel_size", "pipeline_parallel_size", "worker_cls"})
@@ -63,11 +71,13 @@ class VllmEngine(SyncedEngine):
         self._device = device
         self._end_token_ids = folder.end_token_ids
         self._internal_ids: dict[str, str] = {}  # ours -> vLLM's, of unfinished requests
-        # Data-parallel engines get different seeds, the ranks of one engine the same.
-        engine_seed = seed + dist.get_rank() // rollout.tensor_parallel_size
-        arguments = engine_arguments(model_path=model_path, model=model, rollout=rollout, max_model_len=max_model_len, device=device, seed=engine_seed)
+        arguments = engine_arguments(
+            model_path=model_path, model=model, rollout=rollout, max_model_len=max_model_len, device=device,
+            # Data-parallel engines get different seeds, the ranks of one engine the same.
+            seed=seed + dist.get_rank() // rollout.tensor_parallel_size)
         with internals.construction(device), named_by_run(run_id, device):
             self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
+        internals.leave_process_group(self._engine)
         cache = self._engine.vllm_config.cache_config
         logger.info("vLLM engine ready: %d cache blocks of %d tokens", cache.num_gpu_blocks, cache.block_size)
 
@@ -89,12 +99,12 @@ class VllmEngine(SyncedEngine):
         return bool(self._internal_ids)
 
     def abort(self, request_ids: Iterable[str]) -> list[Finished]:
-        running = {request_id: self._internal_ids.pop(request_id) for request_id in dict.fromkeys(request_ids) if request_id in self._internal_ids}
+        running = [request_id for request_id in dict.fromkeys(request_ids) if request_id in self._internal_ids]
         aborted = []
-        for request_id, internal_id in running.items():
-            token_ids, log_probs = internals.partial_output(self._engine, internal_id)
+        for request_id in running:
+            token_ids, log_probs = internals.partial_output(self._engine, self._internal_ids[request_id])
             aborted.append(Finished(request_id=request_id, response_ids=token_ids, log_probs=log_probs, finish_reason="abort"))
-        self._engine.abort_request(list(running.values()), internal=True)
+        self._engine.abort_request([self._internal_ids.pop(request_id) for request_id in running], internal=True)
         return aborted
 
     def _load_weights(self, weights: Iterator[tuple[str, Any]]) -> None:
@@ -141,7 +151,8 @@ class VllmEngine(SyncedEngine):
                         log_probs=internals.sampled_log_probs(completion.logprobs, len(token_ids)))
 
 
-def engine_arguments(*, model_path: str, model: ModelConfig, rollout: RolloutConfig, max_model_len: int, device: str, seed: int) -> dict[str, Any]:
+def engine_arguments(*, model_path: str, model: ModelConfig, rollout: RolloutConfig, max_model_len: int, device: str,
+                     seed: int) -> dict[str, Any]:
     """Arguments of vLLM's engine, ``rollout.engine_kwargs`` merged last.
 
     Raises:
@@ -166,8 +177,8 @@ def engine_arguments(*, model_path: str, model: ModelConfig, rollout: RolloutCon
         arguments |= {"gpu_memory_utilization": rollout.gpu_memory_utilization}
     else:
         if rollout.max_num_batched_tokens < max_model_len:
-            raise ValueError(f"rollout.max_num_batched_tokens is {rollout.max_num_batched_tokens}, but a whole sequence of {max_model_len} tokens must "
-                             f"fit on CPU. Set rollout.max_num_batched_tokens={max_model_len} or more.")
+            raise ValueError(f"rollout.max_num_batched_tokens is {rollout.max_num_batched_tokens}, but on CPU a whole sequence of "
+                             f"{max_model_len} tokens must fit. Set rollout.max_num_batched_tokens={max_model_len} or more.")
         # Seeded requests crash in chunks on CPU ("CPU Generator does not use offset").
         block_tokens = _cpu_block_tokens(max_model_len)
         arguments |= {"kv_cache_memory_bytes": int(rollout.kv_cache_memory_gib * 2**30), "enable_chunked_prefill": False,
@@ -198,9 +209,10 @@ def _check_engine_kwargs(engine_kwargs: dict[str, Any], *, owned: set[str]) -> N
 def _check_process(tensor_parallel_size: int) -> None:
     missing = [name for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing or os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING") != "0":
-        raise RuntimeError(f"The process lacks {', '.join(missing) or 'VLLM_ENABLE_V1_MULTIPROCESSING=0'} in its environment. Set the rendezvous "
-                           "variables and those of backends.vllm.environment before importing anything heavy.")
+        raise RuntimeError(f"The process lacks {', '.join(missing) or 'VLLM_ENABLE_V1_MULTIPROCESSING=0'} in its environment. Set the "
+                           "rendezvous variables and those of rollout_environment() before importing anything heavy.")
     assert dist.is_initialized(), "torch.distributed must be initialised before the engine is built"
-    if dist.get_world_size() % tensor_parallel_size:
-        raise ValueError(f"rollout.tensor_parallel_size is {tensor_parallel_size}, but {dist.get_world_size()} workers cannot be cut into engines of that "
-                         "size. Set rollout.tensor_parallel_size to a divisor of the number of workers.")
+    num_workers = dist.get_world_size()
+    if num_workers % tensor_parallel_size:
+        raise ValueError(f"rollout.tensor_parallel_size is {tensor_parallel_size}, but {num_workers} workers cannot be cut into engines of "
+                         "that size. Set rollout.tensor_parallel_size to a divisor of the number of workers.")

@@ -33,7 +33,8 @@ _CHATTY_LOGGERS = (
 def check_version() -> None:
     found = tuple(int(part) for part in vllm.__version__.split(".")[:2])
     if found < OLDEST_VERSION:
-        raise RuntimeError(f"Found vllm {vllm.__version__}, expected {'.'.join(map(str, OLDEST_VERSION))} or newer. Install from requirements/.")
+        oldest = ".".join(map(str, OLDEST_VERSION))
+        raise RuntimeError(f"Found vllm {vllm.__version__}, expected {oldest} or newer. Install what the lock file in requirements/ names.")
 
 
 def partial_output(engine: LLMEngine, internal_id: str) -> tuple[list[int], list[float]]:
@@ -52,6 +53,13 @@ def sampled_log_probs(logprobs: FlatLogprobs, num_tokens: int) -> list[float]:
     return list(logprobs.logprobs)
 
 
+def leave_process_group(engine: LLMEngine) -> None:
+    """Newer versions destroy the process's torch.distributed at exit, whether or not it is theirs and still there."""
+    cleanup = vars(engine.engine_core).get("_finalizer")
+    if cleanup is not None:
+        cleanup.detach()
+
+
 def quiet() -> None:
     """Silence warnings about what this adapter does on purpose, unless the user chose a logging level."""
     if os.environ.get("VLLM_LOGGING_LEVEL", DEFAULT_LOGGING_LEVEL) == DEFAULT_LOGGING_LEVEL:
@@ -67,7 +75,7 @@ def _is_error(record: logging.LogRecord) -> bool:
 @contextmanager
 def construction(device: str) -> Iterator[None]:
     """Undo what building an engine does to the rest of the process: reseeding, and a disabled torch function."""
-    states = random.getstate(), np.random.get_state(), torch.random.get_rng_state()  # noqa: NPY002 - vLLM seeds the global one
+    states = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
     cuda_states = torch.cuda.get_rng_state_all() if device == "cuda" else []
     set_num_threads = torch.set_num_threads  # replaced by a no-op on CPU
     try:
@@ -77,7 +85,7 @@ def construction(device: str) -> Iterator[None]:
     finally:
         torch.set_num_threads = set_num_threads
         random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
+        np.random.set_state(states[1])
         torch.random.set_rng_state(states[2])
         if cuda_states:
             torch.cuda.set_rng_state_all(cuda_states)

@@ -1,0 +1,251 @@
+"""Composing: later wins, origins are right, mistakes get a message that names the key."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+
+from verl_like.config.compose import Composed, compose, conf_dir, render
+from verl_like.config.knobs import knobs, value_of
+from verl_like.config.schema import Config
+
+ROOT = Path(__file__).parents[2]
+
+
+def recipe(folder: Path, text: str, name: str = "recipe.yaml") -> str:
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+def message(*overrides: str, file: str | None = None) -> str:
+    with pytest.raises(ValueError) as caught:
+        compose(file, list(overrides))
+    return str(caught.value)
+
+
+def test_without_a_recipe_values_are_the_schemas_defaults_and_the_default_groups() -> None:
+    composed = compose(None, [])
+    assert composed.config == Config()
+    assert composed.origins["rollout.n"] == "default"
+    assert composed.origins["algorithm.adv_estimator"] == "conf/algorithm/grpo.yaml"
+
+
+def test_command_line_wins_over_recipe_wins_over_group_wins_over_default(tmp_path: Path) -> None:
+    file = recipe(tmp_path, "defaults: [config, override algorithm: ppo, _self_]\nrollout: {n: 4, temperature: 0.9}\n")
+    composed = compose(file, ["rollout.n=2"])
+    config, origins = composed.config, composed.origins
+    assert (config.rollout.n, origins["rollout.n"]) == (2, "command line")
+    assert (config.rollout.temperature, origins["rollout.temperature"]) == (0.9, file)
+    assert (config.algorithm.adv_estimator, origins["algorithm.adv_estimator"]) == ("gae", "conf/algorithm/ppo.yaml")
+    assert (config.rollout.top_p, origins["rollout.top_p"]) == (1.0, "default")
+
+
+def test_a_recipe_in_the_working_directory_is_named_relative_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipes").mkdir()
+    recipe(tmp_path / "recipes", "rollout: {n: 4}\n")
+    composed = compose("recipes/recipe.yaml", [])
+    assert composed.origins["rollout.n"] == "recipes/recipe.yaml"
+
+
+def test_group_choice_and_key_give_the_same_estimator() -> None:
+    by_group, by_key = compose(None, ["algorithm=ppo"]), compose(None, ["algorithm.adv_estimator=gae"])
+    assert by_group.config.algorithm.adv_estimator == by_key.config.algorithm.adv_estimator == "gae"
+    assert by_key.origins["algorithm.adv_estimator"] == "command line"
+
+
+def test_a_group_on_the_command_line_replaces_the_recipes_choice(tmp_path: Path) -> None:
+    file = recipe(tmp_path, "defaults: [config, override algorithm: ppo, _self_]\nrollout: {n: 4}\n")
+    assert compose(file, ["algorithm=grpo"]).config.algorithm.adv_estimator == "grpo"
+
+
+def test_a_group_that_would_lose_to_the_recipe_is_refused(tmp_path: Path) -> None:
+    file = recipe(tmp_path, "defaults: [config, _self_]\nalgorithm: {adv_estimator: grpo}\n")
+    text = message("algorithm=ppo", file=file)
+    assert "algorithm.adv_estimator=gae" in text
+    assert file in text
+
+
+def test_every_shipped_group_option_composes() -> None:
+    options = [(file.parent.name, file.stem) for file in conf_dir().glob("*/*.yaml")]
+    assert ("algorithm", "ppo") in options
+    for group, option in options:
+        assert compose(None, [f"{group}={option}"])
+
+
+def test_every_recipe_composes() -> None:
+    for file in (ROOT / "recipes").rglob("*.yaml"):
+        assert compose(str(file), []), file
+
+
+def test_interpolation_follows_the_command_line(tmp_path: Path) -> None:
+    file = recipe(tmp_path, "data: {max_response_length: '${data.max_prompt_length}'}\n")
+    composed = compose(file, ["data.max_prompt_length=7"])
+    assert composed.config.data.max_response_length == 7
+
+
+def test_paths_stay_as_they_were_written_and_the_working_directory_does_not_change(tmp_path: Path) -> None:
+    file = recipe(tmp_path, "data: {train_files: [data/train.parquet]}\n")
+    before = Path.cwd()
+    assert compose(file, []).config.data.train_files == ["data/train.parquet"]
+    assert Path.cwd() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["recipe.yaml"]
+
+
+@pytest.mark.parametrize("name", ["recipe.yaml", "config.yaml"])
+def test_a_saved_configuration_composes_to_an_equal_one(tmp_path: Path, name: str) -> None:
+    composed = compose(None, ["algorithm=ppo", "rollout.engine_kwargs={seed: 3}", "actor.optim.lr=3e-7", "cluster.env.A=1",
+                              "data.format_prompt='Solve: {{ content }}'", "trainer.experiment_name=2024_01"])
+    saved = recipe(tmp_path, composed.yaml(), name)
+    assert compose(saved, []).config == composed.config
+
+
+def test_a_folder_with_spaces_and_brackets_is_fine(tmp_path: Path) -> None:
+    folder = tmp_path / "my runs (old), [x=1]"
+    folder.mkdir()
+    assert compose(recipe(folder, "defaults: [config, _self_]\nrollout: {n: 3}\n"), []).config.rollout.n == 3
+
+
+def test_mappings_take_new_keys_without_a_plus(tmp_path: Path) -> None:
+    file = recipe(tmp_path, "rollout: {engine_kwargs: {seed: 3}}\n")
+    composed = compose(file, ["rollout.engine_kwargs.block_size=16", "+cluster.env.TOKEN=a"])
+    assert composed.config.rollout.engine_kwargs == {"seed": 3, "block_size": 16}
+    assert composed.config.cluster.env == {"TOKEN": "a"}
+    assert composed.origins["rollout.engine_kwargs"] == "command line"
+
+
+@pytest.mark.parametrize("written", ["2024_01", "1e-6", "007", "true"])
+def test_text_that_looks_like_a_number_stays_as_written(written: str) -> None:
+    assert compose(None, [f"trainer.experiment_name={written}"]).config.trainer.experiment_name == written
+
+
+def test_hydras_global_state_is_clean_after_success_and_failure() -> None:
+    stored = set(ConfigStore.instance().repo)
+    compose(None, [])
+    message("rollout.n=0")
+    assert not GlobalHydra.instance().is_initialized()
+    assert set(ConfigStore.instance().repo) == stored
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("rollout.temprature=1", "unknown key rollout.temprature; did you mean rollout.temperature?"),
+        ("actor.lr=1", "unknown key actor.lr; did you mean actor.optim.lr?"),
+        ("temperature=1", "did you mean rollout.temperature?"),
+        ("hydra.run.dir=x", "unknown key hydra.run.dir"),
+        ("rollout.n=many", "rollout.n is 'many' (command line), but must be an integer."),
+        ("rollout.n=1.5", "rollout.n is 1.5 (command line), but must be an integer."),
+        ("rollout.n=true", "rollout.n is True (command line), but must be an integer."),
+        ("data.shuffle=2", "data.shuffle is 2 (command line), but must be true or false."),
+        ("model.path=null", "model.path is None (command line), but must be a string."),
+        ("rollout.n=0", "rollout.n is 0 (command line), but must be a number above 0."),
+        ("rollout.top_p=1.5", "rollout.top_p is 1.5 (command line), but must be a number above 0, at most 1."),
+        ("rollout.backend=vlm", "must be one of vllm, hf; did you mean vllm?"),
+        ("rollout=vlm", "rollout=vlm chooses no file of conf/rollout: expected one of hf, vllm; did you mean vllm?"),
+        ("data.train_files=a.parquet", "but must be a list, e.g. [a, b]. Write data.train_files=[a.parquet]."),
+        ("data.train_files=a,b", "For a list write data.train_files=[a,b]"),
+        ("~rollout.n", "Set it instead: rollout.n=VALUE."),
+        ("model=x", "model is 'x' (command line), but is a section"),
+        ("algorithm.lam=${data.foo}", "Interpolation key 'data.foo' not found"),
+        ("rollout.n", "cannot read the override rollout.n: missing EQUAL"),
+        ("rollout.n=[", "cannot read the override rollout.n=["),
+    ],
+)
+def test_a_mistake_on_the_command_line_names_the_key_and_the_remedy(override: str, expected: str) -> None:
+    assert expected in message(override)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("rollout: {temprature: 1}", "unknown key rollout.temprature in {file}; did you mean rollout.temperature?"),
+        ("rollout: {n: many}", "rollout.n is 'many' ({file}), but must be an integer."),
+        ("rollout: 5", "rollout is 5 ({file}), but is a section"),
+        ("- rollout", "{file} holds a list, but must be a mapping of sections."),
+        ("rollout: {n: 1", "cannot compose {file}"),
+        ("defaults: [config, override algorithm: pppo]", "pppo"),
+        ("rollout: {backend: vlm}", "rollout.backend is 'vlm' ({file}), but must be one of vllm, hf"),
+    ],
+)
+def test_a_mistake_in_a_recipe_names_key_and_file(tmp_path: Path, text: str, expected: str) -> None:
+    file = recipe(tmp_path, text)
+    assert expected.replace("{file}", file) in message(file=file)
+
+
+def test_a_missing_recipe_suggests_its_neighbour(tmp_path: Path) -> None:
+    there = recipe(tmp_path, "rollout: {n: 2}\n", "grpo.yaml")
+    assert f"did you mean {there}?" in message(file=str(tmp_path / "gpro.yaml"))
+
+
+def test_render_is_yaml_whose_comments_say_where_each_leaf_came_from() -> None:
+    composed = compose(None, ["rollout.n=2"])
+    text = render(composed)
+    parsed = compose_from_text(text)
+    assert parsed == composed.config
+    lines = {line.split(":")[0].strip(): line for line in text.splitlines() if "#" in line}
+    assert lines["adv_estimator"].endswith("# conf/algorithm/grpo.yaml")
+    assert "  n: 2 " in text
+    assert len({line.index("#") for line in text.splitlines() if "#" in line}) == 1
+
+
+def compose_from_text(text: str) -> Config:
+    """The configuration that a rendered text means, read by YAML's rules alone."""
+    config = Config()
+    tree = yaml.safe_load(text)
+    for name in knobs():
+        node = tree
+        *parents, leaf = name.split(".")
+        section = config
+        for parent in parents:
+            node, section = node[parent], getattr(section, parent)
+        setattr(section, leaf, node[leaf])
+    return config
+
+
+def test_render_with_docs_shows_sentence_unit_and_choices() -> None:
+    text = render(compose(None, []), docs=True)
+    assert all(knob.doc in text for knob in knobs().values())
+    assert "Longest prompt kept. [tokens]" in text
+    assert "(vllm | hf)" in text
+
+
+def test_every_knob_has_a_sentence_and_a_default_that_passes_its_check() -> None:
+    config = Config()
+    for name, knob in knobs().items():
+        assert knob.doc.endswith("."), name
+        assert knob.accepts_type(value_of(config, name)), name
+        assert knob.check is None or (knob.expected and knob.check(value_of(config, name))), name
+    assert isinstance(compose(None, []), Composed)
+
+
+@pytest.mark.slow
+def test_a_wheel_carries_the_groups_and_finds_them(tmp_path: Path) -> None:
+    source = tmp_path / "source"  # setuptools leaves build/ and egg-info where it builds
+    for part in ("verl_like", "conf"):
+        shutil.copytree(ROOT / part, source / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for part in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / part, source)
+    pip_wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    command = [*pip_wheel, "--wheel-dir", str(tmp_path), str(source)]
+    subprocess.run(command, check=True, timeout=120, cwd=tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        archive.extractall(tmp_path / "site")
+    shipped = {f"verl_like/conf/{file.relative_to(ROOT / 'conf').as_posix()}" for file in (ROOT / "conf").rglob("*.yaml")}
+    assert shipped <= set(names)
+    assert not any(name.startswith(("tests/", "recipes/", "benchmarks/")) for name in names)
+    code = "from verl_like.config.compose import compose, conf_dir; print(conf_dir(), compose(None, ['algorithm=ppo']).config.algorithm)"
+    found = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=tmp_path, capture_output=True, text=True,
+                           env={"PYTHONPATH": str(tmp_path / "site"), "PATH": ""}).stdout
+    assert found.startswith(f"{tmp_path / 'site/verl_like/conf'} AlgorithmConfig(adv_estimator='gae'")

@@ -1,0 +1,160 @@
+"""Who may import whom. The table below is the architecture; an edge that is not in it fails."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "verl_like"
+
+# Anyone may import these, and they import nothing of ours.
+FOR_ALL = ("protocol", "config.schema", "telemetry.ledger")
+# Importer -> what it may import besides FOR_ALL. The longest matching importer decides; a name covers all below it.
+ALLOWED: dict[str, tuple[str, ...]] = {
+    "": (),
+    "__main__": ("cli",),
+    "cli": ("config", "doctor", "single_controller.wait", "trainer"),
+    "doctor": ("ops.attention",),
+    "protocol": (),
+    "config": ("config",),
+    "config.schema": (),
+    "config.checks": ("config", "algorithms.advantages", "algorithms.policy_losses"),
+    "telemetry": ("telemetry",),
+    "telemetry.ledger": (),
+    "ops": ("ops",),
+    "algorithms": ("algorithms",),
+    "data": ("data",),
+    "single_controller": ("single_controller",),
+    "reward": ("reward", "single_controller.remote_batch", "single_controller.wait"),
+    "backends": ("algorithms.types", "backends", "ops"),
+    "backends.base": ("algorithms.types",),
+    "backends.fsdp": ("algorithms.types", "backends.base", "backends.fsdp", "backends.model_folder", "ops"),
+    "backends.vllm": ("backends.base", "backends.lifecycle", "backends.model_folder", "backends.vllm", "ops"),
+    "backends.hf": ("backends.base", "backends.hf", "backends.lifecycle", "backends.model_folder", "ops"),
+    # A role asks for its engine by name; the folder of a backend is opened by backends.rollout and backends.train alone.
+    "workers": ("algorithms", "backends.base", "backends.rollout", "backends.train", "ops", "single_controller", "workers"),
+    "trainer": ("algorithms", "backends.base", "config", "data", "ops.partition", "reward", "single_controller", "telemetry", "trainer",
+                "workers.groups", "workers.setup"),
+}
+# Library -> the only places that may import it.
+ONLY_IN: dict[str, tuple[str, ...]] = {
+    "ray": ("single_controller", "reward.pool", "cli"),
+    "vllm": ("backends.vllm",),
+    "torch.distributed.fsdp": ("backends.fsdp",),
+    "torch.distributed._composable": ("backends.fsdp",),
+    "hydra": ("config.compose",),
+    "omegaconf": ("config.compose",),
+}
+
+
+def modules() -> dict[str, ast.Module]:
+    """Dotted name below verl_like ("" for the package itself) -> syntax tree, of every file."""
+    found = {}
+    for file in sorted(PACKAGE.rglob("*.py")):
+        parts = file.relative_to(PACKAGE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(file.read_text(), str(file))
+    return found
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """Everything that a file imports, at its top or inside functions; ``from a import b`` counts as a and a.b."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: relative imports hide the direction; write the whole name"
+            assert node.module is not None
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def covers(prefix: str, name: str) -> bool:
+    return name == prefix or name.startswith(f"{prefix}.")
+
+
+def own_imports(tree: ast.Module, known: set[str]) -> set[str]:
+    """Modules of ours that a file imports, without the leading ``verl_like``."""
+    return {name.removeprefix("verl_like.") for name in imported(tree) if name.startswith("verl_like.") and name.removeprefix("verl_like.") in known}
+
+
+def rule_for(importer: str) -> tuple[str, ...]:
+    parts = importer.split(".")
+    for depth in range(len(parts), 0, -1):
+        if ".".join(parts[:depth]) in ALLOWED:
+            return ALLOWED[".".join(parts[:depth])]
+    raise AssertionError(f"verl_like.{importer} has no line in ALLOWED; say there what it may import")
+
+
+MODULES = modules()
+# A package's own name is not a module to import unless it has code of its own.
+KNOWN = {name for name, tree in MODULES.items() if tree.body or "." in name}
+
+
+@pytest.mark.parametrize("importer", sorted(MODULES))
+def test_imports_go_only_where_the_table_allows(importer: str) -> None:
+    allowed = (*rule_for(importer), *FOR_ALL)
+    wrong = {name for name in own_imports(MODULES[importer], set(MODULES))
+             if not any(covers(prefix, name) or covers(name, prefix) for prefix in allowed)}
+    assert not wrong, f"verl_like.{importer} may import {', '.join(allowed)}; found {sorted(wrong)}"
+
+
+@pytest.mark.parametrize("library", sorted(ONLY_IN))
+def test_a_library_is_imported_only_at_its_place(library: str) -> None:
+    users = {importer for importer, tree in MODULES.items() if any(covers(library, name) for name in imported(tree))}
+    astray = {user for user in users if not any(covers(place, user) for place in ONLY_IN[library])}
+    assert not astray, f"{library} belongs into {ONLY_IN[library]}; found in {sorted(astray)}"
+
+
+@pytest.mark.parametrize("name", FOR_ALL)
+def test_what_everybody_may_import_imports_nothing_of_ours(name: str) -> None:
+    assert own_imports(MODULES[name], set(MODULES)) == set()
+
+
+def test_there_is_no_utils() -> None:
+    assert not [name for name in MODULES if "util" in name.rsplit(".", 1)[-1]]
+
+
+def test_the_table_has_no_line_for_a_module_that_is_gone() -> None:
+    assert {name for name in ALLOWED if name not in MODULES} == set()
+
+
+HEAVY = ("torch", "ray", "vllm", "transformers", "numpy", "hydra", "omegaconf")
+
+
+def run(code: str) -> str:
+    """What ``code`` prints in a fresh interpreter."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, cwd=PACKAGE.parent).stdout
+
+
+def test_importing_the_package_loads_nothing_heavy_and_takes_less_than_half_a_second() -> None:
+    code = "import time; t = time.process_time(); import verl_like; t = time.process_time() - t; import sys; print(t, *sys.modules)"
+    seconds, *loaded = run(code).split()
+    assert float(seconds) < 0.5
+    assert not {name for name in HEAVY if name in loaded}
+
+
+@pytest.mark.parametrize("name", ["cli", "doctor", "config.schema", "config.knobs", "telemetry.ledger"])
+def test_entry_points_load_nothing_heavy_until_they_are_used(name: str) -> None:
+    loaded = run(f"import verl_like.{name}, sys; print(*sys.modules)").split()
+    assert not {module for module in HEAVY if module in loaded}
+
+
+def test_importing_every_module_leaves_environment_threads_and_working_directory_alone() -> None:
+    names = [f"verl_like.{name}" for name in MODULES if name and name != "__main__" and not covers("backends.vllm", name)]
+    code = f"""
+import importlib, os, threading, torch, transformers, ray, hydra, pyarrow
+before = dict(os.environ), threading.active_count(), os.getcwd(), torch.get_default_dtype(), torch.get_num_threads()
+for name in {names}:
+    importlib.import_module(name)
+after = dict(os.environ), threading.active_count(), os.getcwd(), torch.get_default_dtype(), torch.get_num_threads()
+assert before == after, (before, after)
+"""
+    started = time.perf_counter()
+    run(code)
+    assert time.perf_counter() - started < 60

@@ -1,0 +1,164 @@
+"""Generation with plain transformers behind the RolloutEngine protocol: slow, and easy to follow in a debugger."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, DynamicCache
+
+from verl_like.backends.base import Finished, Request, Sampling
+from verl_like.backends.lifecycle import SyncedEngine
+from verl_like.backends.model_folder import model_folder
+from verl_like.config.schema import ModelConfig, RolloutConfig
+
+
+@dataclass(kw_only=True, slots=True)
+class _Row:
+    request: Request
+    generator: torch.Generator
+    token_ids: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+
+    def finished(self, reason: str) -> Finished:
+        return Finished(request_id=self.request.request_id, response_ids=self.token_ids, log_probs=self.log_probs, finish_reason=reason)
+
+
+class HfEngine(SyncedEngine):
+    """Requests are decoded in waves of ``rollout.max_num_seqs``: left-padded prompts, one cache, and no newcomers until it is empty.
+
+    The arguments are those of :func:`verl_like.backends.rollout.rollout_engine`. ``abort`` leaves out ids that have
+    already finished. Log-probs of greedy samples are those of temperature 1.
+    """
+
+    def __init__(self, *, model_path: str, tokenizer_path: str, model: ModelConfig, rollout: RolloutConfig,
+                 max_model_len: int, device: str, seed: int, run_id: str) -> None:
+        del seed, run_id  # every request brings its seed, and nothing is shared
+        if rollout.tensor_parallel_size != 1:
+            raise ValueError(f"rollout.tensor_parallel_size is {rollout.tensor_parallel_size}, but rollout.backend=hf runs on one rank. "
+                             "Set rollout.tensor_parallel_size=1, or use rollout.backend=vllm.")
+        if rollout.engine_kwargs:
+            raise ValueError(f"rollout.engine_kwargs has {', '.join(rollout.engine_kwargs)}, but rollout.backend=hf takes none. "
+                             "Remove them, or use rollout.backend=vllm.")
+        folder = model_folder(model_path=model_path, tokenizer_path=tokenizer_path, model=model)
+        super().__init__(weight_shapes=folder.weight_shapes, max_model_len=max_model_len, vocab_size=folder.vocab_size)
+        self._device = torch.device(device)
+        self._end_token_ids = frozenset(folder.end_token_ids)
+        self._max_num_seqs = rollout.max_num_seqs
+        auto = torch.float32 if device == "cpu" else torch.bfloat16
+        dtype = {"auto": auto, "float32": torch.float32, "bfloat16": torch.bfloat16}[rollout.dtype]
+        with torch.random.fork_rng(devices=[]):
+            built = AutoModelForCausalLM.from_config(folder.config, dtype=dtype, trust_remote_code=model.trust_remote_code)
+        self._model = built.to(self._device).eval()
+        self._waiting: deque[_Row] = deque()
+        self._wave: list[_Row] = []
+        self._cache = DynamicCache()
+        self._mask = torch.zeros(0, 0)  # [rows, tokens so far], 0 where padded
+        self._next_ids = torch.zeros(0, 0)  # [rows, tokens of the next forward]
+
+    def submit(self, requests: list[Request]) -> None:
+        self._check_ready()
+        in_use = {row.request.request_id for row in (*self._waiting, *self._wave)}
+        for request in requests:
+            self._check_request(request)
+            if request.request_id in in_use:
+                raise ValueError(f"Request id {request.request_id} is already in use by an unfinished request.")
+            in_use.add(request.request_id)
+            self._waiting.append(_Row(request=request, generator=torch.Generator(self._device).manual_seed(request.seed)))
+
+    @torch.no_grad()
+    def step(self) -> list[Finished]:
+        if not self._wave and not self._waiting:
+            return []
+        if not self._wave:
+            self._start_wave()
+        positions = (self._mask.cumsum(-1) - 1).clamp(min=0)[:, -self._next_ids.shape[1]:]
+        logits = self._model(input_ids=self._next_ids, attention_mask=self._mask, position_ids=positions, past_key_values=self._cache,
+                             use_cache=True, logits_to_keep=1).logits[:, -1].float()
+        for row, row_logits in zip(self._wave, logits, strict=True):
+            token_id, log_prob = sampled(row_logits, row.request.sampling, row.generator)
+            row.token_ids.append(token_id)
+            row.log_probs.append(log_prob)
+        self._next_ids = torch.tensor([[row.token_ids[-1]] for row in self._wave], device=self._device)
+        self._mask = torch.cat([self._mask, self._mask.new_ones(len(self._wave), 1)], dim=1)
+        reasons = [self._finish_reason(row) for row in self._wave]
+        finished = [row.finished(reason) for row, reason in zip(self._wave, reasons, strict=True) if reason]
+        self._keep([index for index, reason in enumerate(reasons) if not reason])
+        return finished
+
+    def has_unfinished(self) -> bool:
+        return bool(self._wave or self._waiting)
+
+    def abort(self, request_ids: Iterable[str]) -> list[Finished]:
+        unwanted = set(request_ids)
+        aborted = [row.finished("abort") for row in (*self._wave, *self._waiting) if row.request.request_id in unwanted]
+        self._waiting = deque(row for row in self._waiting if row.request.request_id not in unwanted)
+        self._keep([index for index, row in enumerate(self._wave) if row.request.request_id not in unwanted])
+        return aborted
+
+    def _start_wave(self) -> None:
+        self._wave = [self._waiting.popleft() for _ in range(min(self._max_num_seqs, len(self._waiting)))]
+        prompts = [row.request.prompt_ids for row in self._wave]
+        width = max(len(prompt) for prompt in prompts)
+        self._next_ids = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in prompts], device=self._device)
+        self._mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=self._device)
+        self._cache = DynamicCache(config=self._model.config)
+
+    def _keep(self, indices: list[int]) -> None:
+        """Drop all other rows from the wave."""
+        if len(indices) == len(self._wave):
+            return
+        self._wave = [self._wave[index] for index in indices]
+        chosen = torch.tensor(indices, dtype=torch.long, device=self._device)
+        self._next_ids, self._mask = self._next_ids[chosen], self._mask[chosen]
+        if indices:
+            self._cache.batch_select_indices(chosen)
+        else:
+            self._cache = DynamicCache()
+
+    def _finish_reason(self, row: _Row) -> str:
+        if row.token_ids[-1] in self._end_token_ids and not row.request.sampling.ignore_eos:
+            return "stop"
+        return "length" if len(row.token_ids) == row.request.sampling.max_tokens else ""
+
+    @torch.no_grad()
+    def _load_weights(self, weights: Iterator[tuple[str, Any]]) -> None:
+        own = self._model.state_dict()
+        for name, tensor in weights:
+            own[name].copy_(tensor)
+
+    def _drop_caches(self) -> None:
+        self._cache = DynamicCache()
+
+    def _free_memory(self) -> None:
+        self._model.to("cpu")
+
+    def _wake_weights(self) -> None:
+        self._model.to(self._device)
+
+    def _wake_cache(self) -> None:
+        """The cache is allocated as it grows."""
+
+
+def sampled(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> tuple[int, float]:
+    """One token and its log-prob in nats from ``logits`` [V] float32, at the temperature and after top-k and top-p."""
+    if sampling.temperature == 0:
+        token = int(logits.argmax())
+        return token, float(logits.log_softmax(-1)[token])
+    logits = logits / sampling.temperature
+    if sampling.top_k > 0:
+        smallest_kept = logits.topk(min(sampling.top_k, len(logits))).values[-1]
+        logits = logits.masked_fill(logits < smallest_kept, -torch.inf)
+    if sampling.top_p < 1:
+        ascending, order = logits.sort()
+        # The most likely tokens whose mass reaches top_p stay, the most likely one always.
+        is_cut = ascending.softmax(-1).cumsum(-1) <= 1 - sampling.top_p
+        is_cut[-1] = False
+        logits = logits.index_fill(0, order[is_cut], -torch.inf)
+    log_probs = logits.log_softmax(-1)
+    token = int(torch.multinomial(log_probs.exp(), 1, generator=generator))
+    return token, float(log_probs[token])

@@ -1,0 +1,31 @@
+"""What can end a stage early. Light to import: the command line catches these."""
+
+from __future__ import annotations
+
+import threading
+
+
+class StageTimeout(TimeoutError):
+    """A stage outlasted its deadline; the message names who was waited for."""
+
+
+class WorkerError(RuntimeError):
+    """A worker failed; the message holds rank, node, stage and its traceback."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C arrived while the driver waited in a stage that may be abandoned."""
+
+
+class WorkerFailure(Exception):
+    """What a worker raises across the process border: where, when, and the traceback as text."""
+
+    def __init__(self, where: str, method: str, traceback_text: str, raised_at: float) -> None:
+        super().__init__(where, method, traceback_text, raised_at)
+        self.where, self.method, self.traceback_text, self.raised_at = where, method, traceback_text, raised_at
+
+    def __str__(self) -> str:
+        return f"{self.where} failed in {self.method}:\n{self.traceback_text}"
+
+
+INTERRUPT = threading.Event()  # set by the CLI's signal handler
