@@ -25,6 +25,7 @@ def ray_cluster() -> Iterator[None]:
 def echo_group(timeout_s: float = 20) -> WorkerGroup:
     group = WorkerGroup("echo", world_size=2, placement=None, env={"PYTHONPATH": str(ROOT)}, timeout_s=timeout_s)
     group.build("tests.ray.echo_role:build", lambda rank: (rank,), timeout_s=60)
+    group.wait_built(timeout_s=60)
     return group
 
 

@@ -81,7 +81,8 @@ class PolicyLoss:
         assert mask.dtype == torch.bool
         assert columns["advantages"].dtype == torch.float32
         loss = -((outputs["log_probs"] * columns["advantages"] + 0.1 * outputs["entropy"]) * mask).sum() / totals.num_tokens
-        return LossOutput(loss=loss, metrics={"loss": loss.detach(), "entropy": (outputs["entropy"].detach() * mask).sum() / totals.num_tokens})
+        entropy = (outputs["entropy"].detach() * mask).sum() / totals.num_tokens
+        return LossOutput(loss=loss, metrics={"loss": loss.detach(), "entropy": entropy})
 
 
 class ValueLoss:
@@ -151,7 +152,8 @@ def updates(work: Path) -> dict[str, Any]:
     }
     with every_layer_a_group():
         results["layer_groups"] = two_updates(policy, max_tokens=20)
-        results["layer_groups_checkpointed"] = two_updates(policy, split="all_on_first", max_tokens=20, model={"gradient_checkpointing": True})
+        checkpointed = {"gradient_checkpointing": True}
+        results["layer_groups_checkpointed"] = two_updates(policy, split="all_on_first", max_tokens=20, model=checkpointed)
     return results
 
 
@@ -203,8 +205,21 @@ def export(work: Path) -> dict[str, Any]:
     return {"weights": weights_of(engine)}
 
 
+def weights(work: Path) -> dict[Any, Any]:
+    """What each rank streams, and how many gathers that took."""
+    results = {}
+    for name in ("qwen2", "qwen3-tied"):
+        for bucket_mib in (0.01, 256):
+            engine = build_engine(work / name, sync_bucket_mib=bucket_mib)
+            with torch.profiler.profile() as profile:
+                streamed = weights_of(engine)
+            gathers = sum(event.count for event in profile.key_averages() if event.key.startswith("c10d::_allgather"))
+            results[name, bucket_mib] = {"weights": streamed, "gathers": gathers}
+    return results
+
+
 SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
-    scenario.__name__: scenario for scenario in (updates, save, load_own, load_other, export)
+    scenario.__name__: scenario for scenario in (updates, save, load_own, load_other, export, weights)
 }
 
 

@@ -62,6 +62,18 @@ def test_grpo_equal_rewards_give_zero_advantage(reward: float, config: Algorithm
     assert not ADVANTAGES["grpo"](inputs, config).advantages.any()
 
 
+def test_grpo_equal_scores_with_many_digits_give_exact_zeros() -> None:
+    # A KL penalty on every token makes scores of more digits than the mean of 11 can hold without a remainder.
+    generator = torch.Generator().manual_seed(0)
+    two_tokens = torch.rand(100, 2, generator=generator) * torch.tensor([1.0, 2.0**-26])
+    groups = torch.arange(100).repeat_interleave(11)
+    inputs = AdvantageInputs(rewards=two_tokens[groups], response_mask=torch.ones(1100, 2, dtype=torch.bool), group_ids=groups)
+    scores = inputs.rewards.double().sum(-1)
+    means = torch.zeros(100, dtype=torch.float64).index_add(0, groups, scores)[groups] / 11
+    assert (scores != means).any(), "these scores have no remainder"
+    assert not ADVANTAGES["grpo"](inputs, GRPO).advantages.any()
+
+
 def test_grpo_single_valid_sample_gives_zeros() -> None:
     inputs = outcome([3.0, 8.0, 8.0], [0, 1, 1], [2, 2, 0])
     assert not ADVANTAGES["grpo"](inputs, GRPO).advantages.any()

@@ -141,6 +141,7 @@ def test_hydras_global_state_is_clean_after_success_and_failure() -> None:
     [
         ("rollout.temprature=1", "unknown key rollout.temprature; did you mean rollout.temperature?"),
         ("actor.lr=1", "unknown key actor.lr; did you mean actor.optim.lr?"),
+        ("algorthm=ppo", "unknown key algorthm; did you mean algorithm?"),
         ("temperature=1", "did you mean rollout.temperature?"),
         ("hydra.run.dir=x", "unknown key hydra.run.dir"),
         ("rollout.n=many", "rollout.n is 'many' (command line), but must be an integer."),

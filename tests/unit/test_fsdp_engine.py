@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._dynamo.utils import counters
 from transformers import AutoModel, AutoModelForCausalLM
 
 from tests.unit._fsdp_ranks import (
@@ -28,6 +29,7 @@ from tests.unit._fsdp_ranks import (
 )
 from verl_like.algorithms.types import BatchTotals, LossOutput
 from verl_like.backends.fsdp.models import VALUE_HEAD_FILE
+from verl_like.config.schema import FsdpConfig
 from verl_like.protocol import DataProto, Ragged
 
 
@@ -52,7 +54,7 @@ def alone(work: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def two_ranks(work: Path, alone: dict[str, Any]) -> list[dict[str, Any]]:
     """Every scenario on two ranks; loading another number of ranks' checkpoint needs the one written alone."""
-    return run_ranks(["updates", "save", "load_own", "load_other", "export"], world_size=2, work=work)
+    return run_ranks(["updates", "save", "load_own", "load_other", "export", "weights"], world_size=2, work=work)
 
 
 def assert_same_run(found: dict[str, Any], expected: dict[str, Any], *, atol: float = 1e-6) -> None:
@@ -129,6 +131,16 @@ def test_forward_after_updates_is_the_same_on_two_ranks(alone: dict[str, Any], t
         np.testing.assert_allclose(results["updates"]["plain"]["forward"], mine, atol=1e-5)
 
 
+def test_gradient_checkpointing_runs_each_layer_again_in_backward(work: Path) -> None:
+    calls = {}
+    for gradient_checkpointing in (False, True):
+        engine = build_engine(work / "qwen2", model={"gradient_checkpointing": gradient_checkpointing})
+        with torch.profiler.profile() as profile:
+            engine.update(make_rows(seed=1), PolicyLoss())
+        calls[gradient_checkpointing] = sum(event.count for event in profile.key_averages() if event.key == "aten::silu")
+    assert calls == {False: 2, True: 4}  # one per layer
+
+
 def test_updates_change_the_weights_and_lower_the_loss(work: Path) -> None:
     engine = build_engine(work / "qwen2")
     before = weights_of(engine)
@@ -160,14 +172,15 @@ def test_values_belong_to_the_position_before_the_token(work: Path) -> None:
 
 def test_rows_without_a_response_are_left_out(work: Path) -> None:
     rows = make_rows(4)
+    aligned = ("response_ids", "response_mask", "advantages", "returns")
     silent = DataProto.from_dict({
         "prompt_ids": Ragged.from_rows([[1, 2]], "int32"),
-        **{name: Ragged.from_rows([[]], str(rows.ragged(name).dtype)) for name in ("response_ids", "response_mask", "advantages", "returns")},
+        **{name: Ragged.from_rows([[]], str(rows.ragged(name).dtype)) for name in aligned},
         "uid": ["silent"],
     })
     mixed = DataProto.concat([rows.select_idxs([0, 1]), silent, rows.select_idxs([2, 3])])
-    found = build_engine(work / "qwen2").forward_log_probs(mixed, temperature=1.0)
-    np.testing.assert_allclose(found["log_probs"], build_engine(work / "qwen2").forward_log_probs(rows, temperature=1.0)["log_probs"], atol=1e-6)
+    found, expected = (build_engine(work / "qwen2").forward_log_probs(table, temperature=1.0)["log_probs"] for table in (mixed, rows))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
     one = build_engine(work / "qwen2").update(mixed, PolicyLoss())
     assert one == pytest.approx(build_engine(work / "qwen2").update(rows, PolicyLoss()), abs=1e-6)
 
@@ -191,7 +204,8 @@ def test_a_gradient_that_is_not_finite_leaves_weights_and_schedule_alone(work: P
     assert metrics["skipped_updates"] == 1
     assert math.isnan(metrics["grad_norm"])
     assert all(torch.equal(before[name], weight) for name, weight in weights_of(engine).items())
-    assert engine.update(make_rows(seed=1), PolicyLoss()) == pytest.approx(build_engine(work / "qwen2").update(make_rows(seed=1), PolicyLoss()))
+    fresh = build_engine(work / "qwen2").update(make_rows(seed=1), PolicyLoss())
+    assert engine.update(make_rows(seed=1), PolicyLoss()) == pytest.approx(fresh)
 
 
 def test_nothing_to_learn_from_skips_the_update(work: Path) -> None:
@@ -204,8 +218,6 @@ def test_nothing_to_learn_from_skips_the_update(work: Path) -> None:
 
 
 def test_bfloat16_keeps_float32_masters_and_stays_close(work: Path) -> None:
-    from verl_like.config.schema import FsdpConfig
-
     rows = make_rows(seed=1)
     engine = build_engine(work / "qwen2", fsdp=FsdpConfig(param_dtype="bfloat16"))
     found = engine.update(rows, PolicyLoss())
@@ -221,11 +233,16 @@ def test_compiled_and_eager_updates_are_equal_and_the_switch_changes_what_runs(w
     results = {}
     for use_torch_compile in (False, True):
         engine = build_engine(work / "qwen2", use_torch_compile=use_torch_compile, log_prob_chunk_tokens=9)
+        graphs_before = counters["stats"]["unique_graphs"]
         assert engine.warm_up(300.0, entropy=True) is use_torch_compile
         with torch.profiler.profile() as profile:
             metrics = engine.update(rows, PolicyLoss())
         regions = [event.key for event in profile.key_averages() if "Torch-Compiled Region" in event.key]
         assert bool(regions) is use_torch_compile
+        for num_rows in (1, 3, 8):
+            engine.forward_log_probs(make_rows(num_rows), temperature=1.0 / num_rows, entropy=True)
+        # One graph without gradients and one with, for every length and temperature.
+        assert counters["stats"]["unique_graphs"] - graphs_before == (2 if use_torch_compile else 0)
         results[use_torch_compile] = {"metrics": [metrics], "weights": weights_of(engine)}
     assert_same_run(results[True], results[False], atol=1e-5)
 
@@ -235,6 +252,15 @@ def test_a_missed_compile_deadline_falls_back_to_eager(work: Path, caplog: pytes
     assert engine.warm_up(0.0) is False
     assert "took longer than 0 s" in caplog.text
     assert engine.update(make_rows(seed=1), PolicyLoss())["skipped_updates"] == 0
+
+
+def test_a_failed_compilation_falls_back_to_eager(work: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", str(tmp_path / "no-such-compiler"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    engine = build_engine(work / "qwen2", use_torch_compile=True)
+    assert engine.warm_up(120.0) is False
+    assert "compiling the log-prob function failed" in caplog.text
 
 
 @pytest.mark.parametrize("scenario", ["load_own", "load_other"])
@@ -298,3 +324,16 @@ def test_temperature_of_updates_is_the_engines(work: Path) -> None:
     assert abs(losses[0.5] - losses[1.0]) > 1e-3
 
 
+
+
+@pytest.mark.parametrize("name", ["qwen2", "qwen3-tied"])
+def test_two_ranks_stream_the_models_weights_in_few_gathers(work: Path, two_ranks: list[dict[str, Any]], name: str) -> None:
+    expected = AutoModelForCausalLM.from_pretrained(work / name).state_dict()
+    for results in two_ranks:
+        for bucket_mib in (0.01, 256):
+            streamed = results["weights"][name, bucket_mib]["weights"]
+            assert streamed.keys() == expected.keys()
+            assert all(torch.equal(weight, expected[key]) for key, weight in streamed.items())
+            assert all(weight.untyped_storage().nbytes() == weight.nbytes for weight in streamed.values())
+        assert results["weights"][name, 256]["gathers"] == 1
+        assert 1 < results["weights"][name, 0.01]["gathers"] < len(expected) / 2

@@ -42,7 +42,7 @@ def log_run(run_dir: Path, steps: int, *, role: str = "actor") -> None:
         metrics = {"rollout/response_tokens_mean": 5.0, "rollout/response_tokens_max": 9.0, "rollout/entropy_mean": 1 / step,
                    "rollout/log_prob_diff_mean": 1e-7, "rollout/log_prob_diff_max": 1e-6, "actor/grad_norm": math.nan if step == 3 else 0.5,
                    "time/rollout_s": 0.2, "time/update_actor_s": 0.1, "time/step_s": 0.35}
-        metrics |= {"reward/score_mean": 1 - 1 / step} if role == "actor" else {"sft/loss": 1 / step, "sft/grad_norm": 1.0}
+        metrics |= {"reward/score_mean": 1 - 1 / step} if role == "actor" else {"sft/loss": 1 / step, "actor/grad_norm": 1.0}
         tracker.log(step, metrics | ({"val/mean@4": 1 - 1 / step} if step % 5 == 0 else {}))
     tracker.close()
 

@@ -108,25 +108,18 @@ def gae(inputs: AdvantageInputs, config: AlgorithmConfig) -> Advantages:
     """
     mask = inputs.response_mask
     assert inputs.values is not None, "gae needs values; the trainer builds them because ADVANTAGES['gae'].needs names them"
-    # Chosen tokens move to the left, so that each one's successor is its right neighbour.
-    order = torch.argsort(mask.logical_not().to(torch.uint8), dim=-1, stable=True)
-    rewards = torch.where(mask, inputs.rewards, 0.0).double().gather(1, order)
-    values = torch.where(mask, inputs.values, 0.0).double().gather(1, order)
-    next_values = torch.nn.functional.pad(values[:, 1:], (0, 1))
-    # Right of the last chosen token all three are zero, and so are the deltas there.
-    deltas = rewards + config.gamma * next_values - values
-
-    advantages = torch.zeros_like(deltas)
-    running = deltas.new_zeros(deltas.shape[0])
-    for t in range(deltas.shape[1] - 1, -1, -1):
-        running = deltas[:, t] + config.gamma * config.lam * running
-        advantages[:, t] = running
-    returns = advantages + values
-
-    def back(packed: Tensor) -> Tensor:
-        return torch.zeros_like(packed).scatter(1, order, packed).float()
-
-    return Advantages(advantages=back(advantages), returns=back(returns))
+    # [T, B] so that one position of all rows is contiguous; float64 because errors add up over thousands of tokens.
+    is_chosen = mask.T.contiguous()
+    rewards, values = (torch.where(mask, column, 0.0).double().T.contiguous() for column in (inputs.rewards, inputs.values))
+    advantages = torch.zeros_like(values)
+    running = next_value = values.new_zeros(values.shape[1])
+    for t in range(len(values) - 1, -1, -1):
+        delta = rewards[t] + config.gamma * next_value - values[t]
+        running = torch.where(is_chosen[t], delta + config.gamma * config.lam * running, running)
+        next_value = torch.where(is_chosen[t], values[t], next_value)
+        advantages[t] = running
+    advantages = torch.where(is_chosen, advantages, 0.0)
+    return Advantages(advantages=advantages.T.float().contiguous(), returns=(advantages + values).T.float().contiguous())
 
 
 ADVANTAGES: dict[str, Estimator] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from verl_like.backends.base import Request, StaleWeightsError
@@ -87,7 +87,10 @@ class SyncedEngine(ABC):
         if self._sync is not None:
             raise RuntimeError("sleep was called in the middle of a sync. Call finish_sync first.")
         self._refuse_unfinished("sleep")
-        if self._is_cache_awake or self._are_weights_awake:
+        if self._is_cache_awake != self._are_weights_awake:
+            waiting_for = "wake()" if self._are_weights_awake else "a sync"
+            raise RuntimeError(f"sleep was called on a half-awake engine, which cannot free the other half. Call {waiting_for} first.")
+        if self._is_cache_awake:
             self._free_memory()
         self.version = -1
         self._is_cache_awake = self._are_weights_awake = False
@@ -96,6 +99,16 @@ class SyncedEngine(ABC):
         if not self._is_cache_awake:
             self._wake_cache()
             self._is_cache_awake = True
+
+    def _check_submit(self, requests: list[Request], *, in_use: Container[str]) -> None:
+        """Raise before any request is queued, so that a refused call leaves nothing behind."""
+        self._check_ready()
+        seen: set[str] = set()
+        for request in requests:
+            self._check_request(request)
+            if request.request_id in in_use or request.request_id in seen:
+                raise ValueError(f"Request id {request.request_id} is already in use by an unfinished request. Make the ids unique.")
+            seen.add(request.request_id)
 
     def _check_ready(self) -> None:
         if self._sync is not None:

@@ -44,3 +44,10 @@ def rollout_environment(name: str, *, device: str, num_threads: int = 1) -> dict
     from verl_like.backends.vllm.environment import environment
 
     return environment(device, num_threads=num_threads)
+
+
+def remove_leftovers(run_id: str) -> None:
+    """Unlink shared memory that engines of this run left on this machine; call it when none of them is alive."""
+    from verl_like.backends.vllm.shared_memory import remove_shared_memory
+
+    remove_shared_memory(run_id)

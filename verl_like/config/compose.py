@@ -250,7 +250,8 @@ def _knob_at(name: str, origin: str) -> Knob:
         if candidate in known and (depth == 0 or known[candidate].kind is dict):
             return known[candidate]
     where = "" if origin == COMMAND_LINE else f" in {origin}"
-    raise ValueError(f"unknown key {name}{where}{suggestion(name, known) or '; `verl-like config --docs` lists all keys.'}")
+    groups = [] if "." in name else [folder.name for folder in conf_dir().iterdir() if folder.is_dir()]
+    raise ValueError(f"unknown key {name}{where}{suggestion(name, [*known, *groups]) or '; `verl-like config --docs` lists all keys.'}")
 
 
 def _example(section: str) -> str:

@@ -90,7 +90,9 @@ class OptimConfig:
 
 @dataclass(kw_only=True)
 class FsdpConfig:
-    param_dtype: str = knob("auto", "Dtype of parameters in forward and backward; auto is float32 on CPU and bfloat16 on GPU (master weights are float32).",
+    param_dtype: str = knob("auto",
+                            "Dtype of parameters in forward and backward; auto is float32 on CPU and bfloat16 on GPU "
+                            "(master weights are float32).",
                             choices=("auto", "float32", "bfloat16"))
     reshard_after_forward: bool = knob(True, "Free gathered parameters after each layer's forward (saves memory, costs a gather).")
     offload_params: bool = knob(False, "Keep parameters in host memory between stages (GPU only).")
@@ -107,7 +109,8 @@ class PolicyLossConfig:
     clip_ratio_dual: float = knob(0.0, "Dual-clip bound for negative advantages; 0 turns it off.",
                                   check=lambda v: v == 0 or v > 1, expected="0, or a number above 1")
     loss_aggregation: str = knob("token-mean", "How token losses become one number; all counts are global.",
-                                 choices=("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"))
+                                 choices=("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean",
+                                          "seq-mean-token-sum-norm"))
     entropy_coef: float = _non_negative(0.0, "Weight of the entropy bonus.")
     kl_loss_coef: float = _non_negative(0.0, "Weight of the KL(actor, ref) term in the loss; above 0 a reference exists.")
     kl_loss_type: str = knob("k3", "Estimator of that KL.", choices=("k1", "k2", "k3", "abs"))
@@ -141,7 +144,8 @@ class ValSamplingConfig:
     n: int = _positive(1, "Responses per validation prompt.")
     temperature: float = _non_negative(1.0, "Sampling temperature of validation; 0 is greedy.")
     top_p: float = knob(1.0, "Nucleus of validation sampling.", check=lambda v: 0 < v <= 1, expected="a number above 0, at most 1")
-    top_k: int = knob(-1, "Candidates kept in validation; -1 keeps all.", check=lambda v: v == -1 or v > 0, expected="-1 or a positive number")
+    top_k: int = knob(-1, "Candidates kept in validation; -1 keeps all.",
+                      check=lambda v: v == -1 or v > 0, expected="-1 or a positive number")
 
 
 @dataclass(kw_only=True)
@@ -150,10 +154,12 @@ class RolloutConfig:
     n: int = _positive(8, "Responses per prompt.")
     temperature: float = _positive(1.0, "Sampling temperature in training; log-probs are taken at the same temperature.")
     top_p: float = knob(1.0, "Nucleus of training sampling.", check=lambda v: 0 < v <= 1, expected="a number above 0, at most 1")
-    top_k: int = knob(-1, "Candidates kept in training; -1 keeps all.", check=lambda v: v == -1 or v > 0, expected="-1 or a positive number")
+    top_k: int = knob(-1, "Candidates kept in training; -1 keeps all.",
+                      check=lambda v: v == -1 or v > 0, expected="-1 or a positive number")
     ignore_eos: bool = knob(False, "Generate to max_response_length whatever the model says (benchmarks).")
     tensor_parallel_size: int = _positive(1, "Ranks that share one engine.", unit="ranks")
-    dtype: str = knob("auto", "Dtype of the engine's weights; auto is float32 on CPU and bfloat16 on GPU.", choices=("auto", "float32", "bfloat16"))
+    dtype: str = knob("auto", "Dtype of the engine's weights; auto is float32 on CPU and bfloat16 on GPU.",
+                      choices=("auto", "float32", "bfloat16"))
     gpu_memory_utilization: float = _fraction(0.5, "Share of each GPU the engine may take (GPU only).")
     kv_cache_memory_gib: float = _positive(0.25, "Size of the engine's key-value cache on CPU.", unit="GiB")
     max_num_seqs: int = _positive(256, "Sequences the engine decodes at once.", unit="sequences")
@@ -177,7 +183,8 @@ class RewardConfig:
     function: str = knob("", "`path/to/file.py:name` of a scorer, or a built-in's name; empty chooses per row by data_source.")
     function_kwargs: dict[str, Any] = knob({}, "Keyword arguments passed to the function with each sample.")
     num_workers: int = _positive(1, "Scorer processes.", unit="processes")
-    timeout_s: float = _positive(10.0, "Longest time one sample may take; past it the scorer is killed and the sample masked.", unit="seconds")
+    timeout_s: float = _positive(10.0, "Longest time one sample may take; past it the scorer is killed and the sample masked.",
+                                 unit="seconds")
 
 
 @dataclass(kw_only=True)
@@ -202,7 +209,8 @@ class TrainerConfig:
     test_freq: int = _non_negative(0, "Validate every so many steps; 0 only at the ends.", unit="steps")
     save_freq: int = _non_negative(0, "Checkpoint every so many steps; 0 only at the end.", unit="steps")
     max_checkpoints: int = _positive(2, "Newest checkpoints kept; the best one is kept besides.")
-    resume: str = knob("auto", "auto continues from the run folder's newest checkpoint, never refuses a used folder, a path names a checkpoint.")
+    resume: str = knob("auto",
+                       "auto continues from the run folder's newest checkpoint, never refuses a used folder, a path names a checkpoint.")
     best_metric: str = knob("", "Validation metric that decides the best checkpoint; empty means mean@n over all rows.")
     num_samples_to_save: int = _non_negative(32, "Responses written to samples/ each validation and each step.", unit="rows")
     loggers: list[str] = knob(["console", "jsonl", "tensorboard"], "Where metrics go: console, jsonl, tensorboard, wandb, mlflow.")
@@ -215,7 +223,8 @@ class ClusterConfig:
     address: str = knob("", "Ray cluster to join; empty starts a local one.")
     device: str = knob("auto", "Accelerator of the hybrid workers.", choices=("auto", "cpu", "cuda"))
     num_nodes: int = _positive(1, "Nodes the workers are spread over.", unit="nodes")
-    workers_per_node: int = _non_negative(0, "Hybrid workers per node; 0 takes every GPU, or one per CPU core up to 2 without GPUs.", unit="workers")
+    workers_per_node: int = _non_negative(0, "Hybrid workers per node; 0 takes every GPU, or one per CPU core up to 2 without GPUs.",
+                                          unit="workers")
     env: dict[str, str] = knob({}, "Environment variables of the workers.")
     object_store_memory_gib: float = _positive(1.0, "Ray's object store of a local cluster.", unit="GiB")
     start_timeout_s: float = _positive(300.0, "Longest time to place workers and load models.", unit="seconds")

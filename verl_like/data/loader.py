@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -76,10 +77,12 @@ class PromptLoader:
                 f"Set data.train_batch_size={len(dataset)} or less, or add rows."
             )
         self._batches = _EpochBatches(num_rows=len(dataset), batch_size=batch_size, shuffle=shuffle, seed=seed)
-        # Without a generator of its own, the loader would draw from, and so move, torch's global random state.
-        self._loader: StatefulDataLoader[Any] = StatefulDataLoader(
-            dataset, batch_sampler=self._batches, collate_fn=list, num_workers=0, generator=torch.Generator()
-        )
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="'set_vital' is deprecated")  # torchdata 0.11 still calls it
+            # Without a generator of its own, the loader would draw from, and so move, torch's global random state.
+            self._loader: StatefulDataLoader[Any] = StatefulDataLoader(
+                dataset, batch_sampler=self._batches, collate_fn=list, num_workers=0, generator=torch.Generator()
+            )
         self._iterator: Iterator[list[Prompt]] | None = None
 
     @property

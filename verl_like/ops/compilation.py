@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -42,16 +41,16 @@ class ChunkSpec:
     with_entropy: bool
 
 
-def compile_chunk_stats(spec: ChunkSpec, deadline_s: float, *, command: Callable[[ChunkSpec], list[str]] | None = None) -> ChunkFunction | None:
+def compile_chunk_stats(spec: ChunkSpec, deadline_s: float) -> ChunkFunction | None:
     """``chunk_stats`` compiled for any number of rows above one, without and with gradients; None where that fails.
 
     Args:
         deadline_s: longest time the trial process may take.
-        command: what starts the trial, by default this module.
     """
     started = time.monotonic()
-    trial = subprocess.Popen((command or _trial_command)(spec), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                             start_new_session=True)
+    trial = subprocess.Popen([sys.executable, "-m", "verl_like.ops.compilation", json.dumps(asdict(spec))],
+                             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, start_new_session=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         output, _ = trial.communicate(timeout=deadline_s)
     except subprocess.TimeoutExpired:
@@ -93,10 +92,6 @@ def run_both_modes(function: ChunkFunction, spec: ChunkSpec) -> None:
                 log_probs, entropy, _ = checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)
                 loss = log_probs.sum() if entropy is None else (log_probs + entropy).sum()
                 torch.autograd.grad(loss, [hidden, weight])
-
-
-def _trial_command(spec: ChunkSpec) -> list[str]:
-    return [sys.executable, "-m", "verl_like.ops.compilation", json.dumps(asdict(spec))]
 
 
 if __name__ == "__main__":

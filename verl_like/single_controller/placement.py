@@ -28,7 +28,9 @@ class Devices:
 
 
 def start_cluster(config: ClusterConfig, run_id: str) -> None:
-    """Join the cluster at ``cluster.address`` or start one on this machine."""
+    """Join the cluster at ``cluster.address`` or start one on this machine; a Ray that is already up here is used as it is."""
+    if ray.is_initialized():
+        return
     if config.address:
         ray.init(address=config.address, namespace=run_id, log_to_driver=False, logging_level=logging.ERROR)
         return

@@ -37,6 +37,7 @@ class WorkerGroup:
     def __init__(self, name: str, *, world_size: int, placement: Placement | None, env: dict[str, str], timeout_s: float) -> None:
         self.name = name
         self.timeout_s = timeout_s
+        self._building: dict[ray.ObjectRef, str] = {}
         self._actors = [self._start(rank, placement, env) for rank in range(world_size)]
 
     def _start(self, rank: int, placement: Placement | None, env: dict[str, str]) -> Any:
@@ -56,13 +57,16 @@ class WorkerGroup:
         return f"{self.name} rank {rank}"
 
     def build(self, factory: str, args_of_rank: Callable[[int], tuple[Any, ...]], *, timeout_s: float) -> None:
-        """Rendezvous at rank 0, then ``factory(*args_of_rank(rank))`` on every rank."""
+        """Rendezvous at rank 0, then start ``factory(*args_of_rank(rank))`` on every rank; :meth:`wait_built` waits for it."""
         [(host, port)] = wait({self._actors[0].free_address.remote(): self._who(0)}, stage="start", timeout_s=timeout_s)
-        refs = {}
         for rank, actor in enumerate(self._actors):
             rendezvous = {"RANK": str(rank), "WORLD_SIZE": str(self.world_size), "LOCAL_RANK": "0", "MASTER_ADDR": host, "MASTER_PORT": str(port)}
-            refs[actor.build.remote(factory, rendezvous, *args_of_rank(rank))] = self._who(rank)
-        wait(refs, stage="build", timeout_s=timeout_s)
+            self._building[actor.build.remote(factory, rendezvous, *args_of_rank(rank))] = self._who(rank)
+
+    def wait_built(self, *, timeout_s: float) -> None:
+        """Return when every rank is built, or raise the first one's failure."""
+        wait(self._building, stage="build", timeout_s=timeout_s, interruptible=True)
+        self._building = {}
 
     def call(self, method: Method, *args: Any, interruptible: bool = False, **kwargs: Any) -> list[Any]:
         """Results of a BROADCAST method by rank, or the one result of a RANK_ZERO method."""

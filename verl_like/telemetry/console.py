@@ -16,10 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 # (label, metric): shown where the run reports them.
-HEADLINES = (("score", "reward/score_mean"), ("loss", "sft/loss"), ("val loss", "sft/val_loss"))
+HEADLINES = (("score", "reward/score_mean"), ("loss", "sft/loss"))
 DETAILS = (
     ("response tokens", "rollout/response_tokens_mean"), ("entropy", "rollout/entropy_mean"),
-    ("log-prob diff", "rollout/log_prob_diff_mean"), ("grad norm", "actor/grad_norm"), ("grad norm", "sft/grad_norm"),
+    ("log-prob diff", "rollout/log_prob_diff_mean"), ("grad norm", "actor/grad_norm"),
 )
 STAGE_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red", "bright_cyan", "bright_magenta")
 SPARKS = "▁▂▃▄▅▆▇█"
@@ -74,7 +74,7 @@ class ConsoleTracker:
             self._anchor = (step, now)
         self._step = step
         self._latest |= metrics
-        self._headlines += [metrics[name] for _, name in HEADLINES[:2] if name in metrics]
+        self._headlines += [metrics[name] for _, name in HEADLINES if name in metrics]
         if self._val_metric in metrics:
             self._validations.append((step, metrics[self._val_metric]))
         if self._live is None and self._is_line_due(step, now, has_validation=self._val_metric in metrics):
@@ -145,9 +145,7 @@ class ConsoleTracker:
         for label, name in HEADLINES:
             if name in self._latest:
                 text = Text(_short(self._latest[name]), style="bold")
-                if name != "sft/val_loss":
-                    text.append(f"  {sparkline(self._headlines, width=40)}", style="cyan")
-                rows.append((label, text))
+                rows.append((label, text.append(f"  {sparkline(self._headlines, width=40)}", style="cyan")))
         if self._validations:
             (first_step, first), (last_step, last) = self._validations[0], self._validations[-1]
             text = Text(_short(last), style="bold green")

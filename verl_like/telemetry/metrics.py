@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 
 # What a placeholder in a pattern stands for. Sources may hold slashes (openai/gsm8k).
-PLACEHOLDERS = {"stage": r"[a-z][a-z0-9_]*", "source": r".+", "n": r"\d+"}
+PLACEHOLDERS = {"stage": r"[a-z][a-z0-9_]*", "source": r".+", "detail": r"[^/]+", "n": r"\d+"}
 _PLACEHOLDER = re.compile(r"<(\w+)>")
 
 
@@ -74,14 +74,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("val/mean@<n>", "score", "Mean score over n responses to every validation prompt.", "validation"),
     Metric("val/pass@<n>", "score", "Mean over prompts of the best of n responses.", "validation"),
     Metric("val/maj@<n>", "score", "Mean over prompts of the score of the most frequent of n answers.", "validation"),
+    Metric("val/num_failed", "rows", "Validation samples whose reward timed out or raised.", "validation"),
     Metric("val/<source>/mean@<n>", "score", "mean@n over the prompts of one data source.", "validation"),
     Metric("val/<source>/pass@<n>", "score", "pass@n over the prompts of one data source.", "validation"),
     Metric("val/<source>/maj@<n>", "score", "maj@n over the prompts of one data source.", "validation"),
+    Metric("val/<source>/num_failed", "rows", "Such samples of one data source.", "validation"),
+    Metric("val/<source>/<detail>/mean@<n>", "", "Mean of a number that the reward returned besides its score.", "validation"),
     Metric("sft/loss", "nats", "Mean negative log-prob of the target tokens.", "sft"),
-    Metric("sft/val_loss", "nats", "The same on the held-out rows.", "sft"),
-    Metric("sft/grad_norm", "", "Gradient norm before clipping.", "sft"),
-    Metric("sft/lr", "", "Learning rate of the update.", "sft"),
-    Metric("sft/skipped_updates", "updates", "Updates left out because the gradient norm was not finite.", "sft"),
 )
 
 

@@ -137,10 +137,7 @@ def _score(axes: Axes, series: Series) -> bool:
 
 def _sft_loss(axes: Axes, series: Series) -> bool:
     _titles(axes, "Loss", "nats per target token")
-    drawn = _curve(axes, series, "sft/loss", label="training", colour=PALETTE[0])
-    drawn = _curve(axes, series, "sft/val_loss", label="held-out", colour=PALETTE[1]) or drawn
-    _legend(axes)
-    return drawn
+    return _curve(axes, series, "sft/loss", label="", colour=PALETTE[0])
 
 
 def _response_length(axes: Axes, series: Series) -> bool:
@@ -175,7 +172,7 @@ def _log_prob_diff(axes: Axes, series: Series) -> bool:
 def _grad_norm(axes: Axes, series: Series) -> bool:
     _titles(axes, "Gradient norm before clipping", "norm")
     drawn = False
-    for role, colour in (("actor", PALETTE[0]), ("critic", PALETTE[1]), ("sft", PALETTE[0])):
+    for role, colour in (("actor", PALETTE[0]), ("critic", PALETTE[1])):
         drawn = _curve(axes, series, f"{role}/grad_norm", label=role, colour=colour) or drawn
     if drawn:
         axes.set_ylim(bottom=0)

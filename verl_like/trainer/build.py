@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import ray
 
+from verl_like.backends.rollout import remove_leftovers
 from verl_like.config.checks import check_devices
 from verl_like.config.schema import Config
 from verl_like.reward.pool import RewardPool
@@ -26,23 +27,25 @@ log = logging.getLogger(__name__)
 def cluster(config: Config) -> Iterator[tuple[Devices, str]]:
     """A Ray cluster, joined or started, whose devices fit the configuration; and the id in every name the run shares."""
     run_id = uuid.uuid4().hex[:8]
+    is_ours = not ray.is_initialized()
     start_cluster(config.cluster, run_id)
     try:
         where = devices(config.cluster)
         check_devices(config, world_size=where.world_size)
         yield where, run_id
     finally:
-        ray.shutdown()
+        if is_ours:
+            ray.shutdown()
 
 
 @contextmanager
 def hybrid_workers(
     config: Config, *, where: Devices, run_id: str, roles: frozenset[str], actor_updates: int, critic_updates: int = 0
 ) -> Iterator[WorkerGroup]:
-    """One hybrid worker per device, built and ready; killed at the end."""
+    """One hybrid worker per device, being built; killed at the end."""
     placement = Placement(where, timeout_s=config.cluster.start_timeout_s)
-    env = worker_environment(config, where.kind)
-    group = WorkerGroup("worker", world_size=where.world_size, placement=placement, env=env, timeout_s=config.trainer.stage_timeout_s)
+    group = WorkerGroup("worker", world_size=where.world_size, placement=placement, env=worker_environment(config, where.kind),
+                        timeout_s=config.trainer.stage_timeout_s)
 
     def setup(rank: int) -> tuple[WorkerSetup]:
         return (WorkerSetup(config=config, rank=rank, world_size=where.world_size, device=where.kind, run_id=run_id,
@@ -54,29 +57,29 @@ def hybrid_workers(
     finally:
         group.shut_down()
         placement.remove()
+        remove_leftovers(run_id)
 
 
 @contextmanager
-def advantage_worker(config: Config) -> Iterator[AdvantageGroup]:
-    """The light process that computes advantages."""
+def advantage_worker(config: Config) -> Iterator[WorkerGroup]:
+    """The light process that computes advantages, being built."""
     timeout_s = config.trainer.stage_timeout_s
     group = WorkerGroup("advantages", world_size=1, placement=None, env={"OMP_NUM_THREADS": "1"}, timeout_s=timeout_s)
     try:
         group.build("verl_like.workers.advantages:build_roles", lambda rank: (config.algorithm, timeout_s), timeout_s=config.cluster.start_timeout_s)
-        yield AdvantageGroup(group)
+        yield group
     finally:
         group.shut_down()
 
 
 @contextmanager
 def reward_pool(config: Config, folder: RunFolder) -> Iterator[RewardPool]:
-    """Scorers that have loaded their function."""
+    """Scorers, loading their function."""
     pool = RewardPool(
         config.reward, tokenizer_path=config.model.tokenizer_path or config.model.path, trust_remote_code=config.model.trust_remote_code,
         failures_path=folder.samples / "reward_failures.jsonl", timeout_s=config.trainer.stage_timeout_s,
     )
     try:
-        pool.wait_ready()
         yield pool
     finally:
         pool.shut_down()
@@ -97,19 +100,26 @@ class Stack:
 
 @contextmanager
 def stack(config: Config, folder: RunFolder, *, roles: frozenset[str], actor_updates: int, critic_updates: int) -> Iterator[Stack]:
-    """The parts of a reinforcement-learning run. Scorers come first: a broken reward function ends the run before a model loads."""
+    """The parts of a reinforcement-learning run.
+
+    Everything starts side by side; a reward function that does not load ends the run before a model has.
+    """
+    timeout_s = config.cluster.start_timeout_s
     with (
         cluster(config) as (where, run_id),
         reward_pool(config, folder) as rewards,
         hybrid_workers(config, where=where, run_id=run_id, roles=roles, actor_updates=actor_updates, critic_updates=critic_updates) as workers,
         advantage_worker(config) as advantages,
     ):
+        rewards.wait_ready()
+        workers.wait_built(timeout_s=timeout_s)
+        advantages.wait_built(timeout_s=timeout_s)
         yield Stack(
             devices=where,
             actor=ActorGroup(workers),
             rollout=RolloutGroup(workers, tensor_parallel_size=config.rollout.tensor_parallel_size),
             critic=CriticGroup(workers) if "critic" in roles else None,
             ref=RefGroup(workers) if "ref" in roles else None,
-            advantages=advantages,
+            advantages=AdvantageGroup(advantages),
             rewards=rewards,
         )

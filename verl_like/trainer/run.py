@@ -91,6 +91,7 @@ def sft(config: Config, config_yaml: str) -> float:
         cluster(config) as (where, run_id),
         hybrid_workers(config, where=where, run_id=run_id, roles=frozenset({"actor"}), actor_updates=steps) as workers,
     ):
+        workers.wait_built(timeout_s=config.cluster.start_timeout_s)
         actor = ActorGroup(workers)
         loss = SftTrainer(config, actor, rows, tracker, total_steps=steps, ranks=where.world_size).fit()
         actor.export(str(folder.model.absolute()))
@@ -110,6 +111,8 @@ def generate_responses(config: Config) -> Path:
         reward_pool(config, folder) as rewards,
         hybrid_workers(config, where=where, run_id=run_id, roles=frozenset({"actor", "rollout"}), actor_updates=1) as workers,
     ):
+        rewards.wait_ready()
+        workers.wait_built(timeout_s=config.cluster.start_timeout_s)
         rollout = RolloutGroup(workers, tensor_parallel_size=config.rollout.tensor_parallel_size)
         batch = generate(prompts, rollout=rollout, rewards=None, n=config.rollout.val.n, sampling=val_sampling(config),
                          step=VALIDATION_STEP, version=rollout.sync())
@@ -130,6 +133,7 @@ def export(config: Config, checkpoint: Path, out: Path) -> None:
         cluster(config) as (where, run_id),
         hybrid_workers(config, where=where, run_id=run_id, roles=frozenset({"actor"}), actor_updates=1) as workers,
     ):
+        workers.wait_built(timeout_s=config.cluster.start_timeout_s)
         actor = ActorGroup(workers)
         actor.load(str((checkpoint / "actor").absolute()), version)
         actor.export(str(out.absolute()))

@@ -217,8 +217,10 @@ class FsdpEngine:
         if not self._use_torch_compile or not isinstance(self.module, PolicyModel):
             return False
         layer = self.module.output_layer()
-        spec = ChunkSpec(vocab_size=layer.weight.shape[0], hidden_size=layer.weight.shape[1], has_bias=layer.bias is not None,
-                         softcap=layer.softcap, dtype=str(self._dtype).removeprefix("torch."), device=str(self.device), with_entropy=entropy)
+        vocab_size, hidden_size = layer.weight.shape
+        dtype = "bfloat16" if self._dtype == torch.bfloat16 else "float32"
+        spec = ChunkSpec(vocab_size=vocab_size, hidden_size=hidden_size, has_bias=layer.bias is not None, softcap=layer.softcap,
+                         dtype=dtype, device=str(self.device), with_entropy=entropy)
         compiled = compile_chunk_stats(spec, deadline_s)
         everywhere = torch.tensor(float(compiled is not None), device=self.device)
         dist.all_reduce(everywhere, op=dist.ReduceOp.MIN)

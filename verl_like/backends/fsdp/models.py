@@ -29,7 +29,11 @@ _PACKABLE_LAYERS = {"full_attention", "sliding_attention"}
 
 
 class ShardedModel(nn.Module):
-    """What both models share. The whole computation sits in ``forward``, so FSDP gathers every weight that it uses."""
+    """What both models share. The whole computation sits in ``forward``, so FSDP gathers every weight that it uses.
+
+    It stays in eval mode while it learns: the rollout samples without dropout, and old and new log-probs must come from
+    the same function.
+    """
 
     backbone: PreTrainedModel  # the model whose parameter names users know
 
@@ -92,7 +96,8 @@ class ValueModel(ShardedModel):
 
 def load_policy(path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype, token_stats: TokenStatsFunction) -> PolicyModel:
     """A causal language model from a folder or hub name, on CPU, without dropout."""
-    return PolicyModel(_load(AutoModelForCausalLM, path, model=model, kernel=kernel, dtype=dtype), kernel=kernel, token_stats=token_stats)
+    backbone = _load(AutoModelForCausalLM, path, model=model, kernel=kernel, dtype=dtype)
+    return PolicyModel(backbone, kernel=kernel, token_stats=token_stats).eval()
 
 
 def load_value_model(path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype) -> ValueModel:
@@ -101,7 +106,7 @@ def load_value_model(path: str, *, model: ModelConfig, kernel: str | None, dtype
     head_file = Path(path) / VALUE_HEAD_FILE
     if head_file.is_file():
         value_model.value_head.load_state_dict(load_file(head_file))
-    return value_model
+    return value_model.eval()
 
 
 def _load(auto: type[AutoModel | AutoModelForCausalLM], path: str, *, model: ModelConfig, kernel: str | None,
@@ -122,8 +127,7 @@ def _load(auto: type[AutoModel | AutoModelForCausalLM], path: str, *, model: Mod
     if missing:
         raise ValueError(f"the weights in {path!r} lack {len(missing)} tensors that {type(backbone).__name__} needs, among them "
                          f"{missing[:3]}. Check that model.path is the right folder and was written completely.")
-    # Dropout off: the rollout samples without it, and old and new log-probs must come from the same function.
-    return backbone.eval()
+    return backbone
 
 
 @contextmanager

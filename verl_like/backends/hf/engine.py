@@ -61,13 +61,8 @@ class HfEngine(SyncedEngine):
         self._next_ids = torch.zeros(0, 0)  # [rows, tokens of the next forward]
 
     def submit(self, requests: list[Request]) -> None:
-        self._check_ready()
-        in_use = {row.request.request_id for row in (*self._waiting, *self._wave)}
+        self._check_submit(requests, in_use={row.request.request_id for row in (*self._waiting, *self._wave)})
         for request in requests:
-            self._check_request(request)
-            if request.request_id in in_use:
-                raise ValueError(f"Request id {request.request_id} is already in use by an unfinished request.")
-            in_use.add(request.request_id)
             self._waiting.append(_Row(request=request, generator=torch.Generator(self._device).manual_seed(request.seed)))
 
     @torch.no_grad()

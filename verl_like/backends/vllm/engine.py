@@ -76,17 +76,19 @@ class VllmEngine(SyncedEngine):
             # Data-parallel engines get different seeds, the ranks of one engine the same.
             seed=seed + dist.get_rank() // rollout.tensor_parallel_size)
         with internals.construction(device), named_by_run(run_id, device):
-            self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
+            try:
+                self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
+            except ValueError as error:  # it speaks of its own arguments
+                cache = (f"rollout.kv_cache_memory_gib={rollout.kv_cache_memory_gib}" if device == "cpu" else
+                         f"rollout.gpu_memory_utilization={rollout.gpu_memory_utilization}")
+                raise ValueError(f"vLLM refused its configuration (whose cache is set by {cache}): {error}") from error
         internals.leave_process_group(self._engine)
         cache = self._engine.vllm_config.cache_config
         logger.info("vLLM engine ready: %d cache blocks of %d tokens", cache.num_gpu_blocks, cache.block_size)
 
     def submit(self, requests: list[Request]) -> None:
-        self._check_ready()
+        self._check_submit(requests, in_use=self._internal_ids)
         for request in requests:
-            self._check_request(request)
-            if request.request_id in self._internal_ids:
-                raise ValueError(f"Request id {request.request_id} is already in use by an unfinished request.")
             self._internal_ids[request.request_id] = self._engine.add_request(
                 request.request_id, tokens_input(request.prompt_ids), self._sampling_params(request.sampling, request.seed))
 
@@ -112,7 +114,8 @@ class VllmEngine(SyncedEngine):
         self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
 
     def _drop_caches(self) -> None:
-        assert self._engine.reset_prefix_cache(), "the prefix cache could not be dropped although no request is running"
+        is_dropped = self._engine.reset_prefix_cache()
+        assert is_dropped, "the prefix cache could not be dropped although no request is running"
 
     def _free_memory(self) -> None:
         if self._device == "cuda":

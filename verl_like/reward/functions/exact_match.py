@@ -15,6 +15,6 @@ def compute_score(data_source: str, solution_str: str, ground_truth: Any, extra_
         ValueError: for a ground truth that is not a string.
     """
     if not isinstance(ground_truth, str):
-        raise ValueError(f"ground_truth is {type(ground_truth).__name__} {ground_truth!r}; exact_match compares strings.")
+        raise ValueError(f"ground_truth is {type(ground_truth).__name__} {ground_truth!r}; exact_match compares strings. Store it as text.")
     found = solution_str.strip()
     return {"score": float(found == ground_truth.strip()), "pred": found}

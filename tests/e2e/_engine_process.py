@@ -1,0 +1,160 @@
+"""Rollout engines in processes of their own, one per rank, called from a test as if they were here.
+
+Imports nothing heavy at the top: a child imports this module before its environment is complete.
+"""
+
+import multiprocessing
+import os
+import socket
+import traceback
+from multiprocessing.connection import Connection
+from unittest.mock import patch
+
+from verl_like.config.schema import ModelConfig, RolloutConfig
+
+TIMEOUT_S = 180.0
+
+
+class EngineProcesses:
+    """The same engine calls sent to every rank; the answer of the first is returned after comparing that all gave one.
+
+    Args:
+        rollout: keyword arguments of RolloutConfig.
+    """
+
+    def __init__(self, model_path, *, num_ranks=1, max_model_len, run_id, **rollout):
+        from verl_like.backends.rollout import rollout_environment
+
+        context = multiprocessing.get_context("spawn")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self._children = []
+        for rank in range(num_ranks):
+            variables = {"RANK": str(rank), "WORLD_SIZE": str(num_ranks), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
+                         "MASTER_PORT": str(port), "CUDA_VISIBLE_DEVICES": ""}
+            ours, theirs = context.Pipe()
+            with patch.dict(os.environ, rollout_environment("vllm", device="cpu") | variables):
+                child = context.Process(target=_serve, args=(theirs, str(model_path), max_model_len, run_id, rollout), daemon=True)
+                child.start()
+            theirs.close()
+            self._children.append((child, ours))
+        self._is_ready = False
+
+    def call(self, name, *args):
+        """Call a method of the engine, or a function of this module with the engine as its first argument."""
+        if not self._is_ready:
+            self._answers()
+            self._is_ready = True
+        for _, connection in self._children:
+            connection.send((name, args))
+        return self._answers()[0]
+
+    def close(self):
+        for child, connection in self._children:
+            connection.close()
+            child.join(timeout=20)
+        for child, _ in self._children:
+            if child.is_alive():
+                child.kill()
+                child.join()
+        return [child.exitcode for child, _ in self._children]
+
+    def _answers(self):
+        answers = []
+        for rank, (_, connection) in enumerate(self._children):
+            if not connection.poll(TIMEOUT_S):
+                raise TimeoutError(f"rank {rank} of the engine gave no answer in {TIMEOUT_S} s")
+            answers.append(connection.recv())
+        errors = [answer for is_error, answer in answers if is_error]
+        if errors:
+            raise errors[0]
+        return [answer for _, answer in answers]
+
+
+def sync(engine, version, weights):
+    """``weights``: name -> numpy array, handed over one by one as fresh tensors."""
+    import torch
+
+    engine.begin_sync(version)
+    engine.load((name, torch.tensor(array)) for name, array in weights.items())
+    engine.finish_sync()
+
+
+def generate(engine, requests, max_steps=10_000):
+    """Submit and step until all is finished, or for ``max_steps``."""
+    engine.submit(requests)
+    return more_steps(engine, max_steps)
+
+
+def more_steps(engine, max_steps=10_000):
+    finished = []
+    while engine.has_unfinished() and max_steps > 0:
+        finished += engine.step()
+        max_steps -= 1
+    return finished
+
+
+def submit_one_per_step(engine, requests):
+    finished = []
+    for request in requests:
+        engine.submit([request])
+        finished += engine.step()
+    return finished + more_steps(engine)
+
+
+def mapped_shared_memory(engine):
+    """Names of the segments in /dev/shm that this process has mapped, with or without a name by now."""
+    del engine
+    with open("/proc/self/maps") as maps:
+        return sorted({line.split("/dev/shm/")[1].split()[0] for line in maps if "/dev/shm/" in line})
+
+
+def arguments_with(engine, engine_kwargs):
+    del engine
+    from verl_like.backends.vllm.engine import engine_arguments
+
+    return engine_arguments(model_path="m", model=ModelConfig(), rollout=RolloutConfig(engine_kwargs=engine_kwargs), max_model_len=64,
+                            device="cpu", seed=1)
+
+
+def state_after_building(engine):
+    """What a neighbour in the process would notice: the next random number, and whether thread counts can be set."""
+    import torch
+
+    del engine
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    is_settable = torch.get_num_threads() == threads + 1
+    torch.set_num_threads(threads)
+    return {"random": _RANDOM_AFTER[0], "set_num_threads works": is_settable}
+
+
+_RANDOM_AFTER: list[float] = []
+
+
+def _serve(connection: Connection, model_path, max_model_len, run_id, rollout):
+    import torch
+    import torch.distributed as dist
+
+    from verl_like.backends.rollout import rollout_engine
+
+    try:
+        dist.init_process_group("gloo")
+        torch.manual_seed(123)
+        engine = rollout_engine("vllm", model_path=model_path, tokenizer_path="", model=ModelConfig(path=model_path),
+                                rollout=RolloutConfig(**rollout), max_model_len=max_model_len, device="cpu", seed=1, run_id=run_id)
+        _RANDOM_AFTER.append(torch.rand(1).item())
+        connection.send((False, None))
+        while True:
+            name, args = connection.recv()
+            try:
+                method = globals().get(name)
+                connection.send((False, method(engine, *args) if method else getattr(engine, name)(*args)))
+            except (ValueError, RuntimeError, AssertionError) as error:
+                connection.send((True, error))
+    except EOFError:
+        dist.destroy_process_group()
+    except Exception:
+        traceback.print_exc()
+        raise

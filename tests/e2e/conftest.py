@@ -1,0 +1,98 @@
+"""A tiny model and its data, and one Ray cluster that every run of a test session shares."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from recipes.arithmetic.model import character_tokenizer
+from recipes.arithmetic.prepare import write_all
+from verl_like.config.compose import compose
+from verl_like.config.schema import ClusterConfig
+from verl_like.single_controller.placement import start_cluster
+from verl_like.trainer import run
+from verl_like.trainer.ppo_trainer import Progress
+
+ROOT = Path(__file__).parents[2]
+SHARED_DATA = ROOT.parent / "shared/data"
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[None]:
+    start_cluster(ClusterConfig(object_store_memory_gib=0.25), "tests")
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def arithmetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with train.parquet, val.parquet, sft.parquet and model/: two layers, random weights."""
+    import torch
+
+    folder = tmp_path_factory.mktemp("arithmetic")
+    write_all(folder, seed=0)
+    tokenizer = character_tokenizer()
+    config = Qwen3Config(
+        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        head_dim=32, max_position_embeddings=64, tie_word_embeddings=True, bos_token_id=None, eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id, dtype="float32",
+    )
+    torch.manual_seed(0)
+    Qwen3ForCausalLM(config).save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    (folder / "reward.py").write_text(REWARD)
+    return folder
+
+
+REWARD = '''
+def digits(data_source, solution_str, ground_truth, extra_info):
+    """A reward that a random policy meets sometimes: the share of characters that are 7."""
+    return {"score": solution_str.count("7") / max(len(solution_str), 1), "length": len(solution_str)}
+
+
+def broken_for_some(data_source, solution_str, ground_truth, extra_info):
+    if int(ground_truth) % 2:
+        raise RuntimeError("this scorer knows even sums only")
+    return 1.0 if solution_str.startswith("7") else 0.5
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run."""
+
+    folder: Path
+    progress: Progress
+
+    @property
+    def metrics(self) -> dict[int, dict[str, Any]]:
+        """Metrics by step."""
+        lines = [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
+        return {line["step"]: line for line in lines}
+
+
+def base_overrides(data: Path, out: Path) -> list[str]:
+    return [
+        f"data.train_files=[{data}/train.parquet]", f"data.val_files=[{data}/val.parquet]", "data.train_batch_size=8", "data.apply_chat_template=false",
+        "data.max_prompt_length=8", "data.max_response_length=6", f"model.path={data}/model", "actor.mini_batch_size=8", "actor.optim.lr=1e-3",
+        "critic.mini_batch_size=8", "rollout.n=4", "rollout.kv_cache_memory_gib=0.05", "rollout.max_num_seqs=64", "rollout.block_kib=0",
+        "trainer.val_before_train=false", "trainer.total_training_steps=2", f"trainer.output_dir={out}", "trainer.loggers=[jsonl]",
+        "trainer.stage_timeout_s=120", f"reward.function={data}/reward.py:digits", "cluster.device=cpu", "trainer.num_samples_to_save=4",
+    ]
+
+
+def train(data: Path, out: Path, *overrides: str) -> Run:
+    """Train in this process with small settings; later overrides win."""
+    chosen: dict[str, str] = {}
+    for item in [*base_overrides(data, out), "data.val_files=[]", *overrides]:
+        chosen[item.split("=", 1)[0]] = item
+    composed = compose(None, list(chosen.values()))
+    progress = run.train(composed.config, composed.yaml())
+    return Run(out / composed.config.trainer.experiment_name, progress)

@@ -1,0 +1,125 @@
+"""Short runs on the real stack: Ray, FSDP2 over gloo, vLLM on CPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from safetensors.torch import load_file
+
+from tests.e2e.conftest import Run, train
+from verl_like.protocol import DataProto, Ragged
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+
+@pytest.fixture(scope="module")
+def grpo(arithmetic: Path, tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Run:
+    """The run the others are compared with: GRPO, two ranks, packed rows."""
+    return train(arithmetic, tmp_path_factory.mktemp("grpo"), "trainer.total_training_steps=4", "trainer.save_freq=2")
+
+
+def test_grpo_trains_on_two_ranks_with_engine_and_trainer_in_agreement(grpo: Run) -> None:
+    assert sorted(grpo.metrics) == [1, 2, 3, 4]
+    for step, metrics in grpo.metrics.items():
+        assert metrics["rollout/log_prob_diff_max"] < 1e-4, "float32 engine and trainer must give the same log-probs"
+        assert metrics["rollout/weight_version"] == step - 1, "each step generates from the weights of the step before"
+        assert metrics["actor/grad_norm"] > 0
+    assert grpo.progress.step == 4
+
+
+def test_a_resumed_run_continues_bit_for_bit(grpo: Run, arithmetic: Path, tmp_path: Path) -> None:
+    train(arithmetic, tmp_path, "trainer.total_training_steps=2", "trainer.save_freq=2")
+    resumed = train(arithmetic, tmp_path, "trainer.total_training_steps=4", "trainer.save_freq=2")
+    assert sorted(resumed.metrics) == [1, 2, 3, 4]
+    for step in (3, 4):
+        timeless = {k: v for k, v in grpo.metrics[step].items() if not k.startswith(("time/", "perf/tokens_per_s"))}
+        assert {k: resumed.metrics[step][k] for k in timeless} == timeless
+    assert (resumed.folder / "model/model.safetensors").read_bytes() == (grpo.folder / "model/model.safetensors").read_bytes()
+
+
+def first_step(run: Run) -> dict[str, float]:
+    return {name: run.metrics[1][name] for name in ("actor/loss", "actor/grad_norm", "reward/score_mean", "rollout/response_tokens_mean")}
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["cluster.workers_per_node=1"],
+        ["cluster.workers_per_node=1", "model.remove_padding=false"],
+        ["actor.max_tokens_per_micro_batch=64"],
+        ["rollout.tensor_parallel_size=2"],
+        ["actor.use_torch_compile=true"],
+    ],
+    ids=["one-rank", "padded", "micro-batches", "tensor-parallel", "compiled"],
+)
+def test_how_a_step_is_computed_does_not_change_its_numbers(grpo: Run, arithmetic: Path, tmp_path: Path, overrides: list[str]) -> None:
+    other = train(arithmetic, tmp_path, "trainer.total_training_steps=1", *overrides)
+    assert first_step(other) == pytest.approx(first_step(grpo), rel=1e-4, abs=1e-6)
+    assert other.metrics[1]["rollout/log_prob_diff_max"] < 1e-4
+
+
+def test_ppo_with_every_term_trains_actor_and_critic(arithmetic: Path, tmp_path: Path) -> None:
+    run = train(
+        arithmetic, tmp_path, "algorithm.adv_estimator=gae", "algorithm.kl_coef=0.01", "actor.kl_loss_coef=0.01", "actor.entropy_coef=0.01",
+        "actor.mini_batch_size=4", "actor.epochs=2", "critic.warmup_steps=1", "critic.optim.lr=1e-3", "trainer.total_training_steps=3",
+        "actor.optim.schedule=cosine", "actor.optim.warmup_steps=2",
+    )
+    assert "actor/loss" not in run.metrics[1] and "critic/value_loss" in run.metrics[1], "step 1 warms the critic up"
+    assert run.metrics[2]["reward/kl_penalty_mean"] == pytest.approx(0, abs=1e-6), "actor and reference are equal until the actor moves"
+    assert run.metrics[3]["reward/kl_penalty_mean"] != 0
+    assert run.metrics[3]["actor/kl_loss"] > 0 and run.metrics[3]["actor/entropy"] > 0
+    assert run.metrics[2]["actor/lr"] < run.metrics[3]["actor/lr"] or run.metrics[2]["actor/lr"] > 0
+    assert run.metrics[2]["rollout/log_prob_diff_max"] < 1e-4
+
+
+def test_the_hf_backend_rolls_out_like_vllm(grpo: Run, arithmetic: Path, tmp_path: Path) -> None:
+    run = train(arithmetic, tmp_path, "rollout.backend=hf", "trainer.total_training_steps=1")
+    assert run.metrics[1]["rollout/log_prob_diff_max"] < 1e-4
+
+
+def test_the_reward_rises_with_training(arithmetic: Path, tmp_path: Path) -> None:
+    run = train(arithmetic, tmp_path, "trainer.total_training_steps=25", "data.train_batch_size=16", "actor.mini_batch_size=16",
+                "critic.mini_batch_size=16", "actor.optim.lr=3e-3")
+    scores = [run.metrics[step]["reward/score_mean"] for step in range(1, 26)]
+    assert sum(scores[-5:]) > 3 * sum(scores[:5]), f"the share of sevens should grow several times: {scores}"
+
+
+def test_failed_scores_are_masked_counted_and_written_down(arithmetic: Path, tmp_path: Path) -> None:
+    run = train(arithmetic, tmp_path, f"reward.function={arithmetic}/reward.py:broken_for_some", "trainer.total_training_steps=1")
+    num_failed = int(run.metrics[1]["reward/num_failed"])
+    assert 0 < num_failed < 32
+    assert run.metrics[1]["reward/score_min"] >= 0.5, "a failure must not count as a zero"
+    failures = [json.loads(line) for line in (run.folder / "samples/reward_failures.jsonl").read_text().splitlines()]
+    assert len(failures) == num_failed
+    assert "even sums only" in failures[0]["message"] and failures[0]["prompt"].endswith("=")
+
+
+def test_the_driver_never_fetches_a_token_column(arithmetic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[object] = []
+    genuine = ray.get
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        result = genuine(*arguments, **options)
+        fetched.extend(result if isinstance(result, list) else [result])
+        return result
+
+    monkeypatch.setattr(ray, "get", watched)
+    train(arithmetic, tmp_path, "trainer.total_training_steps=1", "algorithm.adv_estimator=gae", "actor.kl_loss_coef=0.1", "actor.epochs=2")
+    assert any(isinstance(result, dict) and "response_tokens" in result for result in fetched), "the watch saw no facts, so it watched nothing"
+    assert not [result for result in fetched if isinstance(result, DataProto | Ragged)]
+
+
+def test_validation_keeps_the_best_checkpoint_and_the_summary_tells_both_ends(arithmetic: Path, tmp_path: Path) -> None:
+    run = train(arithmetic, tmp_path, f"data.val_files=[{arithmetic}/val.parquet]", "rollout.val.n=2", "trainer.val_before_train=true",
+                "trainer.test_freq=1", "trainer.max_checkpoints=1")
+    summary = json.loads((run.folder / "summary.json").read_text())
+    assert summary["initial_val"] == run.metrics[0]["val/mean@2"] and summary["final_val"] == run.metrics[2]["val/mean@2"]
+    assert summary["initial_val_metric"] == "val/mean@2" and summary["steps"] == 2 and summary["seed"] == 1
+    best = max((1, 2), key=lambda step: (run.metrics[step]["val/mean@2"], -step))
+    assert (run.folder / "checkpoints/best").resolve().name == f"step_{best}"
+    assert load_file(run.folder / "model/model.safetensors")
+    assert (run.folder / "curves.png").stat().st_size > 5000

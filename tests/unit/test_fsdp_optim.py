@@ -1,0 +1,43 @@
+"""The learning-rate schedule and the optimiser's groups."""
+
+from __future__ import annotations
+
+import pytest
+from torch import nn
+
+from verl_like.backends.fsdp.optim import build_optimizer, build_schedule, lr_factor
+from verl_like.config.schema import OptimConfig
+
+
+def factors(total: int, **fields: object) -> list[float]:
+    return [round(lr_factor(update, OptimConfig(**fields), total), 6) for update in range(total + 2)]
+
+
+def test_constant_rate_rises_linearly_then_stays() -> None:
+    assert factors(4, warmup_steps=3) == [0.25, 0.5, 0.75, 1, 1, 1]
+
+
+def test_linear_rate_falls_to_its_floor_and_stays_there() -> None:
+    assert factors(4, schedule="linear", min_lr_ratio=0.2) == [1, 0.8, 0.6, 0.4, 0.2, 0.2]
+
+
+def test_cosine_rate_is_half_way_at_half_time() -> None:
+    found = factors(4, schedule="cosine")
+    assert found[0] == 1
+    assert found[2] == 0.5
+    assert found[4] == found[5] == 0
+
+
+def test_a_falling_schedule_needs_its_end() -> None:
+    optimizer = build_optimizer(nn.Linear(2, 2), OptimConfig())
+    with pytest.raises(ValueError, match=r"optim\.schedule is cosine.*trainer\.total_training_steps"):
+        build_schedule(optimizer, OptimConfig(schedule="cosine"), 0)
+
+
+def test_norms_and_biases_do_not_decay() -> None:
+    module = nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3))
+    decaying, plain = build_optimizer(module, OptimConfig(weight_decay=0.1)).param_groups
+    assert decaying["weight_decay"] == 0.1
+    assert [p.ndim for p in decaying["params"]] == [2]
+    assert plain["weight_decay"] == 0
+    assert [p.ndim for p in plain["params"]] == [1, 1, 1]

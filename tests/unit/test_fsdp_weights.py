@@ -1,0 +1,75 @@
+"""Full tensors for the rollout engine: right values, few collectives, storage of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from transformers import AutoModelForCausalLM
+
+from tests.unit._fsdp_ranks import PolicyLoss, build_engine, join_ranks, make_rows, write_models
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_models(tmp_path_factory.mktemp("fsdp"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    join_ranks(0, 1, tmp_path_factory.mktemp("store") / "store")
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("name", ["qwen2", "qwen3-tied"])
+@pytest.mark.parametrize("sync_bucket_mib", [1e-9, 0.01, 256])
+def test_streamed_weights_are_the_models_under_its_names(work: Path, name: str, sync_bucket_mib: float) -> None:
+    engine = build_engine(work / name, sync_bucket_mib=sync_bucket_mib)
+    expected = AutoModelForCausalLM.from_pretrained(work / name).state_dict()
+    found = list(engine.named_weights())
+    assert sorted(key for key, _ in found) == sorted(expected)  # tied ones under both names
+    assert all(torch.equal(weight, expected[key]) for key, weight in found)
+
+
+def test_streamed_weights_follow_updates_and_equal_the_full_state_dict(work: Path) -> None:
+    engine = build_engine(work / "qwen2")
+    engine.forward_log_probs(make_rows(), temperature=1.0)  # leaves the root gathered unless it is freed
+    engine.update(make_rows(seed=1), PolicyLoss())
+    full = get_model_state_dict(engine.module, options=StateDictOptions(full_state_dict=True))
+    assert all(torch.equal(weight, full[f"backbone.{name}"]) for name, weight in engine.named_weights())
+
+
+def test_every_tensor_owns_its_storage_and_outlives_the_next_update(work: Path) -> None:
+    engine = build_engine(work / "qwen2")
+    weights = dict(engine.named_weights())
+    copies = {name: weight.clone() for name, weight in weights.items()}
+    for weight in weights.values():
+        assert weight.untyped_storage().nbytes() == weight.nbytes
+    assert len({weight.untyped_storage().data_ptr() for weight in weights.values()}) == len(weights)
+    engine.update(make_rows(seed=1), PolicyLoss())
+    assert all(torch.equal(weight, copies[name]) for name, weight in weights.items())
+
+
+def test_tied_weights_are_one_tensor(work: Path) -> None:
+    weights = dict(build_engine(work / "qwen3-tied").named_weights())
+    assert weights["lm_head.weight"] is weights["model.embed_tokens.weight"]
+
+
+def test_weights_come_in_the_rollouts_dtype(work: Path) -> None:
+    exact = dict(build_engine(work / "qwen2").named_weights())
+    rounded = dict(build_engine(work / "qwen2", rollout_dtype="bfloat16").named_weights())
+    assert all(torch.equal(weight, exact[name].bfloat16()) for name, weight in rounded.items())
+
+
+def test_many_small_tensors_cost_one_collective_per_bucket(work: Path) -> None:
+    engine = build_engine(work / "qwen2")
+    with torch.profiler.profile() as profile:
+        num_tensors = len(list(engine.named_weights()))
+    gathers = sum(event.count for event in profile.key_averages() if event.key.startswith("c10d::_allgather"))
+    assert num_tensors > 20
+    assert gathers == 1

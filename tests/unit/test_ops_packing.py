@@ -1,0 +1,73 @@
+"""Rows to model inputs and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verl_like.ops.attention import padded_groups
+from verl_like.ops.packing import pack_rows, to_packed, to_padded, valid_mask
+from verl_like.protocol import Ragged
+
+CPU = torch.device("cpu")
+PROMPTS = Ragged.from_rows([[10, 11], [20], [30, 31, 32]], "int32")
+RESPONSES = Ragged.from_rows([[12, 13], [21], [33, 34, 35]], "int32")
+
+
+def test_packed_inputs_restart_positions_and_leave_out_the_last_token() -> None:
+    inputs = pack_rows(PROMPTS, RESPONSES, remove_padding=True, device=CPU)
+    assert inputs.input_ids.tolist() == [[10, 11, 12, 20, 30, 31, 32, 33, 34]]
+    assert inputs.position_ids.tolist() == [[0, 1, 2, 0, 0, 1, 2, 3, 4]]
+    assert inputs.cu_seqlens is not None
+    assert inputs.cu_seqlens.tolist() == [0, 3, 4, 9]
+    assert inputs.cu_seqlens.dtype == torch.int32
+    assert inputs.max_seqlen == 5
+    assert inputs.predictors.tolist() == [1, 2, 3, 6, 7, 8]
+    assert inputs.targets.tolist() == [12, 13, 21, 33, 34, 35]
+
+
+def test_padded_inputs_point_at_the_same_tokens() -> None:
+    packed = pack_rows(PROMPTS, RESPONSES, remove_padding=True, device=CPU)
+    padded = pack_rows(PROMPTS, RESPONSES, remove_padding=False, device=CPU)
+    assert padded.input_ids.tolist() == [[10, 11, 12, 0, 0], [20, 0, 0, 0, 0], [30, 31, 32, 33, 34]]
+    assert padded.attention_mask is not None
+    assert padded.attention_mask.sum(1).tolist() == [3, 1, 5]
+    assert padded.input_ids.flatten()[padded.predictors].tolist() == packed.input_ids.flatten()[packed.predictors].tolist()
+    assert padded.position_ids.flatten()[padded.predictors].tolist() == packed.position_ids.flatten()[packed.predictors].tolist()
+
+
+def test_an_empty_prompt_is_refused_by_row() -> None:
+    prompts = Ragged.from_rows([[1], []], "int32")
+    with pytest.raises(ValueError, match="row 1 has an empty prompt"):
+        pack_rows(prompts, Ragged.from_rows([[1], [2]], "int32"), remove_padding=True, device=CPU)
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=8))
+def test_padding_and_packing_are_inverse(lengths: list[int]) -> None:
+    valid = valid_mask(np.array(lengths), device=CPU)
+    packed = torch.arange(1.0, sum(lengths) + 1, requires_grad=True)
+    padded = to_padded(packed, valid)
+    assert padded.shape == (len(lengths), max(lengths))
+    assert torch.equal(to_packed(padded, valid), packed)
+    assert (padded[~valid] == 0).all()
+    (padded * 3).sum().backward()
+    assert packed.grad is not None
+    assert torch.equal(packed.grad, torch.full_like(packed, 3))
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=30))
+def test_groups_cover_all_rows_and_waste_at_most_half(lengths: list[int]) -> None:
+    rows = np.sort(np.array(lengths))[::-1].copy()
+    groups = padded_groups(rows, device=CPU)
+    assert sum(group.num_rows for group in groups) == len(rows)
+    assert sum(group.num_tokens for group in groups) == rows.sum()
+    for group in groups:
+        assert group.width <= 32 or 2 * group.num_tokens >= group.num_rows * group.width
+
+
+def test_sorted_rows_need_few_groups() -> None:
+    rows = np.sort(np.random.default_rng(0).integers(1, 1024, 500))[::-1].copy()
+    assert len(padded_groups(rows, device=CPU)) <= 6  # 1024, 512, ..., 32
