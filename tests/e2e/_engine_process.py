@@ -31,7 +31,7 @@ class EngineProcesses:
             port = free.getsockname()[1]
         self._children = []
         for rank in range(num_ranks):
-            variables = {"RANK": str(rank), "WORLD_SIZE": str(num_ranks), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
+            variables = {"RANK": str(rank), "WORLD_SIZE": str(num_ranks), "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1",
                          "MASTER_PORT": str(port), "CUDA_VISIBLE_DEVICES": ""}
             ours, theirs = context.Pipe()
             with patch.dict(os.environ, rollout_environment("vllm", device="cpu") | variables):

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from recipes.arithmetic.model import character_tokenizer
 from recipes.arithmetic.prepare import write_all
 from verl_like.config.compose import compose
 from verl_like.config.schema import ClusterConfig
-from verl_like.single_controller.placement import start_cluster
+from verl_like.single_controller.placement import ray_cluster as started
 from verl_like.trainer import run
 from verl_like.trainer.ppo_trainer import Progress
 
@@ -26,9 +25,8 @@ SHARED_DATA = ROOT.parent / "shared/data"
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
-    start_cluster(ClusterConfig(object_store_memory_gib=0.25), "tests")
-    yield
-    ray.shutdown()
+    with started(ClusterConfig(object_store_memory_gib=0.25), "tests"):
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -80,9 +78,10 @@ class Run:
 
 def base_overrides(data: Path, out: Path) -> list[str]:
     return [
-        f"data.train_files=[{data}/train.parquet]", f"data.val_files=[{data}/val.parquet]", "data.train_batch_size=8", "data.apply_chat_template=false",
-        "data.max_prompt_length=8", "data.max_response_length=6", f"model.path={data}/model", "actor.mini_batch_size=8", "actor.optim.lr=1e-3",
-        "critic.mini_batch_size=8", "rollout.n=4", "rollout.kv_cache_memory_gib=0.05", "rollout.max_num_seqs=64", "rollout.block_kib=0",
+        f"data.train_files=[{data}/train.parquet]", f"data.val_files=[{data}/val.parquet]", "data.train_batch_size=8",
+        "data.apply_chat_template=false", "data.max_prompt_length=8", "data.max_response_length=6", f"model.path={data}/model",
+        "actor.mini_batch_size=8", "actor.optim.lr=1e-3", "critic.mini_batch_size=8", "rollout.n=4", "rollout.kv_cache_memory_gib=0.05",
+        "rollout.max_num_seqs=64", "rollout.block_kib=0",
         "trainer.val_before_train=false", "trainer.total_training_steps=2", f"trainer.output_dir={out}", "trainer.loggers=[jsonl]",
         "trainer.stage_timeout_s=120", f"reward.function={data}/reward.py:digits", "cluster.device=cpu", "trainer.num_samples_to_save=4",
     ]

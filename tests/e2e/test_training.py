@@ -60,6 +60,7 @@ def test_how_a_step_is_computed_does_not_change_its_numbers(grpo: Run, arithmeti
     other = train(arithmetic, tmp_path, "trainer.total_training_steps=1", *overrides)
     assert first_step(other) == pytest.approx(first_step(grpo), rel=1e-4, abs=1e-6)
     assert other.metrics[1]["rollout/log_prob_diff_max"] < 1e-4
+    assert other.metrics[1]["actor/is_compiled"] == float("actor.use_torch_compile=true" in overrides)
 
 
 def test_ppo_with_every_term_trains_actor_and_critic(arithmetic: Path, tmp_path: Path) -> None:
@@ -109,7 +110,8 @@ def test_the_driver_never_fetches_a_token_column(arithmetic: Path, tmp_path: Pat
 
     monkeypatch.setattr(ray, "get", watched)
     train(arithmetic, tmp_path, "trainer.total_training_steps=1", "algorithm.adv_estimator=gae", "actor.kl_loss_coef=0.1", "actor.epochs=2")
-    assert any(isinstance(result, dict) and "response_tokens" in result for result in fetched), "the watch saw no facts, so it watched nothing"
+    facts = [result for result in fetched if isinstance(result, dict) and "response_tokens" in result]
+    assert facts, "the watch saw no facts, so it watched nothing"
     assert not [result for result in fetched if isinstance(result, DataProto | Ragged)]
 
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import ray
 
 from verl_like.config.schema import ClusterConfig
-from verl_like.single_controller.placement import start_cluster
+from verl_like.single_controller.placement import ray_cluster as started
 from verl_like.single_controller.worker_group import WorkerGroup
 
 ROOT = Path(__file__).parents[2]
@@ -17,9 +16,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
-    start_cluster(ClusterConfig(object_store_memory_gib=0.25), "tests")
-    yield
-    ray.shutdown()
+    with started(ClusterConfig(object_store_memory_gib=0.25), "tests"):
+        yield
 
 
 def echo_group(timeout_s: float = 20) -> WorkerGroup:

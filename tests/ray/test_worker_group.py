@@ -10,8 +10,8 @@ import pytest
 from tests.ray.conftest import echo_group
 from tests.ray.echo_role import EchoRole
 from verl_like.protocol import DataProto, Ragged
-from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout, WorkerError
+from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.single_controller.worker_group import WorkerGroup
 
 ROWS = [[1], [2, 3], [], [4, 5, 6], [7]]
@@ -44,7 +44,7 @@ def test_a_column_has_one_producer(group: WorkerGroup) -> None:
     batch = prompts()
     parts = [np.arange(5), np.arange(0)]
     group.map_rows(EchoRole.double, batch, parts, adds=frozenset({"doubled"}))
-    with pytest.raises(ValueError, match="'doubled'.*one producer"):
+    with pytest.raises(ValueError, match=r"'doubled'.*one producer"):
         group.map_rows(EchoRole.double, batch, parts, adds=frozenset({"doubled"}))
 
 
@@ -76,7 +76,7 @@ def test_the_earliest_failure_is_the_one_told(group: WorkerGroup) -> None:
 
 def test_a_deadline_names_who_was_waited_for(ray_cluster: None) -> None:
     group = echo_group(timeout_s=1.0)
-    with pytest.raises(StageTimeout, match="'sleep_on'.*1 s; still waiting for echo rank 1"):
+    with pytest.raises(StageTimeout, match=r"'sleep_on'.*1 s; still waiting for echo rank 1"):
         group.call(EchoRole.sleep_on, 1, 30.0)
     assert group.status(timeout_s=5)[1]["stage"] == "sleep_on", "control calls answer while a stage runs"
     group.shut_down()

@@ -114,6 +114,17 @@ class TrainEngine(Protocol):
             gradient norm was not finite and the weights were left alone), equal on all ranks.
         """
 
+    def warm_up(self, deadline_s: float, *, entropy: bool = False) -> bool:
+        """Compile what is configured to be compiled; nothing compiles afterwards.
+
+        Args:
+            deadline_s: longest time to wait for the compiler, in seconds; past it everything stays eager.
+            entropy: whether updates will read entropy.
+
+        Returns:
+            Whether updates will run compiled.
+        """
+
     def save(self, path: Path) -> None:
         """Write model, optimiser and schedule state below ``path`` (collective)."""
 

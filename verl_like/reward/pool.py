@@ -19,7 +19,6 @@ from verl_like.reward.sandbox import Outcome, ScorerProcess
 from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch, RemoteRows
 from verl_like.single_controller.wait import wait
 
-
 SAMPLE_FACTS = ("uid", "sample", "score", "reward_status", "reward_seconds", "finish_reason", "response_tokens")  # beside each dumped text
 
 
@@ -100,7 +99,9 @@ class RewardPool:
         timeout_s: deadline of :meth:`collect` beyond the samples' own deadlines.
     """
 
-    def __init__(self, config: RewardConfig, *, tokenizer_path: str, trust_remote_code: bool, failures_path: Path, timeout_s: float) -> None:
+    def __init__(
+        self, config: RewardConfig, *, tokenizer_path: str, trust_remote_code: bool, failures_path: Path, timeout_s: float
+    ) -> None:
         self._scorers = [
             Scorer.remote(config, tokenizer_path, trust_remote_code, str(failures_path)) for _ in range(config.num_workers)
         ]

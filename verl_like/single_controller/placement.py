@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
 from verl_like.config.schema import ClusterConfig
-
-log = logging.getLogger(__name__)
+from verl_like.single_controller.errors import StageTimeout
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +29,25 @@ class Devices:
         return self.num_nodes * self.workers_per_node
 
 
-def start_cluster(config: ClusterConfig, run_id: str) -> None:
-    """Join the cluster at ``cluster.address`` or start one on this machine; a Ray that is already up here is used as it is."""
+@contextmanager
+def ray_cluster(config: ClusterConfig, run_id: str) -> Iterator[None]:
+    """Join the cluster at ``cluster.address`` or start one on this machine; left at the end.
+
+    A Ray that is already up in this process is used as it is and stays up.
+    """
     if ray.is_initialized():
+        yield
         return
-    if config.address:
-        ray.init(address=config.address, namespace=run_id, log_to_driver=False, logging_level=logging.ERROR)
-        return
-    workers = config.workers_per_node or 2
-    ray.init(
-        num_cpus=max(os.cpu_count() or 1, workers) if config.device != "cuda" else None,
-        namespace=run_id,
-        object_store_memory=int(config.object_store_memory_gib * 2**30),
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
+    where: dict[str, Any] = {"address": config.address} if config.address else {
+        "num_cpus": max(os.cpu_count() or 1, config.workers_per_node or 2) if config.device != "cuda" else None,
+        "object_store_memory": int(config.object_store_memory_gib * 2**30),
+        "include_dashboard": False,
+    }
+    ray.init(namespace=run_id, log_to_driver=False, logging_level=logging.ERROR, **where)
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 def devices(config: ClusterConfig) -> Devices:
@@ -55,7 +60,8 @@ def devices(config: ClusterConfig) -> Devices:
     gpus = sorted((int(node.get("GPU", 0)) for node in nodes), reverse=True)
     kind = config.device if config.device != "auto" else ("cuda" if gpus[0] else "cpu")
     if config.num_nodes > len(nodes):
-        raise ValueError(f"cluster.num_nodes is {config.num_nodes}, but the Ray cluster has {len(nodes)} nodes. Add nodes or lower cluster.num_nodes.")
+        found = f"cluster.num_nodes is {config.num_nodes}, but the Ray cluster has {len(nodes)} nodes."
+        raise ValueError(f"{found} Add nodes or lower cluster.num_nodes.")
     available = gpus[config.num_nodes - 1] if kind == "cuda" else min(int(node.get("CPU", 0)) for node in nodes)
     per_node = config.workers_per_node or (available if kind == "cuda" else min(2, available))
     if per_node > available or per_node == 0:
@@ -72,18 +78,18 @@ class Placement:
 
     def __init__(self, where: Devices, *, timeout_s: float) -> None:
         bundle = {"CPU": 1.0, **({"GPU": 1.0} if where.kind == "cuda" else {})}
-        strategy = "STRICT_PACK"
         self._groups: list[PlacementGroup] = [
-            placement_group([bundle] * where.workers_per_node, strategy=strategy) for _ in range(where.num_nodes)
+            placement_group([bundle] * where.workers_per_node, strategy="STRICT_PACK") for _ in range(where.num_nodes)
         ]
         self._per_node = where.workers_per_node
         ready, _ = ray.wait([group.ready() for group in self._groups], num_returns=len(self._groups), timeout=timeout_s)
         if len(ready) < len(self._groups):
             free = ray.available_resources()
             self.remove()
-            raise TimeoutError(
-                f"no room for {where.world_size} workers of {bundle} on {where.num_nodes} node(s) within {timeout_s:.0f} s; free now: "
-                f"{ {k: free.get(k, 0) for k in ('CPU', 'GPU')} }. Lower cluster.workers_per_node, or end what holds the resources."
+            raise StageTimeout(
+                f"no room for {where.world_size} workers of {bundle} on {where.num_nodes} node(s) within {timeout_s:.0f} s; "
+                f"free now: {free.get('CPU', 0)} CPUs, {free.get('GPU', 0)} GPUs. "
+                "Lower cluster.workers_per_node, or end what holds the resources."
             )
 
     def of(self, rank: int) -> tuple[PlacementGroup, int]:

@@ -49,7 +49,7 @@ class RemoteRows:
             wanted = [name for name in columns if name in layer.columns]
             if wanted:
                 table = _gather(layer, wanted, timeout_s)
-                found.update({name: table for name in wanted})
+                found.update(dict.fromkeys(wanted, table))
         missing = set(columns) - set(found)
         if missing:
             have = sorted(name for layer in self.layers for name in layer.columns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import ray
@@ -29,7 +29,8 @@ def wait(refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float, int
         Interrupted: Ctrl-C, where ``interruptible``.
     """
     deadline = time.monotonic() + timeout_s
-    pending, results = list(refs), {}
+    pending = list(refs)
+    results: dict[ray.ObjectRef, Any] = {}
     while pending:
         ready, pending = ray.wait(pending, num_returns=len(pending), timeout=min(POLL_S, max(0.0, deadline - time.monotonic())))
         try:
@@ -39,8 +40,13 @@ def wait(refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float, int
         if interruptible and INTERRUPT.is_set():
             raise Interrupted(stage)
         if pending and time.monotonic() >= deadline:
-            raise StageTimeout(f"stage {stage!r} took longer than {timeout_s:.0f} s; still waiting for {', '.join(refs[r] for r in pending)}.")
+            raise timed_out(stage, timeout_s, [refs[ref] for ref in pending])
     return [results[ref] for ref in refs]
+
+
+def timed_out(stage: str, timeout_s: float, waited_for: Iterable[str]) -> StageTimeout:
+    """The error of a stage that outlasted its deadline."""
+    return StageTimeout(f"stage {stage!r} took longer than {timeout_s:.0f} s; still waiting for {', '.join(waited_for)}.")
 
 
 def failure(refs: Mapping[ray.ObjectRef, str], stage: str) -> WorkerError:

@@ -11,10 +11,10 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from verl_like.protocol import Array
 from verl_like.single_controller.dispatch import Dispatch, check_mode
-from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout
+from verl_like.single_controller.errors import INTERRUPT, Interrupted
 from verl_like.single_controller.placement import Placement
-from verl_like.single_controller.remote_batch import Facts, RemoteBatch
-from verl_like.single_controller.wait import POLL_S, wait
+from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
+from verl_like.single_controller.wait import POLL_S, timed_out, wait
 from verl_like.single_controller.worker import WorkerProcess
 
 Method = Callable[..., Any]
@@ -60,8 +60,9 @@ class WorkerGroup:
         """Rendezvous at rank 0, then start ``factory(*args_of_rank(rank))`` on every rank; :meth:`wait_built` waits for it."""
         [(host, port)] = wait({self._actors[0].free_address.remote(): self._who(0)}, stage="start", timeout_s=timeout_s)
         for rank, actor in enumerate(self._actors):
-            rendezvous = {"RANK": str(rank), "WORLD_SIZE": str(self.world_size), "LOCAL_RANK": "0", "MASTER_ADDR": host, "MASTER_PORT": str(port)}
-            self._building[actor.build.remote(factory, rendezvous, *args_of_rank(rank))] = self._who(rank)
+            rendezvous = {"RANK": rank, "WORLD_SIZE": self.world_size, "LOCAL_RANK": 0, "MASTER_ADDR": host, "MASTER_PORT": port}
+            environment = {name: str(value) for name, value in rendezvous.items()}
+            self._building[actor.build.remote(factory, environment, *args_of_rank(rank))] = self._who(rank)
 
     def wait_built(self, *, timeout_s: float) -> None:
         """Return when every rank is built, or raise the first one's failure."""
@@ -105,7 +106,9 @@ class WorkerGroup:
             batch.attach(adds, tables, partition)
         return reports
 
-    def stream(self, method: Method, batch: RemoteBatch, partition: Sequence[Array], *args: Any, **kwargs: Any) -> Iterator[tuple[Facts, ray.ObjectRef]]:
+    def stream(
+        self, method: Method, batch: RemoteBatch, partition: Sequence[Array], *args: Any, **kwargs: Any
+    ) -> Iterator[tuple[Facts, BlockRef]]:
         """Call a STREAM method on each rank's rows and yield (facts, reference of the block) pairs as they appear."""
         check_mode(method, Dispatch.STREAM)
         role, name = method.__qualname__.split(".")
@@ -120,7 +123,7 @@ class WorkerGroup:
                 ray.cancel(stream)
             raise
 
-    def _pairs(self, streams: dict[Any, str], name: str) -> Iterator[tuple[Facts, ray.ObjectRef]]:
+    def _pairs(self, streams: dict[Any, str], name: str) -> Iterator[tuple[Facts, BlockRef]]:
         deadline = time.monotonic() + self.timeout_s
         facts_of: dict[Any, Facts] = {}
         while streams:
@@ -128,7 +131,7 @@ class WorkerGroup:
             if INTERRUPT.is_set():
                 raise Interrupted(name)
             if time.monotonic() >= deadline:
-                raise StageTimeout(f"stage {name!r} took longer than {self.timeout_s:.0f} s; still waiting for {', '.join(streams.values())}.")
+                raise timed_out(name, self.timeout_s, streams.values())
             for stream in ready:
                 try:
                     ref = next(stream)
@@ -142,7 +145,8 @@ class WorkerGroup:
 
     def status(self, *, timeout_s: float) -> list[dict[str, Any]]:
         """Stage and process id of every rank; answers while a stage runs."""
-        return wait({actor.status.remote(): self._who(rank) for rank, actor in enumerate(self._actors)}, stage="status", timeout_s=timeout_s)
+        refs = {actor.status.remote(): self._who(rank) for rank, actor in enumerate(self._actors)}
+        return wait(refs, stage="status", timeout_s=timeout_s)
 
     def shut_down(self) -> None:
         """End every process now."""

@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import ray
-
 from verl_like.backends.rollout import remove_leftovers
 from verl_like.config.checks import check_devices
 from verl_like.config.schema import Config
 from verl_like.reward.pool import RewardPool
-from verl_like.single_controller.placement import Devices, Placement, devices, start_cluster
+from verl_like.single_controller.placement import Devices, Placement, devices, ray_cluster
 from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.trainer.run_folder import RunFolder
 from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, RefGroup, RolloutGroup
 from verl_like.workers.setup import WorkerSetup, worker_environment
-
-log = logging.getLogger(__name__)
 
 
 @contextmanager
 def cluster(config: Config) -> Iterator[tuple[Devices, str]]:
     """A Ray cluster, joined or started, whose devices fit the configuration; and the id in every name the run shares."""
     run_id = uuid.uuid4().hex[:8]
-    is_ours = not ray.is_initialized()
-    start_cluster(config.cluster, run_id)
-    try:
+    with ray_cluster(config.cluster, run_id):
         where = devices(config.cluster)
         check_devices(config, world_size=where.world_size)
         yield where, run_id
-    finally:
-        if is_ours:
-            ray.shutdown()
 
 
 @contextmanager
@@ -66,7 +56,8 @@ def advantage_worker(config: Config) -> Iterator[WorkerGroup]:
     timeout_s = config.trainer.stage_timeout_s
     group = WorkerGroup("advantages", world_size=1, placement=None, env={"OMP_NUM_THREADS": "1"}, timeout_s=timeout_s)
     try:
-        group.build("verl_like.workers.advantages:build_roles", lambda rank: (config.algorithm, timeout_s), timeout_s=config.cluster.start_timeout_s)
+        factory = "verl_like.workers.advantages:build_roles"
+        group.build(factory, lambda rank: (config.algorithm, timeout_s), timeout_s=config.cluster.start_timeout_s)
         yield group
     finally:
         group.shut_down()
@@ -108,7 +99,8 @@ def stack(config: Config, folder: RunFolder, *, roles: frozenset[str], actor_upd
     with (
         cluster(config) as (where, run_id),
         reward_pool(config, folder) as rewards,
-        hybrid_workers(config, where=where, run_id=run_id, roles=roles, actor_updates=actor_updates, critic_updates=critic_updates) as workers,
+        hybrid_workers(config, where=where, run_id=run_id, roles=roles, actor_updates=actor_updates,
+                       critic_updates=critic_updates) as workers,
         advantage_worker(config) as advantages,
     ):
         rewards.wait_ready()

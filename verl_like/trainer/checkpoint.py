@@ -96,7 +96,9 @@ class Checkpoints:
             return self.path(steps[-1]) if steps else None
         path = Path(resume)
         if not (path / "trainer.json").exists():
-            raise ValueError(f"trainer.resume={resume} is not a checkpoint: it has no trainer.json. Give a .../checkpoints/step_N folder, auto or never.")
+            raise ValueError(
+                f"trainer.resume={resume} is not a checkpoint: it has no trainer.json. Give a .../checkpoints/step_N folder, auto or never."
+            )
         return path
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from verl_like.config.schema import Config
 from verl_like.data.loader import PromptLoader
 from verl_like.data.prompts import Prompt
-from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.single_controller.errors import INTERRUPT, Interrupted
+from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.telemetry.ledger import LEDGER, stage
 from verl_like.telemetry.trackers import Trackers
 from verl_like.trainer.balance import balanced, imbalance, update_plan

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from verl_like.config.checks import check
-from verl_like.config.schema import Config
+from verl_like.config.schema import ActorConfig, Config, CriticConfig
 from verl_like.data.loader import PromptLoader
 from verl_like.data.prompts import Prompt, PromptDataset, sft_rows
 from verl_like.data.templates import load_tokenizer
@@ -52,8 +52,8 @@ def train(config: Config, config_yaml: str) -> Progress:
     with (
         trackers(config, folder.path, total_steps=steps) as tracker,
         stack(config, folder, roles=needs(config).roles,
-              actor_updates=max(steps - config.critic.warmup_steps, 1) * updates_per_step(config, config.actor.mini_batch_size, config.actor.epochs),
-              critic_updates=steps * updates_per_step(config, config.critic.mini_batch_size, config.critic.epochs)) as parts,
+              actor_updates=max(steps - config.critic.warmup_steps, 1) * updates_per_step(config, config.actor),
+              critic_updates=steps * updates_per_step(config, config.critic)) as parts,
     ):
         progress = PPOTrainer(config, parts, folder, loader, val_prompts, tracker, steps).fit()
         if not trainer_config.val_only:
@@ -62,9 +62,9 @@ def train(config: Config, config_yaml: str) -> Progress:
     return progress
 
 
-def updates_per_step(config: Config, mini_batch_size: int, epochs: int) -> int:
+def updates_per_step(config: Config, learner: ActorConfig | CriticConfig) -> int:
     """Optimiser updates that one batch makes."""
-    return config.data.train_batch_size // mini_batch_size * epochs
+    return config.data.train_batch_size // learner.mini_batch_size * learner.epochs
 
 
 def report(config: Config, folder: RunFolder, progress: Progress) -> None:

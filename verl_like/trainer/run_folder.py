@@ -31,7 +31,10 @@ class RunFolder:
         recorded = self.path / "config.yaml"
         if recorded.exists():
             if resume == "never":
-                raise ValueError(f"{self.path} holds a run already and trainer.resume=never. Choose another trainer.experiment_name, or delete the folder.")
+                raise ValueError(
+                    f"{self.path} holds a run already and trainer.resume=never. "
+                    "Choose another trainer.experiment_name, or delete the folder."
+                )
             differences = _differences(yaml.safe_load(recorded.read_text()), yaml.safe_load(config_yaml))
             if differences:
                 raise ValueError(

@@ -7,8 +7,8 @@ import numpy as np
 from verl_like.config.schema import Config
 from verl_like.ops.partition import partition
 from verl_like.protocol import DataProto
-from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.single_controller.errors import INTERRUPT
+from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.telemetry.ledger import LEDGER, stage
 from verl_like.telemetry.trackers import Trackers
 from verl_like.trainer.step_metrics import Metrics, StepMetrics

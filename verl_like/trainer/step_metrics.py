@@ -63,7 +63,9 @@ class StepMetrics:
         is_scored = batch.facts["reward_status"] == "ok"
         if not is_scored.any():
             kinds = dict(zip(*np.unique(batch.facts["reward_status"], return_counts=True), strict=True))
-            raise RuntimeError(f"the reward function failed on all {len(batch)} responses ({kinds}); see samples/reward_failures.jsonl of the run folder.")
+            raise RuntimeError(
+                f"the reward function failed on all {len(batch)} responses ({kinds}); see samples/reward_failures.jsonl of the run folder."
+            )
         scores = batch.facts["score"][is_scored]
         self.add({
             "reward/score_mean": float(scores.mean()), "reward/score_min": float(scores.min()), "reward/score_max": float(scores.max()),

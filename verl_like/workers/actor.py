@@ -60,6 +60,7 @@ class ActorRole:
     def __init__(self, setup: WorkerSetup, engine: TrainEngine) -> None:
         self._setup, self.engine, self.version = setup, engine, 0
         self._timeout_s = setup.config.trainer.stage_timeout_s
+        self._is_compiled = engine.warm_up(setup.config.cluster.start_timeout_s / 2, entropy=setup.config.actor.entropy_coef > 0)
 
     @dispatch(Dispatch.SPLIT)
     def log_probs(self, rows: RemoteRows) -> tuple[dict[str, float], DataProto]:
@@ -93,7 +94,7 @@ class ActorRole:
                               prefix="actor/")
         self.engine.offload()
         self.version += 1
-        return {**metrics, **(gap.report() if is_on_policy else {})}, None
+        return {**metrics, "actor/is_compiled": float(self._is_compiled), **(gap.report() if is_on_policy else {})}, None
 
     @dispatch(Dispatch.SPLIT)
     def supervise(self, rows: RemoteRows) -> tuple[dict[str, float], None]:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from verl_like.algorithms.advantages import estimator, whiten_stats, whitened
+from verl_like.algorithms.advantages import Moments, estimator, whiten_stats, whitened
 from verl_like.algorithms.kl import kl_in_reward
 from verl_like.algorithms.types import AdvantageInputs
+from verl_like.algorithms.value_loss import explained_variance
 from verl_like.config.schema import AlgorithmConfig
 from verl_like.protocol import Array, DataProto, Ragged
 from verl_like.single_controller.dispatch import Dispatch, dispatch
@@ -46,12 +47,16 @@ class AdvantageRole:
         estimate = estimator(self._config.adv_estimator)
         needed = columns_needed(self._config)
         advantages, returns, penalties = [], [], []
+        errors, targets = Moments(), Moments()
         for index in whole_groups(group_ids, MAX_ROWS):
             table = _select(rows, index).fetch(["response_mask", *needed], timeout_s=self._timeout_s)
             inputs = self._inputs(table, group_ids[index], scores[index])
             penalties.append(float(torch.tensor(scores[index]).sum() - inputs.rewards.sum()))
             out = estimate(inputs, self._config)
             lengths = table.ragged("response_mask").lengths
+            if inputs.values is not None:
+                errors += whiten_stats(out.returns - inputs.values, inputs.response_mask)
+                targets += whiten_stats(out.returns, inputs.response_mask)
             advantages.append(Ragged.from_padded(out.advantages.numpy(), lengths).values)
             returns.append(Ragged.from_padded(out.returns.numpy(), lengths).values)
         mask = rows.fetch(["response_mask"], timeout_s=self._timeout_s).ragged("response_mask")
@@ -63,6 +68,8 @@ class AdvantageRole:
         valid = flat[mask.values]
         report = {"advantages/mean": float(valid.mean()), "advantages/std": float(valid.std()),
                   "reward/kl_penalty_mean": sum(penalties) / len(scores)}
+        if targets.count:
+            report["critic/explained_variance"] = explained_variance(errors=errors, returns=targets)
         return report, DataProto({"advantages": Ragged(flat, mask.offsets), "returns": Ragged(np.concatenate(returns), mask.offsets)})
 
     def _inputs(self, table: DataProto, group_ids: Array, scores: Array) -> AdvantageInputs:

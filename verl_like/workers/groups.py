@@ -80,11 +80,11 @@ class AdvantageGroup:
 
     def add(self, batch: RemoteBatch) -> dict[str, float]:
         """Attach ``advantages`` and ``returns``; returns metrics."""
-        [report] = self._group.map_rows(
+        reports: Reports = self._group.map_rows(
             AdvantageRole.advantages, batch, [np.arange(len(batch))], batch.facts["group_id"], batch.facts["score"],
             adds=frozenset({"advantages", "returns"}), interruptible=True,
         )
-        return report
+        return reports[0]
 
 
 class RolloutGroup:
@@ -102,7 +102,8 @@ class RolloutGroup:
 
     def sync(self) -> int:
         """Give the engines the actor's weights and wake them; returns the weights' version."""
-        return min(self._group.call(RolloutRole.sync))
+        versions: list[int] = self._group.call(RolloutRole.sync)
+        return min(versions)
 
     def sleep(self) -> None:
         """Free the accelerator for training; the next sync wakes the engines."""

@@ -61,7 +61,8 @@ class RolloutRole:
             StaleWeightsError: the engine does not hold weight ``version``.
         """
         if self._engine.version != version:
-            raise StaleWeightsError(f"asked to generate from weight version {version}, but the engine holds {self._engine.version}; sync first.")
+            held = self._engine.version
+            raise StaleWeightsError(f"asked to generate from weight version {version}, but the engine holds {held}; sync first.")
         prompts = rows.fetch(PROMPT_COLUMNS, timeout_s=self._setup.config.trainer.stage_timeout_s)
         requests = self._requests(prompts, n, sampling, step)
         groups = {row: _Group(row) for row in range(len(prompts))}
@@ -87,10 +88,10 @@ class RolloutRole:
 
     def _requests(self, prompts: DataProto, n: int, sampling: Sampling, step: int) -> list[Request]:
         seed = self._setup.config.trainer.seed
-        uids = prompts["uid"]
         return [
-            Request(request_id=f"{row}:{sample}", prompt_ids=ids.tolist(), seed=sample_seed(seed, step, uids[row], sample), sampling=sampling)
-            for row, ids in enumerate(prompts.ragged("prompt_ids"))
+            Request(request_id=f"{row}:{sample}", prompt_ids=ids.tolist(), sampling=sampling,
+                    seed=sample_seed(seed, step, str(uid), sample))
+            for row, (uid, ids) in enumerate(zip(prompts["uid"], prompts.ragged("prompt_ids"), strict=True))
             for sample in range(n)
         ]
 
