@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from verl_like.single_controller.errors import INTERRUPT, StageTimeout, WorkerError
+from verl_like.single_controller.errors import INTERRUPT, RunError, StageTimeout
 
 COMMANDS = {
     "train": "reinforcement learning",
     "sft": "supervised training",
-    "eval": "validate a model (or, with trainer.resume=PATH, a checkpoint) and stop",
-    "generate": "write responses to data.val_files",
+    "eval": "validate the run's newest checkpoint, that of trainer.resume=PATH, or (resume=never) the model",
+    "generate": "write responses to data.val_files, of the same choice of policies as eval",
     "export": "write a checkpoint as a Hugging Face folder: export RUN/checkpoints/step_N [OUT]",
     "config": "print the composed configuration and where each value came from",
     "doctor": "say what is installed, what will be used, what is missing and how to mend it",
@@ -31,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = commands.add_parser(name, help=what, description=what)
         if name == "export":
             command.add_argument("checkpoint", type=Path, help="a checkpoints/step_N folder of a run")
-            command.add_argument("out", type=Path, nargs="?", help="where to write; default is the run's model/ folder")
+            command.add_argument("out", type=Path, nargs="?", help="where to write; default is RUN/export/step_N")
         elif name != "doctor":
             command.add_argument("words", nargs="*", metavar="RECIPE.yaml | key=value", help="a recipe and Hydra overrides")
         if name == "config":
@@ -51,7 +53,7 @@ def _run(job: Callable[[], int]) -> int:
         logging.getLogger(__name__).debug("details", exc_info=True)
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except (WorkerError, StageTimeout) as error:
+    except (RunError, StageTimeout) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:
@@ -70,21 +72,27 @@ def _command(arguments: argparse.Namespace) -> int:
 
     words: list[str] = arguments.words
     is_recipe = bool(words) and "=" not in words[0]
-    forced = ["trainer.val_only=true", "trainer.val_before_train=true"] if arguments.command == "eval" else []
+    forced = ["trainer.val_only=true"] if arguments.command in ("eval", "generate") else []
     composed = compose(words[0] if is_recipe else None, [*(words[1:] if is_recipe else words), *forced])
     if arguments.command == "config":
         print(render(composed, docs=arguments.docs), end="")
         return 0
-    _listen_for_ctrl_c()
     from verl_like.trainer import run
 
-    if arguments.command == "sft":
-        run.sft(composed.config, composed.yaml())
-    elif arguments.command == "generate":
-        print(run.generate_responses(composed.config))
-    else:
-        run.train(composed.config, composed.yaml())
-    return 130 if INTERRUPT.is_set() else 0
+    with _ctrl_c_ends_in_order():
+        if arguments.command == "sft":
+            run.sft(composed.config, composed.yaml())
+        elif arguments.command == "generate":
+            print(run.generate_responses(composed.config))
+        elif composed.config.trainer.val_only:
+            for name, value in run.evaluate(composed.config).items():
+                print(f"{name} {value:.4f}")
+        else:
+            run.train(composed.config, composed.yaml())
+        if INTERRUPT.is_set():
+            print("interrupted; the last finished step is saved, and the same command continues from it.", file=sys.stderr)
+            return 130
+    return 0
 
 
 def _export(checkpoint: Path, out: Path | None) -> int:
@@ -95,19 +103,27 @@ def _export(checkpoint: Path, out: Path | None) -> int:
     recorded = folder / "config.yaml"
     if not recorded.exists():
         raise ValueError(f"{checkpoint} does not lie in a run folder: {recorded} is missing. Give RUN/checkpoints/step_N.")
-    _listen_for_ctrl_c()
-    run.export(compose(str(recorded), []).config, checkpoint, out or folder / "model")
-    print(out or folder / "model")
+    out = out or folder / "export" / checkpoint.resolve().name
+    with _ctrl_c_ends_in_order():
+        run.export(compose(str(recorded), []).config, checkpoint, out)
+    print(out)
     return 0
 
 
-def _listen_for_ctrl_c() -> None:
+@contextmanager
+def _ctrl_c_ends_in_order() -> Iterator[None]:
     """The first Ctrl-C (or SIGTERM) ends the run in order, with a checkpoint; the second one ends it now."""
 
     def first(signum: int, frame: FrameType | None) -> None:
         INTERRUPT.set()
         signal.signal(signum, signal.default_int_handler)
-        print("\nstopping: saving the last finished step (again to stop at once)", file=sys.stderr)
+        # Not print: it fails where the signal came in the middle of another print.
+        os.write(2, b"\nstopping in order, which may take a moment (once more to stop at once)\n")
 
-    signal.signal(signal.SIGINT, first)
-    signal.signal(signal.SIGTERM, first)
+    handlers = {signum: signal.signal(signum, first) for signum in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for signum, handler in handlers.items():
+            signal.signal(signum, handler)
+        INTERRUPT.clear()

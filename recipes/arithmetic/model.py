@@ -27,14 +27,14 @@ def character_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def small_qwen3(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
-    """0.85M parameters, float32, initialised from ``seed`` without touching the caller's random state."""
+    """0.2M parameters, float32, initialised from ``seed`` without touching the caller's random state."""
     config = Qwen3Config(
         vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=384,
+        hidden_size=64,
+        intermediate_size=192,
         num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=4,
+        num_attention_heads=2,
+        num_key_value_heads=2,
         head_dim=32,  # the smallest that vLLM's CPU attention has a kernel for
         max_position_embeddings=128,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0},

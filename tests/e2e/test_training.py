@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from tests.e2e.conftest import Run, train
 from verl_like.protocol import DataProto, Ragged
+from verl_like.telemetry.metrics import check_name
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -29,6 +30,12 @@ def test_grpo_trains_on_two_ranks_with_engine_and_trainer_in_agreement(grpo: Run
         assert metrics["rollout/weight_version"] == step - 1, "each step generates from the weights of the step before"
         assert metrics["actor/grad_norm"] > 0
     assert grpo.progress.step == 4
+
+
+def test_every_metric_of_a_run_is_in_the_table(grpo: Run) -> None:
+    for name in grpo.metrics[4]:
+        if name != "step":
+            check_name(name)
 
 
 def test_a_resumed_run_continues_bit_for_bit(grpo: Run, arithmetic: Path, tmp_path: Path) -> None:

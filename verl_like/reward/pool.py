@@ -77,10 +77,6 @@ class ScorerHost:
                 for i in failed:
                     out.write(json.dumps({"prompt": prompts[i], "response": responses[i], **asdict(outcomes[i])}, default=str) + "\n")
 
-    def close(self) -> None:
-        """End the child."""
-        self._child.close()
-
 
 def _fingerprint(text: str) -> str:
     """A few characters that stand for a response where only equality matters."""
@@ -96,21 +92,25 @@ class RewardPool:
 
     Args:
         failures_path: jsonl that failed samples are appended to, with prompt, response and reason.
+        env: environment of the scorers.
         timeout_s: deadline of :meth:`collect` beyond the samples' own deadlines.
     """
 
     def __init__(
-        self, config: RewardConfig, *, tokenizer_path: str, trust_remote_code: bool, failures_path: Path, timeout_s: float
+        self, config: RewardConfig, *, tokenizer_path: str, trust_remote_code: bool, failures_path: Path, env: dict[str, str],
+        timeout_s: float,
     ) -> None:
+        start = Scorer.options(runtime_env={"env_vars": env})
         self._scorers = [
-            Scorer.remote(config, tokenizer_path, trust_remote_code, str(failures_path)) for _ in range(config.num_workers)
+            start.remote(config, tokenizer_path, trust_remote_code, str(failures_path)) for _ in range(config.num_workers)
         ]
         self._timeout_s = timeout_s
         self._submitted: list[ray.ObjectRef] = []
 
     def wait_ready(self) -> None:
         """Return when every scorer has loaded its function; raises what went wrong where one could not."""
-        wait({s.ready.remote(): f"scorer {i}" for i, s in enumerate(self._scorers)}, stage="reward_start", timeout_s=self._timeout_s)
+        wait({s.ready.remote(): f"scorer {i}" for i, s in enumerate(self._scorers)}, stage="reward_start", timeout_s=self._timeout_s,
+             interruptible=True)
 
     def submit(self, block: BlockRef) -> None:
         """Have a block scored; returns at once."""
@@ -136,7 +136,6 @@ class RewardPool:
         wait({ref: "scorer 0"}, stage="samples", timeout_s=self._timeout_s)
 
     def shut_down(self) -> None:
-        """End every scorer and its children."""
-        wait({s.close.remote(): f"scorer {i}" for i, s in enumerate(self._scorers)}, stage="reward_close", timeout_s=10)
+        """End every scorer now, whatever it is busy with; its children die with it."""
         for scorer in self._scorers:
             ray.kill(scorer)

@@ -9,7 +9,11 @@ class StageTimeout(TimeoutError):
     """A stage outlasted its deadline; the message names who was waited for."""
 
 
-class WorkerError(RuntimeError):
+class RunError(RuntimeError):
+    """The run cannot go on; the message says why and what would help."""
+
+
+class WorkerError(RunError):
     """A worker failed; the message holds rank, node, stage and its traceback."""
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from typing import Any
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from verl_like.config.schema import ClusterConfig
 from verl_like.single_controller.errors import StageTimeout
@@ -39,11 +42,20 @@ def ray_cluster(config: ClusterConfig, run_id: str) -> Iterator[None]:
         yield
         return
     where: dict[str, Any] = {"address": config.address} if config.address else {
-        "num_cpus": max(os.cpu_count() or 1, config.workers_per_node or 2) if config.device != "cuda" else None,
+        "num_cpus": max(os.cpu_count() or 1, config.workers_per_node) if config.device != "cuda" else None,
         "object_store_memory": int(config.object_store_memory_gib * 2**30),
         "include_dashboard": False,
     }
-    ray.init(namespace=run_id, log_to_driver=False, logging_level=logging.ERROR, **where)
+    on_sigterm = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(namespace=run_id, log_to_driver=False, logging_level=logging.ERROR, **where)
+    except ConnectionError as error:
+        raise ValueError(
+            f"cluster.address is {config.address}, but no Ray cluster answers there: {error}. "
+            f"Start one (ray start --head), correct the address, or leave it empty to start a local one."
+        ) from error
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own handler would end the run without a checkpoint
     try:
         yield
     finally:
@@ -74,28 +86,26 @@ def devices(config: ClusterConfig) -> Devices:
 
 
 class Placement:
-    """One bundle per worker, a group of bundles per node, so that neighbouring ranks share a node."""
+    """One bundle per node, with room for the node's workers, so that neighbouring ranks share a node."""
 
     def __init__(self, where: Devices, *, timeout_s: float) -> None:
-        bundle = {"CPU": 1.0, **({"GPU": 1.0} if where.kind == "cuda" else {})}
-        self._groups: list[PlacementGroup] = [
-            placement_group([bundle] * where.workers_per_node, strategy="STRICT_PACK") for _ in range(where.num_nodes)
-        ]
+        each = {"CPU": 1.0, **({"GPU": 1.0} if where.kind == "cuda" else {})}
+        self.per_worker = each
         self._per_node = where.workers_per_node
-        ready, _ = ray.wait([group.ready() for group in self._groups], num_returns=len(self._groups), timeout=timeout_s)
-        if len(ready) < len(self._groups):
+        bundle = {name: count * self._per_node for name, count in each.items()}
+        self._group: PlacementGroup = placement_group([bundle] * where.num_nodes, strategy="STRICT_SPREAD")
+        if not self._group.wait(timeout_s):
             free = ray.available_resources()
             self.remove()
             raise StageTimeout(
-                f"no room for {where.world_size} workers of {bundle} on {where.num_nodes} node(s) within {timeout_s:.0f} s; "
+                f"no room for {where.num_nodes} node(s) x {bundle} within {timeout_s:.0f} s; "
                 f"free now: {free.get('CPU', 0)} CPUs, {free.get('GPU', 0)} GPUs. "
                 "Lower cluster.workers_per_node, or end what holds the resources."
             )
 
-    def of(self, rank: int) -> tuple[PlacementGroup, int]:
-        """The placement group and bundle index of a rank."""
-        return self._groups[rank // self._per_node], rank % self._per_node
+    def of(self, rank: int) -> PlacementGroupSchedulingStrategy:
+        """Where a rank goes; ranks are sorted by node."""
+        return PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=rank // self._per_node)
 
     def remove(self) -> None:
-        for group in self._groups:
-            remove_placement_group(group)
+        remove_placement_group(self._group)

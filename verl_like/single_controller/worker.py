@@ -14,7 +14,7 @@ from typing import Any
 
 import ray
 
-from verl_like.single_controller.errors import WorkerFailure
+from verl_like.single_controller.errors import INTERRUPT, WorkerFailure
 from verl_like.telemetry.ledger import LEDGER, stage
 
 
@@ -40,6 +40,11 @@ class WorkerHost:
     def status(self) -> dict[str, Any]:
         """Where this process is and what it is doing; answers while a stage runs."""
         return {"where": self._where, "stage": LEDGER.current, "pid": os.getpid()}
+
+    @ray.method(concurrency_group="control")
+    def interrupt(self) -> None:
+        """Ctrl-C reached the driver: the stage that runs here may end early, if it looks at ``INTERRUPT``."""
+        INTERRUPT.set()
 
     @ray.method(concurrency_group="engine")
     def build(self, factory: str, environment: dict[str, str], *args: Any) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import ray
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from verl_like.protocol import Array
 from verl_like.single_controller.dispatch import Dispatch, check_mode
@@ -18,6 +17,7 @@ from verl_like.single_controller.wait import POLL_S, timed_out, wait
 from verl_like.single_controller.worker import WorkerProcess
 
 Method = Callable[..., Any]
+INTERRUPT_TIMEOUT_S = 20.0  # a control call answers at once, unless something holds the interpreter lock
 
 
 class WorkerGroup:
@@ -43,10 +43,9 @@ class WorkerGroup:
     def _start(self, rank: int, placement: Placement | None, env: dict[str, str]) -> Any:
         options: dict[str, Any] = {"runtime_env": {"env_vars": env}, "num_cpus": 0, "max_restarts": 0}
         if placement is not None:
-            group, bundle = placement.of(rank)
-            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
-            options["num_cpus"] = 1
-            options["num_gpus"] = group.bundle_specs[bundle].get("GPU", 0)
+            options["scheduling_strategy"] = placement.of(rank)
+            options["num_cpus"] = placement.per_worker["CPU"]
+            options["num_gpus"] = placement.per_worker.get("GPU", 0)
         return WorkerProcess.options(**options).remote(rank)
 
     @property
@@ -118,9 +117,9 @@ class WorkerGroup:
             streams[stream] = self._who(rank)
         try:
             yield from self._pairs(dict(streams), name)
-        except (GeneratorExit, Interrupted):
-            for stream in streams:
-                ray.cancel(stream)
+        except Interrupted:
+            # ray.cancel would be noticed at the next block only, and at another step by each rank of an engine.
+            self.interrupt()
             raise
 
     def _pairs(self, streams: dict[Any, str], name: str) -> Iterator[tuple[Facts, BlockRef]]:
@@ -142,6 +141,11 @@ class WorkerGroup:
                     yield facts_of.pop(stream), ref
                 else:  # a failure arrives as the stream's last item, where facts were due
                     [facts_of[stream]] = wait({ref: streams[stream]}, stage=name, timeout_s=self.timeout_s)
+
+    def interrupt(self) -> None:
+        """Have every rank end the stream it is busy with; for good, since a run that is interrupted streams no more."""
+        refs = {actor.interrupt.remote(): self._who(rank) for rank, actor in enumerate(self._actors)}
+        wait(refs, stage="interrupt", timeout_s=INTERRUPT_TIMEOUT_S)
 
     def status(self, *, timeout_s: float) -> list[dict[str, Any]]:
         """Stage and process id of every rank; answers while a stage runs."""

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from verl_like.backends.rollout import remove_leftovers
 from verl_like.config.checks import check_devices
@@ -54,7 +55,7 @@ def hybrid_workers(
 def advantage_worker(config: Config) -> Iterator[WorkerGroup]:
     """The light process that computes advantages, being built."""
     timeout_s = config.trainer.stage_timeout_s
-    group = WorkerGroup("advantages", world_size=1, placement=None, env={"OMP_NUM_THREADS": "1"}, timeout_s=timeout_s)
+    group = WorkerGroup("advantages", world_size=1, placement=None, env={"OMP_NUM_THREADS": "1", **config.cluster.env}, timeout_s=timeout_s)
     try:
         factory = "verl_like.workers.advantages:build_roles"
         group.build(factory, lambda rank: (config.algorithm, timeout_s), timeout_s=config.cluster.start_timeout_s)
@@ -64,11 +65,12 @@ def advantage_worker(config: Config) -> Iterator[WorkerGroup]:
 
 
 @contextmanager
-def reward_pool(config: Config, folder: RunFolder) -> Iterator[RewardPool]:
-    """Scorers, loading their function."""
+def reward_pool(config: Config, failures: Path) -> Iterator[RewardPool]:
+    """Scorers, loading their function; failed samples are written into the folder ``failures``."""
+    failures.mkdir(parents=True, exist_ok=True)
     pool = RewardPool(
         config.reward, tokenizer_path=config.model.tokenizer_path or config.model.path, trust_remote_code=config.model.trust_remote_code,
-        failures_path=folder.samples / "reward_failures.jsonl", timeout_s=config.trainer.stage_timeout_s,
+        failures_path=failures / "reward_failures.jsonl", env=config.cluster.env, timeout_s=config.trainer.stage_timeout_s,
     )
     try:
         yield pool
@@ -98,7 +100,7 @@ def stack(config: Config, folder: RunFolder, *, roles: frozenset[str], actor_upd
     timeout_s = config.cluster.start_timeout_s
     with (
         cluster(config) as (where, run_id),
-        reward_pool(config, folder) as rewards,
+        reward_pool(config, folder.samples) as rewards,
         hybrid_workers(config, where=where, run_id=run_id, roles=roles, actor_updates=actor_updates,
                        critic_updates=critic_updates) as workers,
         advantage_worker(config) as advantages,

@@ -32,6 +32,7 @@ class Progress:
 
     step: int = 0
     best: float = float("-inf")
+    best_step: int = -1
     initial_val: float | None = None
     last_val: float | None = None
     last_val_step: int = -1
@@ -48,39 +49,41 @@ class PPOTrainer:
         self.val_prompts, self.trackers, self.total_steps = val_prompts, trackers, total_steps
         self.needs = needs(config)
         self.progress = Progress()
+        self.loader_state = loader.state_dict()  # after the last finished step: prompts of an unfinished one come again
         self.checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
         self.ranks = parts.devices.world_size
 
     def fit(self) -> Progress:
         """Run to the last step, or to Ctrl-C; either way the newest state is in a checkpoint when this returns."""
-        trainer = self.config.trainer
         self.resume()
         self.version = self.parts.rollout.sync()
-        if self.progress.step == 0 and (trainer.val_before_train or trainer.val_only):
-            self.validate()
-        if trainer.val_only:
-            return self.progress
-        while self.progress.step < self.total_steps and not INTERRUPT.is_set():
-            loader_state = self.loader.state_dict()
-            try:
-                metrics = self.step(self.progress.step + 1)
-            except Interrupted as interrupted:
-                log.warning("interrupted in %s; the unfinished step is dropped and its prompts come again", interrupted)
-                self.loader.load_state_dict(loader_state)
-                self.parts.rewards.forget()
-                break
-            self.progress.step += 1
-            self.progress.seconds += metrics["time/step_s"]
-            self.progress.tokens += int(metrics["perf/tokens"])
-            is_last = self.progress.step == self.total_steps
-            if self.val_prompts and (is_last or (trainer.test_freq and self.progress.step % trainer.test_freq == 0)):
-                metrics |= self.validate()
-            if trainer.save_freq and self.progress.step % trainer.save_freq == 0 and not is_last:
-                self.save()
-            self.trackers.log(self.progress.step, metrics)
+        try:
+            if self.is_validation_due():
+                self.trackers.log(self.progress.step, self.validate())
+                if self.is_save_due():
+                    self.save()
+            while self.progress.step < self.total_steps and not INTERRUPT.is_set():
+                self.finish(self.step(self.progress.step + 1))
+        except Interrupted as interrupted:
+            log.warning("interrupted in %s; what was unfinished is dropped and comes again", interrupted)
+            self.parts.rewards.forget()
         if self.progress.step not in self.checkpoints.steps():
             self.save()
         return self.progress
+
+    def finish(self, metrics: Metrics) -> None:
+        """Count a step in, validate and save where it is time."""
+        self.progress.step += 1
+        self.progress.seconds += metrics["time/step_s"]
+        self.progress.tokens += int(metrics["perf/tokens"])
+        self.loader_state = self.loader.state_dict()
+        try:
+            if self.is_validation_due():
+                metrics |= self.validate()
+        finally:  # whatever becomes of the validation, the step took place
+            self.trackers.log(self.progress.step, metrics)
+        if self.is_save_due():
+            self.save()
 
     def step(self, step: int) -> Metrics:
         """One round of reinforcement learning on one batch of prompts."""
@@ -125,8 +128,22 @@ class PPOTrainer:
             self.version = parts.rollout.sync()
         return metrics.finish(LEDGER.take())
 
+    def is_validation_due(self) -> bool:
+        """Whether this moment's policy is to be validated and was not; a run interrupted in between makes up for it."""
+        trainer, step = self.config.trainer, self.progress.step
+        if not self.val_prompts or self.progress.last_val_step == step:
+            return False
+        if step == 0:
+            return trainer.val_before_train
+        return step == self.total_steps or (trainer.test_freq > 0 and step % trainer.test_freq == 0)
+
+    def is_save_due(self) -> bool:
+        """Whether this moment's policy is the best so far, or every so many steps."""
+        every, step = self.config.trainer.save_freq, self.progress.step
+        return step > 0 and (self.progress.best_step == step or (every > 0 and step % every == 0))
+
     def validate(self) -> Metrics:
-        """Score the held-out prompts, keep the best policy, and remember first and last value."""
+        """Score the held-out prompts; remember first, last and best value."""
         with stage("validation"):
             found = validate(self.config, self.val_prompts, rollout=self.parts.rollout, rewards=self.parts.rewards, version=self.version,
                              samples_path=self.folder.samples / f"val_step_{self.progress.step}.jsonl")
@@ -137,10 +154,8 @@ class PPOTrainer:
         self.progress.last_val_step = self.progress.step
         if self.progress.step == 0:
             self.progress.initial_val = value
-            self.trackers.log(0, found)
         elif value > self.progress.best:
-            self.progress.best = value
-            self.save(is_best=True)
+            self.progress.best, self.progress.best_step = value, self.progress.step
         return found
 
     def save_samples(self, batch: RemoteBatch, step: int) -> None:
@@ -149,19 +164,23 @@ class PPOTrainer:
         if count:
             self.parts.rewards.dump(batch, np.arange(count), self.folder.samples / f"step_{step}.jsonl")
 
-    def save(self, *, is_best: bool = False) -> None:
-        """Write a checkpoint of this moment."""
+    def save(self) -> None:
+        """Write a checkpoint of the last finished step."""
         with stage("checkpoint"):
-            state = {**vars(self.progress), "weight_version": self.version, "loader": self.loader.state_dict()}
+            state = {"job": "train", **vars(self.progress), "weight_version": self.version, "loader": self.loader_state}
+            is_best = self.progress.best_step == self.progress.step
             self.checkpoints.save(state, actor=self.parts.actor, critic=self.parts.critic, is_best=is_best)
 
     def resume(self) -> None:
         """Continue from the checkpoint that ``trainer.resume`` names, if there is one."""
         path = self.checkpoints.find(self.config.trainer.resume)
         if path is None:
+            self.trackers.truncate_after(-1)  # steps of an earlier start that left no checkpoint come again
             return
         state = load_state(path)
-        self.loader.load_state_dict(state.pop("loader"))
+        del state["job"]
+        self.loader_state = state.pop("loader")
+        self.loader.load_state_dict(self.loader_state)
         self.parts.actor.load(str((path / "actor").absolute()), state.pop("weight_version"))
         if self.parts.critic is not None:
             self.parts.critic.load(str((path / "critic").absolute()))

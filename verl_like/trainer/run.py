@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from verl_like.config.checks import check
-from verl_like.config.schema import ActorConfig, Config, CriticConfig
+from verl_like.config.schema import ActorConfig, Config, CriticConfig, RewardConfig
 from verl_like.data.loader import PromptLoader
-from verl_like.data.prompts import Prompt, PromptDataset, sft_rows
+from verl_like.data.prompts import PromptDataset, sft_rows
 from verl_like.data.templates import load_tokenizer
+from verl_like.reward.pool import RewardPool
+from verl_like.reward.resolve import check_callable_with, resolve
+from verl_like.reward.sandbox import ScorerProcess
 from verl_like.telemetry.report import Summary, write_curves, write_summary
-from verl_like.telemetry.trackers import trackers
+from verl_like.telemetry.trackers import JsonlTracker, trackers
 from verl_like.trainer.build import cluster, hybrid_workers, reward_pool, stack
-from verl_like.trainer.checkpoint import load_state
+from verl_like.trainer.checkpoint import Checkpoints, load_state
 from verl_like.trainer.generation import VALIDATION_STEP, generate, val_sampling
 from verl_like.trainer.ppo_trainer import PPOTrainer, Progress
 from verl_like.trainer.roles import needs
 from verl_like.trainer.run_folder import RunFolder
 from verl_like.trainer.sft_trainer import SftTrainer
+from verl_like.trainer.validation import validate
 from verl_like.workers.groups import ActorGroup, RolloutGroup
 
 log = logging.getLogger(__name__)
@@ -31,35 +38,59 @@ def _prompts(config: Config, files: list[str]) -> PromptDataset:
     return PromptDataset(files, config.data, tokenizer)
 
 
-def _val_prompts(config: Config) -> list[Prompt]:
-    return list(_prompts(config, config.data.val_files)) if config.data.val_files else []
+def check_reward(config: RewardConfig, data_sources: list[str]) -> None:
+    """Refuse a reward function that does not load, or rows that no function is known for, before anything heavy starts.
+
+    The user's file is imported in a process of its own, never in the driver.
+    """
+    if not config.function:
+        for source in data_sources:
+            check_callable_with(resolve("", source), config.function_kwargs, f"for data_source {source!r}")
+        return
+    try:
+        ScorerProcess(config.function, config.function_kwargs, config.timeout_s).close()
+    except RuntimeError as error:  # the process died or hung; only the file can be the reason
+        raise ValueError(f"reward.function={config.function} cannot be used: {error}") from error
 
 
 def train(config: Config, config_yaml: str) -> Progress:
-    """Reinforcement learning (``verl-like train``), or validation alone under ``trainer.val_only``.
+    """Reinforcement learning (``verl-like train``).
+
+    An interrupted run leaves a checkpoint, and its model is not exported.
 
     Raises:
         ValueError: a configuration, data set or folder that cannot work; nothing has been started then.
     """
     check(config)
     trainer_config = config.trainer
-    loader = PromptLoader(_prompts(config, config.data.val_files if trainer_config.val_only else config.data.train_files),
-                          batch_size=config.data.train_batch_size, shuffle=config.data.shuffle, seed=trainer_config.seed)
-    val_prompts = _val_prompts(config)
+    prompts = _prompts(config, config.data.train_files)
+    val_prompts = _prompts(config, config.data.val_files) if config.data.val_files else None
+    loader = PromptLoader(prompts, batch_size=config.data.train_batch_size, shuffle=config.data.shuffle, seed=trainer_config.seed)
+    check_reward(config.reward, prompts.data_sources + (val_prompts.data_sources if val_prompts else []))
     steps = trainer_config.total_training_steps or trainer_config.total_epochs * loader.batches_per_epoch
-    folder = RunFolder(config)
-    folder.claim(config_yaml, resume=trainer_config.resume)
+    folder = _claimed_folder(config, config_yaml, job="train")
     with (
         trackers(config, folder.path, total_steps=steps) as tracker,
         stack(config, folder, roles=needs(config).roles,
               actor_updates=max(steps - config.critic.warmup_steps, 1) * updates_per_step(config, config.actor),
               critic_updates=steps * updates_per_step(config, config.critic)) as parts,
     ):
-        progress = PPOTrainer(config, parts, folder, loader, val_prompts, tracker, steps).fit()
-        if not trainer_config.val_only:
-            parts.actor.export(str(folder.model.absolute()))
+        progress = PPOTrainer(config, parts, folder, loader, list(val_prompts or []), tracker, steps).fit()
+        if progress.step >= steps:
+            parts.actor.export(str(folder.model))
     report(config, folder, progress)
     return progress
+
+
+def _claimed_folder(config: Config, config_yaml: str, *, job: str) -> RunFolder:
+    """The run's folder, once it is certain that the run can start or continue there."""
+    folder, resume = RunFolder(config), config.trainer.resume
+    checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
+    start = checkpoints.find(resume)
+    folder.refuse_other(config_yaml, job=job, resume=resume)
+    checkpoints.check_start(start, job=job)
+    folder.claim(config_yaml, job=job)
+    return folder
 
 
 def updates_per_step(config: Config, learner: ActorConfig | CriticConfig) -> int:
@@ -78,14 +109,23 @@ def report(config: Config, folder: RunFolder, progress: Progress) -> None:
     write_curves(folder.path)
 
 
-def sft(config: Config, config_yaml: str) -> float:
-    """Supervised training (``verl-like sft``) on prompts and answers; writes ``<run>/model`` and returns the last loss."""
+def sft(config: Config, config_yaml: str) -> int:
+    """Supervised training (``verl-like sft``) on prompts and answers; writes ``<run>/model`` and returns the last step.
+
+    An interrupted run leaves a checkpoint, and its model is not exported.
+    """
     check(config)
     tokenizer = load_tokenizer(config.model.tokenizer_path or config.model.path, config.model.trust_remote_code)
     rows = sft_rows(config.data.train_files, config.data, tokenizer)
-    steps = config.trainer.total_training_steps or config.trainer.total_epochs * (len(rows) // config.data.train_batch_size)
-    folder = RunFolder(config)
-    folder.claim(config_yaml, resume=config.trainer.resume)
+    steps_per_epoch = len(rows) // config.data.train_batch_size
+    if not steps_per_epoch:
+        raise ValueError(
+            f"the dataset has {len(rows)} rows, but a batch needs data.train_batch_size={config.data.train_batch_size}. "
+            f"Set data.train_batch_size={len(rows)} or less, or add rows."
+        )
+    steps = config.trainer.total_training_steps or config.trainer.total_epochs * steps_per_epoch
+    folder = _claimed_folder(config, config_yaml, job="sft")
+    checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
     with (
         trackers(config, folder.path, total_steps=steps) as tracker,
         cluster(config) as (where, run_id),
@@ -93,30 +133,71 @@ def sft(config: Config, config_yaml: str) -> float:
     ):
         workers.wait_built(timeout_s=config.cluster.start_timeout_s)
         actor = ActorGroup(workers)
-        loss = SftTrainer(config, actor, rows, tracker, total_steps=steps, ranks=where.world_size).fit()
-        actor.export(str(folder.model.absolute()))
+        step = SftTrainer(config, actor, rows, tracker, checkpoints, total_steps=steps, ranks=where.world_size).fit()
+        if step >= steps:
+            actor.export(str(folder.model))
     write_curves(folder.path)
-    return loss
+    return step
 
 
-def generate_responses(config: Config) -> Path:
-    """Responses to ``data.val_files`` (``verl-like generate``), written as text to ``<run>/samples/generated.jsonl``."""
-    check(config)
-    prompts = _val_prompts(config)
-    folder = RunFolder(config)
-    folder.samples.mkdir(parents=True, exist_ok=True)
-    path = folder.samples / "generated.jsonl"
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    """A policy in its engines, ready to generate."""
+
+    rollout: RolloutGroup
+    rewards: RewardPool
+    step: int  # of the checkpoint, 0 for the model itself
+    version: int
+
+
+@contextmanager
+def _policy(config: Config, folder: RunFolder) -> Iterator[_Policy]:
+    """The policy of the checkpoint that ``trainer.resume`` names, or of ``model.path`` where there is none."""
+    checkpoint = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints).find(config.trainer.resume)
+    state = load_state(checkpoint) if checkpoint is not None else {"step": 0}
+    log.info("the policy is that of %s", checkpoint or config.model.path)
     with (
         cluster(config) as (where, run_id),
-        reward_pool(config, folder) as rewards,
+        reward_pool(config, folder.eval) as rewards,
         hybrid_workers(config, where=where, run_id=run_id, roles=frozenset({"actor", "rollout"}), actor_updates=1) as workers,
     ):
         rewards.wait_ready()
         workers.wait_built(timeout_s=config.cluster.start_timeout_s)
+        if checkpoint is not None:
+            ActorGroup(workers).load(str(checkpoint.absolute() / "actor"), state["weight_version"])
         rollout = RolloutGroup(workers, tensor_parallel_size=config.rollout.tensor_parallel_size)
-        batch = generate(prompts, rollout=rollout, rewards=None, n=config.rollout.val.n, sampling=val_sampling(config),
-                         step=VALIDATION_STEP, version=rollout.sync())
-        rewards.dump(batch, np.arange(len(batch)), path)
+        yield _Policy(rollout, rewards, step=state["step"], version=rollout.sync())
+
+
+def evaluate(config: Config) -> dict[str, float]:
+    """Validation metrics (``verl-like eval``, or ``trainer.val_only``) of a checkpoint or a model.
+
+    Appends them to ``<run>/eval/metrics.jsonl`` and writes responses beside it; the rest of the run folder stays as it is.
+    """
+    check(config)
+    prompts = _prompts(config, config.data.val_files)
+    check_reward(config.reward, prompts.data_sources)
+    folder = RunFolder(config)
+    with _policy(config, folder) as policy:
+        found = validate(config, list(prompts), rollout=policy.rollout, rewards=policy.rewards, version=policy.version,
+                         samples_path=folder.eval / f"val_step_{policy.step}.jsonl")
+    tracker = JsonlTracker(folder.eval / "metrics.jsonl")
+    tracker.log(policy.step, found)
+    tracker.close()
+    return found
+
+
+def generate_responses(config: Config) -> Path:
+    """Responses to ``data.val_files`` (``verl-like generate``) of a checkpoint or a model, written as text below ``<run>/eval``."""
+    check(config)
+    check_reward(config.reward, [])  # nothing is scored, but the scorers that decode load their function
+    prompts = _prompts(config, config.data.val_files)
+    folder = RunFolder(config)
+    with _policy(config, folder) as policy:
+        path = folder.eval / f"generated_step_{policy.step}.jsonl"
+        batch = generate(list(prompts), rollout=policy.rollout, rewards=None, n=config.rollout.val.n, sampling=val_sampling(config),
+                         step=VALIDATION_STEP, version=policy.version)
+        policy.rewards.dump(batch, np.arange(len(batch)), path)
     return path
 
 

@@ -7,43 +7,69 @@ from pathlib import Path
 import yaml
 
 from verl_like.config.schema import Config
+from verl_like.telemetry.trackers import write_atomically
 
 # What may change between a run and its continuation; everything else must be the same run.
 MAY_CHANGE = {"trainer", "cluster"}
 
 
 class RunFolder:
-    """``output_dir/experiment_name`` with config.yaml, metrics.jsonl, tensorboard/, checkpoints/, samples/, model/."""
+    """``output_dir/experiment_name`` with config.yaml, metrics.jsonl, tensorboard/, checkpoints/, samples/, model/.
+
+    Evaluations write below ``eval/`` and nowhere else, so that they can use a training run's folder.
+    """
 
     def __init__(self, config: Config) -> None:
-        self.path = Path(config.trainer.output_dir) / config.trainer.experiment_name
+        # Absolute, because workers write there too, from working directories of their own.
+        self.path = Path(config.trainer.output_dir).expanduser().absolute() / config.trainer.experiment_name
+        self.config = self.path / "config.yaml"
         self.metrics = self.path / "metrics.jsonl"
         self.checkpoints = self.path / "checkpoints"
         self.samples = self.path / "samples"
         self.model = self.path / "model"
+        self.eval = self.path / "eval"
 
-    def claim(self, config_yaml: str, *, resume: str) -> None:
-        """Make the folder this run's, or raise where it belongs to another.
+    def refuse_other(self, config_yaml: str, *, job: str, resume: str) -> None:
+        """Raise where the folder belongs to another run.
+
+        A folder whose run never logged a step, saved or exported anything is free: there is nothing to lose.
+
+        Args:
+            config_yaml: this run's configuration.
+            job: this run's command, "train" or "sft".
+            resume: ``trainer.resume``.
 
         Raises:
-            ValueError: the folder holds a run with another configuration, or a run at all under ``resume=never``.
+            ValueError: the folder holds a run with another or no configuration, or a run at all under ``resume=never``.
         """
-        recorded = self.path / "config.yaml"
-        if recorded.exists():
-            if resume == "never":
-                raise ValueError(
-                    f"{self.path} holds a run already and trainer.resume=never. "
-                    "Choose another trainer.experiment_name, or delete the folder."
-                )
-            differences = _differences(yaml.safe_load(recorded.read_text()), yaml.safe_load(config_yaml))
-            if differences:
-                raise ValueError(
-                    f"{self.path} is the folder of another run; it differs in {'; '.join(differences[:5])}. "
-                    "Choose another trainer.experiment_name, or delete the folder."
-                )
+        if not self._is_used():
+            return
+        remedy = "Choose another trainer.experiment_name, or delete the folder."
+        if resume == "never":
+            raise ValueError(f"{self.path} holds a run already and trainer.resume=never. {remedy}")
+        old = self.config.read_text() if self.config.exists() else ""
+        recorded = yaml.safe_load(old)
+        if not isinstance(recorded, dict):
+            raise ValueError(f"{self.path} holds metrics, checkpoints or a model, but no config.yaml that says of which run. {remedy}")
+        differences = _differences(recorded, yaml.safe_load(config_yaml))
+        if not old.startswith(_first_line(job)):
+            differences.insert(0, f"the command ({old.splitlines()[0].removeprefix('# ')} there, verl-like {job} here)")
+        if differences:
+            raise ValueError(f"{self.path} is the folder of another run; it differs in {'; '.join(differences[:5])}. {remedy}")
+
+    def claim(self, config_yaml: str, *, job: str) -> None:
+        """Make the folder this run's: record its command and configuration in config.yaml."""
         for folder in (self.checkpoints, self.samples):
             folder.mkdir(parents=True, exist_ok=True)
-        recorded.write_text(config_yaml)
+        write_atomically(self.config, _first_line(job) + config_yaml)
+
+    def _is_used(self) -> bool:
+        is_logged = self.metrics.exists() and self.metrics.stat().st_size > 0
+        return is_logged or self.model.exists() or any(self.checkpoints.glob("step_*"))
+
+
+def _first_line(job: str) -> str:
+    return f"# verl-like {job}\n"
 
 
 def _differences(old: dict[str, object], new: dict[str, object], prefix: str = "") -> list[str]:

@@ -11,6 +11,7 @@ from verl_like.single_controller.errors import INTERRUPT
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.telemetry.ledger import LEDGER, stage
 from verl_like.telemetry.trackers import Trackers
+from verl_like.trainer.checkpoint import Checkpoints, load_state
 from verl_like.trainer.step_metrics import Metrics, StepMetrics
 from verl_like.workers.groups import ActorGroup
 
@@ -19,24 +20,42 @@ class SftTrainer:
     """Minimises the mean negative log-prob of the answers; one optimiser update a step.
 
     Args:
-        rows: prompt_ids, response_ids and response_mask of all training rows.
+        rows: prompt_ids, response_ids and response_mask of all training rows; at least ``data.train_batch_size``.
     """
 
-    def __init__(self, config: Config, actor: ActorGroup, rows: DataProto, trackers: Trackers, *, total_steps: int, ranks: int) -> None:
+    def __init__(self, config: Config, actor: ActorGroup, rows: DataProto, trackers: Trackers, checkpoints: Checkpoints, *,
+                 total_steps: int, ranks: int) -> None:
         self._config, self._actor, self._trackers, self._total_steps, self._ranks = config, actor, trackers, total_steps, ranks
         tokens = rows.ragged("prompt_ids").lengths + rows.ragged("response_ids").lengths
         self._rows = RemoteBatch.put(rows, {"tokens": tokens})
+        self._checkpoints = checkpoints
 
-    def fit(self) -> float:
-        """Run all steps, or up to Ctrl-C; returns the last step's loss in nats per token."""
-        loss = float("nan")
-        for step in range(1, self._total_steps + 1):
-            metrics = self.step(step)
-            loss = metrics["sft/loss"]
-            self._trackers.log(step, metrics)
-            if INTERRUPT.is_set():
-                break
-        return loss
+    def fit(self) -> int:
+        """Run to the last step, or to Ctrl-C; either way the newest state is in a checkpoint. Returns the last finished step."""
+        step = self._resume()
+        while step < self._total_steps and not INTERRUPT.is_set():
+            step += 1
+            self._trackers.log(step, self.step(step))
+            every = self._config.trainer.save_freq
+            if every and step % every == 0:
+                self._save(step)
+        if step not in self._checkpoints.steps():
+            self._save(step)
+        return step
+
+    def _resume(self) -> int:
+        """Continue from the checkpoint that ``trainer.resume`` names, if there is one; returns its step, else 0."""
+        path = self._checkpoints.find(self._config.trainer.resume)
+        state = load_state(path) if path is not None else {"step": 0}
+        if path is not None:
+            self._actor.load(str(path / "actor"), state["weight_version"])
+        self._trackers.truncate_after(state["step"])
+        return int(state["step"])
+
+    def _save(self, step: int) -> None:
+        with stage("checkpoint"):
+            state = {"job": "sft", "step": step, "weight_version": step}
+            self._checkpoints.save(state, actor=self._actor, critic=None, is_best=False)
 
     def step(self, step: int) -> Metrics:
         """One update on ``data.train_batch_size`` rows."""

@@ -6,11 +6,22 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from verl_like.protocol import Array
+from verl_like.single_controller.errors import RunError
 from verl_like.single_controller.remote_batch import RemoteBatch
 
 Metrics = dict[str, float]
 Reports = Sequence[Mapping[str, float]]
-_GAP = ("gap_sum", "gap_max", "gap_count", "entropy_sum")
+_GAP = ("gap_sum", "gap_max", "gap_count")
+
+
+def all_failed(statuses: Array) -> RunError:
+    """The error of a batch without any score; ``statuses`` are those of its rows."""
+    kinds = ", ".join(f"{count} {kind}" for kind, count in zip(*np.unique(statuses, return_counts=True), strict=True))
+    return RunError(
+        f"the reward function failed on all {len(statuses)} responses ({kinds}). reward_failures.jsonl in the run folder has each "
+        "prompt, response and traceback. Correct the function, or raise reward.timeout_s where they are timeouts."
+    )
 
 
 class StepMetrics:
@@ -32,6 +43,8 @@ class StepMetrics:
             "rollout/response_tokens_mean": float(tokens.mean()),
             "rollout/response_tokens_max": float(tokens.max()),
             "rollout/prompt_tokens_mean": float(batch.facts["prompt_tokens"].mean()),
+            # A sampled token's negative log-prob is, in the mean, the entropy of the distribution it was drawn from.
+            "rollout/entropy_mean": -float(batch.facts["log_prob_sum"].sum() / max(tokens.sum(), 1)),
             "rollout/length_finish_frac": float((batch.facts["finish_reason"] == "length").mean()),
             "rollout/weight_version": float(batch.facts["weight_version_min"].min()),
             "perf/tokens": float(tokens.sum() + batch.facts["prompt_tokens"].sum()),
@@ -45,8 +58,6 @@ class StepMetrics:
             "rollout/log_prob_diff_mean": sum(r["gap_sum"] for r in reports) / count,
             "rollout/log_prob_diff_max": max(r["gap_max"] for r in reports),
         })
-        if "entropy_sum" in reports[0]:
-            self.add({"rollout/entropy_mean": sum(r["entropy_sum"] for r in reports) / count})
 
     def add_update(self, reports: Reports) -> None:
         """The actor's update; it measured the gap where no old-log-prob stage did."""
@@ -58,14 +69,11 @@ class StepMetrics:
         """Scores of the rows that have one.
 
         Raises:
-            RuntimeError: no row has one; training on nothing is no training.
+            RunError: no row has one; training on nothing is no training.
         """
         is_scored = batch.facts["reward_status"] == "ok"
         if not is_scored.any():
-            kinds = dict(zip(*np.unique(batch.facts["reward_status"], return_counts=True), strict=True))
-            raise RuntimeError(
-                f"the reward function failed on all {len(batch)} responses ({kinds}); see samples/reward_failures.jsonl of the run folder."
-            )
+            raise all_failed(batch.facts["reward_status"])
         scores = batch.facts["score"][is_scored]
         self.add({
             "reward/score_mean": float(scores.mean()), "reward/score_min": float(scores.min()), "reward/score_max": float(scores.max()),

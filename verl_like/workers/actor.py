@@ -64,17 +64,16 @@ class ActorRole:
 
     @dispatch(Dispatch.SPLIT)
     def log_probs(self, rows: RemoteRows) -> tuple[dict[str, float], DataProto]:
-        """``old_log_probs`` and their gap to the rollout's; entropy over the response tokens for the report."""
+        """``old_log_probs`` and, for the report, their gap to the rollout's."""
         table = rows.fetch([*SEQUENCE, "rollout_log_probs"], timeout_s=self._timeout_s)
         self.engine.onload()
-        out = self.engine.forward_log_probs(table, temperature=self._setup.config.rollout.temperature, entropy=True)
+        out = self.engine.forward_log_probs(table, temperature=self._setup.config.rollout.temperature)
         self.engine.offload()
         mask = table.ragged("response_mask").values
         gap = LogProbGap()
         gap.add(np.abs(out["log_probs"] - table.ragged("rollout_log_probs").values)[mask])
         column = Ragged(out["log_probs"], table.ragged("response_ids").offsets)
-        report = {**gap.report(), "entropy_sum": float(out["entropy"][mask].sum(dtype=np.float64))}
-        return report, DataProto({"old_log_probs": column})
+        return gap.report(), DataProto({"old_log_probs": column})
 
     @dispatch(Dispatch.SPLIT)
     def update(self, rows: RemoteRows, mini_batches: MiniBatches, columns: list[str]) -> tuple[dict[str, float], None]:

@@ -46,12 +46,12 @@ class AdvantageRole:
         """
         estimate = estimator(self._config.adv_estimator)
         needed = columns_needed(self._config)
-        advantages, returns, penalties = [], [], []
+        advantages, returns, penalty = [], [], 0.0
         errors, targets = Moments(), Moments()
         for index in whole_groups(group_ids, MAX_ROWS):
             table = _select(rows, index).fetch(["response_mask", *needed], timeout_s=self._timeout_s)
-            inputs = self._inputs(table, group_ids[index], scores[index])
-            penalties.append(float(torch.tensor(scores[index]).sum() - inputs.rewards.sum()))
+            inputs, penalty_here = self._inputs(table, group_ids[index], scores[index])
+            penalty += penalty_here
             out = estimate(inputs, self._config)
             lengths = table.ragged("response_mask").lengths
             if inputs.values is not None:
@@ -66,22 +66,27 @@ class AdvantageRole:
             values = torch.from_numpy(flat)
             flat = whitened(values, chosen, whiten_stats(values, chosen)).numpy()
         valid = flat[mask.values]
-        report = {"advantages/mean": float(valid.mean()), "advantages/std": float(valid.std()),
-                  "reward/kl_penalty_mean": sum(penalties) / len(scores)}
+        report = {"advantages/mean": float(valid.mean()), "advantages/std": float(valid.std())}
+        if self._config.kl_coef > 0:
+            report["reward/kl_penalty_mean"] = penalty / len(scores)
         if targets.count:
             report["critic/explained_variance"] = explained_variance(errors=errors, returns=targets)
         return report, DataProto({"advantages": Ragged(flat, mask.offsets), "returns": Ragged(np.concatenate(returns), mask.offsets)})
 
-    def _inputs(self, table: DataProto, group_ids: Array, scores: Array) -> AdvantageInputs:
+    def _inputs(self, table: DataProto, group_ids: Array, scores: Array) -> tuple[AdvantageInputs, float]:
+        """The estimator's inputs, and what the KL penalty took from their rewards in sum."""
         padded = {name: torch.from_numpy(table.ragged(name).to_padded()) for name in table.columns}
         mask = padded.pop("response_mask")
         rewards = torch.zeros(mask.shape)
         last = mask.shape[1] - 1 - mask.flip(1).int().argmax(1)  # the score sits on the last token the policy chose
         rewards[torch.arange(len(mask)), last] = torch.from_numpy(scores) * mask.any(1)
+        penalty = 0.0
         if self._config.kl_coef > 0:
-            rewards = kl_in_reward(rewards, padded["old_log_probs"], padded["ref_log_probs"], mask,
-                                   self._config.kl_coef, self._config.kl_type)
-        return AdvantageInputs(rewards=rewards, response_mask=mask, group_ids=torch.from_numpy(group_ids), **padded)
+            penalised = kl_in_reward(rewards, padded["old_log_probs"], padded["ref_log_probs"], mask,
+                                     self._config.kl_coef, self._config.kl_type)
+            penalty = float((rewards - penalised).sum())
+            rewards = penalised
+        return AdvantageInputs(rewards=rewards, response_mask=mask, group_ids=torch.from_numpy(group_ids), **padded), penalty
 
 
 def whole_groups(group_ids: Array, max_rows: int) -> Iterator[Array]:

@@ -45,7 +45,9 @@ def _train_engine(setup: WorkerSetup, kind: str, path: str, max_tokens: int, fsd
     return train_engine(
         "fsdp", kind=kind, model_path=path, model=config.model, fsdp=fsdp, optim=optim, total_updates=total_updates,
         max_tokens_per_micro_batch=max_tokens, max_response_tokens=config.data.max_response_length,
-        temperature=config.rollout.temperature, log_prob_chunk_tokens=config.actor.log_prob_chunk_tokens,
+        # Supervised training samples nothing, so it learns at temperature 1.
+        temperature=config.rollout.temperature if "rollout" in setup.roles else 1.0,
+        log_prob_chunk_tokens=config.actor.log_prob_chunk_tokens,
         use_torch_compile=config.actor.use_torch_compile and kind == "policy", rollout_dtype=config.rollout.dtype,
         sync_bucket_mib=config.rollout.sync_bucket_mib, device=torch.device(setup.device), seed=config.trainer.seed,
     )

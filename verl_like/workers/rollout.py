@@ -5,19 +5,26 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import numpy as np
+import torch
+import torch.distributed as dist
 
 from verl_like.backends.base import Finished, Request, RolloutEngine, Sampling, StaleWeightsError
 from verl_like.backends.rollout import rollout_engine
 from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller.dispatch import Dispatch, dispatch
+from verl_like.single_controller.errors import INTERRUPT
 from verl_like.single_controller.remote_batch import Facts, RemoteRows
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.setup import WorkerSetup
 
 PROMPT_COLUMNS = ("prompt_ids", "group_id", "uid", "reward_inputs", "prompt_text")
 ROLLOUT_COLUMNS = frozenset({"prompt_ids", "response_ids", "response_mask", "rollout_log_probs", "reward_inputs", "prompt_text"})
+
+
+AGREE_EVERY_STEPS = 32  # a gloo round costs a few milliseconds, as does a step of a small model
 
 
 def build_rollout_engine(setup: WorkerSetup) -> RolloutEngine:
@@ -36,6 +43,37 @@ def sample_seed(run_seed: int, step: int, uid: str, sample: int) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
+class _Interruption:
+    """Whether Ctrl-C has come, as all ranks of an engine see it at the same step: they run in lock-step or hang."""
+
+    def __init__(self, setup: WorkerSetup) -> None:
+        self._group: dist.ProcessGroup | None = None
+        self._calls = 0
+        size = setup.config.rollout.tensor_parallel_size
+        timeout = timedelta(seconds=setup.config.trainer.stage_timeout_s)
+        for first in range(0, setup.world_size, size) if size > 1 else ():
+            ranks = list(range(first, first + size))
+            group = dist.new_group(ranks, timeout=timeout, backend="gloo")  # every rank makes every group
+            if setup.rank in ranks:
+                self._group = group
+
+    def has_come(self) -> bool:
+        """To be asked once a step."""
+        if self._group is None:
+            return INTERRUPT.is_set()
+        self._calls += 1
+        if self._calls % AGREE_EVERY_STEPS != 1:
+            return False
+        has_come = torch.tensor(int(INTERRUPT.is_set()))
+        dist.all_reduce(has_come, op=dist.ReduceOp.MAX, group=self._group)
+        return bool(has_come)
+
+
+def _num_bytes(group: _Group, prompt_tokens: int) -> int:
+    """Bytes of the group's token columns: ids, mask and log-probs of each response token, ids of each prompt token."""
+    return sum(9 * len(finished.response_ids) + 4 * prompt_tokens for finished in group.samples.values())
+
+
 @dataclass
 class _Group:
     """The samples of one prompt, collected as they finish."""
@@ -50,12 +88,13 @@ class RolloutRole:
     def __init__(self, setup: WorkerSetup, engine: RolloutEngine, actor: ActorRole) -> None:
         self._setup, self._engine, self._actor = setup, engine, actor
         self._speaks = setup.rank % setup.config.rollout.tensor_parallel_size == 0
+        self._interruption = _Interruption(setup)
 
     @dispatch(Dispatch.STREAM)
     def generate(
         self, rows: RemoteRows, *, n: int, sampling: Sampling, step: int, version: int
     ) -> Iterator[Facts | DataProto]:
-        """Yield the facts of some finished groups, then their block, until every prompt has its ``n`` responses.
+        """Yield the facts of some finished groups, then their block, until every prompt has its ``n`` responses, or Ctrl-C.
 
         Raises:
             StaleWeightsError: the engine does not hold weight ``version``.
@@ -70,13 +109,13 @@ class RolloutRole:
         num_bytes = 0
         try:
             self._engine.submit(requests)
-            while self._engine.has_unfinished():
+            while self._engine.has_unfinished() and not self._interruption.has_come():
                 for finished in self._engine.step():
                     row, sample = map(int, finished.request_id.split(":"))
                     groups[row].samples[sample] = finished
-                    num_bytes += 9 * len(finished.response_ids) + 4 * len(prompts.ragged("prompt_ids")[row])
                     if len(groups[row].samples) == n:
                         waiting.append(groups.pop(row))
+                        num_bytes += _num_bytes(waiting[-1], len(prompts.ragged("prompt_ids")[row]))
                 if self._speaks and waiting and num_bytes >= self._setup.config.rollout.block_kib * 1024:
                     yield from self._block(prompts, waiting)
                     waiting, num_bytes = [], 0
@@ -109,6 +148,7 @@ class RolloutRole:
             "response_tokens": responses.lengths,
             "finish_reason": np.array([f.finish_reason for f in done]),
             "status": np.array(["aborted" if f.finish_reason == "abort" else "ok" for f in done]),
+            "log_prob_sum": np.array([sum(f.log_probs) for f in done], np.float32),
             "weight_version_min": np.full(len(done), self._engine.version),
             "weight_version_max": np.full(len(done), self._engine.version),
         }

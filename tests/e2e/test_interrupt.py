@@ -1,0 +1,247 @@
+"""Ctrl-C and kill -9 in the middle of a step: nothing is lost, and nothing is left running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.conftest import ROOT, base_overrides, train
+from verl_like.single_controller.errors import INTERRUPT
+from verl_like.telemetry.ledger import LEDGER
+from verl_like.telemetry.trackers import read_metrics
+
+# While a file called `hold` lies beside it, the scorer of a step writes `holding` and never returns: the step is in its middle.
+HOLDING_REWARD = '''
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+def digits(data_source, solution_str, ground_truth, extra_info):
+    while (HERE / "hold").exists():
+        (HERE / "holding").touch()
+        time.sleep(0.05)
+    return solution_str.count("7") / max(len(solution_str), 1)
+'''
+STEPS = 7
+AGENTS = ("DashboardAgent", "RuntimeEnvAgent")  # Ray's own; they notice a minute after a kill -9 that their node is gone
+
+
+def wait_for(what: str, is_true: Callable[[], bool], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not is_true():
+        assert time.monotonic() < deadline, f"{what} did not happen within {timeout_s} s"
+        time.sleep(0.1)
+
+
+class Training:
+    """A training run as a user starts it, with every process that belongs to it."""
+
+    def __init__(self, arguments: list[str], log: Path) -> None:
+        self._log = log
+        with log.open("wb") as out:
+            # A session of its own, so that a signal can go to its whole process group, as a terminal's Ctrl-C does.
+            self._process = subprocess.Popen([sys.executable, "-m", "verl_like", "train", *arguments], cwd=ROOT, stdout=out,
+                                             stderr=subprocess.STDOUT, start_new_session=True)
+        self._members: list[psutil.Process] = []
+
+    @property
+    def output(self) -> str:
+        return self._log.read_text()
+
+    def wait_for(self, what: str, is_true: Callable[[], bool]) -> None:
+        def is_true_while_running() -> bool:
+            assert self._process.poll() is None, f"the run ended before {what}:\n{self.output}"
+            return is_true()
+
+        wait_for(what, is_true_while_running, 150)
+        self._members = psutil.Process(self._process.pid).children(recursive=True)
+
+    def interrupt(self) -> int:
+        """Ctrl-C in the terminal; returns the exit status."""
+        os.killpg(self._process.pid, signal.SIGINT)
+        return self._process.wait(timeout=45)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(timeout=10)
+
+    def survivors(self) -> list[str]:
+        """Command lines of members that still run."""
+        found = []
+        for member in self._members:
+            try:
+                if member.is_running() and member.status() != psutil.STATUS_ZOMBIE:
+                    found.append(f"{member.pid} {' '.join(member.cmdline())}")
+            except psutil.NoSuchProcess:
+                continue
+        return found
+
+    def end(self) -> None:
+        """Leave nothing behind, however the test went."""
+        for process in [*self._members, psutil.Process()] if self._process.poll() is None else self._members:
+            if process.pid != os.getpid() and process.is_running():
+                process.kill()
+        if self._process.poll() is None:
+            self.kill()
+
+
+def leaked_shared_memory(before: set[str]) -> set[str]:
+    """New names in /dev/shm that no living process has mapped."""
+    new = set(os.listdir("/dev/shm")) - before
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        try:
+            text = maps.read_text()
+        except OSError:  # ended meanwhile, or another user's
+            continue
+        new = {name for name in new if f"/dev/shm/{name}" not in text}
+    return new
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A run folder, the switch that holds its steps, and how to start it."""
+
+    data: Path
+    out: Path
+    overrides: list[str]
+
+    @property
+    def run(self) -> Path:
+        return self.out / "held"
+
+    def hold(self) -> None:
+        (self.data / "holding").unlink(missing_ok=True)
+        (self.data / "hold").touch()
+
+    def is_held(self) -> bool:
+        return (self.data / "holding").exists()
+
+    def release(self) -> None:
+        (self.data / "hold").unlink(missing_ok=True)
+
+    def steps_logged(self) -> list[int]:
+        return sorted(read_metrics(self.run / "metrics.jsonl").get("time/step_s", {}))
+
+    def checkpoints(self) -> list[str]:
+        return sorted(path.name for path in (self.run / "checkpoints").glob("step_*"))
+
+    def start(self, log: str) -> Training:
+        chosen: dict[str, str] = {}
+        for item in [*base_overrides(self.data, self.out), "data.val_files=[]", *self.overrides]:
+            chosen[item.split("=", 1)[0]] = item
+        return Training(list(chosen.values()), self.out / log)
+
+
+@pytest.fixture(scope="module")
+def scene(arithmetic: Path, tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    rewards = tmp_path_factory.mktemp("rewards")
+    (rewards / "reward.py").write_text(HOLDING_REWARD)
+    for name in ("model", "train.parquet", "val.parquet"):
+        (rewards / name).symlink_to(arithmetic / name)
+    overrides = [f"trainer.total_training_steps={STEPS}", "trainer.experiment_name=held", "reward.timeout_s=600",
+                 "trainer.max_checkpoints=9"]
+    return Scene(rewards, tmp_path_factory.mktemp("out"), overrides)
+
+
+@pytest.fixture(scope="module")
+def interrupted(scene: Scene) -> Iterator[dict[str, object]]:
+    """What is found after Ctrl-C in the middle of the step that follows step 2."""
+    shared_memory = set(os.listdir("/dev/shm"))
+    run = scene.start("interrupted.log")
+    try:
+        run.wait_for("step 2", lambda: 2 in scene.steps_logged())
+        scene.hold()
+        run.wait_for("a step that is held", scene.is_held)
+        started = time.monotonic()
+        status = run.interrupt()
+        yield {"status": status, "seconds": time.monotonic() - started, "survivors": run.survivors(), "output": run.output,
+               "steps": scene.steps_logged(), "checkpoints": scene.checkpoints(), "leaked": leaked_shared_memory(shared_memory)}
+    finally:
+        run.end()
+        scene.release()
+
+
+@pytest.fixture(scope="module")
+def killed(scene: Scene, interrupted: dict[str, object]) -> Iterator[Training]:
+    """The same run continued by a step, and its driver killed in the middle of a later one."""
+    scene.overrides.append("trainer.save_freq=1")
+    num_checkpoints = len(scene.checkpoints())
+    run = scene.start("killed.log")
+    try:
+        run.wait_for("one more checkpoint", lambda: len(scene.checkpoints()) > num_checkpoints)
+        scene.hold()
+        run.wait_for("a step that is held", scene.is_held)
+        run.kill()
+        scene.release()
+        yield run
+    finally:
+        run.end()
+        scene.release()
+
+
+def test_ctrl_c_in_mid_step_saves_the_last_finished_step_and_leaves_nothing(interrupted: dict[str, object]) -> None:
+    assert interrupted["status"] == 130, interrupted["output"]
+    assert isinstance(interrupted["seconds"], float) and interrupted["seconds"] < 30
+    assert "interrupted in reward" in str(interrupted["output"]) and "the same command continues" in str(interrupted["output"])
+    steps = interrupted["steps"]
+    assert isinstance(steps, list) and interrupted["checkpoints"] == [f"step_{steps[-1]}"], "the step in progress must not count"
+    assert interrupted["survivors"] == []
+    assert interrupted["leaked"] == set()
+
+
+def test_killing_the_driver_ends_its_workers_and_scorers(killed: Training) -> None:
+    wait_for("the end of every worker and scorer",
+             lambda: not [process for process in killed.survivors() if not any(agent in process for agent in AGENTS)], 20)
+
+
+def test_an_interrupted_and_killed_run_continues_to_the_numbers_of_an_undisturbed_one(
+    scene: Scene, killed: Training, tmp_path: Path, ray_cluster: None
+) -> None:
+    continued = train(scene.data, scene.out, *scene.overrides)
+    undisturbed = train(scene.data, tmp_path, *scene.overrides)
+    assert sorted(continued.metrics) == sorted(undisturbed.metrics) == list(range(1, STEPS + 1))
+    for step, expected in undisturbed.metrics.items():
+        for name, value in expected.items():
+            if not name.startswith(("time/", "perf/tokens_per_s")):
+                assert continued.metrics[step][name] == value, (step, name)
+    assert (continued.folder / "model/model.safetensors").read_bytes() == (undisturbed.folder / "model/model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("engine_ranks", [1, 2])
+def test_ctrl_c_ends_a_rollout_that_would_take_minutes(arithmetic: Path, tmp_path: Path, ray_cluster: None, engine_ranks: int) -> None:
+    pressed: list[float] = []
+
+    def press_in_mid_rollout() -> None:
+        wait_for("a rollout", lambda: LEDGER.current == "rollout", 120)
+        time.sleep(2)
+        pressed.append(time.monotonic())
+        INTERRUPT.set()
+
+    presser = threading.Thread(target=press_in_mid_rollout)
+    presser.start()
+    try:
+        run = train(arithmetic, tmp_path, "data.max_response_length=20000", "model.override_config={max_position_embeddings: 32768}",
+                    "rollout.ignore_eos=true", "rollout.max_num_batched_tokens=32768", "rollout.kv_cache_memory_gib=0.5",
+                    f"rollout.tensor_parallel_size={engine_ranks}")
+    finally:
+        presser.join()
+        INTERRUPT.clear()
+    assert time.monotonic() - pressed[0] < 30
+    assert run.progress.step == 0 and not run.metrics
+    assert [path.name for path in (run.folder / "checkpoints").iterdir()] == ["step_0"]
+    assert not (run.folder / "model").exists(), "a run that did not finish has no model to hand over"
+
+
+def test_starting_ray_leaves_the_handler_of_sigterm_alone(ray_cluster: None) -> None:
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "Ray's own handler would end a run without a checkpoint"
