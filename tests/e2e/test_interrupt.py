@@ -165,8 +165,10 @@ def interrupted(scene: Scene) -> Iterator[dict[str, object]]:
         run.wait_for("a step that is held", scene.is_held)
         started = time.monotonic()
         status = run.interrupt()
-        yield {"status": status, "seconds": time.monotonic() - started, "survivors": run.survivors(), "output": run.output,
-               "steps": scene.steps_logged(), "checkpoints": scene.checkpoints(), "leaked": leaked_shared_memory(shared_memory)}
+        found = {"status": status, "seconds": time.monotonic() - started, "survivors": run.survivors(), "output": run.output,
+                 "steps": scene.steps_logged(), "checkpoints": scene.checkpoints(), "leaked": leaked_shared_memory(shared_memory)}
+        scene.release()
+        yield found
     finally:
         run.end()
         scene.release()

@@ -37,6 +37,10 @@ class RemoteRows:
     layers: tuple[Layer, ...]
     num_rows: int
 
+    def select(self, rows: Array) -> RemoteRows:
+        """These rows, in this order."""
+        return RemoteRows(tuple(layer.select(rows) for layer in self.layers), len(rows))
+
     def fetch(self, columns: Sequence[str], *, timeout_s: float) -> DataProto:
         """Copy these columns of these rows out of the store.
 

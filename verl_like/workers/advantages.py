@@ -49,7 +49,7 @@ class AdvantageRole:
         advantages, returns, penalty = [], [], 0.0
         errors, targets = Moments(), Moments()
         for index in whole_groups(group_ids, MAX_ROWS):
-            table = _select(rows, index).fetch(["response_mask", *needed], timeout_s=self._timeout_s)
+            table = rows.select(index).fetch(["response_mask", *needed], timeout_s=self._timeout_s)
             inputs, penalty_here = self._inputs(table, group_ids[index], scores[index])
             penalty += penalty_here
             out = estimate(inputs, self._config)
@@ -97,7 +97,3 @@ def whole_groups(group_ids: Array, max_rows: int) -> Iterator[Array]:
         if following is None or following - begin > max_rows:
             yield np.arange(begin, here)
             begin = here
-
-
-def _select(rows: RemoteRows, index: Array) -> RemoteRows:
-    return RemoteRows(tuple(layer.select(index) for layer in rows.layers), len(index))

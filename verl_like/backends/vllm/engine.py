@@ -67,6 +67,7 @@ class VllmEngine(SyncedEngine):
         internals.quiet()
         _check_process(rollout.tensor_parallel_size)
         folder = model_folder(model_path=model_path, tokenizer_path=tokenizer_path, model=model)
+        internals.check_head_size(folder.config, device)
         super().__init__(weight_shapes=folder.weight_shapes, max_model_len=max_model_len, vocab_size=folder.vocab_size)
         self._device = device
         self._end_token_ids = folder.end_token_ids

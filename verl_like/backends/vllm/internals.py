@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 import vllm
+from transformers import PretrainedConfig
 from vllm.logprobs import FlatLogprobs
 from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -35,6 +36,21 @@ def check_version() -> None:
     if found < OLDEST_VERSION:
         oldest = ".".join(map(str, OLDEST_VERSION))
         raise RuntimeError(f"Found vllm {vllm.__version__}, expected {oldest} or newer. Install what the lock file in requirements/ names.")
+
+
+def check_head_size(config: PretrainedConfig, device: str) -> None:
+    """Refuse a model whose heads the CPU kernels cannot compute; vLLM itself would find out in the first step."""
+    if device != "cpu":
+        return
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    text = config.get_text_config()
+    size = text.to_dict().get("head_dim") or text.hidden_size // text.num_attention_heads
+    supported = CPUAttentionBackend.get_supported_head_sizes()
+    if size not in supported:
+        raise ValueError(
+            f"the model's attention heads have {size} dimensions, but vLLM on CPU has kernels for {supported}. Use rollout.backend=hf, or a GPU."
+        )
 
 
 def partial_output(engine: LLMEngine, internal_id: str) -> tuple[list[int], list[float]]:

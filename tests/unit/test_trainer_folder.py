@@ -1,0 +1,187 @@
+"""Checkpoints and run folders: nothing is overwritten that another run, or a crash, might still need."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from verl_like.config.compose import compose
+from verl_like.trainer.checkpoint import Checkpoints, load_state, publish
+from verl_like.trainer.run_folder import RunFolder
+
+
+class Saver:
+    """An actor or critic group that writes its name where it is told to."""
+
+    def __init__(self, name: str, *, is_broken: bool = False) -> None:
+        self.name, self.is_broken = name, is_broken
+
+    def save(self, path: str) -> None:
+        Path(path).mkdir()
+        if self.is_broken:
+            raise RuntimeError("disk full")
+        (Path(path) / "weights").write_text(self.name)
+
+
+def save(checkpoints: Checkpoints, step: int, *, actor: str = "actor", critic: str = "", is_best: bool = False, is_broken: bool = False) -> Path:
+    state = {"job": "train", "step": step}
+    saver = Saver(actor, is_broken=is_broken)
+    return checkpoints.save(state, actor=saver, critic=Saver(critic) if critic else None, is_best=is_best)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> Checkpoints:
+    return Checkpoints(tmp_path / "checkpoints", max_checkpoints=2)
+
+
+def names(checkpoints: Checkpoints) -> list[str]:
+    return sorted(path.name for path in checkpoints.folder.iterdir())
+
+
+# --- checkpoints
+
+
+def test_a_checkpoint_holds_actor_critic_and_state(checkpoints: Checkpoints) -> None:
+    path = save(checkpoints, 3, critic="critic")
+    assert path == checkpoints.folder / "step_3"
+    assert [(path / role / "weights").read_text() for role in ("actor", "critic")] == ["actor", "critic"]
+    assert load_state(path) == {"job": "train", "step": 3}
+
+
+def test_the_newest_are_kept_and_the_best_besides(checkpoints: Checkpoints) -> None:
+    for step in (1, 2, 3, 10):
+        save(checkpoints, step, is_best=step == 1)
+    assert names(checkpoints) == ["best", "step_1", "step_10", "step_3"]
+    assert checkpoints.steps() == [1, 3, 10], "by number, not by letter"
+    assert checkpoints.best() == (checkpoints.folder / "step_1").resolve()
+    save(checkpoints, 11, is_best=True)
+    assert checkpoints.steps() == [10, 11], "the former best has lost its privilege"
+
+
+def test_a_failed_save_publishes_nothing_and_keeps_the_old_one(checkpoints: Checkpoints) -> None:
+    save(checkpoints, 1)
+    with pytest.raises(RuntimeError, match="disk full"):
+        save(checkpoints, 2, is_broken=True)
+    with pytest.raises(RuntimeError, match="disk full"):
+        save(checkpoints, 1, actor="newer", is_broken=True)
+    assert checkpoints.steps() == [1]
+    assert (checkpoints.path(1) / "actor/weights").read_text() == "actor"
+    save(checkpoints, 2)  # what the failed save left does not stand in the way
+    assert names(checkpoints) == [".writing-step_1", "step_1", "step_2"]
+
+
+def test_saving_a_step_again_replaces_it_whole(checkpoints: Checkpoints) -> None:
+    save(checkpoints, 1, critic="critic")
+    save(checkpoints, 1, actor="newer")
+    assert (checkpoints.path(1) / "actor/weights").read_text() == "newer"
+    assert not (checkpoints.path(1) / "critic").exists()
+    assert names(checkpoints) == ["step_1"]
+
+
+def test_publishing_moves_a_folder_in_one_piece(tmp_path: Path) -> None:
+    (tmp_path / "new/deep").mkdir(parents=True)
+    (tmp_path / "new/deep/file").write_text("x")
+    publish(tmp_path / "new", tmp_path / "final")
+    assert (tmp_path / "final/deep/file").read_text() == "x"
+    assert [path.name for path in tmp_path.iterdir()] == ["final"]
+
+
+def test_auto_finds_the_newest_never_finds_none_and_a_path_itself(checkpoints: Checkpoints) -> None:
+    assert checkpoints.find("auto") is None
+    for step in (2, 10):
+        save(checkpoints, step)
+    assert checkpoints.find("auto") == checkpoints.path(10)
+    assert checkpoints.find("never") is None
+    assert checkpoints.find(str(checkpoints.path(2))) == checkpoints.path(2)
+
+
+def test_a_path_that_is_no_checkpoint_is_refused(checkpoints: Checkpoints, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"trainer.resume=.* is not a checkpoint: it has no trainer.json. Give a .*step_N folder"):
+        checkpoints.find(str(tmp_path))
+
+
+def test_branching_off_inside_a_folder_is_refused(checkpoints: Checkpoints) -> None:
+    for step in (2, 4):
+        save(checkpoints, step)
+    checkpoints.check_start(checkpoints.path(4), job="train")
+    with pytest.raises(ValueError, match=r"step 2, but .* holds step_4 of another continuation.*trainer.experiment_name"):
+        checkpoints.check_start(checkpoints.path(2), job="train")
+
+
+def test_a_checkpoint_of_another_command_is_refused(checkpoints: Checkpoints) -> None:
+    save(checkpoints, 2)
+    with pytest.raises(ValueError, match=r"is a checkpoint of `verl-like train`, which `verl-like sft` cannot continue.*verl-like export"):
+        checkpoints.check_start(checkpoints.path(2), job="sft")
+
+
+# --- run folders
+
+
+def claim(out: Path, *overrides: str, job: str = "train", resume: str = "auto") -> RunFolder:
+    composed = compose(None, [f"trainer.output_dir={out}", "trainer.experiment_name=run", *overrides])
+    folder = RunFolder(composed.config)
+    folder.refuse_other(composed.yaml(), job=job, resume=resume)
+    folder.claim(composed.yaml(), job=job)
+    return folder
+
+
+def used(folder: RunFolder) -> RunFolder:
+    folder.metrics.write_text(json.dumps({"step": 1}) + "\n")
+    return folder
+
+
+def test_a_fresh_folder_records_command_and_configuration(tmp_path: Path) -> None:
+    folder = claim(tmp_path, "rollout.n=4")
+    assert folder.path == tmp_path / "run"
+    assert folder.config.read_text().startswith("# verl-like train\n")
+    assert compose(str(folder.config), []).config.rollout.n == 4, "a recorded configuration is a recipe"
+
+
+def test_the_same_run_may_come_again_with_other_trainer_and_cluster_settings(tmp_path: Path) -> None:
+    used(claim(tmp_path))
+    folder = claim(tmp_path, "trainer.total_training_steps=7", "cluster.workers_per_node=1")
+    assert compose(str(folder.config), []).config.trainer.total_training_steps == 7
+
+
+@pytest.mark.parametrize(
+    ("overrides", "job", "difference"),
+    [
+        (["rollout.n=4"], "train", r"rollout.n \(8 there, 4 here\)"),
+        (["actor.optim.lr=0.5"], "train", r"actor.optim.lr \(1e-06 there, 0.5 here\)"),
+        ([], "sft", r"the command \(verl-like train there, verl-like sft here\)"),
+    ],
+)
+def test_the_folder_of_another_run_is_refused_and_left_alone(tmp_path: Path, overrides: list[str], job: str, difference: str) -> None:
+    folder = used(claim(tmp_path))
+    before = folder.config.read_text()
+    with pytest.raises(ValueError, match=rf"is the folder of another run; it differs in {difference}.*trainer.experiment_name"):
+        claim(tmp_path, *overrides, job=job)
+    assert folder.config.read_text() == before
+
+
+def test_a_used_folder_is_refused_under_resume_never(tmp_path: Path) -> None:
+    used(claim(tmp_path))
+    with pytest.raises(ValueError, match="holds a run already and trainer.resume=never"):
+        claim(tmp_path, resume="never")
+
+
+@pytest.mark.parametrize("content", [None, "", "- a list\n"])
+def test_a_folder_of_unknown_origin_is_refused(tmp_path: Path, content: str | None) -> None:
+    (tmp_path / "run/checkpoints/step_3").mkdir(parents=True)
+    if content is not None:
+        (tmp_path / "run/config.yaml").write_text(content)
+    with pytest.raises(ValueError, match="no config.yaml that says of which run"):
+        claim(tmp_path)
+
+
+def test_a_run_that_never_got_anywhere_does_not_hold_its_folder(tmp_path: Path) -> None:
+    claim(tmp_path, "rollout.n=4")
+    assert compose(str(claim(tmp_path, "rollout.n=5").config), []).config.rollout.n == 5
+    claim(tmp_path, "rollout.n=6", resume="never")
+
+
+def test_a_relative_folder_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert claim(Path("here")).path == tmp_path / "here/run", "workers that write there have other working directories"

@@ -1,0 +1,65 @@
+"""What a step reports: facts and ranks' reports as one line."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from verl_like.single_controller.errors import RunError
+from verl_like.single_controller.remote_batch import RemoteBatch
+from verl_like.telemetry.metrics import METRICS
+from verl_like.trainer.step_metrics import StepMetrics
+
+
+def batch(**facts: object) -> RemoteBatch:
+    return RemoteBatch({name: np.array(values) for name, values in facts.items()})
+
+
+def scored(statuses: list[str], scores: list[float]) -> RemoteBatch:
+    return batch(reward_status=statuses, score=scores)
+
+
+def test_failed_scores_count_as_failures_and_not_as_zeros() -> None:
+    metrics = StepMetrics()
+    metrics.add({"perf/tokens": 1.0})
+    metrics.add_rewards(scored(["ok", "timeout", "ok", "error"], [0.5, np.nan, 1.0, np.nan]))
+    found = metrics.finish({"reward_wait": 1.0})
+    assert found["reward/score_mean"] == 0.75 and found["reward/score_min"] == 0.5 and found["reward/score_max"] == 1.0
+    assert found["reward/num_failed"] == 2
+
+
+def test_a_step_without_any_score_ends_the_run_and_says_where_to_look() -> None:
+    with pytest.raises(RunError, match=r"failed on all 3 responses \(1 crash, 2 error\)\. reward_failures.jsonl .* Correct the function"):
+        StepMetrics().add_rewards(scored(["error", "crash", "error"], [np.nan] * 3))
+
+
+def test_the_log_prob_gap_is_weighted_by_tokens_not_by_ranks() -> None:
+    metrics = StepMetrics()
+    metrics.add({"perf/tokens": 1.0})
+    reports = [{"gap_sum": 1.0, "gap_max": 0.9, "gap_count": 10.0}, {"gap_sum": 0.0, "gap_max": 0.0, "gap_count": 0.0}]
+    metrics.add_update([{**report, "actor/loss": 2.0} for report in reports])
+    found = metrics.finish({"update_actor": 1.0})
+    assert found["rollout/log_prob_diff_mean"] == pytest.approx(0.1) and found["rollout/log_prob_diff_max"] == 0.9
+    assert found["actor/loss"] == 2.0
+    assert not [name for name in found if name.startswith("gap")]
+
+
+def test_the_stages_add_up_to_the_step_and_tokens_are_per_second_of_it() -> None:
+    metrics = StepMetrics()
+    metrics.add({"perf/tokens": 300.0})
+    found = metrics.finish({"rollout": 1.0, "update_actor": 1.5, "idle": 0.5})
+    assert found["time/step_s"] == 3.0 and found["perf/tokens_per_s"] == 100.0
+    assert found["time/rollout_s"] == 1.0
+
+
+def test_rollout_facts_become_metrics_that_are_listed() -> None:
+    metrics = StepMetrics()
+    metrics.add_rollout(batch(response_tokens=[2, 6], prompt_tokens=[3, 5], finish_reason=["stop", "length"], weight_version_min=[4, 3],
+                              log_prob_sum=[-4.0, -12.0]))
+    found = metrics.finish({"rollout": 2.0})
+    assert found["rollout/response_tokens_mean"] == 4 and found["rollout/response_tokens_max"] == 6
+    assert found["rollout/length_finish_frac"] == 0.5 and found["rollout/weight_version"] == 3
+    assert found["rollout/entropy_mean"] == 2.0, "16 nats over 8 tokens"
+    assert found["perf/tokens"] == 16 and found["perf/response_tokens"] == 8
+    listed = {metric.name for metric in METRICS}
+    assert {name for name in found if not name.startswith("time/")} <= listed

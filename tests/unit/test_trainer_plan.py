@@ -1,0 +1,132 @@
+"""Which rank updates on which rows, which roles a run has, and the seeds of its samples: no timing, no rank count in the results."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from verl_like.algorithms.advantages import ADVANTAGES
+from verl_like.config.schema import Config
+from verl_like.single_controller.remote_batch import RemoteBatch
+from verl_like.trainer.balance import UpdatePlan, balanced, imbalance, update_plan
+from verl_like.trainer.roles import Needs, needs, update_columns
+from verl_like.workers.rollout import sample_seed
+
+
+def facts_of(group_ids: list[int], response_tokens: list[int]) -> RemoteBatch:
+    return RemoteBatch({
+        "group_id": np.array(group_ids, np.int64), "response_tokens": np.array(response_tokens, np.int64),
+        "prompt_tokens": np.full(len(group_ids), 3, np.int64),
+    })
+
+
+def members(plan: UpdatePlan, mini_batch: int) -> set[int]:
+    """Rows of one mini-batch, of all ranks together."""
+    return {int(row) for rows, cuts in zip(plan.rows, plan.mini_batches, strict=True) for row in rows[cuts[mini_batch]]}
+
+
+def test_mini_batches_are_cut_by_prompt_before_balancing() -> None:
+    # Four prompts of two responses; the long ones are all in the first half.
+    batch = facts_of([0, 0, 1, 1, 2, 2, 3, 3], [90, 80, 70, 60, 1, 1, 1, 1])
+    plan = update_plan(batch, prompts_per_mini_batch=2, ranks=2)
+    assert members(plan, 0) == {0, 1, 2, 3}
+    assert members(plan, 1) == {4, 5, 6, 7}
+    tokens = batch.facts["response_tokens"]
+    assert [int(tokens[plan.rows[rank][plan.mini_batches[rank][0]]].sum()) for rank in (0, 1)] == [150, 150], "90 + 60 and 80 + 70"
+
+
+@settings(max_examples=60, deadline=None)
+@given(lengths=st.lists(st.integers(1, 500), min_size=1, max_size=40), per_group=st.integers(1, 4), per_cut=st.integers(1, 5),
+       ranks=st.integers(1, 5))
+def test_every_row_is_updated_on_once_and_the_cut_does_not_depend_on_ranks(
+    lengths: list[int], per_group: int, per_cut: int, ranks: int
+) -> None:
+    batch = facts_of([i // per_group for i in range(len(lengths))], lengths)
+    plan = update_plan(batch, prompts_per_mini_batch=per_cut, ranks=ranks)
+    alone = update_plan(batch, prompts_per_mini_batch=per_cut, ranks=1)
+    assert sorted(np.concatenate(plan.rows).tolist()) == list(range(len(lengths)))
+    assert len({len(cuts) for cuts in plan.mini_batches}) == 1, "ranks that make different numbers of updates wait for each other for ever"
+    for mini_batch in range(len(alone.mini_batches[0])):
+        assert members(plan, mini_batch) == members(alone, mini_batch)
+    for rows, cuts in zip(plan.rows, plan.mini_batches, strict=True):
+        assert sorted(np.concatenate(cuts).tolist()) == list(range(len(rows))), "positions must cover what the rank fetches"
+
+
+def test_a_prompt_whose_samples_all_failed_leaves_the_other_cuts_alone() -> None:
+    batch = facts_of([0, 0, 2, 3, 3], [5] * 5)  # prompt 1 has no scored sample
+    plan = update_plan(batch, prompts_per_mini_batch=2, ranks=1)
+    assert [members(plan, i) for i in range(2)] == [{0, 1}, {2, 3, 4}]
+
+
+def test_balanced_ranks_get_about_equal_tokens() -> None:
+    batch = facts_of(list(range(6)), [100, 10, 10, 10, 50, 60])
+    parts = balanced(batch, 2)
+    assert imbalance(batch, parts) == pytest.approx(1.0, abs=0.05)
+    assert imbalance(batch, [np.arange(6), np.arange(0)]) == 2.0
+
+
+# --- roles
+
+
+def config(**changes: object) -> Config:
+    made = Config()
+    for name, value in changes.items():
+        section, leaf = name.split("__")
+        setattr(getattr(made, section), leaf, value)
+    return made
+
+
+def test_a_strictly_on_policy_run_without_kl_has_an_actor_and_a_rollout_only() -> None:
+    assert needs(config()) == Needs(critic=False, ref=False, old_log_probs=False)
+    assert needs(config()).roles == {"actor", "rollout"}
+    assert update_columns(config()) == ["advantages", "rollout_log_probs"]
+
+
+@pytest.mark.parametrize("name", sorted(ADVANTAGES))
+def test_a_critic_exists_iff_the_advantage_needs_values(name: str) -> None:
+    assert needs(config(algorithm__adv_estimator=name)).critic == ("values" in ADVANTAGES[name].needs)
+
+
+def test_gae_has_a_critic() -> None:
+    assert "critic" in needs(config(algorithm__adv_estimator="gae")).roles
+
+
+@pytest.mark.parametrize("knob", ["algorithm__kl_coef", "actor__kl_loss_coef"])
+def test_a_reference_exists_iff_a_kl_term_has_a_coefficient(knob: str) -> None:
+    assert "ref" in needs(config(**{knob: 0.01})).roles
+    assert "ref" not in needs(config(**{knob: 0.0})).roles
+
+
+def test_kl_in_the_loss_reads_the_references_log_probs_and_kl_in_the_reward_does_not() -> None:
+    assert "ref_log_probs" in update_columns(config(actor__kl_loss_coef=0.1))
+    assert "ref_log_probs" not in update_columns(config(algorithm__kl_coef=0.1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "has_stage"),
+    [({}, False), ({"actor__epochs": 2}, True), ({"actor__mini_batch_size": 16}, True), ({"algorithm__kl_coef": 0.1}, True)],
+)
+def test_old_log_probs_are_skipped_iff_a_batch_makes_one_update(changes: dict[str, object], has_stage: bool) -> None:
+    made = config(data__train_batch_size=32, **changes)
+    assert needs(made).old_log_probs == has_stage
+    assert ("old_log_probs" in update_columns(made)) == has_stage
+
+
+# --- seeds
+
+
+def test_a_samples_seed_is_stable_across_versions_and_machines() -> None:
+    # int.from_bytes(hashlib.blake2b(b"1/3/train.parquet:7/0", digest_size=8).digest(), "little") >> 1
+    assert sample_seed(1, 3, "train.parquet:7", 0) == 4931247909066076097
+    assert sample_seed(1, 3, "train.parquet:7", 0).bit_length() <= 63
+
+
+def test_every_part_of_a_samples_name_changes_its_seed() -> None:
+    names = [(1, 3, "a:7", 0), (2, 3, "a:7", 0), (1, 4, "a:7", 0), (1, 3, "a:8", 0), (1, 3, "b:7", 0), (1, 3, "a:7", 1), (1, -1, "a:7", 0)]
+    seeds = [sample_seed(*name) for name in names]
+    assert len(set(seeds)) == len(names)
+    neighbours = [sample_seed(1, 3, "a:7", sample) for sample in range(64)]
+    assert min(abs(a - b) for i, a in enumerate(neighbours) for b in neighbours[:i]) > 1000, "engines map near seeds to shared samples"
+
