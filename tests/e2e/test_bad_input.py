@@ -1,108 +1,259 @@
-"""Bad input ends before anything starts, with what was found, what was expected and what to do."""
+"""Wrong input: one message that says what was found, what works and what to do; and nothing is started or overwritten."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
+import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from transformers import AutoTokenizer
 
 from tests.e2e.conftest import base_overrides
 from verl_like.cli import main
+from verl_like.config.compose import compose
+from verl_like.telemetry.trackers import read_metrics
+from verl_like.trainer.run_folder import RunFolder
 
-Command = Callable[..., tuple[int, str]]
+
+def arguments(data: Path, out: Path, *overrides: str) -> list[str]:
+    """A sound command line with these overrides."""
+    chosen: dict[str, str] = {}
+    for item in [*base_overrides(data, out), f"data.val_files=[{data}/val.parquet]", *overrides]:
+        chosen[item.split("=", 1)[0]] = item
+    return list(chosen.values())
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def refusal(capsys: pytest.CaptureFixture[str], data: Path, out: Path, *overrides: str, command: str = "train") -> str:
+    """The one line with which the command is refused; checks that it left no trace."""
+    before = files(out)
+    assert main([command, *arguments(data, out, *overrides)]) == 2
+    assert files(out) == before
+    message = capsys.readouterr().err
+    error = message[message.index("error: ") :].removeprefix("error: ").strip()
+    assert "Traceback (most recent call last)" not in error or "importing" in error
+    return error
 
 
 @pytest.fixture
-def command(arithmetic: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run ``verl-like train`` with these overrides; returns exit status and what was said on stderr."""
-
-    def run(*overrides: str, name: str = "train") -> tuple[int, str]:
-        chosen = {item.split("=", 1)[0]: item for item in [*base_overrides(arithmetic, tmp_path / "out"), *overrides]}
-        capsys.readouterr()
-        status = main([name, *chosen.values()])
-        return status, capsys.readouterr().err
-
-    return run
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
 
 
 @pytest.mark.parametrize(
-    ("overrides", "expected"),
+    ("overrides", "parts"),
     [
-        (["model.path=./nowhere"], ["model.path", "./nowhere"]),
-        (["data.train_files=[nothing.parquet]"], ["data.train_files", "nothing.parquet"]),
-        (["data.prompt_key=question"], ["question", "prompt", "data.prompt_key"]),
-        (["data.apply_chat_template=true"], ["data.apply_chat_template", "chat template", "=false"]),
-        (["data.max_prompt_length=3"], ["train.parquet", "data.max_prompt_length", "data.overlong_prompts"]),
-        (["data.train_batch_size=10"], ["data.train_batch_size", "10", "actor.mini_batch_size", "8"]),
-        (["rollout.n=1"], ["rollout.n is 1", "grpo", "at least 2", "gae"]),
-        (["cluster.workers_per_node=2", "rollout.tensor_parallel_size=4"], ["rollout.tensor_parallel_size", "4", "2"]),
-        (["cluster.device=cuda", "cluster.workers_per_node=99"], ["GPU", "cluster.device=cpu"]),
-        (["rollout.temprature=1"], ["rollout.temprature", "did you mean rollout.temperature"]),
-        (["rollout.n=many"], ["rollout.n", "many"]),
-        (["rollout.top_p=3"], ["rollout.top_p", "3"]),
-        (["algorithm.adv_estimator=grop"], ["algorithm.adv_estimator", "grop", "grpo"]),
-        (["trainer.resume=./no-checkpoint"], ["trainer.resume", "./no-checkpoint"]),
-        (["reward.function=''"], ["arithmetic", "gsm8k"]),
+        (["model.path=/no/such/model"],
+         ["model.path is /no/such/model, but there is no such folder", "Correct the path, or give a hub name"]),
+        (["model.path=''"], ["model.path is empty", "Set model.path to a folder or a hub name"]),
+        (["data.apply_chat_template=true"], ["data.apply_chat_template is true, but the tokenizer", "has no chat template",
+                                             "Set data.apply_chat_template=false"]),
+        (["data.train_files=[nowhere.parquet]"], ["data.train_files holds nowhere.parquet, which does not exist"]),
+        (["data.prompt_key=question"], ["data.prompt_key is 'question', but row 0 of", "it has ['answer', 'data_source', 'prompt']",
+                                        "Set data.prompt_key to one of these"]),
+        (["data.answer_key=solution"],
+         ["neither reward_model.ground_truth nor the column data.answer_key='solution'", "Set data.answer_key"]),
+        (["actor.mini_batch_size=3"], ["data.train_batch_size is 8 prompts, which actor.mini_batch_size=3 does not divide",
+                                       "Set actor.mini_batch_size=2"]),
+        (["data.train_batch_size=4096", "actor.mini_batch_size=4096"], ["but a batch needs data.train_batch_size=4096",
+                                                                        "Set data.train_batch_size="]),
+        (["rollout.n=1"], ["rollout.n is 1, but algorithm.adv_estimator=grpo compares siblings and needs at least 2", "Set rollout.n=8"]),
+        (["data.max_prompt_length=3"], ["has a prompt of", "but data.max_prompt_length is 3", "rows are too long",
+                                        "Set data.max_prompt_length=", "data.overlong_prompts=drop or truncate"]),
+        (["rollout.tensor_parallel_size=4", "cluster.workers_per_node=2"],
+         ["rollout.tensor_parallel_size is 4, which is more than the 2 workers of a node", "Set it to a divisor of 2"]),
+        (["cluster.device=cuda", "cluster.workers_per_node=64"], ["GPU", "Set cluster."]),
+        (["trainer.resume=/no/such/checkpoint"],
+         ["trainer.resume is /no/such/checkpoint, but must be auto, never or the folder of a checkpoint"]),
+        (["algorithm.adv_estimator=grop"], ["algorithm.adv_estimator=grop", "'grpo'"]),
+        (["rollout.top_p=3"], ["rollout.top_p is 3", "but must be a number above 0, at most 1"]),
+        (["rollout.temprature=0.5"], ["unknown key rollout.temprature", "did you mean rollout.temperature?"]),
+        (["rollout.n=many"], ["rollout.n is 'many' (command line), but must be an integer"]),
+        (["reward.function=/no/such/file.py:score"], ["reward.function is /no/such/file.py:score, but there is no file"]),
+        (["reward.function=gms8k"], ["reward.function is 'gms8k'; expected path/to/file.py:name, or one of", "'gsm8k'"]),
     ],
-    ids=lambda value: value[0].split("=")[0] if isinstance(value, list) and "=" in value[0] else "",
+    ids=lambda value: value[0] if "=" in value[0] else "",
 )
-def test_what_cannot_work_is_refused_before_anything_starts(
-    command: Command, tmp_path: Path, overrides: list[str], expected: list[str]
+def test_a_configuration_that_cannot_work_is_refused(
+    overrides: list[str], parts: list[str], arithmetic: Path, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if overrides == ["reward.function=''"]:
-        overrides = [*overrides, *_with_unknown_source(tmp_path)]
-    status, said = command(*overrides)
-    assert status == 2
-    assert said.startswith("error: ") and "Traceback" not in said
-    assert not [word for word in expected if word not in said], said
-    assert not (tmp_path / "out/default").exists(), "nothing may be left behind"
+    message = refusal(capsys, arithmetic, out, *overrides)
+    for part in parts:
+        assert part in message
+    assert not out.exists(), "a refused run has no folder"
 
 
-def _with_unknown_source(folder: Path) -> list[str]:
-    (folder / "rows.jsonl").write_text('{"prompt": "1+1=", "answer": "2", "data_source": "riddles"}\n' * 8)
-    return [f"data.train_files=[{folder}/rows.jsonl]", "data.val_files=[]"]
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_an_empty_dataset_is_refused(suffix: str, arithmetic: Path, tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = tmp_path / f"empty.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(pa.table({"prompt": pa.array([], pa.string()), "answer": pa.array([], pa.string())}), empty)
+    else:
+        empty.write_text("\n")
+    message = refusal(capsys, arithmetic, out, f"data.train_files=[{empty}]")
+    assert "the dataset is empty" in message and str(empty) in message and "expected at least one" in message
+    assert not out.exists()
 
 
-def test_an_empty_dataset_is_named(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "empty.jsonl").write_text("")
-    status, said = command(f"data.train_files=[{tmp_path}/empty.jsonl]")
-    assert status == 2 and "empty.jsonl" in said
+def test_a_model_folder_without_config_or_tokenizer_is_refused(
+    arithmetic: Path, tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "model").mkdir()
+    assert f"model.path is {tmp_path}/model, a folder without config.json" in refusal(capsys, arithmetic, out, f"model.path={tmp_path}/model")
+    (tmp_path / "model/config.json").symlink_to(arithmetic / "model/config.json")
+    message = refusal(capsys, arithmetic, out, f"model.path={tmp_path}/model")
+    assert f"no tokenizer could be loaded from {tmp_path}/model" in message and "Set model.tokenizer_path" in message
+
+
+def test_a_chat_template_makes_the_same_rows_acceptable(arithmetic: Path, tmp_path: Path) -> None:
+    """The remedy that the message about chat templates names works."""
+    from verl_like.data.prompts import PromptDataset
+
+    tokenizer = AutoTokenizer.from_pretrained(arithmetic / "model")
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    composed = compose(None, arguments(arithmetic, tmp_path, "data.apply_chat_template=true"))
+    assert len(PromptDataset(composed.config.data.train_files, composed.config.data, tokenizer)) > 0
+
+
+# --- rewards
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("source", "parts"),
     [
-        ("import nothing_like_this\n\ndef f(*a): ...\n", "nothing_like_this"), ("x = 1\n", "'f'"), ("f = 3\n", "int"),
-        ("def f(:\n", "SyntaxError"),
+        ("import no_such_module\n", ["importing", "No module named 'no_such_module'", "Correct the file"]),
+        ("def score(:\n", ["importing", "SyntaxError", "Correct the file"]),
+        ("def other():\n    pass\n", ["defines no 'score'", "its functions are ['other']"]),
+        ("score = 3\n", ["'score' in", "is a int, not a function"]),
+        ("def score(answer):\n    return 1.0\n", ["has the signature (answer), which cannot be called with data_source, solution_str"]),
+        ("import os\nos._exit(3)\n", ["cannot be used", "exited with code 3"]),
     ],
-    ids=["import", "name", "not-callable", "syntax"],
+    ids=["import", "syntax", "name", "not-callable", "signature", "exit"],
 )
-def test_a_reward_file_that_cannot_be_used_ends_the_run_before_a_model_loads(
-    command: Command, tmp_path: Path, text: str, expected: str
+def test_a_reward_file_that_does_not_load_is_refused_before_anything_starts(
+    source: str, parts: list[str], arithmetic: Path, tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "mine.py").write_text(text)
-    status, said = command(f"reward.function={tmp_path}/mine.py:f")
-    assert status == 2 and expected in said and "mine.py" in said
-    assert not (tmp_path / "out/default").exists()
+    (tmp_path / "reward.py").write_text(source)
+    message = refusal(capsys, arithmetic, out, f"reward.function={tmp_path}/reward.py:score")
+    for part in [f"{tmp_path}/reward.py", *parts]:
+        assert part in message
+    assert not out.exists()
 
 
-def test_a_folder_of_another_run_is_left_alone(command: Command, tmp_path: Path, arithmetic: Path) -> None:
-    (tmp_path / "mine.py").write_text("import nothing_like_this\n")
-    folder = tmp_path / "out/default"
-    folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text("rollout: {n: 3}\n")
-    (folder / "metrics.jsonl").write_text('{"step": 1}\n')
-    status, said = command()
-    assert status == 2 and "trainer.experiment_name" in said and "default" in said
-    status, said = command("trainer.resume=never")
-    assert status == 2 and "trainer.resume=never" in said
-    assert (folder / "config.yaml").read_text() == "rollout: {n: 3}\n" and (folder / "metrics.jsonl").read_text() == '{"step": 1}\n'
+@pytest.mark.parametrize("key", ["train_files", "val_files"])
+def test_rows_that_no_reward_is_known_for_are_refused_at_the_start(
+    key: str, arithmetic: Path, tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"prompt": "1+1=", "answer": "2", "data_source": source} for source in ["arithmetic"] * 8 + ["riddles"]]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    message = refusal(capsys, arithmetic, out, "reward.function=''", f"data.{key}=[{tmp_path}/rows.jsonl]")
+    assert "no reward function is known for data_source 'riddles'; known are ['arithmetic', " in message
+    assert "Set reward.function=path/to/file.py:name" in message
+    assert not out.exists()
 
 
-def test_a_model_without_weights_is_named(command: Command, tmp_path: Path, arithmetic: Path) -> None:
-    shutil.copytree(arithmetic / "model", tmp_path / "model")
-    (tmp_path / "model/config.json").unlink()
-    status, said = command(f"model.path={tmp_path}/model")
-    assert status == 2 and str(tmp_path / "model") in said and "config.json" in said
+def test_a_reward_that_fails_on_every_sample_ends_the_run_and_keeps_the_finished_steps(
+    arithmetic: Path, tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str], ray_cluster: None
+) -> None:
+    (tmp_path / "reward.py").write_text(
+        "calls = 0\n"
+        "def score(data_source, solution_str, ground_truth, extra_info):\n"
+        "    global calls\n"
+        "    calls += 1\n"
+        "    return len(solution_str) if calls <= 32 else solution_str.no_such_attribute\n"
+    )
+    status = main(["train", *arguments(arithmetic, out, f"reward.function={tmp_path}/reward.py:score", "data.val_files=[]")])
+    message = capsys.readouterr().err
+    assert status == 1
+    assert "error: the reward function failed on all 32 responses (32 error). reward_failures.jsonl in the run folder" in message
+    assert "Traceback" not in message
+    run = out / "default"
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step_1"]
+    assert sorted(read_metrics(run / "metrics.jsonl")["reward/score_mean"]) == [1]
+    failure = json.loads((run / "samples/reward_failures.jsonl").read_text().splitlines()[0])
+    assert "no_such_attribute" in failure["message"]
+
+
+# --- folders
+
+
+@pytest.fixture
+def other_run(arithmetic: Path, out: Path) -> RunFolder:
+    """The folder of a run with five responses to a prompt, with a step behind it."""
+    composed = compose(None, arguments(arithmetic, out, "rollout.n=5"))
+    folder = RunFolder(composed.config)
+    folder.claim(composed.yaml(), job="train")
+    folder.metrics.write_text('{"step": 1, "reward/score_mean": 0.5}\n')
+    (folder.checkpoints / "step_1").mkdir()
+    (folder.checkpoints / "step_1/trainer.json").write_text('{"job": "train", "step": 1}')
+    return folder
+
+
+def test_the_folder_of_another_run_is_refused(
+    arithmetic: Path, out: Path, other_run: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = refusal(capsys, arithmetic, out)
+    assert f"{other_run.path} is the folder of another run; it differs in rollout.n (5 there, 4 here)" in message
+    assert "Choose another trainer.experiment_name, or delete the folder" in message
+
+
+def test_supervised_training_into_the_folder_of_another_run_is_refused(
+    arithmetic: Path, out: Path, other_run: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = refusal(capsys, arithmetic, out, "rollout.n=5", f"data.train_files=[{arithmetic}/sft.parquet]", command="sft")
+    assert "the command (verl-like train there, verl-like sft here)" in message
+
+
+def test_a_used_folder_is_refused_under_resume_never(
+    arithmetic: Path, out: Path, other_run: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = refusal(capsys, arithmetic, out, "rollout.n=5", "trainer.resume=never")
+    assert f"{other_run.path} holds a run already and trainer.resume=never. Choose another trainer.experiment_name" in message
+
+
+def test_a_folder_that_is_no_checkpoint_is_refused(arithmetic: Path, tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = refusal(capsys, arithmetic, out, f"trainer.resume={tmp_path}")
+    assert f"trainer.resume={tmp_path} is not a checkpoint: it has no trainer.json. Give a .../checkpoints/step_N folder" in message
+
+
+def test_continuing_from_the_middle_of_a_run_in_its_own_folder_is_refused(
+    arithmetic: Path, out: Path, other_run: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (other_run.checkpoints / "step_2").mkdir()
+    (other_run.checkpoints / "step_2/trainer.json").write_text('{"job": "train", "step": 2}')
+    message = refusal(capsys, arithmetic, out, "rollout.n=5", f"trainer.resume={other_run.checkpoints}/step_1")
+    assert "is step 1, but" in message and "holds step_2 of another continuation" in message
+
+
+@pytest.mark.parametrize("command", ["eval", "generate"])
+def test_evaluating_without_rows_is_refused(command: str, arithmetic: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = refusal(capsys, arithmetic, out, "data.val_files=[]", command=command)
+    assert "data.val_files is empty, so there is nothing to validate on" in message
+
+
+def test_supervised_training_on_less_than_a_batch_is_refused(
+    arithmetic: Path, tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "1+1=", "answer": "2"}) + "\n")
+    message = refusal(capsys, arithmetic, out, f"data.train_files=[{tmp_path}/rows.jsonl]", command="sft")
+    assert "the dataset has 1 rows, but a batch needs data.train_batch_size=8. Set data.train_batch_size=1 or less" in message
+
+
+def test_export_of_what_is_no_checkpoint_is_refused(
+    tmp_path: Path, other_run: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", str(tmp_path), str(tmp_path / "model")]) == 2
+    assert "does not lie in a run folder" in capsys.readouterr().err
+    assert main(["export", str(other_run.checkpoints / "step_9"), str(tmp_path / "model")]) == 2
+    assert "step_9 is not a checkpoint: it has no trainer.json" in capsys.readouterr().err
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_recipe_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "recipes/arithmetic/grop.yaml"]) == 2
+    assert "found no configuration file recipes/arithmetic/grop.yaml; did you mean recipes/arithmetic/grpo.yaml?" in capsys.readouterr().err

@@ -25,7 +25,9 @@ class Saver:
         (Path(path) / "weights").write_text(self.name)
 
 
-def save(checkpoints: Checkpoints, step: int, *, actor: str = "actor", critic: str = "", is_best: bool = False, is_broken: bool = False) -> Path:
+def save(
+    checkpoints: Checkpoints, step: int, *, actor: str = "actor", critic: str = "", is_best: bool = False, is_broken: bool = False
+) -> Path:
     state = {"job": "train", "step": step}
     saver = Saver(actor, is_broken=is_broken)
     return checkpoints.save(state, actor=saver, critic=Saver(critic) if critic else None, is_best=is_best)  # type: ignore[arg-type]
@@ -163,7 +165,7 @@ def test_the_folder_of_another_run_is_refused_and_left_alone(tmp_path: Path, ove
 
 def test_a_used_folder_is_refused_under_resume_never(tmp_path: Path) -> None:
     used(claim(tmp_path))
-    with pytest.raises(ValueError, match="holds a run already and trainer.resume=never"):
+    with pytest.raises(ValueError, match=r"holds a run already and trainer\.resume=never"):
         claim(tmp_path, resume="never")
 
 
@@ -172,7 +174,7 @@ def test_a_folder_of_unknown_origin_is_refused(tmp_path: Path, content: str | No
     (tmp_path / "run/checkpoints/step_3").mkdir(parents=True)
     if content is not None:
         (tmp_path / "run/config.yaml").write_text(content)
-    with pytest.raises(ValueError, match="no config.yaml that says of which run"):
+    with pytest.raises(ValueError, match=r"no config\.yaml that says of which run"):
         claim(tmp_path)
 
 

@@ -46,6 +46,11 @@ def load_tokenizer(path: str, trust_remote_code: bool = False) -> PreTrainedToke
             f"Set model.tokenizer_path to a folder with tokenizer.json or tokenizer_config.json, or to a hub name that can be reached."
         ) from error
     assert isinstance(tokenizer, PreTrainedTokenizerBase), f"{path} gave a {type(tokenizer).__name__}"
+    if len(tokenizer) < 2:  # transformers 5 makes an empty one from a config.json alone
+        raise ValueError(
+            f"no tokenizer could be loaded from {path}: it holds a config.json, but no vocabulary. "
+            f"Set model.tokenizer_path to a folder with tokenizer.json or tokenizer_config.json, or to a hub name."
+        )
     return tokenizer
 
 

@@ -13,6 +13,10 @@ class RunError(RuntimeError):
     """The run cannot go on; the message says why and what would help."""
 
 
+class NoScoresError(RunError):
+    """The reward function failed on every response of a batch."""
+
+
 class WorkerError(RunError):
     """A worker failed; the message holds rank, node, stage and its traceback."""
 

@@ -123,7 +123,7 @@ def _score(axes: Axes, series: Series) -> bool:
     _titles(axes, "Score", "score")
     drawn = _curve(axes, series, "reward/score_mean", label="training", colour=PALETTE[0])
     # One colour for each validation of all rows; those of single sources would crowd the panel.
-    metrics = sorted(name for name in series if name.startswith("val/") and name.count("/") == 1)
+    metrics = sorted(name for name in series if name.startswith("val/") and "@" in name and name.count("/") == 1)
     for name, colour in zip(metrics, PALETTE[1:], strict=False):
         found = _points(series, name)
         if found is None:

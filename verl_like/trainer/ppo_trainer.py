@@ -10,7 +10,7 @@ import numpy as np
 from verl_like.config.schema import Config
 from verl_like.data.loader import PromptLoader
 from verl_like.data.prompts import Prompt
-from verl_like.single_controller.errors import INTERRUPT, Interrupted
+from verl_like.single_controller.errors import INTERRUPT, Interrupted, NoScoresError
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.telemetry.ledger import LEDGER, stage
 from verl_like.telemetry.trackers import Trackers
@@ -67,8 +67,10 @@ class PPOTrainer:
         except Interrupted as interrupted:
             log.warning("interrupted in %s; what was unfinished is dropped and comes again", interrupted)
             self.parts.rewards.forget()
-        if self.progress.step not in self.checkpoints.steps():
-            self.save()
+        except NoScoresError:
+            self.save_unless_saved()  # the reward function is broken; the policy of the last finished step is not
+            raise
+        self.save_unless_saved()
         return self.progress
 
     def finish(self, metrics: Metrics) -> None:
@@ -170,6 +172,10 @@ class PPOTrainer:
             state = {"job": "train", **vars(self.progress), "weight_version": self.version, "loader": self.loader_state}
             is_best = self.progress.best_step == self.progress.step
             self.checkpoints.save(state, actor=self.parts.actor, critic=self.parts.critic, is_best=is_best)
+
+    def save_unless_saved(self) -> None:
+        if self.progress.step not in self.checkpoints.steps():
+            self.save()
 
     def resume(self) -> None:
         """Continue from the checkpoint that ``trainer.resume`` names, if there is one."""

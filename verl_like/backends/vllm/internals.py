@@ -49,7 +49,8 @@ def check_head_size(config: PretrainedConfig, device: str) -> None:
     supported = CPUAttentionBackend.get_supported_head_sizes()
     if size not in supported:
         raise ValueError(
-            f"the model's attention heads have {size} dimensions, but vLLM on CPU has kernels for {supported}. Use rollout.backend=hf, or a GPU."
+            f"the model's attention heads have {size} dimensions, but vLLM on CPU has kernels for {supported}. "
+            "Use rollout.backend=hf, or a GPU."
         )
 
 
