@@ -104,7 +104,8 @@ def test_a_model_folder_without_config_or_tokenizer_is_refused(
     arithmetic: Path, tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "model").mkdir()
-    assert f"model.path is {tmp_path}/model, a folder without config.json" in refusal(capsys, arithmetic, out, f"model.path={tmp_path}/model")
+    message = refusal(capsys, arithmetic, out, f"model.path={tmp_path}/model")
+    assert f"model.path is {tmp_path}/model, a folder without config.json" in message
     (tmp_path / "model/config.json").symlink_to(arithmetic / "model/config.json")
     message = refusal(capsys, arithmetic, out, f"model.path={tmp_path}/model")
     assert f"no tokenizer could be loaded from {tmp_path}/model" in message and "Set model.tokenizer_path" in message

@@ -58,8 +58,9 @@ def test_a_pretrained_story_teller_learns_a_reward_on_letters(tmp_path: Path) ->
     run = train(
         tmp_path, tmp_path / "out", f"data.train_files=[{tmp_path}/train.jsonl]", f"model.path={STORIES}", "data.max_prompt_length=32",
         "data.max_response_length=48", f"reward.function={tmp_path}/reward.py:letter_e", "rollout.n=16", "actor.optim.lr=1e-3",
-        "trainer.total_training_steps=15", "rollout.backend=hf",  # its heads of 8 are too small for the engine's CPU kernels
+        "trainer.total_training_steps=10", "rollout.backend=hf",  # its heads of 8 are too small for the engine's CPU kernels
     )
-    scores = [run.metrics[step]["reward/score_mean"] for step in range(1, 16)]
+    scores = [run.metrics[step]["reward/score_mean"] for step in range(1, 11)]
     assert run.metrics[1]["rollout/log_prob_diff_max"] < 1e-4
-    assert sum(scores[-3:]) > 1.3 * sum(scores[:3]), f"the share of e's should rise by far more than noise: {scores}"
+    # Measured with seeds 1, 2 and 3: 3.4, 4.3 and 8.3 times.
+    assert sum(scores[-3:]) > 2 * sum(scores[:3]), f"the share of e's should rise by far more than noise: {scores}"
