@@ -31,6 +31,9 @@ class ColumnSpec:
 
 
 COLUMNS: dict[str, ColumnSpec] = {
+    "uid": ColumnSpec("object", "str", "names the prompt in every run", "prompts"),
+    "group_id": ColumnSpec("fixed", "int64", "equal for responses to one prompt", "prompts"),
+    "prompt_text": ColumnSpec("object", "str", "the rendered prompt", "prompts"),
     "prompt_ids": ColumnSpec("token", "int32", "token ids", "prompts"),
     "response_ids": ColumnSpec("token", "int32", "token ids", "rollout"),
     "response_mask": ColumnSpec("token", "bool", "true where the policy chose the token", "rollout"),

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_like.protocol import DataProto, Ragged
+from verl_like.protocol import COLUMNS, DataProto, Ragged
+from verl_like.workers.rollout import PROMPT_COLUMNS, ROLLOUT_COLUMNS
 
 ROWS = st.lists(st.lists(st.integers(0, 1000), max_size=20), min_size=1, max_size=12)
 
@@ -100,3 +101,7 @@ def test_asking_for_a_ragged_column_that_is_none_names_what_it_is() -> None:
 def test_save_and_load_are_exact(tmp_path: Path) -> None:
     table([[1, 2], []]).save(tmp_path / "t.pkl")
     assert as_rows(DataProto.load(tmp_path / "t.pkl")) == as_rows(table([[1, 2], []]))
+
+
+def test_every_column_that_crosses_the_store_is_in_the_column_table() -> None:
+    assert ROLLOUT_COLUMNS | set(PROMPT_COLUMNS) <= set(COLUMNS)

@@ -74,6 +74,11 @@ class ModelConfig:
     attention: str = knob("auto", "Kernel of packed attention; auto takes the best that is installed.",
                           choices=("auto", "flash", "varlen", "sdpa"))
 
+    @property
+    def tokenizer(self) -> str:
+        """Where the tokenizer lies: ``tokenizer_path``, or beside the model."""
+        return self.tokenizer_path or self.path
+
 
 @dataclass(kw_only=True)
 class OptimConfig:
@@ -244,3 +249,8 @@ class Config:
     algorithm: AlgorithmConfig = knob(AlgorithmConfig, "Advantages and KL.")
     trainer: TrainerConfig = knob(TrainerConfig, "The loop.")
     cluster: ClusterConfig = knob(ClusterConfig, "Machines and processes.")
+
+    @property
+    def val_metric(self) -> str:
+        """The validation metric that a run is judged by."""
+        return self.trainer.best_metric or f"val/mean@{self.rollout.val.n}"

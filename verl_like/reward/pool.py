@@ -107,9 +107,9 @@ class RewardPool:
         self._timeout_s = timeout_s
         self._submitted: list[ray.ObjectRef] = []
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, *, timeout_s: float) -> None:
         """Return when every scorer has loaded its function; raises what went wrong where one could not."""
-        wait({s.ready.remote(): f"scorer {i}" for i, s in enumerate(self._scorers)}, stage="reward_start", timeout_s=self._timeout_s,
+        wait({s.ready.remote(): f"scorer {i}" for i, s in enumerate(self._scorers)}, stage="reward_start", timeout_s=timeout_s,
              interruptible=True)
 
     def submit(self, block: BlockRef) -> None:

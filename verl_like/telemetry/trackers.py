@@ -213,7 +213,7 @@ class Trackers:
 
 def _console(config: Config, run_dir: Path, total_steps: int) -> Tracker:
     return ConsoleTracker(title=config.trainer.experiment_name, total_steps=total_steps,
-                          val_metric=config.trainer.best_metric or f"val/mean@{config.rollout.val.n}")
+                          val_metric=config.val_metric)
 
 
 TRACKERS: dict[str, Callable[[Config, Path, int], Tracker]] = {

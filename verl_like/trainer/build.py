@@ -69,7 +69,7 @@ def reward_pool(config: Config, failures: Path) -> Iterator[RewardPool]:
     """Scorers, loading their function; failed samples are written into the folder ``failures``."""
     failures.mkdir(parents=True, exist_ok=True)
     pool = RewardPool(
-        config.reward, tokenizer_path=config.model.tokenizer_path or config.model.path, trust_remote_code=config.model.trust_remote_code,
+        config.reward, tokenizer_path=config.model.tokenizer, trust_remote_code=config.model.trust_remote_code,
         failures_path=failures / "reward_failures.jsonl", env=config.cluster.env, timeout_s=config.trainer.stage_timeout_s,
     )
     try:
@@ -105,7 +105,7 @@ def stack(config: Config, folder: RunFolder, *, roles: frozenset[str], actor_upd
                        critic_updates=critic_updates) as workers,
         advantage_worker(config) as advantages,
     ):
-        rewards.wait_ready()
+        rewards.wait_ready(timeout_s=timeout_s)
         workers.wait_built(timeout_s=timeout_s)
         advantages.wait_built(timeout_s=timeout_s)
         yield Stack(

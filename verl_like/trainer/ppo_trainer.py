@@ -149,7 +149,7 @@ class PPOTrainer:
         with stage("validation"):
             found = validate(self.config, self.val_prompts, rollout=self.parts.rollout, rewards=self.parts.rewards, version=self.version,
                              samples_path=self.folder.samples / f"val_step_{self.progress.step}.jsonl")
-        metric = self.config.trainer.best_metric or f"val/mean@{self.config.rollout.val.n}"
+        metric = self.config.val_metric
         if metric not in found:
             raise ValueError(f"trainer.best_metric is {metric!r}, but validation gives {sorted(found)}. Choose one of these.")
         value = self.progress.last_val = found[metric]

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 def _prompts(config: Config, files: list[str]) -> PromptDataset:
-    tokenizer = load_tokenizer(config.model.tokenizer_path or config.model.path, config.model.trust_remote_code)
+    tokenizer = load_tokenizer(config.model.tokenizer, config.model.trust_remote_code)
     return PromptDataset(files, config.data, tokenizer)
 
 
@@ -101,7 +101,7 @@ def updates_per_step(config: Config, learner: ActorConfig | CriticConfig) -> int
 def report(config: Config, folder: RunFolder, progress: Progress) -> None:
     """summary.json and curves.png of a finished run."""
     write_summary(folder.path, Summary(
-        initial_val=progress.initial_val, initial_val_metric=config.trainer.best_metric or f"val/mean@{config.rollout.val.n}",
+        initial_val=progress.initial_val, initial_val_metric=config.val_metric,
         final_val=progress.last_val, steps=progress.step, seconds=progress.seconds,
         seconds_per_step=progress.seconds / max(progress.step, 1), tokens_per_s=progress.tokens / max(progress.seconds, 1e-9),
         seed=config.trainer.seed,
@@ -115,7 +115,7 @@ def sft(config: Config, config_yaml: str) -> int:
     An interrupted run leaves a checkpoint, and its model is not exported.
     """
     check(config)
-    tokenizer = load_tokenizer(config.model.tokenizer_path or config.model.path, config.model.trust_remote_code)
+    tokenizer = load_tokenizer(config.model.tokenizer, config.model.trust_remote_code)
     rows = sft_rows(config.data.train_files, config.data, tokenizer)
     steps_per_epoch = len(rows) // config.data.train_batch_size
     if not steps_per_epoch:
@@ -161,7 +161,7 @@ def _policy(config: Config, folder: RunFolder) -> Iterator[_Policy]:
         reward_pool(config, folder.eval) as rewards,
         hybrid_workers(config, where=where, run_id=run_id, roles=frozenset({"actor", "rollout"}), actor_updates=1) as workers,
     ):
-        rewards.wait_ready()
+        rewards.wait_ready(timeout_s=config.cluster.start_timeout_s)
         workers.wait_built(timeout_s=config.cluster.start_timeout_s)
         if checkpoint is not None:
             ActorGroup(workers).load(str(checkpoint.absolute() / "actor"), state["weight_version"])

@@ -6,7 +6,7 @@ from verl_like.backends.base import TrainEngine
 from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.remote_batch import RemoteRows
-from verl_like.workers.setup import WorkerSetup
+from verl_like.workers.setup import SEQUENCE, WorkerSetup
 
 
 class RefRole:
@@ -17,7 +17,7 @@ class RefRole:
 
     @dispatch(Dispatch.SPLIT)
     def ref_log_probs(self, rows: RemoteRows) -> tuple[None, DataProto]:
-        table = rows.fetch(["prompt_ids", "response_ids", "response_mask"], timeout_s=self._setup.config.trainer.stage_timeout_s)
+        table = rows.fetch(SEQUENCE, timeout_s=self._setup.config.trainer.stage_timeout_s)
         self._engine.onload()
         out = self._engine.forward_log_probs(table, temperature=self._setup.config.rollout.temperature)
         self._engine.offload()

@@ -31,7 +31,7 @@ def build_rollout_engine(setup: WorkerSetup) -> RolloutEngine:
     """The engine that the configuration names."""
     config = setup.config
     return rollout_engine(
-        config.rollout.backend, model_path=config.model.path, tokenizer_path=config.model.tokenizer_path or config.model.path,
+        config.rollout.backend, model_path=config.model.path, tokenizer_path=config.model.tokenizer,
         model=config.model, rollout=config.rollout, max_model_len=config.data.max_prompt_length + config.data.max_response_length,
         device=setup.device, seed=config.trainer.seed, run_id=setup.run_id,
     )

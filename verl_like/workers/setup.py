@@ -11,6 +11,8 @@ import torch.distributed as dist
 from verl_like.backends.rollout import rollout_environment
 from verl_like.config.schema import Config
 
+SEQUENCE = ("prompt_ids", "response_ids", "response_mask")  # what every forward pass reads
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerSetup:
