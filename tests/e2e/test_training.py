@@ -12,7 +12,6 @@ from safetensors.torch import load_file
 
 from tests.e2e.conftest import Run, train
 from verl_like.protocol import DataProto, Ragged
-from verl_like.telemetry.metrics import check_name
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -30,12 +29,6 @@ def test_grpo_trains_on_two_ranks_with_engine_and_trainer_in_agreement(grpo: Run
         assert metrics["rollout/weight_version"] == step - 1, "each step generates from the weights of the step before"
         assert metrics["actor/grad_norm"] > 0
     assert grpo.progress.step == 4
-
-
-def test_every_metric_of_a_run_is_in_the_table(grpo: Run) -> None:
-    for name in grpo.metrics[4]:
-        if name != "step":
-            check_name(name)
 
 
 def test_a_resumed_run_continues_bit_for_bit(grpo: Run, arithmetic: Path, tmp_path: Path) -> None:
@@ -70,7 +63,24 @@ def test_how_a_step_is_computed_does_not_change_its_numbers(grpo: Run, arithmeti
     assert other.metrics[1]["actor/is_compiled"] == float("actor.use_torch_compile=true" in overrides)
 
 
-def test_ppo_with_every_term_trains_actor_and_critic(arithmetic: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Everything that ``ray.get`` brings into the driver."""
+    seen: list[object] = []
+    genuine = ray.get
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        result = genuine(*arguments, **options)
+        seen.extend(result if isinstance(result, list) else [result])
+        return result
+
+    monkeypatch.setattr(ray, "get", watched)
+    return seen
+
+
+def test_ppo_with_every_term_trains_and_the_driver_never_fetches_a_token_column(
+    arithmetic: Path, tmp_path: Path, fetched: list[object]
+) -> None:
     run = train(
         arithmetic, tmp_path, "algorithm.adv_estimator=gae", "algorithm.kl_coef=0.01", "actor.kl_loss_coef=0.01", "actor.entropy_coef=0.01",
         "actor.mini_batch_size=4", "actor.epochs=2", "critic.warmup_steps=1", "critic.optim.lr=1e-3", "trainer.total_training_steps=3",
@@ -80,8 +90,11 @@ def test_ppo_with_every_term_trains_actor_and_critic(arithmetic: Path, tmp_path:
     assert run.metrics[2]["reward/kl_penalty_mean"] == pytest.approx(0, abs=1e-6), "actor and reference are equal until the actor moves"
     assert run.metrics[3]["reward/kl_penalty_mean"] != 0
     assert run.metrics[3]["actor/kl_loss"] > 0 and run.metrics[3]["actor/entropy"] > 0
-    assert run.metrics[2]["actor/lr"] < run.metrics[3]["actor/lr"] or run.metrics[2]["actor/lr"] > 0
+    assert 1e-3 > run.metrics[2]["actor/lr"] > run.metrics[3]["actor/lr"] > 0, "two updates of warm-up, then a cosine over the other six"
     assert run.metrics[2]["rollout/log_prob_diff_max"] < 1e-4
+    facts = [result for result in fetched if isinstance(result, dict) and "response_tokens" in result]
+    assert facts, "the watch saw no facts, so it watched nothing"
+    assert not [result for result in fetched if isinstance(result, DataProto | Ragged)]
 
 
 def test_the_hf_backend_rolls_out_like_vllm(grpo: Run, arithmetic: Path, tmp_path: Path) -> None:
@@ -104,22 +117,6 @@ def test_failed_scores_are_masked_counted_and_written_down(arithmetic: Path, tmp
     failures = [json.loads(line) for line in (run.folder / "samples/reward_failures.jsonl").read_text().splitlines()]
     assert len(failures) == num_failed
     assert "even sums only" in failures[0]["message"] and failures[0]["prompt"].endswith("=")
-
-
-def test_the_driver_never_fetches_a_token_column(arithmetic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fetched: list[object] = []
-    genuine = ray.get
-
-    def watched(*arguments: Any, **options: Any) -> Any:
-        result = genuine(*arguments, **options)
-        fetched.extend(result if isinstance(result, list) else [result])
-        return result
-
-    monkeypatch.setattr(ray, "get", watched)
-    train(arithmetic, tmp_path, "trainer.total_training_steps=1", "algorithm.adv_estimator=gae", "actor.kl_loss_coef=0.1", "actor.epochs=2")
-    facts = [result for result in fetched if isinstance(result, dict) and "response_tokens" in result]
-    assert facts, "the watch saw no facts, so it watched nothing"
-    assert not [result for result in fetched if isinstance(result, DataProto | Ragged)]
 
 
 def test_validation_keeps_the_best_checkpoint_and_the_summary_tells_both_ends(arithmetic: Path, tmp_path: Path) -> None:
