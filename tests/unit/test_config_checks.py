@@ -259,10 +259,16 @@ def test_several_nodes_without_a_cluster_are_refused(config: Config) -> None:
     assert refusal(config, cluster__num_nodes=2).startswith("cluster.num_nodes is 2, but cluster.address is empty")
 
 
-@pytest.mark.parametrize("role", ["actor", "critic", "ref"])
-@pytest.mark.parametrize("knob", ["offload_params", "offload_optimizer"])
-def test_offload_on_cpu_is_refused(config: Config, role: str, knob: str) -> None:
-    assert refusal(config, **{f"{role}__fsdp__{knob}": True}).startswith(f"{role}.fsdp.{knob} is true, but the workers run on CPU")
+@pytest.mark.parametrize(
+    "knob",
+    ["actor.fsdp.offload_params", "critic.fsdp.offload_params", "ref.fsdp.offload_params", "actor.optim.offload", "critic.optim.offload"],
+)
+def test_offload_on_cpu_is_refused(config: Config, knob: str) -> None:
+    assert refusal(config, **{knob.replace(".", "__"): True}).startswith(f"{knob} is true, but the workers run on CPU")
+
+
+def test_a_kernel_of_packed_rows_without_packing_is_refused(config: Config) -> None:
+    assert "model.remove_padding is false" in refusal(config, model__attention="sdpa", model__remove_padding=False)
 
 
 @pytest.mark.parametrize("kernel", ["flash", "varlen"])

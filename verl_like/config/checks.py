@@ -243,15 +243,23 @@ def nodes_need_a_cluster(config: Config, facts: Facts) -> None:
 def gpu_only_knobs_have_a_gpu(config: Config, facts: Facts) -> None:
     if runs_on_gpu(config, facts) is not False:
         return
-    fsdps = {"actor": config.actor.fsdp, "critic": config.critic.fsdp, "ref": config.ref.fsdp}
-    for role, fsdp in fsdps.items():
-        for name, is_set in (("offload_params", fsdp.offload_params), ("offload_optimizer", fsdp.offload_optimizer)):
-            if is_set:
-                raise ValueError(f"{role}.fsdp.{name} is true, but the workers run on CPU, where nothing can move to the host. Set "
-                                 f"{role}.fsdp.{name}=false.")
+    offloads = {
+        "actor.fsdp.offload_params": config.actor.fsdp.offload_params, "actor.optim.offload": config.actor.optim.offload,
+        "critic.fsdp.offload_params": config.critic.fsdp.offload_params, "critic.optim.offload": config.critic.optim.offload,
+        "ref.fsdp.offload_params": config.ref.fsdp.offload_params,
+    }
+    for name, is_set in offloads.items():
+        if is_set:
+            raise ValueError(f"{name} is true, but the workers run on CPU, where nothing can move to the host. Set {name}=false.")
     if config.model.attention in ("flash", "varlen"):
         raise ValueError(f"model.attention is {config.model.attention}, which needs a GPU, but the workers run on CPU. Set "
                          "model.attention=auto.")
+
+
+def attention_needs_packed_rows(config: Config, facts: Facts) -> None:
+    if config.model.attention != "auto" and not config.model.remove_padding:
+        raise ValueError(f"model.attention is {config.model.attention}, the kernel of packed rows, but model.remove_padding is false. "
+                         "Set model.remove_padding=true, or model.attention=auto.")
 
 
 def attention_is_installed(config: Config, facts: Facts) -> None:
@@ -310,6 +318,7 @@ RULES: tuple[Rule, ...] = (
     greedy_validation_is_not_repeated,
     truncated_sampling_is_noted,
     gpu_only_knobs_have_a_gpu,
+    attention_needs_packed_rows,
     attention_is_installed,
     loggers_exist,
     run_folder_can_be_written,

@@ -91,6 +91,7 @@ class OptimConfig:
     schedule: str = knob("constant", "Shape of the learning rate after warm-up.", choices=("constant", "linear", "cosine"))
     warmup_steps: int = _non_negative(0, "Optimiser updates over which the rate rises linearly from 0.", unit="updates")
     min_lr_ratio: float = _fraction(0.0, "Where linear and cosine end, as a fraction of lr.")
+    offload: bool = knob(False, "Keep optimiser state in host memory between updates (GPU only).")
 
 
 @dataclass(kw_only=True)
@@ -101,7 +102,6 @@ class FsdpConfig:
                             choices=("auto", "float32", "bfloat16"))
     reshard_after_forward: bool = knob(True, "Free gathered parameters after each layer's forward (saves memory, costs a gather).")
     offload_params: bool = knob(False, "Keep parameters in host memory between stages (GPU only).")
-    offload_optimizer: bool = knob(False, "Keep optimiser state in host memory between updates (GPU only).")
 
 
 @dataclass(kw_only=True)

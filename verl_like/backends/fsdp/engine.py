@@ -260,7 +260,7 @@ class FsdpEngine:
             return
         if self._fsdp.offload_params:
             self.module.to(device)
-        if self._fsdp.offload_optimizer and self.optimizer is not None:
+        if self.optimizer is not None and self._optim_config is not None and self._optim_config.offload:
             move_optimizer_state(self.optimizer, device)
         if device.type == "cpu":
             torch.cuda.empty_cache()
