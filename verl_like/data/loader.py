@@ -89,6 +89,10 @@ class PromptLoader:
     def batches_per_epoch(self) -> int:
         return self._batches.batches_per_epoch
 
+    def __iter__(self) -> Iterator[list[Prompt]]:
+        while True:
+            yield self.next_batch()
+
     def next_batch(self) -> list[Prompt]:
         """The next ``batch_size`` prompts."""
         if self._iterator is None:
