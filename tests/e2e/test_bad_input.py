@@ -180,6 +180,16 @@ def test_a_reward_that_fails_on_every_sample_ends_the_run_and_keeps_the_finished
     assert "no_such_attribute" in failure["message"]
 
 
+def test_a_validation_metric_that_is_not_there_ends_the_run_and_keeps_the_finished_steps(
+    arithmetic: Path, out: Path, capsys: pytest.CaptureFixture[str], ray_cluster: None
+) -> None:
+    status = main(["train", *arguments(arithmetic, out, "trainer.best_metric=val/accuracy", "trainer.test_freq=1", "rollout.val.n=1")])
+    message = capsys.readouterr().err
+    assert status == 1
+    assert "error: trainer.best_metric is 'val/accuracy', but validation gives [" in message and "val/mean@1" in message
+    assert [path.name for path in (out / "default/checkpoints").iterdir()] == ["step_1"]
+
+
 # --- folders
 
 

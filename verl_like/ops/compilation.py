@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ from verl_like.ops.log_probs import ChunkFunction, chunk_stats
 
 log = logging.getLogger(__name__)
 
+KILL_DEADLINE_S = 10.0  # a killed process that hangs in the kernel is left to init
 _REMEDY = "it runs uncompiled. Set actor.use_torch_compile=false to skip the attempt."
 
 
@@ -55,7 +57,8 @@ def compile_chunk_stats(spec: ChunkSpec, deadline_s: float) -> ChunkFunction | N
         output, _ = trial.communicate(timeout=deadline_s)
     except subprocess.TimeoutExpired:
         os.killpg(trial.pid, signal.SIGKILL)  # the compiler's own children too
-        trial.communicate()
+        with suppress(subprocess.TimeoutExpired):
+            trial.wait(KILL_DEADLINE_S)
         log.warning("compiling the log-prob function took longer than %g s; %s", deadline_s, _REMEDY)
         return None
     if trial.returncode != 0:

@@ -113,8 +113,3 @@ def valid_mask(lengths: NDArray[np.int64], *, device: torch.device) -> Tensor:
 def to_padded(packed: Tensor, valid: Tensor) -> Tensor:
     """[K_r] values of all rows one after the other -> [B, T], zero where not ``valid``; keeps the gradient."""
     return packed.new_zeros(valid.shape).masked_scatter(valid, packed)
-
-
-def to_packed(padded: Tensor, valid: Tensor) -> Tensor:
-    """[B, T] -> [K_r], the inverse of :func:`to_padded`; keeps the gradient."""
-    return padded[valid]

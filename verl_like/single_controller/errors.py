@@ -13,8 +13,8 @@ class RunError(RuntimeError):
     """The run cannot go on; the message says why and what would help."""
 
 
-class NoScoresError(RunError):
-    """The reward function failed on every response of a batch."""
+class JudgementError(RunError):
+    """What judges the policy is broken (a reward that fails on every response, a metric that is not there); the policy is not."""
 
 
 class WorkerError(RunError):

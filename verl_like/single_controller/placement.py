@@ -6,8 +6,8 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +41,8 @@ def ray_cluster(config: ClusterConfig, run_id: str) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    where: dict[str, Any] = {"address": config.address} if config.address else {
+    where: dict[str, Any] = {"address": config.address, "runtime_env": {"worker_process_setup_hook": entering(os.getcwd())}} \
+        if config.address else {
         "num_cpus": max(os.cpu_count() or 1, config.workers_per_node) if config.device != "cuda" else None,
         "object_store_memory": int(config.object_store_memory_gib * 2**30),
         "include_dashboard": False,
@@ -60,6 +61,16 @@ def ray_cluster(config: ClusterConfig, run_id: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def entering(folder: str) -> Callable[[], None]:
+    """What makes relative paths mean in a worker what they mean here; a node without the folder needs absolute ones."""
+
+    def enter() -> None:
+        with suppress(FileNotFoundError):
+            os.chdir(folder)
+
+    return enter
 
 
 def devices(config: ClusterConfig) -> Devices:

@@ -67,6 +67,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("advantages/std", "", "Standard deviation of the advantages over tokens, as the update sees them.", "advantages"),
     Metric("balance/imbalance", "", "Tokens of the busiest rank over the mean of all ranks; 1 is even.", "balance"),
     Metric("time/step_s", "seconds", "Wall time of the step.", "step"),
+    Metric("time/validation_s", "seconds", "Wall time of the validation after this step; not part of the step.", "validation"),
     Metric("time/<stage>_s", "seconds", "Wall time of one stage; the stages add up to the step.", "step"),
     Metric("perf/tokens", "tokens", "Prompt and response tokens of the step, all ranks together.", "step"),
     Metric("perf/response_tokens", "tokens", "Response tokens of the step, all ranks together.", "rollout"),

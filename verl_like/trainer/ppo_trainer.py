@@ -10,7 +10,7 @@ import numpy as np
 from verl_like.config.schema import Config
 from verl_like.data.loader import PromptLoader
 from verl_like.data.prompts import Prompt
-from verl_like.single_controller.errors import INTERRUPT, Interrupted, NoScoresError
+from verl_like.single_controller.errors import INTERRUPT, Interrupted, JudgementError
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.telemetry.ledger import LEDGER, stage
 from verl_like.telemetry.trackers import Trackers
@@ -67,8 +67,8 @@ class PPOTrainer:
         except Interrupted as interrupted:
             log.warning("interrupted in %s; what was unfinished is dropped and comes again", interrupted)
             self.parts.rewards.forget()
-        except NoScoresError:
-            self.save_unless_saved()  # the reward function is broken; the policy of the last finished step is not
+        except JudgementError:
+            self.save_unless_saved()
             raise
         self.save_unless_saved()
         return self.progress
@@ -151,14 +151,14 @@ class PPOTrainer:
                              samples_path=self.folder.samples / f"val_step_{self.progress.step}.jsonl")
         metric = self.config.val_metric
         if metric not in found:
-            raise ValueError(f"trainer.best_metric is {metric!r}, but validation gives {sorted(found)}. Choose one of these.")
+            raise JudgementError(f"trainer.best_metric is {metric!r}, but validation gives {sorted(found)}. Choose one of these.")
         value = self.progress.last_val = found[metric]
         self.progress.last_val_step = self.progress.step
         if self.progress.step == 0:
             self.progress.initial_val = value
         elif value > self.progress.best:
             self.progress.best, self.progress.best_step = value, self.progress.step
-        return found
+        return {**found, "time/validation_s": LEDGER.take()["validation"]}
 
     def save_samples(self, batch: RemoteBatch, step: int) -> None:
         """Write some of this step's responses as text."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from verl_like.protocol import Array
-from verl_like.single_controller.errors import NoScoresError
+from verl_like.single_controller.errors import JudgementError
 from verl_like.single_controller.remote_batch import RemoteBatch
 
 Metrics = dict[str, float]
@@ -15,10 +15,10 @@ Reports = Sequence[Mapping[str, float]]
 _GAP = ("gap_sum", "gap_max", "gap_count")
 
 
-def all_failed(statuses: Array) -> NoScoresError:
+def all_failed(statuses: Array) -> JudgementError:
     """The error of a batch without any score; ``statuses`` are those of its rows."""
     kinds = ", ".join(f"{count} {kind}" for kind, count in zip(*np.unique(statuses, return_counts=True), strict=True))
-    return NoScoresError(
+    return JudgementError(
         f"the reward function failed on all {len(statuses)} responses ({kinds}). reward_failures.jsonl in the run folder has each "
         "prompt, response and traceback. Correct the function, or raise reward.timeout_s where they are timeouts."
     )
@@ -69,7 +69,7 @@ class StepMetrics:
         """Scores of the rows that have one.
 
         Raises:
-            NoScoresError: no row has one; training on nothing is no training.
+            JudgementError: no row has one; training on nothing is no training.
         """
         is_scored = batch.facts["reward_status"] == "ok"
         if not is_scored.any():

@@ -22,7 +22,7 @@ def validate(
     """mean@n, pass@n and maj@n of the policy the engines hold; some responses are written to ``samples_path``.
 
     Raises:
-        NoScoresError: no response has a score.
+        JudgementError: no response has a score.
     """
     samples: list[ValidationSample] = []
     statuses: list[str] = []

@@ -1,0 +1,38 @@
+"""A run on a Ray cluster that is already there, of two nodes on this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ray.cluster_utils import Cluster
+
+from tests.e2e._engine_process import TIMEOUT_S
+from tests.e2e.conftest import ROOT, base_overrides
+from verl_like.telemetry.trackers import read_metrics
+
+
+@pytest.fixture(scope="module")
+def two_nodes() -> Iterator[str]:
+    """The address of a cluster with room for one hybrid worker on each node."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 2**28, "include_dashboard": False})
+    cluster.add_node(num_cpus=1, object_store_memory=2**28)
+    yield cluster.address
+    cluster.shutdown()
+
+
+def test_a_run_spreads_over_the_nodes_of_a_cluster_it_joins_and_leaves_it_up(two_nodes: str, arithmetic: Path, tmp_path: Path) -> None:
+    """Paths are relative to where the command was typed, which is not where the nodes were started."""
+    overrides = [*base_overrides(Path("."), tmp_path / "out"), f"cluster.address={two_nodes}", "cluster.num_nodes=2",
+                 "cluster.workers_per_node=1", "data.val_files=[]"]
+    command = [sys.executable, "-m", "verl_like", "train", *overrides]
+    done = subprocess.run(command, check=False, cwd=arithmetic, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=TIMEOUT_S,
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    metrics = read_metrics(tmp_path / "out/default/metrics.jsonl")
+    assert sorted(metrics["actor/loss"]) == [1, 2]
+    assert max(metrics["rollout/log_prob_diff_max"].values()) < 1e-4
