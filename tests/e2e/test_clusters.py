@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,8 +20,10 @@ from verl_like.telemetry.trackers import read_metrics
 @pytest.fixture(scope="module")
 def two_nodes() -> Iterator[str]:
     """The address of a cluster with room for one hybrid worker on each node."""
+    on_sigterm = signal.getsignal(signal.SIGTERM)  # starting a node sets a handler of Ray's
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 2**28, "include_dashboard": False})
     cluster.add_node(num_cpus=1, object_store_memory=2**28)
+    signal.signal(signal.SIGTERM, on_sigterm)
     yield cluster.address
     cluster.shutdown()
 
