@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import ray
 
 from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller.dispatch import Dispatch, dispatch
@@ -25,6 +26,10 @@ class EchoRole:
     @dispatch(Dispatch.BROADCAST)
     def who(self) -> tuple[int, str]:
         return self.rank, os.environ["MASTER_PORT"]
+
+    @dispatch(Dispatch.BROADCAST)
+    def node(self) -> str:
+        return ray.get_runtime_context().get_node_id()
 
     @dispatch(Dispatch.RANK_ZERO)
     def first(self) -> int:
@@ -50,7 +55,12 @@ class EchoRole:
     @dispatch(Dispatch.SPLIT)
     def double(self, rows: RemoteRows) -> tuple[int, DataProto]:
         ids = rows.fetch(["prompt_ids"], timeout_s=30).ragged("prompt_ids")
-        return rows.num_rows, DataProto({"doubled": Ragged(ids.values * 2, ids.offsets)})
+        return len(rows), DataProto({"doubled": Ragged(ids.values * 2, ids.offsets)})
+
+    @dispatch(Dispatch.SPLIT)
+    def values(self, rows: RemoteRows, tokens: int) -> tuple[None, DataProto]:
+        """``tokens`` zeros for each row."""
+        return None, DataProto({"values": Ragged.from_lengths(np.zeros(tokens * len(rows), np.float32), np.full(len(rows), tokens))})
 
     @dispatch(Dispatch.SPLIT)
     def total(self, rows: RemoteRows, column: str) -> tuple[int, None]:

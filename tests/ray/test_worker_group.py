@@ -36,7 +36,7 @@ def test_split_gives_each_rank_its_rows_and_attaches_what_it_adds(group: WorkerG
     # Another partition, in another order: every row still finds its own numbers.
     sums = group.map_rows(EchoRole.total, batch.select(np.array([4, 3, 1])), [np.array([0]), np.array([1, 2])], "doubled")
     assert sums == [14, 2 * (4 + 5 + 6 + 2 + 3)]
-    fetched = batch.rows(np.array([3, 2, 0])).fetch(["prompt_ids", "doubled"], timeout_s=20)
+    fetched = batch.select(np.array([3, 2, 0])).fetch(["prompt_ids", "doubled"], timeout_s=20)
     assert [row.tolist() for row in fetched.ragged("doubled")] == [[8, 10, 12], [], [2]]
 
 
@@ -50,7 +50,7 @@ def test_a_column_has_one_producer(group: WorkerGroup) -> None:
 
 def test_a_column_nobody_added_is_named(group: WorkerGroup) -> None:
     with pytest.raises(ValueError, match=r"\['values'\] are not in this batch"):
-        prompts().rows(np.arange(2)).fetch(["values"], timeout_s=5)
+        prompts().fetch(["values"], timeout_s=5)
 
 
 def test_stream_delivers_blocks_while_the_ranks_still_work(group: WorkerGroup) -> None:

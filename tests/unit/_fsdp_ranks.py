@@ -61,7 +61,7 @@ def make_rows(num_rows: int = 12, *, seed: int = 0, longest: int = 9) -> DataPro
     def aligned(values: Any) -> Ragged:
         return Ragged(values, responses.offsets)
 
-    return DataProto.from_dict({
+    return DataProto({
         "prompt_ids": prompts,
         "response_ids": responses,
         "response_mask": aligned(rng.random(size) < 0.8),

@@ -173,7 +173,7 @@ def test_values_belong_to_the_position_before_the_token(work: Path) -> None:
 def test_rows_without_a_response_are_left_out(work: Path) -> None:
     rows = make_rows(4)
     aligned = ("response_ids", "response_mask", "advantages", "returns")
-    silent = DataProto.from_dict({
+    silent = DataProto({
         "prompt_ids": Ragged.from_rows([[1, 2]], "int32"),
         **{name: Ragged.from_rows([[]], str(rows.ragged(name).dtype)) for name in aligned},
         "uid": ["silent"],

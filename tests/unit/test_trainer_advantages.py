@@ -27,7 +27,7 @@ class Rows:
 
     def fetch(self, columns: Sequence[str], *, timeout_s: float) -> DataProto:
         self.fetched.append((len(self.table), list(columns)))
-        return self.table.select(columns)
+        return self.table.only(columns)
 
 
 def rows_of(masks: list[list[int]], **columns: list[list[float]]) -> Rows:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from verl_like.algorithms.advantages import ADVANTAGES
 from verl_like.config.schema import Config
 from verl_like.single_controller.remote_batch import RemoteBatch
-from verl_like.trainer.balance import UpdatePlan, balanced, imbalance, update_plan
+from verl_like.trainer.balance import MAX_GROUP_IMBALANCE, Plan, update_plan
 from verl_like.trainer.roles import Needs, needs, update_columns
 from verl_like.workers.rollout import sample_seed
 
@@ -22,7 +22,7 @@ def facts_of(group_ids: list[int], response_tokens: list[int]) -> RemoteBatch:
     })
 
 
-def members(plan: UpdatePlan, mini_batch: int) -> set[int]:
+def members(plan: Plan, mini_batch: int) -> set[int]:
     """Rows of one mini-batch, of all ranks together."""
     return {int(row) for rows, cuts in zip(plan.rows, plan.mini_batches, strict=True) for row in rows[cuts[mini_batch]]}
 
@@ -60,11 +60,31 @@ def test_a_prompt_whose_samples_all_failed_leaves_the_other_cuts_alone() -> None
     assert [members(plan, i) for i in range(2)] == [{0, 1}, {2, 3, 4}]
 
 
-def test_balanced_ranks_get_about_equal_tokens() -> None:
+def tokens_of_ranks(batch: RemoteBatch, plan: Plan) -> list[int]:
+    return [int((batch.facts["response_tokens"] + batch.facts["prompt_tokens"])[rows].sum()) for rows in plan.rows]
+
+
+def test_ranks_get_about_equal_tokens_and_the_plan_says_how_equal() -> None:
     batch = facts_of(list(range(6)), [100, 10, 10, 10, 50, 60])
-    parts = balanced(batch, 2)
-    assert imbalance(batch, parts) == pytest.approx(1.0, abs=0.05)
-    assert imbalance(batch, [np.arange(6), np.arange(0)]) == 2.0
+    plan = update_plan(batch, prompts_per_mini_batch=6, ranks=2)
+    tokens = tokens_of_ranks(batch, plan)
+    assert plan.imbalance == max(tokens) / (sum(tokens) / 2) == pytest.approx(1.0, abs=0.05)
+
+
+def test_many_groups_stay_whole() -> None:
+    lengths = np.random.default_rng(0).integers(1, 500, 512).tolist()
+    plan = update_plan(facts_of([i // 8 for i in range(512)], lengths), prompts_per_mini_batch=64, ranks=2)
+    assert plan.imbalance <= MAX_GROUP_IMBALANCE
+    assert all(len(rows) % 8 == 0 for rows in plan.rows), "no group is on both ranks"
+
+
+def test_attention_balances_squares_and_tokens_balance_sums() -> None:
+    lengths = [1000] + [100] * 30
+    batch = facts_of(list(range(31)), [length - 3 for length in lengths])
+    by_tokens = update_plan(batch, prompts_per_mini_batch=31, ranks=2)
+    by_attention = update_plan(batch, prompts_per_mini_batch=31, ranks=2, by="attention")
+    assert sorted(tokens_of_ranks(batch, by_tokens)) == [2000, 2000]
+    assert sorted(tokens_of_ranks(batch, by_attention)) == [1000, 3000], "one row of 1000 attends to more than thirty of 100 do"
 
 
 # --- roles

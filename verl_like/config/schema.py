@@ -171,7 +171,8 @@ class RolloutConfig:
     max_num_batched_tokens: int = _positive(8192, "Tokens of one engine step; at least the longest prompt plus response.", unit="tokens")
     enforce_eager: bool = knob(False, "Skip CUDA graphs (CPU is always eager).")
     sync_bucket_mib: float = _positive(256, "Weights are gathered and handed over in pieces of about this size.", unit="MiB")
-    block_kib: float = _non_negative(256, "Finished groups are handed over in blocks of at least this size.", unit="KiB")
+    block_kib: float = _non_negative(256, "Finished groups travel in blocks of at least this size and of a sixteenth of a rank's groups.",
+                                     unit="KiB")
     engine_kwargs: dict[str, Any] = knob({}, "Passed to the engine's constructor as they are.")
     val: ValSamplingConfig = knob(ValSamplingConfig, "Sampling of validation.")
 
@@ -220,6 +221,8 @@ class TrainerConfig:
     num_samples_to_save: int = _non_negative(32, "Responses written to samples/ each validation and each step.", unit="rows")
     loggers: list[str] = knob(["console", "jsonl", "tensorboard"], "Where metrics go: console, jsonl, tensorboard, wandb, mlflow.")
     project_name: str = knob("verl_like", "Project name for wandb and mlflow.")
+    balance_by: str = knob("tokens", "What ranks and micro-batches get equal shares of: tokens, or attention (the sum of squared lengths).",
+                           choices=("tokens", "attention"))
     stage_timeout_s: float = _positive(1800.0, "Longest time one stage of a step may take.", unit="seconds")
 
 

@@ -80,7 +80,7 @@ class PromptDataset(Sequence[Prompt]):
 
 def prompt_table(prompts: Sequence[Prompt]) -> DataProto:
     """The columns ``prompt_ids``, ``uid``, ``prompt_text`` and ``reward_inputs`` of these prompts, one row each."""
-    return DataProto.from_dict({
+    return DataProto({
         "prompt_ids": Ragged.from_rows([prompt.prompt_ids for prompt in prompts], "int32"),
         "uid": [prompt.uid for prompt in prompts],
         "prompt_text": [prompt.text for prompt in prompts],
@@ -115,7 +115,7 @@ def sft_rows(files: Sequence[str], data: DataConfig, tokenizer: PreTrainedTokeni
             f"every answer of {list(files)} is longer than data.max_response_length={data.max_response_length} and was dropped. Raise it."
         )
     responses = Ragged.from_rows([response_ids[i] for i in kept], "int32")
-    return DataProto.from_dict({
+    return DataProto({
         "prompt_ids": Ragged.from_rows([prompt_ids[i][-data.max_prompt_length :] for i in kept], "int32"),
         "response_ids": responses,
         "response_mask": Ragged(np.ones(len(responses.values), dtype=bool), responses.offsets),

@@ -3,66 +3,149 @@
 from __future__ import annotations
 
 import heapq
+import itertools
+from bisect import insort
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Lengths = NDArray[Any]
+Costs = NDArray[Any]
 Part = NDArray[np.int64]
 
-# One item of a part; _FILL stands for a row of no tokens that only evens out the number of rows.
-_FILL = -1
+# The parts of a state that hold a row, as (sum, one of the rows), lightest first; parts without a row are left out.
+_State = list[tuple[int, int]]
+
+# Rounds of swaps. Heavy tails need up to about 50; one row as heavy as a whole part would go on to give away all its company.
+_MAX_SWAPS = 128
 
 
-def partition(lengths: Lengths, parts: int, *, equal_counts: bool = False) -> list[Part]:
-    """Split row indices into ``parts`` parts of nearly equal token sums.
+def attention_costs(lengths: Costs) -> Part:
+    """[B] int64, lengths squared: the work of attention over a row, up to a factor, so over a part it grows with the sum of squares."""
+    return np.square(lengths.astype(np.int64))
 
-    The largest differencing method (Karmarkar and Karp, 1982): keep partial solutions in a heap by the difference
-    between their heaviest and lightest part, and join the two worst, heaviest part with lightest. Deterministic.
+
+def imbalance(costs: Costs, parts: Sequence[Part]) -> float:
+    """Sum of the heaviest part over the mean of all parts; 1.0 is perfect, and what parts without any cost have."""
+    sums = [int(costs[part].sum()) for part in parts]
+    return max(sums) * len(sums) / sum(sums) if any(sums) else 1.0
+
+
+def partition(costs: Costs, parts: int, *, equal_counts: bool = False) -> list[Part]:
+    """Split row indices into ``parts`` parts of nearly equal sums of costs.
+
+    The largest differencing method (Karmarkar and Karp, 1982): a state is one way to cut some of the rows; join the two
+    states of widest spread (heaviest less lightest part), heaviest part with lightest, until one is left. It starts from
+    one state per row. ``equal_counts`` starts from one state per ``parts`` rows of similar cost, one for each part, and
+    ends with swaps between heavy and light parts, since one very long row cannot be made up for inside its state.
+    Time is about O(B log B). Deterministic; a permutation of the rows changes no more than which of equal rows goes where.
 
     Args:
-        lengths: [B] tokens of each row.
+        costs: [B] non-negative integers: tokens of each row, or :func:`attention_costs`.
         parts: number of parts; more parts than rows leave some empty.
-        equal_counts: let the numbers of rows differ by at most one (costs some balance of tokens).
+        equal_counts: let the numbers of rows differ by at most one (costs some balance).
 
     Returns:
         ``parts`` arrays of indices, ascending in each, that together hold each row once.
     """
     if parts < 1:
         raise ValueError(f"found parts={parts}; rows can be split into 1 part or more.")
-    if parts == 1 or len(lengths) == 0:
-        return [np.arange(len(lengths), dtype=np.int64)] + [np.empty(0, np.int64) for _ in range(parts - 1)]
-    # A state is (-spread, tie-breaker, sums heaviest first, rows of each part). All sums of a state are kept, so that
-    # joining two states pairs the heaviest part of one with the lightest of the other.
-    heap = [(-(sums[0] - sums[-1]), number, sums, rows) for number, (sums, rows) in enumerate(_first_states(lengths, parts, equal_counts))]
-    heapq.heapify(heap)
-    number = len(heap)
-    while len(heap) > 1:
-        _, _, sums_a, rows_a = heapq.heappop(heap)
-        _, _, sums_b, rows_b = heapq.heappop(heap)
-        joined = [(a + b, left + right) for a, b, left, right in zip(sums_a, reversed(sums_b), rows_a, reversed(rows_b), strict=True)]
-        joined.sort(key=lambda part: -part[0])
-        sums = [total for total, _ in joined]
-        heapq.heappush(heap, (-(sums[0] - sums[-1]), number, sums, [rows for _, rows in joined]))
-        number += 1
-    return [np.array(sorted(row for row in rows if row != _FILL), np.int64) for rows in heap[0][3]]
-
-
-def _first_states(lengths: Lengths, parts: int, equal_counts: bool) -> list[tuple[list[int], list[list[int]]]]:
-    """One state per row, or with ``equal_counts`` one per ``parts`` rows of similar length (one for each part)."""
-    order = np.argsort(-lengths, kind="stable")
+    if len(costs) and costs.min() < 0:
+        raise ValueError(f"found a cost of {costs.min()} in row {costs.argmin()}; costs are 0 or more.")
+    if parts == 1 or len(costs) == 0:
+        return _grouped(np.zeros(len(costs), np.int64), parts)
+    order = np.argsort(-costs.astype(np.int64), kind="stable")
+    ranked = costs[order].astype(np.int64)  # below, a row is its rank by cost, so that ties do not depend on the order of rows
     if not equal_counts:
-        return [([int(lengths[row])] + [0] * (parts - 1), [[int(row)]] + [[] for _ in range(parts - 1)]) for row in order]
-    padded = [int(row) for row in order] + [_FILL] * (-len(order) % parts)
-    states = []
-    for start in range(0, len(padded), parts):
-        rows = padded[start : start + parts]
-        states.append(([0 if row == _FILL else int(lengths[row]) for row in rows], [[row] for row in rows]))
-    return states
+        found = _differenced(ranked, parts, rows_per_state=1)
+    else:
+        padded = np.append(ranked, np.zeros(-len(ranked) % parts, np.int64))  # with rows of no cost the parts are of one size
+        even = np.stack(_differenced(padded, parts, rows_per_state=parts))
+        found = [part[part < len(costs)] for part in _swapped(padded, even, num_rows=len(costs))]
+    return [np.sort(order[part]) for part in found]
 
 
-def micro_batches(lengths: Lengths, max_tokens: int, *, count: int = 1) -> list[Part]:
+def _grouped(labels: Part, parts: int) -> list[Part]:
+    """Rows of each label, ascending."""
+    return np.split(np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels, minlength=parts))[:-1])
+
+
+def _differenced(costs: Part, parts: int, *, rows_per_state: int) -> list[Part]:
+    """Largest differencing of rows that are sorted, costliest first."""
+
+    def entry(state: _State, number: int) -> tuple[int, int, _State]:
+        return state[0][0] * (len(state) == parts) - state[-1][0], number, state  # widest spread first, then oldest
+
+    def widest() -> _State:
+        return (states.pop() if states and (not joined or states[-1] < joined[0]) else heapq.heappop(joined))[2]
+
+    rows = list(zip(costs.tolist(), range(len(costs)), strict=True))
+    starts = range(0, len(rows), rows_per_state)
+    # First states are taken from the end of a sorted list; only joined ones need a heap, which stays small.
+    states = sorted((entry(rows[start : start + rows_per_state][::-1], number) for number, start in enumerate(starts)), reverse=True)
+    joined: list[tuple[int, int, _State]] = []
+    same_part = list(range(len(rows)))  # row -> another row of its part; itself in one row of each part
+    for number in range(len(starts), 2 * len(starts) - 1):
+        heapq.heappush(joined, entry(_join(widest(), widest(), parts, same_part), number))
+    found = np.array(same_part)
+    while not np.array_equal(found[found], found):
+        found = found[found]
+    return _grouped(np.unique(found, return_inverse=True)[1], parts)
+
+
+def _join(one: _State, other: _State, parts: int, same_part: list[int]) -> _State:
+    """Pair the heaviest part of one state with the lightest of the other and so on; uses up both states."""
+    large, small = (one, other) if len(one) >= len(other) else (other, one)
+    pairs = max(len(large) + len(small) - parts, 0)  # the heavier ones of ``small`` go to parts without a row
+    moved = small[pairs:]
+    for (light, row), (heavy, more) in zip(large[:pairs], reversed(small[:pairs]), strict=True):
+        moved.append((light + heavy, row))
+        same_part[more] = row
+    del large[:pairs]
+    if len(moved) == 1:
+        insort(large, moved[0])
+    else:
+        large += moved
+        large.sort()
+    return large
+
+
+def _swapped(costs: Costs, rows: Part, *, num_rows: int) -> Part:
+    """Swap single rows between the heaviest part and the lightest, the next two and so on, while the heaviest gets lighter.
+
+    ``rows`` [parts, rows of a part] are indices into ``costs``; those from ``num_rows`` stay where they are.
+    """
+    top = int(costs.max())
+    # No spread is above ``top``, so a row that must stay looks too cheap for any swap to pay.
+    shown = np.where(np.arange(len(costs)) < num_rows, costs, -1 - top).astype(np.int64)
+    pairs = len(rows) // 2
+    size = rows.shape[1]
+    first = np.arange(pairs)[:, None] * size
+    shift = np.arange(pairs)[:, None] * (2 * top + 2)  # makes one ascending list of all light parts
+    for _ in range(_MAX_SWAPS):
+        sums = costs[rows].sum(axis=1)
+        order = np.argsort(sums, kind="stable")
+        light, heavy = order[:pairs], order[::-1][:pairs]
+        gap = (sums[heavy] - sums[light])[:, None]
+        if gap[0] <= 1:
+            break
+        rows[light] = np.take_along_axis(rows[light], np.argsort(shown[rows[light]], axis=1, kind="stable"), axis=1)
+        gives, takes = shown[rows[heavy]], shown[rows[light]]
+        wanted = np.maximum(gives - gap // 2, -1 - top)
+        near = np.searchsorted((takes + shift).ravel(), (wanted + shift).ravel()).reshape(pairs, size) - first
+        near = np.concatenate([np.clip(near - 1, 0, size - 1), np.clip(near, 0, size - 1)], axis=1)
+        left = np.abs(gap - 2 * (np.tile(gives, 2) - np.take_along_axis(takes, near, axis=1)))
+        best = left.argmin(axis=1)
+        pays = np.flatnonzero(left[np.arange(pairs), best] < gap[:, 0])
+        if 0 not in pays:
+            break
+        giver, taker = (heavy[pays], best[pays] % size), (light[pays], near[pays, best[pays]])
+        rows[giver], rows[taker] = rows[taker], rows[giver]
+    return rows
+
+
+def micro_batches(lengths: Costs, max_tokens: int, *, count: int = 1, costs: Costs | None = None) -> list[Part]:
     """Split row indices into as few balanced parts as keep each token sum within ``max_tokens``.
 
     A row longer than the budget gets a part of its own. The number of parts is never above that of
@@ -72,50 +155,67 @@ def micro_batches(lengths: Lengths, max_tokens: int, *, count: int = 1) -> list[
         lengths: [B] tokens of each row.
         max_tokens: budget of one part.
         count: lowest number of parts, for ranks that must run equally many; parts may be empty then.
+        costs: [B] non-negative integers to balance among the parts; None means ``lengths``.
 
     Returns:
-        At least ``count`` arrays of indices, ascending in each; no part at all for no rows and ``count`` 0.
+        At least ``count`` arrays of indices, ascending in each; with ``count`` 0 none is empty, so no rows make no part.
     """
     if max_tokens < 1:
         raise ValueError(f"found a budget of {max_tokens} tokens; a micro-batch needs at least 1. Set max_tokens_per_micro_batch.")
-    order = np.argsort(-lengths, kind="stable")
-    alone = [[int(row)] for row in order if lengths[row] > max_tokens]
-    rows = [int(row) for row in order if lengths[row] <= max_tokens]
-    packed: list[list[int]] = []
-    if rows:
-        packed = _first_fit(lengths, rows, max_tokens)
-        fewest = max(-(-int(lengths[rows].sum()) // max_tokens), 1)
-        for parts in range(max(fewest, count - len(alone)), max(len(packed), count - len(alone)) + 1):
-            balanced = _lightest_first(lengths, rows, parts)
-            if max(int(lengths[part].sum()) for part in balanced if part) <= max_tokens:
-                packed = balanced
-                break
-    parts_ = alone + packed
-    parts_ += [[] for _ in range(count - len(parts_))]
-    return [np.array(sorted(part), np.int64) for part in parts_]
+    costs = lengths if costs is None else costs
+    alone = [np.array([row]) for row in np.flatnonzero(lengths > max_tokens)]
+    rows = np.flatnonzero(lengths <= max_tokens)
+    found = alone + [rows[part] for part in _within(lengths[rows], costs[rows], max_tokens, count - len(alone))]
+    return found + [np.empty(0, np.int64) for _ in range(count - len(found))]
 
 
-def _first_fit(lengths: Lengths, rows: list[int], max_tokens: int) -> list[list[int]]:
+def _within(lengths: Costs, costs: Costs, max_tokens: int, count: int) -> list[Part]:
+    """The most even of some ways to cut, all within the budget and of the fewest parts, from ``count`` on, that any of them needs."""
+    if len(lengths) == 0:
+        return []
+    packed = _first_fit(lengths, max_tokens)
+    fewest = -(-int(lengths.sum()) // max_tokens)
+    for parts in itertools.count(max(fewest, count, 1)):
+        ways = [partition(costs, parts), _lightest_with_room(lengths, costs, parts, max_tokens), packed if len(packed) <= parts else None]
+        fitting = [way for way in ways if way and _heaviest(lengths, way) <= max_tokens]
+        if fitting:
+            return min(fitting, key=lambda way: _heaviest(costs, way))
+    raise AssertionError("first-fit keeps to the budget")
+
+
+def _heaviest(costs: Costs, parts: list[Part]) -> int:
+    return max(int(costs[part].sum()) for part in parts)
+
+
+def _first_fit(lengths: Costs, max_tokens: int) -> list[Part]:
     """Each row, longest first, into the first part with room."""
-    room: list[int] = []
-    bins: list[list[int]] = []
-    for row in rows:
+    room = np.full(len(lengths), max_tokens)
+    labels = np.empty(len(lengths), np.int64)
+    used = 0
+    for row in np.argsort(-lengths, kind="stable"):
+        labels[row] = part = np.argmax(room[: used + 1] >= lengths[row])
+        room[part] -= lengths[row]
+        used = max(used, int(part) + 1)
+    return _grouped(labels, used)
+
+
+def _lightest_with_room(lengths: Costs, costs: Costs, parts: int, max_tokens: int) -> list[Part] | None:
+    """Each row, costliest first, into the lightest part with room; None if a row finds no room."""
+    lightest = [(0, part) for part in range(parts)]
+    roomiest: list[tuple[int, int, int]] = []  # (-room, cost, part) of those that had no room for the row before
+    room = [max_tokens] * parts
+    labels = np.empty(len(lengths), np.int64)
+    for row in np.lexsort((-lengths, -costs)):
         length = int(lengths[row])
-        index = next((index for index, free in enumerate(room) if length <= free), len(room))
-        if index == len(room):
-            room.append(max_tokens)
-            bins.append([])
-        room[index] -= length
-        bins[index].append(row)
-    return bins
-
-
-def _lightest_first(lengths: Lengths, rows: list[int], parts: int) -> list[list[int]]:
-    """Each row, longest first, into the part that is lightest so far."""
-    heap = [(0, index) for index in range(parts)]
-    bins: list[list[int]] = [[] for _ in range(parts)]
-    for row in rows:
-        total, index = heap[0]
-        bins[index].append(row)
-        heapq.heapreplace(heap, (total + int(lengths[row]), index))
-    return bins
+        while roomiest and -roomiest[0][0] >= length:
+            heapq.heappush(lightest, heapq.heappop(roomiest)[1:])
+        while lightest and room[lightest[0][1]] < length:
+            cost, part = heapq.heappop(lightest)
+            heapq.heappush(roomiest, (-room[part], cost, part))
+        if not lightest:
+            return None
+        cost, part = lightest[0]
+        heapq.heapreplace(lightest, (cost + int(costs[row]), part))
+        room[part] -= length
+        labels[row] = part
+    return _grouped(labels, parts)

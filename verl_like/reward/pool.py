@@ -17,6 +17,7 @@ from verl_like.config.schema import RewardConfig
 from verl_like.protocol import Array, DataProto
 from verl_like.reward.sandbox import Outcome, ScorerProcess
 from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch, RemoteRows
+from verl_like.single_controller.store import STORE
 from verl_like.single_controller.wait import wait
 
 SAMPLE_FACTS = ("uid", "sample", "score", "reward_status", "reward_seconds", "finish_reason", "response_tokens")  # beside each dumped text
@@ -36,8 +37,9 @@ class ScorerHost:
     def ready(self) -> None:
         """Answers once the tokenizer and the function are loaded."""
 
-    def score(self, block: DataProto) -> Facts:
-        """Facts of the block's rows: ``score`` (NaN where scoring failed), its status, the answer that votes, details."""
+    def score(self, block: DataProto) -> tuple[Facts, int]:
+        """Facts of the block's rows: ``score`` (NaN where scoring failed), its status, the answer that votes, details; and the
+        bytes that were read."""
         responses = self._texts(block)
         inputs: Any = block["reward_inputs"]
         outcomes = list(self._child.score_many([{**row, "solution_str": text} for row, text in zip(inputs, responses, strict=True)]))
@@ -50,7 +52,7 @@ class ScorerHost:
             "reward_seconds": np.array([o.seconds for o in outcomes], np.float32),
             "answer": np.array([str(o.details.get("pred", _fingerprint(text))) for o, text in zip(outcomes, responses, strict=True)]),
             "details": details,
-        }
+        }, block.nbytes
 
     def dump(self, rows: RemoteRows, facts: Facts, path: str, timeout_s: float) -> None:
         """Write these rows as text, one JSON object a line."""
@@ -121,8 +123,9 @@ class RewardPool:
         """Facts of all rows submitted since the last call, in the order of submission."""
         names = {ref: f"scorer {i % len(self._scorers)}" for i, ref in enumerate(self._submitted)}
         self._submitted = []
-        parts = wait(names, stage="reward", timeout_s=self._timeout_s, interruptible=True)
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        answers = wait(names, stage="reward", timeout_s=self._timeout_s, interruptible=True)
+        STORE.fetched_bytes += sum(num_bytes for _, num_bytes in answers)
+        return {name: np.concatenate([facts[name] for facts, _ in answers]) for name in answers[0][0]}
 
     def forget(self) -> None:
         """Drop what was submitted (an abandoned step)."""
@@ -132,7 +135,7 @@ class RewardPool:
         """Write these rows of the batch as text; a scorer fetches and decodes them, not the driver."""
         chosen = batch.select(rows)
         facts = {name: chosen.facts[name] for name in SAMPLE_FACTS if name in chosen.facts}
-        ref = self._scorers[0].dump.remote(chosen.rows(np.arange(len(chosen))), facts, str(path), self._timeout_s)
+        ref = self._scorers[0].dump.remote(chosen.partition([np.arange(len(chosen))])[0], facts, str(path), self._timeout_s)
         wait({ref: "scorer 0"}, stage="samples", timeout_s=self._timeout_s)
 
     def shut_down(self) -> None:

@@ -21,6 +21,10 @@ class WorkerError(RunError):
     """A worker failed; the message holds rank, node, stage and its traceback."""
 
 
+class LostBlockError(RunError):
+    """Rows of a batch left the object store while a stage still needed them."""
+
+
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C arrived while the driver waited in a stage that may be abandoned."""
 

@@ -43,6 +43,7 @@ def ray_cluster(config: ClusterConfig, run_id: str) -> Iterator[None]:
         return
     where: dict[str, Any] = {"address": config.address, "runtime_env": {"worker_process_setup_hook": entering(os.getcwd())}} \
         if config.address else {
+        "address": "local",  # without it Ray would join whatever cluster runs on this machine
         "num_cpus": max(os.cpu_count() or 1, config.workers_per_node) if config.device != "cuda" else None,
         "object_store_memory": int(config.object_store_memory_gib * 2**30),
         "include_dashboard": False,

@@ -10,12 +10,17 @@ import socket
 import time
 import traceback
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 
 from verl_like.single_controller.errors import INTERRUPT, WorkerFailure
+from verl_like.single_controller.store import STORE
 from verl_like.telemetry.ledger import LEDGER, stage
+
+if TYPE_CHECKING:  # torch comes with them, and faulthandler comes first
+    from verl_like.protocol import Array
+    from verl_like.single_controller.remote_batch import RemoteRows
 
 
 class WorkerHost:
@@ -58,6 +63,23 @@ class WorkerHost:
     def call(self, role: str, method: str, *args: Any, **kwargs: Any) -> Any:
         with self._reporting(f"{role}.{method}", method):
             return getattr(self._roles[role], method)(*args, **kwargs)
+
+    @ray.method(concurrency_group="engine")
+    def map(self, role: str, method: str, rows: RemoteRows, blocks: list[slice | Array], *args: Any, **kwargs: Any) -> Any:
+        """Call a method that returns (report, table).
+
+        Returns:
+            (report, bytes fetched from the store), and then the table cut into ``blocks``, where there are any.
+        """
+        from verl_like.protocol import check_columns
+
+        with self._reporting(f"{role}.{method}", method):
+            report, table = getattr(self._roles[role], method)(rows, *args, **kwargs)
+            answer = report, STORE.take()
+            if not blocks:
+                return answer
+            check_columns(table)
+            return answer, *(table.view(b.start, b.stop) if isinstance(b, slice) else table.select_idxs(b) for b in blocks)
 
     @ray.method(concurrency_group="engine")
     def stream(self, role: str, method: str, *args: Any, **kwargs: Any) -> Iterator[Any]:

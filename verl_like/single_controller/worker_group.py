@@ -9,10 +9,12 @@ from typing import Any
 import ray
 
 from verl_like.protocol import Array
+from verl_like.single_controller.blocks import cut
 from verl_like.single_controller.dispatch import Dispatch, check_mode
 from verl_like.single_controller.errors import INTERRUPT, Interrupted
 from verl_like.single_controller.placement import Placement
 from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
+from verl_like.single_controller.store import STORE
 from verl_like.single_controller.wait import POLL_S, timed_out, wait
 from verl_like.single_controller.worker import WorkerProcess
 
@@ -77,8 +79,8 @@ class WorkerGroup:
         return wait(refs, stage=name, timeout_s=self.timeout_s, interruptible=interruptible)
 
     def map_rows(
-        self, method: Method, batch: RemoteBatch, partition: Sequence[Array], *args: Any,
-        adds: frozenset[str] = frozenset(), per_rank: Sequence[Any] | None = None, interruptible: bool = False, **kwargs: Any,
+        self, method: Method, batch: RemoteBatch, partition: Sequence[Array], *args: Any, adds: frozenset[str] = frozenset(),
+        blocks: Sequence[Array] | None = None, per_rank: Sequence[Any] | None = None, interruptible: bool = False, **kwargs: Any,
     ) -> list[Any]:
         """Call a SPLIT method on each rank's rows and attach the columns it adds.
 
@@ -87,6 +89,7 @@ class WorkerGroup:
 
         Args:
             partition: row indices of each rank; a rank may have none.
+            blocks: positions among the rows, of each block that rank 0 of a group of one returns; else each rank's rows are cut in order.
             per_rank: one more first argument, of which each rank receives its own entry.
 
         Returns:
@@ -94,15 +97,23 @@ class WorkerGroup:
         """
         check_mode(method, Dispatch.SPLIT)
         role, name = method.__qualname__.split(".")
-        refs, tables = {}, []
-        for rank, (actor, rows) in enumerate(zip(self._actors, partition, strict=True)):
+        answers: dict[BlockRef, str] = {}
+        refs: list[BlockRef] = []
+        parts: list[Array] = []
+        for rank, (actor, remote, rows) in enumerate(zip(self._actors, batch.partition(partition), partition, strict=True)):
             own = () if per_rank is None else (per_rank[rank],)
-            report, table = actor.call.options(num_returns=2).remote(role, name, batch.rows(rows), *own, *args, **kwargs)
-            refs[report] = self._who(rank)
-            tables.append(table)
-        reports = wait(refs, stage=name, timeout_s=self.timeout_s, interruptible=interruptible)
+            cuts = (blocks or cut(batch.facts, rows, adds)) if adds else []
+            made = actor.map.options(num_returns=1 + len(cuts)).remote(role, name, remote, cuts, *own, *args, **kwargs)
+            answer, *tables = made if cuts else [made]
+            answers[answer] = self._who(rank)
+            refs += tables
+            parts += [rows[place] for place in cuts]
+        reports = []
+        for report, fetched_bytes in wait(answers, stage=name, timeout_s=self.timeout_s, interruptible=interruptible):
+            reports.append(report)
+            STORE.fetched_bytes += fetched_bytes
         if adds:
-            batch.attach(adds, tables, partition)
+            batch.attach(adds, refs, parts, producer=name)
         return reports
 
     def stream(
@@ -112,8 +123,8 @@ class WorkerGroup:
         check_mode(method, Dispatch.STREAM)
         role, name = method.__qualname__.split(".")
         streams = {}
-        for rank, (actor, rows) in enumerate(zip(self._actors, partition, strict=True)):
-            stream = actor.stream.options(num_returns="streaming").remote(role, name, batch.rows(rows), *args, **kwargs)
+        for rank, (actor, rows) in enumerate(zip(self._actors, batch.partition(partition), strict=True)):
+            stream = actor.stream.options(num_returns="streaming").remote(role, name, rows, *args, **kwargs)
             streams[stream] = self._who(rank)
         try:
             yield from self._pairs(dict(streams), name)

@@ -45,7 +45,7 @@ def generate(
         if rewards is not None:
             rewards.submit(block)
         blocks.append((facts, block))
-    batch = RemoteBatch.from_blocks(blocks, rollout.columns)
+    batch = RemoteBatch.from_blocks(blocks, rollout.columns, producer="rollout")
     assert len(batch) == len(prompts) * n, f"{len(batch)} responses came back for {len(prompts)} prompts x {n}"
     batch.add_facts({"arrival": np.arange(len(batch))})
     return batch.select(np.lexsort((batch.facts["sample"], batch.facts["group_id"])))

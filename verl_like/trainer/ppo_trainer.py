@@ -7,20 +7,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verl_like.config.schema import Config
+from verl_like.config.schema import ActorConfig, Config, CriticConfig
 from verl_like.data.loader import PromptLoader
 from verl_like.data.prompts import Prompt
 from verl_like.single_controller.errors import INTERRUPT, Interrupted, JudgementError
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.telemetry.ledger import LEDGER, stage
 from verl_like.telemetry.trackers import Trackers
-from verl_like.trainer.balance import balanced, imbalance, update_plan
+from verl_like.trainer.balance import Plan, update_plan
 from verl_like.trainer.build import Stack
 from verl_like.trainer.checkpoint import Checkpoints, load_state
 from verl_like.trainer.generation import add_scores, generate, train_sampling
-from verl_like.trainer.roles import needs, update_columns
+from verl_like.trainer.roles import needs, step_columns, update_columns
 from verl_like.trainer.run_folder import RunFolder
 from verl_like.trainer.step_metrics import Metrics, StepMetrics
+from verl_like.trainer.store_meter import StoreMeter
 from verl_like.trainer.validation import validate
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class PPOTrainer:
         self.loader_state = loader.state_dict()  # after the last finished step: prompts of an unfinished one come again
         self.checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
         self.ranks = parts.devices.world_size
+        self.store = StoreMeter()
 
     def fit(self) -> Progress:
         """Run to the last step, or to Ctrl-C; either way the newest state is in a checkpoint when this returns."""
@@ -98,37 +100,47 @@ class PPOTrainer:
             batch = generate(prompts, rollout=parts.rollout, rewards=parts.rewards, n=config.rollout.n,
                              sampling=train_sampling(config), step=step, version=self.version)
             metrics.add_rollout(batch)
+            self.store.check(batch, step_columns(config))
         with stage("engine_sleep"):
             parts.rollout.sleep()
-        rows_of_rank = balanced(batch, self.ranks)
+        with stage("balance"):
+            rows = self.plan(batch, config.actor).rows
         if self.needs.old_log_probs:
             with stage("old_log_probs"):
-                metrics.add_log_prob_gap(parts.actor.add_log_probs(batch, rows_of_rank))
+                metrics.add_log_prob_gap(parts.actor.add_log_probs(batch, rows))
         if parts.ref is not None:
             with stage("ref_log_probs"):
-                parts.ref.add_log_probs(batch, rows_of_rank)
+                parts.ref.add_log_probs(batch, rows)
         if parts.critic is not None:
             with stage("values"):
-                parts.critic.add_values(batch, rows_of_rank)
+                parts.critic.add_values(batch, rows)
         with stage("reward_wait"):
             add_scores(batch, parts.rewards)
             metrics.add_rewards(batch)
             self.save_samples(batch, step)
             batch = batch.select(batch.facts["reward_status"] == "ok")  # a failure is never a zero
+        with stage("balance"):
+            plan = self.plan(batch, config.actor)
+            metrics.add({"balance/imbalance": plan.imbalance})
         with stage("advantages"):
-            metrics.add(parts.advantages.add(batch))
+            metrics.add(parts.advantages.add(batch, plan.rows, has_returns=self.needs.critic))
         if parts.critic is not None:
             with stage("update_critic"):
-                plan = update_plan(batch, prompts_per_mini_batch=config.critic.mini_batch_size, ranks=self.ranks)
-                metrics.add_mean(parts.critic.update(batch, plan.rows, plan.mini_batches))
+                critic_plan = self.plan(batch, config.critic)
+                metrics.add_mean(parts.critic.update(batch, critic_plan.rows, critic_plan.mini_batches))
+                batch.drop({"values", "returns"})
         if step > config.critic.warmup_steps:
             with stage("update_actor"):
-                plan = update_plan(batch, prompts_per_mini_batch=config.actor.mini_batch_size, ranks=self.ranks)
-                metrics.add({"balance/imbalance": imbalance(batch, plan.rows)})
                 metrics.add_update(parts.actor.update(batch, plan.rows, plan.mini_batches, update_columns(config)))
         with stage("sync"):
             self.version = parts.rollout.sync()
+        with stage("report"):
+            metrics.add(self.store.take(batch))
         return metrics.finish(LEDGER.take())
+
+    def plan(self, batch: RemoteBatch, learner: ActorConfig | CriticConfig) -> Plan:
+        """Which rank works on which rows, in the mini-batches of this learner."""
+        return update_plan(batch, prompts_per_mini_batch=learner.mini_batch_size, ranks=self.ranks, by=self.config.trainer.balance_by)
 
     def is_validation_due(self) -> bool:
         """Whether this moment's policy is to be validated and was not; a run interrupted in between makes up for it."""

@@ -36,6 +36,15 @@ def needs(config: Config) -> Needs:
     )
 
 
+def step_columns(config: Config) -> list[str]:
+    """Token columns of a step."""
+    wanted = needs(config)
+    return [
+        "prompt_ids", "response_ids", "response_mask", "rollout_log_probs", "advantages",
+        *["old_log_probs"] * wanted.old_log_probs, *["ref_log_probs"] * wanted.ref, *["values", "returns"] * wanted.critic,
+    ]
+
+
 def update_columns(config: Config) -> list[str]:
     """Token columns the actor's update reads besides the sequence."""
     columns = ["advantages", "rollout_log_probs"]

@@ -37,7 +37,7 @@ class AdvantageRole:
 
     @dispatch(Dispatch.SPLIT)
     def advantages(self, rows: RemoteRows, group_ids: Array, scores: Array) -> tuple[dict[str, float], DataProto]:
-        """``advantages`` and ``returns`` of all rows.
+        """``advantages`` of all rows, and ``returns`` where the estimator needs values: a critic learns them.
 
         Args:
             rows: all rows of the step; rows of a group stand together.
@@ -71,7 +71,8 @@ class AdvantageRole:
             report["reward/kl_penalty_mean"] = penalty / len(scores)
         if targets.count:
             report["critic/explained_variance"] = explained_variance(errors=errors, returns=targets)
-        return report, DataProto({"advantages": Ragged(flat, mask.offsets), "returns": Ragged(np.concatenate(returns), mask.offsets)})
+        columns = {"advantages": flat, **({"returns": np.concatenate(returns)} if "values" in estimate.needs else {})}
+        return report, DataProto({name: Ragged(values, mask.offsets) for name, values in columns.items()})
 
     def _inputs(self, table: DataProto, group_ids: Array, scores: Array) -> tuple[AdvantageInputs, float]:
         """The estimator's inputs, and what the KL penalty took from their rewards in sum."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from verl_like.backends.base import Sampling
 from verl_like.protocol import Array
+from verl_like.single_controller.blocks import cut
 from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.workers.actor import ActorRole
@@ -78,11 +79,13 @@ class AdvantageGroup:
     def __init__(self, group: WorkerGroup) -> None:
         self._group = group
 
-    def add(self, batch: RemoteBatch) -> dict[str, float]:
-        """Attach ``advantages`` and ``returns``; returns metrics."""
+    def add(self, batch: RemoteBatch, partition: Partition, *, has_returns: bool) -> dict[str, float]:
+        """Attach ``advantages``, and ``returns`` where a critic learns them, in blocks by rank; returns metrics."""
+        adds = frozenset({"advantages", "returns"} if has_returns else {"advantages"})
+        blocks = [rows[part] for rows in partition for part in cut(batch.facts, rows, adds)]
         reports: Reports = self._group.map_rows(
             AdvantageRole.advantages, batch, [np.arange(len(batch))], batch.facts["group_id"], batch.facts["score"],
-            adds=frozenset({"advantages", "returns"}), interruptible=True,
+            adds=adds, blocks=blocks, interruptible=True,
         )
         return reports[0]
 

@@ -49,5 +49,6 @@ def _train_engine(setup: WorkerSetup, kind: str, path: str, max_tokens: int, fsd
         temperature=config.rollout.temperature if "rollout" in setup.roles else 1.0,
         log_prob_chunk_tokens=config.actor.log_prob_chunk_tokens,
         use_torch_compile=config.actor.use_torch_compile and kind == "policy", rollout_dtype=config.rollout.dtype,
-        sync_bucket_mib=config.rollout.sync_bucket_mib, device=torch.device(setup.device), seed=config.trainer.seed,
+        sync_bucket_mib=config.rollout.sync_bucket_mib, balance_by=config.trainer.balance_by,
+        device=torch.device(setup.device), seed=config.trainer.seed,
     )

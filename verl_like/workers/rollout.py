@@ -14,6 +14,7 @@ import torch.distributed as dist
 from verl_like.backends.base import Finished, Request, RolloutEngine, Sampling, StaleWeightsError
 from verl_like.backends.rollout import rollout_engine
 from verl_like.protocol import DataProto, Ragged
+from verl_like.single_controller.blocks import MAX_STREAM_BLOCKS
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.errors import INTERRUPT
 from verl_like.single_controller.remote_batch import Facts, RemoteRows
@@ -106,7 +107,7 @@ class RolloutRole:
         requests = self._requests(prompts, n, sampling, step)
         groups = {row: _Group(row) for row in range(len(prompts))}
         waiting: list[_Group] = []
-        num_bytes = 0
+        min_groups, num_bytes = max(1, len(prompts) // MAX_STREAM_BLOCKS), 0
         try:
             self._engine.submit(requests)
             while self._engine.has_unfinished() and not self._interruption.has_come():
@@ -116,7 +117,7 @@ class RolloutRole:
                     if len(groups[row].samples) == n:
                         waiting.append(groups.pop(row))
                         num_bytes += _num_bytes(waiting[-1], len(prompts.ragged("prompt_ids")[row]))
-                if self._speaks and waiting and num_bytes >= self._setup.config.rollout.block_kib * 1024:
+                if self._speaks and len(waiting) >= min_groups and num_bytes >= self._setup.config.rollout.block_kib * 1024:
                     yield from self._block(prompts, waiting)
                     waiting, num_bytes = [], 0
             if self._speaks and waiting:

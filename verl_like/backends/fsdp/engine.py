@@ -57,6 +57,7 @@ class FsdpEngine:
         temperature: at which ``update`` takes log-probs and entropy; that of the rollout.
         log_prob_chunk_tokens: rows of logits that exist at once.
         use_torch_compile: let :meth:`warm_up` compile the log-prob function.
+        balance_by: what is spread evenly over forward passes, "tokens" or "attention".
         rollout_dtype, sync_bucket_mib: of :meth:`named_weights`.
         seed: of anything the model's loading draws at random.
 
@@ -67,13 +68,13 @@ class FsdpEngine:
     def __init__(self, *, kind: str, model_path: str, model: ModelConfig, fsdp: FsdpConfig, max_tokens_per_micro_batch: int,
                  optim: OptimConfig | None, total_updates: int, max_response_tokens: int, device: torch.device, temperature: float = 1.0,
                  log_prob_chunk_tokens: int = 4096, use_torch_compile: bool = False, rollout_dtype: str = "auto",
-                 sync_bucket_mib: float = 256, seed: int = 0) -> None:
+                 sync_bucket_mib: float = 256, balance_by: str = "tokens", seed: int = 0) -> None:
         assert kind in KINDS, f"engine kind {kind!r} is not one of {KINDS}"
         assert (optim is None) == (kind == "frozen"), f"a {kind} engine was given optim={optim}"
         self.device = device
         self._model_config, self._model_path = model, model_path
         self._max_tokens, self._max_response_tokens = max_tokens_per_micro_batch, max_response_tokens
-        self._temperature, self._use_torch_compile = temperature, use_torch_compile
+        self._temperature, self._use_torch_compile, self._balance_by = temperature, use_torch_compile, balance_by
         self._dtype = resolve_dtype(fsdp.param_dtype, device)
         self._rollout_dtype, self._sync_bucket_mib = resolve_dtype(rollout_dtype, device), sync_bucket_mib
         self.token_stats = TokenStatsFunction(chunk_tokens=log_prob_chunk_tokens)
@@ -130,7 +131,8 @@ class FsdpEngine:
         return results
 
     def _plan(self, rows: DataProto) -> MicroBatchPlan:
-        return MicroBatchPlan(rows, max_tokens=self._max_tokens, remove_padding=self._model_config.remove_padding, device=self.device)
+        return MicroBatchPlan(rows, max_tokens=self._max_tokens, remove_padding=self._model_config.remove_padding,
+                              balance_by=self._balance_by, device=self.device)
 
     # Learning
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from verl_like.backends.fsdp.collectives import all_gather
 from verl_like.ops.packing import ModelInputs, input_lengths, pack_rows, valid_mask
-from verl_like.ops.partition import micro_batches
+from verl_like.ops.partition import attention_costs, micro_batches
 from verl_like.protocol import DataProto, Ragged
 
 
@@ -40,9 +40,10 @@ class MicroBatchPlan:
     Args:
         rows: this rank's rows; with none at all it may lack columns.
         max_tokens: budget of one pass, counted with padding where there is padding.
+        balance_by: what is spread evenly over the passes, "tokens" or "attention" (the sum of squares).
     """
 
-    def __init__(self, rows: DataProto, *, max_tokens: int, remove_padding: bool, device: torch.device) -> None:
+    def __init__(self, rows: DataProto, *, max_tokens: int, remove_padding: bool, balance_by: str, device: torch.device) -> None:
         self._remove_padding = remove_padding
         self._device = device
         empty = Ragged.from_rows([], "int32")
@@ -50,10 +51,11 @@ class MicroBatchPlan:
         self._responses = rows.ragged("response_ids") if len(rows) else empty
         lengths = input_lengths(self._prompts, self._responses)
         answered = np.flatnonzero(self._responses.lengths > 0)
-        costs = lengths[answered] if remove_padding else np.full(len(answered), lengths[answered].max(initial=0))
+        tokens = lengths[answered] if remove_padding else np.full(len(answered), lengths[answered].max(initial=0))
+        costs = attention_costs(tokens) if balance_by == "attention" else tokens
         # Longest rows first inside a pass, so that neighbours are of similar length.
         self._parts = [answered[part][np.argsort(-lengths[answered[part]], kind="stable")]
-                       for part in micro_batches(costs, max_tokens, count=0)]
+                       for part in micro_batches(tokens, max_tokens, count=0, costs=costs)]
 
     @property
     def num_micro_batches(self) -> int:

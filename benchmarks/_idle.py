@@ -1,0 +1,180 @@
+"""The real driver code over workers that do no arithmetic: PPOTrainer.step, facades, worker groups, batches and the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+
+from benchmarks import _workload as workload
+from verl_like.backends.base import Sampling
+from verl_like.config.schema import Config
+from verl_like.data.prompts import Prompt
+from verl_like.protocol import Array, DataProto, Ragged
+from verl_like.single_controller.blocks import MAX_STREAM_BLOCKS
+from verl_like.single_controller.placement import Devices
+from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteRows
+from verl_like.single_controller.wait import wait
+from verl_like.single_controller.worker_group import WorkerGroup
+from verl_like.trainer.build import Stack
+from verl_like.trainer.ppo_trainer import PPOTrainer
+from verl_like.trainer.run_folder import RunFolder
+from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, RefGroup, RolloutGroup
+
+TIMEOUT_S = 300.0
+
+
+def build_roles(response_lengths: Array, block_bytes: int) -> dict[str, Any]:
+    """The roles of a hybrid worker and of the advantages process, under the names that the facades call."""
+    idle = IdleLearner()
+    return {"RolloutRole": IdleRollout(response_lengths, block_bytes), "ActorRole": idle, "RefRole": idle, "CriticRole": idle,
+            "AdvantageRole": IdleAdvantages()}
+
+
+class IdleRollout:
+    """Yields groups in blocks, as the real rollout does; the lengths of the responses are known beforehand.
+
+    Args:
+        response_lengths: [B] of all rows of the step.
+    """
+
+    def __init__(self, response_lengths: Array, block_bytes: int) -> None:
+        self._lengths, self._block_bytes = response_lengths.reshape(-1, workload.SAMPLES_PER_PROMPT), block_bytes
+
+    def generate(self, rows: RemoteRows, *, n: int, sampling: Sampling, step: int, version: int) -> Iterator[Facts | DataProto]:
+        prompts = rows.fetch(["prompt_ids", "group_id", "uid", "reward_inputs", "prompt_text"], timeout_s=TIMEOUT_S)
+        groups = np.asarray(prompts["group_id"])
+        per_group = 9 * self._lengths[groups].sum(axis=1) + 4 * n * prompts.ragged("prompt_ids").lengths
+        first, size, min_groups = 0, 0, max(1, len(groups) // MAX_STREAM_BLOCKS)
+        for i in range(len(groups)):
+            size += int(per_group[i])
+            if (size >= self._block_bytes and i + 1 - first >= min_groups) or i + 1 == len(groups):
+                yield from self._block(prompts, np.arange(first, i + 1), n, version)
+                first, size = i + 1, 0
+
+    def _block(self, prompts: DataProto, chosen: Array, n: int, version: int) -> Iterator[Facts | DataProto]:
+        source = prompts.select_idxs(np.repeat(chosen, n))
+        group_id = np.asarray(source["group_id"])
+        lengths = self._lengths[group_id[::n]].ravel()
+        total, rows = int(lengths.sum()), len(group_id)
+        yield {
+            "group_id": group_id, "sample": np.tile(np.arange(n, dtype=np.int32), len(chosen)), "uid": np.array(source["uid"]),
+            "prompt_tokens": source.ragged("prompt_ids").lengths, "response_tokens": lengths,
+            "finish_reason": np.full(rows, "stop"), "status": np.full(rows, "ok"), "log_prob_sum": np.zeros(rows, np.float32),
+            "weight_version_min": np.full(rows, version), "weight_version_max": np.full(rows, version),
+        }
+        made = {name: Ragged.from_lengths(workload.token_column(name, total), lengths)
+                for name in ("response_ids", "response_mask", "rollout_log_probs")}
+        yield DataProto({"prompt_ids": source["prompt_ids"], **made, "reward_inputs": source["reward_inputs"],
+                         "prompt_text": source["prompt_text"]})
+
+    def sync(self) -> int:
+        return 0
+
+    def sleep(self) -> None:
+        pass
+
+
+def _zeros(name: str, table: DataProto, like: str = "response_ids") -> DataProto:
+    offsets = table.ragged(like).offsets
+    return DataProto({name: Ragged(workload.token_column(name, int(offsets[-1])), offsets)})
+
+
+class IdleLearner:
+    """Actor, reference and critic: fetch what the real roles fetch, return columns of the right size."""
+
+    def log_probs(self, rows: RemoteRows) -> tuple[dict[str, float], DataProto]:
+        table = rows.fetch([*workload.SEQUENCE, "rollout_log_probs"], timeout_s=TIMEOUT_S)
+        return {"gap_sum": 0.0, "gap_max": 0.0, "gap_count": 1.0}, _zeros("old_log_probs", table)
+
+    def ref_log_probs(self, rows: RemoteRows) -> tuple[None, DataProto]:
+        return None, _zeros("ref_log_probs", rows.fetch(workload.SEQUENCE, timeout_s=TIMEOUT_S))
+
+    def values(self, rows: RemoteRows) -> tuple[None, DataProto]:
+        return None, _zeros("values", rows.fetch(workload.SEQUENCE, timeout_s=TIMEOUT_S))
+
+    def update(self, rows: RemoteRows, mini_batches: list[Array], columns: list[str] | None = None) -> tuple[dict[str, float], None]:
+        rows.fetch([*workload.SEQUENCE, *(columns if columns is not None else ("values", "returns"))], timeout_s=TIMEOUT_S)
+        return {"actor/loss" if columns is not None else "critic/value_loss": 0.0}, None
+
+
+class IdleAdvantages:
+    """Reads what GAE with a KL penalty reads, a few groups at a time, and returns zeros."""
+
+    def advantages(self, rows: RemoteRows, group_ids: Array, scores: Array) -> tuple[dict[str, float], DataProto]:
+        lengths = []
+        for first in range(0, len(rows), 256):
+            part = rows.select(np.arange(first, min(first + 256, len(rows))))
+            table = part.fetch(["response_mask", "old_log_probs", "ref_log_probs", "values"], timeout_s=TIMEOUT_S)
+            lengths.append(table.ragged("response_mask").lengths)
+        of_rows = np.concatenate(lengths)
+        total = int(of_rows.sum())
+        return {}, DataProto({name: Ragged.from_lengths(workload.token_column(name, total), of_rows) for name in ("advantages", "returns")})
+
+
+class _IdleScorer:
+    def score(self, block: DataProto) -> tuple[Facts, int]:
+        rows = len(block)
+        return {"score": np.zeros(rows, np.float32), "reward_status": np.full(rows, "ok"), "answer": np.full(rows, "0")}, block.nbytes
+
+
+class IdleRewards:
+    """RewardPool's face: blocks go to scorer processes as they appear; every score is zero."""
+
+    def __init__(self, num_workers: int) -> None:
+        start = ray.remote(num_cpus=0)(_IdleScorer)
+        self._scorers = [start.remote() for _ in range(num_workers)]
+        self._submitted: list[ray.ObjectRef] = []
+
+    def submit(self, block: BlockRef) -> None:
+        self._submitted.append(self._scorers[len(self._submitted) % len(self._scorers)].score.remote(block))
+
+    def collect(self) -> Facts:
+        answers = wait(dict.fromkeys(self._submitted, "scorer"), stage="reward", timeout_s=TIMEOUT_S)
+        self._submitted = []
+        return {name: np.concatenate([facts[name] for facts, _ in answers]) for name in answers[0][0]}
+
+
+class IdlePrompts:
+    """A loader that gives the same prompts each step."""
+
+    def __init__(self, num_prompts: int) -> None:
+        self._prompts = [
+            Prompt(prompt_ids=np.zeros(workload.PROMPT_LENGTH, np.int32), uid=f"rows:{i}", text="", data_source="idle", ground_truth="0",
+                   extra_info={})
+            for i in range(num_prompts)
+        ]
+
+    def next_batch(self) -> list[Prompt]:
+        return self._prompts
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+
+def step_config(rows: int) -> Config:
+    """PPO with every column: a critic, a reference in reward and loss, and two mini-batches."""
+    config = Config()
+    prompts = rows // workload.SAMPLES_PER_PROMPT
+    config.data.train_batch_size, config.rollout.n = prompts, workload.SAMPLES_PER_PROMPT
+    config.algorithm.adv_estimator, config.algorithm.kl_coef, config.actor.kl_loss_coef = "gae", 0.01, 0.01
+    config.actor.mini_batch_size = config.critic.mini_batch_size = prompts // 2
+    config.trainer.num_samples_to_save = 0
+    config.trainer.stage_timeout_s = TIMEOUT_S
+    return config
+
+
+def idle_trainer(config: Config, folder: Path, *, workers: WorkerGroup, advantages: WorkerGroup, num_scorers: int) -> PPOTrainer:
+    """The real trainer over idle workers; call its ``step``."""
+    config.trainer.output_dir = str(folder)
+    parts = Stack(
+        devices=Devices("cpu", 1, workers.world_size), actor=ActorGroup(workers), rollout=RolloutGroup(workers, tensor_parallel_size=1),
+        critic=CriticGroup(workers), ref=RefGroup(workers), advantages=AdvantageGroup(advantages),
+        rewards=IdleRewards(num_scorers),  # type: ignore[arg-type]
+    )
+    loader: Any = IdlePrompts(config.data.train_batch_size)
+    trackers: Any = None  # steps are not logged
+    return PPOTrainer(config, parts, RunFolder(config), loader, [], trackers, total_steps=1)

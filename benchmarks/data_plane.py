@@ -1,0 +1,145 @@
+"""Moving the batch of a PPO step between two workers that do no arithmetic: ``python -m benchmarks.data_plane``.
+
+The step is the real one (``PPOTrainer.step``), with every column: rollout, reward, log-probs, reference, values, advantages, updates.
+Peers are measured where ``make peers`` has installed them: verl 0.9.1's DataProto through its driver, and TransferQueue through its
+client. Prints one JSON object as its last line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import ray
+
+from benchmarks import _workload as workload
+from benchmarks._idle import TIMEOUT_S, idle_trainer, step_config
+from verl_like.config.schema import ClusterConfig
+from verl_like.protocol import DataProto, Ragged
+from verl_like.single_controller.placement import ray_cluster
+from verl_like.single_controller.store import store_use
+from verl_like.single_controller.worker_group import WorkerGroup
+from verl_like.trainer.ppo_trainer import PPOTrainer
+
+ROOT = Path(__file__).parents[1]
+PEERS = ROOT / ".peers"
+PEER_DEADLINE_S = 900
+STORE_GIB = 0.5
+SEED = 0
+WARM_UP_STEPS, STEPS = 2, 5
+
+
+def measure(rows: int, *, block_kib: int) -> dict[str, float]:
+    """Median seconds of a step, the driver's memory, and what went through the store."""
+    response_lengths = workload.lengths(rows, SEED)
+    payload = workload.payload_bytes(response_lengths)
+    environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    with ray_cluster(ClusterConfig(object_store_memory_gib=STORE_GIB), "bench"), tempfile.TemporaryDirectory() as folder:
+        groups = [WorkerGroup(name, world_size=size, placement=None, env=environment, timeout_s=TIMEOUT_S)
+                  for name, size in (("worker", workload.NUM_WORKERS), ("advantages", 1))]
+        for group in groups:
+            group.build("benchmarks._idle:build_roles", lambda rank: (response_lengths, block_kib * 1024), timeout_s=TIMEOUT_S)
+            group.wait_built(timeout_s=TIMEOUT_S)
+        trainer = idle_trainer(step_config(rows), Path(folder), workers=groups[0], advantages=groups[1], num_scorers=2)
+        return _steps(trainer, payload) | {"tokens": rows * workload.PROMPT_LENGTH + int(response_lengths.sum()), "payload_bytes": payload}
+
+
+def _steps(trainer: PPOTrainer, payload: int) -> dict[str, float]:
+    seconds, metrics = [], {}
+    trainer.version = 0
+    for step in range(1, WARM_UP_STEPS + 1):
+        trainer.step(step)
+    gc.collect()
+    spilled_before = store_use().spilled
+    with workload.MemoryGrowth() as memory:
+        for step in range(1, STEPS + 1):
+            metrics = trainer.step(step)
+            seconds.append(metrics["time/step_s"])
+    stages = {name[5:-2]: round(value, 4) for name, value in metrics.items() if name.startswith("time/") and name != "time/step_s"}
+    moved = metrics["store/put_bytes"] + metrics["store/inlined_bytes"]
+    return {"step_s": median(seconds), "driver_rss_growth_mb": memory.mb, "put_over_payload": moved / payload,
+            "spilled_bytes": store_use().spilled - spilled_before, "stage_s": stages, "blocks": metrics["store/blocks"],
+            "live_references": metrics["store/live_references"], "fetched_bytes": metrics["store/fetched_bytes"]}  # type: ignore[dict-item]
+
+
+def put_throughput() -> dict[str, float]:
+    """GB/s of putting the table of ``THROUGHPUT_ROWS`` rows into the store, and of copying the same bytes in memory."""
+    lengths = workload.lengths(workload.THROUGHPUT_ROWS, SEED)
+    total = int(lengths.sum())
+    columns = {name: Ragged.from_lengths(workload.token_column(name, total), lengths) for name in workload.TOKEN_DTYPES}
+    table = DataProto({**columns})
+    flat = np.concatenate([column.values.view(np.uint8) for column in columns.values()])
+    target = np.zeros_like(flat)
+    with ray_cluster(ClusterConfig(object_store_memory_gib=STORE_GIB), "bench"):
+        put_s = _best(lambda: ray.put(table))
+    return {"own_put_gb_s": table.nbytes / put_s / 1e9, "memcpy_gb_s": flat.nbytes / _best(lambda: np.copyto(target, flat)) / 1e9}
+
+
+def _best(call: Callable[[], Any], times: int = 7) -> float:
+    """Seconds of the fastest of some calls; what a call returns is dropped before the next."""
+    found = []
+    for _ in range(times):
+        started = time.perf_counter()
+        result = call()
+        found.append(time.perf_counter() - started)
+        del result
+    return min(found)
+
+
+def peer(name: str, rows: int) -> dict[str, float] | None:
+    """What the peer's script prints; None where the peer is not installed or cannot run here (said on stderr)."""
+    if not PEERS.exists():
+        print(f"{name}: not installed (make peers)", file=sys.stderr)
+        return None
+    command = [sys.executable, "-m", f"benchmarks._peer_{name}", "--rows", str(rows), "--seed", str(SEED)]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(PEERS)}, check=False, timeout=PEER_DEADLINE_S,
+                          stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        print(f"{name}: failed with {rows} rows, exit {done.returncode}", file=sys.stderr)
+        return None
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def ratio(theirs: float | None, ours: float) -> float | None:
+    return None if theirs is None else round(theirs / ours, 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--block-kib", type=int, default=256, help="rollout.block_kib")
+    parser.add_argument("--peer-rows", type=int, default=4096, help="rows for the peers; fewer where memory does not allow 4096")
+    parser.add_argument("--skip-peers", action="store_true")
+    options = parser.parse_args()
+    large, small = (measure(rows, block_kib=options.block_kib) for rows in (4096, 1024))
+    speed = put_throughput()
+    ours = {4096: large["step_s"], 1024: small["step_s"]}[options.peer_rows]
+    verl, queue = (None, None) if options.skip_peers else (peer("verl", options.peer_rows), peer("transferqueue", options.peer_rows))
+    print(json.dumps({
+        "rows": 4096, "tokens": large["tokens"], "payload_bytes": large["payload_bytes"], "step_s_4096": round(large["step_s"], 4),
+        "step_s_1024": round(small["step_s"], 4), "scaling": round(large["step_s"] / small["step_s"], 2),
+        "driver_rss_growth_mb": round(large["driver_rss_growth_mb"], 1),
+        "store_put_bytes_over_payload": round(large["put_over_payload"], 3), "spilled_bytes": large["spilled_bytes"],
+        "blocks": large["blocks"], "fetched_bytes": large["fetched_bytes"], "stage_s": large["stage_s"], "peer_rows": options.peer_rows,
+        "verl_step_s": verl and round(verl["step_s"], 3), "ratio_vs_verl": ratio(verl and verl["step_s"], ours),
+        "transferqueue_step_s": queue and round(queue["step_s"], 3),
+        "ratio_vs_transferqueue_step": ratio(queue and queue["step_s"], ours),
+        "transferqueue_put_gb_s": queue and round(queue["put_gb_s"], 2), "own_put_gb_s": round(speed["own_put_gb_s"], 2),
+        "ratio_vs_transferqueue": queue and round(speed["own_put_gb_s"] / queue["put_gb_s"], 1),
+        "memcpy_gb_s": round(speed["memcpy_gb_s"], 2),
+    }))
+
+
+if __name__ == "__main__":
+    main()

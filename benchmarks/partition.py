@@ -1,0 +1,134 @@
+"""Cutting 65,536 rows into equal parts, beside verl's partition: ``python -m benchmarks.partition [--rows N]``.
+
+Lengths are lognormal, of a heavy tail. Prints one JSON object as its last line; verl's keys are null where verl is not installed
+(``make peers``, then run with ``PYTHONPATH=.peers``) and where it ran past its deadline.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from verl_like.ops.partition import Costs, imbalance, partition
+
+PARTS = (8, 64, 1024)
+GROWTH_PARTS = (8, 64, 256, 1024)
+ROWS_PER_PART = 64  # where the growth with the number of ranks is measured
+REPEATS = 3
+VERL_DEADLINE_S = 60
+
+
+def sample_lengths(rows: int) -> Costs:
+    """[rows] int64, median 403 tokens, from 16 to 8192."""
+    return np.clip(np.random.default_rng(0).lognormal(6, 1, rows), 16, 8192).astype(np.int64)
+
+
+def best_s(call: Callable[[], object]) -> float:
+    """Seconds of the quickest of some calls: what the machine does besides only adds."""
+    seconds = []
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
+
+
+def ours(rows: int, parts: int, *, equal_counts: bool) -> dict[str, float]:
+    lengths = sample_lengths(rows)
+    return {
+        "seconds": best_s(lambda: partition(lengths, parts, equal_counts=equal_counts)),
+        "imbalance": imbalance(lengths, partition(lengths, parts, equal_counts=equal_counts)),
+    }
+
+
+def verl_module() -> ModuleType:
+    """verl's file alone: its package imports what ``make peers`` leaves out, and its partition needs none of that."""
+    spec = importlib.util.find_spec("verl")
+    assert spec is not None and spec.submodule_search_locations, "the parent looked for verl first"
+    for name in ("verl", "verl.protocol", "verl.utils", "verl.utils.tensordict_utils", "verl.utils.device"):
+        sys.modules[name] = ModuleType(name)
+    unused: Any = sys.modules
+    unused["verl.protocol"].DataProto = unused["verl.utils"].tensordict_utils = unused["verl.utils.device"].get_device_name = None
+    file = importlib.util.spec_from_file_location("verl.utils.seqlen_balancing",
+                                                  Path(spec.submodule_search_locations[0]) / "utils" / "seqlen_balancing.py")
+    assert file is not None and file.loader is not None, "a file has a loader"
+    module = importlib.util.module_from_spec(file)
+    file.loader.exec_module(module)
+    return module
+
+
+def verls(rows: int, parts: int, *, equal_counts: bool) -> dict[str, float]:
+    """In this process, and once: it takes up to minutes."""
+    lengths = sample_lengths(rows)
+    as_list, split = lengths.tolist(), verl_module().get_seqlen_balanced_partitions
+    started = time.perf_counter()
+    found = split(as_list, parts, equal_size=equal_counts)
+    return {"seconds": time.perf_counter() - started, "imbalance": imbalance(lengths, [np.array(part) for part in found])}
+
+
+def verls_within_deadline(rows: int, parts: int, *, equal_counts: bool) -> dict[str, float] | None:
+    """In a process of its own; None where verl is not installed or did not finish."""
+    if importlib.util.find_spec("verl") is None:
+        return None
+    command = [sys.executable, "-m", "benchmarks.partition", "--rows", str(rows), "--verl-parts", str(parts)]
+    command += ["--equal-counts"] if equal_counts else []
+    try:
+        done = subprocess.run(command, timeout=VERL_DEADLINE_S, check=True, stdout=subprocess.PIPE, text=True)
+    except subprocess.TimeoutExpired:
+        return None
+    answer: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def growth_exponent() -> float:
+    """Slope of log seconds over log ranks, at a constant number of rows per rank."""
+    seconds = [ours(ROWS_PER_PART * parts, parts, equal_counts=False)["seconds"] for parts in GROWTH_PARTS]
+    return float(np.polyfit(np.log(GROWTH_PARTS), np.log(seconds), 1)[0])
+
+
+def measure(rows: int) -> dict[str, object]:
+    has_verl = importlib.util.find_spec("verl") is not None
+    report: dict[str, Any] = {"rows": rows, "parts": list(PARTS)}
+    finished = True
+    for suffix, equal_counts in (("", False), ("_equal_counts", True)):
+        mine = {parts: ours(rows, parts, equal_counts=equal_counts) for parts in PARTS}
+        theirs = {parts: verls_within_deadline(rows, parts, equal_counts=equal_counts) for parts in PARTS}
+        finished &= None not in theirs.values()
+        for key, digits in (("seconds", 4), ("imbalance", 7)):
+            report[f"{key}{suffix}"] = {str(parts): round(mine[parts][key], digits) for parts in PARTS}
+            report[f"verl{suffix}_{key}"] = {str(parts): their and round(their[key], digits) for parts, their in theirs.items()}
+        report[f"ratio_vs_verl{suffix}"] = {
+            str(parts): their and round(their["seconds"] / mine[parts]["seconds"], 1) for parts, their in theirs.items()}
+    report["growth_exponent"] = round(growth_exponent(), 3)
+    if not has_verl:
+        report["verl"] = "not installed: make peers, then run with PYTHONPATH=.peers"
+        report |= {key: None for key in report if key.startswith(("verl_", "ratio_"))}
+    elif not finished:
+        report["verl_deadline_s"] = VERL_DEADLINE_S
+    return report
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=65_536)
+    parser.add_argument("--verl-parts", type=int, help="measure verl alone, in this process")
+    parser.add_argument("--equal-counts", action="store_true", help="with --verl-parts: equal numbers of rows")
+    options = parser.parse_args()
+    if options.verl_parts is not None:
+        print(json.dumps(verls(options.rows, options.verl_parts, equal_counts=options.equal_counts)))
+    else:
+        print(json.dumps(measure(options.rows)))
+
+
+if __name__ == "__main__":
+    main()

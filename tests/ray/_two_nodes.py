@@ -1,0 +1,73 @@
+"""A cluster of two nodes on this machine, in a process of its own: prints what happened as JSON. Run by test_two_nodes.py."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import ray
+from ray._private import internal_api
+from ray.cluster_utils import Cluster
+
+from tests.ray.conftest import ROOT
+from tests.ray.echo_role import EchoRole
+from verl_like.protocol import DataProto, Ragged
+from verl_like.single_controller.errors import LostBlockError
+from verl_like.single_controller.placement import Devices, Placement
+from verl_like.single_controller.remote_batch import RemoteBatch
+from verl_like.single_controller.worker_group import WorkerGroup
+
+ROWS, TOKENS, PER_GROUP = 64, 32 * 1024, 4  # a row's column is 128 KiB
+
+
+def created_bytes(node_id: str) -> int:
+    """Bytes ever created in one node's store: what was made there and what was pulled there."""
+    [node] = [node for node in ray.nodes() if node["NodeID"] == node_id]
+    stats = internal_api.node_stats(node["NodeManagerAddress"], node["NodeManagerPort"], include_memory_info=False)
+    return int(stats.store_stats.cumulative_created_bytes)
+
+
+def main() -> None:
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 2**27, "include_dashboard": False})
+    second = cluster.add_node(num_cpus=1, object_store_memory=2**27)
+    ray.init(cluster.address, log_to_driver=False)
+    placement = Placement(Devices("cpu", 2, 1), timeout_s=30)
+    group = WorkerGroup("echo", world_size=2, placement=placement, env={"PYTHONPATH": str(ROOT)}, timeout_s=60)
+    group.build("tests.ray.echo_role:build", lambda rank: (rank,), timeout_s=60)
+    group.wait_built(timeout_s=60)
+    nodes = group.call(EchoRole.node)
+    far = nodes.index(second.node_id)
+    here = 1 - far
+
+    lengths = np.full(ROWS, TOKENS)
+    facts = {"response_tokens": lengths, "group_id": np.arange(ROWS) // PER_GROUP}
+    prompts = Ragged.from_lengths(np.arange(ROWS, dtype=np.int32), np.ones(ROWS, int))
+    batch = RemoteBatch.put(DataProto({"prompt_ids": prompts}), facts)
+    everything, nothing = np.arange(ROWS), np.arange(0)
+    share = np.arange(ROWS // 4)
+
+    def dealt(rows_here: np.ndarray, rows_far: np.ndarray) -> list[np.ndarray]:
+        return [rows_here, rows_far] if here == 0 else [rows_far, rows_here]
+
+    # All rows are made here; the far rank reads a quarter of them.
+    group.map_rows(EchoRole.values, batch, dealt(everything, nothing), TOKENS, adds=frozenset({"values"}))
+    before = created_bytes(second.node_id)
+    group.map_rows(EchoRole.total, batch, dealt(nothing, share), "values")
+    crossed = created_bytes(second.node_id) - before
+    # The other way round, and then the far node dies.
+    batch.drop({"values"})
+    group.map_rows(EchoRole.values, batch, dealt(everything[:8], everything[8:]), TOKENS, adds=frozenset({"values"}))
+    cluster.remove_node(second)
+    try:
+        batch.fetch(["values"], timeout_s=60)
+        lost = "nothing"
+    except LostBlockError as error:
+        lost = str(error)
+    print(json.dumps({"nodes": len(set(nodes)), "crossed_bytes": crossed, "share_bytes": 4 * TOKENS * len(share), "lost": lost}))
+    ray.shutdown()
+    cluster.shutdown()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+"""Two nodes: only the blocks that a rank needs cross, and a node that dies takes named rows with it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.ray.conftest import ROOT
+
+
+@pytest.fixture(scope="module")
+def happened() -> dict[str, Any]:
+    """In a process of its own, because a driver belongs to one cluster."""
+    command = [sys.executable, "-m", "tests.ray._two_nodes"]
+    done = subprocess.run(command, check=False, cwd=ROOT, timeout=240, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_each_node_gets_a_worker(happened: dict[str, Any]) -> None:
+    assert happened["nodes"] == 2
+
+
+def test_only_the_blocks_of_a_ranks_rows_cross_to_its_node(happened: dict[str, Any]) -> None:
+    assert 1.0 <= happened["crossed_bytes"] / happened["share_bytes"] < 1.1
+
+
+def test_a_lost_node_is_told_as_stage_and_rows(happened: dict[str, Any]) -> None:
+    assert "columns ['values'], made by stage 'values', are gone for rows 8-63: " in happened["lost"]
+    assert "continue from the last checkpoint" in happened["lost"]

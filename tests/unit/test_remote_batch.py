@@ -1,0 +1,159 @@
+"""RemoteBatch: every operation on references equals the same operation on a table in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from verl_like.protocol import DataProto, Ragged
+from verl_like.single_controller import remote_batch
+from verl_like.single_controller.blocks import MAX_BLOCKS, MIN_BYTES, cut
+from verl_like.single_controller.remote_batch import Layer, RemoteBatch
+
+ROWS = st.lists(st.lists(st.integers(0, 99), max_size=6), min_size=1, max_size=10)
+ANYWAY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+
+class DictStore:
+    """Ray's put and get on a dict: references are numbers."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, DataProto] = {}
+
+    def put(self, table: DataProto) -> int:
+        self.blocks[len(self.blocks)] = table
+        return len(self.blocks) - 1
+
+    def get(self, refs: list[int], timeout: float) -> list[DataProto]:
+        return [self.blocks[ref] for ref in refs]
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[DictStore]:
+    made = DictStore()
+    monkeypatch.setattr(remote_batch.ray, "put", made.put)
+    monkeypatch.setattr(remote_batch.ray, "get", made.get)
+    return made
+
+
+def table(rows: list[list[int]]) -> DataProto:
+    pairs = np.arange(2.0 * len(rows)).reshape(-1, 2)
+    return DataProto({"ids": Ragged.from_rows(rows, "int32"), "text": [str(row) for row in rows], "x": pairs})
+
+
+def remote(store: DictStore, whole: DataProto, cuts: list[int]) -> RemoteBatch:
+    """The table in blocks that end at ``cuts``; the fact "row" numbers the rows."""
+    ends = sorted({min(c, len(whole)) for c in cuts} | {len(whole)} - {0})
+    numbers = np.arange(len(whole))
+    blocks: list[Any] = [({"row": numbers[a:b]}, store.put(whole.slice(a, b))) for a, b in zip([0, *ends[:-1]], ends, strict=True) if a < b]
+    return RemoteBatch.from_blocks(blocks, frozenset(whole.columns), producer="rollout")
+
+
+def fetched(batch: RemoteBatch) -> DataProto:
+    return batch.fetch(["ids", "text", "x"], timeout_s=1)
+
+
+@ANYWAY
+@given(rows=ROWS, cuts=st.lists(st.integers(1, 10), max_size=4), data=st.data())
+def test_choosing_rows_by_reference_equals_choosing_them_in_memory(
+    rows: list[list[int]], cuts: list[int], data: st.DataObject, store: DictStore
+) -> None:
+    whole = table(rows)
+    batch = remote(store, whole, cuts)
+    index = np.array(data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=12)), int)
+    mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows))))
+    order = np.array(data.draw(st.permutations(range(len(rows)))))
+    assert fetched(batch) == whole
+    assert fetched(batch.select(index)) == whole.select_idxs(index)
+    assert fetched(batch.select(mask)) == whole.select_idxs(mask)
+    assert fetched(batch.reorder(order)) == whole.select_idxs(order)
+    assert fetched(batch.repeat(2)) == whole.repeat(2)
+    assert fetched(batch.repeat(3, interleave=False)) == whole.repeat(3, interleave=False)
+    assert fetched(RemoteBatch.concat([batch, batch.select(index)])) == DataProto.concat([whole, whole.select_idxs(index)])
+    for part, rows_of_part in zip(batch.partition([order[:3], order[3:]]), (order[:3], order[3:]), strict=True):
+        assert part.fetch(["ids"], timeout_s=1) == whole.only(["ids"]).select_idxs(rows_of_part)
+    assert batch.select(index).facts["row"].tolist() == index.tolist()
+
+
+@given(blocks=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5)), max_size=20))
+def test_a_layer_travels_as_runs_and_arrives_as_it_was(blocks: list[tuple[int, int]]) -> None:
+    places = np.array(blocks, np.int32).reshape(-1, 2)
+    layer: Layer = Layer(frozenset({"x"}), "rollout", ("a", "b", "c"), places[:, 0], places[:, 1])  # type: ignore[arg-type]
+    rebuild, arguments = layer.__reduce__()
+    arrived: Layer = rebuild(*arguments)  # type: ignore[operator, misc]
+    assert arrived.block.tolist() == places[:, 0].tolist() and arrived.index.tolist() == places[:, 1].tolist()
+    assert arrived.block.dtype == arrived.index.dtype == np.int32
+
+
+def test_columns_attached_by_another_partition_find_their_rows(store: DictStore) -> None:
+    batch = remote(store, table([[1], [2, 2], [], [4]]), [2])
+    parts = [np.array([3, 0]), np.array([1, 2])]
+    refs: list[Any] = [store.put(DataProto({"y": part * 10})) for part in parts]
+    batch.attach(frozenset({"y"}), refs, parts, producer="values")
+    assert np.asarray(batch.select(np.array([2, 3, 1])).fetch(["y"], timeout_s=1)["y"]).tolist() == [20, 30, 10]
+
+
+def test_a_stage_that_forgets_a_row_is_found_at_once(store: DictStore) -> None:
+    batch = remote(store, table([[1], [2]]), [])
+    with pytest.raises(AssertionError, match="stage 'values' must return every one of 2 rows once"):
+        batch.attach(frozenset({"y"}), [store.put(DataProto({"y": np.zeros(1)}))], [np.array([0])], producer="values")  # type: ignore[list-item]
+
+
+def test_dropped_columns_are_gone_and_their_blocks_unreferenced(store: DictStore) -> None:
+    batch = remote(store, table([[1], [2]]), [])
+    batch.attach(frozenset({"y"}), [store.put(DataProto({"y": np.zeros(2)}))], [np.arange(2)], producer="values")  # type: ignore[list-item]
+    assert batch.num_blocks == 2
+    batch.drop({"y", "text"})
+    assert batch.columns == {"ids", "x"} and batch.num_blocks == 1
+    with pytest.raises(ValueError, match=r"columns \['y'\] are not in this batch; stages so far added \['ids', 'x'\]"):
+        batch.fetch(["y"], timeout_s=1)
+    with pytest.raises(ValueError, match=r"columns \['y'\] are not in this batch, which has \['ids', 'x'\]"):
+        batch.drop({"y"})
+
+
+def test_an_order_that_leaves_out_a_row_is_refused(store: DictStore) -> None:
+    with pytest.raises(ValueError, match=r"an order of 2 rows names each of 0\.\.1 once.*Use select"):
+        remote(store, table([[1], [2]]), []).reorder(np.array([1, 1]))
+
+
+def test_batches_with_other_columns_are_not_joined(store: DictStore) -> None:
+    one, other = remote(store, table([[1]]), []), remote(store, table([[1]]), [])
+    other.drop({"text"})
+    with pytest.raises(ValueError, match="need the same facts and columns"):
+        RemoteBatch.concat([one, other])
+
+
+def test_a_rank_is_sent_references_to_the_blocks_of_its_rows_alone(store: DictStore) -> None:
+    batch = remote(store, table([[i] for i in range(9)]), [3, 6])
+    [mine, theirs] = batch.partition([np.arange(3, 6), np.array([0, 8])])
+    assert [len(layer.refs) for layer in (*mine.layers, *theirs.layers)] == [1, 2]
+
+
+# --- blocks
+
+
+def facts(lengths: list[int], per_group: int) -> dict[str, Any]:
+    return {"response_tokens": np.array(lengths), "group_id": np.arange(len(lengths)) // per_group}
+
+
+@given(lengths=st.lists(st.integers(0, 60_000), min_size=1, max_size=60), per_group=st.integers(1, 5))
+def test_blocks_are_whole_groups_of_a_least_size_and_few(lengths: list[int], per_group: int) -> None:
+    made = cut(facts(lengths, per_group), np.arange(len(lengths)), ["values"])
+    assert [row for part in made for row in range(part.start, part.stop)] == list(range(len(lengths))), "each row once, in order"
+    assert all(part.start % per_group == 0 for part in made), "a group is in one block"
+    sizes = [4 * sum(lengths[part]) for part in made]
+    assert len(made) == 1 or min(sizes) >= MIN_BYTES
+    assert len(made) <= MAX_BLOCKS + 1
+
+
+def test_groups_of_a_kibibyte_share_one_block() -> None:
+    assert cut(facts([16] * 512, 16), np.arange(512), ["values"]) == [slice(0, 512)]
+
+
+def test_rows_whose_tokens_are_unknown_make_one_block() -> None:
+    assert cut({"group_id": np.arange(4)}, np.arange(4), ["anything"]) == [slice(0, 4)]

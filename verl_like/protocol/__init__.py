@@ -1,0 +1,29 @@
+"""DataProto: a table whose rows are responses, and the table of the columns that exist.
+
+A *token column* is ragged: one contiguous array plus row offsets, no padding. A *fixed column* is an array whose first
+axis is the rows. An *object column* holds Python objects. Every slice, chunk or selection owns its storage, and whatever
+is pickled costs its payload and nothing more.
+"""
+
+from verl_like.protocol.columns import COLUMNS, Column, ColumnSpec, bytes_per_token, token_columns
+from verl_like.protocol.padding import pad_dataproto_to_divisor, unpad_dataproto
+from verl_like.protocol.ragged import Ragged
+from verl_like.protocol.rows import Selection
+from verl_like.protocol.storage import Array
+from verl_like.protocol.table import DataProto, DataProtoItem, check_columns
+
+__all__ = [
+    "COLUMNS",
+    "Array",
+    "Column",
+    "ColumnSpec",
+    "DataProto",
+    "DataProtoItem",
+    "Ragged",
+    "Selection",
+    "bytes_per_token",
+    "check_columns",
+    "pad_dataproto_to_divisor",
+    "token_columns",
+    "unpad_dataproto",
+]

@@ -1,0 +1,227 @@
+"""The table of the columns that exist, the three kinds of column, and what is done to one column by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from verl_like.protocol.ragged import Ragged
+from verl_like.protocol.storage import Array, Values, as_tensor, dtype_name, joined, same, taken
+
+Column = Ragged | Array | Tensor | list[Any]
+
+
+@dataclass(frozen=True)
+class ColumnSpec:
+    """What a column holds and who makes it."""
+
+    kind: str  # "token", "fixed" or "object"
+    dtype: str
+    unit: str
+    producer: str
+
+
+COLUMNS: dict[str, ColumnSpec] = {
+    "uid": ColumnSpec("object", "str", "names the prompt in every run", "prompts"),
+    "group_id": ColumnSpec("fixed", "int64", "equal for responses to one prompt", "prompts"),
+    "prompt_text": ColumnSpec("object", "str", "the rendered prompt", "prompts"),
+    "prompt_ids": ColumnSpec("token", "int32", "token ids", "prompts"),
+    "response_ids": ColumnSpec("token", "int32", "token ids", "rollout"),
+    "response_mask": ColumnSpec("token", "bool", "true where the policy chose the token", "rollout"),
+    "rollout_log_probs": ColumnSpec("token", "float32", "nats, per response token", "rollout"),
+    "old_log_probs": ColumnSpec("token", "float32", "nats, per response token", "old_log_probs"),
+    "ref_log_probs": ColumnSpec("token", "float32", "nats, per response token", "ref_log_probs"),
+    "values": ColumnSpec("token", "float32", "reward, per response token", "values"),
+    "advantages": ColumnSpec("token", "float32", "reward, per response token", "advantages"),
+    "returns": ColumnSpec("token", "float32", "reward, per response token", "advantages"),
+    "reward_inputs": ColumnSpec("object", "dict", "data_source, ground_truth, extra_info", "prompts"),
+}
+
+
+def bytes_per_token(names: Iterable[str]) -> int:
+    """What these token columns of COLUMNS hold for each token, summed; offsets are per row and not counted."""
+    size = 0
+    for name in names:
+        spec = COLUMNS.get(name)
+        if spec is None or spec.kind != "token":
+            found = "not in COLUMNS" if spec is None else f"a column of kind {spec.kind}"
+            raise ValueError(f"column {name!r} is {found}; expected a token column, one of {token_columns()}.")
+        size += np.dtype(spec.dtype).itemsize
+    return size
+
+
+def token_columns() -> list[str]:
+    """Names of the token columns in COLUMNS."""
+    return [name for name, spec in COLUMNS.items() if spec.kind == "token"]
+
+
+def check_column(name: str, column: Column) -> None:
+    """A column named in COLUMNS is what it says there; other names are the user's own.
+
+    Raises:
+        ValueError: another kind or dtype.
+    """
+    spec = COLUMNS.get(name)
+    if spec is not None and (kind_of(column) != spec.kind or dtypes_of(column) not in ("", spec.dtype)):
+        article = "an" if spec.kind == "object" else "a"
+        raise ValueError(f"{described(name, column)}; expected {article} {spec.kind} column of {spec.dtype} ({spec.unit}).")
+
+
+def kind_of(column: Column) -> str:
+    """``token``, ``fixed`` or ``object``."""
+    if isinstance(column, Ragged):
+        return "token"
+    return "object" if isinstance(column, list) else "fixed"
+
+
+def dtypes_of(column: Column) -> str:
+    """``int32``; for objects their types, ``int|str``, empty where there are no rows."""
+    if isinstance(column, list):
+        return "|".join(sorted({type(item).__name__ for item in column}))
+    return dtype_name(column.values if isinstance(column, Ragged) else column)
+
+
+def described(name: str, column: Column) -> str:
+    """The column for an error message: "column 'x' is a fixed column of float64 [3, 2]"."""
+    if isinstance(column, Ragged):
+        return f"column {name!r} is a token column of {dtypes_of(column)} [{len(column)} rows, {len(column.values)} tokens]"
+    if isinstance(column, list):
+        return f"column {name!r} is an object column of {dtypes_of(column) or 'nothing'} [{len(column)}]"
+    return f"column {name!r} is a fixed column of {dtypes_of(column)} {list(column.shape)}"
+
+
+def normalised(name: str, column: Column) -> Column:
+    """The column as a table holds it.
+
+    A Ragged is a token column; an array or tensor of numbers or bools with at least one axis is a fixed column; a list,
+    and an array of anything else (objects, text, dates), is an object column, held as a list.
+
+    Raises:
+        ValueError: anything else, by name.
+    """
+    if isinstance(column, Ragged | list):
+        return column
+    if not isinstance(column, np.ndarray | Tensor):
+        raise ValueError(
+            f"column {name!r} is a {type(column).__name__}; expected a Ragged, an array, a tensor or a list with one entry per row."
+        )
+    if column.ndim == 0:
+        raise ValueError(
+            f"column {name!r} is one {dtype_name(column)} without rows (shape []); expected one entry per row. One value for the whole "
+            f"table belongs in meta_info."
+        )
+    if isinstance(column, Tensor):
+        if column.layout != torch.strided:
+            raise ValueError(
+                f"column {name!r} is a tensor of layout {column.layout}; expected a dense one. Use to_dense(), or a Ragged for uneven rows."
+            )
+        return column if type(column) is Tensor else column.as_subclass(Tensor)
+    if column.dtype.kind not in "biufc":
+        return _objects(column)
+    return column if column.dtype.isnative else column.astype(column.dtype.newbyteorder("="))
+
+
+def as_tensor_column(name: str, column: Column) -> Column:
+    """A token or fixed column; anything else raises."""
+    found = normalised(name, column)
+    if isinstance(found, list):
+        raise ValueError(f"{described(name, found)}; expected a Ragged, or an array or tensor of numbers or bools. Objects belong "
+                         f"in non_tensor_batch.")
+    return found
+
+
+def as_object_column(name: str, column: Column) -> Column:
+    """An object column of a list or of any array, one object per row; tensors and Ragged raise."""
+    if isinstance(column, Ragged | Tensor):
+        raise ValueError(f"{described(name, column)}; expected a list or an array of objects. Tensors belong in batch.")
+    if isinstance(column, np.ndarray) and column.ndim > 0:
+        return _objects(column)
+    return normalised(name, column)
+
+
+def _objects(column: Array) -> list[Any]:
+    # Python's str instead of numpy's; other scalars stay what they are, for tolist would turn dates into numbers.
+    return column.tolist() if column.ndim == 1 and column.dtype.kind == "U" else list(column)
+
+
+def taken_rows(column: Column, index: Array) -> Column:
+    """A copy of these rows that owns its storage (objects themselves are shared)."""
+    if isinstance(column, Ragged):
+        return column.take(index)
+    if isinstance(column, list):
+        return [column[i] for i in index.tolist()]
+    return taken(column, index)
+
+
+def viewed_rows(column: Column, start: int, end: int) -> Column:
+    """Rows ``start`` to ``end`` (excluded) on the same storage."""
+    return column.view(start, end) if isinstance(column, Ragged) else column[start:end]
+
+
+def concatenated(name: str, parts: Sequence[Column]) -> Column:
+    """A copy of all rows of the parts.
+
+    Raises:
+        ValueError: parts of different kind, dtype, trailing shape or storage, which numpy and torch would quietly convert.
+    """
+    first = parts[0]
+    layout = _layout(first)
+    odd = next((part for part in parts if _layout(part) != layout), None)
+    if odd is not None:
+        raise ValueError(
+            f"tables to concatenate differ: {described(name, first)} held by {_holder(first)} in one and {described(name, odd)} held by "
+            f"{_holder(odd)} in another; expected one kind, dtype, trailing shape and place. Convert one, or call to(device) on both."
+        )
+    ragged = [part for part in parts if isinstance(part, Ragged)]
+    if ragged:
+        return Ragged.from_lengths(joined([part.values for part in ragged]), np.concatenate([part.lengths for part in ragged]))
+    if isinstance(first, list):
+        return [item for part in parts for item in part]
+    return joined([part for part in parts if isinstance(part, np.ndarray | Tensor)])
+
+
+def _holder(column: Column) -> str:
+    if isinstance(column, list):
+        return "Python"
+    values = column.values if isinstance(column, Ragged) else column
+    return f"torch on {values.device}" if isinstance(values, Tensor) else "numpy"
+
+
+def _layout(column: Column) -> tuple[Any, ...]:
+    """What parts must agree on to be one column."""
+    if isinstance(column, list):
+        return ("object",)
+    trailing = () if isinstance(column, Ragged) else tuple(column.shape[1:])
+    return kind_of(column), dtypes_of(column), trailing, _holder(column)
+
+
+def unfolded(name: str, column: Column, n_split: int) -> Column:
+    """[B, n_split * m, ...] -> [B * n_split, m, ...], a copy."""
+    if isinstance(column, Ragged | list):
+        reason = "its rows differ in length" if isinstance(column, Ragged) else "its rows are Python objects"
+        raise ValueError(f"{described(name, column)} and cannot be split along a second axis, because {reason}; expected a fixed column.")
+    if column.ndim < 2 or column.shape[1] % n_split:
+        raise ValueError(f"{described(name, column)}; expected a second axis that divides into {n_split} equal parts.")
+    shape = (column.shape[0] * n_split, column.shape[1] // n_split, *column.shape[2:])
+    values: Values = column.clone() if isinstance(column, Tensor) else column.copy()
+    return values.reshape(shape)
+
+
+def moved(name: str, column: Column, device: str | torch.device) -> Column:
+    """A token or fixed column with torch on ``device``; objects stay where they are."""
+    if isinstance(column, list):
+        return column
+    try:
+        return column.to(device) if isinstance(column, Ragged) else as_tensor(column, device)
+    except TypeError as error:
+        raise ValueError(f"{described(name, column)}, a dtype that torch lacks; expected one that it has. Convert it first.") from error
+
+
+def same_column(a: Column, b: Column) -> bool:
+    """Equal kind, dtype, shape and bits, wherever they lie; objects by ``==``."""
+    return kind_of(a) == kind_of(b) and same(a, b)

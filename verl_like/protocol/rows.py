@@ -1,0 +1,67 @@
+"""Which rows: what users write (slices, indices, masks, counts) as indices from 0 to B - 1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from torch import Tensor
+
+from verl_like.protocol.storage import Array, on_host
+
+Selection = slice | Sequence[int] | Sequence[bool] | Array | Tensor
+
+
+def row_index(rows: Selection, num_rows: int) -> Array:
+    """The rows that a slice, indices (negative ones count from the end) or a boolean mask select: int64 from 0 to ``num_rows - 1``.
+
+    Raises:
+        IndexError: an index outside of the table.
+        ValueError: a mask of another length than the table, or neither ints nor bools.
+    """
+    if isinstance(rows, slice):
+        return np.arange(*rows.indices(num_rows))
+    index = on_host(rows)
+    if index.ndim == 1 and index.dtype.kind == "b":
+        if len(index) != num_rows:
+            raise ValueError(f"a mask of {len(index)} entries cannot select from {num_rows} rows; it needs one entry per row.")
+        return np.flatnonzero(index)
+    if index.shape == (0,):
+        return np.empty(0, np.int64)
+    if index.ndim != 1 or index.dtype.kind not in "iu":
+        raise ValueError(
+            f"rows are selected by a slice, a 1-D list of ints or a boolean mask; found {index.dtype.name} {list(index.shape)}."
+        )
+    outside = (index < -num_rows) | (index >= num_rows)
+    if outside.any():
+        raise IndexError(f"row {index[outside][0]} does not exist; the table has {num_rows} rows.")
+    return np.where(index < 0, index + num_rows, index).astype(np.int64, copy=False)
+
+
+def order_index(order: Selection, num_rows: int) -> Array:
+    """As :func:`row_index`, but every row must come once."""
+    index = row_index(order, num_rows)
+    if not np.array_equal(np.sort(index), np.arange(num_rows)):
+        raise ValueError(
+            f"an order of {num_rows} rows names each of them once; found {len(index)} indices, {len(np.unique(index))} of them different. "
+            f"Use select_idxs to drop or repeat rows."
+        )
+    return index
+
+
+def repeat_index(num_rows: int, times: int, *, interleave: bool) -> Array:
+    """0 0 1 1 when interleaved, else 0 1 0 1."""
+    if times < 0:
+        raise ValueError(f"repeat_times is {times}; expected 0 or more.")
+    index = np.arange(num_rows)
+    return np.repeat(index, times) if interleave else np.tile(index, times)
+
+
+def sample_repeat_index(num_rows: int, times: Sequence[int] | Array | Tensor) -> Array:
+    """Row i ``times[i]`` times, one after the other."""
+    counts = on_host(times)
+    if counts.shape != (num_rows,) or (num_rows and (counts.dtype.kind not in "iu" or counts.min() < 0)):
+        raise ValueError(
+            f"repeat_times is {counts.dtype.name} {list(counts.shape)}; expected a count of 0 or more for each of {num_rows} rows."
+        )
+    return np.repeat(np.arange(num_rows), counts.astype(np.int64))

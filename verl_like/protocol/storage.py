@@ -1,0 +1,133 @@
+"""Arrays of numbers, held by numpy or by torch: what the two do differently, in one place."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array = NDArray[Any]
+Values = Array | Tensor
+
+
+def dtype_name(values: Values) -> str:
+    """``float32``, ``bool``, ``bfloat16``, ...: the same word whether numpy or torch holds them."""
+    return str(values.dtype).removeprefix("torch.") if isinstance(values, Tensor) else values.dtype.name
+
+
+def on_host(values: Sequence[int] | Values) -> Array:
+    """As a numpy array: lengths, indices and masks may come as lists, arrays or tensors of any device."""
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
+def as_tensor(values: Values, device: str | torch.device) -> Tensor:
+    """On ``device``; memory is shared where it can be, and copied where it is read-only, as arrays from the object store are."""
+    if isinstance(values, Tensor):
+        return values.to(device)
+    writable = values.flags.writeable and min(values.strides, default=0) >= 0
+    return torch.from_numpy(values if writable else values.copy()).to(device)
+
+
+def taken(values: Values, index: Array) -> Values:
+    """A copy of the entries ``index`` along the first axis."""
+    if isinstance(values, Tensor):
+        return values[torch.from_numpy(index).to(values.device)]
+    return values.take(index, axis=0)
+
+
+def joined(parts: Sequence[Values]) -> Values:
+    """A copy of all parts along the first axis, which all lie with numpy or all with torch."""
+    first = parts[0]
+    if isinstance(first, Tensor):
+        return torch.cat([part for part in parts if isinstance(part, Tensor)])
+    return np.concatenate([part for part in parts if isinstance(part, np.ndarray)])
+
+
+def bytes_of(values: Values) -> Array:
+    """[nbytes] uint8, without a copy where the values are contiguous and on the CPU. numpy has no bfloat16, but it has bytes."""
+    if values.nbytes == 0:  # an empty tensor made from a numpy array has strides of 0, which view refuses (torch 2.13)
+        return np.empty(0, np.uint8)
+    if isinstance(values, Tensor):
+        return values.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Arrays and tensors by dtype, shape and bits (NaN equals NaN, 0.0 is not -0.0), wherever they lie; the rest by ``==``.
+
+    Looks into dicts, lists and tuples, where ``==`` alone would stumble over arrays.
+    """
+    if isinstance(a, np.ndarray | Tensor) or isinstance(b, np.ndarray | Tensor):
+        return isinstance(a, np.ndarray | Tensor) and isinstance(b, np.ndarray | Tensor) and _same_values(a, b)
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(value, b[key]) for key, value in a.items())
+    if isinstance(a, list | tuple) and type(a) is type(b):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, float | np.floating) and isinstance(b, float | np.floating) and np.isnan(a):
+        return bool(np.isnan(b))
+    return bool(a == b)
+
+
+def _same_values(a: Values, b: Values) -> bool:
+    if dtype_name(a) != dtype_name(b) or tuple(a.shape) != tuple(b.shape):
+        return False
+    if dtype_name(a) == "object":
+        return same(a.tolist(), b.tolist())
+    return np.array_equal(bytes_of(a), bytes_of(b))
+
+
+class _Packed:
+    """Stands for a tensor inside a pickle, which then holds its bytes, dtype and shape, and unpickles as a tensor."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpacked, (bytes_of(self.tensor), self.tensor.dtype, tuple(self.tensor.shape))
+
+
+def _unpacked(content: Array, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    # A copy: pages mapped from the object store are read-only, and torch would write into them and crash.
+    tensor = torch.empty(shape, dtype=dtype)
+    bytes_of(tensor)[:] = content
+    return tensor
+
+
+_LOOKED_INTO = frozenset((Tensor, np.ndarray, dict, list, tuple))
+
+
+def packed(value: Any, seen: dict[int, Any] | None = None) -> Any:
+    """What to pickle in place of ``value`` so that it drags nothing along, also inside dicts, lists and tuples.
+
+    A tensor by itself pickles its whole storage, which for a view may be many times the view. A strided array by itself
+    pickles by value; made contiguous it goes as a buffer, which readers map.
+
+    Args:
+        seen: what was packed already, by identity, so that what is shared stays shared.
+    """
+    kind = type(value)
+    if kind not in _LOOKED_INTO:
+        return value
+    seen = {} if seen is None else seen
+    if id(value) in seen:
+        return seen[id(value)]
+    seen[id(value)] = value  # for whatever contains itself
+    new = value
+    if kind is Tensor:
+        new = _Packed(value) if value.layout == torch.strided else value
+    elif kind is np.ndarray:
+        new = value if value.flags.c_contiguous or value.flags.f_contiguous else value.copy()
+    else:
+        old = list(value.values()) if kind is dict else value
+        items = [packed(item, seen) if type(item) in _LOOKED_INTO else item for item in old]
+        if not all(map(operator.is_, items, old)):
+            new = dict(zip(value, items, strict=True)) if kind is dict else kind(items)
+    seen[id(value)] = new
+    return new

@@ -1,0 +1,54 @@
+"""The columns of one kind as a mapping: what ``table.batch`` and ``table.non_tensor_batch`` are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping
+
+from verl_like.protocol.columns import Column, described, kind_of
+
+
+class ColumnView(MutableMapping[str, Column]):
+    """Columns of some kinds in a table; reading, setting and deleting here does so in the table.
+
+    Args:
+        columns: all columns of the table, which are changed in place.
+        name: of this view, for messages.
+        kinds: what the view shows.
+        convert: makes a column of these kinds of what is set, or raises.
+    """
+
+    def __init__(self, columns: dict[str, Column], *, name: str, kinds: tuple[str, ...], convert: Callable[[str, Column], Column]) -> None:
+        self._columns = columns
+        self._name = name
+        self._kinds = kinds
+        self._convert = convert
+
+    def __getitem__(self, name: str) -> Column:
+        column = self._columns.get(name)
+        if column is not None and kind_of(column) in self._kinds:
+            return column
+        elsewhere = f"; {described(name, column)}" if column is not None else ""
+        raise KeyError(f"{self._name} has no column {name!r}{elsewhere}; it has {list(self)}")
+
+    def __setitem__(self, name: str, column: Column) -> None:
+        new = self._convert(name, column)
+        old = self._columns.get(name)
+        if old is not None and kind_of(old) not in self._kinds:
+            raise ValueError(f"{described(name, old)}, which is not in {self._name}; delete it there before its name is used here.")
+        other = next((item for item in self._columns.items() if item[0] != name), None)
+        if other is not None and len(other[1]) != len(new):
+            raise ValueError(f"{described(name, new)} and has {len(new)} rows; expected the table's {len(other[1])} rows.")
+        self._columns[name] = new
+
+    def __delitem__(self, name: str) -> None:
+        self[name]
+        del self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, column in self._columns.items() if kind_of(column) in self._kinds)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return f"{self._name} of {[described(name, column) for name, column in self.items()]}"
