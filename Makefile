@@ -84,7 +84,10 @@ docker: ## build the images verl-like:cpu and verl-like:cuda
 	docker build -f docker/Dockerfile --target cuda -t verl-like:cuda .
 
 peers: setup  ## put other projects beside, in .peers, for benchmarks that compare (PYTHONPATH=.peers)
-	@$(PIP) install --quiet --no-deps --upgrade --target .peers verl==0.9.1 trl==1.16.0 TransferQueue==0.1.11
+	@# With --no-deps nothing here shadows what .venv has; the other lines are what these three import and .venv lacks.
+	@$(PIP) install --quiet --no-deps --upgrade --target .peers verl==0.9.1 trl==1.16.0 TransferQueue==0.1.11 \
+		tensordict==0.10.0 pyvers==0.1.0 orjson==3.13.0 codetiming==1.4.0 \
+		accelerate==1.15.0 datasets==5.2.0 pandas==3.1.1 xxhash==4.1.0 multiprocess==0.70.19
 
 lock: setup  ## resolve requirements/*.in anew (see requirements/README.md)
 	$(BIN)/python requirements/make_lock.py cpu cuda

@@ -31,6 +31,13 @@ def test_grpo_trains_on_two_ranks_with_engine_and_trainer_in_agreement(grpo: Run
     assert grpo.progress.step == 4
 
 
+def test_references_die_with_their_step_and_nothing_is_spilled(grpo: Run) -> None:
+    assert len({metrics["store/live_references"] for metrics in grpo.metrics.values()}) == 1
+    for metrics in grpo.metrics.values():
+        assert metrics["store/put_bytes"] + metrics["store/inlined_bytes"] > 9 * metrics["perf/response_tokens"]
+        assert metrics["store/fetched_bytes"] > 0 and metrics["store/blocks"] > 0 and metrics["store/spilled_bytes"] == 0
+
+
 def test_a_resumed_run_continues_bit_for_bit(grpo: Run, arithmetic: Path, tmp_path: Path) -> None:
     train(arithmetic, tmp_path, "trainer.total_training_steps=2", "trainer.save_freq=2")
     resumed = train(arithmetic, tmp_path, "trainer.total_training_steps=4", "trainer.save_freq=2")

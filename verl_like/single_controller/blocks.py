@@ -10,8 +10,8 @@ from verl_like.protocol import Array, bytes_per_token
 from verl_like.single_controller.remote_batch import Facts
 
 MIN_BYTES = 256 * 1024  # Ray inlines results below 100 KiB into the driver
-MAX_BLOCKS = 8  # of one rank and stage: each costs a millisecond, and a reference on the driver
-MAX_STREAM_BLOCKS = 16  # of one rank's rollout: enough for scoring to start early
+MAX_BLOCKS = 4  # of one rank and stage: each costs a millisecond, and a reference on the driver
+MAX_STREAM_BLOCKS = 8  # of one rank's rollout: enough for scoring to start early
 
 
 def cut(facts: Facts, rows: Array, columns: Iterable[str]) -> list[slice]:

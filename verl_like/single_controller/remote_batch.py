@@ -46,21 +46,25 @@ class Layer:
     @property
     def runs(self) -> Array:
         """[R, 3] int32: (block, first, end) of each run of rows that follow one another in a block."""
-        if len(self.block) == 0:
-            return np.zeros((0, 3), np.int32)
-        breaks = np.flatnonzero((np.diff(self.block) != 0) | (np.diff(self.index) != 1)) + 1
-        starts = np.r_[0, breaks]
-        return np.stack([self.block[starts], self.index[starts], self.index[np.r_[breaks, len(self.index)] - 1] + 1], axis=1)
-
-    @classmethod
-    def of_runs(cls, columns: frozenset[str], producer: str, refs: tuple[BlockRef, ...], runs: Array) -> Layer:
-        lengths = runs[:, 2] - runs[:, 1]
-        block = np.repeat(runs[:, 0], lengths)
-        steps = np.arange(len(block), dtype=np.int32) - np.repeat(np.cumsum(lengths, dtype=np.int32) - lengths, lengths)
-        return cls(columns, producer, refs, block, np.repeat(runs[:, 1], lengths) + steps)
+        is_start = np.ones(len(self.block), bool)
+        is_start[1:] = (self.block[1:] != self.block[:-1]) | (self.index[1:] != self.index[:-1] + 1)
+        starts = np.flatnonzero(is_start)
+        runs = np.empty((len(starts), 3), np.int32)
+        runs[:, 0], runs[:, 1] = self.block[starts], self.index[starts]
+        runs[:, 2] = runs[:, 1] + np.diff(starts, append=len(self.block))
+        return runs
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Layer.of_runs, (self.columns, self.producer, self.refs, self.runs)  # whole groups travel as a few numbers
+        return layer_of_runs, (self.columns, self.producer, self.refs, self.runs)  # whole groups travel as a few numbers
+
+
+# Not a class method: cloudpickle would send its code with every layer.
+def layer_of_runs(columns: frozenset[str], producer: str, refs: tuple[BlockRef, ...], runs: Array) -> Layer:
+    """The layer whose rows are these (block, first, end) runs, one after the other."""
+    lengths = runs[:, 2] - runs[:, 1]
+    block = np.repeat(runs[:, 0], lengths)
+    steps = np.arange(len(block), dtype=np.int32) - np.repeat(np.cumsum(lengths, dtype=np.int32) - lengths, lengths)
+    return Layer(columns, producer, refs, block, np.repeat(runs[:, 1], lengths) + steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +171,7 @@ class RemoteBatch:
         sizes = [len(next(iter(facts.values()))) for facts, _ in blocks]
         facts = {name: np.concatenate([f[name] for f, _ in blocks]) for name in blocks[0][0]}
         runs = np.array([(block, 0, size) for block, size in enumerate(sizes)], np.int32)
-        return cls(facts, [Layer.of_runs(columns, producer, tuple(ref for _, ref in blocks), runs)])
+        return cls(facts, [layer_of_runs(columns, producer, tuple(ref for _, ref in blocks), runs)])
 
     @classmethod
     def put(cls, table: DataProto, facts: Facts, *, producer: str = "prompts") -> RemoteBatch:

@@ -19,6 +19,7 @@ from verl_like.single_controller.wait import POLL_S, timed_out, wait
 from verl_like.single_controller.worker import WorkerProcess
 
 Method = Callable[..., Any]
+PAUSE_S = 2e-5  # per stream, between looks at all of them: a look takes Ray a tenth of that, so a thousand streams cost little
 INTERRUPT_TIMEOUT_S = 20.0  # a control call answers at once, unless something holds the interpreter lock
 
 
@@ -137,11 +138,13 @@ class WorkerGroup:
         deadline = time.monotonic() + self.timeout_s
         facts_of: dict[Any, Facts] = {}
         while streams:
-            ready, _ = ray.wait(list(streams), num_returns=1, timeout=POLL_S, fetch_local=False)
+            ray.wait(list(streams), num_returns=1, timeout=POLL_S, fetch_local=False)
+            ready, _ = ray.wait(list(streams), num_returns=len(streams), timeout=0, fetch_local=False)
             if INTERRUPT.is_set():
                 raise Interrupted(name)
             if time.monotonic() >= deadline:
                 raise timed_out(name, self.timeout_s, streams.values())
+            facts_due: dict[Any, BlockRef] = {}
             for stream in ready:
                 try:
                     ref = next(stream)
@@ -151,7 +154,10 @@ class WorkerGroup:
                 if stream in facts_of:
                     yield facts_of.pop(stream), ref
                 else:  # a failure arrives as the stream's last item, where facts were due
-                    [facts_of[stream]] = wait({ref: streams[stream]}, stage=name, timeout_s=self.timeout_s)
+                    facts_due[stream] = ref
+            arrived = wait({ref: streams[stream] for stream, ref in facts_due.items()}, stage=name, timeout_s=self.timeout_s)
+            facts_of.update(zip(facts_due, arrived, strict=True))
+            time.sleep(PAUSE_S * len(streams))
 
     def interrupt(self) -> None:
         """Have every rank end the stream it is busy with; for good, since a run that is interrupted streams no more."""

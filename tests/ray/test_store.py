@@ -1,0 +1,92 @@
+"""What goes through the object store: exactly what was put, counted, and in the store rather than in the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from tests.ray.echo_role import EchoRole
+from verl_like.protocol import DataProto, Ragged
+from verl_like.single_controller.remote_batch import RemoteBatch
+from verl_like.single_controller.store import STORE, inlined_bytes, live_references, store_use
+from verl_like.single_controller.worker_group import WorkerGroup
+from verl_like.trainer.store_meter import StoreMeter
+
+PER_GROUP = 16
+
+
+def prompts(num_groups: int, tokens: int) -> RemoteBatch:
+    """One prompt token a row; responses are to have ``tokens`` tokens."""
+    rows = num_groups * PER_GROUP
+    ids = Ragged.from_lengths(np.arange(rows, dtype=np.int32), np.ones(rows, np.int64))
+    facts = {"response_tokens": np.full(rows, tokens), "prompt_tokens": np.ones(rows, np.int64), "group_id": np.arange(rows) // PER_GROUP}
+    return RemoteBatch.put(DataProto({"prompt_ids": ids}), facts)
+
+
+def add_values(group: WorkerGroup, batch: RemoteBatch, tokens: int) -> None:
+    half = len(batch) // 2
+    parts = [np.arange(half), np.arange(half, len(batch))]
+    group.map_rows(EchoRole.values, batch, parts, tokens, adds=frozenset({"values"}))
+
+
+def grown(count: Callable[[], int], act: Callable[[], None]) -> int:
+    before = count()
+    act()
+    return count() - before
+
+
+def test_a_round_trip_is_exact(group: WorkerGroup) -> None:
+    table = DataProto({
+        "ids": Ragged.from_rows([[1, -1], [], [2**31 - 1]], "int32"), "half": np.array([[1.5], [np.nan], [-0.0]], np.float16),
+        "brain": torch.tensor([1.0, 2.0, 3.0], dtype=torch.bfloat16), "text": ["a", "", "\N{SNOWMAN}"],
+        "anything": [{"k": [1, None]}, 2, ()],
+    })
+    fetched = RemoteBatch.put(table, {"row": np.arange(3)}).fetch(list(table.columns), timeout_s=20)
+    assert fetched == table
+    assert isinstance(fetched["brain"], torch.Tensor) and fetched["brain"].dtype == torch.bfloat16
+
+
+def test_many_groups_of_a_kibibyte_share_blocks_that_stay_out_of_the_driver(group: WorkerGroup) -> None:
+    batch = prompts(num_groups=2048, tokens=16)  # a group's values are 1 KiB
+    assert grown(inlined_bytes, lambda: add_values(group, batch, 16)) < 4096, "reports only"
+    assert 2 < batch.num_blocks <= 1 + 2 * 5
+
+
+def test_a_batch_that_is_small_as_a_whole_is_inlined_and_counted(group: WorkerGroup) -> None:
+    batch = prompts(num_groups=4, tokens=16)
+    assert grown(inlined_bytes, lambda: add_values(group, batch, 16)) >= 4 * 1024
+
+
+def test_the_meter_tells_what_was_put_fetched_and_is_held(group: WorkerGroup) -> None:
+    meter, references = StoreMeter(), live_references()
+    STORE.take()
+    batch = prompts(num_groups=64, tokens=512)
+    add_values(group, batch, 512)
+    payload = 4 * len(batch) * 512
+    group.map_rows(EchoRole.total, batch, [np.arange(256), np.arange(256, 512)], "values")
+    found = meter.take(batch)
+    assert payload <= found["store/put_bytes"] < 1.05 * payload
+    assert payload / 2 <= found["store/fetched_bytes"] < 0.55 * payload, "half of the rows were read"
+    assert found["store/blocks"] == batch.num_blocks
+    assert found["store/live_references"] >= references + batch.num_blocks
+    assert found["store/spilled_bytes"] == 0
+    batch.drop({"values"})
+    assert live_references() <= references + batch.num_blocks + 1, "a dropped column's blocks are let go"
+
+
+def test_a_batch_too_large_for_the_store_is_warned_about_once_with_the_size_to_set(
+    group: WorkerGroup, caplog: pytest.LogCaptureFixture
+) -> None:
+    meter = StoreMeter()
+    tokens = store_use().capacity // (2 * 4 * 16) + 1  # of 16 rows and two columns: a little more than the store
+    batch = prompts(num_groups=1, tokens=tokens)
+    meter.check(batch, ["prompt_ids", "values"])
+    assert not caplog.records, "half of the store is fine"
+    for _ in range(2):
+        meter.check(batch, ["prompt_ids", "values", "returns"])
+    [record] = caplog.records
+    assert "need 256 MiB of the object store's 256 MiB" in record.getMessage()
+    assert "Raise cluster.object_store_memory_gib to 0.4" in record.getMessage()
