@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps setup train test unit e2e lint types format bench doctor docker peers lock clean distclean
+.PHONY: help deps setup train test unit e2e e2e-algorithms lint types format bench doctor docker peers lock clean distclean
 
 PYTHON ?= python3
 VENV := .venv
@@ -61,6 +61,9 @@ unit: setup  ## only the tests without Ray and vLLM: seconds
 
 e2e: setup  ## only the tests on the real stack
 	$(BIN)/python -m pytest tests/ray tests/e2e $(MARKERS) $(ARGS)
+
+e2e-algorithms: setup  ## the arithmetic recipe under seven algorithms, with a table of results (about 15 minutes)
+	$(BIN)/python -m recipes.arithmetic.algorithms $(ARGS)
 
 lint: setup  ## ruff
 	@$(BIN)/python -m ruff check .

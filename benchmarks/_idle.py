@@ -22,6 +22,7 @@ from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.trainer.build import Stack
 from verl_like.trainer.ppo_trainer import PPOTrainer
 from verl_like.trainer.run_folder import RunFolder
+from verl_like.workers.facts import AdvantageReport, RewardFacts, UpdateTerms
 from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, RefGroup, RolloutGroup
 
 TIMEOUT_S = 300.0
@@ -86,7 +87,7 @@ def _zeros(name: str, table: DataProto, like: str = "response_ids") -> DataProto
 class IdleLearner:
     """Actor, reference and critic: fetch what the real roles fetch, return columns of the right size."""
 
-    def log_probs(self, rows: RemoteRows) -> tuple[dict[str, float], DataProto]:
+    def log_probs(self, rows: RemoteRows, *, sum_pi_squared: bool) -> tuple[dict[str, float], DataProto]:
         table = rows.fetch([*workload.SEQUENCE, "rollout_log_probs"], timeout_s=TIMEOUT_S)
         return {"gap_sum": 0.0, "gap_max": 0.0, "gap_count": 1.0}, _zeros("old_log_probs", table)
 
@@ -96,15 +97,15 @@ class IdleLearner:
     def values(self, rows: RemoteRows) -> tuple[None, DataProto]:
         return None, _zeros("values", rows.fetch(workload.SEQUENCE, timeout_s=TIMEOUT_S))
 
-    def update(self, rows: RemoteRows, mini_batches: list[Array], columns: list[str] | None = None) -> tuple[dict[str, float], None]:
-        rows.fetch([*workload.SEQUENCE, *(columns if columns is not None else ("values", "returns"))], timeout_s=TIMEOUT_S)
-        return {"actor/loss" if columns is not None else "critic/value_loss": 0.0}, None
+    def update(self, rows: RemoteRows, mini_batches: list[Array], terms: UpdateTerms | None = None) -> tuple[dict[str, float], None]:
+        rows.fetch([*workload.SEQUENCE, *(terms.columns if terms is not None else ("values", "returns"))], timeout_s=TIMEOUT_S)
+        return {"actor/loss" if terms is not None else "critic/value_loss": 0.0}, None
 
 
 class IdleAdvantages:
     """Reads what GAE with a KL penalty reads, a few groups at a time, and returns zeros."""
 
-    def advantages(self, rows: RemoteRows, group_ids: Array, scores: Array) -> tuple[dict[str, float], DataProto]:
+    def advantages(self, rows: RemoteRows, facts: RewardFacts, *, kl_coef: float) -> tuple[AdvantageReport, DataProto]:
         lengths = []
         for first in range(0, len(rows), 256):
             part = rows.select(np.arange(first, min(first + 256, len(rows))))
@@ -112,7 +113,8 @@ class IdleAdvantages:
             lengths.append(table.ragged("response_mask").lengths)
         of_rows = np.concatenate(lengths)
         total = int(of_rows.sum())
-        return {}, DataProto({name: Ragged.from_lengths(workload.token_column(name, total), of_rows) for name in ("advantages", "returns")})
+        columns = {name: Ragged.from_lengths(workload.token_column(name, total), of_rows) for name in ("advantages", "returns")}
+        return AdvantageReport(metrics={}, has_advantage=np.ones(len(rows), bool)), DataProto({**columns})
 
 
 class _IdleScorer:

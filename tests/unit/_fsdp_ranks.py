@@ -17,13 +17,15 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from verl_like.algorithms.actor_loss import ActorLoss
 from verl_like.algorithms.types import BatchTotals, LossOutput
 from verl_like.backends.fsdp import sharding
 from verl_like.backends.fsdp.engine import FsdpEngine
-from verl_like.config.schema import FsdpConfig, ModelConfig, OptimConfig
+from verl_like.config.schema import ActorConfig, FsdpConfig, ModelConfig, OptimConfig
 from verl_like.protocol import DataProto, Ragged
 
 VOCAB = 64
@@ -71,7 +73,14 @@ def make_rows(num_rows: int = 12, *, seed: int = 0, longest: int = 9) -> DataPro
     })
 
 
-class PolicyLoss:
+class EveryRow:
+    """The part of a loss that leaves no row out."""
+
+    def moves_weights(self, rows: DataProto) -> NDArray[np.bool_]:
+        return np.ones(len(rows), bool)
+
+
+class PolicyLoss(EveryRow):
     """A token mean of advantage-weighted log-probs with an entropy bonus."""
 
     needs_entropy = True
@@ -85,7 +94,7 @@ class PolicyLoss:
         return LossOutput(loss=loss, metrics={"loss": loss.detach(), "entropy": entropy})
 
 
-class ValueLoss:
+class ValueLoss(EveryRow):
     """Half the mean squared error against the returns."""
 
     needs_entropy = False
@@ -132,6 +141,38 @@ def two_updates(path: Path, *, split: str = "even", kind: str = "policy", **sett
     metrics = [engine.update(my_rows(make_rows(seed=seed), split), loss) for seed in (1, 2)]
     forward = engine.forward_log_probs(my_rows(make_rows(), split), temperature=1.0)["log_probs"] if kind == "policy" else None
     return {"metrics": metrics, "weights": weights_of(engine), "forward": forward}
+
+
+class CountedActorLoss(ActorLoss):
+    """The actor's loss, and how many rows it was called with."""
+
+    rows_run = 0
+
+    def __call__(self, outputs: Mapping[str, Tensor], columns: Mapping[str, Tensor], totals: BatchTotals) -> LossOutput:
+        self.rows_run += len(columns["response_mask"])
+        return super().__call__(outputs, columns, totals)
+
+
+# Which rows of a mini-batch have an advantage: the even ones (on two ranks: those of the first), none, all but one, all.
+ADVANTAGES_OF = (lambda row: row % 2 == 0, lambda row: False, lambda row: row != 5, lambda row: True)
+
+
+def updates_by_advantage(path: Path, *, skip_zero_advantages: bool) -> list[dict[str, Any]]:
+    """What an update on each of the mini-batches ``ADVANTAGES_OF`` reports, how many rows it ran and the weights after it."""
+    engine = build_engine(path, max_tokens=20)
+    # Counts of tokens and of sequences both divide this loss.
+    loss = CountedActorLoss(ActorConfig(skip_zero_advantages=skip_zero_advantages, loss_aggregation="seq-mean-token-mean"))
+    reports = []
+    for seed, has_advantage in enumerate(ADVANTAGES_OF):
+        whole = make_rows(seed=seed)
+        kept = [row * has_advantage(number) for number, row in enumerate(whole.ragged("advantages"))]
+        whole.columns["advantages"] = Ragged.from_rows(kept, "float32")
+        rows = my_rows(whole, "even")
+        old_log_probs = engine.forward_log_probs(rows, temperature=0.8)["log_probs"]
+        rows.columns["old_log_probs"] = Ragged(old_log_probs, rows.ragged("response_ids").offsets)
+        loss.rows_run = 0
+        reports.append({"metrics": engine.update(rows, loss), "rows_run": loss.rows_run, "weights": weights_of(engine)})
+    return reports
 
 
 # Scenarios: what a group of ranks does. Each takes the folder of models and returns what the test compares.
@@ -218,8 +259,13 @@ def weights(work: Path) -> dict[Any, Any]:
     return results
 
 
+def skips(work: Path) -> dict[bool, list[dict[str, Any]]]:
+    """The same updates with rows without advantage run, and left out."""
+    return {skip: updates_by_advantage(work / "qwen2", skip_zero_advantages=skip) for skip in (False, True)}
+
+
 SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
-    scenario.__name__: scenario for scenario in (updates, save, load_own, load_other, export, weights)
+    scenario.__name__: scenario for scenario in (updates, save, load_own, load_other, export, weights, skips)
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,20 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from verl_like.algorithms.advantages import ADVANTAGES, Estimator, Moments, estimator, whiten_stats, whitened
+from tests.unit._advantage_inputs import COMPONENTS, Row, batch, finish, finished, outcome
+from verl_like.algorithms.advantages import ADVANTAGES, OPTIONAL_COLUMNS, Estimator, Moments, estimator, whiten_stats, whitened
 from verl_like.algorithms.types import AdvantageInputs, Advantages
 from verl_like.config.schema import AlgorithmConfig
-
-
-def outcome(scores: list[float], groups: list[int], lengths: list[int], width: int | None = None) -> AdvantageInputs:
-    """Rows of ``lengths`` tokens whose whole score sits on the last one; length 0 is a failed sample."""
-    width = max(lengths) if width is None else width
-    mask = torch.arange(width) < torch.tensor(lengths)[:, None]
-    rewards = torch.zeros(len(scores), width)
-    for row, (score, length) in enumerate(zip(scores, lengths, strict=True)):
-        if length:
-            rewards[row, length - 1] = score
-    return AdvantageInputs(rewards=rewards, response_mask=mask, group_ids=torch.tensor(groups))
 
 
 def row_values(result: Advantages, mask: Tensor) -> list[float]:
@@ -74,12 +65,6 @@ def test_grpo_equal_scores_with_many_digits_give_exact_zeros() -> None:
     assert not ADVANTAGES["grpo"](inputs, GRPO).advantages.any()
 
 
-def test_grpo_single_valid_sample_gives_zeros() -> None:
-    inputs = outcome([3.0, 8.0, 8.0], [0, 1, 1], [2, 2, 0])
-    assert not ADVANTAGES["grpo"](inputs, GRPO).advantages.any()
-    assert not ADVANTAGES["grpo"](inputs, DR).advantages.any()
-
-
 def test_grpo_failed_rows_do_not_count_in_their_group() -> None:
     with_failed = outcome([1.0, 0.0, 0.0, 4.0], [0, 0, 0, 0], [2, 1, 0, 2])
     without = outcome([1.0, 0.0, 4.0], [0, 0, 0], [2, 1, 2])
@@ -95,48 +80,127 @@ def test_grpo_reads_rewards_inside_the_mask_only() -> None:
     assert torch.equal(ADVANTAGES["grpo"](inputs, GRPO).advantages, clean)
 
 
-def test_grpo_refuses_rewards_that_are_not_finite() -> None:
-    inputs = outcome([1.0, float("nan")], [0, 0], [1, 1])
-    with pytest.raises(AssertionError, match=r"rows \[1\] are not finite"):
-        ADVANTAGES["grpo"](inputs, GRPO)
+# ---- what holds for every estimator
+
+EVERY = pytest.mark.parametrize("name", sorted(ADVANTAGES))
+PLAIN = AlgorithmConfig(reward_components=COMPONENTS)
+DISCOUNTED = AlgorithmConfig(reward_components=COMPONENTS, gamma=0.9, lam=0.8)
+OUTSIDE_BASELINE = {"gae", "reinforce", "remax"}  # their baseline is none, or something else than rewards of the batch
+
+masks = st.lists(st.booleans(), max_size=5).map(tuple)
+rows_of_batches = st.lists(
+    st.builds(Row, group=st.integers(0, 3), mask=masks, score=st.integers(-4, 4).map(float), seed=st.integers(0, 99),
+              penalty=st.sampled_from([0.0, 0.1])),
+    min_size=1, max_size=10)
+EXAMPLES = settings(max_examples=30, deadline=None)
 
 
-groups_of_rows = st.lists(st.tuples(st.integers(0, 3), st.floats(-10, 10, width=32), st.integers(0, 4)), min_size=1, max_size=12)
-
-
-@settings(max_examples=60, deadline=None)
-@given(rows=groups_of_rows, seed=st.integers(0, 1000), divide=st.booleans())
-def test_grpo_row_order_group_names_and_padding_do_not_matter(rows: list[tuple[int, float, int]], seed: int, divide: bool) -> None:
-    config = AlgorithmConfig(divide_by_std=divide)
-    groups, scores, lengths = (list(column) for column in zip(*rows, strict=True))
-    base = ADVANTAGES["grpo"](outcome(scores, groups, lengths, width=5), config).advantages
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed)).tolist()
-    names = {0: 77, 1: -5, 2: 3, 3: 10**15}
-    moved = outcome([scores[i] for i in order], [names[groups[i]] for i in order], [lengths[i] for i in order], width=9)
-    result = ADVANTAGES["grpo"](moved, config).advantages
-    assert torch.allclose(result[:, :5], base[order], atol=1e-6)
-    assert not result[:, 5:].any()
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    rows=st.lists(st.tuples(st.integers(0, 2), st.integers(-4, 4), st.integers(0, 3)), min_size=1, max_size=10), shift=st.integers(-8, 8)
-)
-def test_grpo_a_constant_added_to_rewards_does_not_matter(rows: list[tuple[int, int, int]], shift: int) -> None:
-    groups, scores, lengths = (list(column) for column in zip(*rows, strict=True))
-    base = outcome([float(s) for s in scores], groups, lengths, width=3)
-    shifted = outcome([float(s + shift) for s in scores], groups, lengths, width=3)
-    assert torch.allclose(ADVANTAGES["grpo"](base, GRPO).advantages, ADVANTAGES["grpo"](shifted, GRPO).advantages, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", sorted(ADVANTAGES))
+@EVERY
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (2, 0), (2, 3)])
 def test_nothing_valid_gives_zeros_of_the_same_shape(name: str, shape: tuple[int, int]) -> None:
-    inputs = AdvantageInputs(rewards=torch.zeros(shape), response_mask=torch.zeros(shape, dtype=torch.bool),
-                             group_ids=torch.zeros(shape[0], dtype=torch.int64), values=torch.full(shape, float("nan")))
-    result = ADVANTAGES[name](inputs, GRPO)
-    for tensor in (result.advantages, result.returns):
+    inputs = batch([Row(group=0, mask=(False,) * shape[1], score=1.0)] * shape[0], width=shape[1])
+    result = ADVANTAGES[name](inputs, PLAIN)
+    for tensor in (result.advantages, result.returns, finish(name, result, inputs)):
         assert tensor.shape == shape and tensor.dtype == torch.float32 and not tensor.any()
+
+
+@EXAMPLES
+@given(rows=rows_of_batches)
+def test_advantages_are_finite_and_zero_outside_the_mask(rows: list[Row]) -> None:
+    inputs = batch(rows)  # every column holds NaN outside the mask
+    for name, entry in ADVANTAGES.items():
+        result = entry(inputs, DISCOUNTED)
+        for tensor in (result.advantages, result.returns, finish(name, result, inputs)):
+            assert tensor.isfinite().all() and not tensor[~inputs.response_mask].any(), name
+
+
+@EXAMPLES
+@given(rows=rows_of_batches, seed=st.integers(0, 1000))
+def test_row_order_group_names_and_padding_do_not_matter(rows: list[Row], seed: int) -> None:
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed)).tolist()
+    names = {0: 77, 1: -5, 2: 3, 3: 10**15}
+    here, moved = batch(rows, width=5), batch([replace(rows[i], group=names[rows[i].group]) for i in order], width=9)
+    for name in ADVANTAGES:
+        result = finished(name, moved, DISCOUNTED)
+        assert torch.allclose(result[:, :5], finished(name, here, DISCOUNTED)[order], atol=2e-5), name
+        assert not result[:, 5:].any(), name
+
+
+@EXAMPLES
+@given(rows=rows_of_batches)
+def test_failed_samples_play_no_part(rows: list[Row]) -> None:
+    kept = [i for i, row in enumerate(rows) if any(row.mask)]
+    here, without = batch(rows, width=5), batch([rows[i] for i in kept], width=5)
+    for name in ADVANTAGES:
+        assert torch.allclose(finished(name, here, DISCOUNTED)[kept], finished(name, without, DISCOUNTED), atol=1e-6), name
+
+
+@EXAMPLES
+@given(rows=rows_of_batches)
+def test_groups_may_come_in_chunks(rows: list[Row]) -> None:
+    rows = sorted(rows, key=lambda row: row.group)
+    whole = batch(rows, width=5)
+    chunks = [batch([row for row in rows if row.group == group], width=5) for group in sorted({row.group for row in rows})]
+    for name, entry in ADVANTAGES.items():
+        results = [entry(chunk, DISCOUNTED) for chunk in chunks]
+        chunked = Advantages(advantages=torch.cat([r.advantages for r in results]), returns=torch.cat([r.returns for r in results]))
+        assert torch.allclose(finish(name, chunked, whole), finished(name, whole, DISCOUNTED), atol=1e-6), name
+
+
+@EXAMPLES
+@given(rows=rows_of_batches)
+def test_observation_tokens_are_passed_over(rows: list[Row]) -> None:
+    rows = [replace(row, penalty=0.0) for row in rows]
+    # The same tokens without the gaps: a column draws one number per true entry of the mask, in order.
+    gapped, closed = batch(rows), batch([replace(row, mask=(True,) * sum(row.mask)) for row in rows])
+    for name in sorted(set(ADVANTAGES) - {"optimal_token_baseline"}):  # that one compares columns
+        result, plain = finished(name, gapped, DISCOUNTED), finished(name, closed, DISCOUNTED)
+        assert torch.allclose(result[gapped.response_mask], plain[closed.response_mask], atol=1e-6), name
+
+
+@EXAMPLES
+@given(rows=rows_of_batches, shift=st.integers(-8, 8))
+def test_a_constant_added_to_all_rewards_does_not_matter(rows: list[Row], shift: int) -> None:
+    base, shifted = batch(rows), batch(rows, shift=float(shift))
+    for name in sorted(set(ADVANTAGES) - OUTSIDE_BASELINE):
+        assert torch.allclose(finished(name, base, PLAIN), finished(name, shifted, PLAIN), atol=2e-4), name
+
+
+@EXAMPLES
+@given(rows=rows_of_batches, score=st.sampled_from([0.0, 1.0, 0.1, -3.3333, 1e6]))
+def test_equal_rewards_give_zeros(rows: list[Row], score: float) -> None:
+    inputs = batch([replace(row, score=score, penalty=0.0, seed=1) for row in rows])  # one seed: equal components as well
+    for name in sorted(set(ADVANTAGES) - OUTSIDE_BASELINE):
+        assert finished(name, inputs, PLAIN).abs().sum() < 1e-6, name
+
+
+@pytest.mark.parametrize("name", sorted(name for name, entry in ADVANTAGES.items() if entry.compares_siblings))
+def test_a_response_without_siblings_gets_zeros(name: str) -> None:
+    rows = [Row(group=i, mask=(True,) * length, score=score, seed=i) for i, (length, score) in enumerate([(3, 2.0), (1, -1.0), (2, 5.0)])]
+    rows.append(Row(group=0, mask=(False, False), score=9.0))  # a failed sample is no sibling
+    assert not finished(name, batch(rows), PLAIN).any()
+
+
+@pytest.mark.parametrize("name", sorted(set(ADVANTAGES) - {"gdpo"}))
+def test_rewards_that_are_not_finite_are_refused(name: str) -> None:
+    inputs = batch([Row(group=0, mask=(True,), score=1.0), Row(group=0, mask=(True,), score=float("nan"))])
+    with pytest.raises(AssertionError, match=r"rows \[1\] are not finite"):
+        ADVANTAGES[name](inputs, PLAIN)
+
+
+@EVERY
+def test_a_column_that_is_needed_and_absent_is_named(name: str) -> None:
+    for column in ADVANTAGES[name].needs - {"reward_components"}:
+        inputs = replace(batch([Row(group=0, mask=(True,), score=1.0)]), **{column: None})
+        with pytest.raises(AssertionError, match=f"needs {column}"):
+            ADVANTAGES[name](inputs, PLAIN)
+
+
+@EVERY
+def test_a_column_that_is_not_needed_is_not_read(name: str) -> None:
+    inputs = batch([Row(group=0, mask=(True, True), score=float(i), seed=i) for i in range(3)])
+    absent = dict.fromkeys(OPTIONAL_COLUMNS - ADVANTAGES[name].needs)
+    assert torch.equal(finished(name, replace(inputs, **absent), PLAIN), finished(name, inputs, PLAIN))
 
 
 # ---- gae
@@ -183,17 +247,7 @@ def test_gae_lambda_zero_is_the_one_step_error() -> None:
     assert result.advantages[0].tolist() == pytest.approx([0.5 * 0.25 - 0.5, 2.0 - 0.25])
 
 
-def test_gae_without_values_says_so() -> None:
-    with pytest.raises(AssertionError, match="gae needs values"):
-        ADVANTAGES["gae"](outcome([1.0], [0], [1]), GRPO)
-
-
 # ---- the table and users' own
-
-def test_table_states_what_estimators_need() -> None:
-    assert ADVANTAGES["grpo"].compares_siblings and not ADVANTAGES["grpo"].needs and not ADVANTAGES["grpo"].whiten
-    assert ADVANTAGES["gae"].needs == {"values"} and ADVANTAGES["gae"].whiten and not ADVANTAGES["gae"].compares_siblings
-
 
 def test_estimator_refuses_a_column_no_stage_makes() -> None:
     with pytest.raises(ValueError, match=r"needs \['vallues'\], which no stage makes"):
@@ -201,7 +255,7 @@ def test_estimator_refuses_a_column_no_stage_makes() -> None:
 
 
 def test_unknown_estimator_gets_a_suggestion() -> None:
-    with pytest.raises(ValueError, match=r"adv_estimator=grop is unknown; expected one of \['gae', 'grpo'\].*Did you mean 'grpo'"):
+    with pytest.raises(ValueError, match=r"adv_estimator=grop is unknown; expected one of .*'gae'.*Did you mean 'grpo'"):
         estimator("grop")
 
 

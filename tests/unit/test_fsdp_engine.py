@@ -16,7 +16,9 @@ from torch._dynamo.utils import counters
 from transformers import AutoModel, AutoModelForCausalLM
 
 from tests.unit._fsdp_ranks import (
+    ADVANTAGES_OF,
     SCENARIOS,
+    EveryRow,
     PolicyLoss,
     ValueLoss,
     build_engine,
@@ -48,13 +50,13 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def alone(work: Path) -> dict[str, Any]:
     """Every scenario on one rank."""
-    return {name: SCENARIOS[name](work) for name in ("updates", "save", "export")}
+    return {name: SCENARIOS[name](work) for name in ("updates", "save", "export", "skips")}
 
 
 @pytest.fixture(scope="module")
 def two_ranks(work: Path, alone: dict[str, Any]) -> list[dict[str, Any]]:
     """Every scenario on two ranks; loading another number of ranks' checkpoint needs the one written alone."""
-    return run_ranks(["updates", "save", "load_own", "load_other", "export", "weights"], world_size=2, work=work)
+    return run_ranks(["updates", "save", "load_own", "load_other", "export", "weights", "skips"], world_size=2, work=work)
 
 
 def assert_same_run(found: dict[str, Any], expected: dict[str, Any], *, atol: float = 1e-6) -> None:
@@ -190,7 +192,7 @@ def test_an_empty_table_gives_empty_results(work: Path) -> None:
     assert engine.forward_log_probs(DataProto(), temperature=1.0)["log_probs"].shape == (0,)
 
 
-class NanLoss:
+class NanLoss(EveryRow):
     needs_entropy = False
 
     def __call__(self, outputs: Mapping[str, Tensor], columns: Mapping[str, Tensor], totals: BatchTotals) -> LossOutput:
@@ -215,6 +217,41 @@ def test_nothing_to_learn_from_skips_the_update(work: Path) -> None:
     before = weights_of(engine)
     assert engine.update(rows, PolicyLoss())["skipped_updates"] == 1
     assert all(torch.equal(before[name], weight) for name, weight in weights_of(engine).items())
+
+
+@pytest.mark.parametrize("number", range(len(ADVANTAGES_OF)))
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_leaving_out_rows_without_advantage_changes_no_update(
+    alone: dict[str, Any], two_ranks: list[dict[str, Any]], num_ranks: int, number: int
+) -> None:
+    expected = alone["skips"][False][number]
+    is_silent = not any(map(ADVANTAGES_OF[number], range(12)))
+    for results in [alone] if num_ranks == 1 else two_ranks:
+        for skip, reports in results["skips"].items():
+            found = reports[number]
+            # A mini-batch that ran no row has no loss to report; what the engine says of every update is there all the same.
+            names = {"grad_norm", "lr", "skipped_updates"} | (set() if skip and is_silent else {"actor/loss", "actor/policy_loss"})
+            assert names <= found["metrics"].keys()
+            assert_same_run(*({"metrics": [{name: report["metrics"][name] for name in names}], "weights": report["weights"]}
+                              for report in (found, expected)))
+
+
+def test_rows_without_advantage_are_not_run_where_they_are_left_out(alone: dict[str, Any], two_ranks: list[dict[str, Any]]) -> None:
+    runs = {skip: [report["rows_run"] for report in reports] for skip, reports in alone["skips"].items()}
+    assert runs == {False: [12] * 4, True: [6, 0, 11, 12]}
+    assert [[report["rows_run"] for report in rank["skips"][True]] for rank in two_ranks] == [[6, 0, 6, 6], [0, 0, 5, 6]]
+
+
+def test_a_mini_batch_in_which_no_row_moves_the_weights_is_still_an_update(
+    alone: dict[str, Any], two_ranks: list[dict[str, Any]]
+) -> None:
+    """The optimiser sees gradients of zero: moments decay, weight decay acts, and the schedule goes on."""
+    for results in (alone, *two_ranks):
+        before, silent, after = results["skips"][True][:3]
+        assert silent["metrics"]["grad_norm"] == 0
+        assert silent["metrics"]["skipped_updates"] == 0
+        assert all(not torch.equal(before["weights"][name], weight) for name, weight in silent["weights"].items())
+        assert after["metrics"]["lr"] < silent["metrics"]["lr"]
 
 
 def test_bfloat16_keeps_float32_masters_and_stays_close(work: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "verl_like"
 
 # Anyone may import these, and they import nothing of ours.
-FOR_ALL = ("protocol", "config.schema", "telemetry.ledger")
+FOR_ALL = ("protocol", "config.schema", "config.user_code", "telemetry.ledger")
 # Importer -> what it may import besides FOR_ALL. The longest matching importer decides; a name covers all below it.
 ALLOWED: dict[str, tuple[str, ...]] = {
     "": (),
@@ -22,7 +22,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "protocol": ("protocol",),
     "config": ("config",),
     "config.schema": (),
+    "config.user_code": (),
     "config.checks": ("config", "algorithms.advantages", "algorithms.policy_losses"),
+    "config.algorithm_checks": ("config", "algorithms.advantages", "algorithms.correction", "algorithms.kl", "algorithms.policy_losses"),
     "telemetry": ("telemetry",),
     "telemetry.ledger": (),
     "ops": ("ops",),
@@ -40,7 +42,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "workers": ("algorithms", "backends.base", "backends.rollout", "backends.train", "ops", "single_controller", "workers"),
     # backends.rollout: when a run ends, the driver removes what killed engines left in shared memory.
     "trainer": ("algorithms", "backends.base", "backends.rollout", "config", "data", "ops.partition", "reward", "single_controller",
-                "telemetry", "trainer", "workers.groups", "workers.setup"),
+                "telemetry", "trainer", "workers.facts", "workers.groups", "workers.setup"),
 }
 # Library -> the only places that may import it.
 ONLY_IN: dict[str, tuple[str, ...]] = {

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from verl_like.algorithms.covariance import covariance_ranks
 from verl_like.config.schema import AlgorithmConfig
 from verl_like.protocol import Array, DataProto, Ragged
 from verl_like.workers import advantages
 from verl_like.workers.advantages import AdvantageRole, columns_needed, whole_groups
+from verl_like.workers.facts import AdvantageReport, RewardFacts
 
 
 @dataclass
@@ -35,9 +38,19 @@ def rows_of(masks: list[list[int]], **columns: list[list[float]]) -> Rows:
     return Rows(DataProto({**table, **{name: Ragged.from_rows(rows, "float32") for name, rows in columns.items()}}), [])
 
 
-def run(config: AlgorithmConfig, rows: Rows, group_ids: list[int], scores: list[float]) -> tuple[dict[str, float], list[list[float]]]:
-    report, table = AdvantageRole(config, 1.0).advantages(rows, np.array(group_ids), np.array(scores, np.float32))  # type: ignore[arg-type]
-    return report, [row.tolist() for row in table.ragged("advantages")]
+def facts_of(group_ids: list[int], rewards: list[float], **more: Any) -> RewardFacts:
+    return RewardFacts(group_ids=np.array(group_ids), rewards=np.array(rewards, np.float32), **more)
+
+
+def stage(config: AlgorithmConfig, rows: Rows, facts: RewardFacts, *, kl_coef: float | None = None) -> tuple[AdvantageReport, DataProto]:
+    """What the stage returns; the KL coefficient is the configuration's unless a controller moved it."""
+    return AdvantageRole(config, 1.0).advantages(rows, facts, kl_coef=config.kl_coef if kl_coef is None else kl_coef)  # type: ignore[arg-type]
+
+
+def run(config: AlgorithmConfig, rows: Rows, group_ids: list[int], rewards: list[float]) -> tuple[dict[str, float], list[list[float]]]:
+    """The metrics, and the advantages of each row."""
+    report, table = stage(config, rows, facts_of(group_ids, rewards))
+    return report.metrics, [row.tolist() for row in table.ragged("advantages")]
 
 
 def test_groups_are_never_cut_and_stay_within_the_limit() -> None:
@@ -84,7 +97,7 @@ def test_whitening_is_over_all_tokens_of_the_batch_that_the_policy_chose() -> No
 def test_the_score_sits_on_the_last_token_the_policy_chose() -> None:
     """With lambda and gamma 1 and values of zero, the return before each chosen token is the whole score."""
     rows = rows_of([[1, 1, 0]], values=[[0.0, 0.0, 0.0]])
-    _, table = AdvantageRole(AlgorithmConfig(adv_estimator="gae"), 1.0).advantages(rows, np.array([0]), np.array([2.0], np.float32))  # type: ignore[arg-type]
+    _, table = stage(AlgorithmConfig(adv_estimator="gae"), rows, facts_of([0], [2.0]))
     assert table.ragged("returns")[0].tolist() == [2.0, 2.0, 0.0]
 
 
@@ -109,3 +122,95 @@ def test_the_critics_explained_variance_is_one_where_values_are_the_returns() ->
     report, _ = run(AlgorithmConfig(adv_estimator="gae"), rows, [0, 1], [1.0, 3.0])
     assert report["critic/explained_variance"] == pytest.approx(1.0)
     assert torch.get_num_threads() >= 1
+
+
+def test_the_penalty_weighs_what_the_controller_says_and_not_what_the_run_began_with() -> None:
+    config = AlgorithmConfig(kl_coef=0.1, kl_type="k1", divide_by_std=False)
+    rows = rows_of([[1], [1]], old_log_probs=[[-1.0], [-2.0]], ref_log_probs=[[-1.5], [-2.0]])
+    report, table = stage(config, rows, facts_of([0, 0], [1.0, 1.0]), kl_coef=0.4)
+    assert report.metrics["reward/kl_penalty_mean"] == pytest.approx(0.4 * 0.5 / 2)
+    assert table.ragged("advantages").values == pytest.approx([-0.1, 0.1])
+
+
+# --- what only some estimators are told
+
+
+def test_remax_compares_each_response_with_its_prompts_greedy_one() -> None:
+    facts = facts_of([0, 0, 1], [1.0, 0.0, 0.5], baseline_rewards=np.array([0.25, 0.25, 0.5], np.float32))
+    report, table = stage(AlgorithmConfig(adv_estimator="remax"), rows_of([[1, 0, 1], [1], [1, 1]]), facts)
+    assert [row.tolist() for row in table.ragged("advantages")] == [[0.75, 0.0, 0.75], [-0.25], [0.0, 0.0]]
+    assert report.has_advantage.tolist() == [True, True, False]
+
+
+def test_gdpo_learns_from_the_weighted_components_and_not_from_the_score() -> None:
+    """Undivided and centred, `correct` is +-0.5 and `format` -+1: 4 * correct + format, over the standard deviation of the batch's rows."""
+    components = {"correct": np.array([1, 0, 1, 1], np.float32), "format": np.array([0, 2, 1, 1], np.float32)}
+    config = AlgorithmConfig(adv_estimator="gdpo", reward_components={"correct": 4.0, "format": 1.0}, divide_by_std=False)
+    _, table = stage(config, rows_of([[1], [1, 1], [1], [1]]), facts_of([0, 0, 1, 1], [9.0, 9.0, 3.0, 5.0], components=components))
+    total = [4 * 0.5 - 1, 4 * -0.5 + 1, 0, 0]
+    expected = np.array(total) / np.std(total, ddof=1)
+    assert [row.tolist() for row in table.ragged("advantages")] == [
+        pytest.approx([expected[0]], rel=1e-4), pytest.approx([expected[1]] * 2, rel=1e-4), [0.0], [0.0]]
+
+
+@pytest.mark.parametrize("name", ["remax", "gdpo"])
+def test_facts_stay_with_their_rows_when_groups_are_unpacked_a_few_at_a_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(0)
+    draw = [generator.normal(size=24).astype(np.float32) for _ in range(3)]
+    facts = facts_of([i // 4 for i in range(24)], draw[0].tolist(), baseline_rewards=draw[1], components={"correct": draw[2]})
+    config = AlgorithmConfig(adv_estimator=name, reward_components={"correct": 1.0})
+    masks = [[1] * int(n) for n in generator.integers(1, 9, 24)]
+    _, whole = stage(config, rows_of(masks), facts)
+    monkeypatch.setattr(advantages, "MAX_ROWS", 4)
+    few = rows_of(masks)
+    _, found = stage(config, few, facts)
+    assert [count for count, _ in few.fetched[:-1]] == [4] * 6
+    np.testing.assert_allclose(found.ragged("advantages").values, whole.ragged("advantages").values, rtol=1e-6)
+
+
+def test_covariances_are_ranked_among_the_valid_tokens_of_each_mini_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(0)
+    lengths = generator.integers(1, 9, 12)
+    masks = [np.r_[1, generator.integers(0, 2, n - 1)].tolist() for n in lengths]
+    rows = rows_of(masks, old_log_probs=[(-generator.exponential(size=n)).tolist() for n in lengths])
+    mini_batches = np.array([0] * 4 + [1] * 6 + [2] * 2)
+    facts = facts_of([i // 2 for i in range(12)], generator.normal(size=12).tolist(), mini_batches=mini_batches)
+    monkeypatch.setattr(advantages, "MAX_ROWS", 2)  # the cut into mini-batches is not that into blocks
+    _, table = stage(AlgorithmConfig(), rows, facts)
+    found, computed, old = (column.values for column in (table.ragged("covariance_rank"), table.ragged("advantages"),
+                                                        rows.table.ragged("old_log_probs")))
+    mask, of_token = rows.table.ragged("response_mask").values, np.repeat(mini_batches, lengths)
+    for mini_batch in range(3):
+        chosen = mask & (of_token == mini_batch)
+        expected = covariance_ranks(torch.from_numpy(old[chosen]), torch.from_numpy(computed[chosen])).numpy()
+        assert found[chosen].tolist() == expected.tolist()
+        assert found[chosen].min() == 0, "each mini-batch has a token of highest covariance"
+    assert not found[~mask].any()
+    assert found.dtype == np.float32
+
+
+def test_ranks_are_made_only_where_the_mini_batches_are_given() -> None:
+    rows = rows_of([[1], [1]], old_log_probs=[[-1.0], [-2.0]])
+    _, table = stage(AlgorithmConfig(), rows, facts_of([0, 0], [0.0, 1.0]))
+    assert set(table.columns) == {"advantages"}
+
+
+def test_returns_are_handed_on_only_where_a_critic_learns_them() -> None:
+    rows = rows_of([[1], [1]], values=[[0.0], [0.0]])
+    assert set(stage(AlgorithmConfig(adv_estimator="gae"), rows, facts_of([0, 1], [1.0, 0.0]))[1].columns) == {"advantages", "returns"}
+
+
+def test_the_report_says_which_rows_have_any_advantage() -> None:
+    rows = rows_of([[1, 1], [0, 0], [1], [1], [1, 0, 1]])
+    report, table = stage(AlgorithmConfig(), rows, facts_of([0, 0, 0, 1, 1], [1.0, 0.0, 0.0, 2.0, 2.0]))
+    assert report.has_advantage.tolist() == [True, False, True, False, False], "masked whole, and a group of equal rewards"
+    assert report.has_advantage.tolist() == [bool(row.any()) for row in table.ragged("advantages")]
+
+
+def test_one_token_with_an_advantage_is_enough() -> None:
+    """k1 is 0 but for one token: its penalty is the only thing that tells the responses apart, and only up to that token."""
+    config = AlgorithmConfig(adv_estimator="reinforce", kl_coef=0.1, kl_type="k1")
+    rows = rows_of([[1, 1, 1], [1, 1]], old_log_probs=[[-1.0, -1.0, -1.0], [-1.0, -1.0]], ref_log_probs=[[-2.0, -1.0, -1.0], [-1.0, -1.0]])
+    report, table = stage(config, rows, facts_of([0, 0], [0.0, 0.0]))
+    assert [np.flatnonzero(row).tolist() for row in table.ragged("advantages")] == [[0], []]
+    assert report.has_advantage.tolist() == [True, False]

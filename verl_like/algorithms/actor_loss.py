@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from verl_like.algorithms.aggregate import aggregate, token_share
+from verl_like.algorithms.correction import correction
 from verl_like.algorithms.kl import kl
 from verl_like.algorithms.policy_losses import policy_loss
 from verl_like.algorithms.types import BatchTotals, LossInputs, LossOutput
-from verl_like.config.schema import ActorConfig
+from verl_like.config.schema import ActorConfig, CorrectionConfig
+from verl_like.protocol import DataProto
 
 
 class ActorLoss:
     """policy loss + kl_loss_coef * KL(actor, ref) - entropy_coef * entropy, each term under ``actor.loss_aggregation``.
+
+    With a ``correction`` the policy loss of each token is weighted for the difference between the engine and the trainer.
 
     Reads the columns ``response_mask``, ``old_log_probs``, ``advantages``; ``ref_log_probs`` where ``kl_loss_coef`` > 0.
 
@@ -23,24 +29,36 @@ class ActorLoss:
     their coefficient is above 0; entropy is the mean over tokens, nats), and what the policy loss reports.
     """
 
-    def __init__(self, config: ActorConfig) -> None:
-        self.config = config
+    def __init__(self, config: ActorConfig, correction: CorrectionConfig | None = None, *, mean_weight: float | None = None) -> None:
+        self.config, self.correction, self.mean_weight = config, correction, mean_weight
         self.policy_loss = policy_loss(config.policy_loss)
 
     @property
     def needs_entropy(self) -> bool:
-        return self.config.entropy_coef > 0
+        return self.config.entropy_coef > 0 or "entropy" in self.policy_loss.needs
+
+    def moves_weights(self, rows: DataProto) -> NDArray[np.bool_]:
+        if not self.config.skip_zero_advantages:
+            return np.ones(len(rows), bool)
+        advantages = rows.ragged("advantages")
+        found = np.zeros(len(rows), bool)
+        found[np.repeat(np.arange(len(rows)), advantages.lengths)[advantages.values != 0]] = True
+        return found
 
     def __call__(self, outputs: Mapping[str, Tensor], columns: Mapping[str, Tensor], totals: BatchTotals) -> LossOutput:
         config, mask = self.config, columns["response_mask"]
+        corrected = None if self.correction is None else correction(
+            columns["old_log_probs"], columns["rollout_log_probs"], mask, self.correction, totals=totals, mean_weight=self.mean_weight
+        )
         inputs = LossInputs(
             log_probs=outputs["log_probs"], old_log_probs=columns["old_log_probs"], advantages=columns["advantages"],
             response_mask=mask, totals=totals, ref_log_probs=columns.get("ref_log_probs"),
             rollout_log_probs=columns.get("rollout_log_probs"), entropy=outputs.get("entropy"),
+            weights=None if corrected is None else corrected.weights, covariance_rank=columns.get("covariance_rank"),
         )
         policy = self.policy_loss(inputs, config)
         loss = policy.loss
-        metrics = {"policy_loss": policy.loss.detach(), **policy.metrics}
+        metrics = {"policy_loss": policy.loss.detach(), **policy.metrics, **({} if corrected is None else corrected.metrics)}
         if config.kl_loss_coef > 0:
             assert inputs.ref_log_probs is not None, "actor.kl_loss_coef > 0, but the batch has no ref_log_probs"
             # Masked before the difference: NaN padding times a zero gradient would still be NaN.
@@ -60,6 +78,9 @@ class SftLoss:
     """Mean negative log-prob of the target tokens, in nats, over the whole mini-batch's tokens; the metric is ``sft/loss``."""
 
     needs_entropy = False
+
+    def moves_weights(self, rows: DataProto) -> NDArray[np.bool_]:
+        return np.ones(len(rows), bool)
 
     def __call__(self, outputs: Mapping[str, Tensor], columns: Mapping[str, Tensor], totals: BatchTotals) -> LossOutput:
         loss = aggregate(-outputs["log_probs"], columns["response_mask"], "token-mean", totals)

@@ -1,6 +1,9 @@
-"""Per-token estimates of KL(policy, ref) from samples of the policy (http://joschu.net/blog/kl-approx.html)."""
+"""Per-token estimates of KL(policy, ref) from samples of the policy (http://joschu.net/blog/kl-approx.html), and its controller."""
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -24,7 +27,12 @@ def kl(log_probs: Tensor, ref_log_probs: Tensor, kind: str) -> Tensor:
     - ``k2``: d^2 / 2. Biased, low variance.
     - ``k3``: exp(-d) - 1 + d. Unbiased, never negative; past 20 nats exp continues as its tangent.
     - ``abs``: |d|.
+    - ``k1+``, ``k2+``, ``k3+``, ``abs+``: straight-through, the value of the estimator with the gradient of k2, which is d.
+      On samples of the policy itself d * grad log_probs averages to the gradient of KL(policy, ref), which that of no other does.
     """
+    if kind.endswith("+"):
+        value, carrier = kl(log_probs, ref_log_probs, kind[:-1]), kl(log_probs, ref_log_probs, "k2")
+        return value.detach() + (carrier - carrier.detach())
     difference = log_probs - ref_log_probs
     if kind == "k1":
         return difference
@@ -36,7 +44,7 @@ def kl(log_probs: Tensor, ref_log_probs: Tensor, kind: str) -> Tensor:
         return torch.where(difference.abs() < 1, near, safe_exp(-difference) - 1 + difference)
     if kind == "abs":
         return difference.abs()
-    raise ValueError(f"the KL estimator is {kind!r}; expected k1, k2, k3 or abs.")
+    raise ValueError(f"the KL estimator is {kind!r}; expected k1, k2, k3 or abs, or one of them with a + for the gradient of k2.")
 
 
 def kl_in_reward(rewards: Tensor, log_probs: Tensor, ref_log_probs: Tensor, mask: Tensor, coef: float, kind: str) -> Tensor:
@@ -45,3 +53,35 @@ def kl_in_reward(rewards: Tensor, log_probs: Tensor, ref_log_probs: Tensor, mask
     ``log_probs`` are those of the policy that wrote the tokens.
     """
     return torch.where(mask, rewards - coef * kl(log_probs, ref_log_probs, kind), 0.0)
+
+
+# Equation 3 of 1909.08593: the relative error counts no further than this.
+MAX_KL_ERROR = 0.2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdaptiveKl:
+    """A coefficient that steers the measured KL to a target (1909.08593, section 2.2). ``coef`` is all of its state.
+
+    Args:
+        coef: the weight of the KL penalty now; 0 stays 0.
+        target: the KL to steer to, above 0, in the unit of what ``updated`` is given.
+        horizon: responses over which the coefficient reacts; more than a fifth of the responses of a step.
+    """
+
+    coef: float
+    target: float
+    horizon: float
+
+    def updated(self, measured_kl: float, *, num_responses: int) -> AdaptiveKl:
+        """The controller after a step: coef * (1 + clip(measured / target - 1, -0.2, 0.2) * num_responses / horizon).
+
+        Raises:
+            ValueError: when a step is so large beside the horizon that the coefficient could reach 0 or change its sign.
+        """
+        assert math.isfinite(measured_kl), f"the measured KL is {measured_kl}"
+        if MAX_KL_ERROR * num_responses >= self.horizon:
+            raise ValueError(f"algorithm.kl_horizon is {self.horizon:g}, but a step has {num_responses} responses: one update could bring "
+                             f"the KL coefficient to 0. Set algorithm.kl_horizon above {MAX_KL_ERROR * num_responses:g}.")
+        error = min(max(measured_kl / self.target - 1, -MAX_KL_ERROR), MAX_KL_ERROR)
+        return replace(self, coef=self.coef * (1 + error * num_responses / self.horizon))

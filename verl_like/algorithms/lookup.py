@@ -1,14 +1,17 @@
-"""Finding an algorithm by its name in a table, or a user's own as ``module:name``."""
+"""Finding an algorithm by its name in a table, or a user's own as ``path/to/file.py:name`` or ``module:name``."""
 
 from __future__ import annotations
 
 import difflib
 import importlib
 from collections.abc import Mapping
+from pathlib import Path
+
+from verl_like.config.user_code import from_file
 
 
 def look_up(name: str, table: Mapping[str, object], *, knob: str) -> object:
-    """``table[name]``, or the object that ``module:name`` names.
+    """``table[name]``, or the object that ``path/to/file.py:name`` or ``module:name`` names.
 
     Args:
         knob: the configuration key the name came from, for messages.
@@ -18,11 +21,14 @@ def look_up(name: str, table: Mapping[str, object], *, knob: str) -> object:
     """
     if name in table:
         return table[name]
-    module_name, colon, attribute = name.partition(":")
+    module_name, colon, attribute = name.rpartition(":")
     if not colon:
         close = difflib.get_close_matches(name, table, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"{knob}={name} is unknown; expected one of {sorted(table)}, or your own as module:function.{hint}")
+        raise ValueError(f"{knob}={name} is unknown; expected one of {sorted(table)}, or your own as "
+                         f"path/to/file.py:function or module:function.{hint}")
+    if module_name.endswith(".py"):
+        return from_file(Path(module_name).expanduser(), attribute, knob=knob)
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

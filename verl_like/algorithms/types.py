@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
+
+from verl_like.protocol import DataProto
 
 
 @dataclass(kw_only=True, slots=True)
@@ -19,6 +23,9 @@ class AdvantageInputs:
         group_ids: [B] int64, equal ids share a prompt, any order.
         values: [B, T] the critic's value before each token.
         ref_log_probs, old_log_probs, rollout_log_probs: [B, T] nats.
+        sum_pi_squared: [B, T] sum over the vocabulary of the squared probabilities that the token was drawn from (old policy).
+        baseline_rewards: [B] score of the greedy response to the row's prompt.
+        reward_components: name -> [B], the parts that the reward function reported beside its score.
     """
 
     rewards: Tensor
@@ -28,6 +35,9 @@ class AdvantageInputs:
     old_log_probs: Tensor | None = None
     ref_log_probs: Tensor | None = None
     rollout_log_probs: Tensor | None = None
+    sum_pi_squared: Tensor | None = None
+    baseline_rewards: Tensor | None = None
+    reward_components: Mapping[str, Tensor] | None = None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -59,6 +69,8 @@ class LossInputs:
     ref_log_probs: Tensor | None = None
     rollout_log_probs: Tensor | None = None
     entropy: Tensor | None = None  # with gradient
+    weights: Tensor | None = None  # rollout correction: each token's loss is multiplied by it; zero where rejected
+    covariance_rank: Tensor | None = None  # share of the mini-batch's tokens whose covariance of log-prob and advantage is higher
 
 
 @dataclass(kw_only=True, slots=True)
@@ -75,6 +87,9 @@ class MicroBatchLoss(Protocol):
     @property
     def needs_entropy(self) -> bool:
         """Whether ``outputs`` must hold ``entropy``."""
+
+    def moves_weights(self, rows: DataProto) -> NDArray[np.bool_]:
+        """[B]: rows whose loss can have a gradient. The others count in the totals, but are not run."""
 
     def __call__(self, outputs: Mapping[str, Tensor], columns: Mapping[str, Tensor], totals: BatchTotals) -> LossOutput:
         """

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import torch
 
-from verl_like.algorithms.advantages import ADVANTAGES, Estimator, estimator
+from verl_like.algorithms.advantages import Estimator, estimator
 from verl_like.algorithms.policy_losses import policy_loss
+from verl_like.config.algorithm_checks import ALGORITHM_RULES
 from verl_like.config.knobs import check_values, suggestion
 from verl_like.config.paths import refuse_missing_files, refuse_missing_folder
 from verl_like.config.schema import Config
@@ -59,6 +60,8 @@ def check(config: Config, *, num_devices: int | None = None) -> None:
     facts = Facts(estimator=estimator(config.algorithm.adv_estimator), num_devices=num_devices)
     for rule in RULES:
         rule(config, facts)
+    for algorithm_rule in ALGORITHM_RULES:
+        algorithm_rule(config)
 
 
 def check_devices(config: Config, *, world_size: int) -> None:
@@ -134,35 +137,7 @@ def model_paths_exist(config: Config, facts: Facts) -> None:
         refuse_missing_folder("model.tokenizer_path", config.model.tokenizer_path, needs_file="tokenizer_config.json")
 
 
-# --- algorithm and roles
-
-
-def group_estimators_have_siblings(config: Config, facts: Facts) -> None:
-    if facts.estimator.compares_siblings and config.rollout.n == 1:
-        others = sorted(name for name, entry in ADVANTAGES.items() if not entry.compares_siblings)
-        raise ValueError(f"rollout.n is 1, but algorithm.adv_estimator={config.algorithm.adv_estimator} compares siblings and needs at "
-                         "least 2. "
-                         f"Set rollout.n=8, or use algorithm.adv_estimator={others[0]}.")
-
-
-def critic_knobs_have_a_critic(config: Config, facts: Facts) -> None:
-    if facts.has_critic():
-        return
-    for name, is_set in (("critic.warmup_steps", config.critic.warmup_steps > 0), ("critic.path", bool(config.critic.path))):
-        if is_set:
-            raise ValueError(f"{name} is set, but algorithm.adv_estimator={config.algorithm.adv_estimator} needs no critic, so none "
-                             "exists. "
-                             f"Leave {name} at its default, or use algorithm.adv_estimator=gae.")
-
-
-def reference_knobs_have_a_reference(config: Config, facts: Facts) -> None:
-    has_kl = config.actor.kl_loss_coef > 0 or config.algorithm.kl_coef > 0
-    if config.ref.path and not has_kl and "ref_log_probs" not in facts.estimator.needs:
-        raise ValueError(f"ref.path is {config.ref.path}, but no KL term has a coefficient above 0, so no reference exists. "
-                         "Set actor.kl_loss_coef or algorithm.kl_coef, or leave ref.path empty.")
-    if config.actor.kl_loss_coef > 0 and config.algorithm.kl_coef > 0:
-        log.warning("both actor.kl_loss_coef=%g and algorithm.kl_coef=%g are above 0: the KL to the reference is paid twice.",
-                    config.actor.kl_loss_coef, config.algorithm.kl_coef)
+# --- rewards and rollout
 
 
 def reward_file_exists(config: Config, facts: Facts) -> None:
@@ -207,13 +182,6 @@ def greedy_validation_is_not_repeated(config: Config, facts: Facts) -> None:
     if val.temperature == 0 and val.n > 1:
         raise ValueError(f"rollout.val.temperature is 0 (greedy) and rollout.val.n is {val.n}: all {val.n} responses would be the same. "
                          "Set rollout.val.n=1, or rollout.val.temperature=1.")
-
-
-def truncated_sampling_is_noted(config: Config, facts: Facts) -> None:
-    rollout = config.rollout
-    if rollout.top_p < 1 or rollout.top_k > 0:
-        log.warning("rollout.top_p=%g, rollout.top_k=%d: the engine's log-probs are over the kept candidates and the actor's over all, so "
-                    "rollout/log_prob_diff_mean will not be near zero.", rollout.top_p, rollout.top_k)
 
 
 # --- cluster
@@ -307,16 +275,12 @@ RULES: tuple[Rule, ...] = (
     train_files_exist,
     val_files_exist,
     batch_divides_into_mini_batches,
-    group_estimators_have_siblings,
-    critic_knobs_have_a_critic,
-    reference_knobs_have_a_reference,
     reward_file_exists,
     engine_holds_a_whole_row,
     gpus_exist,
     nodes_need_a_cluster,
     tensor_parallel_fits_ranks,
     greedy_validation_is_not_repeated,
-    truncated_sampling_is_noted,
     gpu_only_knobs_have_a_gpu,
     attention_needs_packed_rows,
     attention_is_installed,

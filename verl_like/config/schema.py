@@ -109,22 +109,34 @@ class PolicyLossConfig:
     """What a policy loss may read; the actor's section extends it."""
 
     policy_loss: str = knob("ppo", "Name in POLICY_LOSSES.")
-    clip_ratio_low: float = _non_negative(0.2, "The ratio may fall to 1 - this.")
-    clip_ratio_high: float = _non_negative(0.2, "The ratio may rise to 1 + this (clip-higher when above clip_ratio_low).")
-    clip_ratio_dual: float = knob(0.0, "Dual-clip bound for negative advantages; 0 turns it off.",
+    clip_ratio_low: float = _non_negative(0.2, "The ratio may fall to 1 - this; gmpo bounds the log-ratio by it, dppo the divergence.")
+    clip_ratio_high: float = _non_negative(0.2, "The ratio may rise to 1 + this (clip-higher when above clip_ratio_low); others as there.")
+    clip_ratio_dual: float = knob(0.0, "Dual-clip bound for negative advantages (ppo); 0 turns it off.",
                                   check=lambda v: v == 0 or v > 1, expected="0, or a number above 1")
+    tau_pos: float = _positive(1.0, "Steepness of sapo's gate for positive advantages.")
+    tau_neg: float = _positive(1.05, "Steepness of sapo's gate for the others; above tau_pos their gradient fades faster.")
+    clip_cov_ratio: float = _fraction(0.0002, "Share of the mini-batch's tokens that clip_cov leaves out.")
+    clip_cov_rank_low: float = _fraction(0.0002, "clip_cov spares this share of the tokens, those of highest covariance.")
+    clip_cov_rank_high: float = _fraction(0.02, "clip_cov chooses among this share of the tokens of highest covariance, less those spared.")
+    kl_cov_ratio: float = _fraction(0.0002, "Share of the mini-batch's tokens, those of highest covariance, that kl_cov penalises.")
+    ppo_kl_coef: float = _non_negative(1.0, "Weight of kl_cov's penalty |log ratio|.")
+    dppo_max_ratio: float = _positive(20.0, "dppo_tv and dppo_kl weight a token by its ratio, up to this.")
+    dro_beta: float = _positive(1.0, "Weight of dro's squared log-ratio.")
     loss_aggregation: str = knob("token-mean", "How token losses become one number; all counts are global.",
                                  choices=("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean",
                                           "seq-mean-token-sum-norm"))
     entropy_coef: float = _non_negative(0.0, "Weight of the entropy bonus.")
     kl_loss_coef: float = _non_negative(0.0, "Weight of the KL(actor, ref) term in the loss; above 0 a reference exists.")
-    kl_loss_type: str = knob("k3", "Estimator of that KL.", choices=("k1", "k2", "k3", "abs"))
+    kl_loss_type: str = knob("k3", "Estimator of that KL; with a + its value has the gradient of k2, which is the KL's own.",
+                             choices=("k1", "k2", "k3", "abs", "k1+", "k2+", "k3+", "abs+"))
 
 
 @dataclass(kw_only=True)
 class ActorConfig(PolicyLossConfig):
     mini_batch_size: int = _positive(32, "Prompts per optimiser update.", unit="prompts")
     epochs: int = _positive(1, "Passes over each batch.")
+    use_rollout_log_probs: bool = knob(False, "Take the engine's log-probs for the old policy's, and skip the stage that computes them.")
+    skip_zero_advantages: bool = knob(False, "Leave responses without advantage out of the passes; the loss does not change.")
     max_tokens_per_micro_batch: int = _positive(16384, "Token budget of one forward/backward pass per rank.", unit="tokens")
     use_torch_compile: bool = knob(False, "Compile the log-prob and entropy function in a warm-up before the first step.")
     log_prob_chunk_tokens: int = _positive(4096, "Rows of logits that exist at once in the log-prob function.", unit="tokens")
@@ -194,13 +206,52 @@ class RewardConfig:
 
 
 @dataclass(kw_only=True)
+class CorrectionConfig:
+    """What is done about the engine and the trainer giving different probabilities to the same token."""
+
+    level: str = knob("token", "What has an importance weight, trainer over engine: each token, or each sequence as the product over its "
+                      "tokens; off weighs everything 1.", choices=("token", "sequence", "off"))
+    mode: str = knob("truncate", "Weights are capped at upper (TIS), or tokens with a weight outside lower and upper are masked (IcePop).",
+                     choices=("truncate", "mask"))
+    upper: float = knob(2.0, "Largest weight; the IcePop paper masks above 5.", check=lambda v: v >= 1, expected="a number of at least 1")
+    lower: float = _fraction(0.5, "Smallest weight with mode=mask; 0 has no bound.")
+    rejection: str = knob("off", "Drop tokens by their ratio, or responses by the product or the geometric mean of their tokens' ratios.",
+                          choices=("off", "token", "sequence", "geometric"))
+    rejection_upper: float = knob(2.0, "Ratio above which rejection drops; for geometric close to 1, e.g. 1.001.",
+                                  check=lambda v: v >= 1, expected="a number of at least 1")
+    rejection_lower: float = _fraction(0.5, "Ratio below which rejection drops; for geometric close to 1, e.g. 0.999; 0 has no bound.")
+    veto_threshold: float = knob(0.0, "A response with one token whose ratio is below this, e.g. 1e-4, is dropped whole; 0 turns it off.",
+                                 check=lambda v: 0 <= v < 1, expected="a number from 0 to below 1")
+    batch_normalize: bool = knob(False, "Divide the weights by their mean over the batch.")
+    min_gap: float = _non_negative(1e-4, "Mean absolute gap of log-probs below which the correction is left off; float32 engines are at "
+                                   "about 1e-6, bfloat16 at 1e-2.", unit="nats")
+
+
+@dataclass(kw_only=True)
 class AlgorithmConfig:
     adv_estimator: str = knob("grpo", "Name in ADVANTAGES.")
-    gamma: float = _fraction(1.0, "Discount per token (gae).")
+    gamma: float = _fraction(1.0, "Discount per token (gae, reinforce, reinforce_plus_plus).")
     lam: float = _fraction(1.0, "Lambda of generalised advantage estimation (gae).")
-    divide_by_std: bool = knob(True, "grpo divides by the group's standard deviation; false is Dr. GRPO.")
+    divide_by_std: bool = knob(True, "grpo, grpo_passk and gdpo divide by the group's standard deviation; false makes grpo Dr. GRPO.")
+    reward_components: dict[str, float] = knob({}, "Components that the reward function reports beside its score, with weights (gdpo).",
+                                               check=lambda v: all(abs(weight) < float("inf") for weight in v.values()),
+                                               expected="finite weights")
     kl_coef: float = _non_negative(0.0, "Weight of the KL(actor, ref) penalty in the reward; above 0 a reference exists.")
     kl_type: str = knob("k1", "Estimator of that KL.", choices=("k1", "k2", "k3", "abs"))
+    kl_target: float = _non_negative(0.0, "KL per response that an adaptive kl_coef steers to; 0 keeps kl_coef fixed.", unit="nats")
+    kl_horizon: int = _positive(10000, "Responses over which an adaptive kl_coef reacts.", unit="responses")
+    reward_clip: float = _non_negative(0.0, "Scores are held within +- this before anything else; 0 leaves them.")
+    reward_scale: float = _positive(1.0, "Scores are multiplied by this.")
+    overlong_buffer_len: int = _non_negative(0, "Last tokens before max_response_length over which a penalty rises (DAPO); 0 for none.",
+                                             unit="tokens")
+    overlong_penalty_factor: float = _non_negative(1.0, "That penalty at max_response_length.")
+    mask_overlong: bool = knob(False, "Learn nothing from responses that ran into max_response_length; siblings still compare with them.")
+    filter_groups: bool = knob(False, "Drop groups whose scores are all equal and draw others in their place (DAPO's dynamic sampling).")
+    max_num_gen_batches: int = _positive(10, "Batches of prompts that filter_groups may draw in a step before it gives up.", unit="batches")
+    pf_ppo: str = knob("off", "Resample responses by their reward before the update (PF-PPO).",
+                       choices=("off", "pow", "max_min", "max_random"))
+    pf_ppo_weight_pow: float = _positive(2.0, "Power of the reward's size with pf_ppo=pow.")
+    rollout_correction: CorrectionConfig = knob(CorrectionConfig, "What is done about the gap between engine and trainer.")
 
 
 @dataclass(kw_only=True)

@@ -35,10 +35,12 @@ COLUMNS: dict[str, ColumnSpec] = {
     "response_mask": ColumnSpec("token", "bool", "true where the policy chose the token", "rollout"),
     "rollout_log_probs": ColumnSpec("token", "float32", "nats, per response token", "rollout"),
     "old_log_probs": ColumnSpec("token", "float32", "nats, per response token", "old_log_probs"),
+    "sum_pi_squared": ColumnSpec("token", "float32", "sum of squared probabilities at the token's place", "old_log_probs"),
     "ref_log_probs": ColumnSpec("token", "float32", "nats, per response token", "ref_log_probs"),
     "values": ColumnSpec("token", "float32", "reward, per response token", "values"),
     "advantages": ColumnSpec("token", "float32", "reward, per response token", "advantages"),
     "returns": ColumnSpec("token", "float32", "reward, per response token", "advantages"),
+    "covariance_rank": ColumnSpec("token", "float32", "share of the mini-batch's tokens with a higher covariance", "advantages"),
     "reward_inputs": ColumnSpec("object", "dict", "data_source, ground_truth, extra_info", "prompts"),
 }
 

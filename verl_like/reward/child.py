@@ -18,7 +18,8 @@ from inspect import iscoroutine
 from multiprocessing.connection import Connection
 from typing import Any
 
-from verl_like.reward.resolve import RewardFunction, check_callable_with, check_result, last_lines, resolve
+from verl_like.config.user_code import last_lines
+from verl_like.reward.resolve import RewardFunction, check_callable_with, check_result, resolve
 
 Answer = tuple[str, float | None, dict[str, float | str], str, float]  # the fields of sandbox.Outcome, in order
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import math
 import numbers
-import sys
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from verl_like.config.user_code import from_file
 from verl_like.reward.functions import exact_match, gsm8k
 
 RewardFunction = Callable[..., Any]
@@ -39,7 +37,7 @@ def resolve(function: str, data_source: str | None = None) -> RewardFunction:
     """
     if ":" in function:
         path, _, name = function.rpartition(":")
-        return _from_file(Path(path).expanduser(), name, function)
+        return from_file(Path(path).expanduser(), name, knob="reward.function")  # type: ignore[no-any-return]
     if function:
         if function not in BUILT_IN:
             raise ValueError(f"reward.function is {function!r}; expected path/to/file.py:name, or one of {sorted(BUILT_IN)}.")
@@ -94,47 +92,3 @@ def _score(value: Any, subject: str) -> float:
     if not math.isfinite(score):
         raise ValueError(f"the reward function returned {score}; {subject} must be a finite number.")
     return score
-
-
-def _from_file(path: Path, name: str, spec: str) -> RewardFunction:
-    if not path.is_file():
-        raise ValueError(
-            f"reward.function={spec}: the file {path} does not exist (looked from {Path.cwd()}). "
-            f"Correct the path; the form is path/to/file.py:name."
-        )
-    module = _imported(path.resolve(), spec)
-    functions = sorted(key for key, item in vars(module).items() if inspect.isfunction(item))
-    if name not in vars(module):
-        raise ValueError(
-            f"reward.function={spec}: {path} defines no {name!r}; its functions are {functions}. Correct the name behind the colon."
-        )
-    function = vars(module)[name]
-    if not callable(function):
-        kind = type(function).__name__
-        raise ValueError(f"reward.function={spec}: {name!r} in {path} is a {kind}, not a function; its functions are {functions}.")
-    return function  # type: ignore[no-any-return]
-
-
-def _imported(path: Path, spec: str) -> Any:
-    module_name = f"reward_file_{path.stem}_{abs(hash(str(path)))}"
-    if module_name in sys.modules:
-        return sys.modules[module_name]
-    module_spec = importlib.util.spec_from_file_location(module_name, path)
-    if module_spec is None or module_spec.loader is None:
-        raise ValueError(f"reward.function={spec}: {path} is not a Python file; expected path/to/file.py:name.")
-    module = importlib.util.module_from_spec(module_spec)
-    # The file may import its neighbours, as a script may; at the end of the path they cannot hide installed packages.
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))
-    sys.modules[module_name] = module  # dataclasses look their module up while it is being imported
-    try:
-        module_spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # a user's file may raise anything
-        del sys.modules[module_name]
-        raise ValueError(f"reward.function={spec}: importing {path} failed:\n{last_lines(error)}\nCorrect the file.") from error
-    return module
-
-
-def last_lines(error: BaseException, count: int = 6) -> str:
-    """The last lines of an exception's traceback."""
-    return "\n".join("".join(traceback.format_exception(error)).strip().splitlines()[-count:])

@@ -28,15 +28,18 @@ class Plan:
     imbalance: float
 
 
-def update_plan(batch: RemoteBatch, *, prompts_per_mini_batch: int, ranks: int, by: str = "tokens") -> Plan:
+def update_plan(batch: RemoteBatch, *, prompts_per_mini_batch: int, ranks: int, by: str = "tokens", skips_zeros: bool = False) -> Plan:
     """Cut mini-batches by prompt in (prompt, sample) order, then balance each over the ranks.
 
     The cut comes first, so which rows make an update does not depend on the number of ranks or on lengths.
 
     Args:
         by: "tokens", or "attention" for the sum of squares.
+        skips_zeros: whether rows without advantage cost nothing, because the update does not run them.
     """
     tokens = batch.facts["prompt_tokens"] + batch.facts["response_tokens"]
+    if skips_zeros:
+        tokens = tokens * batch.facts["has_advantage"]
     costs = attention_costs(tokens) if by == "attention" else tokens
     groups = batch.facts["group_id"]
     cut = groups // prompts_per_mini_batch

@@ -21,6 +21,10 @@ def train_sampling(config: Config) -> Sampling:
                     top_k=rollout.top_k, ignore_eos=rollout.ignore_eos)
 
 
+def greedy_sampling(config: Config) -> Sampling:
+    return Sampling(max_tokens=config.data.max_response_length, temperature=0.0, ignore_eos=config.rollout.ignore_eos)
+
+
 def val_sampling(config: Config) -> Sampling:
     val = config.rollout.val
     return Sampling(max_tokens=config.data.max_response_length, temperature=val.temperature, top_p=val.top_p, top_k=val.top_k)
@@ -34,11 +38,15 @@ def put_prompts(prompts: list[Prompt]) -> RemoteBatch:
 
 
 def generate(
-    prompts: list[Prompt], *, rollout: RolloutGroup, rewards: RewardPool | None, n: int, sampling: Sampling, step: int, version: int
+    prompts: list[Prompt], *, rollout: RolloutGroup, rewards: RewardPool | None, n: int, sampling: Sampling, step: int, version: int,
+    first_arrival: int = 0,
 ) -> RemoteBatch:
     """``n`` responses to each prompt, rows by (prompt, sample) whatever their order of arrival.
 
     Each block is handed to the reward pool (where there is one) the moment it exists; :func:`add_scores` collects.
+
+    Args:
+        first_arrival: rows handed to the reward pool since its last collection, by calls before this one.
     """
     blocks = []
     for facts, block in rollout.generate(put_prompts(prompts), n=n, sampling=sampling, step=step, version=version):
@@ -47,11 +55,13 @@ def generate(
         blocks.append((facts, block))
     batch = RemoteBatch.from_blocks(blocks, rollout.columns, producer="rollout")
     assert len(batch) == len(prompts) * n, f"{len(batch)} responses came back for {len(prompts)} prompts x {n}"
-    batch.add_facts({"arrival": np.arange(len(batch))})
+    batch.add_facts({"arrival": first_arrival + np.arange(len(batch))})
     return batch.select(np.lexsort((batch.facts["sample"], batch.facts["group_id"])))
 
 
 def add_scores(batch: RemoteBatch, rewards: RewardPool) -> None:
-    """Wait for the scores of this batch and put them beside its rows."""
+    """Wait for the scores of this batch, and of its baseline where there is one, and put them beside its rows."""
     scores = rewards.collect()
     batch.add_facts({name: fact[batch.facts["arrival"]] for name, fact in scores.items()})
+    if "baseline_arrival" in batch.facts:
+        batch.add_facts({"baseline_score": scores["score"][batch.facts["baseline_arrival"]]})  # NaN where it failed

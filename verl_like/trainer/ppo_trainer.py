@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,28 +16,17 @@ from verl_like.telemetry.trackers import Trackers
 from verl_like.trainer.balance import Plan, update_plan
 from verl_like.trainer.build import Stack
 from verl_like.trainer.checkpoint import Checkpoints, load_state
-from verl_like.trainer.generation import add_scores, generate, train_sampling
+from verl_like.trainer.generation import add_scores, generate, greedy_sampling, train_sampling
+from verl_like.trainer.progress import Progress, Steering
 from verl_like.trainer.roles import needs, step_columns, update_columns
 from verl_like.trainer.run_folder import RunFolder
+from verl_like.trainer.shaping import groups_with_signal, is_usable, learnt_from, reward_facts
 from verl_like.trainer.step_metrics import Metrics, StepMetrics
 from verl_like.trainer.store_meter import StoreMeter
 from verl_like.trainer.validation import validate
+from verl_like.workers.facts import UpdateTerms
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(kw_only=True)
-class Progress:
-    """Where a run stands: what a checkpoint keeps of the driver besides the data loader."""
-
-    step: int = 0
-    best: float = float("-inf")
-    best_step: int = -1
-    initial_val: float | None = None
-    last_val: float | None = None
-    last_val_step: int = -1
-    seconds: float = 0.0
-    tokens: int = 0
 
 
 class PPOTrainer:
@@ -50,6 +38,7 @@ class PPOTrainer:
         self.val_prompts, self.trackers, self.total_steps = val_prompts, trackers, total_steps
         self.needs = needs(config)
         self.progress = Progress()
+        self.steering = Steering(kl_coef=config.algorithm.kl_coef)
         self.loader_state = loader.state_dict()  # after the last finished step: prompts of an unfinished one come again
         self.checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
         self.ranks = parts.devices.world_size
@@ -80,6 +69,8 @@ class PPOTrainer:
         self.progress.step += 1
         self.progress.seconds += metrics["time/step_s"]
         self.progress.tokens += int(metrics["perf/tokens"])
+        num_responses = self.config.data.train_batch_size * self.config.rollout.n
+        self.steering = self.steering.after(metrics, self.config.algorithm, num_responses=num_responses)
         self.loader_state = self.loader.state_dict()
         try:
             if self.is_validation_due():
@@ -94,20 +85,14 @@ class PPOTrainer:
         config, parts = self.config, self.parts
         metrics = StepMetrics()
         LEDGER.take()
-        with stage("prompts"):
-            prompts = self.loader.next_batch()
-        with stage("rollout"):
-            batch = generate(prompts, rollout=parts.rollout, rewards=parts.rewards, n=config.rollout.n,
-                             sampling=train_sampling(config), step=step, version=self.version)
-            metrics.add_rollout(batch)
-            self.store.check(batch, step_columns(config))
+        batch = self.rollout(step, metrics)
         with stage("engine_sleep"):
             parts.rollout.sleep()
         with stage("balance"):
             rows = self.plan(batch, config.actor).rows
         if self.needs.old_log_probs:
             with stage("old_log_probs"):
-                metrics.add_log_prob_gap(parts.actor.add_log_probs(batch, rows))
+                metrics.add_log_prob_gap(parts.actor.add_log_probs(batch, rows, sum_pi_squared=self.needs.sum_pi_squared))
         if parts.ref is not None:
             with stage("ref_log_probs"):
                 parts.ref.add_log_probs(batch, rows)
@@ -115,15 +100,23 @@ class PPOTrainer:
             with stage("values"):
                 parts.critic.add_values(batch, rows)
         with stage("reward_wait"):
-            add_scores(batch, parts.rewards)
+            if "score" not in batch.facts:
+                add_scores(batch, parts.rewards)
             metrics.add_rewards(batch)
             self.save_samples(batch, step)
-            batch = batch.select(batch.facts["reward_status"] == "ok")  # a failure is never a zero
-        with stage("balance"):
-            plan = self.plan(batch, config.actor)
-            metrics.add({"balance/imbalance": plan.imbalance})
+            batch = batch.select(is_usable(batch))
         with stage("advantages"):
-            metrics.add(parts.advantages.add(batch, plan.rows, has_returns=self.needs.critic))
+            facts = reward_facts(batch, config, mini_batch_prompts=config.actor.mini_batch_size if self.needs.covariance_rank else None)
+            report = parts.advantages.add(batch, self.plan(batch, config.actor).rows, facts, adds=self.needs.advantage_columns,
+                                          kl_coef=self.steering.kl_coef)
+            metrics.add({"reward/shaped_mean": float(facts.rewards.mean()), **report.metrics})
+            if config.algorithm.kl_target > 0:
+                metrics.add({"reward/kl_coef": self.steering.kl_coef})
+            batch.add_facts({"has_advantage": report.has_advantage})
+            batch = batch.select(learnt_from(batch, config, np.random.default_rng((config.trainer.seed, step))))
+        with stage("balance"):
+            plan = self.plan(batch, config.actor, skips_zeros=config.actor.skip_zero_advantages)
+            metrics.add({"balance/imbalance": plan.imbalance})
         if parts.critic is not None:
             with stage("update_critic"):
                 critic_plan = self.plan(batch, config.critic)
@@ -131,16 +124,52 @@ class PPOTrainer:
                 batch.drop({"values", "returns"})
         if step > config.critic.warmup_steps:
             with stage("update_actor"):
-                metrics.add_update(parts.actor.update(batch, plan.rows, plan.mini_batches, update_columns(config)))
+                terms = UpdateTerms(columns=update_columns(config), mean_weight=metrics.mean_weight,
+                                    is_corrected=self.steering.is_corrected(config, gap_now=metrics.log_prob_gap))
+                metrics.add_update(parts.actor.update(batch, plan.rows, plan.mini_batches, terms))
         with stage("sync"):
             self.version = parts.rollout.sync()
         with stage("report"):
             metrics.add(self.store.take(batch))
         return metrics.finish(LEDGER.take())
 
-    def plan(self, batch: RemoteBatch, learner: ActorConfig | CriticConfig) -> Plan:
+    def rollout(self, step: int, metrics: StepMetrics) -> RemoteBatch:
+        """The step's responses; where groups are filtered, of as many draws as it takes, with their scores."""
+        config = self.config
+        if config.algorithm.filter_groups:
+            batch, found = groups_with_signal(lambda: self.scored(self.draw(step)), num_groups=config.data.train_batch_size,
+                                              max_batches=config.algorithm.max_num_gen_batches)
+            metrics.add(found)
+        else:
+            batch = self.draw(step)
+        metrics.add_rollout(batch)
+        self.store.check(batch, step_columns(config))
+        return batch
+
+    def draw(self, step: int) -> RemoteBatch:
+        """The next prompts and their responses, with scoring under way."""
+        config, rollout, rewards = self.config, self.parts.rollout, self.parts.rewards
+        with stage("prompts"):
+            prompts = self.loader.next_batch()
+        with stage("rollout"):
+            batch = generate(prompts, rollout=rollout, rewards=rewards, n=config.rollout.n, sampling=train_sampling(config), step=step,
+                             version=self.version)
+            if self.needs.baseline:
+                greedy = generate(prompts, rollout=rollout, rewards=rewards, n=1, sampling=greedy_sampling(config), step=step,
+                                  version=self.version, first_arrival=len(batch))
+                batch.add_facts({"baseline_arrival": greedy.facts["arrival"][batch.facts["group_id"]]})
+        return batch
+
+    def scored(self, batch: RemoteBatch) -> RemoteBatch:
+        """The batch, once its scores have come."""
+        with stage("reward_wait"):
+            add_scores(batch, self.parts.rewards)
+        return batch
+
+    def plan(self, batch: RemoteBatch, learner: ActorConfig | CriticConfig, *, skips_zeros: bool = False) -> Plan:
         """Which rank works on which rows, in the mini-batches of this learner."""
-        return update_plan(batch, prompts_per_mini_batch=learner.mini_batch_size, ranks=self.ranks, by=self.config.trainer.balance_by)
+        return update_plan(batch, prompts_per_mini_batch=learner.mini_batch_size, ranks=self.ranks, by=self.config.trainer.balance_by,
+                           skips_zeros=skips_zeros)
 
     def is_validation_due(self) -> bool:
         """Whether this moment's policy is to be validated and was not; a run interrupted in between makes up for it."""
@@ -181,7 +210,8 @@ class PPOTrainer:
     def save(self) -> None:
         """Write a checkpoint of the last finished step."""
         with stage("checkpoint"):
-            state = {"job": "train", **vars(self.progress), "weight_version": self.version, "loader": self.loader_state}
+            state = {"job": "train", **vars(self.progress), "steering": vars(self.steering), "weight_version": self.version,
+                     "loader": self.loader_state}
             is_best = self.progress.best_step == self.progress.step
             self.checkpoints.save(state, actor=self.parts.actor, critic=self.parts.critic, is_best=is_best)
 
@@ -197,6 +227,7 @@ class PPOTrainer:
             return
         state = load_state(path)
         del state["job"]
+        self.steering = Steering(**state.pop("steering"))
         self.loader_state = state.pop("loader")
         self.loader.load_state_dict(self.loader_state)
         self.parts.actor.load(str((path / "actor").absolute()), state.pop("weight_version"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from verl_like.algorithms.advantages import estimator
+from verl_like.algorithms.policy_losses import policy_loss
 from verl_like.config.schema import Config
 
 
@@ -15,6 +16,14 @@ class Needs:
     critic: bool
     ref: bool
     old_log_probs: bool
+    sum_pi_squared: bool = False
+    covariance_rank: bool = False
+    baseline: bool = False  # a greedy response to each prompt
+
+    @property
+    def advantage_columns(self) -> frozenset[str]:
+        """What the advantages stage adds."""
+        return frozenset({"advantages", *["returns"] * self.critic, *["covariance_rank"] * self.covariance_rank})
 
     @property
     def roles(self) -> frozenset[str]:
@@ -27,12 +36,17 @@ def needs(config: Config) -> Needs:
     Old log-probs get a stage of their own unless each batch makes exactly one update: then the policy that is
     updated is the one that generated, and the update's first forward gives the same numbers.
     """
-    wanted = estimator(config.algorithm.adv_estimator).needs
+    wanted = estimator(config.algorithm.adv_estimator).needs | policy_loss(config.actor.policy_loss).needs
     one_update = config.actor.epochs == 1 and config.actor.mini_batch_size == config.data.train_batch_size
+    is_read = config.algorithm.kl_coef > 0 or bool(wanted & {"old_log_probs", "sum_pi_squared", "covariance_rank"})
     return Needs(
         critic="values" in wanted,
         ref=config.algorithm.kl_coef > 0 or config.actor.kl_loss_coef > 0 or "ref_log_probs" in wanted,
-        old_log_probs=not one_update or config.algorithm.kl_coef > 0 or "old_log_probs" in wanted,
+        old_log_probs=is_read or config.algorithm.rollout_correction.batch_normalize
+        or not (one_update or config.actor.use_rollout_log_probs),
+        sum_pi_squared="sum_pi_squared" in wanted,
+        covariance_rank="covariance_rank" in wanted,
+        baseline="baseline_rewards" in wanted,
     )
 
 
@@ -41,15 +55,16 @@ def step_columns(config: Config) -> list[str]:
     wanted = needs(config)
     return [
         "prompt_ids", "response_ids", "response_mask", "rollout_log_probs", "advantages",
-        *["old_log_probs"] * wanted.old_log_probs, *["ref_log_probs"] * wanted.ref, *["values", "returns"] * wanted.critic,
+        *["old_log_probs"] * wanted.old_log_probs, *["sum_pi_squared"] * wanted.sum_pi_squared, *["ref_log_probs"] * wanted.ref,
+        *["values", "returns"] * wanted.critic, *["covariance_rank"] * wanted.covariance_rank,
     ]
 
 
-def update_columns(config: Config) -> list[str]:
+def update_columns(config: Config) -> tuple[str, ...]:
     """Token columns the actor's update reads besides the sequence."""
     columns = ["advantages", "rollout_log_probs"]
-    if needs(config).old_log_probs:
-        columns.append("old_log_probs")
-    if config.actor.kl_loss_coef > 0:
+    wanted = needs(config)
+    columns += ["old_log_probs"] * wanted.old_log_probs + ["covariance_rank"] * wanted.covariance_rank
+    if config.actor.kl_loss_coef > 0 or "ref_log_probs" in policy_loss(config.actor.policy_loss).needs:
         columns.append("ref_log_probs")
-    return columns
+    return tuple(columns)

@@ -23,7 +23,8 @@ from verl_like.telemetry.trackers import JsonlTracker, trackers
 from verl_like.trainer.build import cluster, hybrid_workers, reward_pool, stack
 from verl_like.trainer.checkpoint import Checkpoints, load_state
 from verl_like.trainer.generation import VALIDATION_STEP, generate, val_sampling
-from verl_like.trainer.ppo_trainer import PPOTrainer, Progress
+from verl_like.trainer.ppo_trainer import PPOTrainer
+from verl_like.trainer.progress import Progress
 from verl_like.trainer.roles import needs
 from verl_like.trainer.run_folder import RunFolder
 from verl_like.trainer.sft_trainer import SftTrainer

@@ -12,7 +12,7 @@ from verl_like.single_controller.remote_batch import RemoteBatch
 
 Metrics = dict[str, float]
 Reports = Sequence[Mapping[str, float]]
-_GAP = ("gap_sum", "gap_max", "gap_count")
+_SUMS = ("gap_sum", "gap_max", "gap_count", "weight_sum", "weight_count")  # of a rank; not averaged
 
 
 def all_failed(statuses: Array) -> JudgementError:
@@ -29,13 +29,15 @@ class StepMetrics:
 
     def __init__(self) -> None:
         self._values: Metrics = {}
+        self.log_prob_gap: float | None = None  # nats, mean; as soon as a stage has measured it
+        self.mean_weight: float | None = None  # of the batch's importance weights, where they are divided by it
 
     def add(self, values: Mapping[str, float]) -> None:
         self._values.update(values)
 
     def add_mean(self, reports: Reports) -> None:
         """The mean over ranks of metrics that are equal, or meant to be averaged."""
-        self.add({name: float(np.mean([r[name] for r in reports])) for name in reports[0] if name not in _GAP})
+        self.add({name: float(np.mean([r[name] for r in reports])) for name in reports[0] if name not in _SUMS})
 
     def add_rollout(self, batch: RemoteBatch) -> None:
         tokens = batch.facts["response_tokens"]
@@ -53,11 +55,10 @@ class StepMetrics:
 
     def add_log_prob_gap(self, reports: Reports) -> None:
         """The difference between the engine's and the trainer's log-probs, over all ranks' tokens."""
-        count = max(sum(r["gap_count"] for r in reports), 1.0)
-        self.add({
-            "rollout/log_prob_diff_mean": sum(r["gap_sum"] for r in reports) / count,
-            "rollout/log_prob_diff_max": max(r["gap_max"] for r in reports),
-        })
+        self.log_prob_gap = sum(r["gap_sum"] for r in reports) / max(sum(r["gap_count"] for r in reports), 1.0)
+        self.add({"rollout/log_prob_diff_mean": self.log_prob_gap, "rollout/log_prob_diff_max": max(r["gap_max"] for r in reports)})
+        if "weight_sum" in reports[0]:
+            self.mean_weight = sum(r["weight_sum"] for r in reports) / max(sum(r["weight_count"] for r in reports), 1.0)
 
     def add_update(self, reports: Reports) -> None:
         """The actor's update; it measured the gap where no old-log-prob stage did."""

@@ -7,14 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from verl_like.algorithms.actor_loss import ActorLoss, SftLoss
-from verl_like.algorithms.types import BatchTotals, LossOutput
+from verl_like.algorithms.correction import finish, weight_sums
+from verl_like.algorithms.types import BatchTotals, LossOutput, MicroBatchLoss
 from verl_like.backends.base import TrainEngine
 from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.remote_batch import RemoteRows
+from verl_like.workers.facts import UpdateTerms
 from verl_like.workers.setup import SEQUENCE, WorkerSetup
 from verl_like.workers.updates import MiniBatches, run_updates
 
@@ -33,23 +37,33 @@ class LogProbGap:
             self.count += int(gap.size)
 
     def report(self) -> dict[str, float]:
+        """Sums that the driver adds up over ranks."""
         return {"gap_sum": self.total, "gap_max": self.maximum, "gap_count": float(self.count)}
 
 
 class _OnPolicyLoss:
-    """The actor loss of a batch that makes one update: old log-probs are this forward's, and the gap is measured in passing."""
+    """The actor loss where no stage made old log-probs: the gap to the engine's is measured in passing.
 
-    def __init__(self, loss: ActorLoss, gap: LogProbGap) -> None:
-        self._loss, self._gap = loss, gap
+    Args:
+        trusts_engine: old log-probs are the engine's; else those of this forward, which are the same policy's where the batch makes
+            one update.
+    """
+
+    def __init__(self, loss: MicroBatchLoss, gap: LogProbGap, *, trusts_engine: bool) -> None:
+        self._loss, self._gap, self._trusts_engine = loss, gap, trusts_engine
 
     @property
     def needs_entropy(self) -> bool:
         return self._loss.needs_entropy
 
+    def moves_weights(self, rows: DataProto) -> NDArray[np.bool_]:
+        return self._loss.moves_weights(rows)
+
     def __call__(self, outputs: Mapping[str, Tensor], columns: Mapping[str, Tensor], totals: BatchTotals) -> LossOutput:
         log_probs = outputs["log_probs"].detach()
         self._gap.add((log_probs - columns["rollout_log_probs"]).abs()[columns["response_mask"]].cpu().numpy())
-        return self._loss(outputs, {**columns, "old_log_probs": log_probs}, totals)
+        old_log_probs = columns["rollout_log_probs"] if self._trusts_engine else log_probs
+        return self._loss(outputs, {**columns, "old_log_probs": old_log_probs}, totals)
 
 
 class ActorRole:
@@ -58,40 +72,54 @@ class ActorRole:
     def __init__(self, setup: WorkerSetup, engine: TrainEngine) -> None:
         self._setup, self.engine, self.version = setup, engine, 0
         self._timeout_s = setup.config.trainer.stage_timeout_s
-        self._is_compiled = engine.warm_up(setup.config.cluster.start_timeout_s / 2, entropy=setup.config.actor.entropy_coef > 0)
+        self._correction = setup.config.algorithm.rollout_correction
+        self._is_compiled = engine.warm_up(setup.config.cluster.start_timeout_s / 2, entropy=ActorLoss(setup.config.actor).needs_entropy)
 
     @dispatch(Dispatch.SPLIT)
-    def log_probs(self, rows: RemoteRows) -> tuple[dict[str, float], DataProto]:
-        """``old_log_probs`` and, for the report, their gap to the rollout's."""
+    def log_probs(self, rows: RemoteRows, *, sum_pi_squared: bool) -> tuple[dict[str, float], DataProto]:
+        """``old_log_probs`` (and ``sum_pi_squared`` where asked) and, for the report, their gap to the rollout's."""
         table = rows.fetch([*SEQUENCE, "rollout_log_probs"], timeout_s=self._timeout_s)
         self.engine.onload()
-        out = self.engine.forward_log_probs(table, temperature=self._setup.config.rollout.temperature)
+        out = self.engine.forward_log_probs(table, temperature=self._setup.config.rollout.temperature, sum_pi_squared=sum_pi_squared)
         self.engine.offload()
         mask = table.ragged("response_mask").values
         gap = LogProbGap()
         gap.add(np.abs(out["log_probs"] - table.ragged("rollout_log_probs").values)[mask])
-        column = Ragged(out["log_probs"], table.ragged("response_ids").offsets)
-        return gap.report(), DataProto({"old_log_probs": column})
+        report = gap.report()
+        if self._correction.batch_normalize:
+            report |= self._weight_sums(table, out["log_probs"])
+        columns = {"old_log_probs": out["log_probs"], **({"sum_pi_squared": out["sum_pi_squared"]} if sum_pi_squared else {})}
+        offsets = table.ragged("response_ids").offsets
+        return report, DataProto({name: Ragged(values, offsets) for name, values in columns.items()})
+
+    def _weight_sums(self, table: DataProto, log_probs: NDArray[np.float32]) -> dict[str, float]:
+        """This rank's share of the batch's mean importance weight."""
+        old = Ragged(log_probs, table.ragged("response_ids").offsets)
+        columns = (old, table.ragged("rollout_log_probs"), table.ragged("response_mask"))
+        old_log_probs, rollout_log_probs, mask = (torch.from_numpy(column.to_padded()) for column in columns)
+        sums = weight_sums(old_log_probs, rollout_log_probs, mask, self._correction)
+        return {"weight_sum": sums.total, "weight_count": float(sums.count)}
 
     @dispatch(Dispatch.SPLIT)
-    def update(self, rows: RemoteRows, mini_batches: MiniBatches, columns: list[str]) -> tuple[dict[str, float], None]:
+    def update(self, rows: RemoteRows, mini_batches: MiniBatches, terms: UpdateTerms) -> tuple[dict[str, float], None]:
         """``actor.epochs`` passes over this rank's mini-batches; the weight version rises by one.
 
         Args:
             mini_batches: for each mini-batch the positions, among ``rows``, of this rank's share.
-            columns: token columns the loss reads besides the sequence.
         """
         config = self._setup.config.actor
-        table = rows.fetch([*SEQUENCE, *columns], timeout_s=self._timeout_s)
+        table = rows.fetch([*SEQUENCE, *terms.columns], timeout_s=self._timeout_s)
         gap = LogProbGap()
-        is_on_policy = "old_log_probs" not in columns
-        loss = ActorLoss(config)
+        is_on_policy = "old_log_probs" not in terms.columns
+        loss: MicroBatchLoss = ActorLoss(config, self._correction if terms.is_corrected else None, mean_weight=terms.mean_weight)
+        if is_on_policy:
+            loss = _OnPolicyLoss(loss, gap, trusts_engine=config.use_rollout_log_probs)
         self.engine.onload()
-        metrics = run_updates(self.engine, table, mini_batches, config.epochs, _OnPolicyLoss(loss, gap) if is_on_policy else loss,
-                              prefix="actor/")
+        metrics = finish(run_updates(self.engine, table, mini_batches, config.epochs, loss, prefix="actor/"), prefix="actor/")
         self.engine.offload()
         self.version += 1
-        return {**metrics, "actor/is_compiled": float(self._is_compiled), **(gap.report() if is_on_policy else {})}, None
+        states = {"actor/is_compiled": float(self._is_compiled), "actor/is_corrected": float(terms.is_corrected)}
+        return {**metrics, **states, **(gap.report() if is_on_policy else {})}, None
 
     @dispatch(Dispatch.SPLIT)
     def supervise(self, rows: RemoteRows) -> tuple[dict[str, float], None]:

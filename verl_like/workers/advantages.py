@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from verl_like.algorithms.advantages import Moments, estimator, whiten_stats, whitened
+from verl_like.algorithms.advantages import ROW_COLUMNS, Moments, batch_advantages, estimator, whiten_stats
+from verl_like.algorithms.covariance import covariance_ranks
 from verl_like.algorithms.kl import kl_in_reward
 from verl_like.algorithms.types import AdvantageInputs
 from verl_like.algorithms.value_loss import explained_variance
@@ -16,6 +17,7 @@ from verl_like.config.schema import AlgorithmConfig
 from verl_like.protocol import Array, DataProto, Ragged
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.remote_batch import RemoteRows
+from verl_like.workers.facts import AdvantageReport, RewardFacts
 
 MAX_ROWS = 256  # padded at once; a larger group is taken whole
 
@@ -28,7 +30,14 @@ def build_roles(config: AlgorithmConfig, timeout_s: float) -> dict[str, Any]:
 def columns_needed(config: AlgorithmConfig) -> list[str]:
     """Token columns the estimator and the KL penalty read besides ``response_mask``."""
     kl = {"old_log_probs", "ref_log_probs"} if config.kl_coef > 0 else set()
-    return sorted(estimator(config.adv_estimator).needs | kl)
+    return sorted((estimator(config.adv_estimator).needs - ROW_COLUMNS) | kl)
+
+
+def _any_per_row(values: Array, offsets: Array) -> Array:
+    """[B]: whether any entry of the row is true."""
+    running = np.concatenate([[0], np.cumsum(values)])
+    found: Array = running[offsets[1:]] > running[offsets[:-1]]
+    return found
 
 
 class AdvantageRole:
@@ -36,21 +45,21 @@ class AdvantageRole:
         self._config, self._timeout_s = config, timeout_s
 
     @dispatch(Dispatch.SPLIT)
-    def advantages(self, rows: RemoteRows, group_ids: Array, scores: Array) -> tuple[dict[str, float], DataProto]:
-        """``advantages`` of all rows, and ``returns`` where the estimator needs values: a critic learns them.
+    def advantages(self, rows: RemoteRows, facts: RewardFacts, *, kl_coef: float) -> tuple[AdvantageReport, DataProto]:
+        """``advantages`` of all rows; ``returns`` where the estimator needs values, because a critic learns them; ``covariance_rank``
+        where the mini-batches are given.
 
         Args:
             rows: all rows of the step; rows of a group stand together.
-            group_ids: [B] int64.
-            scores: [B] float32, the reward function's.
+            kl_coef: weight of the KL penalty in this step's rewards.
         """
         estimate = estimator(self._config.adv_estimator)
         needed = columns_needed(self._config)
         advantages, returns, penalty = [], [], 0.0
         errors, targets = Moments(), Moments()
-        for index in whole_groups(group_ids, MAX_ROWS):
+        for index in whole_groups(facts.group_ids, MAX_ROWS):
             table = rows.select(index).fetch(["response_mask", *needed], timeout_s=self._timeout_s)
-            inputs, penalty_here = self._inputs(table, group_ids[index], scores[index])
+            inputs, penalty_here = self._inputs(table, facts.select(index), kl_coef)
             penalty += penalty_here
             out = estimate(inputs, self._config)
             lengths = table.ragged("response_mask").lengths
@@ -60,34 +69,52 @@ class AdvantageRole:
             advantages.append(Ragged.from_padded(out.advantages.numpy(), lengths).values)
             returns.append(Ragged.from_padded(out.returns.numpy(), lengths).values)
         mask = rows.fetch(["response_mask"], timeout_s=self._timeout_s).ragged("response_mask")
-        flat = np.concatenate(advantages)
-        if estimate.whiten:
-            chosen = torch.tensor(mask.values)
-            values = torch.from_numpy(flat)
-            flat = whitened(values, chosen, whiten_stats(values, chosen)).numpy()
+        flat = batch_advantages(
+            estimate, torch.from_numpy(np.concatenate(advantages)), torch.from_numpy(mask.values),
+            lengths=torch.from_numpy(mask.lengths), group_ids=torch.from_numpy(facts.group_ids),
+        ).numpy()
         valid = flat[mask.values]
-        report = {"advantages/mean": float(valid.mean()), "advantages/std": float(valid.std())}
+        metrics = {"advantages/mean": float(valid.mean()), "advantages/std": float(valid.std())}
         if self._config.kl_coef > 0:
-            report["reward/kl_penalty_mean"] = penalty / len(scores)
+            metrics["reward/kl_penalty_mean"] = penalty / len(mask)
         if targets.count:
-            report["critic/explained_variance"] = explained_variance(errors=errors, returns=targets)
+            metrics["critic/explained_variance"] = explained_variance(errors=errors, returns=targets)
         columns = {"advantages": flat, **({"returns": np.concatenate(returns)} if "values" in estimate.needs else {})}
+        if facts.mini_batches is not None:
+            columns["covariance_rank"] = self._covariance_ranks(rows, flat, mask, facts.mini_batches)
+        report = AdvantageReport(metrics=metrics, has_advantage=_any_per_row(flat != 0, mask.offsets))
         return report, DataProto({name: Ragged(values, mask.offsets) for name, values in columns.items()})
 
-    def _inputs(self, table: DataProto, group_ids: Array, scores: Array) -> tuple[AdvantageInputs, float]:
+    def _covariance_ranks(self, rows: RemoteRows, advantages: Array, mask: Ragged, mini_batches: Array) -> Array:
+        """[K] float32: of each token, among the valid tokens of its mini-batch."""
+        log_probs = rows.fetch(["old_log_probs"], timeout_s=self._timeout_s).ragged("old_log_probs").values
+        of_token = np.repeat(mini_batches, mask.lengths)
+        ranks = np.zeros(len(advantages), np.float32)
+        for mini_batch in np.unique(mini_batches):
+            chosen = (of_token == mini_batch) & mask.values
+            ranks[chosen] = covariance_ranks(torch.from_numpy(log_probs[chosen]), torch.from_numpy(advantages[chosen])).numpy()
+        return ranks
+
+    def _inputs(self, table: DataProto, facts: RewardFacts, kl_coef: float) -> tuple[AdvantageInputs, float]:
         """The estimator's inputs, and what the KL penalty took from their rewards in sum."""
         padded = {name: torch.from_numpy(table.ragged(name).to_padded()) for name in table.columns}
         mask = padded.pop("response_mask")
         rewards = torch.zeros(mask.shape)
         last = mask.shape[1] - 1 - mask.flip(1).int().argmax(1)  # the score sits on the last token the policy chose
-        rewards[torch.arange(len(mask)), last] = torch.from_numpy(scores) * mask.any(1)
+        rewards[torch.arange(len(mask)), last] = torch.from_numpy(facts.rewards) * mask.any(1)
         penalty = 0.0
         if self._config.kl_coef > 0:
             penalised = kl_in_reward(rewards, padded["old_log_probs"], padded["ref_log_probs"], mask,
-                                     self._config.kl_coef, self._config.kl_type)
+                                     kl_coef, self._config.kl_type)
             penalty = float((rewards - penalised).sum())
             rewards = penalised
-        return AdvantageInputs(rewards=rewards, response_mask=mask, group_ids=torch.from_numpy(group_ids), **padded), penalty
+        wanted = estimator(self._config.adv_estimator).needs
+        return AdvantageInputs(
+            rewards=rewards, response_mask=mask, group_ids=torch.from_numpy(facts.group_ids),
+            baseline_rewards=None if facts.baseline_rewards is None else torch.from_numpy(facts.baseline_rewards),
+            reward_components={name: torch.from_numpy(values) for name, values in facts.components.items()} or None,
+            **{name: values for name, values in padded.items() if name in wanted},
+        ), penalty
 
 
 def whole_groups(group_ids: Array, max_rows: int) -> Iterator[Array]:

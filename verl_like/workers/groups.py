@@ -14,6 +14,7 @@ from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.advantages import AdvantageRole
 from verl_like.workers.critic import CriticRole
+from verl_like.workers.facts import AdvantageReport, RewardFacts, UpdateTerms
 from verl_like.workers.ref import RefRole
 from verl_like.workers.rollout import ROLLOUT_COLUMNS, RolloutRole
 
@@ -25,13 +26,14 @@ class ActorGroup:
     def __init__(self, group: WorkerGroup) -> None:
         self._group = group
 
-    def add_log_probs(self, batch: RemoteBatch, partition: Partition) -> Reports:
-        """Attach ``old_log_probs``."""
-        return self._group.map_rows(ActorRole.log_probs, batch, partition, adds=frozenset({"old_log_probs"}), interruptible=True)
+    def add_log_probs(self, batch: RemoteBatch, partition: Partition, *, sum_pi_squared: bool = False) -> Reports:
+        """Attach ``old_log_probs``, and ``sum_pi_squared`` where asked."""
+        adds = frozenset({"old_log_probs", "sum_pi_squared"} if sum_pi_squared else {"old_log_probs"})
+        return self._group.map_rows(ActorRole.log_probs, batch, partition, adds=adds, interruptible=True, sum_pi_squared=sum_pi_squared)
 
-    def update(self, batch: RemoteBatch, partition: Partition, mini_batches: Sequence[Sequence[Array]], columns: Sequence[str]) -> Reports:
+    def update(self, batch: RemoteBatch, partition: Partition, mini_batches: Sequence[Sequence[Array]], terms: UpdateTerms) -> Reports:
         """Update on every mini-batch; ``mini_batches[rank][m]`` are positions among the rank's rows."""
-        return self._group.map_rows(ActorRole.update, batch, partition, list(columns), per_rank=mini_batches)
+        return self._group.map_rows(ActorRole.update, batch, partition, terms, per_rank=mini_batches)
 
     def supervise(self, batch: RemoteBatch, partition: Partition) -> Reports:
         return self._group.map_rows(ActorRole.supervise, batch, partition)
@@ -79,13 +81,11 @@ class AdvantageGroup:
     def __init__(self, group: WorkerGroup) -> None:
         self._group = group
 
-    def add(self, batch: RemoteBatch, partition: Partition, *, has_returns: bool) -> dict[str, float]:
-        """Attach ``advantages``, and ``returns`` where a critic learns them, in blocks by rank; returns metrics."""
-        adds = frozenset({"advantages", "returns"} if has_returns else {"advantages"})
+    def add(self, batch: RemoteBatch, partition: Partition, facts: RewardFacts, *, adds: frozenset[str], kl_coef: float) -> AdvantageReport:
+        """Attach the columns ``adds`` (see :meth:`AdvantageRole.advantages`) in blocks by rank."""
         blocks = [rows[part] for rows in partition for part in cut(batch.facts, rows, adds)]
-        reports: Reports = self._group.map_rows(
-            AdvantageRole.advantages, batch, [np.arange(len(batch))], batch.facts["group_id"], batch.facts["score"],
-            adds=adds, blocks=blocks, interruptible=True,
+        reports: list[AdvantageReport] = self._group.map_rows(
+            AdvantageRole.advantages, batch, [np.arange(len(batch))], facts, adds=adds, blocks=blocks, interruptible=True, kl_coef=kl_coef,
         )
         return reports[0]
 

@@ -143,8 +143,11 @@ class FsdpEngine:
         The schedule counts the updates that took place.
         """
         assert self.optimizer is not None and self.schedule is not None and self._optim_config is not None, "a frozen engine cannot learn"
+        response_mask = rows.ragged("response_mask") if len(rows) else None
+        if len(rows):
+            rows = rows.select_idxs(loss.moves_weights(rows))
         plan = self._plan(rows)
-        facts = agree(plan, device=self.device, response_mask=rows.ragged("response_mask") if len(rows) else None)
+        facts = agree(plan, device=self.device, response_mask=response_mask)
         lr = float(self.schedule.get_last_lr()[0])
         if facts.num_tokens == 0:
             log.warning("no rank has a response token to learn from; this update is skipped")
@@ -165,8 +168,10 @@ class FsdpEngine:
         totals = BatchTotals(num_tokens=facts.num_tokens, num_sequences=facts.num_sequences, max_response_tokens=self._max_response_tokens)
         columns = aligned_columns(rows) if len(rows) else {}
         metrics: dict[str, Tensor] = {}
-        for index, batch in enumerate(plan.passes(facts.num_micro_batches)):
-            self._sharding.expect_backward(is_last=index == facts.num_micro_batches - 1)
+        # Where no row moves the weights there is one empty pass: the optimiser still sees gradients, which are zero.
+        num_passes = max(facts.num_micro_batches, 1)
+        for index, batch in enumerate(plan.passes(num_passes)):
+            self._sharding.expect_backward(is_last=index == num_passes - 1)
             outputs = self._outputs(batch, entropy=loss.needs_entropy)
             if not len(batch.rows):
                 # Every parameter gets a gradient of zero, so that this rank takes part in every reduction.
@@ -190,6 +195,8 @@ class FsdpEngine:
 
     def _summed(self, metrics: dict[str, Tensor], facts: AllRanks) -> dict[str, float]:
         """Sums over ranks. A rank that ran no rows does not know the names, and learns them from one that did."""
+        if not facts.ranks_with_rows:
+            return {}
         names = sorted(metrics)
         if len(facts.ranks_with_rows) < dist.get_world_size():
             shared: list[list[str] | None] = [names]

@@ -1,0 +1,305 @@
+"""Policy losses and KL beside verl 0.9.1 and TRL 1.16: equal to 1e-5 in value and gradient, or the difference and why ours is right.
+
+``make peers`` installs them; without, the tests are skipped.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+import torch
+from torch import Tensor
+
+from verl_like.algorithms.covariance import covariance_ranks
+from verl_like.algorithms.kl import AdaptiveKl, kl
+from verl_like.algorithms.policy_losses import POLICY_LOSSES
+from verl_like.algorithms.types import BatchTotals, LossInputs
+from verl_like.config.schema import PolicyLossConfig
+
+PEERS = Path(__file__).parents[2] / ".peers"
+if PEERS.is_dir() and str(PEERS) not in sys.path:
+    sys.path.append(str(PEERS))
+
+LOW, HIGH, DUAL = 0.2, 0.28, 3.0
+MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+WIDTH = 7
+NAMES = {"ppo": "vanilla", "gmpo": "geo_mean"}  # ours -> verl's, where they differ
+
+
+@pytest.fixture(scope="module")
+def verl() -> Any:
+    return pytest.importorskip("verl.trainer.ppo.core_algos", reason="verl is not installed: make peers")
+
+
+@pytest.fixture(scope="module")
+def trl() -> Any:
+    return pytest.importorskip("trl.trainer.grpo_trainer", reason="trl is not installed: make peers")
+
+
+def batch(seed: int, *, spread: float = 0.4, equal_in_row: bool = False, weights: bool = False) -> LossInputs:
+    """Five rows of 1 to 7 tokens, as a peer takes them: no row is empty, padding is zero."""
+    generator = torch.Generator().manual_seed(seed)
+    mask = torch.arange(WIDTH) < torch.tensor([7, 1, 3, 5, 7])[:, None]
+    noise = torch.randn(4, 5, WIDTH, generator=generator)
+    log_probs = -0.05 - noise[0].abs()
+    advantages = noise[2][:, :1].expand(-1, WIDTH) if equal_in_row else noise[2]
+    columns = {"log_probs": log_probs, "old_log_probs": (log_probs - spread * noise[1]).clamp(max=-1e-3), "advantages": advantages,
+               **({"weights": noise[3].abs()} if weights else {})}
+    totals = BatchTotals(num_tokens=float(mask.sum()), num_sequences=5.0, max_response_tokens=WIDTH)
+    inputs = LossInputs(response_mask=mask, totals=totals, **{name: torch.where(mask, c, 0.0) for name, c in columns.items()})
+    rank = torch.zeros(mask.shape)
+    rank[mask] = covariance_ranks(inputs.log_probs[mask], inputs.advantages[mask])
+    return replace(inputs, covariance_rank=rank)
+
+
+def differentiated(loss: Callable[[Tensor], Tensor], log_probs: Tensor) -> tuple[float, Tensor]:
+    log_probs = log_probs.clone().requires_grad_()
+    value = loss(log_probs)
+    torch.autograd.backward(value)
+    assert log_probs.grad is not None
+    return float(value.detach()), log_probs.grad
+
+
+def ours(name: str, inputs: LossInputs, config: PolicyLossConfig) -> tuple[float, Tensor]:
+    return differentiated(lambda log_probs: POLICY_LOSSES[name](replace(inputs, log_probs=log_probs), config).loss, inputs.log_probs)
+
+
+def verls(verl: Any, name: str, inputs: LossInputs, mode: str, *, low: float = LOW, high: float = HIGH, **own: Any) -> tuple[float, Tensor]:
+    """verl's loss of that name of ours; ``own`` are fields of its policy-loss section."""
+    from verl.workers.config.actor import ActorConfig
+    from verl.workers.config.actor import PolicyLossConfig as Section
+
+    section = Section(**{"dro_beta": 0.7, "kl_cov_ratio": 0.2, "ppo_kl_coef": 0.6, **own})
+    config = ActorConfig(strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, clip_ratio_low=low, clip_ratio_high=high,
+                         clip_ratio_c=DUAL, tau_pos=0.9, tau_neg=1.4, policy_loss=section)
+    loss = verl.get_policy_loss_fn(NAMES.get(name, name))
+    return differentiated(
+        lambda log_probs: loss(old_log_prob=inputs.old_log_probs, log_prob=log_probs, advantages=inputs.advantages,
+                               response_mask=inputs.response_mask, loss_agg_mode=mode, config=config, rollout_is_weights=inputs.weights)[0],
+        inputs.log_probs)
+
+
+CONFIG = PolicyLossConfig(clip_ratio_low=LOW, clip_ratio_high=HIGH, clip_ratio_dual=DUAL, tau_pos=0.9, tau_neg=1.4, dro_beta=0.7,
+                          kl_cov_ratio=0.2, ppo_kl_coef=0.6, dppo_max_ratio=DUAL)
+
+
+def assert_equal(found: tuple[float, Tensor], expected: tuple[float, Tensor]) -> None:
+    assert found[0] == pytest.approx(expected[0], rel=1e-5, abs=1e-5)
+    assert torch.allclose(found[1], expected[1], rtol=1e-5, atol=1e-5)
+
+
+# ---- verl: equal
+
+@pytest.mark.parametrize("name", ["ppo", "gspo", "cispo", "gpg", "dro", "dppo_tv", "dppo_kl"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("weights", [False, True])
+def test_token_losses_equal_verl(verl: Any, name: str, mode: str, weights: bool) -> None:
+    """Under verl's configuration dppo truncates at clip_ratio_c = 3, although its code means 20; ours has a key of its own for it."""
+    low, high = (0.01, 0.02) if name.startswith("dppo") else (LOW, HIGH)
+    for seed in range(5):
+        inputs = batch(seed, weights=weights, spread=1.0 if name == "ppo" else 0.4)
+        found = ours(name, inputs, replace(CONFIG, loss_aggregation=mode, clip_ratio_low=low, clip_ratio_high=high))
+        assert_equal(found, verls(verl, name, inputs, mode, low=low, high=high))
+
+
+def test_sapo_equals_verl_under_its_only_aggregation(verl: Any) -> None:
+    """verl's sapo takes seq-mean-token-mean whatever loss_agg_mode says; ours takes what it is told."""
+    for seed in range(5):
+        inputs = batch(seed, weights=True)
+        asked_for_sum = verls(verl, "sapo", inputs, "token-sum")
+        assert_equal(ours("sapo", inputs, replace(CONFIG, loss_aggregation="seq-mean-token-mean")), asked_for_sum)
+        assert ours("sapo", inputs, replace(CONFIG, loss_aggregation="token-sum"))[0] != pytest.approx(asked_for_sum[0], rel=1e-2)
+
+
+def test_gmpo_equals_verl_under_its_only_aggregation(verl: Any) -> None:
+    for seed in range(5):
+        for inputs in (batch(seed), batch(seed, equal_in_row=True)):
+            found = ours("gmpo", inputs, replace(CONFIG, loss_aggregation="seq-mean-token-mean"))
+            assert_equal(found, verls(verl, "gmpo", inputs, "token-mean"))
+
+
+def test_reinforce_equals_verl(verl: Any) -> None:
+    config = MagicMock(global_batch_info={})
+    for seed in range(5):
+        inputs = batch(seed, weights=True)
+        expected = differentiated(
+            lambda log_probs, inputs=inputs: verl.compute_policy_loss_reinforce(
+                rollout_log_prob=inputs.old_log_probs, log_prob=log_probs, advantages=inputs.advantages, response_mask=inputs.response_mask,
+                loss_agg_mode="seq-mean-token-sum", config=config, rollout_is_weights=inputs.weights)[0],
+            inputs.log_probs)
+        assert_equal(ours("reinforce", inputs, replace(CONFIG, loss_aggregation="seq-mean-token-sum")), expected)
+
+
+# ---- verl: different, and why
+
+def test_gmpo_weighs_a_response_with_a_rejected_token_by_what_is_left(verl: Any) -> None:
+    """verl takes the geometric mean of the weights: one rejected token (weight 0) nearly silences its whole response. Ours is the mean."""
+    inputs = batch(0, equal_in_row=True)
+    weights = torch.ones_like(inputs.log_probs)
+    weights[0, 0] = 0.0
+    config = replace(CONFIG, loss_aggregation="seq-mean-token-mean")
+    plain = ours("gmpo", inputs, config)[1]
+    found = ours("gmpo", replace(inputs, weights=weights), config)[1]
+    theirs = verls(verl, "gmpo", replace(inputs, weights=weights), "token-mean")[1]
+    assert torch.allclose(found[0], plain[0] * 6 / 7, rtol=1e-5)
+    assert torch.allclose(theirs[0], plain[0] * 1e-10 ** (1 / 7), rtol=1e-4)
+    assert_equal((0.0, found[1:]), (0.0, theirs[1:]))
+
+
+def test_an_empty_row_does_not_dilute_gmpo(verl: Any) -> None:
+    """verl's gmpo divides by the micro-batch's rows, failed samples included; ours by the mini-batch's sequences."""
+    inputs = batch(1)
+    mask = inputs.response_mask.clone()
+    mask[2] = False
+    totals = BatchTotals(num_tokens=float(mask.sum()), num_sequences=4.0, max_response_tokens=WIDTH)
+    inputs = replace(inputs, response_mask=mask, totals=totals)
+    found = ours("gmpo", inputs, replace(CONFIG, loss_aggregation="seq-mean-token-mean"))
+    theirs = verls(verl, "gmpo", inputs, "token-mean")
+    assert_equal(found, (theirs[0] * 5 / 4, theirs[1] * 5 / 4))
+
+
+@pytest.mark.parametrize("num_chosen", [1, 5, 22])
+def test_kl_cov_equals_verl_where_one_micro_batch_is_the_whole_mini_batch(verl: Any, num_chosen: int) -> None:
+    """Both take the top share by covariance; verl rounds it down (but takes one token at least), ours rounds it up."""
+    for seed in range(5):
+        inputs = batch(seed)  # 23 tokens, ranked by the current log-probs, as verl does
+        found = ours("kl_cov", inputs, replace(CONFIG, kl_cov_ratio=(num_chosen - 0.5) / 23))
+        assert_equal(found, verls(verl, "kl_cov", inputs, "token-mean", kl_cov_ratio=(num_chosen + 0.5) / 23))
+
+
+def test_kl_cov_of_two_micro_batches_is_that_of_one_here_and_not_in_verl(verl: Any) -> None:
+    inputs = batch(3)
+    config = replace(CONFIG, loss_aggregation="token-sum", kl_cov_ratio=0.1)
+
+    def rows(start: int, stop: int) -> LossInputs:
+        assert inputs.covariance_rank is not None
+        return replace(inputs, log_probs=inputs.log_probs[start:stop], old_log_probs=inputs.old_log_probs[start:stop],
+                       advantages=inputs.advantages[start:stop], response_mask=inputs.response_mask[start:stop],
+                       covariance_rank=inputs.covariance_rank[start:stop])
+
+    halves = (rows(0, 2), rows(2, 5))
+    assert sum(ours("kl_cov", half, config)[0] for half in halves) == pytest.approx(ours("kl_cov", inputs, config)[0], rel=1e-6)
+    theirs = [verls(verl, "kl_cov", part, "token-sum", kl_cov_ratio=0.1)[0] for part in (inputs, *halves)]
+    assert abs(theirs[1] + theirs[2] - theirs[0]) > 1e-2
+
+
+def test_clip_cov_is_what_verl_draws_at_random_in_the_mean(verl: Any) -> None:
+    """verl draws its tokens anew at each call, by bounds on the covariance; ours spreads the same share evenly over a band of ranks.
+
+    Where the band is the same set of tokens and all of it is cut, both are equal.
+    """
+    inputs = batch(4)
+    mask = inputs.response_mask
+    assert inputs.covariance_rank is not None
+    log_probs, advantages = inputs.log_probs[mask], inputs.advantages[mask]
+    covariances = ((log_probs - log_probs.mean()) * (advantages - advantages.mean())).sort(descending=True).values
+    # Places 2 to 6 of 23 lie between two bounds on the covariance.
+    upper, lower = float(covariances[1] + covariances[2]) / 2, float(covariances[6] + covariances[7]) / 2
+    no_clip = {"clip_ratio_low": 1.0, "clip_ratio_high": 1e9, "clip_ratio_dual": 0.0}
+    whole_band = replace(CONFIG, clip_cov_rank_low=2 / 23, clip_cov_rank_high=7 / 23, clip_cov_ratio=7 / 23 - 2 / 23, **no_clip)
+    bounds = {"clip_cov_lb": lower, "clip_cov_ub": upper}
+    assert_equal(ours("clip_cov", inputs, whole_band),
+                 verls(verl, "clip_cov", inputs, "token-mean", low=1.0, high=1e9, clip_cov_ratio=5.5 / 23, **bounds))
+
+    one_of_them = replace(whole_band, clip_cov_ratio=1 / 23)
+    assert ours("clip_cov", inputs, one_of_them)[0] == ours("clip_cov", inputs, one_of_them)[0]
+    draws = {verls(verl, "clip_cov", inputs, "token-mean", low=1.0, high=1e9, clip_cov_ratio=1.5 / 23, **bounds)[0] for _ in range(40)}
+    assert len(draws) > 1
+    assert any(ours("clip_cov", inputs, one_of_them)[0] == pytest.approx(draw, abs=1e-5) for draw in draws)
+
+
+def test_clip_cov_and_kl_cov_survive_a_ratio_that_overflows_in_verl(verl: Any) -> None:
+    """verl's clip_cov and kl_cov exponentiate without a bound: at 90 nats their loss is infinite."""
+    inputs = batch(5)
+    inputs.old_log_probs[0, 0] -= 90.0
+    inputs.advantages[0, 0] = -1.0
+    for name in ("clip_cov", "kl_cov"):
+        assert math.isinf(verls(verl, name, inputs, "token-mean", clip_cov_ratio=0.1)[0])
+        found = ours(name, inputs, replace(CONFIG, clip_cov_ratio=0.01))
+        assert math.isfinite(found[0]) and found[1].isfinite().all()
+
+
+# ---- verl: KL
+
+@pytest.mark.parametrize("kind", ["k1", "k2", "k3", "abs", "k1+", "k2+", "k3+", "abs+"])
+def test_kl_equals_verl(verl: Any, kind: str) -> None:
+    inputs = batch(0, spread=1.0)
+    ref = inputs.old_log_probs
+    expected = differentiated(lambda log_probs: verl.kl_penalty(log_probs, ref, kind).sum(), inputs.log_probs)
+    found = differentiated(lambda log_probs: kl(log_probs, ref, kind).sum(), inputs.log_probs)
+    assert_equal(found, expected)
+
+
+def test_k3_far_out_keeps_a_gradient_that_verl_loses(verl: Any) -> None:
+    """verl holds k3 at 10, so a token 3 nats and more below the reference is no longer pulled back; ours grows on, finite."""
+    log_probs, ref = torch.tensor([-3.0, -80.0]), torch.zeros(2)
+    theirs = differentiated(lambda x: verl.kl_penalty(x, ref, "k3").sum(), log_probs)[1]
+    found = differentiated(lambda x: kl(x, ref, "k3").sum(), log_probs)[1]
+    assert theirs.tolist() == [0.0, 0.0]
+    assert float(found[0]) == pytest.approx(1 - math.exp(3.0)) and float(found[1]) < -1e8 and found.isfinite().all()
+
+
+def test_adaptive_kl_equals_verl(verl: Any) -> None:
+    theirs = verl.AdaptiveKLController(init_kl_coef=0.2, target_kl=6.0, horizon=10_000)
+    controller = AdaptiveKl(coef=0.2, target=6.0, horizon=10_000)
+    for measured in (3.0, 6.5, 40.0, 0.0, 6.0, 7.1):
+        theirs.update(current_kl=measured, n_steps=512)
+        controller = controller.updated(measured, num_responses=512)
+        assert controller.coef == pytest.approx(float(theirs.value), rel=1e-12)
+
+
+# ---- TRL
+
+def trls(trl: Any, inputs: LossInputs, *, loss_type: str, level: str = "token", delta: float | None = None, low: float = LOW,
+         high: float = HIGH) -> tuple[float, Tensor]:
+    """GRPOTrainer's loss on these columns; advantages are one number per response."""
+    columns = {"prompt_ids": torch.zeros(5, 1), "prompt_mask": torch.ones(5, 1), "completion_ids": torch.zeros(5, WIDTH),
+               "completion_mask": inputs.response_mask.long(), "advantages": inputs.advantages[:, 0],
+               "old_per_token_logps": inputs.old_log_probs, "num_items_in_batch": inputs.response_mask.sum()}
+    trainer = MagicMock(
+        loss_type=loss_type, importance_sampling_level=level, epsilon_low=low, epsilon_high=high, beta=0.0, top_entropy_quantile=1.0,
+        off_policy_mask_threshold=None, use_vllm=False, max_completion_length=WIDTH, _entropy_bonus_enabled=False, aux_loss_enabled=False,
+        current_gradient_accumulation_steps=1, tools=None,
+    )
+    trainer.args = MagicMock(delta=delta, sapo_temperature_pos=0.9, sapo_temperature_neg=1.4, steps_per_generation=1)
+    trainer.accelerator.num_processes = 1
+    trainer.accelerator.gather = trainer.accelerator.gather_for_metrics = lambda x: x
+    trainer.accelerator.reduce = lambda x, **_: x
+    trainer.model.training = False
+
+    def loss(log_probs: Tensor) -> Tensor:
+        trainer._get_per_token_logps_and_entropies = lambda *_, **__: (log_probs, torch.zeros_like(log_probs), None)
+        value = trl.GRPOTrainer._compute_loss(trainer, None, columns)
+        assert isinstance(value, Tensor)
+        return value
+
+    return differentiated(loss, inputs.log_probs)
+
+
+TRL_TWINS = {
+    "ppo": ("ppo", {"clip_ratio_dual": 0.0, "loss_aggregation": "token-mean"}, {"loss_type": "dapo"}),
+    "ppo seq-mean-token-mean": ("ppo", {"clip_ratio_dual": 0.0, "loss_aggregation": "seq-mean-token-mean"}, {"loss_type": "grpo"}),
+    "ppo Dr. GRPO": ("ppo", {"clip_ratio_dual": 0.0, "loss_aggregation": "seq-mean-token-sum-norm"}, {"loss_type": "dr_grpo"}),
+    "ppo dual clip": ("ppo", {"clip_ratio_dual": 1.5, "loss_aggregation": "token-mean"}, {"loss_type": "dapo", "delta": 1.5}),
+    "sapo": ("sapo", {"loss_aggregation": "seq-mean-token-mean"}, {"loss_type": "sapo"}),
+    "gspo": ("gspo", {"loss_aggregation": "seq-mean-token-mean"}, {"loss_type": "grpo", "level": "sequence"}),
+    # TRL bounds cispo's weight from above only, and by the bound itself.
+    "cispo": ("cispo", {"clip_ratio_low": 1.0, "loss_aggregation": "token-mean"}, {"loss_type": "cispo", "high": 1 + HIGH}),
+}
+
+
+@pytest.mark.parametrize("twin", sorted(TRL_TWINS))
+def test_losses_equal_trl(trl: Any, twin: str) -> None:
+    name, changes, theirs = TRL_TWINS[twin]
+    for seed in range(5):
+        inputs = batch(seed, equal_in_row=True, spread=0.8)
+        # TRL takes the advantage from the row's first column.
+        assert inputs.response_mask[:, 0].all()
+        assert_equal(ours(name, inputs, replace(CONFIG, **changes)), trls(trl, inputs, **theirs))

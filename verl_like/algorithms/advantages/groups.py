@@ -1,0 +1,82 @@
+"""Rewards of a batch's rows, and numbers over the rows that answer the same prompt. Everything in float64.
+
+In float32 the rounding of the mean of equal rewards, divided by a tiny standard deviation, would be a visible advantage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from verl_like.algorithms.types import AdvantageInputs, Advantages
+
+
+def token_rewards(inputs: AdvantageInputs) -> Tensor:
+    """[B, T] float64 rewards, zero outside the mask whatever stands there."""
+    rewards = torch.where(inputs.response_mask, inputs.rewards, 0.0).double()
+    not_finite = (~rewards.sum(-1).isfinite()).nonzero().flatten().tolist()
+    assert not not_finite, f"rewards of rows {not_finite} are not finite; the reward stage masks such samples"
+    return rewards
+
+
+def group_index(group_ids: Tensor) -> Tensor:
+    """[B] int64: the rows' groups numbered from 0."""
+    index: Tensor = torch.unique(group_ids, return_inverse=True)[1]
+    return index
+
+
+def group_sum(values: Tensor, group: Tensor) -> Tensor:
+    """Each row's group's sum, in the shape of ``values`` [B] or [B, T]."""
+    return torch.zeros_like(values).index_add(0, group, values)[group]
+
+
+def group_highest(values: Tensor, group: Tensor) -> Tensor:
+    """Each row's group's maximum, in the shape of ``values`` [B] or [B, T]; rows that play no part hold -inf."""
+    index = group if values.dim() == 1 else group[:, None].expand_as(values)
+    return torch.full_like(values, -torch.inf).scatter_reduce(0, index, values, "amax")[group]
+
+
+def group_mean(values: Tensor, weights: Tensor, group: Tensor) -> Tensor:
+    """Each row's group's weighted mean, in the shape of ``values`` [B] or [B, T]; 0 where nothing has weight.
+
+    Exactly the values where all those with a weight above 0 are equal: it is summed from the lowest of them upwards.
+    """
+    lowest = -group_highest(torch.where(weights > 0, -values, -torch.inf), group)
+    lowest = torch.where(lowest.isfinite(), lowest, 0.0)
+    above = torch.where(weights > 0, values - lowest, 0.0)
+    return lowest + group_sum(weights * above, group) / group_sum(weights, group).clamp(min=torch.finfo(torch.float64).tiny)
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """One score per response, and which responses are siblings. A row that is not valid (a failed sample) plays no part."""
+
+    scores: Tensor  # [B] float64
+    is_valid: Tensor  # [B] bool
+    group: Tensor  # [B] int64
+
+    def num_valid(self) -> Tensor:
+        """[B] float64: valid rows of the row's group."""
+        return group_sum(self.is_valid.double(), self.group)
+
+    def centred(self, weights: Tensor | None = None) -> Tensor:
+        """[B]: score less the group's mean, weighted by ``weights`` [B] (0 for failed samples) where given; 0 for equal scores."""
+        mean = group_mean(self.scores, self.is_valid.double() if weights is None else weights, self.group)
+        return torch.where(self.is_valid, self.scores - mean, 0.0)
+
+    def std(self) -> Tensor:
+        """[B]: standard deviation of the group, with n - 1 in its denominator; 0 for one valid row."""
+        return (group_sum(self.centred().square(), self.group) / (self.num_valid() - 1).clamp(min=1)).sqrt()
+
+
+def scored(inputs: AdvantageInputs) -> Scored:
+    """Each response with the sum of its token rewards."""
+    return Scored(token_rewards(inputs).sum(-1), inputs.response_mask.any(-1), group_index(inputs.group_ids))
+
+
+def spread(row_advantages: Tensor, mask: Tensor) -> Advantages:
+    """Give every token of a response the response's advantage."""
+    tokens = torch.where(mask, row_advantages.float()[:, None], 0.0)
+    return Advantages(advantages=tokens, returns=tokens.clone())

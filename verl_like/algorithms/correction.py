@@ -1,0 +1,266 @@
+"""Rollout correction: the engine that samples and the trainer that learns give slightly different probabilities to the same token.
+
+A token drawn from ``pi_rollout`` and learned from as if ``pi_old`` had drawn it is off-policy. Its importance weight is
+``w = pi_old / pi_rollout``, of the token or of the whole sequence:
+
+- **truncated** at ``upper``: TIS (Ionides, 2008, J. Comput. Graph. Stat. 17; per token as in IMPALA, 1802.01561; for this
+  mismatch Yao et al., 2025, https://fengyao.notion.site/off-policy-rl);
+- **masked** outside ``lower`` and ``upper``: IcePop (Ring-1T, 2510.18855); of whole sequences MIS (Liu, Li et al., 2025,
+  https://richardli.xyz/rl-collapse).
+
+Independent of the weights, tokens or sequences are **rejected** whose ratio, or the geometric mean of it over the sequence
+(same source; DeepSeek-V3.2, 2512.02556), leaves its bounds, and a sequence is **vetoed** for one token that the trainer holds
+for nearly impossible.
+
+The loss keeps the denominators of all tokens, not only of the kept ones: a rejected token contributes nothing, and no other weighs
+more for it. The count of kept tokens is known only once every micro-batch of every rank has run, so a loss divided by it could not be
+the same however rows are spread; and it would make the few survivors of a bad batch the loudest.
+
+**top-p and top-k.** The engine's log-probs are renormalised over the candidates S that it keeps, the trainer's are over the whole
+vocabulary. Their ratio is Z times the wanted one, Z being the trainer's mass on S: with equal models the weight is Z instead of
+1 (Z >= top_p; no such bound for top_k), and Z^T over a sequence. Dividing by Z, token by token, would make the weights exact
+for the policy restricted to S; but that takes S itself, which the engine does not report, and the learning policy would have to be
+restricted to it as well (keep sampling mask, 2512.02556). So :func:`refusal` refuses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from verl_like.algorithms.aggregate import token_share
+from verl_like.algorithms.kl import MAX_LOG_RATIO, kl
+from verl_like.algorithms.types import BatchTotals
+from verl_like.config.schema import CorrectionConfig
+
+_WEIGHT, _WEIGHT_SQUARED, _ESS = "correction_weight_mean", "correction_weight_squared_mean", "correction_ess_frac"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Correction:
+    """What the loss of one micro-batch is corrected with.
+
+    Args:
+        weights: [B, T] float32 without gradient, zero wherever ``kept`` is false.
+        kept: [B, T] bool, true where the token is learned from; never outside the mask.
+        metrics: this micro-batch's share of each; :func:`finish` makes the sums readable.
+    """
+
+    weights: Tensor
+    kept: Tensor
+    metrics: dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightSums:
+    """The weights of some rows, tokens or sequences by ``config.level``; chunks and ranks add up with ``+``.
+
+    Args:
+        total: sum of the weights after truncation or masking; rejection and normalisation do not enter.
+        count: how many they are.
+        maximum: the largest ratio before truncation or masking, at most exp(20); 0 where there is none.
+    """
+
+    total: float = 0.0
+    count: int = 0
+    maximum: float = 0.0
+
+    def __add__(self, other: WeightSums) -> WeightSums:
+        return WeightSums(total=self.total + other.total, count=self.count + other.count, maximum=max(self.maximum, other.maximum))
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.count if self.count else 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _LogRatios:
+    """log(pi_old / pi_rollout) in nats, not clamped: of tokens [B, T] float32 (zero where masked), of whole sequences [B] float64."""
+
+    token: Tensor
+    sequence: Tensor
+
+
+def _log_ratios(old_log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor) -> _LogRatios:
+    # Padding may hold anything, NaN included.
+    token = torch.where(mask, old_log_probs.float() - rollout_log_probs.float(), 0.0)
+    return _LogRatios(token=token, sequence=token.sum(-1, dtype=torch.float64))
+
+
+def is_on(config: CorrectionConfig) -> bool:
+    """Whether the configuration asks for any correction."""
+    return config.level != "off" or config.rejection != "off" or config.veto_threshold > 0
+
+
+def is_needed(config: CorrectionConfig, *, mean_gap: float) -> bool:
+    """Whether there is something to correct.
+
+    Args:
+        mean_gap: mean over the batch's tokens of abs(old_log_probs - rollout_log_probs), in nats.
+    """
+    return is_on(config) and mean_gap >= config.min_gap
+
+
+def refusal(rollout_top_p: float, rollout_top_k: int, config: CorrectionConfig) -> str | None:
+    """Why this configuration cannot be corrected as it asks (found, expected, remedy), or None where it can."""
+    section = "algorithm.rollout_correction"
+    if config.level == "off":
+        for knob, is_set in (("batch_normalize=true", config.batch_normalize), ("mode=mask", config.mode == "mask")):
+            if is_set:
+                return (f"{section}.{knob} is about importance weights, but {section}.level=off has none. Set {section}.level=token, or "
+                        f"leave {knob.partition('=')[0]} at its default.")
+    if not is_on(config) or (rollout_top_p >= 1 and rollout_top_k <= 0):
+        return None
+    off = {"level=off": config.level != "off", "rejection=off": config.rejection != "off", "veto_threshold=0": config.veto_threshold > 0}
+    remedy = ", ".join(f"{section}.{knob}" for knob, is_wanted in off.items() if is_wanted)
+    return (f"rollout.top_p is {rollout_top_p:g} and rollout.top_k is {rollout_top_k}, but {section} needs 1 and -1: the engine's "
+            "log-probs are over the kept candidates and the actor's over the whole vocabulary, so every weight would shrink by the mass "
+            f"that was cut off. Set rollout.top_p=1 rollout.top_k=-1, or turn the correction off: {remedy}.")
+
+
+@torch.no_grad()
+def weight_sums(old_log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor, config: CorrectionConfig) -> WeightSums:
+    """What :func:`correction` needs to know of all rows under ``batch_normalize``; [B, T] each, ``mask`` bool.
+
+    A token has a weight of its own under ``level=token``; a sequence has one, however long, under ``level=sequence``.
+    """
+    ratios = _log_ratios(old_log_probs, rollout_log_probs, mask)
+    log_weights = ratios.sequence[mask.any(-1)] if config.level == "sequence" else _log_weights(ratios, config)[mask]
+    if not log_weights.numel():
+        return WeightSums()
+    return WeightSums(total=float(_bounded_weights(log_weights, config).sum(dtype=torch.float64)), count=log_weights.numel(),
+                      maximum=float(_safe_exp(log_weights.max())))
+
+
+@torch.no_grad()
+def correction(old_log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor, config: CorrectionConfig, *, totals: BatchTotals,
+               mean_weight: float | None) -> Correction:
+    """Weights and rejections of one micro-batch, and its share of the mini-batch's metrics.
+
+    Ratios are clamped to +-20 nats before exp; bounds are compared before that. A NaN inside the mask stays a NaN weight:
+    the update is then skipped for its gradient, and not the token in silence.
+
+    Args:
+        old_log_probs: [B, T] nats, the trainer's before the update.
+        rollout_log_probs: [B, T] nats, the engine's, at the same temperature.
+        mask: [B, T] bool; whatever stands outside, NaN included, plays no part.
+        totals: counts over the mini-batch, of all tokens and sequences, kept or not.
+        mean_weight: ``WeightSums.mean`` of the whole batch, by which ``batch_normalize`` divides. Taken before rejection, so that
+            kept tokens do not grow to stand in for rejected ones.
+
+    Returns:
+        Metrics, each named ``correction_...``; a token mean is over all tokens of the mini-batch, a sequence mean over all sequences:
+
+        - ``kl_k1``, ``kl_k3``: estimates of KL(rollout, old), nats per token.
+        - ``chi2_token``, ``chi2_sequence``: chi-square of old from rollout, mean of w^2 - 1 with w of tokens, of sequences.
+        - ``log_ppl_gap_mean``, ``log_ppl_gap_abs_mean``: sequence means of log perplexity of old less that of rollout, nats.
+        - ``weight_mean``, ``weight_squared_mean``: token means of ``weights`` and their squares; rejected tokens count as 0.
+        - ``kept_frac``: of tokens. ``truncated_frac`` or ``masked_frac`` (with a level), ``rejected_frac`` (with a rejection): of
+          tokens. ``vetoed_frac`` (with a veto): of sequences.
+    """
+    ratios = _log_ratios(old_log_probs, rollout_log_probs, mask)
+    log_weights = _log_weights(ratios, config)
+    is_masked = _is_outside(log_weights, config.lower, config.upper) if config.mode == "mask" else torch.zeros_like(mask)
+    is_rejected = _is_rejected(ratios, mask, config)
+    is_vetoed = (ratios.token < _log(config.veto_threshold)).any(-1)
+    kept = mask & ~is_masked & ~is_rejected & ~is_vetoed[:, None]
+
+    weights = _bounded_weights(log_weights, config)
+    if config.batch_normalize:
+        assert mean_weight is not None, "batch_normalize divides by the mean weight of the whole batch, which was not given"
+        weights = weights / mean_weight  # 0 / 0 only where every weight of the batch is masked, and then none is kept
+    weights = torch.where(kept, weights, 0.0)
+
+    metrics = _gap_metrics(ratios, mask, totals)
+    metrics |= {_WEIGHT: token_share(weights, mask, totals), _WEIGHT_SQUARED: token_share(weights.square(), mask, totals),
+                "correction_kept_frac": token_share(kept, mask, totals)}
+    if config.level != "off" and config.mode == "truncate":
+        metrics["correction_truncated_frac"] = token_share(log_weights > _log(config.upper), mask, totals)
+    if config.level != "off" and config.mode == "mask":
+        metrics["correction_masked_frac"] = token_share(is_masked, mask, totals)
+    if config.rejection != "off":
+        metrics["correction_rejected_frac"] = token_share(is_rejected, mask, totals)
+    if config.veto_threshold > 0:
+        metrics["correction_vetoed_frac"] = _sequence_share(is_vetoed, totals)
+    return Correction(weights=weights, kept=kept, metrics=metrics)
+
+
+def finish(metrics: Mapping[str, float], *, prefix: str = "") -> dict[str, float]:
+    """The metrics of a mini-batch, made from its summed shares; other names pass as they are.
+
+    ``correction_weight_squared_mean`` gives way to ``correction_ess_frac`` = (mean w)^2 / mean w^2, Kish's effective sample size
+    as a fraction of all tokens: 1 where all weights are equal, 0 where all tokens are rejected. It is no sum of shares.
+
+    Args:
+        prefix: stands before every name, e.g. "actor/".
+    """
+    finished = dict(metrics)
+    if prefix + _WEIGHT_SQUARED in finished:
+        squares = finished.pop(prefix + _WEIGHT_SQUARED)
+        finished[prefix + _ESS] = finished[prefix + _WEIGHT] ** 2 / squares if squares else 0.0
+    return finished
+
+
+def _log_weights(ratios: _LogRatios, config: CorrectionConfig) -> Tensor:
+    """[B, T]: log of each token's weight before any bound."""
+    if config.level == "sequence":
+        return ratios.sequence[:, None].expand_as(ratios.token)
+    return ratios.token if config.level == "token" else torch.zeros_like(ratios.token)
+
+
+def _bounded_weights(log_weights: Tensor, config: CorrectionConfig) -> Tensor:
+    """Weights, float32, truncated or zero where masked."""
+    weights = _safe_exp(log_weights)
+    if config.mode == "mask":
+        return torch.where(_is_outside(log_weights, config.lower, config.upper), 0.0, weights)
+    return weights.clamp(max=config.upper)
+
+
+def _is_rejected(ratios: _LogRatios, mask: Tensor, config: CorrectionConfig) -> Tensor:
+    """[B, T] bool; whole rows except under ``rejection=token``."""
+    if config.rejection == "off":
+        return torch.zeros_like(mask)
+    if config.rejection == "token":
+        return _is_outside(ratios.token, config.rejection_lower, config.rejection_upper)
+    statistic = ratios.sequence if config.rejection == "sequence" else ratios.sequence / mask.sum(-1).clamp(min=1)
+    return _is_outside(statistic, config.rejection_lower, config.rejection_upper)[:, None].expand_as(mask)
+
+
+def _gap_metrics(ratios: _LogRatios, mask: Tensor, totals: BatchTotals) -> dict[str, Tensor]:
+    """How far old is from rollout, whatever is done about it."""
+    log_ppl_gap = -ratios.sequence / mask.sum(-1).clamp(min=1)
+    return {
+        "correction_kl_k1": token_share(-ratios.token, mask, totals),
+        "correction_kl_k3": token_share(kl(-ratios.token, torch.zeros_like(ratios.token), "k3"), mask, totals),
+        # expm1: w^2 - 1 is a sum of shares, and for small gaps w^2 would round away what is sought.
+        "correction_chi2_token": token_share(torch.expm1(2 * _clamped(ratios.token)), mask, totals),
+        "correction_chi2_sequence": _sequence_share(torch.expm1(2 * _clamped(ratios.sequence)), totals),
+        "correction_log_ppl_gap_mean": _sequence_share(log_ppl_gap, totals),
+        "correction_log_ppl_gap_abs_mean": _sequence_share(log_ppl_gap.abs(), totals),
+    }
+
+
+def _sequence_share(values: Tensor, totals: BatchTotals) -> Tensor:
+    """This micro-batch's share of the mean of ``values`` [B], zero for a row without tokens, over the mini-batch's sequences."""
+    return values.double().sum() / max(totals.num_sequences, 1.0)
+
+
+def _is_outside(log_ratio: Tensor, lower: float, upper: float) -> Tensor:
+    """Whether exp(log_ratio) leaves [lower, upper]; false for NaN."""
+    return (log_ratio < _log(lower)) | (log_ratio > _log(upper))
+
+
+def _log(bound: float) -> float:
+    return math.log(bound) if bound > 0 else -math.inf
+
+
+def _clamped(log_ratio: Tensor) -> Tensor:
+    return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+
+def _safe_exp(log_ratio: Tensor) -> Tensor:
+    return _clamped(log_ratio).exp().float()

@@ -1,0 +1,56 @@
+"""What the driver and the workers tell each other besides rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from verl_like.protocol import Array
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RewardFacts:
+    """What the driver knows of the rows: [B] each.
+
+    Args:
+        rewards: float32, what the response earned.
+        group_ids: int64.
+        baseline_rewards: float32, what the greedy response to the same prompt earned.
+        components: float32 each, parts that the reward function reported beside its score.
+        mini_batches: the update that a row belongs to, where the policy loss reads ``covariance_rank``.
+    """
+
+    rewards: Array
+    group_ids: Array
+    baseline_rewards: Array | None = None
+    components: dict[str, Array] = field(default_factory=dict)
+    mini_batches: Array | None = None
+
+    def select(self, rows: Array) -> RewardFacts:
+        return RewardFacts(
+            rewards=self.rewards[rows], group_ids=self.group_ids[rows],
+            baseline_rewards=None if self.baseline_rewards is None else self.baseline_rewards[rows],
+            components={name: values[rows] for name, values in self.components.items()},
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdvantageReport:
+    """``metrics``, and for each row whether any of its advantages is not zero, [B] bool."""
+
+    metrics: dict[str, float]
+    has_advantage: Array
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpdateTerms:
+    """What the actor's update reads and does.
+
+    Args:
+        columns: token columns the loss reads besides the sequence.
+        is_corrected: whether ``algorithm.rollout_correction`` applies in this step.
+        mean_weight: the batch's mean importance weight, where weights are divided by it.
+    """
+
+    columns: tuple[str, ...]
+    is_corrected: bool
+    mean_weight: float | None = None
