@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -61,6 +62,16 @@ class EchoRole:
     def values(self, rows: RemoteRows, tokens: int) -> tuple[None, DataProto]:
         """``tokens`` zeros for each row."""
         return None, DataProto({"values": Ragged.from_lengths(np.zeros(tokens * len(rows), np.float32), np.full(len(rows), tokens))})
+
+    @dispatch(Dispatch.SPLIT)
+    def warn(self, rows: RemoteRows) -> tuple[None, None]:
+        """The same warning on every rank, and one of rank 1's own."""
+        log = logging.getLogger("verl_like.echo")
+        log.info("not worth telling")
+        log.warning("the disk is nearly full")
+        if self.rank == 1:
+            log.warning("rank 1 is %s", "warm")
+        return None, None
 
     @dispatch(Dispatch.SPLIT)
     def total(self, rows: RemoteRows, column: str) -> tuple[int, None]:

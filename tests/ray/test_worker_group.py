@@ -99,3 +99,13 @@ def test_ctrl_c_ends_a_wait_that_may_be_abandoned_and_no_other(group: WorkerGrou
         group.call(EchoRole.sleep_on, 1, 0.1)
     finally:
         INTERRUPT.clear()
+
+
+def test_warnings_of_workers_reach_the_drivers_log_once_with_their_names(group: WorkerGroup, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        caplog.clear()
+        group.map_rows(EchoRole.warn, prompts(), [np.arange(2), np.arange(2, 5)])
+        assert [record.getMessage() for record in caplog.records] == [
+            "echo rank 0, echo rank 1: verl_like.echo: the disk is nearly full",
+            "echo rank 1: verl_like.echo: rank 1 is warm",
+        ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import importlib
+import logging
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ import ray
 
 from verl_like.single_controller.errors import INTERRUPT, WorkerFailure
 from verl_like.single_controller.store import STORE
+from verl_like.single_controller.worker_log import WorkerLog
 from verl_like.telemetry.ledger import LEDGER, stage
 
 if TYPE_CHECKING:  # torch comes with them, and faulthandler comes first
@@ -33,6 +35,8 @@ class WorkerHost:
         faulthandler.register(signal.SIGUSR1, all_threads=True)
         self._where = f"rank {rank} on {socket.gethostname()} (pid {os.getpid()})"
         self._roles: dict[str, Any] = {}
+        self._log = WorkerLog()
+        logging.getLogger("verl_like").addHandler(self._log)
 
     @ray.method(concurrency_group="control")
     def free_address(self) -> tuple[str, int]:
@@ -52,12 +56,13 @@ class WorkerHost:
         INTERRUPT.set()
 
     @ray.method(concurrency_group="engine")
-    def build(self, factory: str, environment: dict[str, str], *args: Any) -> None:
-        """Call ``module:function`` with ``args``; it returns the roles by class name."""
+    def build(self, factory: str, environment: dict[str, str], *args: Any) -> list[str]:
+        """Call ``module:function`` with ``args``; it returns the roles by class name. Returns the warnings it gave."""
         os.environ.update(environment)
         with self._reporting(factory, "build"):
             module, name = factory.split(":")
             self._roles = getattr(importlib.import_module(module), name)(*args)
+        return self._log.take()
 
     @ray.method(concurrency_group="engine")
     def call(self, role: str, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -69,13 +74,13 @@ class WorkerHost:
         """Call a method that returns (report, table).
 
         Returns:
-            (report, bytes fetched from the store), and then the table cut into ``blocks``, where there are any.
+            (report, bytes fetched from the store, warnings), and then the table cut into ``blocks``, where there are any.
         """
         from verl_like.protocol import check_columns
 
         with self._reporting(f"{role}.{method}", method):
             report, table = getattr(self._roles[role], method)(rows, *args, **kwargs)
-            answer = report, STORE.take()
+            answer = report, STORE.take(), self._log.take()
             if not blocks:
                 return answer
             check_columns(table)

@@ -17,6 +17,7 @@ from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatc
 from verl_like.single_controller.store import STORE
 from verl_like.single_controller.wait import POLL_S, timed_out, wait
 from verl_like.single_controller.worker import WorkerProcess
+from verl_like.single_controller.worker_log import pass_on
 
 Method = Callable[..., Any]
 PAUSE_S = 2e-5  # per stream, between looks at all of them: a look takes Ray a tenth of that, so a thousand streams cost little
@@ -68,7 +69,8 @@ class WorkerGroup:
 
     def wait_built(self, *, timeout_s: float) -> None:
         """Return when every rank is built, or raise the first one's failure."""
-        wait(self._building, stage="build", timeout_s=timeout_s, interruptible=True)
+        warnings = wait(self._building, stage="build", timeout_s=timeout_s, interruptible=True)
+        pass_on(zip(self._building.values(), warnings, strict=True))
         self._building = {}
 
     def call(self, method: Method, *args: Any, interruptible: bool = False, **kwargs: Any) -> list[Any]:
@@ -109,13 +111,12 @@ class WorkerGroup:
             answers[answer] = self._who(rank)
             refs += tables
             parts += [rows[place] for place in cuts]
-        reports = []
-        for report, fetched_bytes in wait(answers, stage=name, timeout_s=self.timeout_s, interruptible=interruptible):
-            reports.append(report)
-            STORE.fetched_bytes += fetched_bytes
+        arrived = wait(answers, stage=name, timeout_s=self.timeout_s, interruptible=interruptible)
+        STORE.fetched_bytes += sum(fetched_bytes for _, fetched_bytes, _ in arrived)
+        pass_on((who, warnings) for who, (_, _, warnings) in zip(answers.values(), arrived, strict=True))
         if adds:
             batch.attach(adds, refs, parts, producer=name)
-        return reports
+        return [report for report, _, _ in arrived]
 
     def stream(
         self, method: Method, batch: RemoteBatch, partition: Sequence[Array], *args: Any, **kwargs: Any
