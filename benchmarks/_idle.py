@@ -45,7 +45,8 @@ class IdleRollout:
     def __init__(self, response_lengths: Array, block_bytes: int) -> None:
         self._lengths, self._block_bytes = response_lengths.reshape(-1, workload.SAMPLES_PER_PROMPT), block_bytes
 
-    def generate(self, rows: RemoteRows, *, n: int, sampling: Sampling, step: int, version: int) -> Iterator[Facts | DataProto]:
+    def generate(self, rows: RemoteRows, *, n: int, sampling: Sampling, step: int, version: int,
+                 first_sample: int) -> Iterator[Facts | DataProto]:
         prompts = rows.fetch(["prompt_ids", "group_id", "uid", "reward_inputs", "prompt_text"], timeout_s=TIMEOUT_S)
         groups = np.asarray(prompts["group_id"])
         per_group = 9 * self._lengths[groups].sum(axis=1) + 4 * n * prompts.ragged("prompt_ids").lengths

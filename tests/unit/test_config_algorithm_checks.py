@@ -270,3 +270,12 @@ def test_an_over_long_buffer_as_long_as_the_response_is_refused() -> None:
         "e.g. algorithm.overlong_buffer_len=102.")
     assert passes(algorithm__overlong_buffer_len=511)
     assert passes(algorithm__overlong_buffer_len=102)
+
+
+@pytest.mark.parametrize("overrides", [{"algorithm__mask_overlong": True}, {"algorithm__pf_ppo": "pow"}])
+def test_rows_that_come_and_go_are_refused_where_a_mini_batchs_tokens_are_ranked(overrides: dict[str, object]) -> None:
+    [name] = [name.replace("__", ".") for name in overrides]
+    assert refusal(actor__policy_loss="clip_cov", **overrides) == (
+        f"{name} is set, but actor.policy_loss=clip_cov ranks the tokens of a whole mini-batch, of which {name} then drops or repeats "
+        f"rows. Leave {name} at its default, or use another actor.policy_loss.")
+    assert passes(**overrides) and passes(actor__policy_loss="clip_cov")

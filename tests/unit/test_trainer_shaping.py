@@ -240,13 +240,13 @@ def test_scores_whose_baseline_failed_are_no_signal() -> None:
     assert has_differing_scores(batch).tolist() == [False, False, True, True]
 
 
-def drawing(batches: list[RemoteBatch]) -> tuple[Callable[[], RemoteBatch], list[int]]:
-    """A draw that hands out these batches, and a list that holds one entry for each that was drawn."""
+def drawing(batches: list[RemoteBatch]) -> tuple[Callable[[int], RemoteBatch], list[int]]:
+    """A draw that hands out these batches, and a list of the numbers that it was told."""
     drawn: list[int] = []
 
-    def draw() -> RemoteBatch:
-        drawn.append(len(drawn))
-        return batches[drawn[-1]]
+    def draw(number: int) -> RemoteBatch:
+        drawn.append(number)
+        return batches[number]
 
     return draw, drawn
 

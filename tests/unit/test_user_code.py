@@ -194,3 +194,9 @@ def test_a_misspelt_name_is_refused_with_the_list_and_the_nearest() -> None:
     assert text.endswith("or your own as path/to/file.py:function or module:function. Did you mean 'grpo'?")
     assert refusal("zzz").endswith("or module:function."), "nothing is near"
     assert "path/to/file.py:function" in refusal("mine.py"), "a file without a function"
+
+
+@pytest.mark.parametrize("name", [":fn", ".x:fn"])
+def test_a_colon_without_a_file_or_module_before_it_names_the_knob(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"algorithm.adv_estimator={name} is unknown; expected one of"):
+        estimator(name)

@@ -22,12 +22,13 @@ def look_up(name: str, table: Mapping[str, object], *, knob: str) -> object:
     if name in table:
         return table[name]
     module_name, colon, attribute = name.rpartition(":")
-    if not colon:
+    is_file = module_name.endswith(".py")
+    if not colon or not module_name or (module_name.startswith(".") and not is_file):
         close = difflib.get_close_matches(name, table, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"{knob}={name} is unknown; expected one of {sorted(table)}, or your own as "
                          f"path/to/file.py:function or module:function.{hint}")
-    if module_name.endswith(".py"):
+    if is_file:
         return from_file(Path(module_name).expanduser(), attribute, knob=knob)
     try:
         module = importlib.import_module(module_name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from verl_like.algorithms.advantages import ADVANTAGES, estimator
+from verl_like.algorithms.advantages import estimator
 from verl_like.algorithms.correction import refusal
 from verl_like.algorithms.kl import MAX_KL_ERROR
 from verl_like.algorithms.policy_losses import policy_loss
@@ -19,9 +19,8 @@ def group_estimators_have_siblings(config: Config) -> None:
     if config.rollout.n > 1:
         return
     if estimator(algorithm.adv_estimator).compares_siblings:
-        others = sorted(name for name, entry in ADVANTAGES.items() if not entry.compares_siblings)
         raise ValueError(f"rollout.n is 1, but algorithm.adv_estimator={algorithm.adv_estimator} compares siblings and needs at least 2. "
-                         f"Set rollout.n=8, or use algorithm.adv_estimator={'gae' if 'gae' in others else others[0]}.")
+                         "Set rollout.n=8, or use algorithm.adv_estimator=gae.")
     if algorithm.filter_groups:
         raise ValueError("rollout.n is 1, but algorithm.filter_groups keeps groups whose scores differ and needs at least 2 responses to "
                          "a prompt. Set rollout.n=8, or algorithm.filter_groups=false.")
@@ -92,6 +91,16 @@ def covariance_band_holds_its_share(config: Config) -> None:
                          "Lower actor.clip_cov_ratio, or raise actor.clip_cov_rank_high.")
 
 
+def covariance_is_of_the_rows_that_are_learnt(config: Config) -> None:
+    if "covariance_rank" not in policy_loss(config.actor.policy_loss).needs:
+        return
+    for name, is_set in (("mask_overlong", config.algorithm.mask_overlong), ("pf_ppo", config.algorithm.pf_ppo != "off")):
+        if is_set:
+            raise ValueError(f"algorithm.{name} is set, but actor.policy_loss={config.actor.policy_loss} ranks the tokens of a whole "
+                             f"mini-batch, of which algorithm.{name} then drops or repeats rows. Leave algorithm.{name} at its default, "
+                             "or use another actor.policy_loss.")
+
+
 def skipped_rows_have_no_gradient(config: Config) -> None:
     actor = config.actor
     if not actor.skip_zero_advantages:
@@ -137,6 +146,7 @@ ALGORITHM_RULES: tuple[Callable[[Config], None], ...] = (
     correction_can_be_right,
     engine_log_probs_are_enough,
     covariance_band_holds_its_share,
+    covariance_is_of_the_rows_that_are_learnt,
     skipped_rows_have_no_gradient,
     components_are_named,
     overlong_buffer_fits,

@@ -136,7 +136,8 @@ class ActorConfig(PolicyLossConfig):
     mini_batch_size: int = _positive(32, "Prompts per optimiser update.", unit="prompts")
     epochs: int = _positive(1, "Passes over each batch.")
     use_rollout_log_probs: bool = knob(False, "Take the engine's log-probs for the old policy's, and skip the stage that computes them.")
-    skip_zero_advantages: bool = knob(False, "Leave responses without advantage out of the passes; the loss does not change.")
+    skip_zero_advantages: bool = knob(False, "Leave responses without advantage out of the passes. The loss does not change; "
+                                       "metrics per token count them as zeros.")
     max_tokens_per_micro_batch: int = _positive(16384, "Token budget of one forward/backward pass per rank.", unit="tokens")
     use_torch_compile: bool = knob(False, "Compile the log-prob and entropy function in a warm-up before the first step.")
     log_prob_chunk_tokens: int = _positive(4096, "Rows of logits that exist at once in the log-prob function.", unit="tokens")

@@ -39,7 +39,7 @@ def put_prompts(prompts: list[Prompt]) -> RemoteBatch:
 
 def generate(
     prompts: list[Prompt], *, rollout: RolloutGroup, rewards: RewardPool | None, n: int, sampling: Sampling, step: int, version: int,
-    first_arrival: int = 0,
+    first_arrival: int = 0, first_sample: int = 0,
 ) -> RemoteBatch:
     """``n`` responses to each prompt, rows by (prompt, sample) whatever their order of arrival.
 
@@ -47,9 +47,11 @@ def generate(
 
     Args:
         first_arrival: rows handed to the reward pool since its last collection, by calls before this one.
+        first_sample: number of a prompt's first sample in this step's seeds; above 0 where a prompt may come again.
     """
     blocks = []
-    for facts, block in rollout.generate(put_prompts(prompts), n=n, sampling=sampling, step=step, version=version):
+    for facts, block in rollout.generate(put_prompts(prompts), n=n, sampling=sampling, step=step, version=version,
+                                         first_sample=first_sample):
         if rewards is not None:
             rewards.submit(block)
         blocks.append((facts, block))

@@ -137,7 +137,7 @@ class PPOTrainer:
         """The step's responses; where groups are filtered, of as many draws as it takes, with their scores."""
         config = self.config
         if config.algorithm.filter_groups:
-            batch, found = groups_with_signal(lambda: self.scored(self.draw(step)), num_groups=config.data.train_batch_size,
+            batch, found = groups_with_signal(lambda draw: self.scored(self.draw(step, draw)), num_groups=config.data.train_batch_size,
                                               max_batches=config.algorithm.max_num_gen_batches)
             metrics.add(found)
         else:
@@ -146,14 +146,14 @@ class PPOTrainer:
         self.store.check(batch, step_columns(config))
         return batch
 
-    def draw(self, step: int) -> RemoteBatch:
-        """The next prompts and their responses, with scoring under way."""
+    def draw(self, step: int, draw: int = 0) -> RemoteBatch:
+        """The next prompts and their responses, with scoring under way; ``draw`` counts the draws of the step."""
         config, rollout, rewards = self.config, self.parts.rollout, self.parts.rewards
         with stage("prompts"):
             prompts = self.loader.next_batch()
         with stage("rollout"):
             batch = generate(prompts, rollout=rollout, rewards=rewards, n=config.rollout.n, sampling=train_sampling(config), step=step,
-                             version=self.version)
+                             version=self.version, first_sample=draw * config.rollout.n)
             if self.needs.baseline:
                 greedy = generate(prompts, rollout=rollout, rewards=rewards, n=1, sampling=greedy_sampling(config), step=step,
                                   version=self.version, first_arrival=len(batch))

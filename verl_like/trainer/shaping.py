@@ -87,7 +87,7 @@ def is_usable(batch: RemoteBatch) -> Array:
 
 
 def has_differing_scores(batch: RemoteBatch) -> Array:
-    """[B] bool: rows of groups in which two usable scores differ; all others would have an advantage of zero."""
+    """[B] bool: rows of groups in which two usable scores differ; in all others siblings say nothing about each other."""
     usable = is_usable(batch)
     group = batch.facts["group_id"]
     size = int(group.max()) + 1
@@ -98,8 +98,11 @@ def has_differing_scores(batch: RemoteBatch) -> Array:
     return differs
 
 
-def groups_with_signal(draw: Callable[[], RemoteBatch], *, num_groups: int, max_batches: int) -> tuple[RemoteBatch, dict[str, float]]:
+def groups_with_signal(draw: Callable[[int], RemoteBatch], *, num_groups: int, max_batches: int) -> tuple[RemoteBatch, dict[str, float]]:
     """DAPO's dynamic sampling (2503.14476, section 3.2): draw scored batches until ``num_groups`` groups have differing scores.
+
+    Args:
+        draw: makes a scored batch; is told how many it made before in this step.
 
     Returns:
         The first ``num_groups`` such groups, numbered from 0; what is over is dropped, since the next step's policy is another. And
@@ -110,8 +113,8 @@ def groups_with_signal(draw: Callable[[], RemoteBatch], *, num_groups: int, max_
     """
     kept: list[RemoteBatch] = []
     found = drawn = 0
-    for _ in range(max_batches):
-        batch = draw()
+    for number_of_draw in range(max_batches):
+        batch = draw(number_of_draw)
         drawn += len(np.unique(batch.facts["group_id"]))
         chosen = batch.select(has_differing_scores(batch))
         _, number = np.unique(chosen.facts["group_id"], return_inverse=True)

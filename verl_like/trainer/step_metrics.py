@@ -63,7 +63,7 @@ class StepMetrics:
     def add_update(self, reports: Reports) -> None:
         """The actor's update; it measured the gap where no old-log-prob stage did."""
         self.add_mean(reports)
-        if "gap_sum" in reports[0]:
+        if sum(r.get("gap_count", 0.0) for r in reports):
             self.add_log_prob_gap(reports)
 
     def add_rewards(self, batch: RemoteBatch) -> None:

@@ -96,12 +96,15 @@ class RolloutGroup:
 
     columns = ROLLOUT_COLUMNS
 
-    def generate(self, prompts: RemoteBatch, *, n: int, sampling: Sampling, step: int, version: int) -> Iterator[tuple[Facts, BlockRef]]:
+    def generate(
+        self, prompts: RemoteBatch, *, n: int, sampling: Sampling, step: int, version: int, first_sample: int
+    ) -> Iterator[tuple[Facts, BlockRef]]:
         """(facts, block) pairs as groups finish; prompts are dealt to the engines in turn."""
         engines = self._group.world_size // self._tensor_parallel_size
         dealt = [np.arange(engine, len(prompts), engines) for engine in range(engines)]
         partition = [dealt[rank // self._tensor_parallel_size] for rank in range(self._group.world_size)]
-        return self._group.stream(RolloutRole.generate, prompts, partition, n=n, sampling=sampling, step=step, version=version)
+        return self._group.stream(RolloutRole.generate, prompts, partition, n=n, sampling=sampling, step=step, version=version,
+                                  first_sample=first_sample)
 
     def sync(self) -> int:
         """Give the engines the actor's weights and wake them; returns the weights' version."""

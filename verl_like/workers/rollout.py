@@ -93,9 +93,12 @@ class RolloutRole:
 
     @dispatch(Dispatch.STREAM)
     def generate(
-        self, rows: RemoteRows, *, n: int, sampling: Sampling, step: int, version: int
+        self, rows: RemoteRows, *, n: int, sampling: Sampling, step: int, version: int, first_sample: int
     ) -> Iterator[Facts | DataProto]:
         """Yield the facts of some finished groups, then their block, until every prompt has its ``n`` responses, or Ctrl-C.
+
+        Args:
+            first_sample: number of a prompt's first sample in this step's seeds; above 0 where a prompt may come again.
 
         Raises:
             StaleWeightsError: the engine does not hold weight ``version``.
@@ -104,7 +107,7 @@ class RolloutRole:
             held = self._engine.version
             raise StaleWeightsError(f"asked to generate from weight version {version}, but the engine holds {held}; sync first.")
         prompts = rows.fetch(PROMPT_COLUMNS, timeout_s=self._setup.config.trainer.stage_timeout_s)
-        requests = self._requests(prompts, n, sampling, step)
+        requests = self._requests(prompts, n, sampling, step, first_sample)
         groups = {row: _Group(row) for row in range(len(prompts))}
         waiting: list[_Group] = []
         min_groups, num_bytes = max(1, len(prompts) // MAX_STREAM_BLOCKS), 0
@@ -126,11 +129,11 @@ class RolloutRole:
             if self._engine.has_unfinished():
                 self._engine.abort([r.request_id for r in requests])
 
-    def _requests(self, prompts: DataProto, n: int, sampling: Sampling, step: int) -> list[Request]:
+    def _requests(self, prompts: DataProto, n: int, sampling: Sampling, step: int, first_sample: int) -> list[Request]:
         seed = self._setup.config.trainer.seed
         return [
             Request(request_id=f"{row}:{sample}", prompt_ids=ids.tolist(), sampling=sampling,
-                    seed=sample_seed(seed, step, str(uid), sample))
+                    seed=sample_seed(seed, step, str(uid), first_sample + sample))
             for row, (uid, ids) in enumerate(zip(prompts["uid"], prompts.ragged("prompt_ids"), strict=True))
             for sample in range(n)
         ]
