@@ -34,11 +34,12 @@ def test_a_preset_trains(preset: str, arithmetic: Path, tmp_path: Path) -> None:
                          "cluster.workers_per_node=1", *EXTRA.get(preset, [])))
 
 
-SHAPING: dict[str, tuple[list[str], Callable[[dict[str, float]], bool]]] = {
+# What each way shows in the metrics; nothing does of resampling, which tests/unit/test_trainer_shaping.py proves.
+SHAPING: dict[str, tuple[list[str], Callable[[dict[str, float]], bool] | None]] = {
     "filtered-groups": (["algorithm.filter_groups=true"], lambda m: 0 < m["rollout/signal_frac"] <= 1),
     "masked-overlong": (["algorithm.mask_overlong=true", "data.max_response_length=3", "rollout.n=16"],
                         lambda m: 0 < m["rollout/length_finish_frac"] < 1),
-    "resampled": (["algorithm.pf_ppo=pow"], lambda m: m["balance/imbalance"] >= 1),
+    "resampled": (["algorithm.pf_ppo=pow"], None),
     "clipped-scaled-penalised": (["algorithm.reward_clip=0.1", "algorithm.reward_scale=0.5", "algorithm.overlong_buffer_len=3"],
                                  lambda m: m["reward/shaped_mean"] < 0.05),
     "adaptive-kl": (["algorithm.kl_coef=0.01", "algorithm.kl_target=0.1", "algorithm.kl_horizon=1000"],
@@ -52,11 +53,11 @@ SHAPING: dict[str, tuple[list[str], Callable[[dict[str, float]], bool]]] = {
 
 @pytest.mark.parametrize(("overrides", "shows"), SHAPING.values(), ids=SHAPING)
 def test_a_shaped_batch_trains(
-    overrides: list[str], shows: Callable[[dict[str, float]], bool], arithmetic: Path, tmp_path: Path
+    overrides: list[str], shows: Callable[[dict[str, float]], bool] | None, arithmetic: Path, tmp_path: Path
 ) -> None:
     run = train(arithmetic, tmp_path, "actor.mini_batch_size=4", "trainer.total_training_steps=2", "cluster.workers_per_node=1", *overrides)
     assert_trained(run, steps=2)
-    assert shows(run.metrics[1]), run.metrics[1]
+    assert shows is None or shows(run.metrics[1]), run.metrics[1]
     if "algorithm.kl_target=0.1" in overrides:
         assert run.metrics[2]["reward/kl_coef"] < 0.01, "the first step's KL is 0, below the target"
 
