@@ -62,15 +62,13 @@ class WeightSums:
     Args:
         total: sum of the weights after truncation or masking; rejection and normalisation do not enter.
         count: how many they are.
-        maximum: the largest ratio before truncation or masking, at most exp(20); 0 where there is none.
     """
 
     total: float = 0.0
     count: int = 0
-    maximum: float = 0.0
 
     def __add__(self, other: WeightSums) -> WeightSums:
-        return WeightSums(total=self.total + other.total, count=self.count + other.count, maximum=max(self.maximum, other.maximum))
+        return WeightSums(total=self.total + other.total, count=self.count + other.count)
 
     @property
     def mean(self) -> float:
@@ -130,10 +128,7 @@ def weight_sums(old_log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor, 
     """
     ratios = _log_ratios(old_log_probs, rollout_log_probs, mask)
     log_weights = ratios.sequence[mask.any(-1)] if config.level == "sequence" else _log_weights(ratios, config)[mask]
-    if not log_weights.numel():
-        return WeightSums()
-    return WeightSums(total=float(_bounded_weights(log_weights, config).sum(dtype=torch.float64)), count=log_weights.numel(),
-                      maximum=float(_safe_exp(log_weights.max())))
+    return WeightSums(total=float(_bounded_weights(log_weights, config).sum(dtype=torch.float64)), count=log_weights.numel())
 
 
 @torch.no_grad()
