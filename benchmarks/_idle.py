@@ -147,7 +147,7 @@ class IdlePrompts:
     def __init__(self, num_prompts: int) -> None:
         self._prompts = [
             Prompt(prompt_ids=np.zeros(workload.PROMPT_LENGTH, np.int32), uid=f"rows:{i}", text="", data_source="idle", ground_truth="0",
-                   extra_info={})
+                   extra_info={}, messages="", columns={})
             for i in range(num_prompts)
         ]
 

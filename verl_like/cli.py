@@ -19,6 +19,7 @@ COMMANDS = {
     "sft": "supervised training",
     "eval": "validate the run's newest checkpoint, that of trainer.resume=PATH, or (resume=never) the model",
     "generate": "write responses to data.val_files, of the same choice of policies as eval",
+    "rescore": "score a run's written responses with another reward function: rescore RUN reward.function=f.py:g",
     "export": "write a checkpoint as a Hugging Face folder: export RUN/checkpoints/step_N [OUT]",
     "config": "print the composed configuration and where each value came from",
     "doctor": "say what is installed, what will be used, what is missing and how to mend it",
@@ -34,6 +35,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if name == "export":
             command.add_argument("checkpoint", type=Path, help="a checkpoints/step_N folder of a run")
             command.add_argument("out", type=Path, nargs="?", help="where to write; default is RUN/export/step_N")
+        elif name == "rescore":
+            command.add_argument("run", type=Path, help="a run folder, with responses in samples/")
+            command.add_argument("words", nargs="*", metavar="reward.KNOB=VALUE", help="what differs from the run's own reward section")
+            command.add_argument("--function", help="short for reward.function=...")
+            command.add_argument("--files", default="*step_*.jsonl", help="which of samples/, e.g. 'step_1?.jsonl'; default %(default)s")
+            command.add_argument("--out", type=Path, help="where to write; default is RUN/rescored.jsonl")
         elif name != "doctor":
             command.add_argument("words", nargs="*", metavar="RECIPE.yaml | key=value", help="a recipe and Hydra overrides")
         if name == "config":
@@ -68,6 +75,8 @@ def _command(arguments: argparse.Namespace) -> int:
         return doctor()
     if arguments.command == "export":
         return _export(arguments.checkpoint, arguments.out)
+    if arguments.command == "rescore":
+        return _rescore(arguments)
     from verl_like.config.compose import compose, render
 
     words: list[str] = arguments.words
@@ -92,6 +101,22 @@ def _command(arguments: argparse.Namespace) -> int:
         if INTERRUPT.is_set():
             print("interrupted; the last finished step is saved, and the same command continues from it.", file=sys.stderr)
             return 130
+    return 0
+
+
+def _rescore(arguments: argparse.Namespace) -> int:
+    from verl_like.config.compose import compose
+    from verl_like.reward import rescore
+
+    recorded = arguments.run / "config.yaml"
+    if not recorded.exists():
+        raise ValueError(f"{arguments.run} is no run folder: {recorded} is missing. Give e.g. outputs/arithmetic/grpo-seed1.")
+    function = [f"reward.function={arguments.function}", "reward.functions={}", "reward.function_kwargs={}"] if arguments.function else []
+    config = compose(str(recorded), [*function, *arguments.words]).config.reward
+    rows = rescore.rescore(arguments.run, config, pattern=arguments.files)
+    out = arguments.out or arguments.run / "rescored.jsonl"
+    rescore.write(rows, out)
+    print(f"{rescore.report(rows)}\n\n{out}")
     return 0
 
 

@@ -165,6 +165,72 @@ def test_the_rules_on_algorithms_are_checked_too(config: Config) -> None:
 def test_a_missing_reward_file_is_refused(config: Config) -> None:
     assert refusal(config, reward__function="rewards/mine.py:score").startswith(
         "reward.function is rewards/mine.py:score, but there is no file rewards/mine.py")
+    text = refusal(config, reward__function="", reward__functions={"own": {"function": "rewards/mine.py:score"}})
+    assert text.startswith("reward.functions.own.function is rewards/mine.py:score, but there is no file")
+
+
+def test_one_function_and_several_are_not_both_named(config: Config) -> None:
+    text = refusal(config, reward__function="gsm8k", reward__functions={"short": {"function": "length"}})
+    assert text.startswith("reward.function is 'gsm8k' and reward.functions names ['short']; expected one of the two.")
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("gsm8k", "reward.functions.a is 'gsm8k'; expected a mapping like"),
+        ({"weight": 1.0}, "reward.functions.a is {'weight': 1.0}; expected a mapping like"),
+        ({"function": "gsm8k", "wieght": 2}, "reward.functions.a has ['wieght']; expected function, weight, kwargs."),
+        ({"function": "gsm8k", "weight": "much"}, "reward.functions.a.weight is 'much'; expected a finite number."),
+        ({"function": "gsm8k", "weight": float("nan")}, "reward.functions.a.weight is nan; expected a finite number."),
+        ({"function": 3}, "expected text as function and a mapping as kwargs."),
+    ],
+)
+def test_an_entry_of_several_rewards_is_checked(config: Config, entry: object, message: str) -> None:
+    assert message in refusal(config, reward__functions={"a": entry})
+
+
+@pytest.mark.parametrize("value", ["zero", "score", "score:", "score:x", "score:nan", "score:inf", "mask:1"])
+def test_on_failure_is_one_of_three_things(config: Config, value: str) -> None:
+    assert "must be mask, abort, or score:<number>" in refusal(config, reward__on_failure=value)
+
+
+@pytest.mark.parametrize("value", ["mask", "abort", "score:0", "score:-1.5"])
+def test_on_failure_may_be_these(config: Config, value: str) -> None:
+    apply(config, {"reward__on_failure": value})
+    check(config, num_devices=0)
+
+
+@pytest.mark.parametrize("knob", ["reward__model__path", "reward__judge__path"])
+def test_a_missing_scoring_model_is_refused(config: Config, knob: str) -> None:
+    assert "there is no such folder" in refusal(config, **{knob: "./nowhere"})
+
+
+def test_a_judge_has_whole_engines(config: Config) -> None:
+    text = refusal(config, reward__judge__path="model", reward__judge__num_workers=3, reward__judge__tensor_parallel_size=2)
+    assert text.startswith("reward.judge.num_workers is 3, which is no multiple of reward.judge.tensor_parallel_size=2.")
+    config.reward.judge.num_workers = 2
+    assert "generates on one rank at a time" in refusal(config, reward__judge__backend="hf")
+
+
+def test_a_judge_has_room_for_its_question(config: Config) -> None:
+    text = refusal(config, reward__judge__path="model", reward__judge__max_tokens=512, reward__judge__max_model_len=512)
+    assert "leaves no room for a question" in text
+
+
+def test_greedy_baselines_need_a_reward_model_of_its_own(config: Config) -> None:
+    text = refusal(config, reward__model__path="model", algorithm__adv_estimator="remax")
+    assert "needs the score of a greedy response" in text and "Set reward.model.placement=own" in text
+    config.reward.model.placement = "own"
+    check(config, num_devices=0)
+
+
+def test_models_with_gpus_of_their_own_are_counted(config: Config) -> None:
+    changes = {"cluster__device": "cuda", "reward__judge__path": "model", "reward__judge__num_workers": 2}
+    text = refusal(config, num_devices=3, cluster__workers_per_node=2, **changes)
+    assert "cluster asks for 4 GPUs (num_nodes=1 x workers_per_node=2 + reward.judge.num_workers=2), but 3 exist." in text
+    assert "Set cluster.workers_per_node=1," in text
+    text = refusal(config, num_devices=4, cluster__workers_per_node=0, **changes)
+    assert "takes every GPU, but reward.judge.num_workers ask" in text and "Set cluster.workers_per_node=2." in text
 
 
 # --- rollout

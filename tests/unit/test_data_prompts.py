@@ -147,7 +147,8 @@ def test_the_prompt_table_has_one_row_per_prompt(tmp_path: Path, tokenizer: PreT
     table = prompt_table(dataset[:])
     assert table.ragged("prompt_ids").lengths.tolist() == [4, 5] and table.ragged("prompt_ids").dtype == np.int32
     assert table["uid"] == ["x.jsonl:0", "x.jsonl:1"] and table["prompt_text"] == ["1+1=", "10+1="]
-    assert table["reward_inputs"][1] == {"data_source": "default", "ground_truth": "11", "extra_info": {}}
+    assert table["reward_inputs"][1] == {"data_source": "default", "ground_truth": "11", "extra_info": {},
+                                         "messages": "10+1=", "columns": {"answer": "11"}}
 
 
 # --- long prompts ---

@@ -17,13 +17,14 @@ FOR_ALL = ("protocol", "config.schema", "config.user_code", "telemetry.ledger")
 ALLOWED: dict[str, tuple[str, ...]] = {
     "": (),
     "__main__": ("cli",),
-    "cli": ("config", "doctor", "single_controller.errors", "single_controller.wait", "trainer"),
+    "cli": ("config", "doctor", "reward.rescore", "single_controller.errors", "single_controller.wait", "trainer"),
     "doctor": ("ops.attention",),
     "protocol": ("protocol",),
     "config": ("config",),
     "config.schema": (),
     "config.user_code": (),
     "config.checks": ("config", "algorithms.advantages", "algorithms.policy_losses"),
+    "config.reward_checks": ("config", "algorithms.advantages", "reward.specs"),
     "config.algorithm_checks": ("config", "algorithms.advantages", "algorithms.correction", "algorithms.kl", "algorithms.policy_losses"),
     "telemetry": ("telemetry",),
     "telemetry.ledger": (),
@@ -32,7 +33,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "data": ("data",),
     "single_controller": ("single_controller",),
     # The scorers turn ids into text with the tokenizer that made the prompts.
-    "reward": ("data.templates", "reward", "single_controller.remote_batch", "single_controller.store", "single_controller.wait"),
+    "reward": ("reward",),
+    "reward.failures": ("single_controller.errors",),
+    "reward.host": ("data.templates", "reward", "single_controller.remote_batch"),
+    "reward.pool": ("reward", "single_controller.remote_batch", "single_controller.store", "single_controller.wait"),
     "backends": ("algorithms.types", "backends", "ops"),
     "backends.base": ("algorithms.types",),
     "backends.fsdp": ("algorithms.types", "backends.base", "backends.fsdp", "backends.model_folder", "ops"),
@@ -40,9 +44,14 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "backends.hf": ("backends.base", "backends.hf", "backends.lifecycle", "backends.model_folder", "ops"),
     # A role asks for its engine by name; the folder of a backend is opened by backends.rollout and backends.train alone.
     "workers": ("algorithms", "backends.base", "backends.rollout", "backends.train", "ops", "single_controller", "workers"),
+    # Who scores reads text: it decodes the policy's ids, renders chats its own way and asks the questions that scorers ask.
+    "workers.score_inputs": ("data.templates",),
+    "workers.judge": ("backends.base", "backends.model_folder", "backends.rollout", "data.templates", "reward.judging",
+                      "single_controller", "workers"),
     # backends.rollout: when a run ends, the driver removes what killed engines left in shared memory.
     "trainer": ("algorithms", "backends.base", "backends.rollout", "config", "data", "ops.partition", "reward", "single_controller",
-                "telemetry", "trainer", "workers.facts", "workers.groups", "workers.setup"),
+                "telemetry", "trainer", "workers.facts", "workers.groups", "workers.model_scores",
+                "workers.scorer_groups", "workers.setup"),
 }
 # Library -> the only places that may import it.
 ONLY_IN: dict[str, tuple[str, ...]] = {

@@ -1,18 +1,16 @@
-"""The built-in rewards, how a function is found, and what it may return."""
+"""The built-in rewards, and how a function is found."""
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_like.reward.functions import exact_match, gsm8k
-from verl_like.reward.resolve import check_callable_with, check_result, resolve
+from verl_like.reward.resolve import resolve
 
 
 def gsm8k_score(response: str, truth: str = "1080", **kwargs: Any) -> dict[str, Any]:
@@ -131,13 +129,13 @@ def test_an_empty_name_chooses_by_data_source() -> None:
 
 def test_an_unknown_data_source_lists_the_known_and_the_remedy() -> None:
     with pytest.raises(
-        ValueError, match=r"data_source 'maths'; known are \['arithmetic', .*'gsm8k'.*Set reward\.function=path/to/file\.py:name"
+        ValueError, match=r"data_source 'maths'; known are gsm8k, .*arithmetic, .*Set reward\.function=path/to/file\.py:name"
     ):
         resolve("", "maths")
 
 
 def test_an_unknown_built_in_lists_the_known() -> None:
-    with pytest.raises(ValueError, match=r"reward\.function is 'gsm9k'; expected path/to/file\.py:name, or one of \['arithmetic'"):
+    with pytest.raises(ValueError, match=r"reward\.function is 'gsm9k'; expected path/to/file\.py:name, or one of gsm8k, "):
         resolve("gsm9k")
 
 
@@ -174,50 +172,3 @@ def test_a_missing_name_lists_the_functions_there_are(tmp_path: Path) -> None:
         resolve(f"{path}:score")
     with pytest.raises(ValueError, match=r"'VALUE' in .* is a int, not a function; its functions are \['reward'\]"):
         resolve(f"{path}:VALUE")
-
-
-def test_a_signature_that_does_not_fit_is_refused_before_the_first_sample() -> None:
-    def batch(samples: list[dict[str, Any]]) -> list[float]:
-        return [0.0 for _ in samples]
-
-    with pytest.raises(
-        ValueError, match=r"reward function mine has the signature \(samples.*cannot be called with data_source, solution_str"
-    ):
-        check_callable_with(batch, {}, "mine")
-    with pytest.raises(ValueError, match=r"function_kwargs \['methd'\].*unexpected keyword argument 'methd'"):
-        check_callable_with(gsm8k.compute_score, {"methd": "flexible"}, "gsm8k")
-    check_callable_with(gsm8k.compute_score, {"method": "flexible"}, "gsm8k")
-
-
-# --- results ---
-
-
-@pytest.mark.parametrize(
-    ("value", "score"), [(1, 1.0), (0.5, 0.5), (True, 1.0), (np.float32(0.25), 0.25), (np.int64(-2), -2.0), ({"score": 3}, 3.0)]
-)
-def test_numbers_and_dicts_with_a_score_are_results(value: Any, score: float) -> None:
-    assert check_result(value) == {"score": score}
-
-
-def test_details_are_kept_as_numbers_or_text() -> None:
-    result = check_result({"score": 1, "acc": True, "pred": "42", "steps": [1, 2], "nothing": None})
-    assert result == {"score": 1.0, "acc": 1.0, "pred": "42", "steps": "[1, 2]", "nothing": "None"}
-
-
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [
-        (None, r"None \(NoneType\)"),
-        ("1.0", r"'1.0' \(str\)"),
-        ([1.0], r"\[1\.0\] \(list\)"),
-        (math.nan, "nan"),
-        (math.inf, "inf"),
-        ({"acc": 1.0}, r"a dict with \['acc'\]; expected the key 'score'"),
-        ({"score": None}, r"None \(NoneType\)"),
-        ({"score": math.nan}, "nan"),
-        ({}, r"a dict with \[\]"),
-    ],
-)
-def test_anything_else_is_refused_with_what_was_found(value: Any, found: str) -> None:
-    with pytest.raises(ValueError, match=f"returned {found}"):
-        check_result(value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from verl_like.single_controller.errors import RunError
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.telemetry.metrics import METRICS
 from verl_like.trainer.step_metrics import StepMetrics
@@ -15,8 +14,10 @@ def batch(**facts: object) -> RemoteBatch:
     return RemoteBatch({name: np.array(values) for name, values in facts.items()})
 
 
-def scored(statuses: list[str], scores: list[float]) -> RemoteBatch:
-    return batch(reward_status=statuses, score=scores)
+def scored(statuses: list[str], scores: list[float], details: list[dict[str, float | str]] | None = None) -> RemoteBatch:
+    rows = len(statuses)
+    return batch(reward_status=statuses, score=scores, reward_seconds=[0.5] * rows, scored_alone=[False] * rows,
+                 details=details or [{}] * rows)
 
 
 def test_failed_scores_count_as_failures_and_not_as_zeros() -> None:
@@ -25,12 +26,17 @@ def test_failed_scores_count_as_failures_and_not_as_zeros() -> None:
     metrics.add_rewards(scored(["ok", "timeout", "ok", "error"], [0.5, np.nan, 1.0, np.nan]))
     found = metrics.finish({"reward_wait": 1.0})
     assert found["reward/score_mean"] == 0.75 and found["reward/score_min"] == 0.5 and found["reward/score_max"] == 1.0
-    assert found["reward/num_failed"] == 2
+    assert found["reward/num_failed"] == 2 and found["reward/num_timeout"] == 1 and found["reward/num_error"] == 1
+    assert found["reward/num_crash"] == 0 and found["reward/num_memory"] == 0
 
 
-def test_a_step_without_any_score_ends_the_run_and_says_where_to_look() -> None:
-    with pytest.raises(RunError, match=r"failed on all 3 responses \(1 crash, 2 error\)\. reward_failures.jsonl .* Correct the function"):
-        StepMetrics().add_rewards(scored(["error", "crash", "error"], [np.nan] * 3))
+def test_numbers_beside_the_score_are_averaged_over_the_rows_that_have_them() -> None:
+    metrics = StepMetrics()
+    metrics.add({"perf/tokens": 1.0})
+    metrics.add_rewards(scored(["ok"] * 3, [1.0] * 3, [{"acc": 1.0, "pred": "7"}, {"acc": 0.0, "format": 0.5}, {}]))
+    found = metrics.finish({"reward_wait": 1.0})
+    assert (found["reward/acc/mean"], found["reward/format/mean"]) == (0.5, 0.5) and "reward/pred/mean" not in found
+    assert not [name for name in found if not any(metric.matches(name) for metric in METRICS)]
 
 
 def test_the_log_prob_gap_is_weighted_by_tokens_not_by_ranks() -> None:

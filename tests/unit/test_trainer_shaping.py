@@ -1,8 +1,8 @@
-"""What a score is worth, which groups and rows are learnt from, and where the scores come from."""
+"""What a score is worth, and which groups and rows are learnt from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_like.backends.base import Sampling
 from verl_like.config.schema import AlgorithmConfig, Config
 from verl_like.single_controller.errors import JudgementError
 from verl_like.single_controller.remote_batch import RemoteBatch
-from verl_like.trainer import generation
 from verl_like.trainer.balance import update_plan
-from verl_like.trainer.generation import add_scores, generate
 from verl_like.trainer.shaping import (
     groups_with_signal,
     has_differing_scores,
@@ -308,66 +305,6 @@ def test_the_groups_are_the_first_ones_with_signal_in_the_order_drawn(draws: lis
     assert batch.facts["uid"].tolist() == [uid for uid in expected[:num_groups] for _ in range(2)]
     assert batch.facts["group_id"].tolist() == [group for group in range(num_groups) for _ in range(2)]
     assert expected[num_groups - 1].startswith(f"{len(drawn) - 1}/"), "the last draw was needed"
-
-
-# --- where the scores come from
-
-
-class Engine:
-    """A rollout that answers prompts in reverse, one block each."""
-
-    columns = frozenset({"response_ids"})
-
-    def generate(self, prompts: int, *, n: int, **_: object) -> Iterator[tuple[dict[str, Any], str]]:
-        for prompt in reversed(range(prompts)):
-            yield {"group_id": np.full(n, prompt), "sample": np.arange(n)}, f"prompt {prompt} x {n}"
-
-
-class Scores:
-    """A pool that scores a block's rows 10 * prompt + sample, and a greedy response 0.5 more than its prompt's first."""
-
-    def __init__(self) -> None:
-        self.submitted: list[float] = []
-
-    def submit(self, block: str) -> None:
-        prompt, n = (int(word) for word in block.split() if word.isdigit())
-        self.submitted += [10.0 * prompt + sample + 0.5 * (n == 1) for sample in range(n)]
-
-    def collect(self) -> dict[str, Any]:
-        collected, self.submitted = self.submitted, []
-        return {"score": np.array(collected, np.float32)}
-
-
-def generated(pool: Scores, *, n: int, first_arrival: int = 0) -> RemoteBatch:
-    return generate([None] * 3, rollout=Engine(), rewards=pool, n=n, sampling=Sampling(max_tokens=1), step=1, version=0,  # type: ignore[list-item,arg-type]
-                    first_arrival=first_arrival)
-
-
-@pytest.fixture
-def no_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generation, "put_prompts", len)
-
-
-@pytest.mark.usefixtures("no_store")
-def test_scores_find_their_rows_whatever_the_order_of_arrival() -> None:
-    pool = Scores()
-    batch = generated(pool, n=2)
-    add_scores(batch, pool)  # type: ignore[arg-type]
-    assert batch.facts["group_id"].tolist() == [0, 0, 1, 1, 2, 2]
-    assert batch.facts["score"].tolist() == [0, 1, 10, 11, 20, 21]
-    assert "baseline_score" not in batch.facts
-
-
-@pytest.mark.usefixtures("no_store")
-def test_each_row_gets_the_score_of_its_prompts_greedy_response_as_baseline() -> None:
-    pool = Scores()
-    batch = generated(pool, n=2)
-    greedy = generated(pool, n=1, first_arrival=len(batch))
-    assert sorted(greedy.facts["arrival"]) == [6, 7, 8], "after the six that are waiting already"
-    batch.add_facts({"baseline_arrival": greedy.facts["arrival"][batch.facts["group_id"]]})
-    add_scores(batch, pool)  # type: ignore[arg-type]
-    assert batch.facts["score"].tolist() == [0, 1, 10, 11, 20, 21]
-    assert batch.facts["baseline_score"].tolist() == [0.5, 0.5, 10.5, 10.5, 20.5, 20.5]
 
 
 # --- rows without advantage in the plan of the update

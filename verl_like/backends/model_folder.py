@@ -1,10 +1,16 @@
-"""What a Hugging Face model folder says, without loading its weights."""
+"""What a Hugging Face model folder says without loading its weights, and the weights one by one."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
+from huggingface_hub import snapshot_download
+from safetensors import safe_open
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PretrainedConfig
 
 from verl_like.config.schema import ModelConfig
@@ -15,11 +21,13 @@ class ModelFolder:
     """Facts about a causal language model.
 
     ``weight_shapes``: name -> shape of every tensor of its ``state_dict`` (tied weights under both names).
+    ``tied_names``: name -> the names that are tied to it, each tensor's first name in the model being the one that files have.
     ``end_token_ids``: ids that end a response: the tokenizer's and those of the generation config.
     """
 
     config: PretrainedConfig
     weight_shapes: dict[str, tuple[int, ...]]
+    tied_names: dict[str, list[str]]
     end_token_ids: list[int]
     vocab_size: int
 
@@ -32,9 +40,49 @@ def model_folder(*, model_path: str, tokenizer_path: str, model: ModelConfig) ->
     return ModelFolder(
         config=config,
         weight_shapes={name: tuple(tensor.shape) for name, tensor in skeleton.state_dict().items()},
+        tied_names=_tied_names(skeleton),
         end_token_ids=_end_token_ids(model_path, tokenizer_path or model_path, config, model.trust_remote_code),
         vocab_size=config.vocab_size,
     )
+
+
+def _tied_names(model: nn.Module) -> dict[str, list[str]]:
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return {first: others for first, *others in names.values() if others}
+
+
+def checkpoint_weights(model_path: str, folder: ModelFolder, *, dtype: torch.dtype, device: torch.device) -> Iterator[tuple[str, Tensor]]:
+    """(name, full tensor in ``dtype`` on ``device``) of everything in the model's safetensors files that ``weight_shapes`` has, read one
+    by one; tied weights under each of their names.
+
+    Raises:
+        ValueError: no safetensors files, or quantised weights.
+    """
+    if folder.config.to_dict().get("quantization_config"):
+        raise ValueError(f"the weights of {model_path!r} are quantised, expected plain floating point. Name a model that is not quantised.")
+    aliases = {name for others in folder.tied_names.values() for name in others}
+    for file in _weight_files(model_path):
+        with safe_open(file, framework="pt") as weights:
+            for name in weights.keys():  # noqa: SIM118 (no mapping)
+                if name in folder.weight_shapes and name not in aliases:
+                    tensor = weights.get_tensor(name).to(device=device, dtype=dtype)
+                    yield from ((each, tensor) for each in (name, *folder.tied_names.get(name, ())))
+
+
+def _weight_files(model_path: str) -> list[Path]:
+    root = Path(model_path)
+    if not root.is_dir():
+        root = Path(snapshot_download(model_path, allow_patterns=["model*.safetensors", "model.safetensors.index.json"]))
+    index = root / "model.safetensors.index.json"
+    if index.is_file():  # beside it there may be the same weights in another format
+        return [root / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+    files = sorted(root.glob("model*.safetensors"))
+    if not files:
+        raise ValueError(f"the folder {model_path!r} has no weights in safetensors files, which alone can be read one by one. "
+                         "Load and save the model with transformers to make them.")
+    return files
 
 
 def _end_token_ids(model_path: str, tokenizer_path: str, config: PretrainedConfig, trust_remote_code: bool) -> list[int]:

@@ -19,6 +19,7 @@ from verl_like.algorithms.policy_losses import policy_loss
 from verl_like.config.algorithm_checks import ALGORITHM_RULES
 from verl_like.config.knobs import check_values, suggestion
 from verl_like.config.paths import refuse_missing_files, refuse_missing_folder
+from verl_like.config.reward_checks import REWARD_RULES, own_gpus
 from verl_like.config.schema import Config
 
 log = logging.getLogger(__name__)
@@ -60,8 +61,8 @@ def check(config: Config, *, num_devices: int | None = None) -> None:
     facts = Facts(estimator=estimator(config.algorithm.adv_estimator), num_devices=num_devices)
     for rule in RULES:
         rule(config, facts)
-    for algorithm_rule in ALGORITHM_RULES:
-        algorithm_rule(config)
+    for own_rule in (*ALGORITHM_RULES, *REWARD_RULES):
+        own_rule(config)
 
 
 def check_devices(config: Config, *, world_size: int) -> None:
@@ -137,16 +138,6 @@ def model_paths_exist(config: Config, facts: Facts) -> None:
         refuse_missing_folder("model.tokenizer_path", config.model.tokenizer_path, needs_file="tokenizer_config.json")
 
 
-# --- rewards and rollout
-
-
-def reward_file_exists(config: Config, facts: Facts) -> None:
-    file, colon, _ = config.reward.function.rpartition(":")
-    if colon and file.endswith(".py") and not Path(file).expanduser().is_file():
-        raise ValueError(f"reward.function is {config.reward.function}, but there is no file {file} (looked from {Path.cwd()}). Correct "
-                         "the path.")
-
-
 # --- rollout
 
 
@@ -194,12 +185,18 @@ def gpus_exist(config: Config, facts: Facts) -> None:
     if found == 0:
         raise ValueError("cluster.device is cuda, but no GPU was found. Set cluster.device=cpu, or see what `verl-like doctor` says about "
                          "the driver.")
+    own = own_gpus(config)
+    left = found - sum(own.values())
     wanted = cluster.num_nodes * max(cluster.workers_per_node, 1)
-    if wanted > found:
-        raise ValueError(f"cluster asks for {wanted} GPUs (num_nodes={cluster.num_nodes} x "
-                         f"workers_per_node={max(cluster.workers_per_node, 1)}), but "
-                         f"{found} exist{'s' if found == 1 else ''}. Set cluster.workers_per_node={max(found // cluster.num_nodes, 1)}, "
+    models = "".join(f" + {name}={count}" for name, count in own.items())
+    if wanted > left:
+        raise ValueError(f"cluster asks for {wanted + sum(own.values())} GPUs (num_nodes={cluster.num_nodes} x "
+                         f"workers_per_node={max(cluster.workers_per_node, 1)}{models}), but "
+                         f"{found} exist{'s' if found == 1 else ''}. Set cluster.workers_per_node={max(left // cluster.num_nodes, 1)}, "
                          "or cluster.address to join a larger cluster.")
+    if own and not cluster.workers_per_node:
+        raise ValueError(f"cluster.workers_per_node is 0, which takes every GPU, but {' and '.join(own)} ask for GPUs of their own. Set "
+                         f"cluster.workers_per_node={left // cluster.num_nodes}.")
 
 
 def nodes_need_a_cluster(config: Config, facts: Facts) -> None:
@@ -275,7 +272,6 @@ RULES: tuple[Rule, ...] = (
     train_files_exist,
     val_files_exist,
     batch_divides_into_mini_batches,
-    reward_file_exists,
     engine_holds_a_whole_row,
     gpus_exist,
     nodes_need_a_cluster,

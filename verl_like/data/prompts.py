@@ -19,6 +19,7 @@ from verl_like.protocol import DataProto, Ragged
 log = logging.getLogger(__name__)
 
 TokenIds = NDArray[np.int32]
+_KNOWN_COLUMNS = ("data_source", "extra_info", "reward_model")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +32,8 @@ class Prompt:
     data_source: str
     ground_truth: Any
     extra_info: dict[str, Any]
+    messages: Any  # the prompt as the row has it: a chat list or a string
+    columns: dict[str, Any]  # the row's columns that no field above holds
 
 
 class PromptDataset(Sequence[Prompt]):
@@ -56,6 +59,8 @@ class PromptDataset(Sequence[Prompt]):
                 data_source=_data_source(rows[i], data),
                 ground_truth=_ground_truth(rows[i], data),
                 extra_info=_extra_info(rows[i]),
+                messages=rows[i].values[data.prompt_key],
+                columns={name: value for name, value in rows[i].values.items() if name not in (data.prompt_key, *_KNOWN_COLUMNS)},
             )
             for i in kept
         ]
@@ -85,7 +90,9 @@ def prompt_table(prompts: Sequence[Prompt]) -> DataProto:
         "uid": [prompt.uid for prompt in prompts],
         "prompt_text": [prompt.text for prompt in prompts],
         "reward_inputs": [
-            {"data_source": prompt.data_source, "ground_truth": prompt.ground_truth, "extra_info": prompt.extra_info} for prompt in prompts
+            {"data_source": prompt.data_source, "ground_truth": prompt.ground_truth, "extra_info": prompt.extra_info,
+             "messages": prompt.messages, "columns": prompt.columns}
+            for prompt in prompts
         ],
     })
 

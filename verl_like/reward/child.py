@@ -9,19 +9,16 @@ from __future__ import annotations
 import faulthandler
 import fcntl
 import os
+import resource
 import select
 import signal
 import sys
-import time
-from collections.abc import Coroutine, Mapping
-from inspect import iscoroutine
 from multiprocessing.connection import Connection
 from typing import Any
 
-from verl_like.config.user_code import last_lines
-from verl_like.reward.resolve import RewardFunction, check_callable_with, check_result, resolve
-
-Answer = tuple[str, float | None, dict[str, float | str], str, float]  # the fields of sandbox.Outcome, in order
+from verl_like.reward.messages import Answer, Ready, Task
+from verl_like.reward.sample import Sample
+from verl_like.reward.scoring import BatchFailed, Scoring
 
 
 def main() -> None:
@@ -36,55 +33,30 @@ def main() -> None:
 
 
 def _serve(connection: Connection[Any, Any]) -> None:
-    function, kwargs = connection.recv()
+    task: Task = connection.recv()
     try:
-        scorer = _Scorer(function, kwargs)
+        scoring = Scoring(task.functions, max_concurrency=task.max_concurrency, timeout_s=task.timeout_s)
     except ValueError as error:
         connection.send(str(error))
         return
-    connection.send("ready")
+    _limit_memory(task.max_memory_gib)
+    connection.send(Ready(scoring.mode))
     while True:
-        for sample in connection.recv():
-            connection.send(scorer.answer(sample))
-
-
-class _Scorer:
-    """Scores one sample after the other and never raises."""
-
-    def __init__(self, function: str, kwargs: Mapping[str, Any]) -> None:
-        self._function = function
-        self._kwargs = kwargs
-        self._resolved: dict[str, RewardFunction] = {}
-        self._run: Any = None
-        if function:
-            self._resolve("")
-
-    def answer(self, sample: Mapping[str, Any]) -> Answer:
-        started = time.perf_counter()
+        chunk: list[Sample] = connection.recv()
         try:
-            # A fixed function is the same for all sources: one entry, keyed "".
-            key = "" if self._function else sample["data_source"]
-            function = self._resolved[key] if key in self._resolved else self._resolve(key)
-            value = function(**sample, **self._kwargs)
-            details = check_result(self._awaited(value) if iscoroutine(value) else value)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 (the sandbox's border: a scorer may raise anything)
-            return "error", None, {}, last_lines(error), time.perf_counter() - started
-        score = details.pop("score")
-        assert isinstance(score, float), f"check_result gave the score {score!r}"
-        return "ok", score, details, "", time.perf_counter() - started
+            for position, outcome in scoring.outcomes(chunk):
+                connection.send(Answer(position, outcome))
+        except BatchFailed as error:
+            connection.send(Answer(-1, error.outcome))
 
-    def _resolve(self, data_source: str) -> RewardFunction:
-        function = resolve(self._function, data_source)
-        check_callable_with(function, self._kwargs, self._function or data_source)
-        self._resolved[data_source] = function
-        return function
 
-    def _awaited(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        if self._run is None:
-            import asyncio  # half of this process's start-up time, and few functions need it
-
-            self._run = asyncio.Runner()  # one event loop for all samples, so that clients and sessions can be kept
-        return self._run.run(coroutine)
+def _limit_memory(max_memory_gib: float) -> None:
+    """Bound the address space; what the loaded functions' libraries have reserved does not count."""
+    with open("/proc/self/statm") as statm:
+        now = int(statm.read().split()[0]) * resource.getpagesize()
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = now + int(max_memory_gib * 2**30)
+    resource.setrlimit(resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
 
 
 def _die_with_parent(lifeline_fd: int) -> None:

@@ -1,96 +1,31 @@
-"""RewardPool: scorer processes that score blocks while the rollout still runs."""
+"""RewardPool: scorer processes on the nodes of the cluster, which score blocks while the rollout still runs."""
 
 from __future__ import annotations
 
-import faulthandler
-import hashlib
-import json
-import signal
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from verl_like.config.schema import RewardConfig
-from verl_like.protocol import Array, DataProto
-from verl_like.reward.sandbox import Outcome, ScorerProcess
-from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch, RemoteRows
+from verl_like.protocol import Array
+from verl_like.reward.failures import Failure, failures_of, judge_failures
+from verl_like.reward.host import MAX_BLOCKS, ScorerHost
+from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.single_controller.store import STORE
-from verl_like.single_controller.wait import wait
+from verl_like.single_controller.wait import arrivals, wait
 
-SAMPLE_FACTS = ("uid", "sample", "score", "reward_status", "reward_seconds", "finish_reason", "response_tokens")  # beside each dumped text
+# Facts that a samples file has beside each text.
+SAMPLE_FACTS = ("uid", "sample", "score", "reward_status", "reward_seconds", "details", "failure", "finish_reason", "response_tokens")
 
-
-class ScorerHost:
-    """Decodes blocks and has their samples scored in a child process that can be killed."""
-
-    def __init__(self, config: RewardConfig, tokenizer_path: str, trust_remote_code: bool, failures_path: str) -> None:
-        faulthandler.register(signal.SIGUSR1, all_threads=True)
-        from verl_like.data.templates import load_tokenizer
-
-        self._tokenizer = load_tokenizer(tokenizer_path, trust_remote_code)
-        self._child = ScorerProcess(config.function, config.function_kwargs, config.timeout_s)
-        self._failures_path = Path(failures_path)
-
-    def ready(self) -> None:
-        """Answers once the tokenizer and the function are loaded."""
-
-    def score(self, block: DataProto) -> tuple[Facts, int]:
-        """Facts of the block's rows: ``score`` (NaN where scoring failed), its status, the answer that votes, details; and the
-        bytes that were read."""
-        responses = self._texts(block)
-        inputs: Any = block["reward_inputs"]
-        outcomes = list(self._child.score_many([{**row, "solution_str": text} for row, text in zip(inputs, responses, strict=True)]))
-        self._record_failures(block, responses, outcomes)
-        details = np.empty(len(outcomes), object)
-        details[:] = [o.details for o in outcomes]
-        return {
-            "score": np.array([np.nan if o.score is None else o.score for o in outcomes], np.float32),
-            "reward_status": np.array([o.status for o in outcomes]),
-            "reward_seconds": np.array([o.seconds for o in outcomes], np.float32),
-            "answer": np.array([str(o.details.get("pred", _fingerprint(text))) for o, text in zip(outcomes, responses, strict=True)]),
-            "details": details,
-        }, block.nbytes
-
-    def dump(self, rows: RemoteRows, facts: Facts, path: str, timeout_s: float) -> None:
-        """Write these rows as text, one JSON object a line."""
-        table = rows.fetch(["prompt_text", "response_ids", "reward_inputs"], timeout_s=timeout_s)
-        prompts: Any = table["prompt_text"]
-        inputs: Any = table["reward_inputs"]
-        with Path(path).open("w") as out:
-            for i, text in enumerate(self._texts(table)):
-                known = {name: fact[i].item() for name, fact in facts.items()}
-                row = {"prompt": prompts[i], "response": text, **inputs[i], **known}
-                # NaN is no JSON: a failed sample's score is null, and its status says why.
-                row |= {"score": None} if np.isnan(known.get("score", 0.0)) else {}
-                out.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
-
-    def _texts(self, table: DataProto) -> list[str]:
-        texts: list[str] = self._tokenizer.batch_decode([ids.tolist() for ids in table.ragged("response_ids")], skip_special_tokens=True)
-        return texts
-
-    def _record_failures(self, block: DataProto, responses: list[str], outcomes: list[Outcome]) -> None:
-        failed = [i for i, o in enumerate(outcomes) if o.status != "ok"]
-        if failed:
-            prompts: Any = block["prompt_text"]
-            with self._failures_path.open("a") as out:
-                for i in failed:
-                    out.write(json.dumps({"prompt": prompts[i], "response": responses[i], **asdict(outcomes[i])}, default=str) + "\n")
-
-
-def _fingerprint(text: str) -> str:
-    """A few characters that stand for a response where only equality matters."""
-    return hashlib.blake2b(text.strip().encode("utf-8", "replace"), digest_size=12).hexdigest()
-
-
-# Not a decorator: Ray would pickle the class by value; a plain class travels by reference.
-Scorer = ray.remote(num_cpus=0, max_restarts=0)(ScorerHost)
+# Not a decorator: Ray would pickle the class by value; a plain class travels by reference. A host that dies is started again,
+# and the blocks that it had are scored again: nothing of them had come back.
+Host = ray.remote(num_cpus=0, max_restarts=2, max_task_retries=2, concurrency_groups={"score": MAX_BLOCKS, "dump": 1})(ScorerHost)
 
 
 class RewardPool:
-    """Deals blocks to ``reward.num_workers`` scorers in turn and gathers the facts.
+    """Deals blocks to the hosts, to the least busy first, and gathers the facts.
 
     Args:
         failures_path: jsonl that failed samples are appended to, with prompt, response and reason.
@@ -102,43 +37,69 @@ class RewardPool:
         self, config: RewardConfig, *, tokenizer_path: str, trust_remote_code: bool, failures_path: Path, env: dict[str, str],
         timeout_s: float,
     ) -> None:
-        start = Scorer.options(runtime_env={"env_vars": env})
-        self._scorers = [
-            start.remote(config, tokenizer_path, trust_remote_code, str(failures_path)) for _ in range(config.num_workers)
+        self._config, self._timeout_s = config, timeout_s
+        nodes = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"])[: config.num_workers]
+        shares = [config.num_workers // len(nodes) + (i < config.num_workers % len(nodes)) for i in range(len(nodes))]
+        self._hosts = [
+            Host.options(runtime_env={"env_vars": env}, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True)).remote(
+                config, share, tokenizer_path=tokenizer_path, trust_remote_code=trust_remote_code, failures_path=str(failures_path))
+            for node, share in zip(nodes, shares, strict=True)
         ]
-        self._timeout_s = timeout_s
-        self._submitted: list[ray.ObjectRef] = []
+        self._submitted: dict[ray.ObjectRef, tuple[int, int]] = {}  # of each block: host, rows
+        self._dump: dict[ray.ObjectRef, str] = {}  # in progress
 
     def wait_ready(self, *, timeout_s: float) -> None:
-        """Return when every scorer has loaded its function; raises what went wrong where one could not."""
-        wait({s.ready.remote(): f"scorer {i}" for i, s in enumerate(self._scorers)}, stage="reward_start", timeout_s=timeout_s,
+        """Return when every host has loaded the functions; raises what went wrong where one could not."""
+        wait({host.ready.remote(): f"scorer host {i}" for i, host in enumerate(self._hosts)}, stage="reward_start", timeout_s=timeout_s,
              interruptible=True)
 
-    def submit(self, block: BlockRef) -> None:
+    def submit(self, block: BlockRef, num_rows: int) -> None:
         """Have a block scored; returns at once."""
-        scorer = self._scorers[len(self._submitted) % len(self._scorers)]
-        self._submitted.append(scorer.score.remote(block))
+        load = [0] * len(self._hosts)
+        for host, rows in self._submitted.values():
+            load[host] += rows
+        host = int(np.argmin(load))
+        self._submitted[self._hosts[host].score.options(concurrency_group="score").remote(block)] = host, num_rows
 
     def collect(self) -> Facts:
-        """Facts of all rows submitted since the last call, in the order of submission."""
-        names = {ref: f"scorer {i % len(self._scorers)}" for i, ref in enumerate(self._submitted)}
-        self._submitted = []
-        answers = wait(names, stage="reward", timeout_s=self._timeout_s, interruptible=True)
-        STORE.fetched_bytes += sum(num_bytes for _, num_bytes in answers)
-        return {name: np.concatenate([facts[name] for facts, _ in answers]) for name in answers[0][0]}
+        """Facts of all rows submitted since the last call, in the order of submission.
+
+        Raises:
+            JudgementError: too many samples failed; told as soon as that is certain.
+        """
+        submitted, self._submitted = self._submitted, {}
+        num_rows = sum(rows for _, rows in submitted.values())
+        answers: dict[ray.ObjectRef, Facts] = {}
+        failures: list[Failure] = []
+        names = {ref: f"scorer host {host}" for ref, (host, _) in submitted.items()}
+        for ref, (facts, num_bytes) in arrivals(names, stage="reward", timeout_s=self._timeout_s, interruptible=True):
+            answers[ref] = facts
+            STORE.fetched_bytes += num_bytes
+            failures += failures_of(facts["failure"])
+            judge_failures(failures, num_rows, self._config)
+        in_order = [answers[ref] for ref in submitted]
+        return {name: np.concatenate([facts[name] for facts in in_order]) for name in in_order[0]}
 
     def forget(self) -> None:
         """Drop what was submitted (an abandoned step)."""
-        self._submitted = []
+        self._submitted = {}
 
-    def dump(self, batch: RemoteBatch, rows: Array, path: Path) -> None:
-        """Write these rows of the batch as text; a scorer fetches and decodes them, not the driver."""
+    def dump(self, batch: RemoteBatch, rows: Array, path: Path, *, appends: bool) -> None:
+        """Begin to write these rows of the batch as text; a host fetches and decodes them, not the driver. :meth:`settle` waits."""
+        self.settle()
         chosen = batch.select(rows)
         facts = {name: chosen.facts[name] for name in SAMPLE_FACTS if name in chosen.facts}
-        ref = self._scorers[0].dump.remote(chosen.partition([np.arange(len(chosen))])[0], facts, str(path), self._timeout_s)
-        wait({ref: "scorer 0"}, stage="samples", timeout_s=self._timeout_s)
+        [remote_rows] = chosen.partition([np.arange(len(chosen))])
+        dumping = self._hosts[0].dump.options(concurrency_group="dump").remote(
+            remote_rows, facts, str(path), appends=appends, timeout_s=self._timeout_s)
+        self._dump = {dumping: "scorer host 0"}
+
+    def settle(self) -> None:
+        """Return when everything that was to be written is written."""
+        writing, self._dump = self._dump, {}
+        wait(writing, stage="samples", timeout_s=self._timeout_s)
 
     def shut_down(self) -> None:
-        """End every scorer now, whatever it is busy with; its children die with it."""
-        for scorer in self._scorers:
-            ray.kill(scorer)
+        """End every host now, whatever it is busy with; the scorer processes die with it."""
+        for host in self._hosts:
+            ray.kill(host)

@@ -1,8 +1,8 @@
-"""A reward function in a process that can be killed.
+"""Reward functions in a process that can be killed.
 
-A thread that holds the interpreter lock cannot be stopped; a process can. Samples go to the child in chunks and come
-back one by one. Past its deadline a sample's process is killed and a warm spare takes over with the samples that are
-left, so every sample gets exactly one outcome, and a failure is never a score.
+A thread that holds the interpreter lock cannot be stopped; a process can. Samples go to the process in chunks and come
+back as they are scored. Past its deadline a sample's process is killed and a warm spare takes over with the samples that
+are left, so every sample gets exactly one outcome, and a failure is never a score.
 """
 
 from __future__ import annotations
@@ -13,107 +13,161 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import Any
+
+from verl_like.reward.messages import Answer, Ready, Task
+from verl_like.reward.sample import Outcome, Sample
 
 START_TIMEOUT_S = 60.0  # covers the imports of a user's file
 SOCKET_TIMEOUT_S = 30.0  # one message through a pipe; only a stopped process takes that long
-CHUNK_SAMPLES = 64  # sent at once; what a killed process leaves is sent again
+CANCEL_GRACE_S = 1.0  # an async call is cancelled by its own process first
+MAX_CHUNK = 64  # samples sent at once; what a killed process leaves is sent again
+
+
+class Spares:
+    """Starts scorer processes ahead of need: ``num_first`` at once, and then always a warm one, so that a killed one is replaced at once.
+
+    For use by many threads.
+    """
+
+    def __init__(self, task: Task, num_first: int = 1) -> None:
+        self.task = task
+        self._lock = threading.Lock()
+        self._warm = deque(Child(task) for _ in range(num_first + 1))
+
+    def take(self) -> Child:
+        """A process that is ready.
+
+        Raises:
+            ValueError: the functions cannot be loaded or called; the message says why.
+            RuntimeError: the process died, or took too long, before they were loaded.
+        """
+        with self._lock:
+            child = self._warm.popleft()
+            if not self._warm:
+                self._warm.append(Child(self.task))
+        if not child.is_alive() and child.was_ready():  # killed while it waited, e.g. for memory
+            child.kill()
+            return self.take()
+        try:
+            child.wait_ready()
+        except BaseException:
+            child.kill()
+            raise
+        return child
+
+    def is_warm(self) -> bool:
+        """Whether a process is ready to be taken."""
+        with self._lock:
+            return all(child.was_ready() for child in self._warm)
+
+    def close(self) -> None:
+        with self._lock:
+            for child in self._warm:
+                child.kill()
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one sample. ``score`` is None unless ``status`` is ok."""
+class _Loss:
+    """Why an attempt ended before all its samples were answered, told as the outcome of the one at fault."""
 
-    status: str  # "ok", "timeout" (killed), "crash" (the process died) or "error" (the function raised)
-    score: float | None
-    details: dict[str, float | str]
-    message: str  # why there is no score
-    seconds: float
+    outcome: Outcome
+    was_killed: bool = False  # by somebody else
 
 
 class ScorerProcess:
-    """Scores samples in a child process, with a second one warm behind it.
+    """Scores samples in one process at a time, which ``spares`` replaces when it dies or has to be killed."""
 
-    Args:
-        function: as in ``reward.function``; a relative path counts from the working directory.
-        function_kwargs: passed to the function with each sample.
-        timeout_s: longest time for one sample.
+    def __init__(self, spares: Spares) -> None:
+        self._spares = spares
+        self._child = spares.take()
+        self._max_chunk = MAX_CHUNK
 
-    Raises:
-        ValueError: when the function cannot be loaded or called; the message says why.
-    """
+    @property
+    def mode(self) -> str:
+        """``each``, ``batch`` or ``concurrent``, as in :class:`verl_like.reward.scoring.Scoring`."""
+        return self._child.mode
 
-    def __init__(self, function: str, function_kwargs: Mapping[str, Any], timeout_s: float) -> None:
-        self._init = (function, dict(function_kwargs))
-        self._timeout_s = timeout_s
-        self._child = _Child(self._init)
-        self._spare = _Child(self._init)
-        try:
-            self._child.wait_ready()
-        except BaseException:
-            self.close()
-            raise
-
-    def score(self, sample: Mapping[str, Any]) -> Outcome:
-        """Score one sample: ``data_source``, ``solution_str``, ``ground_truth``, ``extra_info``."""
-        return list(self.score_many([sample]))[0]
-
-    def score_many(self, samples: Sequence[Mapping[str, Any]]) -> Iterator[Outcome]:
-        """One outcome per sample, in order, each as soon as it is there."""
-        answered = 0
-        while answered < len(samples):
-            for outcome in self._answers(samples[answered : answered + CHUNK_SAMPLES]):
-                answered += 1
-                yield outcome
+    def score(self, samples: Sequence[Sample]) -> list[Outcome]:
+        """One outcome per sample, in order."""
+        outcomes: list[Outcome] = []
+        while len(outcomes) < len(samples):
+            outcomes += self._scored(samples[len(outcomes) : len(outcomes) + self._max_chunk])
+        return outcomes
 
     def close(self) -> None:
-        """Kill both processes; none is left when this returns."""
         self._child.kill()
-        self._spare.kill()
 
-    def __enter__(self) -> ScorerProcess:
-        return self
+    def _scored(self, chunk: Sequence[Sample]) -> list[Outcome]:
+        """One outcome per sample of a chunk.
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        A process that is lost takes down the sample it was busy with. Where it was busy with several (a batch, async calls), they
+        are scored again one by one, which finds the culprit. A process that somebody else killed is no sample's fault: its sample
+        gets one more attempt.
+        """
+        outcomes: dict[int, Outcome] = {}
+        tried_again: set[int] = set()
+        suspects: list[int] = []
+        spoiled: Outcome | None = None
+        work = deque([list(range(len(chunk)))])
+        while work:
+            group = work.popleft()
+            loss = self._attempt(chunk, group, outcomes)
+            left = [i for i in group if i not in outcomes]
+            if loss is None:
+                assert not left, f"the scorer left out samples {left} of {len(chunk)}"
+            elif self.mode != "each" and len(left) > 1:
+                suspects, spoiled = left, loss.outcome
+                work.extendleft([i] for i in reversed(left))
+            elif loss.was_killed and left[0] not in tried_again:
+                tried_again.add(left[0])
+                work.appendleft(left)
+            else:
+                outcomes[left[0]] = loss.outcome
+                if left[1:]:
+                    work.appendleft(left[1:])
+        if spoiled is not None and all(outcomes[i].status == "ok" for i in suspects):
+            # Nobody was at fault: the batch as a whole was too much, for one sample's time or for the function.
+            self._max_chunk = max(1, len(suspects) // 2)
+            why = f"scored alone, after a batch of {len(suspects)} had failed ({spoiled.status}): {spoiled.message}"
+            outcomes |= {i: replace(outcomes[i], message=why) for i in suspects}
+        return [outcomes[i] for i in range(len(chunk))]
 
-    def _answers(self, chunk: Sequence[Mapping[str, Any]]) -> Iterator[Outcome]:
-        """Outcomes of the chunk, up to and including the first that cost the process."""
-        if not self._child.is_alive():  # killed while idle, e.g. for memory: no sample's fault
+    def _attempt(self, chunk: Sequence[Sample], group: Sequence[int], outcomes: dict[int, Outcome]) -> _Loss | None:
+        """Have these samples scored; what was answered is in ``outcomes`` even where the process is lost."""
+        if not self._child.is_alive():  # killed while idle: no sample's fault
             self._replace()
-        in_flight = len(chunk)
+        timeout_s = self._spares.task.timeout_s + (CANCEL_GRACE_S if self.mode == "concurrent" else 0.0)
         try:
-            self._child.send(list(chunk))
-            while in_flight:
-                outcome = self._child.receive(self._timeout_s)
-                if outcome.status in ("timeout", "crash"):
+            self._child.send([chunk[i] for i in group])
+            for _ in group:
+                answer = self._child.receive(timeout_s)
+                if isinstance(answer, _Loss):
                     self._replace()
-                    in_flight = 0
-                else:
-                    in_flight -= 1
-                yield outcome
-        finally:
-            if in_flight:  # the caller stopped listening: answers still on their way would be taken for the next chunk's
-                self._replace()
+                    return answer
+                if answer.position < 0:
+                    return _Loss(answer.outcome)
+                outcomes[group[answer.position]] = answer.outcome
+        except BaseException:  # Ctrl-C: answers still on their way must not be taken for the next chunk's
+            self._child.kill()
+            raise
+        return None
 
     def _replace(self) -> None:
         self._child.kill()
-        if not self._spare.is_alive():
-            self._spare.kill()
-            self._spare = _Child(self._init)
-        self._child, self._spare = self._spare, _Child(self._init)
-        self._child.wait_ready()
+        self._child = self._spares.take()
 
 
-class _Child:
+class Child:
     """One scorer process, started without waiting for it."""
 
-    def __init__(self, init: tuple[str, dict[str, Any]]) -> None:
+    def __init__(self, task: Task) -> None:
         ours, theirs = socket.socketpair()
         lifeline_read, self._lifeline = os.pipe()
         # Bounds a send to, or half a message from, a process that is stopped; the connection works on the bare descriptor.
@@ -130,18 +184,22 @@ class _Child:
             )
         os.close(lifeline_read)
         self._connection: Connection[Any, Any] = Connection(ours.detach())
-        self._is_ready = False
-        self.send(init)
+        self._ready: Ready | None = None
+        self.send(task)
+
+    @property
+    def mode(self) -> str:
+        """How its functions are called; known once it is ready."""
+        assert self._ready is not None, "the scorer process is not ready"
+        return self._ready.mode
 
     def wait_ready(self) -> None:
-        """Return when the function is loaded.
+        """Return when the functions are loaded.
 
         Raises:
-            ValueError: the function cannot be used.
+            ValueError: a function cannot be used.
             RuntimeError: the process died, or took longer than ``START_TIMEOUT_S``.
         """
-        if self._is_ready:
-            return
         try:
             if not self._connection.poll(START_TIMEOUT_S):
                 raise RuntimeError(
@@ -150,9 +208,13 @@ class _Child:
             greeting = self._connection.recv()
         except (EOFError, OSError) as error:
             raise RuntimeError(f"a scorer process {self._ending()} before its function was loaded; its own output says more.") from error
-        if greeting != "ready":
+        if not isinstance(greeting, Ready):
             raise ValueError(greeting)
-        self._is_ready = True
+        self._ready = greeting
+
+    def was_ready(self) -> bool:
+        """Whether a greeting has come, read or not."""
+        return self._ready is not None or self._connection.poll(0)
 
     def is_alive(self) -> bool:
         return self._process.poll() is None
@@ -164,16 +226,19 @@ class _Child:
             # Dead, or stopped: receive() finds out which, and says so in an outcome.
             pass
 
-    def receive(self, timeout_s: float) -> Outcome:
-        """The next answer, or an outcome that says why there will be none."""
+    def receive(self, timeout_s: float) -> Answer | _Loss:
+        """The next answer, or why there will be none."""
         started = time.perf_counter()
         try:
             if self._connection.poll(timeout_s):
-                return Outcome(*self._connection.recv())
+                answer: Answer = self._connection.recv()
+                return answer
             message = f"no score within reward.timeout_s={timeout_s:g}; the scorer process was killed"
-            return Outcome("timeout", None, {}, message, time.perf_counter() - started)
+            return _Loss(Outcome("timeout", None, {}, message, time.perf_counter() - started))
         except (EOFError, OSError):
-            return Outcome("crash", None, {}, f"the scorer process {self._ending()}", time.perf_counter() - started)
+            ending = self._ending()
+            outcome = Outcome("crash", None, {}, f"the scorer process {ending}", time.perf_counter() - started)
+            return _Loss(outcome, was_killed=self._process.returncode == -signal.SIGKILL)
 
     def kill(self) -> None:
         """End the process and everything it has started."""

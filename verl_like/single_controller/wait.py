@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import ray
@@ -28,20 +28,28 @@ def wait(refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float, int
         StageTimeout: the deadline passed.
         Interrupted: Ctrl-C, where ``interruptible``.
     """
+    results = dict(arrivals(refs, stage=stage, timeout_s=timeout_s, interruptible=interruptible))
+    return [results[ref] for ref in refs]
+
+
+def arrivals(
+    refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float, interruptible: bool = False
+) -> Iterator[tuple[ray.ObjectRef, Any]]:
+    """(reference, result) pairs, those of the last half second at once; otherwise as :func:`wait`."""
     deadline = time.monotonic() + timeout_s
     pending = list(refs)
-    results: dict[ray.ObjectRef, Any] = {}
     while pending:
-        ready, pending = ray.wait(pending, num_returns=len(pending), timeout=min(POLL_S, max(0.0, deadline - time.monotonic())))
+        ready, waiting = ray.wait(pending, num_returns=len(pending), timeout=min(POLL_S, max(0.0, deadline - time.monotonic())))
         try:
-            results.update(zip(ready, ray.get(ready), strict=True))
+            results = ray.get(ready)
         except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError):
-            raise failure({ref: who for ref, who in refs.items() if ref not in results}, stage) from None
+            raise failure({ref: refs[ref] for ref in pending}, stage) from None
+        yield from zip(ready, results, strict=True)
+        pending = waiting
         if interruptible and INTERRUPT.is_set():
             raise Interrupted(stage)
         if pending and time.monotonic() >= deadline:
             raise timed_out(stage, timeout_s, [refs[ref] for ref in pending])
-    return [results[ref] for ref in refs]
 
 
 def timed_out(stage: str, timeout_s: float, waited_for: Iterable[str]) -> StageTimeout:

@@ -81,6 +81,17 @@ class WorkerGroup:
         refs = {actor.call.remote(role, name, *args, **kwargs): self._who(rank) for rank, actor in enumerate(actors)}
         return wait(refs, stage=name, timeout_s=self.timeout_s, interruptible=interruptible)
 
+    def start(self, method: Method, args_of_rank: Sequence[tuple[Any, ...] | None]) -> dict[BlockRef, str]:
+        """Begin a BROADCAST method with each rank's own arguments, and not at all on a rank whose entry is None.
+
+        Returns:
+            References of the answers by rank, with names to wait for them; a reference among the arguments arrives as what it stands for.
+        """
+        check_mode(method, Dispatch.BROADCAST)
+        role, name = method.__qualname__.split(".")
+        ranks = enumerate(zip(self._actors, args_of_rank, strict=True))
+        return {actor.call.remote(role, name, *args): self._who(rank) for rank, (actor, args) in ranks if args is not None}
+
     def map_rows(
         self, method: Method, batch: RemoteBatch, partition: Sequence[Array], *args: Any, adds: frozenset[str] = frozenset(),
         blocks: Sequence[Array] | None = None, per_rank: Sequence[Any] | None = None, interruptible: bool = False, **kwargs: Any,

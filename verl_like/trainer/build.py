@@ -14,9 +14,12 @@ from verl_like.config.schema import Config
 from verl_like.reward.pool import RewardPool
 from verl_like.single_controller.placement import Devices, Placement, devices, ray_cluster
 from verl_like.single_controller.worker_group import WorkerGroup
+from verl_like.trainer.rewards import ModelScorer, Rewards
+from verl_like.trainer.roles import needs
 from verl_like.trainer.run_folder import RunFolder
 from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, RefGroup, RolloutGroup
-from verl_like.workers.setup import WorkerSetup, worker_environment
+from verl_like.workers.scorer_groups import ColocatedRewardModel, judges, own_reward_model
+from verl_like.workers.setup import WorkerSetup, judge_environment, reward_model_environment, worker_environment
 
 
 @contextmanager
@@ -65,8 +68,39 @@ def advantage_worker(config: Config) -> Iterator[WorkerGroup]:
 
 
 @contextmanager
+def scorer_workers(config: Config, name: str, *, where: Devices, run_id: str) -> Iterator[WorkerGroup | None]:
+    """Workers of the reward model (where it has its own) or of the judge, being built; None where the run has no such model."""
+    model, judge = config.reward.model, config.reward.judge
+    if name == "reward_model":
+        is_wanted, num_workers = bool(model.path) and model.placement == "own", model.num_workers
+        env = reward_model_environment(config, where.kind)
+    else:
+        is_wanted, num_workers, env = bool(judge.path), judge.num_workers, judge_environment(config, where.kind)
+    if not is_wanted:
+        yield None
+        return
+    timeout_s = config.cluster.start_timeout_s
+    # CPU workers share the cores, which the hybrid workers have booked; a GPU is had by one worker alone.
+    placement = Placement(Devices(where.kind, 1, num_workers), timeout_s=timeout_s) if where.kind == "cuda" else None
+    group = WorkerGroup(name, world_size=num_workers, placement=placement, env=env, timeout_s=config.trainer.stage_timeout_s)
+
+    def setup(rank: int) -> tuple[WorkerSetup]:
+        return (WorkerSetup(config=config, rank=rank, world_size=num_workers, device=where.kind, run_id=run_id,
+                            roles=frozenset({name})),)
+
+    try:
+        group.build(f"verl_like.workers.{name}:build_roles", setup, timeout_s=timeout_s)
+        yield group
+    finally:
+        group.shut_down()
+        if placement is not None:
+            placement.remove()
+        remove_leftovers(run_id)
+
+
+@contextmanager
 def reward_pool(config: Config, failures: Path) -> Iterator[RewardPool]:
-    """Scorers, loading their function; failed samples are written into the folder ``failures``."""
+    """Scorers, loading their functions; failed samples are written into the folder ``failures``."""
     failures.mkdir(parents=True, exist_ok=True)
     pool = RewardPool(
         config.reward, tokenizer_path=config.model.tokenizer, trust_remote_code=config.model.trust_remote_code,
@@ -74,8 +108,49 @@ def reward_pool(config: Config, failures: Path) -> Iterator[RewardPool]:
     )
     try:
         yield pool
+        pool.settle()
     finally:
         pool.shut_down()
+
+
+@dataclass(frozen=True, slots=True)
+class _Starting:
+    """What scores, while it starts."""
+
+    config: Config
+    pool: RewardPool
+    model: WorkerGroup | None
+    judge: WorkerGroup | None
+
+    def ready(self, hybrid: WorkerGroup) -> Rewards:
+        """Once everything has started, and the hybrid workers with it.
+
+        The functions come first: one that does not load ends the run before a model has.
+        """
+        reward, timeout_s = self.config.reward, self.config.cluster.start_timeout_s
+        self.pool.wait_ready(timeout_s=timeout_s)
+        hybrid.wait_built(timeout_s=timeout_s)
+        models = []
+        if self.model is not None:
+            self.model.wait_built(timeout_s=timeout_s)
+            models.append(ModelScorer("model", reward.model.weight, own_reward_model(self.model)))
+        if self.judge is not None:
+            self.judge.wait_built(timeout_s=timeout_s)
+            scorers = judges(self.judge, tensor_parallel_size=reward.judge.tensor_parallel_size)
+            models.append(ModelScorer("judge", reward.judge.weight, scorers))
+        colocated = ColocatedRewardModel(hybrid) if needs(self.config).reward_model else None
+        return Rewards(self.pool, models, colocated, ranks=hybrid.world_size, timeout_s=self.config.trainer.stage_timeout_s)
+
+
+@contextmanager
+def scorers(config: Config, failures: Path, *, where: Devices, run_id: str) -> Iterator[_Starting]:
+    """Everything that scores, being started."""
+    with (
+        reward_pool(config, failures) as pool,
+        scorer_workers(config, "reward_model", where=where, run_id=run_id) as model,
+        scorer_workers(config, "judge", where=where, run_id=run_id) as judge,
+    ):
+        yield _Starting(config, pool, model, judge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +163,7 @@ class Stack:
     critic: CriticGroup | None
     ref: RefGroup | None
     advantages: AdvantageGroup
-    rewards: RewardPool
+    rewards: Rewards
 
 
 @contextmanager
@@ -100,13 +175,12 @@ def stack(config: Config, folder: RunFolder, *, roles: frozenset[str], actor_upd
     timeout_s = config.cluster.start_timeout_s
     with (
         cluster(config) as (where, run_id),
-        reward_pool(config, folder.samples) as rewards,
+        scorers(config, folder.samples, where=where, run_id=run_id) as starting,
         hybrid_workers(config, where=where, run_id=run_id, roles=roles, actor_updates=actor_updates,
                        critic_updates=critic_updates) as workers,
         advantage_worker(config) as advantages,
     ):
-        rewards.wait_ready(timeout_s=timeout_s)
-        workers.wait_built(timeout_s=timeout_s)
+        rewards = starting.ready(workers)
         advantages.wait_built(timeout_s=timeout_s)
         yield Stack(
             devices=where,

@@ -16,8 +16,9 @@ from verl_like.telemetry.trackers import Trackers
 from verl_like.trainer.balance import Plan, update_plan
 from verl_like.trainer.build import Stack
 from verl_like.trainer.checkpoint import Checkpoints, load_state
-from verl_like.trainer.generation import add_scores, generate, greedy_sampling, train_sampling
+from verl_like.trainer.generation import generate, greedy_sampling, train_sampling
 from verl_like.trainer.progress import Progress, Steering
+from verl_like.trainer.rewards import add_scores, first_rows
 from verl_like.trainer.roles import needs, step_columns, update_columns
 from verl_like.trainer.run_folder import RunFolder
 from verl_like.trainer.shaping import groups_with_signal, is_usable, learnt_from, reward_facts
@@ -90,6 +91,9 @@ class PPOTrainer:
             parts.rollout.sleep()
         with stage("balance"):
             rows = self.plan(batch, config.actor).rows
+        if self.needs.reward_model and "score" not in batch.facts:
+            with stage("reward_model"):
+                parts.rewards.ask_hybrid_workers(batch, rows)
         if self.needs.old_log_probs:
             with stage("old_log_probs"):
                 metrics.add_log_prob_gap(parts.actor.add_log_probs(batch, rows, sum_pi_squared=self.needs.sum_pi_squared))
@@ -101,7 +105,7 @@ class PPOTrainer:
                 parts.critic.add_values(batch, rows)
         with stage("reward_wait"):
             if "score" not in batch.facts:
-                add_scores(batch, parts.rewards)
+                add_scores(batch, parts.rewards, config.reward)
             metrics.add_rewards(batch)
             self.save_samples(batch, step)
             batch = batch.select(is_usable(batch))
@@ -162,8 +166,10 @@ class PPOTrainer:
 
     def scored(self, batch: RemoteBatch) -> RemoteBatch:
         """The batch, once its scores have come."""
+        with stage("reward_model"):
+            self.parts.rewards.ask_hybrid_workers(batch)
         with stage("reward_wait"):
-            add_scores(batch, self.parts.rewards)
+            add_scores(batch, self.parts.rewards, self.config.reward)
         return batch
 
     def plan(self, batch: RemoteBatch, learner: ActorConfig | CriticConfig, *, skips_zeros: bool = False) -> Plan:
@@ -203,9 +209,9 @@ class PPOTrainer:
 
     def save_samples(self, batch: RemoteBatch, step: int) -> None:
         """Write some of this step's responses as text."""
-        count = min(len(batch), self.config.trainer.num_samples_to_save)
-        if count:
-            self.parts.rewards.dump(batch, np.arange(count), self.folder.samples / f"step_{step}.jsonl")
+        rows = first_rows(batch, self.config.trainer.num_samples_to_save)
+        if len(rows):
+            self.parts.rewards.dump(batch, rows, self.folder.samples / f"step_{step}.jsonl")
 
     def save(self) -> None:
         """Write a checkpoint of the last finished step."""

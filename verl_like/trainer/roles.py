@@ -19,6 +19,7 @@ class Needs:
     sum_pi_squared: bool = False
     covariance_rank: bool = False
     baseline: bool = False  # a greedy response to each prompt
+    reward_model: bool = False  # in the hybrid workers
 
     @property
     def advantage_columns(self) -> frozenset[str]:
@@ -27,7 +28,7 @@ class Needs:
 
     @property
     def roles(self) -> frozenset[str]:
-        return frozenset({"actor", "rollout"} | ({"critic"} if self.critic else set()) | ({"ref"} if self.ref else set()))
+        return frozenset({"actor", "rollout", *["critic"] * self.critic, *["ref"] * self.ref, *["reward_model"] * self.reward_model})
 
 
 def needs(config: Config) -> Needs:
@@ -47,6 +48,7 @@ def needs(config: Config) -> Needs:
         sum_pi_squared="sum_pi_squared" in wanted,
         covariance_rank="covariance_rank" in wanted,
         baseline="baseline_rewards" in wanted,
+        reward_model=bool(config.reward.model.path) and config.reward.model.placement == "colocated",
     )
 
 

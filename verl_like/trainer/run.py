@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,20 +12,20 @@ from pathlib import Path
 import numpy as np
 
 from verl_like.config.checks import check
-from verl_like.config.schema import ActorConfig, Config, CriticConfig, RewardConfig
+from verl_like.config.schema import ActorConfig, Config, CriticConfig
 from verl_like.data.loader import PromptLoader
-from verl_like.data.prompts import PromptDataset, sft_rows
+from verl_like.data.prompts import Prompt, PromptDataset, sft_rows
 from verl_like.data.templates import load_tokenizer
-from verl_like.reward.pool import RewardPool
-from verl_like.reward.resolve import check_callable_with, resolve
-from verl_like.reward.sandbox import ScorerProcess
+from verl_like.reward.sample import Sample
+from verl_like.reward.trial import try_reward
 from verl_like.telemetry.report import Summary, write_curves, write_summary
 from verl_like.telemetry.trackers import JsonlTracker, trackers
-from verl_like.trainer.build import cluster, hybrid_workers, reward_pool, stack
+from verl_like.trainer.build import cluster, hybrid_workers, scorers, stack
 from verl_like.trainer.checkpoint import Checkpoints, load_state
 from verl_like.trainer.generation import VALIDATION_STEP, generate, val_sampling
 from verl_like.trainer.ppo_trainer import PPOTrainer
 from verl_like.trainer.progress import Progress
+from verl_like.trainer.rewards import Rewards
 from verl_like.trainer.roles import needs
 from verl_like.trainer.run_folder import RunFolder
 from verl_like.trainer.sft_trainer import SftTrainer
@@ -39,19 +40,15 @@ def _prompts(config: Config, files: list[str]) -> PromptDataset:
     return PromptDataset(files, config.data, tokenizer)
 
 
-def check_reward(config: RewardConfig, data_sources: list[str]) -> None:
-    """Refuse a reward function that does not load, or rows that no function is known for, before anything heavy starts.
-
-    The user's file is imported in a process of its own, never in the driver.
-    """
-    if not config.function:
-        for source in data_sources:
-            check_callable_with(resolve("", source), config.function_kwargs, f"for data_source {source!r}")
-        return
-    try:
-        ScorerProcess(config.function, config.function_kwargs, config.timeout_s).close()
-    except RuntimeError as error:  # the process died or hung; only the file can be the reason
-        raise ValueError(f"reward.function={config.function} cannot be used: {error}") from error
+def check_reward(config: Config, prompts: Iterable[Prompt]) -> None:
+    """Try the reward on the first prompt of each data source, before anything heavy starts."""
+    first: dict[str, Prompt] = {}
+    for prompt in prompts:
+        first.setdefault(prompt.data_source, prompt)
+    samples = {p.uid: Sample(response=str(p.ground_truth), prompt=p.text, messages=p.messages, data_source=p.data_source,
+                             ground_truth=p.ground_truth, extra_info=p.extra_info, columns=p.columns, response_ids=array("i", [0]))
+               for p in first.values()}
+    try_reward(config.reward, samples)
 
 
 def train(config: Config, config_yaml: str) -> Progress:
@@ -67,7 +64,7 @@ def train(config: Config, config_yaml: str) -> Progress:
     prompts = _prompts(config, config.data.train_files)
     val_prompts = _prompts(config, config.data.val_files) if config.data.val_files else None
     loader = PromptLoader(prompts, batch_size=config.data.train_batch_size, shuffle=config.data.shuffle, seed=trainer_config.seed)
-    check_reward(config.reward, prompts.data_sources + (val_prompts.data_sources if val_prompts else []))
+    check_reward(config, [*prompts, *(val_prompts or [])])
     steps = trainer_config.total_training_steps or trainer_config.total_epochs * loader.batches_per_epoch
     folder = _claimed_folder(config, config_yaml, job="train")
     with (
@@ -146,7 +143,7 @@ class _Policy:
     """A policy in its engines, ready to generate."""
 
     rollout: RolloutGroup
-    rewards: RewardPool
+    rewards: Rewards
     step: int  # of the checkpoint, 0 for the model itself
     version: int
 
@@ -159,11 +156,11 @@ def _policy(config: Config, folder: RunFolder) -> Iterator[_Policy]:
     log.info("the policy is that of %s", checkpoint or config.model.path)
     with (
         cluster(config) as (where, run_id),
-        reward_pool(config, folder.eval) as rewards,
-        hybrid_workers(config, where=where, run_id=run_id, roles=frozenset({"actor", "rollout"}), actor_updates=1) as workers,
+        scorers(config, folder.eval, where=where, run_id=run_id) as starting,
+        hybrid_workers(config, where=where, run_id=run_id, roles=needs(config).roles & {"actor", "rollout", "reward_model"},
+                       actor_updates=1) as workers,
     ):
-        rewards.wait_ready(timeout_s=config.cluster.start_timeout_s)
-        workers.wait_built(timeout_s=config.cluster.start_timeout_s)
+        rewards = starting.ready(workers)
         if checkpoint is not None:
             ActorGroup(workers).load(str(checkpoint.absolute() / "actor"), state["weight_version"])
         rollout = RolloutGroup(workers, tensor_parallel_size=config.rollout.tensor_parallel_size)
@@ -177,7 +174,7 @@ def evaluate(config: Config) -> dict[str, float]:
     """
     check(config)
     prompts = _prompts(config, config.data.val_files)
-    check_reward(config.reward, prompts.data_sources)
+    check_reward(config, prompts)
     folder = RunFolder(config)
     with _policy(config, folder) as policy:
         found = validate(config, list(prompts), rollout=policy.rollout, rewards=policy.rewards, version=policy.version,
@@ -191,7 +188,7 @@ def evaluate(config: Config) -> dict[str, float]:
 def generate_responses(config: Config) -> Path:
     """Responses to ``data.val_files`` (``verl-like generate``) of a checkpoint or a model, written as text below ``<run>/eval``."""
     check(config)
-    check_reward(config.reward, [])  # nothing is scored, but the scorers that decode load their function
+    check_reward(config, [])  # nothing is scored, but the scorers that decode load their function
     prompts = _prompts(config, config.data.val_files)
     folder = RunFolder(config)
     with _policy(config, folder) as policy:

@@ -80,7 +80,7 @@ def learnt_from(batch: RemoteBatch, config: Config, rng: np.random.Generator) ->
 
 def is_usable(batch: RemoteBatch) -> Array:
     """[B] bool: rows that have what the advantage needs. A failed score, or that of its prompt's baseline, is never a zero."""
-    usable: Array = batch.facts["reward_status"] == "ok"
+    usable: Array = ~np.isnan(batch.facts["score"])
     if "baseline_score" in batch.facts:
         usable = usable & ~np.isnan(batch.facts["baseline_score"])
     return usable

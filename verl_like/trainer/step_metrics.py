@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from verl_like.protocol import Array
-from verl_like.single_controller.errors import JudgementError
+from verl_like.reward.sample import FAILURES
 from verl_like.single_controller.remote_batch import RemoteBatch
 
 Metrics = dict[str, float]
@@ -15,13 +14,14 @@ Reports = Sequence[Mapping[str, float]]
 _SUMS = ("gap_sum", "gap_max", "gap_count", "weight_sum", "weight_count")  # of a rank; not averaged
 
 
-def all_failed(statuses: Array) -> JudgementError:
-    """The error of a batch without any score; ``statuses`` are those of its rows."""
-    kinds = ", ".join(f"{count} {kind}" for kind, count in zip(*np.unique(statuses, return_counts=True), strict=True))
-    return JudgementError(
-        f"the reward function failed on all {len(statuses)} responses ({kinds}). reward_failures.jsonl in the run folder has each "
-        "prompt, response and traceback. Correct the function, or raise reward.timeout_s where they are timeouts."
-    )
+def detail_means(details: Iterable[Mapping[str, float | str]]) -> Metrics:
+    """Mean of each number that was reported beside the scores, over the responses for which it was."""
+    found: dict[str, list[float]] = {}
+    for reported in details:
+        for name, value in reported.items():
+            if isinstance(value, int | float):
+                found.setdefault(name, []).append(value)
+    return {f"reward/{name}/mean": float(np.mean(values)) for name, values in found.items()}
 
 
 class StepMetrics:
@@ -67,18 +67,17 @@ class StepMetrics:
             self.add_log_prob_gap(reports)
 
     def add_rewards(self, batch: RemoteBatch) -> None:
-        """Scores of the rows that have one.
-
-        Raises:
-            JudgementError: no row has one; training on nothing is no training.
-        """
-        is_scored = batch.facts["reward_status"] == "ok"
-        if not is_scored.any():
-            raise all_failed(batch.facts["reward_status"])
-        scores = batch.facts["score"][is_scored]
+        """Scores of the rows that have one, what was reported beside them, and the failures by kind."""
+        scores, status = batch.facts["score"], batch.facts["reward_status"]
+        scores = scores[~np.isnan(scores)]
         self.add({
             "reward/score_mean": float(scores.mean()), "reward/score_min": float(scores.min()), "reward/score_max": float(scores.max()),
-            "reward/num_failed": float((~is_scored).sum()),
+            "reward/num_failed": float((status != "ok").sum()),
+            **{f"reward/num_{kind}": float((status == kind).sum()) for kind in FAILURES},
+            "reward/num_scored_alone": float(batch.facts["scored_alone"].sum()),
+            "reward/seconds_mean": float(batch.facts["reward_seconds"].mean()),
+            "reward/seconds_max": float(batch.facts["reward_seconds"].max()),
+            **detail_means(batch.facts["details"]),
         })
 
     def finish(self, seconds: Mapping[str, float]) -> Metrics:

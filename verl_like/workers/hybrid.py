@@ -1,4 +1,4 @@
-"""The hybrid worker: one process per accelerator that hosts actor, rollout, ref and critic side by side."""
+"""The hybrid worker: one process per accelerator that hosts actor, rollout, ref, critic and reward model side by side."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from verl_like.config.schema import FsdpConfig, OptimConfig
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.critic import CriticRole
 from verl_like.workers.ref import RefRole
+from verl_like.workers.reward_model import RewardModelRole, reward_model_engine
 from verl_like.workers.rollout import RolloutRole, build_rollout_engine
 from verl_like.workers.setup import WorkerSetup, join_process_group
 
@@ -36,6 +37,8 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
         critic = _train_engine(setup, "value", config.critic.path or config.model.path, config.critic.max_tokens_per_micro_batch,
                                config.critic.fsdp, config.critic.optim, setup.critic_updates)
         roles["CriticRole"] = CriticRole(setup, critic)
+    if "reward_model" in setup.roles:
+        roles["RewardModelRole"] = RewardModelRole(setup, reward_model_engine(setup))
     return roles
 
 

@@ -1,4 +1,4 @@
-"""What a hybrid worker is told when it is built, and the process group it joins."""
+"""What a worker with models is told when it is built, and the process group it joins."""
 
 from __future__ import annotations
 
@@ -23,14 +23,24 @@ class WorkerSetup:
     world_size: int
     device: str  # "cpu" or "cuda"
     run_id: str
-    roles: frozenset[str]  # of "actor", "rollout", "ref", "critic"
-    actor_updates: int  # optimiser updates of the whole run, for the learning-rate schedules
+    roles: frozenset[str]  # of "actor", "rollout", "ref", "critic", "reward_model", "judge"
+    actor_updates: int = 0  # optimiser updates of the whole run, for the learning-rate schedules
     critic_updates: int = 0
 
 
 def worker_environment(config: Config, device: str) -> dict[str, str]:
     """Variables a hybrid worker must have before it imports anything; ``cluster.env`` has the last word."""
     return {**rollout_environment(config.rollout.backend, device=device), **config.cluster.env}
+
+
+def reward_model_environment(config: Config, device: str) -> dict[str, str]:
+    """The same of a worker that has the reward model for itself."""
+    return {**({"OMP_NUM_THREADS": "1"} if device == "cpu" else {}), **config.cluster.env}
+
+
+def judge_environment(config: Config, device: str) -> dict[str, str]:
+    """The same of a judge's worker."""
+    return {**rollout_environment(config.reward.judge.backend, device=device), **config.cluster.env}
 
 
 def join_process_group(setup: WorkerSetup) -> None:

@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from verl_like.algorithms.types import BatchTotals, MicroBatchLoss
 from verl_like.backends.fsdp.checkpoint import load_checkpoint, save_checkpoint
 from verl_like.backends.fsdp.micro_batches import AllRanks, MicroBatch, MicroBatchPlan, agree, aligned_columns, padded_columns
-from verl_like.backends.fsdp.models import PolicyModel, ShardedModel, ValueModel, load_policy, load_value_model
+from verl_like.backends.fsdp.models import PolicyModel, ShardedModel, ValueModel, load_policy, load_score_model, load_value_model
 from verl_like.backends.fsdp.optim import build_optimizer, build_schedule, clip_grad_norm
 from verl_like.backends.fsdp.sharding import Sharding, move_optimizer_state
 from verl_like.backends.fsdp.weights import export_folder, named_weights
@@ -31,7 +31,8 @@ from verl_like.protocol import DataProto
 log = logging.getLogger(__name__)
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-KINDS = ("policy", "value", "frozen")
+KINDS = ("policy", "value", "frozen", "score")
+FROZEN_KINDS = ("frozen", "score")
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -48,10 +49,11 @@ class FsdpEngine:
     obey, and on GPU has chosen this process's device.
 
     Args:
-        kind: ``policy`` (learns, gives log-probs), ``value`` (learns, gives values) or ``frozen`` (gives log-probs).
+        kind: ``policy`` (learns, gives log-probs), ``value`` (learns, gives values), ``frozen`` (gives log-probs) or ``score``
+            (frozen, gives values: those of a sequence classifier with one label, whose scores they are).
         model_path: folder or hub name of the weights; the other fields of ``model`` say how to load and run them.
         max_tokens_per_micro_batch: budget of one forward pass per rank.
-        optim: the optimiser; None exactly for ``frozen``.
+        optim: the optimiser; None exactly for kinds that do not learn.
         total_updates: optimiser updates of the whole run, where the schedule ends; 0 when unknown.
         max_response_tokens: data.max_response_length, handed to losses in :class:`BatchTotals`.
         temperature: at which ``update`` takes log-probs and entropy; that of the rollout.
@@ -70,7 +72,8 @@ class FsdpEngine:
                  log_prob_chunk_tokens: int = 4096, use_torch_compile: bool = False, rollout_dtype: str = "auto",
                  sync_bucket_mib: float = 256, balance_by: str = "tokens", seed: int = 0) -> None:
         assert kind in KINDS, f"engine kind {kind!r} is not one of {KINDS}"
-        assert (optim is None) == (kind == "frozen"), f"a {kind} engine was given optim={optim}"
+        is_frozen = kind in FROZEN_KINDS
+        assert (optim is None) == is_frozen, f"a {kind} engine was given optim={optim}"
         self.device = device
         self._model_config, self._model_path = model, model_path
         self._max_tokens, self._max_response_tokens = max_tokens_per_micro_batch, max_response_tokens
@@ -79,19 +82,21 @@ class FsdpEngine:
         self._rollout_dtype, self._sync_bucket_mib = resolve_dtype(rollout_dtype, device), sync_bucket_mib
         self.token_stats = TokenStatsFunction(chunk_tokens=log_prob_chunk_tokens)
         # Frozen weights need no float32 master: they are read in the dtype they are used in.
-        load_dtype = self._dtype if kind == "frozen" else torch.float32
+        load_dtype = self._dtype if is_frozen else torch.float32
         kernel = resolve_kernel(model.attention, device) if model.remove_padding else None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.module: ShardedModel
             if kind == "value":
                 self.module = load_value_model(model_path, model=model, kernel=kernel, dtype=load_dtype)
+            elif kind == "score":
+                self.module = load_score_model(model_path, model=model, kernel=kernel, dtype=load_dtype)
             else:
                 self.module = load_policy(model_path, model=model, kernel=kernel, dtype=load_dtype, token_stats=self.token_stats)
-        self.module.requires_grad_(kind != "frozen")
+        self.module.requires_grad_(not is_frozen)
         mesh = init_device_mesh(device.type, (dist.get_world_size(),))
         self._sharding = Sharding(self.module, mesh=mesh, fsdp=fsdp, param_dtype=self._dtype,
-                                  gradient_checkpointing=model.gradient_checkpointing and kind != "frozen")
+                                  gradient_checkpointing=model.gradient_checkpointing and not is_frozen)
         self._fsdp = fsdp
         self._optim_config = optim
         self.optimizer = build_optimizer(self.module, optim) if optim is not None else None

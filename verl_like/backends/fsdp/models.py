@@ -1,4 +1,4 @@
-"""Hugging Face models as FSDP roots: a policy that returns token statistics, and a value model."""
+"""Hugging Face models as FSDP roots: a policy that returns token statistics, a value model, and a reward model, which is one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 from transformers.utils import logging as transformers_logging
 
 from verl_like.config.schema import ModelConfig
@@ -79,19 +86,17 @@ class PolicyModel(ShardedModel):
 class ValueModel(ShardedModel):
     """A language model's body with one linear output per position."""
 
-    def __init__(self, backbone: PreTrainedModel, *, kernel: str | None) -> None:
+    def __init__(self, backbone: PreTrainedModel, *, kernel: str | None, head: nn.Linear) -> None:
         super().__init__(backbone, kernel=kernel)
-        self.value_head = nn.Linear(backbone.config.hidden_size, 1, dtype=backbone.dtype)
-        # Zero: a fresh critic claims nothing, so the first advantages are the returns themselves.
-        nn.init.zeros_(self.value_head.weight)
-        nn.init.zeros_(self.value_head.bias)
+        self.value_head = head
 
     def forward(self, inputs: ModelInputs) -> Tensor:
         """[K_r] float32 value before each response token."""
         # float32 whatever the body's dtype: bfloat16 has 8 bits for a regression target.
         head = self.value_head
         # A product with a vector, because FSDP hooks the gradient of a root's output and warns of views.
-        return self.hidden_states(inputs).float() @ head.weight.float().view(-1) + head.bias.float()
+        values = self.hidden_states(inputs).float() @ head.weight.float().view(-1)
+        return values if head.bias is None else values + head.bias.float()
 
 
 def load_policy(path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype, token_stats: TokenStatsFunction) -> PolicyModel:
@@ -102,15 +107,39 @@ def load_policy(path: str, *, model: ModelConfig, kernel: str | None, dtype: tor
 
 def load_value_model(path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype) -> ValueModel:
     """A language model's body with a fresh head, or with the head that an exported critic brings along."""
-    value_model = ValueModel(_load(AutoModel, path, model=model, kernel=kernel, dtype=dtype), kernel=kernel)
+    backbone = _load(AutoModel, path, model=model, kernel=kernel, dtype=dtype)
+    head = nn.Linear(backbone.config.hidden_size, 1, dtype=backbone.dtype)
+    # Zero: a fresh critic claims nothing, so the first advantages are the returns themselves.
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
     head_file = Path(path) / VALUE_HEAD_FILE
     if head_file.is_file():
-        value_model.value_head.load_state_dict(load_file(head_file))
-    return value_model.eval()
+        head.load_state_dict(load_file(head_file))
+    return ValueModel(backbone, kernel=kernel, head=head).eval()
 
 
-def _load(auto: type[AutoModel | AutoModelForCausalLM], path: str, *, model: ModelConfig, kernel: str | None,
-          dtype: torch.dtype) -> PreTrainedModel:
+def load_score_model(path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype) -> ValueModel:
+    """A sequence classifier with one label, whose score of a sequence is the value that follows its last token.
+
+    Raises:
+        ValueError: for a model with another number of labels, or one that does not read its score off the last token.
+    """
+    num_labels = load_config(path, model=model).num_labels
+    if num_labels != 1:
+        raise ValueError(f"the config of {path!r} has {num_labels} labels, expected the one of a reward model, whose output is a score. "
+                         "Name a model that was trained for sequence classification with num_labels=1.")
+    classifier = _load(AutoModelForSequenceClassification, path, model=model, kernel=kernel, dtype=dtype)
+    # In transformers a head called score reads the last token; those of encoders, with other names, pool in other ways.
+    heads = {name: child for name, child in classifier.named_children() if name != classifier.base_model_prefix}
+    if list(heads) != ["score"] or not isinstance(heads["score"], nn.Linear):
+        found = ", ".join(f"{name} ({type(child).__name__})" for name, child in heads.items())
+        raise ValueError(f"the {type(classifier).__name__} in {path!r} ends in {found or 'nothing'}, expected one linear layer called "
+                         "score behind a decoder. Name a reward model of a decoder family, such as Llama, Qwen, Mistral or Gemma.")
+    return ValueModel(classifier.base_model, kernel=kernel, head=heads["score"]).eval()
+
+
+def _load(auto: type[AutoModel | AutoModelForCausalLM | AutoModelForSequenceClassification], path: str, *, model: ModelConfig,
+          kernel: str | None, dtype: torch.dtype) -> PreTrainedModel:
     config = load_config(path, model=model)
     if kernel is not None:
         _check_packable(config)

@@ -1,0 +1,221 @@
+"""The pool on a real Ray: poisoned samples, killed hosts, lengths that grow, and when a run is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import ray
+from transformers import AutoTokenizer
+
+from tests._tiny_model import save_model
+from verl_like.config.schema import RewardConfig
+from verl_like.protocol import DataProto, Ragged
+from verl_like.reward.pool import RewardPool
+from verl_like.single_controller.errors import JudgementError
+from verl_like.single_controller.remote_batch import Facts, RemoteBatch
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+SCORER = """
+import os, time
+
+def score(solution_str, ground_truth):
+    if solution_str == "loop":
+        while True:
+            pass
+    if solution_str == "power":
+        return 9**9**9**9
+    if solution_str == "sleep":
+        time.sleep(1000)
+    if solution_str == "exit":
+        os._exit(1)
+    if solution_str == "raise":
+        raise RuntimeError("cannot grade this")
+    if solution_str == "memory":
+        return float(len(bytearray(8 << 30)))
+    return {"score": float(solution_str == ground_truth), "length": len(solution_str)}
+
+def slow(solution_str, ground_truth):
+    with open(os.environ["MARKS"], "a") as file:
+        file.write(f"{solution_str} ")
+    time.sleep(0.2)
+    return float(solution_str == ground_truth)
+
+def count_letters(solution_str):
+    return float(sum(1 for letter in solution_str if letter == "a"))
+"""
+BLOCK_ROWS = 32
+CollectedOf = Callable[[RewardPool, Sequence[str]], Facts]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenizer of single characters and the scorer."""
+    path = tmp_path_factory.mktemp("pool")
+    save_model(path, family="qwen2", tied=True)
+    (path / "scorer.py").write_text(SCORER)
+    return path
+
+
+@contextmanager
+def pool(folder: Path, out: Path, *, function: str = "score", env: dict[str, str] | None = None, **knobs: Any) -> Iterator[RewardPool]:
+    config = RewardConfig(function=f"{folder}/scorer.py:{function}", **{"num_workers": 2, "timeout_s": 2.0, **knobs})
+    made = RewardPool(config, tokenizer_path=str(folder), trust_remote_code=False, failures_path=out / "reward_failures.jsonl",
+                      env=env or {}, timeout_s=60)
+    try:
+        made.wait_ready(timeout_s=60)
+        yield made
+    finally:
+        made.shut_down()
+
+
+def blocks(folder: Path, responses: Sequence[str], truths: Sequence[str]) -> list[DataProto]:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    inputs = [{"data_source": "s", "ground_truth": truth, "extra_info": {}, "messages": "p", "columns": {}} for truth in truths]
+    return [
+        DataProto({
+            "prompt_text": [f"prompt {i}" for i in range(first, min(first + BLOCK_ROWS, len(responses)))],
+            "response_ids": Ragged.from_rows([tokenizer.encode(text) for text in responses[first : first + BLOCK_ROWS]], "int32"),
+            "reward_inputs": inputs[first : first + BLOCK_ROWS],
+        })
+        for first in range(0, len(responses), BLOCK_ROWS)
+    ]
+
+
+def submit(made: RewardPool, tables: Sequence[DataProto]) -> None:
+    for table in tables:
+        made.submit(ray.put(table), len(table))
+
+
+def test_eight_poisoned_samples_of_512_cost_twelve_seconds_at_most_and_are_told_by_kind(folder: Path, tmp_path: Path) -> None:
+    poison = ["loop", "power", "sleep", "exit", "raise", "memory", "loop", "power"]
+    responses = [str(i % 7) for i in range(512)]
+    places = [5, 70, 130, 190, 260, 330, 400, 500]
+    for place, response in zip(places, poison, strict=True):
+        responses[place] = response
+    truths = [str(i % 3) for i in range(512)]
+    tables = blocks(folder, responses, truths)
+    with pool(folder, tmp_path, max_memory_gib=2.0) as made:
+        started = time.monotonic()
+        submit(made, tables)
+        facts = made.collect()
+        seconds = time.monotonic() - started
+    print(f"512 samples, 8 of them poisoned: {seconds:.1f} s")
+    assert seconds < 12
+    assert Counter(facts["reward_status"].tolist()) == {"ok": 504, "timeout": 5, "crash": 1, "error": 1, "memory": 1}
+    right = np.array([float(r == t) for r, t in zip(responses, truths, strict=True)])
+    right[places] = np.nan
+    np.testing.assert_array_equal(facts["score"], right.astype(np.float32))
+    written = [json.loads(line) for line in (tmp_path / "reward_failures.jsonl").read_text().splitlines()]
+    assert sorted((line["prompt"], line["response"]) for line in written) == sorted(
+        (f"prompt {place}", response) for place, response in zip(places, poison, strict=True))
+
+
+def test_a_host_that_is_killed_in_mid_batch_loses_no_sample_and_answers_none_twice(folder: Path, tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    responses = [str(i) for i in range(24)]
+    with pool(folder, tmp_path, function="slow", env={"MARKS": str(marks)}) as made:
+        submit(made, blocks(folder, responses, responses))
+        while not marks.exists() or len(marks.read_text().split()) < 6:
+            time.sleep(0.02)
+        [host] = [process for process in psutil.process_iter(["cmdline"]) if "ScorerHost" in " ".join(process.info["cmdline"] or [])]
+        os.kill(host.pid, signal.SIGKILL)
+        facts = made.collect()
+    assert facts["score"].tolist() == [1.0] * 24
+    begun = Counter(marks.read_text().split())
+    assert set(begun) == set(responses) and max(begun.values()) > 1, "the block was scored anew, and only the new scores came back"
+    assert not (tmp_path / "reward_failures.jsonl").exists()
+
+
+def test_a_block_goes_to_every_free_process_of_the_node(folder: Path, tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    responses = [str(i) for i in range(16)]
+    with pool(folder, tmp_path, function="slow", env={"MARKS": str(marks)}, num_workers=4) as made:
+        started = time.monotonic()
+        submit(made, blocks(folder, responses, responses))
+        made.collect()
+        assert time.monotonic() - started < 16 * 0.2 / 4 + 0.7
+
+
+def test_seconds_per_token_stay_flat_while_lengths_grow_tenfold_over_100_steps(folder: Path, tmp_path: Path) -> None:
+    steps, rows = 100, 32
+    with pool(folder, tmp_path, function="count_letters") as made:
+        per_token = []
+        for step in range(-3, steps):  # the first few warm up
+            length = int(2000 * (1 + 9 * max(step, 0) / (steps - 1)))
+            ids = np.full(rows * length, 24, np.int32)
+            table = DataProto({
+                "prompt_text": ["p"] * rows, "response_ids": Ragged.from_lengths(ids, np.full(rows, length)),
+                "reward_inputs": [{"data_source": "s", "ground_truth": "", "extra_info": {}, "messages": "p", "columns": {}}] * rows,
+            })
+            block = ray.put(table)
+            started = time.monotonic()
+            made.submit(block, rows)
+            facts = made.collect()
+            per_token.append((time.monotonic() - started) / (rows * length))
+            assert (facts["reward_status"] == "ok").all() and (facts["score"] == length).all()
+    per_token = per_token[3:]
+    first, last = np.median(per_token[:20]), np.median(per_token[-20:])
+    print(f"us per token: {first * 1e6:.3f} in the first 20 steps, {last * 1e6:.3f} in the last 20")
+    assert last < 1.2 * first
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"max_failure_frac": 0.2}, r"64 responses have no score \(\d+ error\), and reward.max_failure_frac is 0.2. The first"),
+        ({"on_failure": "abort", "max_failure_frac": 1.0}, r"64 responses have no score \(\d+ error\), and reward.on_failure is abort"),
+    ],
+)
+def test_too_many_failures_stop_the_run_and_are_shown(folder: Path, tmp_path: Path, knobs: dict[str, Any], message: str) -> None:
+    responses = ["raise" if i % 3 == 0 else "1" for i in range(64)]
+    with pool(folder, tmp_path, **knobs) as made:
+        submit(made, blocks(folder, responses, ["1"] * 64))
+        with pytest.raises(JudgementError, match=message) as stopped:
+            made.collect()
+    shown = str(stopped.value)
+    assert "RuntimeError: cannot grade this" in shown and "prompt: 'prompt 0'" in shown and "response: 'raise'" in shown
+
+
+def test_a_run_is_stopped_as_soon_as_it_is_certain_not_when_every_sample_has_timed_out(folder: Path, tmp_path: Path) -> None:
+    responses = ["1", *["sleep"] * 95]
+    with pool(folder, tmp_path, max_failure_frac=0.1, timeout_s=0.2) as made:
+        submit(made, blocks(folder, responses, ["1"] * 96))
+        started = time.monotonic()
+        with pytest.raises(JudgementError, match="timeout"):
+            made.collect()
+        assert time.monotonic() - started < 95 * 0.2 / 2 * 0.8
+
+
+def test_a_function_that_does_not_load_is_told_at_the_start(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r"defines no 'missing'"):
+        with pool(folder, tmp_path, function="missing"):
+            pass
+
+
+def test_samples_are_written_with_all_that_another_function_needs(folder: Path, tmp_path: Path) -> None:
+    responses = ["1", "raise", "2"]
+    [table] = blocks(folder, responses, ["1", "1", "1"])
+    with pool(folder, tmp_path, max_failure_frac=1.0) as made:
+        batch = RemoteBatch.put(table, {"uid": np.array(["a", "b", "c"])})
+        submit(made, [table])
+        batch.add_facts(made.collect())
+        made.dump(batch, np.arange(3), tmp_path / "step_1.jsonl", appends=False)
+        made.settle()
+    lines = [json.loads(line) for line in (tmp_path / "step_1.jsonl").read_text().splitlines()]
+    assert [(line["prompt"], line["response"], line["ground_truth"]) for line in lines] == [
+        ("prompt 0", "1", "1"), ("prompt 1", "raise", "1"), ("prompt 2", "2", "1")]
+    assert [line["score"] for line in lines] == [1.0, None, 0.0]
+    assert lines[0]["components"] == {"length": 1.0} and lines[0]["failure"] is None and lines[0]["seconds"] >= 0
+    assert lines[1]["failure"].startswith("error: ") and "cannot grade this" in lines[1]["failure"]

@@ -1,0 +1,203 @@
+"""Reward models and judges in processes of their own on a real Ray cluster: order, rounds, failures, deadlines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ray
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from tests._tiny_model import END_ID, VOCAB_SIZE, save_model
+from tests.ray.conftest import ROOT
+from tests.unit.test_fsdp_reward_model import save_classifier
+from tests.unit.test_workers_judge import DIGIT, TEMPLATE, block_of, greedy, save_judge, sums
+from verl_like.config.schema import Config, DataConfig, JudgeConfig, ModelConfig, RewardConfig, RewardModelConfig, TrainerConfig
+from verl_like.protocol import DataProto, Ragged
+from verl_like.single_controller.dispatch import Dispatch, dispatch
+from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout, WorkerError
+from verl_like.single_controller.remote_batch import RemoteBatch
+from verl_like.single_controller.store import STORE
+from verl_like.single_controller.worker_group import WorkerGroup
+from verl_like.workers.model_scores import ModelScores
+from verl_like.workers.scorer_groups import BlockScorers, ColocatedRewardModel, judges, own_reward_model
+from verl_like.workers.setup import WorkerSetup, judge_environment, reward_model_environment
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    root = tmp_path_factory.mktemp("models")
+    return Config(
+        model=ModelConfig(path=str(save_model(root / "policy", family="qwen2", tied=True))),
+        data=DataConfig(apply_chat_template=False),
+        reward=RewardConfig(
+            model=RewardModelConfig(path=str(save_classifier(root / "classifier", "qwen3")), max_length=64),
+            judge=JudgeConfig(path=str(save_judge(root / "judge", tied=True)), template=TEMPLATE, score_pattern=DIGIT, max_score=9,
+                              max_tokens=16, max_model_len=64, kv_cache_memory_gib=0.05, tensor_parallel_size=2),
+        ),
+        trainer=TrainerConfig(stage_timeout_s=60),
+    )
+
+
+def started(config: Config, name: str, factory: str, *, world_size: int, env: dict[str, str]) -> WorkerGroup:
+    group = WorkerGroup(name, world_size=world_size, placement=None, env={"PYTHONPATH": str(ROOT), **env}, timeout_s=60)
+    group.build(factory, lambda rank: (WorkerSetup(config=config, rank=rank, world_size=world_size, device="cpu", run_id="test-scorers",
+                                                   roles=frozenset({"reward_model"})),), timeout_s=60)
+    return group
+
+
+@pytest.fixture(scope="module")
+def groups(ray_cluster: None, config: Config) -> Iterator[dict[str, WorkerGroup]]:
+    """All started at once: a start is mostly imports."""
+    env = reward_model_environment(config, "cpu")
+    made = {
+        "judge": started(config, "judge", "verl_like.workers.judge:build_roles", world_size=2, env=judge_environment(config, "cpu")),
+        "own": started(config, "own", "verl_like.workers.reward_model:build_roles", world_size=1, env=env),
+        "hybrid": started(config, "hybrid", "verl_like.workers.hybrid:build_roles", world_size=2, env=env),
+    }
+    for group in made.values():
+        group.wait_built(timeout_s=120)
+    yield made
+    for group in made.values():
+        group.shut_down()
+
+
+@pytest.fixture
+def reward_model(groups: dict[str, WorkerGroup]) -> WorkerGroup:
+    """On two ranks; what hybrid workers build of it is what workers of its own have."""
+    return groups["hybrid"]
+
+
+def rows_of(count: int, *, seed: int = 0) -> DataProto:
+    rng = np.random.default_rng(seed)
+    prompts, responses = ([rng.integers(3, VOCAB_SIZE, rng.integers(1, 12)).tolist() for _ in range(count)] for _ in range(2))
+    return DataProto({
+        "prompt_ids": Ragged.from_rows(prompts, "int32"), "response_ids": Ragged.from_rows([[*r, END_ID] for r in responses], "int32"),
+        "prompt_text": ["p"] * count, "reward_inputs": [{"messages": "p", "ground_truth": "", "extra_info": {}}] * count,
+    })
+
+
+@torch.no_grad()
+def reference(config: Config, table: DataProto) -> list[float]:
+    model = AutoModelForSequenceClassification.from_pretrained(config.reward.model.path, dtype=torch.float32)
+    pairs = zip(table.ragged("prompt_ids"), table.ragged("response_ids"), strict=True)
+    return [model(torch.tensor(np.concatenate(pair).astype(np.int64)[None])).logits.item() for pair in pairs]
+
+
+def test_a_colocated_reward_model_scores_rows_in_the_batchs_order(reward_model: WorkerGroup, config: Config) -> None:
+    table = rows_of(7)
+    batch = RemoteBatch.put(table, {"row": np.arange(7)})
+    for partition in ([[5, 0, 3], [1, 6, 2, 4]], [[], [6, 5, 4, 3, 2, 1, 0]]):
+        found = ColocatedRewardModel(reward_model).scores(batch, [np.array(rows, int) for rows in partition])
+        np.testing.assert_allclose(found.scores, reference(config, table), atol=1e-5)
+        assert found.scores.dtype == np.float32
+        assert found.messages.tolist() == [""] * 7 and found.details.tolist() == [{}] * 7
+
+
+@pytest.mark.parametrize("num_blocks", [1, 2, 5])
+def test_blocks_of_a_sharded_reward_model_come_back_in_the_order_of_submission(
+    reward_model: WorkerGroup, config: Config, num_blocks: int
+) -> None:
+    scorers = own_reward_model(reward_model)
+    blocks = [rows_of(2 + number, seed=number) for number in range(num_blocks)]
+    STORE.take()
+    for block in blocks:
+        scorers.submit(ray.put(block))
+    found = scorers.collect(timeout_s=60)
+    np.testing.assert_allclose(found.scores, [score for block in blocks for score in reference(config, block)], atol=1e-5)
+    assert STORE.take() == sum(block.nbytes for block in blocks)
+    assert len(scorers.collect(timeout_s=60)) == 0, "scores are collected once"
+
+
+def test_a_worker_of_its_own_scores_each_block_at_once(groups: dict[str, WorkerGroup], config: Config) -> None:
+    scorers = own_reward_model(groups["own"])
+    scorers.submit(ray.put(rows_of(3)))
+    assert len(ray.wait(list(scorers._answers), timeout=30)[0]) == 1
+    np.testing.assert_allclose(scorers.collect(timeout_s=60).scores, reference(config, rows_of(3)), atol=1e-5)
+
+
+def test_a_full_round_starts_at_once(reward_model: WorkerGroup) -> None:
+    scorers = own_reward_model(reward_model)
+    scorers.submit(ray.put(rows_of(2)))
+    assert not scorers._answers, "the ranks work together only, and one has no block yet"
+    scorers.submit(ray.put(rows_of(2)))
+    assert len(ray.wait(list(scorers._answers), num_returns=2, timeout=30)[0]) == 2
+    scorers.forget()
+
+
+def test_what_is_forgotten_is_not_collected_and_the_ranks_stay_in_step(reward_model: WorkerGroup, config: Config) -> None:
+    scorers = own_reward_model(reward_model)
+    for number in range(3):
+        scorers.submit(ray.put(rows_of(2, seed=number)))
+    scorers.forget()
+    scorers.submit(ray.put(rows_of(3, seed=7)))
+    np.testing.assert_allclose(scorers.collect(timeout_s=60).scores, reference(config, rows_of(3, seed=7)), atol=1e-5)
+
+
+def test_ctrl_c_ends_the_wait(reward_model: WorkerGroup) -> None:
+    scorers = own_reward_model(reward_model)
+    scorers.submit(ray.put(rows_of(2)))
+    INTERRUPT.set()
+    try:
+        with pytest.raises(Interrupted, match="reward_model"):
+            scorers.collect(timeout_s=60)
+    finally:
+        INTERRUPT.clear()
+
+
+def test_a_tensor_parallel_judge_on_vllm_gives_the_verdicts_of_transformers(groups: dict[str, WorkerGroup], config: Config) -> None:
+    folders = {"policy": Path(config.model.path)}
+    scorers = judges(groups["judge"], tensor_parallel_size=2)
+    rows = sums(6)
+    rows[4] = ("1+" * 30, "2", "4", {"level": "easy"})
+    for part in (rows[:2], rows[2:]):
+        scorers.submit(ray.put(block_of(folders, part)))
+    found = scorers.collect(timeout_s=60)
+    assert "the question to the judge has 69 tokens" in found.messages[4]
+    digits = 0
+    for row in (0, 1, 2, 3, 5):
+        prompt, response, truth, extra = rows[row]
+        verdict, _ = greedy(Path(config.reward.judge.path), f"{prompt}{response},{truth},{extra['level']}?")
+        assert found.details[row] == {"judge_verdict": verdict}
+        digits += not np.isnan(found.scores[row])
+        assert np.isnan(found.scores[row]) == bool(found.messages[row]) != any(map(str.isdigit, verdict))
+    assert digits > 0
+
+
+def slow(group: WorkerGroup, *delays_s: float) -> BlockScorers:
+    """With blocks under way that take these times and score them."""
+    scorers = BlockScorers(group, SlowRole.score, stage="judge", ranks_per_engine=1, is_collective=False)
+    for delay_s in delays_s:
+        scorers.submit(ray.put(DataProto({"delay_s": [delay_s]})))
+    return scorers
+
+
+def test_engines_work_side_by_side_and_a_deadline_or_a_death_is_told_with_the_name(ray_cluster: None) -> None:
+    group = WorkerGroup("judge", world_size=2, placement=None, env={"PYTHONPATH": str(ROOT)}, timeout_s=60)
+    group.build("tests.ray.test_scorer_groups:build_slow", lambda rank: (), timeout_s=60)
+    group.wait_built(timeout_s=60)
+    begin = time.monotonic()
+    assert slow(group, 1.8, 0.6, 0.4, 0.8).collect(timeout_s=10).scores.tolist() == pytest.approx([1.8, 0.6, 0.4, 0.8])
+    assert 2.2 <= time.monotonic() - begin < 3.4, "1.8 + 0.4 s on one engine, and at the same time 0.6 + 0.8 s on the other"
+    with pytest.raises(StageTimeout, match=r"stage 'judge' took longer than 1 s; still waiting for judge rank 1\."):
+        slow(group, 0.0, 30.0, 0.0).collect(timeout_s=1)
+    scorers = slow(group, 0.0, 0.0)
+    group.shut_down()
+    with pytest.raises(WorkerError, match=r"stage 'judge' failed(.|\n)*judge rank 1 died"):
+        scorers.collect(timeout_s=30)
+
+
+class SlowRole:
+    @dispatch(Dispatch.BROADCAST)
+    def score(self, block: DataProto) -> tuple[ModelScores, int]:
+        [delay_s] = block["delay_s"]
+        time.sleep(delay_s)
+        return ModelScores.of([delay_s], [""], [{}]), 0
+
+
+def build_slow() -> dict[str, SlowRole]:
+    return {"SlowRole": SlowRole()}

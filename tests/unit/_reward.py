@@ -1,0 +1,35 @@
+"""Samples and scorer processes for the tests of rewards."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+from verl_like.reward.messages import Task
+from verl_like.reward.sample import Outcome, Sample
+from verl_like.reward.sandbox import ScorerProcess, Spares
+from verl_like.reward.specs import FunctionSpec
+
+
+def sample(response: str, truth: Any = "42", *, data_source: str = "s", columns: dict[str, Any] | None = None, messages: Any = "6*7=",
+           **extra: Any) -> Sample:
+    return Sample(response=response, prompt="6*7=", messages=messages, data_source=data_source, ground_truth=truth, extra_info=extra,
+                  columns=columns or {}, response_ids=array("i", [7] * len(response)))
+
+
+def task(function: str, *, timeout_s: float = 5.0, max_memory_gib: float = 1.0, max_concurrency: int = 8, **kwargs: Any) -> Task:
+    return Task(functions=(FunctionSpec("", function, kwargs),), timeout_s=timeout_s, max_memory_gib=max_memory_gib,
+                max_concurrency=max_concurrency)
+
+
+@contextmanager
+def scorer_process(wanted: Task) -> Iterator[ScorerProcess]:
+    """One scorer process with its spare."""
+    with closing(Spares(wanted)) as spares, closing(ScorerProcess(spares)) as process:
+        yield process
+
+
+def statuses(outcomes: Sequence[Outcome]) -> list[str]:
+    return [outcome.status for outcome in outcomes]

@@ -1,0 +1,80 @@
+"""When failed samples end a run, and what is told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from verl_like.config.schema import RewardConfig
+from verl_like.protocol import Array
+from verl_like.single_controller.errors import JudgementError
+
+NUM_SHOWN = 3
+NUM_CHARS = 300  # of each text in a message
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A sample without a score, in words for a message: light enough for the driver."""
+
+    status: str
+    message: str
+    prompt: str  # this and the response are empty where a model failed
+    response: str
+
+    def __str__(self) -> str:
+        texts = f"\n  prompt: {self.prompt!r}\n  response: {self.response!r}" if self.prompt else ""
+        return f"[{self.status}] {self.message}{texts}"
+
+
+def _clipped(text: str) -> str:
+    half = NUM_CHARS // 2
+    return text if len(text) <= NUM_CHARS else f"{text[:half]} ... {text[-half:]}"
+
+
+def clipped_failure(status: str, message: str, prompt: str, response: str) -> Failure:
+    """A failure whose texts are short; whole ones are in ``reward_failures.jsonl``."""
+    return Failure(status, message[-2 * NUM_CHARS :], _clipped(prompt), _clipped(response))
+
+
+def value_of_failure(config: RewardConfig) -> float:
+    """What a sample without a score is worth: NaN (left out) unless ``reward.on_failure=score:<x>``."""
+    kind, _, number = config.on_failure.partition(":")
+    return float(number) if kind == "score" else float("nan")
+
+
+def judge_failures(failures: Sequence[Failure], num_samples: int, config: RewardConfig) -> None:
+    """Refuse to go on where too many samples have no score.
+
+    Args:
+        failures: so far, of ``num_samples`` in all.
+
+    Raises:
+        JudgementError: more than ``reward.max_failure_frac`` failed, all failed, or one with ``reward.on_failure=abort``; some are shown.
+    """
+    if not failures:
+        return
+    found = f"{len(failures)} of {num_samples} responses have no score ({_by_kind(f.status for f in failures)})"
+    if config.on_failure == "abort":
+        raise JudgementError(f"{found}, and reward.on_failure is abort.{_shown(failures)}")
+    if len(failures) == num_samples or len(failures) > config.max_failure_frac * num_samples:
+        limit = f"reward.max_failure_frac is {config.max_failure_frac:g}" if len(failures) < num_samples else "nothing is left"
+        raise JudgementError(f"{found}, and {limit}.{_shown(failures)}")
+
+
+def _shown(failures: Sequence[Failure]) -> str:
+    shown = "\n".join(str(failure) for failure in failures[:NUM_SHOWN])
+    return (f" The first {min(len(failures), NUM_SHOWN)}:\n{shown}\nreward_failures.jsonl in the run folder has each one whole. Correct "
+            "the reward function; raise reward.timeout_s where they are timeouts, reward.max_memory_gib where it is memory.")
+
+
+def _by_kind(statuses: Iterable[str]) -> str:
+    kinds, counts = np.unique(list(statuses), return_counts=True)
+    return ", ".join(f"{count} {kind}" for kind, count in zip(kinds, counts, strict=True))
+
+
+def failures_of(failure: Array) -> list[Failure]:
+    """The failures in a fact column, which holds None for samples with a score."""
+    return [each for each in failure if each is not None]

@@ -1,0 +1,126 @@
+"""ScorerHost: decodes blocks on a node of the cluster, has them scored by its team, and writes responses down as text."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import signal
+import threading
+from array import array
+from collections.abc import Sequence
+from dataclasses import asdict
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verl_like.config.schema import RewardConfig
+from verl_like.protocol import DataProto
+from verl_like.reward.failures import Failure, clipped_failure
+from verl_like.reward.messages import scorer_task
+from verl_like.reward.sample import Outcome, Sample
+from verl_like.reward.team import ScorerTeam
+from verl_like.single_controller.remote_batch import Facts, RemoteRows
+
+MAX_BLOCKS = 2  # decoded at once; the others wait in the object store
+
+
+class ScorerHost:
+    """One per node, with its share of the scorer processes.
+
+    Args:
+        num_processes: of this node; none where a reward model or a judge scores alone.
+        failures_path: jsonl that failed samples are appended to.
+    """
+
+    def __init__(self, config: RewardConfig, num_processes: int, *, tokenizer_path: str, trust_remote_code: bool,
+                 failures_path: str) -> None:
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        from verl_like.data.templates import load_tokenizer
+
+        self._tokenizer = load_tokenizer(tokenizer_path, trust_remote_code)
+        self._tokenizer_lock = threading.Lock()
+        task = scorer_task(config)
+        self._team = ScorerTeam(task, num_processes) if task.functions else None
+        self._failures_path, self._failures_lock = Path(failures_path), threading.Lock()
+
+    def ready(self) -> None:
+        """Answers once the tokenizer and the functions are loaded."""
+
+    def score(self, block: DataProto) -> tuple[Facts, int]:
+        """Facts of the block's rows and the bytes that were read.
+
+        ``score`` is NaN where scoring failed, ``failure`` says why (None elsewhere), ``answer`` is what votes are counted by.
+        """
+        samples = self._samples(block)
+        outcomes = self._team.score(samples) if self._team is not None else [Outcome("ok", 0.0, {}, "", 0.0)] * len(samples)
+        self._record_failures(samples, outcomes)
+        pairs = list(zip(samples, outcomes, strict=True))
+        return {
+            "score": np.array([np.nan if o.score is None else o.score for o in outcomes], np.float32),
+            "reward_status": np.array([o.status for o in outcomes]),
+            "reward_seconds": np.array([o.seconds for o in outcomes], np.float32),
+            "scored_alone": np.array([o.status == "ok" and bool(o.message) for o in outcomes]),
+            "answer": np.array([str(o.details["pred"]) if "pred" in o.details else _fingerprint(s.response) for s, o in pairs]),
+            "details": _objects([o.details for o in outcomes]),
+            "failure": _objects([_failure(s, o) for s, o in pairs]),
+        }, block.nbytes
+
+    def dump(self, rows: RemoteRows, facts: Facts, path: str, *, appends: bool, timeout_s: float) -> None:
+        """Write these rows as text, one JSON object a line."""
+        table = rows.fetch(["prompt_text", "response_ids", "reward_inputs"], timeout_s=timeout_s)
+        with Path(path).open("a" if appends else "w") as out:
+            for i, sample in enumerate(self._samples(table)):
+                known = {name: fact[i].item() if isinstance(fact[i], np.generic) else fact[i] for name, fact in facts.items()}
+                out.write(json.dumps(_audit(sample, known), ensure_ascii=False, default=str) + "\n")
+
+    def _samples(self, table: DataProto) -> list[Sample]:
+        response_ids = [np.asarray(ids, np.int32) for ids in table.ragged("response_ids")]
+        with self._tokenizer_lock:  # a tokenizer is not made for two threads
+            responses: list[str] = self._tokenizer.batch_decode([ids.tolist() for ids in response_ids], skip_special_tokens=True)
+        prompts: Any = table["prompt_text"]
+        inputs: Any = table["reward_inputs"]
+        return [
+            Sample(response=response, prompt=prompt, response_ids=array("i", ids.tobytes()), **row)
+            for response, prompt, ids, row in zip(responses, prompts, response_ids, inputs, strict=True)
+        ]
+
+    def _record_failures(self, samples: Sequence[Sample], outcomes: Sequence[Outcome]) -> None:
+        failed = [(s, o) for s, o in zip(samples, outcomes, strict=True) if o.status != "ok"]
+        if failed:
+            with self._failures_lock, self._failures_path.open("a") as out:
+                for s, o in failed:
+                    out.write(json.dumps({"prompt": s.prompt, "response": s.response, **asdict(o)}, default=str) + "\n")
+
+
+def _audit(sample: Sample, known: dict[str, Any]) -> dict[str, Any]:
+    """One line of a samples file: what was asked and said, what it was worth, and what another function needs to score it again."""
+    failure: Failure | None = known.pop("failure", None)
+    score = known.pop("score", None)
+    return {
+        "prompt": sample.prompt, "response": sample.response, "ground_truth": sample.ground_truth,
+        # NaN is no JSON: a failed sample's score is null, and failure says why.
+        "score": None if score is None or np.isnan(score) else score,
+        "components": known.pop("details", {}), "seconds": known.pop("reward_seconds", None),
+        "failure": f"{failure.status}: {failure.message}" if failure is not None else None,
+        **known, "data_source": sample.data_source, "extra_info": sample.extra_info, "messages": sample.messages, "columns": sample.columns,
+        "response_ids": sample.response_ids.tolist(),
+    }
+
+
+def _failure(sample: Sample, outcome: Outcome) -> Failure | None:
+    if outcome.status == "ok":
+        return None
+    return clipped_failure(outcome.status, outcome.message, sample.prompt, sample.response)
+
+
+def _objects(values: Sequence[Any]) -> Any:
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column
+
+
+def _fingerprint(text: str) -> str:
+    """A few characters that stand for a response where only equality matters."""
+    return blake2b(text.strip().encode("utf-8", "replace"), digest_size=12).hexdigest()

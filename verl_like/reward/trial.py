@@ -1,0 +1,44 @@
+"""The reward functions are tried before a run starts: what is wrong with them shows before a model has loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+
+from verl_like.config.schema import RewardConfig
+from verl_like.reward.messages import scorer_task
+from verl_like.reward.sample import Sample
+from verl_like.reward.sandbox import ScorerProcess, Spares
+
+
+def try_reward(config: RewardConfig, samples: Mapping[str, Sample]) -> None:
+    """Load the reward functions and, where ``reward.try_first``, score these samples; in a process of its own, never in the caller's.
+
+    Args:
+        samples: one for each data source, by the name of its prompt.
+
+    Raises:
+        ValueError: a function that cannot be loaded or called, or that gives a sample no score.
+    """
+    task = scorer_task(config)
+    if not task.functions:
+        return
+    names = ", ".join(f"{spec.knob}={spec.function or '(by data_source)'}" for spec in task.functions)
+    spares = Spares(task)
+    try:
+        with closing(spares), closing(ScorerProcess(spares)) as process:
+            _try_each(process, samples if config.try_first else {}, names)
+    except RuntimeError as error:  # the process died or hung; only the functions can be the reason
+        raise ValueError(f"{names} cannot be used: {error}") from error
+
+
+def _try_each(process: ScorerProcess, samples: Mapping[str, Sample], names: str) -> None:
+    for prompt, sample in samples.items():
+        # Twice: a list of a fixed length would pass for one sample.
+        for outcome in process.score([sample, sample]):
+            if outcome.status != "ok" or outcome.message:
+                raise ValueError(
+                    f"{names} was tried on prompt {prompt} (data_source {sample.data_source!r}) with the ground truth as response, and "
+                    f"failed ({outcome.status}):\n{outcome.message}\nCorrect the function, or the row; a response that is wrong or "
+                    "malformed should score low, not raise. reward.try_first=false skips this trial."
+                )
