@@ -45,7 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             command.add_argument("words", nargs="*", metavar="RECIPE.yaml | key=value", help="a recipe and Hydra overrides")
         if name == "config":
             command.add_argument("--docs", action="store_true", help="show each knob's sentence")
-    arguments = parser.parse_args(argv)
+    arguments, rest = parser.parse_known_args(argv)
+    if any("=" not in word or word.startswith("-") for word in rest) or (rest and "words" not in arguments):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:  # argparse takes no overrides behind an option
+        arguments.words += rest
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S")
     for noisy in ("httpx", "ray", "vllm", "transformers"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

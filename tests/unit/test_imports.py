@@ -31,6 +31,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "ops": ("ops",),
     "algorithms": ("algorithms",),
     "data": ("data",),
+    "data.reasoning_gym": ("data", "reward.functions.reasoning_gym"),
     "single_controller": ("single_controller",),
     # The scorers turn ids into text with the tokenizer that made the prompts.
     "reward": ("reward",),

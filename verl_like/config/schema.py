@@ -206,8 +206,8 @@ class RewardModelConfig:
     placement: str = knob("colocated", "colocated shares the hybrid workers and scores when the rollout is over; own has workers of its "
                           "own that score while it runs.", choices=("colocated", "own"))
     num_workers: int = _positive(1, "Workers with placement=own; the model is sharded over them.", unit="workers")
-    max_length: int = _positive(4096, "Longest prompt and response in the model's own tokens; longer ones lose their beginning.",
-                                unit="tokens")
+    max_length: int = _non_negative(0, "Longest prompt and response in the model's own tokens; longer ones lose their beginning. 0 is as "
+                                    "long as the model reads.", unit="tokens")
     max_tokens_per_micro_batch: int = _positive(32768, "Token budget of one forward pass per rank.", unit="tokens")
     fsdp: FsdpConfig = knob(FsdpConfig, "Sharding of the reward model.")
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from verl_like.config.schema import RewardConfig
+from verl_like.protocol import Array
 from verl_like.reward.messages import scorer_task
 from verl_like.reward.sample import Outcome, Sample
 from verl_like.reward.team import ScorerTeam
@@ -75,11 +76,18 @@ def agreement(rows: Sequence[Rescored]) -> dict[str, float]:
     found |= {"agree_frac": float((np.abs(then - now) <= EQUAL).mean()), "mean_then": float(then.mean()), "mean_now": float(now.mean())}
     if then.std() > 0 and now.std() > 0:
         found["correlation"] = float(np.corrcoef(then, now)[0, 1])
-    prompts = np.unique([f"{row.file}/{row.line['uid']}" for row in both], return_inverse=True)[1]
-    ordered = (then[:, None] > then) & (prompts[:, None] == prompts)
-    if ordered.any():
-        found["same_order_frac"] = float((now[:, None] > now)[ordered].mean())
+    siblings: dict[str, list[int]] = {}
+    for i, row in enumerate(both):
+        siblings.setdefault(f"{row.file}/{row.line['uid']}", []).append(i)
+    in_order = np.concatenate([_in_order(then[group], now[group]) for group in siblings.values()])
+    if len(in_order):
+        found["same_order_frac"] = float(in_order.mean())
     return found
+
+
+def _in_order(then: Array, now: Array) -> Array:
+    """[pairs] bool: of the pairs of which ``then`` puts one above the other, whether ``now`` does so too."""
+    return (now[:, None] > now)[then[:, None] > then]
 
 
 def write(rows: Iterable[Rescored], path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import jinja2
@@ -34,14 +35,14 @@ class ScoreInputs:
         self._is_chat = config.data.apply_chat_template and bool(self._own.chat_template)
         self._reads_ids = not self._is_chat and self._own.get_vocab() == self._policy.get_vocab()
         self._ends = frozenset(self._policy.all_special_ids)
-        self._max_length = model.max_length
         fields = AutoConfig.from_pretrained(model.path, trust_remote_code=config.model.trust_remote_code).get_text_config().to_dict()
         self._pad_id = fields.get("pad_token_id")
         # Families differ in the field's name, and some have no limit.
-        positions = fields.get("max_position_embeddings") or fields.get("n_positions") or model.max_length
+        positions = fields.get("max_position_embeddings") or fields.get("n_positions") or sys.maxsize
+        self._max_length = model.max_length or positions
         if positions < model.max_length:
             raise ValueError(f"reward.model.max_length is {model.max_length}, but the model in {model.path} has {positions} positions. "
-                             f"Set reward.model.max_length={positions} or less.")
+                             f"Set reward.model.max_length={positions} or less, or 0.")
 
     def read(self, table: DataProto) -> tuple[list[list[int]], list[str]]:
         """(ids, why there are none) for each row; one of the two is empty. The longest sequence is ``reward.model.max_length``."""
