@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,14 @@ from ray.cluster_utils import Cluster
 from tests.e2e._engine_process import TIMEOUT_S
 from tests.e2e.conftest import ROOT, base_overrides
 from verl_like.telemetry.trackers import read_metrics
+
+WHERE = '''
+import os, time
+
+def where(solution_str):
+    time.sleep(0.05)  # so that every process gets its turn
+    return {"score": solution_str.count("7"), "raylet": os.environ.get("RAY_RAYLET_PID", "trial"), "process": str(os.getpid())}
+'''
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +40,9 @@ def two_nodes() -> Iterator[str]:
 def test_a_run_spreads_over_the_nodes_of_a_cluster_it_joins_and_leaves_it_up(two_nodes: str, arithmetic: Path, tmp_path: Path) -> None:
     """Paths are relative to where the command was typed, which is not where the nodes were started."""
     overrides = [*base_overrides(Path("."), tmp_path / "out"), f"cluster.address={two_nodes}", "cluster.num_nodes=2",
-                 "cluster.workers_per_node=1", "data.val_files=[]"]
+                 "cluster.workers_per_node=1", "data.val_files=[]", "reward.num_workers=3", f"reward.function={tmp_path}/reward.py:where",
+                 "trainer.num_samples_to_save=-1"]
+    (tmp_path / "reward.py").write_text(WHERE)
     command = [sys.executable, "-m", "verl_like", "train", *overrides]
     done = subprocess.run(command, check=False, cwd=arithmetic, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=TIMEOUT_S,
                           capture_output=True, text=True)
@@ -39,3 +50,9 @@ def test_a_run_spreads_over_the_nodes_of_a_cluster_it_joins_and_leaves_it_up(two
     metrics = read_metrics(tmp_path / "out/default/metrics.jsonl")
     assert sorted(metrics["actor/loss"]) == [1, 2]
     assert max(metrics["rollout/log_prob_diff_max"].values()) < 1e-4
+    samples = [json.loads(line) for line in (tmp_path / "out/default/samples/step_1.jsonl").read_text().splitlines()]
+    assert len(samples) == 32
+    nodes: dict[str, set[str]] = {sample["components"]["raylet"]: set() for sample in samples}
+    for sample in samples:
+        nodes[sample["components"]["raylet"]].add(sample["components"]["process"])
+    assert sorted(map(len, nodes.values())) == [1, 2], "three scorer processes, on both nodes"
