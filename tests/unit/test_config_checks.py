@@ -212,6 +212,15 @@ def test_a_judge_has_whole_engines(config: Config) -> None:
     assert "generates on one rank at a time" in refusal(config, reward__judge__backend="hf")
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"reward__judge__score_pattern": "("}, "reward.judge: "), ({"reward__judge__max_score": 5.0}, "reward.judge: "),
+     ({"reward__judge__template": "{{ prompt"}, "reward.judge: ")],
+)
+def test_a_judges_template_pattern_and_scale_are_checked(config: Config, changes: dict[str, object], message: str) -> None:
+    assert refusal(config, reward__judge__path="model", **changes).startswith(message)
+
+
 def test_a_judge_has_room_for_its_question(config: Config) -> None:
     text = refusal(config, reward__judge__path="model", reward__judge__max_tokens=512, reward__judge__max_model_len=512)
     assert "leaves no room for a question" in text

@@ -24,7 +24,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "config.schema": (),
     "config.user_code": (),
     "config.checks": ("config", "algorithms.advantages", "algorithms.policy_losses"),
-    "config.reward_checks": ("config", "algorithms.advantages", "reward.specs"),
+    "config.reward_checks": ("config", "algorithms.advantages", "reward.judging", "reward.specs"),
     "config.algorithm_checks": ("config", "algorithms.advantages", "algorithms.correction", "algorithms.kl", "algorithms.policy_losses"),
     "telemetry": ("telemetry",),
     "telemetry.ledger": (),

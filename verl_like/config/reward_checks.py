@@ -8,6 +8,7 @@ from pathlib import Path
 from verl_like.algorithms.advantages import estimator
 from verl_like.config.paths import refuse_missing_folder
 from verl_like.config.schema import Config
+from verl_like.reward.judging import check_judging
 from verl_like.reward.specs import function_specs
 
 
@@ -49,6 +50,15 @@ def judge_engines_are_whole(config: Config) -> None:
                          f"reward.judge.max_model_len={judge.max_model_len}. Raise the latter.")
 
 
+def a_judge_can_be_asked(config: Config) -> None:
+    judge = config.reward.judge
+    if judge.path:
+        try:
+            check_judging(judge.template, pattern=judge.score_pattern, max_score=judge.max_score)
+        except ValueError as error:
+            raise ValueError(f"reward.judge: {error}") from error
+
+
 def baselines_are_scored_by_all(config: Config) -> None:
     model = config.reward.model
     if model.path and model.placement == "colocated" and "baseline_rewards" in estimator(config.algorithm.adv_estimator).needs:
@@ -61,5 +71,6 @@ REWARD_RULES: tuple[Callable[[Config], None], ...] = (
     reward_files_exist,
     scoring_models_exist,
     judge_engines_are_whole,
+    a_judge_can_be_asked,
     baselines_are_scored_by_all,
 )
