@@ -1,0 +1,133 @@
+"""Plain data between processes that do not trust each other: JSON, with the built-in types that JSON lacks.
+
+A value that arrives is made of exact built-in types, so that comparing it runs nothing of the sender's.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+MAX_MESSAGE_BYTES = 2**24
+
+
+class Unreadable(Exception):
+    """What arrived is not what the protocol allows."""
+
+
+class Channel:
+    """Sends and receives messages over a stream socket."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+
+    def send(self, message: Mapping[str, Any], *, timeout_s: float | None = None) -> None:
+        """Raises OSError where the other side is gone or does not read (TimeoutError)."""
+        body = json.dumps(message).encode()
+        self._socket.settimeout(timeout_s)
+        self._socket.sendall(struct.pack("!I", len(body)) + body)
+
+    def receive(self, *, timeout_s: float | None = None, max_bytes: int = MAX_MESSAGE_BYTES) -> dict[str, Any]:
+        """The next message.
+
+        Raises:
+            EOFError: the other side is gone.
+            TimeoutError: it did not send all of a message in time.
+            Unreadable: it sent something else, or more than ``max_bytes``.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        [size] = struct.unpack("!I", self._exactly(4, deadline))
+        if size > max_bytes:
+            raise Unreadable(f"an answer of {size:,} bytes; at most {max_bytes:,} are read")
+        try:
+            message = json.loads(self._exactly(size, deadline))
+        except (ValueError, RecursionError) as error:
+            raise Unreadable(f"an answer that is no JSON: {error}") from error
+        if not isinstance(message, dict):
+            raise Unreadable("an answer that is no message")
+        return message
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _exactly(self, size: int, deadline: float | None) -> bytes:
+        parts: list[bytes] = []
+        while size:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not select.select([self._socket], [], [], left)[0]:
+                raise TimeoutError("no answer in time")
+            try:
+                part = self._socket.recv(min(size, 2**20))
+            except ConnectionError as error:
+                raise EOFError(str(error)) from error
+            if not part:
+                raise EOFError("the other side is gone")
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+
+def encode(value: Any, refer: Callable[[Any], Any]) -> Any:
+    """``value`` as JSON; ``refer`` says what stands for an object that is no plain data, as ``{"object": ..., ...}``.
+
+    Instances of subclasses travel as the built-in type (Counter as dict), numbers and arrays of numpy as Python's.
+    """
+    if value is None or isinstance(value, bool | float | str):
+        return value
+    if isinstance(value, int):
+        # Python refuses to read or write a number of thousands of digits in decimal.
+        return int(value) if -(2**63) <= value < 2**63 else {"int": f"{value:x}"}
+    if isinstance(value, list):
+        return [encode(item, refer) for item in value]
+    for name, kind in (("tuple", tuple), ("set", set), ("frozenset", frozenset)):
+        if isinstance(value, kind):
+            return {name: [encode(item, refer) for item in value]}
+    if isinstance(value, dict):
+        return {"dict": [[encode(key, refer), encode(item, refer)] for key, item in value.items()]}
+    if isinstance(value, bytes | bytearray):
+        return {"bytes": value.hex()}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    if type(value).__module__.partition(".")[0] == "numpy" and not isinstance(value, type):
+        return encode(value.tolist(), refer)
+    return refer(value)
+
+
+def decode(message: Any, resolve: Callable[[Any], Any]) -> Any:
+    """What :func:`encode` encoded; ``resolve`` takes what ``refer`` gave.
+
+    Raises:
+        Unreadable: for what ``encode`` does not make.
+    """
+    try:
+        return _decode(message, resolve)
+    except (TypeError, ValueError, RecursionError, KeyError) as error:
+        raise Unreadable(f"an answer that is no value: {error}") from error
+
+
+def _decode(message: Any, resolve: Callable[[Any], Any]) -> Any:
+    if isinstance(message, list):
+        return [_decode(item, resolve) for item in message]
+    if not isinstance(message, dict):
+        return message
+    if "object" in message:
+        return resolve(message)
+    [(name, content)] = message.items()
+    if name in ("tuple", "set", "frozenset"):
+        kind = {"tuple": tuple, "set": set, "frozenset": frozenset}[name]
+        return kind(_decode(item, resolve) for item in content)
+    if name == "dict":
+        return {_decode(key, resolve): _decode(item, resolve) for key, item in content}
+    if name == "int":
+        return int(content, 16)
+    if name == "bytes":
+        return bytes.fromhex(content)
+    if name == "complex":
+        real, imaginary = content
+        return complex(real, imaginary)
+    raise ValueError(f"unknown type {name!r:.40}")

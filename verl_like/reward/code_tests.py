@@ -1,0 +1,194 @@
+"""The tests of a program, read from a row's ground truth."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_FORMS = ('{"inputs": [...], "outputs": [...]} (texts for standard input and output), the same with "fn_name" (arguments and results), '
+          '{"asserts": ...}, a list of asserts, or their text')
+
+
+@dataclass(frozen=True, slots=True)
+class PrintTests:
+    """Run the program on each input; it must print the output."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class CallTests:
+    """Call the function with each list of arguments; it must return the output. Both are JSON data."""
+
+    fn_name: str
+    args: tuple[list[Any], ...]
+    outputs: tuple[Any, ...]
+
+    def __len__(self) -> int:
+        return len(self.args)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Source text of one or more statements; a step that is no test makes ready what the tests need."""
+
+    code: str
+    is_test: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AssertTests:
+    """Run the steps in order; each that is a test must raise nothing."""
+
+    steps: tuple[Step, ...]
+    entry_point: str  # a function of the solution that the steps call, where one is named
+
+    def __len__(self) -> int:
+        return sum(step.is_test for step in self.steps)
+
+
+Tests = PrintTests | CallTests | AssertTests
+
+
+def read_tests(ground_truth: Any) -> Tests:
+    """The tests that a ground truth means; a key whose value is None counts as absent (Parquet fills structs up).
+
+    Raises:
+        ValueError: it means none.
+    """
+    if isinstance(ground_truth, str):
+        ground_truth = _from_text(ground_truth)
+    if isinstance(ground_truth, list | tuple):
+        ground_truth = {"asserts": list(ground_truth)}
+    if not isinstance(ground_truth, Mapping):
+        raise ValueError(f"ground_truth is {ground_truth!r:.200}; expected tests: {_FORMS}.")
+    truth = {key: value for key, value in ground_truth.items() if value is not None}
+    if "asserts" in truth:
+        return _assert_tests(truth["asserts"], setup=str(truth.get("setup", "")), entry_point=str(truth.get("entry_point", "")))
+    if "inputs" not in truth or "outputs" not in truth:
+        raise ValueError(f"ground_truth has the keys {sorted(map(str, truth))}; expected tests: {_FORMS}.")
+    inputs, outputs = _listed(truth["inputs"], "inputs"), _listed(truth["outputs"], "outputs")
+    if len(inputs) != len(outputs) or not inputs:
+        raise ValueError(f"ground_truth has {len(inputs)} inputs and {len(outputs)} outputs; expected as many of the one as of the other, "
+                         "and at least one. Correct the row.")
+    if "fn_name" in truth:
+        return _call_tests(str(truth["fn_name"]), inputs, outputs)
+    return PrintTests(tuple(_text(each, "inputs") for each in inputs), tuple(_text(each, "outputs") for each in outputs))
+
+
+def _from_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {"asserts": text}
+
+
+def _listed(value: Any, key: str) -> list[Any]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ValueError(f"ground_truth has {key} {value!r:.200}; expected a list with one entry per test.")
+    return list(value)
+
+
+def _text(entry: Any, key: str) -> str:
+    """One test's text; APPS has it as a list of lines here and there."""
+    if isinstance(entry, list) and all(isinstance(line, str) for line in entry):
+        return "\n".join(entry)
+    if not isinstance(entry, str):
+        raise ValueError(f"ground_truth has {entry!r:.200} among its {key}; expected text, as it names no fn_name to call.")
+    return entry
+
+
+def _call_tests(fn_name: str, inputs: list[Any], outputs: list[Any]) -> CallTests:
+    args, results = [], []
+    for entry, result in zip(inputs, outputs, strict=True):
+        if isinstance(entry, str):  # LiveCodeBench: one argument per line, as JSON
+            try:
+                args.append([json.loads(line) for line in entry.splitlines() if line.strip()])
+                results.append(json.loads(result))
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"ground_truth has the input {entry!r:.200} with the output {result!r:.200} for {fn_name}; expected one "
+                                 f"argument per line and the result, as JSON ({error}). Correct the row.") from error
+        elif isinstance(entry, list):
+            args.append(entry)
+            results.append(result)
+        else:
+            raise ValueError(f"ground_truth has {entry!r:.200} among its inputs; expected the list of arguments of {fn_name}.")
+    return CallTests(fn_name, tuple(args), tuple(results))
+
+
+def _assert_tests(asserts: Any, *, setup: str, entry_point: str) -> AssertTests:
+    """A list has one test per entry. In a text, each statement at the top that contains an assert is one, or each of ``check``."""
+    steps, _ = _steps(setup)
+    if isinstance(asserts, str):
+        steps_of_text, entry_point = _steps(asserts, entry_point)
+        steps += steps_of_text
+    elif isinstance(asserts, list) and all(isinstance(entry, str) for entry in asserts):
+        steps += [Step(entry, any(map(_asserts, _parsed(entry)))) for entry in asserts]
+    else:
+        raise ValueError(f"ground_truth has asserts {asserts!r:.200}; expected a list of texts or one text.")
+    if not any(step.is_test for step in steps):
+        raise ValueError(f"ground_truth has {asserts!r:.200}, which asserts nothing; expected tests: {_FORMS}. A function check(candidate) "
+                         "must be called at its end, or needs an entry_point beside it.")
+    return AssertTests(tuple(steps), entry_point)
+
+
+def _parsed(text: str) -> list[ast.stmt]:
+    try:
+        return ast.parse(text).body
+    except (SyntaxError, ValueError) as error:
+        raise ValueError(f"ground_truth has {text!r:.200}, which is no Python ({error}); expected tests: {_FORMS}.") from error
+
+
+def _steps(text: str, entry_point: str = "") -> tuple[list[Step], str]:
+    """The steps, and the function that ``check`` is called with."""
+    statements = _parsed(text)
+    check = next((s for s in statements if isinstance(s, ast.FunctionDef) and s.name == "check" and len(s.args.args) == 1), None)
+    steps: list[Step] = []
+    checked = ""
+    for statement in statements:
+        if isinstance(statement, ast.ImportFrom) and statement.module == "solution":
+            continue  # the solution's names are there without it
+        candidate = _checked_name(statement) if check else ""
+        if check and candidate:
+            steps += _steps_of_check(check, candidate)
+            checked = candidate
+        elif statement is not check:
+            steps.append(Step(ast.unparse(statement), _asserts(statement)))
+    if check and entry_point and not checked:
+        steps += _steps_of_check(check, entry_point)
+    return steps, checked or entry_point
+
+
+def _checked_name(statement: ast.stmt) -> str:
+    """``f`` of the statement ``check(f)``, else ""."""
+    match statement:
+        case ast.Expr(ast.Call(ast.Name("check"), [ast.Name(name)], [])):
+            return name
+    return ""
+
+
+def _steps_of_check(check: ast.FunctionDef, candidate: str) -> list[Step]:
+    """HumanEval's ``check(candidate)``: its statements one by one, unless it returns somewhere and must stay a function."""
+    parameter = check.args.args[0].arg
+    if any(isinstance(node, ast.Return | ast.Global | ast.Nonlocal) for node in ast.walk(check)):
+        return [Step(ast.unparse(check), is_test=False), Step(f"check({candidate})", is_test=True)]
+    bind = [] if parameter == candidate else [Step(f"{parameter} = {candidate}", is_test=False)]
+    return [*bind, *(Step(ast.unparse(statement), _asserts(statement)) for statement in check.body)]
+
+
+def _asserts(statement: ast.stmt) -> bool:
+    """Whether running the statement may run an assert that stands in it."""
+    is_definition = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    return not is_definition and any(isinstance(node, ast.Assert) and not _is_true(node.test) for node in ast.walk(statement))
+
+
+def _is_true(test: ast.expr) -> bool:
+    """HumanEval has tests that assert True; passing them is no merit."""
+    return isinstance(test, ast.Constant) and bool(test.value)
