@@ -121,18 +121,21 @@ class IdleAdvantages:
 class _IdleScorer:
     def score(self, block: DataProto) -> tuple[Facts, int]:
         rows = len(block)
-        return {"score": np.zeros(rows, np.float32), "reward_status": np.full(rows, "ok"), "answer": np.full(rows, "0")}, block.nbytes
+        nothing = np.empty(rows, object)
+        return {"score": np.zeros(rows, np.float32), "reward_status": np.full(rows, "ok"), "reward_seconds": np.zeros(rows, np.float32),
+                "scored_alone": np.zeros(rows, bool), "answer": np.full(rows, "0"), "details": np.full(rows, {}), "failure": nothing,
+                }, block.nbytes
 
 
 class IdleRewards:
-    """RewardPool's face: blocks go to scorer processes as they appear; every score is zero."""
+    """The face of Rewards: blocks go to scorer processes as they appear; every score is zero."""
 
     def __init__(self, num_workers: int) -> None:
         start = ray.remote(num_cpus=0)(_IdleScorer)
         self._scorers = [start.remote() for _ in range(num_workers)]
         self._submitted: list[ray.ObjectRef] = []
 
-    def submit(self, block: BlockRef) -> None:
+    def submit(self, block: BlockRef, num_rows: int) -> None:
         self._submitted.append(self._scorers[len(self._submitted) % len(self._scorers)].score.remote(block))
 
     def collect(self) -> Facts:

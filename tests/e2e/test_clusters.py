@@ -22,7 +22,9 @@ import os, time
 
 def where(solution_str):
     time.sleep(0.05)  # so that every process gets its turn
-    return {"score": solution_str.count("7"), "raylet": os.environ.get("RAY_RAYLET_PID", "trial"), "process": str(os.getpid())}
+    with open(f"/proc/{os.getppid()}/stat") as stat:  # of the scorer host, whose parent is its node's raylet
+        raylet = stat.read().split()[3]
+    return {"score": solution_str.count("7"), "raylet": raylet, "process": str(os.getpid())}
 '''
 
 

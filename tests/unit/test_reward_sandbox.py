@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -116,7 +117,13 @@ def is_running(pid: int) -> bool:
 
 
 def child_pids() -> set[int]:
-    return {child.pid for child in psutil.Process().children(recursive=True)}
+    """Scorer processes of this one; it may have other children, a Ray cluster among them."""
+    found = set()
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "verl_like.reward.child" in child.cmdline():
+                found.add(child.pid)
+    return found
 
 
 def test_a_score_comes_back_with_its_details(scorer: ScorerProcess) -> None:

@@ -70,7 +70,8 @@ class ScorerHost:
     def dump(self, rows: RemoteRows, facts: Facts, path: str, *, appends: bool, timeout_s: float) -> None:
         """Write these rows as text, one JSON object a line."""
         table = rows.fetch(["prompt_text", "response_ids", "reward_inputs"], timeout_s=timeout_s)
-        with Path(path).open("a" if appends else "w") as out:
+        # A lone surrogate of a row, which UTF-8 cannot hold, becomes the escape that JSON has for it.
+        with Path(path).open("a" if appends else "w", encoding="utf-8", errors="backslashreplace") as out:
             for i, sample in enumerate(self._samples(table)):
                 known = {name: fact[i].item() if isinstance(fact[i], np.generic) else fact[i] for name, fact in facts.items()}
                 out.write(json.dumps(_audit(sample, known), ensure_ascii=False, default=str) + "\n")

@@ -93,7 +93,7 @@ def _in_order(then: Array, now: Array) -> Array:
 def write(rows: Iterable[Rescored], path: Path) -> None:
     """The samples with ``rescored`` (null where it failed), its ``rescored_components`` and ``rescored_failure``, one a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as out:
+    with path.open("w", encoding="utf-8", errors="backslashreplace") as out:
         for row in rows:
             now = {"file": row.file, "rescored": row.outcome.score, "rescored_components": row.outcome.details,
                    "rescored_failure": None if row.outcome.status == "ok" else f"{row.outcome.status}: {row.outcome.message}"}
@@ -125,7 +125,7 @@ def _files(run: Path, pattern: str) -> list[Path]:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    lines = [json.loads(text) for text in path.read_text(encoding="utf-8").split("\n") if text]
     for number, line in enumerate(lines, 1):
         missing = sorted({"prompt", "response", "ground_truth", "score", "uid", "data_source", "response_ids"} - set(line))
         if missing:

@@ -217,7 +217,7 @@ class Child:
         return self._ready is not None or self._connection.poll(0)
 
     def is_alive(self) -> bool:
-        return self._process.poll() is None
+        return self._exit_code() is None
 
     def send(self, message: Any) -> None:
         try:
@@ -236,26 +236,33 @@ class Child:
             message = f"no score within reward.timeout_s={timeout_s:g}; the scorer process was killed"
             return _Loss(Outcome("timeout", None, {}, message, time.perf_counter() - started))
         except (EOFError, OSError):
-            ending = self._ending()
-            outcome = Outcome("crash", None, {}, f"the scorer process {ending}", time.perf_counter() - started)
-            return _Loss(outcome, was_killed=self._process.returncode == -signal.SIGKILL)
+            outcome = Outcome("crash", None, {}, f"the scorer process {self._ending()}", time.perf_counter() - started)
+            return _Loss(outcome, was_killed=self._exit_code() == -signal.SIGKILL)
 
     def kill(self) -> None:
         """End the process and everything it has started."""
-        try:
+        if self._process.returncode is None:
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self._process.wait(timeout=SOCKET_TIMEOUT_S)
+            self._process.wait(timeout=SOCKET_TIMEOUT_S)
         self._connection.close()
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
 
+    def _exit_code(self) -> int | None:
+        """As subprocess has it, None while it runs. Not waited for: the number of the group that :meth:`kill` ends must stay taken."""
+        if self._process.returncode is not None:
+            return self._process.returncode
+        ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            return None
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
     def _ending(self) -> str:
-        try:
-            code = self._process.wait(timeout=1.0)
-        except subprocess.TimeoutExpired:
+        deadline = time.monotonic() + 1.0
+        while (code := self._exit_code()) is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        if code is None:
             return "closed its connection"
         if code >= 0:
             return f"exited with code {code}"

@@ -34,8 +34,8 @@ def try_reward(config: RewardConfig, samples: Mapping[str, Sample]) -> None:
 
 def _try_each(process: ScorerProcess, samples: Mapping[str, Sample], names: str) -> None:
     for prompt, sample in samples.items():
-        # Twice: a list of a fixed length would pass for one sample.
-        for outcome in process.score([sample, sample]):
+        # As a batch of two and alone: a list of a fixed length would pass for one of them.
+        for outcome in (*process.score([sample, sample]), *process.score([sample])):
             if outcome.status != "ok" or outcome.message:
                 raise ValueError(
                     f"{names} was tried on prompt {prompt} (data_source {sample.data_source!r}) with the ground truth as response, and "
