@@ -189,6 +189,12 @@ def test_an_entry_of_several_rewards_is_checked(config: Config, entry: object, m
     assert message in refusal(config, reward__functions={"a": entry})
 
 
+@pytest.mark.parametrize("name", ["", "a/b", "judge", "acc"])
+def test_the_names_of_several_rewards_are_names_of_metrics(config: Config, name: str) -> None:
+    assert f"reward.functions has the name {name!r}; expected one without slashes" in refusal(
+        config, reward__functions={name: {"function": "gsm8k"}})
+
+
 @pytest.mark.parametrize("value", ["zero", "score", "score:", "score:x", "score:nan", "score:inf", "mask:1"])
 def test_on_failure_is_one_of_three_things(config: Config, value: str) -> None:
     assert "must be mask, abort, or score:<number>" in refusal(config, reward__on_failure=value)

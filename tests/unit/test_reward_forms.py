@@ -146,8 +146,8 @@ def test_numbers_and_dicts_with_one_are_scores(value: Any, expected: float) -> N
 
 
 def test_other_entries_are_kept_as_numbers_or_text() -> None:
-    _, details = check_result({"score": 1, "acc": True, "tensor": torch.tensor(3), "pred": [1, 2]})
-    assert details == {"acc": 1.0, "tensor": 3.0, "pred": "[1, 2]"}
+    _, details = check_result({"score": 1, "acc": True, "tensor": torch.tensor(3), "pred": [1, 2], "form/strict": 1})
+    assert details == {"acc": 1.0, "tensor": 3.0, "pred": "[1, 2]", "form_strict": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -202,6 +202,12 @@ async def later(solution_str):
 
 def wrong(solution_str):
     return "x"
+
+def down(completions, **kwargs):
+    raise RuntimeError("service down")
+
+def sometimes_nan(completions, **kwargs):
+    return [float("nan") if c == "42" else 1.0 for c in completions]
 """
 
 
@@ -237,6 +243,12 @@ def test_one_failing_function_fails_the_sample_by_name(tmp_path: Path) -> None:
     assert outcome.status == "error" and "reward.functions.wrong: the reward function returned 'x' (str)" in outcome.message
 
 
-def test_a_batch_failure_names_no_sample(tmp_path: Path) -> None:
-    with pytest.raises(BatchFailed, match=r"returned 'x'"):
-        outcomes(tmp_path, {"short": 1.0, "wrong": 1.0})
+def test_a_batch_that_raises_names_no_sample(tmp_path: Path) -> None:
+    with pytest.raises(BatchFailed, match=r"RuntimeError: service down"):
+        outcomes(tmp_path, {"short": 1.0, "down": 1.0})
+
+
+def test_a_batch_with_one_bad_value_fails_that_sample_alone(tmp_path: Path) -> None:
+    first, second = outcomes(tmp_path, {"short": 1.0, "sometimes_nan": 1.0})
+    assert first.status == "error" and "reward.functions.sometimes_nan: the reward function returned nan" in first.message
+    assert (second.status, second.score) == ("ok", -1.0)

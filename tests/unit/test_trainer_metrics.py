@@ -33,7 +33,7 @@ def test_failed_scores_count_as_failures_and_not_as_zeros() -> None:
 def test_numbers_beside_the_score_are_averaged_over_the_rows_that_have_them() -> None:
     metrics = StepMetrics()
     metrics.add({"perf/tokens": 1.0})
-    metrics.add_rewards(scored(["ok"] * 3, [1.0] * 3, [{"acc": 1.0, "pred": "7"}, {"acc": 0.0, "format": 0.5}, {}]))
+    metrics.add_rewards(scored(["ok"] * 3, [1.0] * 3, [{"acc": 1.0, "pred": "7"}, {"acc": 0.0, "format": 0.5}, {"acc": np.nan}]))
     found = metrics.finish({"reward_wait": 1.0})
     assert (found["reward/acc/mean"], found["reward/format/mean"]) == (0.5, 0.5) and "reward/pred/mean" not in found
     assert not [name for name in found if not any(metric.matches(name) for metric in METRICS)]

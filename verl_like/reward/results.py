@@ -30,7 +30,8 @@ def check_result(value: Any) -> tuple[float, Details]:
     key = next((key for key in SCORE_KEYS if key in value), None)
     if key is None:
         raise ValueError(f"the reward function returned a dict with {sorted(map(str, value))}; expected the key 'score' among them.")
-    return _score(value[key], f"its {key}"), {str(name): _detail(item) for name, item in value.items() if name != key}
+    # A slash separates the parts of a metric's name.
+    return _score(value[key], f"its {key}"), {str(name).replace("/", "_"): _detail(item) for name, item in value.items() if name != key}
 
 
 def split_results(value: Any, count: int) -> list[Any]:

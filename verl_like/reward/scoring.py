@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
@@ -89,8 +90,16 @@ class Scoring:
     def _one(self, sample: Sample) -> Outcome:
         started = time.perf_counter()
         try:
-            score, details = self._summed([self._value(function, sample) for function in self._functions])
+            values = [self._value(function, sample) for function in self._functions]
         except (Exception, SystemExit) as error:  # noqa: BLE001 (the sandbox's border: a scorer may raise anything)
+            return failed(error, started)
+        return self._outcome(values, started)
+
+    def _outcome(self, values: Sequence[Any], started: float) -> Outcome:
+        """Of a sample for which the functions returned these values."""
+        try:
+            score, details = self._summed(values)
+        except ValueError as error:
             return failed(error, started)
         return Outcome("ok", score, details, "", time.perf_counter() - started)
 
@@ -102,7 +111,6 @@ class Scoring:
         started = time.perf_counter()
         try:
             columns = [self._column(function, samples) for function in self._functions]
-            summed = [self._summed(values) for values in zip(*columns, strict=True)]
         except (Exception, SystemExit) as error:
             outcome = failed(error, started)
             if len(samples) > 1:
@@ -110,8 +118,8 @@ class Scoring:
             yield 0, outcome
             return
         seconds = (time.perf_counter() - started) / len(samples)
-        for i, (score, details) in enumerate(summed):
-            yield i, Outcome("ok", score, details, "", seconds)
+        for i, values in enumerate(zip(*columns, strict=True)):
+            yield i, replace(self._outcome(values, started), seconds=seconds)
 
     def _column(self, function: _Function, samples: Sequence[Sample]) -> list[Any]:
         if not function.is_batch:

@@ -10,6 +10,7 @@ from typing import Any
 from verl_like.config.schema import RewardConfig
 
 _SPEC_KEYS = ("function", "weight", "kwargs")
+_TAKEN = ("model", "judge", "acc", "pred")  # names of components that others give
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ def function_specs(config: RewardConfig) -> tuple[FunctionSpec, ...]:
 
 def _spec(name: str, entry: Any) -> FunctionSpec:
     where = f"reward.functions.{name}"
+    if not name or "/" in name or name in _TAKEN:
+        raise ValueError(f"reward.functions has the name {name!r}; expected one without slashes, other than {', '.join(_TAKEN)}.")
     if not isinstance(entry, Mapping) or "function" not in entry:
         raise ValueError(f"{where} is {entry!r}; expected a mapping like {{function: path/to/file.py:name, weight: 1.0}}.")
     unknown = sorted(set(entry) - set(_SPEC_KEYS))

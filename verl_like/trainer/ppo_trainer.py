@@ -166,8 +166,9 @@ class PPOTrainer:
 
     def scored(self, batch: RemoteBatch) -> RemoteBatch:
         """The batch, once its scores have come."""
-        with stage("reward_model"):
-            self.parts.rewards.ask_hybrid_workers(batch)
+        if self.needs.reward_model:
+            with stage("reward_model"):
+                self.parts.rewards.ask_hybrid_workers(batch)
         with stage("reward_wait"):
             add_scores(batch, self.parts.rewards, self.config.reward)
         return batch

@@ -15,11 +15,11 @@ _SUMS = ("gap_sum", "gap_max", "gap_count", "weight_sum", "weight_count")  # of 
 
 
 def detail_means(details: Iterable[Mapping[str, float | str]]) -> Metrics:
-    """Mean of each number that was reported beside the scores, over the responses for which it was."""
+    """Mean of each finite number that was reported beside the scores, over the responses for which it was."""
     found: dict[str, list[float]] = {}
     for reported in details:
         for name, value in reported.items():
-            if isinstance(value, int | float):
+            if isinstance(value, int | float) and np.isfinite(value):
                 found.setdefault(name, []).append(value)
     return {f"reward/{name}/mean": float(np.mean(values)) for name, values in found.items()}
 

@@ -70,10 +70,10 @@ def _metrics(samples: Iterable[ValidationSample], n: int) -> dict[str, float]:
 def _detail_means(samples: Iterable[ValidationSample], n: int) -> dict[str, float]:
     groups = _by_prompt(sample for sample in samples if sample.score is not None)
     entries = (entry for group in groups for sample in group for entry in sample.details.items())
-    names = dict.fromkeys(name for name, value in entries if not isinstance(value, str))
+    names = dict.fromkeys(name for name, value in entries if not isinstance(value, str) and np.isfinite(value))
     means = {}
     for name in names:
-        values = [[float(sample.details[name]) for sample in group if name in sample.details] for group in groups]
+        values = [[float(sample.details[name]) for sample in group if np.isfinite(float(sample.details.get(name, "nan")))] for group in groups]
         means[f"{name}/mean@{n}"] = _mean(_mean(group) for group in values if group)
     return means
 
