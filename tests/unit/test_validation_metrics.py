@@ -84,7 +84,7 @@ def test_equal_uids_of_two_sources_are_two_prompts() -> None:
 
 
 def test_details_are_averaged_over_the_rows_that_have_them() -> None:
-    samples = [row("a", "x", 1.0, steps=4.0), row("a", "x", 1.0), row("b", "x", 0.0, steps=2.0)]
+    samples = [row("a", "x", 1.0, steps=4.0), row("a", "x", 1.0), row("b", "x", 0.0, steps=2.0), row("b", "x", 0.0, steps=float("nan"))]
     assert validation_metrics(samples, 2)["val/s/steps/mean@2"] == 3.0
 
 

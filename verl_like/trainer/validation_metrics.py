@@ -73,8 +73,9 @@ def _detail_means(samples: Iterable[ValidationSample], n: int) -> dict[str, floa
     names = dict.fromkeys(name for name, value in entries if not isinstance(value, str) and np.isfinite(value))
     means = {}
     for name in names:
-        values = [[float(sample.details[name]) for sample in group if np.isfinite(float(sample.details.get(name, "nan")))] for group in groups]
-        means[f"{name}/mean@{n}"] = _mean(_mean(group) for group in values if group)
+        said = [[float(sample.details[name]) for sample in group if name in sample.details] for group in groups]
+        finite = [[value for value in values if np.isfinite(value)] for values in said]
+        means[f"{name}/mean@{n}"] = _mean(_mean(values) for values in finite if values)
     return means
 
 
