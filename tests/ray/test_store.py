@@ -61,7 +61,7 @@ def test_a_batch_that_is_small_as_a_whole_is_inlined_and_counted(group: WorkerGr
 
 
 def test_the_meter_tells_what_was_put_fetched_and_is_held(group: WorkerGroup) -> None:
-    meter, references = StoreMeter(), live_references()
+    meter = StoreMeter()
     STORE.take()
     batch = prompts(num_groups=64, tokens=512)
     add_values(group, batch, 512)
@@ -71,10 +71,13 @@ def test_the_meter_tells_what_was_put_fetched_and_is_held(group: WorkerGroup) ->
     assert payload <= found["store/put_bytes"] < 1.05 * payload
     assert payload / 2 <= found["store/fetched_bytes"] < 0.55 * payload, "half of the rows were read"
     assert found["store/blocks"] == batch.num_blocks
-    assert found["store/live_references"] >= references + batch.num_blocks
+    assert found["store/live_references"] >= batch.num_blocks
     assert found["store/spilled_bytes"] == 0
+    # Differences only: references of earlier tests may be let go at any time.
+    held, blocks = live_references(), batch.num_blocks
     batch.drop({"values"})
-    assert live_references() <= references + batch.num_blocks + 1, "a dropped column's blocks are let go"
+    assert blocks - batch.num_blocks >= 4, "the column has blocks on both ranks"
+    assert live_references() <= held - (blocks - batch.num_blocks), "a dropped column's blocks are let go"
 
 
 def test_a_batch_too_large_for_the_store_is_warned_about_once_with_the_size_to_set(
