@@ -56,12 +56,16 @@ def judge_failures(failures: Sequence[Failure], num_samples: int, config: Reward
     """
     if not failures:
         return
-    found = f"{len(failures)} of {num_samples} responses have no score ({_by_kind(f.status for f in failures)})"
     if config.on_failure == "abort":
-        raise JudgementError(f"{found}, and reward.on_failure is abort.{_shown(failures)}")
-    if len(failures) == num_samples or len(failures) > config.max_failure_frac * num_samples:
-        limit = f"reward.max_failure_frac is {config.max_failure_frac:g}" if len(failures) < num_samples else "nothing is left"
-        raise JudgementError(f"{found}, and {limit}.{_shown(failures)}")
+        limit = "reward.on_failure is abort"
+    elif len(failures) == num_samples:
+        limit = "nothing is left"
+    elif len(failures) > config.max_failure_frac * num_samples:
+        limit = f"reward.max_failure_frac is {config.max_failure_frac:g}"
+    else:
+        return
+    raise JudgementError(f"{len(failures)} of {num_samples} responses have no score ({_by_kind(f.status for f in failures)}), and {limit}."
+                         f"{_shown(failures)}")
 
 
 def _shown(failures: Sequence[Failure]) -> str:
