@@ -163,6 +163,8 @@ def _mark(problem: Problem, answer: str) -> float:
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # tower_of_hanoi prints what it rejects
             return float(scorer(answer, entry))
+    except MemoryError:  # the limit's doing, and no verdict
+        raise
     except Exception:  # noqa: BLE001 (a foreign scorer may raise anything at a malformed answer)
         return 0.0
 
