@@ -15,8 +15,8 @@ class Task:
 
     functions: tuple[FunctionSpec, ...]
     timeout_s: float
-    max_memory_gib: float = 4.0
-    max_concurrency: int = 32
+    max_memory_gib: float
+    max_concurrency: int
 
 
 @dataclass(frozen=True, slots=True)
