@@ -25,7 +25,7 @@ Host = ray.remote(num_cpus=0, max_restarts=2, max_task_retries=2, concurrency_gr
 
 
 class RewardPool:
-    """Deals blocks to the hosts, to the least busy first, and gathers the facts.
+    """Deals blocks to the hosts, equally many rows to each, and gathers the facts.
 
     Args:
         failures_path: jsonl that failed samples are appended to, with prompt, response and reason.
@@ -45,7 +45,8 @@ class RewardPool:
                 config, share, tokenizer_path=tokenizer_path, trust_remote_code=trust_remote_code, failures_path=str(failures_path))
             for node, share in zip(nodes, shares, strict=True)
         ]
-        self._submitted: dict[ray.ObjectRef, tuple[int, int]] = {}  # of each block: host, rows
+        self._submitted: dict[ray.ObjectRef, int] = {}  # the host of each block
+        self._num_rows = [0] * len(self._hosts)  # submitted to each
         self._dump: dict[ray.ObjectRef, str] = {}  # in progress
 
     def wait_ready(self, *, timeout_s: float) -> None:
@@ -55,11 +56,9 @@ class RewardPool:
 
     def submit(self, block: BlockRef, num_rows: int) -> None:
         """Have a block scored; returns at once."""
-        load = [0] * len(self._hosts)
-        for host, rows in self._submitted.values():
-            load[host] += rows
-        host = int(np.argmin(load))
-        self._submitted[self._hosts[host].score.options(concurrency_group="score").remote(block)] = host, num_rows
+        host = int(np.argmin(self._num_rows))
+        self._num_rows[host] += num_rows
+        self._submitted[self._hosts[host].score.options(concurrency_group="score").remote(block)] = host
 
     def collect(self) -> Facts:
         """Facts of all rows submitted since the last call, in the order of submission.
@@ -67,11 +66,11 @@ class RewardPool:
         Raises:
             JudgementError: too many samples failed; told as soon as that is certain.
         """
-        submitted, self._submitted = self._submitted, {}
-        num_rows = sum(rows for _, rows in submitted.values())
+        submitted, num_rows = self._submitted, sum(self._num_rows)
+        self.forget()
         answers: dict[ray.ObjectRef, Facts] = {}
         failures: list[Failure] = []
-        names = {ref: f"scorer host {host}" for ref, (host, _) in submitted.items()}
+        names = {ref: f"scorer host {host}" for ref, host in submitted.items()}
         for ref, (facts, num_bytes) in arrivals(names, stage="reward", timeout_s=self._timeout_s, interruptible=True):
             answers[ref] = facts
             STORE.fetched_bytes += num_bytes
@@ -82,7 +81,7 @@ class RewardPool:
 
     def forget(self) -> None:
         """Drop what was submitted (an abandoned step)."""
-        self._submitted = {}
+        self._submitted, self._num_rows = {}, [0] * len(self._hosts)
 
     def dump(self, batch: RemoteBatch, rows: Array, path: Path, *, appends: bool) -> None:
         """Begin to write these rows of the batch as text; a host fetches and decodes them, not the driver. :meth:`settle` waits."""
