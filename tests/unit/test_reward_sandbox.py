@@ -337,7 +337,7 @@ def test_a_spare_that_was_killed_while_it_waited_is_not_handed_out(file: str) ->
     process = ScorerProcess(spares)
     try:
         [pid] = [int(outcome.score or 0) for outcome in process.score([sample("pid")])]
-        assert eventually(lambda: spares.is_warm())
+        assert eventually(lambda: all(child.was_ready() for child in spares._warm))
         for spare in child_pids() - {pid}:
             os.kill(spare, signal.SIGKILL)
         assert statuses(process.score([sample("exit"), sample("42")])) == ["crash", "ok"]

@@ -38,7 +38,7 @@ class Spares:
 
     def __init__(self, task: Task, num_first: int = 1) -> None:
         self.task = task
-        self._lock = threading.Lock()
+        self._lock, self._is_closed = threading.Lock(), False
         self._warm = deque(Child(task) for _ in range(num_first + 1))
 
     def take(self) -> Child:
@@ -49,6 +49,8 @@ class Spares:
             RuntimeError: the process died, or took too long, before they were loaded.
         """
         with self._lock:
+            if self._is_closed:
+                raise RuntimeError("the scorer processes are being shut down")
             child = self._warm.popleft()
             if not self._warm:
                 self._warm.append(Child(self.task))
@@ -62,13 +64,10 @@ class Spares:
             raise
         return child
 
-    def is_warm(self) -> bool:
-        """Whether a process is ready to be taken."""
-        with self._lock:
-            return all(child.was_ready() for child in self._warm)
-
     def close(self) -> None:
+        """Kill those that wait; whoever asks for another from now on is told."""
         with self._lock:
+            self._is_closed = True
             for child in self._warm:
                 child.kill()
 
@@ -100,6 +99,10 @@ class ScorerProcess:
         while len(outcomes) < len(samples):
             outcomes += self._scored(samples[len(outcomes) : len(outcomes) + self._max_chunk])
         return outcomes
+
+    def interrupt(self) -> None:
+        """End what another thread is having scored; its call ends with an error, if ``spares`` are closed."""
+        self._child.end()
 
     def close(self) -> None:
         self._child.kill()
@@ -239,10 +242,15 @@ class Child:
             outcome = Outcome("crash", None, {}, f"the scorer process {self._ending()}", time.perf_counter() - started)
             return _Loss(outcome, was_killed=self._exit_code() == -signal.SIGKILL)
 
+    def end(self) -> None:
+        """Have the kernel end the process and everything it has started; :meth:`kill` is for the thread that uses it."""
+        if self._process.returncode is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+
     def kill(self) -> None:
         """End the process and everything it has started."""
         if self._process.returncode is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            self.end()
             self._process.wait(timeout=SOCKET_TIMEOUT_S)
         self._connection.close()
         if self._lifeline >= 0:

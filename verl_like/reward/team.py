@@ -33,7 +33,7 @@ class ScorerTeam:
                 self._processes.append(ScorerProcess(self._spares))
                 started.callback(self._processes[-1].close)
             self._executor = ThreadPoolExecutor(num_processes, thread_name_prefix="scorer")
-            started.callback(self._executor.shutdown, cancel_futures=True)
+            started.callback(self._stop)
             self._started = started.pop_all()
         self._free: SimpleQueue[ScorerProcess] = SimpleQueue()
         for process in self._processes:
@@ -51,6 +51,14 @@ class ScorerTeam:
             return process.score(samples)
         finally:
             self._free.put(process)
+
+    def _stop(self) -> None:
+        """End what the threads have under way, whatever it is: Ctrl-C does not wait for deadlines."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._spares.close()
+        for process in self._processes:
+            process.interrupt()
+        self._executor.shutdown(wait=True)
 
     def close(self) -> None:
         """Kill all processes; none is left when this returns."""
