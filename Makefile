@@ -65,14 +65,16 @@ e2e: setup  ## only the tests on the real stack
 e2e-algorithms: setup  ## the arithmetic recipe under seven algorithms, with a table of results (about 15 minutes)
 	$(BIN)/python -m recipes.arithmetic.algorithms $(ARGS)
 
-lint: setup  ## ruff
+lint: setup  ## ruff: rules and form
 	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff format --check --quiet . || { echo "some files are not in form: run make format"; exit 1; }
 
 types: setup  ## mypy, strict outside the backends
 	@$(BIN)/python -m mypy
 
-format: setup  ## let ruff fix what it can: order of imports, outdated idioms
+format: setup  ## let ruff lay the code out and fix what it can: order of imports, outdated idioms
 	@$(BIN)/python -m ruff check --fix .
+	@$(BIN)/python -m ruff format .
 
 bench: setup  ## run every benchmark; ARGS go to each
 	@set -e; for file in benchmarks/[a-z]*.py; do \

@@ -1,4 +1,6 @@
-"""The real driver code over workers that do no arithmetic: PPOTrainer.step, facades, worker groups, batches and the store."""
+"""The real driver code over workers that do no arithmetic: PPOTrainer.step, facades, worker groups, batches and the
+store.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,13 @@ TIMEOUT_S = 300.0
 def build_roles(response_lengths: Array, block_bytes: int) -> dict[str, Any]:
     """The roles of a hybrid worker and of the advantages process, under the names that the facades call."""
     idle = IdleLearner()
-    return {"RolloutRole": IdleRollout(response_lengths, block_bytes), "ActorRole": idle, "RefRole": idle, "CriticRole": idle,
-            "AdvantageRole": IdleAdvantages()}
+    return {
+        "RolloutRole": IdleRollout(response_lengths, block_bytes),
+        "ActorRole": idle,
+        "RefRole": idle,
+        "CriticRole": idle,
+        "AdvantageRole": IdleAdvantages(),
+    }
 
 
 class IdleRollout:
@@ -45,8 +52,9 @@ class IdleRollout:
     def __init__(self, response_lengths: Array, block_bytes: int) -> None:
         self._lengths, self._block_bytes = response_lengths.reshape(-1, workload.SAMPLES_PER_PROMPT), block_bytes
 
-    def generate(self, rows: RemoteRows, *, n: int, sampling: Sampling, step: int, version: int,
-                 first_sample: int) -> Iterator[Facts | DataProto]:
+    def generate(
+        self, rows: RemoteRows, *, n: int, sampling: Sampling, step: int, version: int, first_sample: int
+    ) -> Iterator[Facts | DataProto]:
         prompts = rows.fetch(["prompt_ids", "group_id", "uid", "reward_inputs", "prompt_text"], timeout_s=TIMEOUT_S)
         groups = np.asarray(prompts["group_id"])
         per_group = 9 * self._lengths[groups].sum(axis=1) + 4 * n * prompts.ragged("prompt_ids").lengths
@@ -63,15 +71,29 @@ class IdleRollout:
         lengths = self._lengths[group_id[::n]].ravel()
         total, rows = int(lengths.sum()), len(group_id)
         yield {
-            "group_id": group_id, "sample": np.tile(np.arange(n, dtype=np.int32), len(chosen)), "uid": np.array(source["uid"]),
-            "prompt_tokens": source.ragged("prompt_ids").lengths, "response_tokens": lengths,
-            "finish_reason": np.full(rows, "stop"), "status": np.full(rows, "ok"), "log_prob_sum": np.zeros(rows, np.float32),
-            "weight_version_min": np.full(rows, version), "weight_version_max": np.full(rows, version),
+            "group_id": group_id,
+            "sample": np.tile(np.arange(n, dtype=np.int32), len(chosen)),
+            "uid": np.array(source["uid"]),
+            "prompt_tokens": source.ragged("prompt_ids").lengths,
+            "response_tokens": lengths,
+            "finish_reason": np.full(rows, "stop"),
+            "status": np.full(rows, "ok"),
+            "log_prob_sum": np.zeros(rows, np.float32),
+            "weight_version_min": np.full(rows, version),
+            "weight_version_max": np.full(rows, version),
         }
-        made = {name: Ragged.from_lengths(workload.token_column(name, total), lengths)
-                for name in ("response_ids", "response_mask", "rollout_log_probs")}
-        yield DataProto({"prompt_ids": source["prompt_ids"], **made, "reward_inputs": source["reward_inputs"],
-                         "prompt_text": source["prompt_text"]})
+        made = {
+            name: Ragged.from_lengths(workload.token_column(name, total), lengths)
+            for name in ("response_ids", "response_mask", "rollout_log_probs")
+        }
+        yield DataProto(
+            {
+                "prompt_ids": source["prompt_ids"],
+                **made,
+                "reward_inputs": source["reward_inputs"],
+                "prompt_text": source["prompt_text"],
+            }
+        )
 
     def sync(self) -> int:
         return 0
@@ -98,8 +120,12 @@ class IdleLearner:
     def values(self, rows: RemoteRows) -> tuple[None, DataProto]:
         return None, _zeros("values", rows.fetch(workload.SEQUENCE, timeout_s=TIMEOUT_S))
 
-    def update(self, rows: RemoteRows, mini_batches: list[Array], terms: UpdateTerms | None = None) -> tuple[dict[str, float], None]:
-        rows.fetch([*workload.SEQUENCE, *(terms.columns if terms is not None else ("values", "returns"))], timeout_s=TIMEOUT_S)
+    def update(
+        self, rows: RemoteRows, mini_batches: list[Array], terms: UpdateTerms | None = None
+    ) -> tuple[dict[str, float], None]:
+        rows.fetch(
+            [*workload.SEQUENCE, *(terms.columns if terms is not None else ("values", "returns"))], timeout_s=TIMEOUT_S
+        )
         return {"actor/loss" if terms is not None else "critic/value_loss": 0.0}, None
 
 
@@ -114,7 +140,9 @@ class IdleAdvantages:
             lengths.append(table.ragged("response_mask").lengths)
         of_rows = np.concatenate(lengths)
         total = int(of_rows.sum())
-        columns = {name: Ragged.from_lengths(workload.token_column(name, total), of_rows) for name in ("advantages", "returns")}
+        columns = {
+            name: Ragged.from_lengths(workload.token_column(name, total), of_rows) for name in ("advantages", "returns")
+        }
         return AdvantageReport(metrics={}, has_advantage=np.ones(len(rows), bool)), DataProto({**columns})
 
 
@@ -122,9 +150,15 @@ class _IdleScorer:
     def score(self, block: DataProto) -> tuple[Facts, int]:
         rows = len(block)
         nothing = np.empty(rows, object)
-        return {"score": np.zeros(rows, np.float32), "reward_status": np.full(rows, "ok"), "reward_seconds": np.zeros(rows, np.float32),
-                "scored_alone": np.zeros(rows, bool), "answer": np.full(rows, "0"), "details": np.full(rows, {}), "failure": nothing,
-                }, block.nbytes
+        return {
+            "score": np.zeros(rows, np.float32),
+            "reward_status": np.full(rows, "ok"),
+            "reward_seconds": np.zeros(rows, np.float32),
+            "scored_alone": np.zeros(rows, bool),
+            "answer": np.full(rows, "0"),
+            "details": np.full(rows, {}),
+            "failure": nothing,
+        }, block.nbytes
 
 
 class IdleRewards:
@@ -149,8 +183,16 @@ class IdlePrompts:
 
     def __init__(self, num_prompts: int) -> None:
         self._prompts = [
-            Prompt(prompt_ids=np.zeros(workload.PROMPT_LENGTH, np.int32), uid=f"rows:{i}", text="", data_source="idle", ground_truth="0",
-                   extra_info={}, messages="", columns={})
+            Prompt(
+                prompt_ids=np.zeros(workload.PROMPT_LENGTH, np.int32),
+                uid=f"rows:{i}",
+                text="",
+                data_source="idle",
+                ground_truth="0",
+                extra_info={},
+                messages="",
+                columns={},
+            )
             for i in range(num_prompts)
         ]
 
@@ -173,12 +215,18 @@ def step_config(rows: int) -> Config:
     return config
 
 
-def idle_trainer(config: Config, folder: Path, *, workers: WorkerGroup, advantages: WorkerGroup, num_scorers: int) -> PPOTrainer:
+def idle_trainer(
+    config: Config, folder: Path, *, workers: WorkerGroup, advantages: WorkerGroup, num_scorers: int
+) -> PPOTrainer:
     """The real trainer over idle workers; call its ``step``."""
     config.trainer.output_dir = str(folder)
     parts = Stack(
-        devices=Devices("cpu", 1, workers.world_size), actor=ActorGroup(workers), rollout=RolloutGroup(workers, tensor_parallel_size=1),
-        critic=CriticGroup(workers), ref=RefGroup(workers), advantages=AdvantageGroup(advantages),
+        devices=Devices("cpu", 1, workers.world_size),
+        actor=ActorGroup(workers),
+        rollout=RolloutGroup(workers, tensor_parallel_size=1),
+        critic=CriticGroup(workers),
+        ref=RefGroup(workers),
+        advantages=AdvantageGroup(advantages),
         rewards=IdleRewards(num_scorers),  # type: ignore[arg-type]
     )
     loader: Any = IdlePrompts(config.data.train_batch_size)

@@ -1,12 +1,14 @@
-"""TransferQueue's side of ``benchmarks.data_plane``: ``PYTHONPATH=.peers python -m benchmarks._peer_transferqueue [--rows N] [--seed S]``.
+"""TransferQueue's side of ``benchmarks.data_plane``:
+``PYTHONPATH=.peers python -m benchmarks._peer_transferqueue [--rows N] [--seed S]``.
 
-A PPO step's hand-overs through TransferQueue 0.1.11's public client, over its simple storage (two units): the driver passes metadata, each
-worker gets the columns that its stage reads for its half of the rows and puts those it adds; the advantages are the driver's, as in its
-demonstration and in verl's trainer for it. It takes a ragged column as a jagged or a strided nested tensor or padded, and which is fastest
-depends on the call, so all three are measured and each figure is that of its fastest.
+A PPO step's hand-overs through TransferQueue 0.1.11's public client, over its simple storage (two units): the driver
+passes metadata, each worker gets the columns that its stage reads for its half of the rows and puts those it adds; the
+advantages are the driver's, as in its demonstration and in verl's trainer for it. It takes a ragged column as a jagged
+or a strided nested tensor or padded, and which is fastest depends on the call, so all three are measured and each
+figure is that of its fastest.
 
-Prints one JSON object as its last line: ``step_s``; ``put_gb_s`` and ``get_gb_s`` of one client, in packed bytes whatever the layout; and
-the layout of each. `make peers` installs what it needs.
+Prints one JSON object as its last line: ``step_s``; ``put_gb_s`` and ``get_gb_s`` of one client, in packed bytes
+whatever the layout; and the layout of each. `make peers` installs what it needs.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ import psutil
 import ray
 import torch
 
-# Its default of 8 threads is lowered to the cores with a warning at each call. It is read at import, here and in Ray's workers.
+# Its default of 8 threads is lowered to the cores with a warning at each call. It is read at import, here and in Ray's
+# workers.
 os.environ.setdefault("TQ_NUM_THREADS", str(psutil.cpu_count(logical=False)))
 
 import transfer_queue
@@ -33,7 +36,9 @@ from transfer_queue import BatchMeta, TransferQueueClient
 
 from benchmarks import _workload as workload
 
-CONFIG = OmegaConf.create({"backend": {"storage_backend": "SimpleStorage", "SimpleStorage": {"num_data_storage_units": 2}}})
+CONFIG = OmegaConf.create(
+    {"backend": {"storage_backend": "SimpleStorage", "SimpleStorage": {"num_data_storage_units": 2}}}
+)
 LAYOUTS = ("jagged", "strided", "padded")
 NUM_STEPS = 3
 NUM_TRANSFERS = 5
@@ -58,7 +63,9 @@ def table(columns: tuple[str, ...], response_lengths: torch.Tensor, layout: str)
         elif name == "score":
             made[name] = torch.zeros(rows, 1)
         elif layout == "padded":
-            made[name] = torch.from_numpy(workload.token_column(name, rows * workload.MAX_RESPONSE_LENGTH)).view(rows, -1)
+            made[name] = torch.from_numpy(workload.token_column(name, rows * workload.MAX_RESPONSE_LENGTH)).view(
+                rows, -1
+            )
         else:
             made[name] = ragged(torch.from_numpy(workload.token_column(name, num_tokens)), response_lengths, layout)
     return TensorDict(made, batch_size=rows)
@@ -74,8 +81,14 @@ class Rank:
 
     def run(self, meta: BatchMeta, stage: workload.HandOver, layout: str) -> BatchMeta:
         rows = self.client.get_data(meta.select_fields(list(stage.reads)))
-        assert len(rows) == len(self.response_lengths), f"{stage.stage} got {len(rows)} of {len(self.response_lengths)} rows"
-        return self.client.put(data=table(stage.adds, self.response_lengths, layout), metadata=meta) if stage.adds else meta
+        assert len(rows) == len(self.response_lengths), (
+            f"{stage.stage} got {len(rows)} of {len(self.response_lengths)} rows"
+        )
+        return (
+            self.client.put(data=table(stage.adds, self.response_lengths, layout), metadata=meta)
+            if stage.adds
+            else meta
+        )
 
 
 def run_step(driver: Rank, workers: list[ray.actor.ActorHandle], *, layout: str, partition: str) -> None:
@@ -85,7 +98,10 @@ def run_step(driver: Rank, workers: list[ray.actor.ActorHandle], *, layout: str,
         if stage.stage == "advantages":
             halves = driver.run(BatchMeta.concat(halves), stage, layout).chunk(workload.NUM_WORKERS)
         else:
-            halves = ray.get([worker.run.remote(half, stage, layout) for worker, half in zip(workers, halves, strict=True)], timeout=600)
+            halves = ray.get(
+                [worker.run.remote(half, stage, layout) for worker, half in zip(workers, halves, strict=True)],
+                timeout=600,
+            )
 
 
 def step_seconds(driver: Rank, workers: list[ray.actor.ActorHandle], layout: str) -> float:
@@ -128,8 +144,12 @@ def measure(response_lengths: np.ndarray, table_lengths: np.ndarray) -> dict[str
     put, get = (min(LAYOUTS, key=lambda layout, way=way: transfers[layout][way]) for way in (0, 1))
     print(f"step {steps}, transfer {transfers}", file=sys.stderr)
     return {
-        "step_s": round(steps[step], 4), "put_gb_s": round(gb / transfers[put][0], 4), "get_gb_s": round(gb / transfers[get][1], 4),
-        "step_layout": step, "put_layout": put, "get_layout": get,
+        "step_s": round(steps[step], 4),
+        "put_gb_s": round(gb / transfers[put][0], 4),
+        "get_gb_s": round(gb / transfers[get][1], 4),
+        "step_layout": step,
+        "put_layout": put,
+        "get_layout": get,
     }
 
 
@@ -138,7 +158,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1024)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    response_lengths, table_lengths = workload.lengths(args.rows, args.seed), workload.lengths(workload.THROUGHPUT_ROWS, args.seed)
+    response_lengths, table_lengths = (
+        workload.lengths(args.rows, args.seed),
+        workload.lengths(workload.THROUGHPUT_ROWS, args.seed),
+    )
     ray.init(address="local", num_cpus=8, include_dashboard=False, object_store_memory=1 << 30)
     try:
         found = measure(response_lengths, table_lengths)

@@ -1,9 +1,11 @@
-"""verl's side of ``benchmarks.data_plane``: ``PYTHONPATH=.peers python -m benchmarks._peer_verl [--rows N] [--seed S]``.
+"""verl's side of ``benchmarks.data_plane``:
+``PYTHONPATH=.peers python -m benchmarks._peer_verl [--rows N] [--seed S]``.
 
-A PPO step's hand-overs as verl 0.9.1's classic trainer makes them (``RayPPOTrainer.fit``): the driver holds one padded DataProto and, for
-each stage, converts, splits, sends, collects, pads and unites it. DataProto, RayWorkerGroup, the dispatch modes of each stage and the
-padding helpers are verl's own, on CPU; only the models are missing. Left out, in verl's favour: the balancing of the batch (a copy of the
-whole table, on by default in verl), the entropy that comes back with the old log-probs, metrics, and the advantages' arithmetic.
+A PPO step's hand-overs as verl 0.9.1's classic trainer makes them (``RayPPOTrainer.fit``): the driver holds one padded
+DataProto and, for each stage, converts, splits, sends, collects, pads and unites it. DataProto, RayWorkerGroup, the
+dispatch modes of each stage and the padding helpers are verl's own, on CPU; only the models are missing. Left out, in
+verl's favour: the balancing of the batch (a copy of the whole table, on by default in verl), the entropy that comes
+back with the old log-probs, metrics, and the advantages' arithmetic.
 
 Prints one JSON object as its last line: ``step_s``, ``driver_rss_growth_mb``. `make peers` installs what it needs.
 """
@@ -30,7 +32,9 @@ from verl.workers.utils.padding import left_right_2_no_padding, no_padding_2_pad
 
 from benchmarks import _workload as workload
 
-MESH = make_nd_compute_dataproto_dispatch_fn(mesh_name="peer")  # what verl's actor, ref and critic workers register with
+MESH = make_nd_compute_dataproto_dispatch_fn(
+    mesh_name="peer"
+)  # what verl's actor, ref and critic workers register with
 STORE_BYTES = 8 << 30
 SLOW_STEP_S = 60.0
 
@@ -41,15 +45,21 @@ USABLE_FRAC = 0.8  # Ray kills workers, and not only ours, from 95 % of the mach
 
 
 class PeerWorker(Worker):  # type: ignore[misc]
-    """All roles of one rank, without arithmetic. Masks and positions are made beforehand: verl's driver unpads by them."""
+    """All roles of one rank, without arithmetic. Masks and positions are made beforehand:
+    verl's driver unpads by them.
+    """
 
     def __init__(self, response_lengths: np.ndarray) -> None:
         super().__init__()
         self._register_dispatch_collect_info("peer", dp_rank=self.rank, is_collect=True)
-        mine = torch.tensor(np.array_split(response_lengths, self.world_size)[self.rank])  # a copy: what Ray hands over is read-only
+        mine = torch.tensor(
+            np.array_split(response_lengths, self.world_size)[self.rank]
+        )  # a copy: what Ray hands over is read-only
         response_mask = torch.arange(workload.MAX_RESPONSE_LENGTH) < mine[:, None]
         self.response_mask = response_mask.long()
-        self.attention_mask = torch.cat([torch.ones(len(mine), workload.PROMPT_LENGTH, dtype=torch.int64), self.response_mask], dim=1)
+        self.attention_mask = torch.cat(
+            [torch.ones(len(mine), workload.PROMPT_LENGTH, dtype=torch.int64), self.response_mask], dim=1
+        )
         self.position_ids = (self.attention_mask.cumsum(dim=1) - 1).clamp(min=0)
 
     @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
@@ -93,7 +103,8 @@ def check_memory(rows: int) -> None:
     needed, usable = FIXED_BYTES + rows * BYTES_PER_ROW, int(USABLE_FRAC * psutil.virtual_memory().available)
     if needed > usable:
         raise ValueError(
-            f"found {usable / 2**30:.1f} GiB of usable memory, expected {needed / 2**30:.1f} GiB for {rows} padded rows. Use --rows 1024."
+            f"found {usable / 2**30:.1f} GiB of usable memory, expected {needed / 2**30:.1f} GiB for {rows} padded "
+            f"rows. Use --rows 1024."
         )
 
 
@@ -118,7 +129,9 @@ def per_token_column(infer: Callable[[TensorDict], TensorDict], batch: DataProto
 
 def run_step(workers: RayWorkerGroup, num_prompts: int) -> None:
     prompts = {"prompts": torch.zeros(num_prompts, workload.PROMPT_LENGTH, dtype=torch.int64)}
-    batch = DataProto.from_dict(prompts, non_tensors={"uid": np.array([str(i) for i in range(num_prompts)], dtype=object)})
+    batch = DataProto.from_dict(
+        prompts, non_tensors={"uid": np.array([str(i) for i in range(num_prompts)], dtype=object)}
+    )
     to_generate = batch.pop(batch_keys=["prompts"]).repeat(workload.SAMPLES_PER_PROMPT, interleave=True)
     generated = workers.generate_sequences(to_generate)
     batch = batch.repeat(workload.SAMPLES_PER_PROMPT, interleave=True).union(generated)
@@ -140,7 +153,9 @@ def run_step(workers: RayWorkerGroup, num_prompts: int) -> None:
 
     for _role in ("critic", "actor"):
         metrics = tu.get(workers.update(unpadded(batch)), "metrics")
-        assert metrics["rows"] == [len(batch) // workload.NUM_WORKERS], f"a worker was sent {metrics['rows']} of {len(batch)} rows"
+        assert metrics["rows"] == [len(batch) // workload.NUM_WORKERS], (
+            f"a worker was sent {metrics['rows']} of {len(batch)} rows"
+        )
 
 
 def step_seconds(workers: RayWorkerGroup, num_prompts: int) -> float:

@@ -1,7 +1,7 @@
 """The PPO step that the data plane is measured on: how long its rows are, and which stage reads and adds which columns.
 
-Ours and the peers' sides of ``benchmarks.data_plane`` take rows, columns and hand-overs from here, so that all of them move the same
-table. Needs numpy only.
+Ours and the peers' sides of ``benchmarks.data_plane`` take rows, columns and hand-overs from here, so that all of them
+move the same table. Needs numpy only.
 """
 
 from __future__ import annotations
@@ -22,13 +22,20 @@ MEAN_RESPONSE_LENGTH = 1024
 SAMPLES_PER_PROMPT = 16
 NUM_WORKERS = 2
 
-# Rows of the table whose put and get are timed: with a mean response of 1024 tokens, about 104 MB of every column below.
+# Rows of the table whose put and get are timed: with a mean response of 1024 tokens, about 104 MB of every column
+# below.
 THROUGHPUT_ROWS = 3072
 
 # Columns with one entry per response token, and the bytes of an entry; beside them stand prompt_ids and score.
 TOKEN_DTYPES = {
-    "response_ids": "int32", "response_mask": "bool", "rollout_log_probs": "float32", "old_log_probs": "float32",
-    "ref_log_probs": "float32", "values": "float32", "advantages": "float32", "returns": "float32",
+    "response_ids": "int32",
+    "response_mask": "bool",
+    "rollout_log_probs": "float32",
+    "old_log_probs": "float32",
+    "ref_log_probs": "float32",
+    "values": "float32",
+    "advantages": "float32",
+    "returns": "float32",
 }
 PROMPT_DTYPE = "int32"
 SCORE_DTYPE = "float32"
@@ -52,10 +59,14 @@ STEP = (
     HandOver(stage="ref_log_probs", reads=SEQUENCE, adds=("ref_log_probs",)),
     HandOver(stage="values", reads=SEQUENCE, adds=("values",)),
     HandOver(
-        stage="advantages", reads=("response_mask", "score", "old_log_probs", "ref_log_probs", "values"), adds=("advantages", "returns")
+        stage="advantages",
+        reads=("response_mask", "score", "old_log_probs", "ref_log_probs", "values"),
+        adds=("advantages", "returns"),
     ),
     HandOver(stage="update_critic", reads=(*SEQUENCE, "values", "returns")),
-    HandOver(stage="update_actor", reads=(*SEQUENCE, "rollout_log_probs", "old_log_probs", "ref_log_probs", "advantages")),
+    HandOver(
+        stage="update_actor", reads=(*SEQUENCE, "rollout_log_probs", "old_log_probs", "ref_log_probs", "advantages")
+    ),
 )
 
 
@@ -109,7 +120,9 @@ class MemoryGrowth:
         self.sampler.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.stop.set()
         self.sampler.join(timeout=10)
 
@@ -125,6 +138,8 @@ def anonymous_bytes() -> int:
 
 
 def token_column(name: str, num_tokens: int) -> NDArray[Any]:
-    """A freshly allocated column of zeros (of true for the mask), [num_tokens]: what a worker that does no arithmetic returns."""
+    """A freshly allocated column of zeros (of true for the mask), [num_tokens]: what a worker that does no arithmetic
+    returns.
+    """
     make = np.ones if name == "response_mask" else np.zeros
     return make(num_tokens, TOKEN_DTYPES[name])

@@ -1,9 +1,9 @@
 """The driver's own cost of a step as the cluster grows: ``python -m benchmarks.controller_scaling``.
 
-The real driver code (``PPOTrainer.step``: facades, worker groups, batches, partition, waits) over simulated groups of 8 to 1,024 ranks and
-batches to match. A simulated rank is a name: its calls are real Ray calls with the arguments and results of that rank, answered by a few
-shared processes that do no arithmetic. The driver's CPU seconds are what is measured, since those processes compete for the cores here.
-Prints one JSON object as its last line.
+The real driver code (``PPOTrainer.step``: facades, worker groups, batches, partition, waits) over simulated groups of 8
+to 1,024 ranks and batches to match. A simulated rank is a name: its calls are real Ray calls with the arguments and
+results of that rank, answered by a few shared processes that do no arithmetic. The driver's CPU seconds are what is
+measured, since those processes compete for the cores here. Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from verl_like.single_controller.worker_group import WorkerGroup
 ROOT = Path(__file__).parents[1]
 RANKS = (8, 64, 256, 1024)
 ROWS_PER_RANK = 64
-RESPONSE_TOKENS = 512  # a rank's column is 128 KiB: above Ray's inline limit, so results go to the store as they do on a cluster
+RESPONSE_TOKENS = (
+    512  # a rank's column is 128 KiB: above Ray's inline limit, so results go to the store as they do on a cluster
+)
 PROCESSES = 2
 WARM_UP_STEPS, STEPS = 1, 3
 
@@ -52,7 +54,9 @@ def measure(ranks: int) -> dict[str, float]:
             group.build("benchmarks._idle:build_roles", lambda rank: (lengths, 256 * 1024), timeout_s=TIMEOUT_S)
             group.wait_built(timeout_s=TIMEOUT_S)
         workers.pretend(ranks)
-        trainer = idle_trainer(step_config(rows), Path(folder), workers=workers, advantages=advantages, num_scorers=PROCESSES)
+        trainer = idle_trainer(
+            step_config(rows), Path(folder), workers=workers, advantages=advantages, num_scorers=PROCESSES
+        )
         trainer.version = 0
         for step in range(1, WARM_UP_STEPS + 1):
             trainer.step(step)
@@ -72,12 +76,23 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=RANKS)
     found = {ranks: measure(ranks) for ranks in parser.parse_args().ranks}
     ranks = sorted(found)
-    exponent = np.polyfit(np.log(ranks), np.log([found[n]["driver_s"] for n in ranks]), 1)[0] if len(ranks) > 1 else None
-    print(json.dumps({
-        "ranks": ranks, "rows_per_rank": ROWS_PER_RANK,
-        **{key: {str(n): round(found[n][key], 4) for n in ranks} for key in ("driver_s", "wall_s", "driver_rss_growth_mb")},
-        "exponent": exponent and round(float(exponent), 3), "driver_s_largest": round(found[ranks[-1]]["driver_s"], 3),
-    }))
+    exponent = (
+        np.polyfit(np.log(ranks), np.log([found[n]["driver_s"] for n in ranks]), 1)[0] if len(ranks) > 1 else None
+    )
+    print(
+        json.dumps(
+            {
+                "ranks": ranks,
+                "rows_per_rank": ROWS_PER_RANK,
+                **{
+                    key: {str(n): round(found[n][key], 4) for n in ranks}
+                    for key in ("driver_s", "wall_s", "driver_rss_growth_mb")
+                },
+                "exponent": exponent and round(float(exponent), 3),
+                "driver_s_largest": round(found[ranks[-1]]["driver_s"], 3),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Moving the batch of a PPO step between two workers that do no arithmetic: ``python -m benchmarks.data_plane``.
 
-The step is the real one (``PPOTrainer.step``), with every column: rollout, reward, log-probs, reference, values, advantages, updates.
-Peers are measured where ``make peers`` has installed them: verl 0.9.1's DataProto through its driver, and TransferQueue through its
-client. Prints one JSON object as its last line.
+The step is the real one (``PPOTrainer.step``), with every column: rollout, reward, log-probs, reference, values,
+advantages, updates. Peers are measured where ``make peers`` has installed them: verl 0.9.1's DataProto through its
+driver, and TransferQueue through its client. Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -46,14 +46,24 @@ def measure(rows: int, *, block_kib: int) -> dict[str, Any]:
     response_lengths = workload.lengths(rows, SEED)
     payload = workload.payload_bytes(response_lengths)
     environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    with ray_cluster(ClusterConfig(object_store_memory_gib=STORE_GIB), "bench"), tempfile.TemporaryDirectory() as folder:
-        groups = [WorkerGroup(name, world_size=size, placement=None, env=environment, timeout_s=TIMEOUT_S)
-                  for name, size in (("worker", workload.NUM_WORKERS), ("advantages", 1))]
+    with (
+        ray_cluster(ClusterConfig(object_store_memory_gib=STORE_GIB), "bench"),
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        groups = [
+            WorkerGroup(name, world_size=size, placement=None, env=environment, timeout_s=TIMEOUT_S)
+            for name, size in (("worker", workload.NUM_WORKERS), ("advantages", 1))
+        ]
         for group in groups:
-            group.build("benchmarks._idle:build_roles", lambda rank: (response_lengths, block_kib * 1024), timeout_s=TIMEOUT_S)
+            group.build(
+                "benchmarks._idle:build_roles", lambda rank: (response_lengths, block_kib * 1024), timeout_s=TIMEOUT_S
+            )
             group.wait_built(timeout_s=TIMEOUT_S)
         trainer = idle_trainer(step_config(rows), Path(folder), workers=groups[0], advantages=groups[1], num_scorers=2)
-        return _steps(trainer, payload) | {"tokens": rows * workload.PROMPT_LENGTH + int(response_lengths.sum()), "payload_bytes": payload}
+        return _steps(trainer, payload) | {
+            "tokens": rows * workload.PROMPT_LENGTH + int(response_lengths.sum()),
+            "payload_bytes": payload,
+        }
 
 
 def _steps(trainer: PPOTrainer, payload: int) -> dict[str, Any]:
@@ -69,13 +79,25 @@ def _steps(trainer: PPOTrainer, payload: int) -> dict[str, Any]:
             metrics = trainer.step(step)
             seconds.append(metrics["time/step_s"])
             references.append(metrics["store/live_references"])
-    stages = {name[5:-2]: round(value, 4) for name, value in metrics.items() if name.startswith("time/") and name != "time/step_s"}
+    stages = {
+        name[5:-2]: round(value, 4)
+        for name, value in metrics.items()
+        if name.startswith("time/") and name != "time/step_s"
+    }
     moved = metrics["store/put_bytes"] + metrics["store/inlined_bytes"]
     time.sleep(RELEASE_S)
     after = store_use()
-    return {"step_s": median(seconds), "driver_rss_growth_mb": memory.mb, "put_over_payload": moved / payload, "stage_s": stages,
-            "spilled_bytes": after.spilled - spilled_before, "used_after_bytes": after.used, "blocks": metrics["store/blocks"],
-            "fetched_bytes": metrics["store/fetched_bytes"], "live_references_grew": references[-1] > references[0]}
+    return {
+        "step_s": median(seconds),
+        "driver_rss_growth_mb": memory.mb,
+        "put_over_payload": moved / payload,
+        "stage_s": stages,
+        "spilled_bytes": after.spilled - spilled_before,
+        "used_after_bytes": after.used,
+        "blocks": metrics["store/blocks"],
+        "fetched_bytes": metrics["store/fetched_bytes"],
+        "live_references_grew": references[-1] > references[0],
+    }
 
 
 def put_throughput() -> dict[str, float]:
@@ -83,14 +105,19 @@ def put_throughput() -> dict[str, float]:
     lengths = workload.lengths(workload.THROUGHPUT_ROWS, SEED)
     total, prompts = int(lengths.sum()), np.full(len(lengths), workload.PROMPT_LENGTH)
     # Ones: zeros that were never written are one page of memory, and read faster than data.
-    columns = {name: Ragged.from_lengths(np.ones(total, dtype), lengths) for name, dtype in workload.TOKEN_DTYPES.items()}
+    columns = {
+        name: Ragged.from_lengths(np.ones(total, dtype), lengths) for name, dtype in workload.TOKEN_DTYPES.items()
+    }
     columns["prompt_ids"] = Ragged.from_lengths(np.ones(int(prompts.sum()), workload.PROMPT_DTYPE), prompts)
     table = DataProto({**columns, "score": np.ones(len(lengths), workload.SCORE_DTYPE)})
     flat = np.ones(table.nbytes, np.uint8)
     target = flat.copy()
     with ray_cluster(ClusterConfig(object_store_memory_gib=STORE_GIB), "bench"):
         put_s = _best(lambda: ray.put(table))
-    return {"own_put_gb_s": table.nbytes / put_s / 1e9, "memcpy_gb_s": flat.nbytes / _best(lambda: np.copyto(target, flat)) / 1e9}
+    return {
+        "own_put_gb_s": table.nbytes / put_s / 1e9,
+        "memcpy_gb_s": flat.nbytes / _best(lambda: np.copyto(target, flat)) / 1e9,
+    }
 
 
 def _best(call: Callable[[], Any], times: int = 7) -> float:
@@ -110,8 +137,15 @@ def peer(name: str, rows: int) -> dict[str, float] | None:
         print(f"{name}: not installed (make peers)", file=sys.stderr)
         return None
     command = [sys.executable, "-m", f"benchmarks._peer_{name}", "--rows", str(rows), "--seed", str(SEED)]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(PEERS)}, check=False, timeout=PEER_DEADLINE_S,
-                          stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(PEERS)},
+        check=False,
+        timeout=PEER_DEADLINE_S,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     if done.returncode != 0:
         print(f"{name}: failed with {rows} rows, exit {done.returncode}", file=sys.stderr)
         return None
@@ -126,27 +160,46 @@ def ratio(theirs: float | None, ours: float) -> float | None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--block-kib", type=int, default=256, help="rollout.block_kib")
-    parser.add_argument("--verl-rows", type=int, choices=(1024, 4096), default=1024, help="rows for verl and for us beside it; its padded "
-                        "copies of 4096 need about 19 GiB on the driver")
+    parser.add_argument(
+        "--verl-rows",
+        type=int,
+        choices=(1024, 4096),
+        default=1024,
+        help="rows for verl and for us beside it; its padded copies of 4096 need about 19 GiB on the driver",
+    )
     parser.add_argument("--skip-peers", action="store_true")
     options = parser.parse_args()
     large, small = (measure(rows, block_kib=options.block_kib) for rows in (4096, 1024))
     speed = put_throughput()
     beside_verl = {4096: large["step_s"], 1024: small["step_s"]}[options.verl_rows]
     verl, queue = (None, None) if options.skip_peers else (peer("verl", options.verl_rows), peer("transferqueue", 4096))
-    print(json.dumps({
-        "rows": 4096, "tokens": large["tokens"], "payload_bytes": large["payload_bytes"], "step_s_4096": round(large["step_s"], 4),
-        "step_s_1024": round(small["step_s"], 4), "scaling": round(large["step_s"] / small["step_s"], 2),
-        "driver_rss_growth_mb": round(large["driver_rss_growth_mb"], 1),
-        "store_put_bytes_over_payload": round(large["put_over_payload"], 3), "spilled_bytes": large["spilled_bytes"],
-        "blocks": large["blocks"], "fetched_bytes": large["fetched_bytes"], "stage_s": large["stage_s"], "verl_rows": options.verl_rows,
-        "verl_step_s": verl and round(verl["step_s"], 3), "ratio_vs_verl": ratio(verl and verl["step_s"], beside_verl),
-        "transferqueue_step_s": queue and round(queue["step_s"], 3),
-        "ratio_vs_transferqueue_step": ratio(queue and queue["step_s"], large["step_s"]),
-        "transferqueue_put_gb_s": queue and round(queue["put_gb_s"], 2), "own_put_gb_s": round(speed["own_put_gb_s"], 2),
-        "ratio_vs_transferqueue": queue and round(speed["own_put_gb_s"] / queue["put_gb_s"], 1),
-        "memcpy_gb_s": round(speed["memcpy_gb_s"], 2),
-    }))
+    print(
+        json.dumps(
+            {
+                "rows": 4096,
+                "tokens": large["tokens"],
+                "payload_bytes": large["payload_bytes"],
+                "step_s_4096": round(large["step_s"], 4),
+                "step_s_1024": round(small["step_s"], 4),
+                "scaling": round(large["step_s"] / small["step_s"], 2),
+                "driver_rss_growth_mb": round(large["driver_rss_growth_mb"], 1),
+                "store_put_bytes_over_payload": round(large["put_over_payload"], 3),
+                "spilled_bytes": large["spilled_bytes"],
+                "blocks": large["blocks"],
+                "fetched_bytes": large["fetched_bytes"],
+                "stage_s": large["stage_s"],
+                "verl_rows": options.verl_rows,
+                "verl_step_s": verl and round(verl["step_s"], 3),
+                "ratio_vs_verl": ratio(verl and verl["step_s"], beside_verl),
+                "transferqueue_step_s": queue and round(queue["step_s"], 3),
+                "ratio_vs_transferqueue_step": ratio(queue and queue["step_s"], large["step_s"]),
+                "transferqueue_put_gb_s": queue and round(queue["put_gb_s"], 2),
+                "own_put_gb_s": round(speed["own_put_gb_s"], 2),
+                "ratio_vs_transferqueue": queue and round(speed["own_put_gb_s"] / queue["put_gb_s"], 1),
+                "memcpy_gb_s": round(speed["memcpy_gb_s"], 2),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Cutting 65,536 rows into equal parts, beside verl's partition: ``python -m benchmarks.partition [--rows N]``.
 
-Lengths are lognormal, of a heavy tail. Prints one JSON object as its last line; verl's keys are null where verl is not installed
-(``make peers``, then run with ``PYTHONPATH=.peers``) and where it ran past its deadline.
+Lengths are lognormal, of a heavy tail. Prints one JSON object as its last line; verl's keys are null where verl is not
+installed (``make peers``, then run with ``PYTHONPATH=.peers``) and where it ran past its deadline.
 """
 
 from __future__ import annotations
@@ -58,9 +58,12 @@ def verl_module() -> ModuleType:
     for name in ("verl", "verl.protocol", "verl.utils", "verl.utils.tensordict_utils", "verl.utils.device"):
         sys.modules[name] = ModuleType(name)
     unused: Any = sys.modules
-    unused["verl.protocol"].DataProto = unused["verl.utils"].tensordict_utils = unused["verl.utils.device"].get_device_name = None
-    file = importlib.util.spec_from_file_location("verl.utils.seqlen_balancing",
-                                                  Path(spec.submodule_search_locations[0]) / "utils" / "seqlen_balancing.py")
+    unused["verl.protocol"].DataProto = unused["verl.utils"].tensordict_utils = unused[
+        "verl.utils.device"
+    ].get_device_name = None
+    file = importlib.util.spec_from_file_location(
+        "verl.utils.seqlen_balancing", Path(spec.submodule_search_locations[0]) / "utils" / "seqlen_balancing.py"
+    )
     assert file is not None and file.loader is not None, "a file has a loader"
     module = importlib.util.module_from_spec(file)
     file.loader.exec_module(module)
@@ -73,7 +76,10 @@ def verls(rows: int, parts: int, *, equal_counts: bool) -> dict[str, float]:
     as_list, split = lengths.tolist(), verl_module().get_seqlen_balanced_partitions
     started = time.perf_counter()
     found = split(as_list, parts, equal_size=equal_counts)
-    return {"seconds": time.perf_counter() - started, "imbalance": imbalance(lengths, [np.array(part) for part in found])}
+    return {
+        "seconds": time.perf_counter() - started,
+        "imbalance": imbalance(lengths, [np.array(part) for part in found]),
+    }
 
 
 def verls_within_deadline(rows: int, parts: int, *, equal_counts: bool) -> dict[str, float] | None:
@@ -106,9 +112,12 @@ def measure(rows: int) -> dict[str, object]:
         finished &= None not in theirs.values()
         for key, digits in (("seconds", 4), ("imbalance", 7)):
             report[f"{key}{suffix}"] = {str(parts): round(mine[parts][key], digits) for parts in PARTS}
-            report[f"verl{suffix}_{key}"] = {str(parts): their and round(their[key], digits) for parts, their in theirs.items()}
+            report[f"verl{suffix}_{key}"] = {
+                str(parts): their and round(their[key], digits) for parts, their in theirs.items()
+            }
         report[f"ratio_vs_verl{suffix}"] = {
-            str(parts): their and round(their["seconds"] / mine[parts]["seconds"], 1) for parts, their in theirs.items()}
+            str(parts): their and round(their["seconds"] / mine[parts]["seconds"], 1) for parts, their in theirs.items()
+        }
     report["growth_exponent"] = round(growth_exponent(), 3)
     if not has_verl:
         report["verl"] = "not installed: make peers, then run with PYTHONPATH=.peers"

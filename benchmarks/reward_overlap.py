@@ -1,8 +1,8 @@
 """How much of the reward is hidden behind the rest of a step: ``python -m benchmarks.reward_overlap [--rounds N]``.
 
-PPO on the real stack (Ray, FSDP2, vLLM; the arithmetic recipe's model with random weights). The scorer sleeps, so that it does not compete
-for the cores, for a time that the benchmark sets anew before each step; the four kinds of steps take turns, so that a drift of the
-machine meets all of them:
+PPO on the real stack (Ray, FSDP2, vLLM; the arithmetic recipe's model with random weights). The scorer sleeps, so that
+it does not compete for the cores, for a time that the benchmark sets anew before each step; the four kinds of steps
+take turns, so that a drift of the machine meets all of them:
 
 - no reward: the scorer returns at once;
 - hidden: the scorers are busy, in all, for as long as the stages between rollout and advantages take;
@@ -68,11 +68,23 @@ class Steps:
 
 def overrides(folder: Path) -> list[str]:
     return [
-        "algorithm=ppo", f"data.train_files=[{folder}/data/train.parquet]", "data.val_files=[]", f"model.path={folder}/init",
-        f"trainer.output_dir={folder}", "trainer.loggers=[jsonl]", "trainer.test_freq=0", "trainer.save_freq=0",
-        "data.train_batch_size=32", "actor.mini_batch_size=16", "critic.mini_batch_size=16", "actor.kl_loss_coef=0.001",
-        "data.max_response_length=64", "rollout.ignore_eos=true", f"reward.function={folder}/scorer.py:sleeps",
-        f"reward.num_workers={NUM_WORKERS}", "trainer.experiment_name=overlap",
+        "algorithm=ppo",
+        f"data.train_files=[{folder}/data/train.parquet]",
+        "data.val_files=[]",
+        f"model.path={folder}/init",
+        f"trainer.output_dir={folder}",
+        "trainer.loggers=[jsonl]",
+        "trainer.test_freq=0",
+        "trainer.save_freq=0",
+        "data.train_batch_size=32",
+        "actor.mini_batch_size=16",
+        "critic.mini_batch_size=16",
+        "actor.kl_loss_coef=0.001",
+        "data.max_response_length=64",
+        "rollout.ignore_eos=true",
+        f"reward.function={folder}/scorer.py:sleeps",
+        f"reward.num_workers={NUM_WORKERS}",
+        "trainer.experiment_name=overlap",
     ]
 
 
@@ -87,8 +99,12 @@ def measure(folder: Path, rounds: int) -> dict[str, object]:
     loader = PromptLoader(prompts, batch_size=config.data.train_batch_size, shuffle=True, seed=0)
     run_folder = RunFolder(config)
     total = WARM_UP_STEPS + 4 * rounds
-    with (trackers(config, run_folder.path, total_steps=total) as tracker,
-          stack(config, run_folder, roles=needs(config).roles, actor_updates=2 * total, critic_updates=2 * total) as parts):
+    with (
+        trackers(config, run_folder.path, total_steps=total) as tracker,
+        stack(
+            config, run_folder, roles=needs(config).roles, actor_updates=2 * total, critic_updates=2 * total
+        ) as parts,
+    ):
         trainer = PPOTrainer(config, parts, run_folder, loader, [], tracker, total)
         trainer.version = parts.rollout.sync()
         return _figures(Steps(trainer, folder / "seconds", config), rounds)
@@ -111,12 +127,18 @@ def _figures(steps: Steps, rounds: int) -> dict[str, object]:
     slowdowns = {name: round(of("slow", name) / of("quick", name), 3) for name in stages}
     wait_s = of("hidden", "reward_wait")
     return {
-        "hidden_frac": round(1 - wait_s / busy_s, 4), "reward_wait_s": round(wait_s, 4), "reward_busy_s": round(busy_s, 4),
-        "step_s": round(of("hidden", "step"), 4), "step_s_without_reward": round(of("none", "step"), 4),
+        "hidden_frac": round(1 - wait_s / busy_s, 4),
+        "reward_wait_s": round(wait_s, 4),
+        "reward_busy_s": round(busy_s, 4),
+        "step_s": round(of("hidden", "step"), 4),
+        "step_s_without_reward": round(of("none", "step"), 4),
         "step_ratio": round(of("hidden", "step") / of("none", "step"), 4),
-        "slowdown_100x_other_stages": max(slowdowns.values()), "slowdown_100x_by_stage": slowdowns,
-        "reward_wait_s_quick": round(of("quick", "reward_wait"), 4), "reward_wait_s_slow": round(of("slow", "reward_wait"), 4),
-        "rows": steps.rows, "rounds": rounds,
+        "slowdown_100x_other_stages": max(slowdowns.values()),
+        "slowdown_100x_by_stage": slowdowns,
+        "reward_wait_s_quick": round(of("quick", "reward_wait"), 4),
+        "reward_wait_s_slow": round(of("slow", "reward_wait"), 4),
+        "rows": steps.rows,
+        "rounds": rounds,
     }
 
 

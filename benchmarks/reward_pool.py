@@ -1,8 +1,8 @@
 """The scorer processes by themselves: ``python -m benchmarks.reward_pool [--samples N]``.
 
-Samples per second of a pure-Python scorer that computes for 5 ms, with one process and with two, and what the pool adds to a sample
-whose scorer does nothing. Measured where the training meets the pool: blocks of token ids in, facts out, on a real Ray. Wants otherwise
-idle cores; prints one JSON object as its last line.
+Samples per second of a pure-Python scorer that computes for 5 ms, with one process and with two, and what the pool adds
+to a sample whose scorer does nothing. Measured where the training meets the pool: blocks of token ids in, facts out, on
+a real Ray. Wants otherwise idle cores; prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -49,9 +49,17 @@ def blocks(num_samples: int) -> list[tuple[ray.ObjectRef, int]]:
     for first in range(0, num_samples, BLOCK_ROWS):
         rows = min(BLOCK_ROWS, num_samples - first)
         ids = rng.integers(4, 12, rows * RESPONSE_TOKENS, dtype=np.int32)
-        inputs = [{"data_source": "s", "ground_truth": "1", "extra_info": {}, "messages": "1+1=", "columns": {}} for _ in range(rows)]
-        table = DataProto({"prompt_text": ["1+1="] * rows, "response_ids": Ragged.from_lengths(ids, np.full(rows, RESPONSE_TOKENS)),
-                           "reward_inputs": inputs})
+        inputs = [
+            {"data_source": "s", "ground_truth": "1", "extra_info": {}, "messages": "1+1=", "columns": {}}
+            for _ in range(rows)
+        ]
+        table = DataProto(
+            {
+                "prompt_text": ["1+1="] * rows,
+                "response_ids": Ragged.from_lengths(ids, np.full(rows, RESPONSE_TOKENS)),
+                "reward_inputs": inputs,
+            }
+        )
         found.append((ray.put(table), rows))
     return found
 
@@ -59,8 +67,14 @@ def blocks(num_samples: int) -> list[tuple[ray.ObjectRef, int]]:
 def seconds(folder: Path, function: str, *, num_workers: int, num_samples: int) -> float:
     """Median time for all samples, submitted at once."""
     config = RewardConfig(function=f"{folder}/scorers.py:{function}", num_workers=num_workers)
-    pool = RewardPool(config, tokenizer_path=str(folder / "model"), trust_remote_code=False, failures_path=folder / "failures.jsonl",
-                      env={}, timeout_s=300)
+    pool = RewardPool(
+        config,
+        tokenizer_path=str(folder / "model"),
+        trust_remote_code=False,
+        failures_path=folder / "failures.jsonl",
+        env={},
+        timeout_s=300,
+    )
     try:
         pool.wait_ready(timeout_s=60)
         found = []
@@ -78,7 +92,10 @@ def seconds(folder: Path, function: str, *, num_workers: int, num_samples: int) 
 
 
 def measure(num_samples: int) -> dict[str, float]:
-    with tempfile.TemporaryDirectory() as name, ray_cluster(ClusterConfig(device="cpu", object_store_memory_gib=0.25), "bench"):
+    with (
+        tempfile.TemporaryDirectory() as name,
+        ray_cluster(ClusterConfig(device="cpu", object_store_memory_gib=0.25), "bench"),
+    ):
         folder = Path(name)
         write_model(folder / "model", seed=0)
         (folder / "scorers.py").write_text(SCORERS)
@@ -86,8 +103,11 @@ def measure(num_samples: int) -> dict[str, float]:
         two = seconds(folder, "busy", num_workers=2, num_samples=num_samples)
         trivial = seconds(folder, "trivial", num_workers=1, num_samples=num_samples)
     return {
-        "samples": num_samples, "samples_per_s_1": round(num_samples / one, 1), "samples_per_s_2": round(num_samples / two, 1),
-        "speedup": round(one / two, 3), "overhead_ms": round(trivial / num_samples * 1e3, 4),
+        "samples": num_samples,
+        "samples_per_s_1": round(num_samples / one, 1),
+        "samples_per_s_2": round(num_samples / two, 1),
+        "speedup": round(one / two, 3),
+        "overhead_ms": round(trivial / num_samples * 1e3, 4),
         "overhead_of_busy_ms": round((one / num_samples - BUSY_S) * 1e3, 4),
     }
 

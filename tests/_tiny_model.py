@@ -17,11 +17,24 @@ def save_model(folder, *, family, tied):
     assert len(vocab) == VOCAB_SIZE
     tokenizer = Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<end>", unk_token="<unk>").save_pretrained(folder)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<end>", unk_token="<unk>"
+    ).save_pretrained(folder)
     config_class = {"qwen2": Qwen2Config, "qwen3": Qwen3Config}[family]
-    config = config_class(vocab_size=VOCAB_SIZE, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
-                          num_key_value_heads=2, head_dim=32, max_position_embeddings=512, tie_word_embeddings=tied, pad_token_id=0,
-                          bos_token_id=None, eos_token_id=END_ID)
+    config = config_class(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=512,
+        tie_word_embeddings=tied,
+        pad_token_id=0,
+        bos_token_id=None,
+        eos_token_id=END_ID,
+    )
     AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     return folder
 
@@ -37,8 +50,15 @@ def weights_of(model, *, seed):
 
 def requests(number, *, sampling=None):
     """Prompts of 3, 4, 5, ... tokens with far apart seeds."""
-    return [Request(request_id=f"r{i}", prompt_ids=[3 + (7 * i + 5 * k) % 50 for k in range(3 + i)], seed=1_000_003 * (i + 1),
-                    sampling=sampling or Sampling(max_tokens=8)) for i in range(number)]
+    return [
+        Request(
+            request_id=f"r{i}",
+            prompt_ids=[3 + (7 * i + 5 * k) % 50 for k in range(3 + i)],
+            seed=1_000_003 * (i + 1),
+            sampling=sampling or Sampling(max_tokens=8),
+        )
+        for i in range(number)
+    ]
 
 
 @torch.no_grad()

@@ -37,12 +37,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             command.add_argument("out", type=Path, nargs="?", help="where to write; default is RUN/export/step_N")
         elif name == "rescore":
             command.add_argument("run", type=Path, help="a run folder, with responses in samples/")
-            command.add_argument("words", nargs="*", metavar="reward.KNOB=VALUE", help="what differs from the run's own reward section")
+            command.add_argument(
+                "words", nargs="*", metavar="reward.KNOB=VALUE", help="what differs from the run's own reward section"
+            )
             command.add_argument("--function", help="short for reward.function=...")
-            command.add_argument("--files", default="*step_*.jsonl", help="which of samples/, e.g. 'step_1?.jsonl'; default %(default)s")
+            command.add_argument(
+                "--files", default="*step_*.jsonl", help="which of samples/, e.g. 'step_1?.jsonl'; default %(default)s"
+            )
             command.add_argument("--out", type=Path, help="where to write; default is RUN/rescored.jsonl")
         elif name != "doctor":
-            command.add_argument("words", nargs="*", metavar="RECIPE.yaml | key=value", help="a recipe and Hydra overrides")
+            command.add_argument(
+                "words", nargs="*", metavar="RECIPE.yaml | key=value", help="a recipe and Hydra overrides"
+            )
         if name == "config":
             command.add_argument("--docs", action="store_true", help="show each knob's sentence")
     arguments, rest = parser.parse_known_args(argv)
@@ -50,7 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:  # argparse takes no overrides behind an option
         arguments.words += rest
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S")
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"
+    )
     for noisy in ("httpx", "ray", "vllm", "transformers"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     return _run(lambda: _command(arguments))
@@ -103,7 +111,9 @@ def _command(arguments: argparse.Namespace) -> int:
         else:
             run.train(composed.config, composed.yaml())
         if INTERRUPT.is_set():
-            print("interrupted; the last finished step is saved, and the same command continues from it.", file=sys.stderr)
+            print(
+                "interrupted; the last finished step is saved, and the same command continues from it.", file=sys.stderr
+            )
             return 130
     return 0
 
@@ -114,8 +124,14 @@ def _rescore(arguments: argparse.Namespace) -> int:
 
     recorded = arguments.run / "config.yaml"
     if not recorded.exists():
-        raise ValueError(f"{arguments.run} is no run folder: {recorded} is missing. Give e.g. outputs/arithmetic/grpo-seed1.")
-    function = [f"reward.function={arguments.function}", "reward.functions={}", "reward.function_kwargs={}"] if arguments.function else []
+        raise ValueError(
+            f"{arguments.run} is no run folder: {recorded} is missing. Give e.g. outputs/arithmetic/grpo-seed1."
+        )
+    function = (
+        [f"reward.function={arguments.function}", "reward.functions={}", "reward.function_kwargs={}"]
+        if arguments.function
+        else []
+    )
     config = compose(str(recorded), [*function, *arguments.words]).config.reward
     rows = rescore.rescore(arguments.run, config, pattern=arguments.files)
     out = arguments.out or arguments.run / "rescored.jsonl"
@@ -131,7 +147,9 @@ def _export(checkpoint: Path, out: Path | None) -> int:
     folder = checkpoint.resolve().parents[1]
     recorded = folder / "config.yaml"
     if not recorded.exists():
-        raise ValueError(f"{checkpoint} does not lie in a run folder: {recorded} is missing. Give RUN/checkpoints/step_N.")
+        raise ValueError(
+            f"{checkpoint} does not lie in a run folder: {recorded} is missing. Give RUN/checkpoints/step_N."
+        )
     out = out or folder / "export" / checkpoint.resolve().name
     with _ctrl_c_ends_in_order():
         run.export(compose(str(recorded), []).config, checkpoint, out)

@@ -16,7 +16,8 @@ from pathlib import Path
 OLDEST_PYTHON = (3, 11)
 # Ray's object store at its default size; Docker gives a container 64 MiB unless told otherwise.
 NEEDED_SHM_GIB = 1.0
-# A hybrid worker of a tiny model takes 0.7 GiB, nearly all of it libraries; two of them, the driver and Ray fit in this.
+# A hybrid worker of a tiny model takes 0.7 GiB, nearly all of it libraries; two of them, the driver and Ray fit in
+# this.
 NEEDED_MEMORY_GIB = 4.0
 IMPORT_TIMEOUT_S = 180
 NVIDIA_SMI_TIMEOUT_S = 20
@@ -73,7 +74,11 @@ def render(findings: list[Finding]) -> str:
         if finding.remedy:
             lines.append(f"{'':<8} {'':<{width}}  -> {finding.remedy}")
     needed = sum(finding.status is Status.MISSING for finding in findings)
-    lines.append("ready to run." if not needed else f"{needed} thing{'s' if needed > 1 else ''} needed for a run missing; see above.")
+    lines.append(
+        "ready to run."
+        if not needed
+        else f"{needed} thing{'s' if needed > 1 else ''} needed for a run missing; see above."
+    )
     return "\n".join(lines) + "\n"
 
 
@@ -115,7 +120,12 @@ def _python() -> Finding:
     if sys.version_info >= OLDEST_PYTHON:
         return Finding(name="python", value=value)
     oldest = ".".join(map(str, OLDEST_PYTHON))
-    return Finding(name="python", value=value, status=Status.MISSING, remedy=f"{MAKE_SETUP} PYTHON=python3.12 (needs {oldest} or newer)")
+    return Finding(
+        name="python",
+        value=value,
+        status=Status.MISSING,
+        remedy=f"{MAKE_SETUP} PYTHON=python3.12 (needs {oldest} or newer)",
+    )
 
 
 def _packages(accelerator: str) -> list[Finding]:
@@ -126,16 +136,33 @@ def _packages(accelerator: str) -> list[Finding]:
         absent = [name for name in SHOWN if installed_version(name) is None]
         remedy = f"pip install 'verl-like[{accelerator}]'" if absent else ""
         value = f"{len(absent)} missing (no lock to compare with: this is not a checkout)"
-        return [*findings, Finding(name="packages", value=value, status=Status.MISSING if absent else Status.OK, remedy=remedy)]
-    torch_pin = {name: version for name, version in locked_versions(requirements / "base.in").items() if name == "torch"}
+        return [
+            *findings,
+            Finding(name="packages", value=value, status=Status.MISSING if absent else Status.OK, remedy=remedy),
+        ]
+    torch_pin = {
+        name: version for name, version in locked_versions(requirements / "base.in").items() if name == "torch"
+    }
     pins = {**torch_pin, **locked_versions(lock)}
     missing, differing = compare(pins)
     value = f"{len(pins) - len(missing) - len(differing)} of {len(pins)} as in {lock.relative_to(requirements.parent)}"
     if missing:
-        return [*findings, Finding(name="packages", value=f"{value}; missing {_some(missing)}", status=Status.MISSING, remedy=MAKE_SETUP)]
+        return [
+            *findings,
+            Finding(
+                name="packages", value=f"{value}; missing {_some(missing)}", status=Status.MISSING, remedy=MAKE_SETUP
+            ),
+        ]
     if differing:
-        return [*findings, Finding(name="packages", value=f"{value}; {_some(differing)}", status=Status.NOTE,
-                                   remedy=f"rm -f .venv/.installed-* && {MAKE_SETUP}")]
+        return [
+            *findings,
+            Finding(
+                name="packages",
+                value=f"{value}; {_some(differing)}",
+                status=Status.NOTE,
+                remedy=f"rm -f .venv/.installed-* && {MAKE_SETUP}",
+            ),
+        ]
     return [*findings, Finding(name="packages", value=value)]
 
 
@@ -154,7 +181,9 @@ def _cores() -> Finding:
     cores = len(os.sched_getaffinity(0))
     if cores >= 2:
         return Finding(name="cpu cores", value=str(cores))
-    return Finding(name="cpu cores", value=str(cores), status=Status.NOTE, remedy="runs with cluster.workers_per_node=1, slowly")
+    return Finding(
+        name="cpu cores", value=str(cores), status=Status.NOTE, remedy="runs with cluster.workers_per_node=1, slowly"
+    )
 
 
 def _memory() -> Finding:
@@ -164,20 +193,30 @@ def _memory() -> Finding:
         total = min(total, int(text) / 2**30)
     if total >= NEEDED_MEMORY_GIB:
         return Finding(name="memory", value=f"{total:.1f} GiB")
-    return Finding(name="memory", value=f"{total:.1f} GiB", status=Status.NOTE,
-                   remedy=f"two workers of a small model want about {NEEDED_MEMORY_GIB:.0f} GiB; set cluster.workers_per_node=1")
+    return Finding(
+        name="memory",
+        value=f"{total:.1f} GiB",
+        status=Status.NOTE,
+        remedy=f"two workers of a small model want about {NEEDED_MEMORY_GIB:.0f} GiB; set cluster.workers_per_node=1",
+    )
 
 
 def _shared_memory() -> Finding:
     folder = Path("/dev/shm")  # Ray and torch put their blocks there
     if not folder.is_dir():
-        return Finding(name="/dev/shm", value="absent", status=Status.MISSING, remedy="mount -t tmpfs -o size=2g tmpfs /dev/shm")
+        return Finding(
+            name="/dev/shm", value="absent", status=Status.MISSING, remedy="mount -t tmpfs -o size=2g tmpfs /dev/shm"
+        )
     usage = shutil.disk_usage(folder)
     value = f"{usage.free / 2**30:.1f} GiB free of {usage.total / 2**30:.1f}"
     if usage.free / 2**30 >= NEEDED_SHM_GIB:
         return Finding(name="/dev/shm", value=value)
-    return Finding(name="/dev/shm", value=value, status=Status.NOTE,
-                   remedy="Ray falls back to slow files; docker run --shm-size=2g, or mount -o remount,size=2g /dev/shm")
+    return Finding(
+        name="/dev/shm",
+        value=value,
+        status=Status.NOTE,
+        remedy="Ray falls back to slow files; docker run --shm-size=2g, or mount -o remount,size=2g /dev/shm",
+    )
 
 
 def _gpu_names() -> list[str]:
@@ -186,7 +225,9 @@ def _gpu_names() -> list[str]:
     if tool is None:
         return []
     try:
-        listing = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=NVIDIA_SMI_TIMEOUT_S, check=False)
+        listing = subprocess.run(
+            [tool, "-L"], capture_output=True, text=True, timeout=NVIDIA_SMI_TIMEOUT_S, check=False
+        )
     except subprocess.TimeoutExpired:
         return []
     return [line.split(" (UUID")[0] for line in listing.stdout.splitlines() if line.startswith("GPU")]
@@ -194,7 +235,11 @@ def _gpu_names() -> list[str]:
 
 def _accelerator_and_attention() -> list[Finding]:
     if importlib.util.find_spec("torch") is None:
-        return [Finding(name="accelerator", value="unknown: torch is not installed", status=Status.MISSING, remedy=MAKE_SETUP)]
+        return [
+            Finding(
+                name="accelerator", value="unknown: torch is not installed", status=Status.MISSING, remedy=MAKE_SETUP
+            )
+        ]
     import torch
 
     from verl_like.ops.attention import resolve_kernel
@@ -202,13 +247,23 @@ def _accelerator_and_attention() -> list[Finding]:
     listed = _gpu_names()
     if torch.cuda.is_available():
         gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
-        value = f"cuda {torch.version.cuda}: " + ", ".join(f"{gpu.name} ({gpu.total_memory / 2**30:.0f} GiB)" for gpu in gpus)
+        value = f"cuda {torch.version.cuda}: " + ", ".join(
+            f"{gpu.name} ({gpu.total_memory / 2**30:.0f} GiB)" for gpu in gpus
+        )
         accelerator = Finding(name="accelerator", value=value)
     elif listed:
         built_for = torch.version.cuda
-        problem = "torch is a CPU build" if built_for is None else f"torch was built for CUDA {built_for} and cannot use the driver"
-        accelerator = Finding(name="accelerator", value=f"cpu, although the driver lists {_some(listed)}: {problem}", status=Status.MISSING,
-                              remedy=f"{MAKE_SETUP} ACCELERATOR=cuda" if torch.version.cuda is None else "install a newer NVIDIA driver")
+        problem = (
+            "torch is a CPU build"
+            if built_for is None
+            else f"torch was built for CUDA {built_for} and cannot use the driver"
+        )
+        accelerator = Finding(
+            name="accelerator",
+            value=f"cpu, although the driver lists {_some(listed)}: {problem}",
+            status=Status.MISSING,
+            remedy=f"{MAKE_SETUP} ACCELERATOR=cuda" if torch.version.cuda is None else "install a newer NVIDIA driver",
+        )
     else:
         accelerator = Finding(name="accelerator", value="cpu")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -225,29 +280,45 @@ def _rollout_backend(name: str, *, module: str, distribution: str) -> Finding:
         command = [sys.executable, "-c", f"import {module}"]
         run = subprocess.run(command, capture_output=True, text=True, timeout=IMPORT_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
-        return Finding(name=label, value=f"`import {module}` took more than {IMPORT_TIMEOUT_S} s", status=Status.MISSING,
-                       remedy="look for a slow disk or a machine out of memory")
+        return Finding(
+            name=label,
+            value=f"`import {module}` took more than {IMPORT_TIMEOUT_S} s",
+            status=Status.MISSING,
+            remedy="look for a slow disk or a machine out of memory",
+        )
     if run.returncode == 0:
         return Finding(name=label, value=f"{distribution} {version}")
     last_line = (run.stderr.strip().splitlines() or [f"exit status {run.returncode}"])[-1]
-    return Finding(name=label, value=f"`import {module}` fails: {last_line}", status=Status.MISSING,
-                   remedy=f"rm -rf .venv && {MAKE_SETUP}")
+    return Finding(
+        name=label,
+        value=f"`import {module}` fails: {last_line}",
+        status=Status.MISSING,
+        remedy=f"rm -rf .venv && {MAKE_SETUP}",
+    )
 
 
 def _compiler() -> Finding:
     path = shutil.which("g++")
     if path is not None:
         return Finding(name="g++", value=path)
-    return Finding(name="g++", value="not found; actor.use_torch_compile would fall back to eager", status=Status.NOTE,
-                   remedy="apt-get install g++")
+    return Finding(
+        name="g++",
+        value="not found; actor.use_torch_compile would fall back to eager",
+        status=Status.NOTE,
+        remedy="apt-get install g++",
+    )
 
 
 def _optional(name: str) -> Finding:
     version = installed_version(name)
     if version is not None:
         return Finding(name=name, value=version)
-    return Finding(name=name, value=f"not installed (only needed for trainer.loggers=[{name}])", status=Status.NOTE,
-                   remedy=f"{sys.executable} -m pip install {name}")
+    return Finding(
+        name=name,
+        value=f"not installed (only needed for trainer.loggers=[{name}])",
+        status=Status.NOTE,
+        remedy=f"{sys.executable} -m pip install {name}",
+    )
 
 
 if __name__ == "__main__":

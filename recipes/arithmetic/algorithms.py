@@ -1,4 +1,5 @@
-"""The recipe under several algorithms: ``python -m recipes.arithmetic.algorithms [PRESET ...]`` prints a table of results.
+"""The recipe under several algorithms: ``python -m recipes.arithmetic.algorithms [PRESET ...]`` prints a table of
+results.
 
 Data, model and warm start are those of the recipe; the presets are those of ``conf/algorithm``.
 """
@@ -20,7 +21,15 @@ AIM = 0.2  # by how much the held-out mean@16 must rise, at the least
 def run(preset: str) -> dict[str, float]:
     """Train with one preset; the summary of the run."""
     name = f"algorithm-{preset}"
-    status = main(["train", str(HERE / "grpo.yaml"), f"algorithm={preset}", f"trainer.experiment_name={name}", *EXTRA.get(preset, [])])
+    status = main(
+        [
+            "train",
+            str(HERE / "grpo.yaml"),
+            f"algorithm={preset}",
+            f"trainer.experiment_name={name}",
+            *EXTRA.get(preset, []),
+        ]
+    )
     if status:
         raise SystemExit(status)
     summary: dict[str, float] = json.loads((OUT / name / "summary.json").read_text())
@@ -32,7 +41,10 @@ def compare(presets: tuple[str, ...]) -> int:
     found = {preset: run(preset) for preset in presets}
     print("| preset | mean@16 before | after | seconds per step |\n|---|---|---|---|")
     for preset, summary in found.items():
-        print(f"| `{preset}` | {summary['initial_val']:.3f} | {summary['final_val']:.3f} | {summary['seconds_per_step']:.2f} |")
+        print(
+            f"| `{preset}` | {summary['initial_val']:.3f} | {summary['final_val']:.3f} | "
+            f"{summary['seconds_per_step']:.2f} |"
+        )
     return int(any(summary["final_val"] < summary["initial_val"] + AIM for summary in found.values()))
 
 

@@ -1,4 +1,5 @@
-"""The whole recipe: ``python -m recipes.arithmetic.train [key=value ...]`` makes data, model and warm start, then trains.
+"""The whole recipe: ``python -m recipes.arithmetic.train [key=value ...]`` makes data, model and warm start, then
+trains.
 
 What is there already is used again; overrides go to the reinforcement learning, not to the warm start.
 """

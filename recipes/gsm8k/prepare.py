@@ -31,7 +31,9 @@ def verl_row(row: Row, split: str) -> dict[str, Any]:
     question, answer = row.value("question", "the question column"), row.value("answer", "the answer column")
     truth = strict_number(answer)
     if truth is None:
-        raise ValueError(f"{row.place} has an answer without '#### N': ...{answer[-60:]!r}. Expected the published files of GSM8K.")
+        raise ValueError(
+            f"{row.place} has an answer without '#### N': ...{answer[-60:]!r}. Expected the published files of GSM8K."
+        )
     return {
         "data_source": HUB_NAME,
         "prompt": [{"role": "user", "content": f"{question} {INSTRUCTION}"}],
@@ -58,8 +60,10 @@ def source_file(source: str, split: str) -> Path:
         return Path(hf_hub_download(source, HUB_FILE.format(split=split), repo_type="dataset"))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ValueError(
-            f"--source {source} is no folder here, and it could not be fetched from the Hugging Face hub: {type(error).__name__}: {error}\n"
-            f"Connect to the network, correct the name (the published one is {HUB_NAME}), or give a folder with train.jsonl and test.jsonl."
+            f"--source {source} is no folder here, and it could not be fetched from the Hugging Face hub: "
+            f"{type(error).__name__}: {error}\n"
+            f"Connect to the network, correct the name (the published one is {HUB_NAME}), or give a folder with "
+            f"train.jsonl and test.jsonl."
         ) from error
 
 

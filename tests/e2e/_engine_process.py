@@ -31,11 +31,19 @@ class EngineProcesses:
             port = free.getsockname()[1]
         self._children = []
         for rank in range(num_ranks):
-            variables = {"RANK": str(rank), "WORLD_SIZE": str(num_ranks), "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1",
-                         "MASTER_PORT": str(port), "CUDA_VISIBLE_DEVICES": ""}
+            variables = {
+                "RANK": str(rank),
+                "WORLD_SIZE": str(num_ranks),
+                "LOCAL_RANK": "0",
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "CUDA_VISIBLE_DEVICES": "",
+            }
             ours, theirs = context.Pipe()
             with patch.dict(os.environ, rollout_environment("vllm", device="cpu") | variables):
-                child = context.Process(target=_serve, args=(theirs, str(model_path), max_model_len, run_id, rollout), daemon=True)
+                child = context.Process(
+                    target=_serve, args=(theirs, str(model_path), max_model_len, run_id, rollout), daemon=True
+                )
                 child.start()
             theirs.close()
             self._children.append((child, ours))
@@ -114,8 +122,14 @@ def arguments_with(engine, engine_kwargs):
     del engine
     from verl_like.backends.vllm.engine import engine_arguments
 
-    return engine_arguments(model_path="m", model=ModelConfig(), rollout=RolloutConfig(engine_kwargs=engine_kwargs), max_model_len=64,
-                            device="cpu", seed=1)
+    return engine_arguments(
+        model_path="m",
+        model=ModelConfig(),
+        rollout=RolloutConfig(engine_kwargs=engine_kwargs),
+        max_model_len=64,
+        device="cpu",
+        seed=1,
+    )
 
 
 def state_after_building(engine):
@@ -142,8 +156,17 @@ def _serve(connection: Connection, model_path, max_model_len, run_id, rollout):
     try:
         dist.init_process_group("gloo")
         torch.manual_seed(123)
-        engine = rollout_engine("vllm", model_path=model_path, tokenizer_path="", model=ModelConfig(path=model_path),
-                                rollout=RolloutConfig(**rollout), max_model_len=max_model_len, device="cpu", seed=1, run_id=run_id)
+        engine = rollout_engine(
+            "vllm",
+            model_path=model_path,
+            tokenizer_path="",
+            model=ModelConfig(path=model_path),
+            rollout=RolloutConfig(**rollout),
+            max_model_len=max_model_len,
+            device="cpu",
+            seed=1,
+            run_id=run_id,
+        )
         _RANDOM_AFTER.append(torch.rand(1).item())
         connection.send((False, None))
         while True:

@@ -20,7 +20,12 @@ from verl_like.trainer import run
 from verl_like.trainer.ppo_trainer import Progress
 
 ROOT = Path(__file__).parents[2]
-OF_THE_MACHINE = ("time/", "store/", "perf/tokens_per_s", "reward/seconds")  # metrics that a repetition of a run does not repeat
+OF_THE_MACHINE = (
+    "time/",
+    "store/",
+    "perf/tokens_per_s",
+    "reward/seconds",
+)  # metrics that a repetition of a run does not repeat
 SHARED_DATA = ROOT.parent / "shared/data"
 
 
@@ -39,9 +44,19 @@ def arithmetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_all(folder, seed=0)
     tokenizer = character_tokenizer()
     config = Qwen3Config(
-        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
-        head_dim=32, max_position_embeddings=64, tie_word_embeddings=True, bos_token_id=None, eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id, dtype="float32",
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=64,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        dtype="float32",
     )
     torch.manual_seed(0)
     Qwen3ForCausalLM(config).save_pretrained(folder / "model")
@@ -79,12 +94,28 @@ class Run:
 
 def base_overrides(data: Path, out: Path) -> list[str]:
     return [
-        f"data.train_files=[{data}/train.parquet]", f"data.val_files=[{data}/val.parquet]", "data.train_batch_size=8",
-        "data.apply_chat_template=false", "data.max_prompt_length=8", "data.max_response_length=6", f"model.path={data}/model",
-        "actor.mini_batch_size=8", "actor.optim.lr=1e-3", "critic.mini_batch_size=8", "rollout.n=4", "rollout.kv_cache_memory_gib=0.05",
-        "rollout.max_num_seqs=64", "rollout.block_kib=0",
-        "trainer.val_before_train=false", "trainer.total_training_steps=2", f"trainer.output_dir={out}", "trainer.loggers=[jsonl]",
-        "trainer.stage_timeout_s=120", f"reward.function={data}/reward.py:digits", "cluster.device=cpu", "trainer.num_samples_to_save=4",
+        f"data.train_files=[{data}/train.parquet]",
+        f"data.val_files=[{data}/val.parquet]",
+        "data.train_batch_size=8",
+        "data.apply_chat_template=false",
+        "data.max_prompt_length=8",
+        "data.max_response_length=6",
+        f"model.path={data}/model",
+        "actor.mini_batch_size=8",
+        "actor.optim.lr=1e-3",
+        "critic.mini_batch_size=8",
+        "rollout.n=4",
+        "rollout.kv_cache_memory_gib=0.05",
+        "rollout.max_num_seqs=64",
+        "rollout.block_kib=0",
+        "trainer.val_before_train=false",
+        "trainer.total_training_steps=2",
+        f"trainer.output_dir={out}",
+        "trainer.loggers=[jsonl]",
+        "trainer.stage_timeout_s=120",
+        f"reward.function={data}/reward.py:digits",
+        "cluster.device=cpu",
+        "trainer.num_samples_to_save=4",
     ]
 
 

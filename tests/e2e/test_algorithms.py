@@ -15,7 +15,8 @@ from verl_like.telemetry.metrics import METRICS
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 PRESETS = sorted(path.stem for path in (ROOT / "conf/algorithm").glob("*.yaml"))
-# The others generate in transformers, which starts in half the time: what an algorithm computes does not depend on the engine.
+# The others generate in transformers, which starts in half the time: what an algorithm computes does not depend on the
+# engine.
 ENGINE: dict[str, list[str]] = {"dapo": [], "ppo": []}
 EXTRA = {"dapo": ["algorithm.overlong_buffer_len=3"]}  # what a preset leaves to the user
 
@@ -32,24 +33,49 @@ def assert_trained(run: Run, steps: int = 3) -> None:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_trains(preset: str, arithmetic: Path, tmp_path: Path) -> None:
     """Two updates a step, so that the second one's ratios are not 1."""
-    assert_trained(train(arithmetic, tmp_path, f"algorithm={preset}", "actor.mini_batch_size=4", "trainer.total_training_steps=3",
-                         "cluster.workers_per_node=1", *ENGINE.get(preset, ["rollout=hf"]), *EXTRA.get(preset, [])))
+    assert_trained(
+        train(
+            arithmetic,
+            tmp_path,
+            f"algorithm={preset}",
+            "actor.mini_batch_size=4",
+            "trainer.total_training_steps=3",
+            "cluster.workers_per_node=1",
+            *ENGINE.get(preset, ["rollout=hf"]),
+            *EXTRA.get(preset, []),
+        )
+    )
 
 
 # What each way shows in the metrics; nothing does of resampling, which tests/unit/test_trainer_shaping.py proves.
 SHAPING: dict[str, tuple[list[str], Callable[[dict[str, float]], bool] | None]] = {
     "filtered-groups": (["algorithm.filter_groups=true"], lambda m: 0 < m["rollout/signal_frac"] <= 1),
-    "masked-overlong": (["algorithm.mask_overlong=true", "data.max_response_length=3", "rollout.n=16"],
-                        lambda m: 0 < m["rollout/length_finish_frac"] < 1),
+    "masked-overlong": (
+        ["algorithm.mask_overlong=true", "data.max_response_length=3", "rollout.n=16"],
+        lambda m: 0 < m["rollout/length_finish_frac"] < 1,
+    ),
     "resampled": (["algorithm.pf_ppo=pow"], None),
-    "clipped-scaled-penalised": (["algorithm.reward_clip=0.1", "algorithm.reward_scale=0.5", "algorithm.overlong_buffer_len=3"],
-                                 lambda m: m["reward/shaped_mean"] < 0.05),
-    "adaptive-kl": (["algorithm.kl_coef=0.01", "algorithm.kl_target=0.1", "algorithm.kl_horizon=1000"],
-                    lambda m: m["reward/kl_coef"] == 0.01),
-    "corrected-sequences": (["algorithm.rollout_correction.min_gap=0", "algorithm.rollout_correction.level=sequence",
-                             "algorithm.rollout_correction.batch_normalize=true", "algorithm.rollout_correction.veto_threshold=1e-4"],
-                            lambda m: m["actor/is_corrected"] == 1 and abs(m["actor/correction_weight_mean"] - 1) < 1e-3),
-    "engine-log-probs": (["actor.use_rollout_log_probs=true"], lambda m: "time/old_log_probs_s" not in m and m["actor/is_corrected"] == 0),
+    "clipped-scaled-penalised": (
+        ["algorithm.reward_clip=0.1", "algorithm.reward_scale=0.5", "algorithm.overlong_buffer_len=3"],
+        lambda m: m["reward/shaped_mean"] < 0.05,
+    ),
+    "adaptive-kl": (
+        ["algorithm.kl_coef=0.01", "algorithm.kl_target=0.1", "algorithm.kl_horizon=1000"],
+        lambda m: m["reward/kl_coef"] == 0.01,
+    ),
+    "corrected-sequences": (
+        [
+            "algorithm.rollout_correction.min_gap=0",
+            "algorithm.rollout_correction.level=sequence",
+            "algorithm.rollout_correction.batch_normalize=true",
+            "algorithm.rollout_correction.veto_threshold=1e-4",
+        ],
+        lambda m: m["actor/is_corrected"] == 1 and abs(m["actor/correction_weight_mean"] - 1) < 1e-3,
+    ),
+    "engine-log-probs": (
+        ["actor.use_rollout_log_probs=true"],
+        lambda m: "time/old_log_probs_s" not in m and m["actor/is_corrected"] == 0,
+    ),
 }
 
 
@@ -57,14 +83,21 @@ SHAPING: dict[str, tuple[list[str], Callable[[dict[str, float]], bool] | None]] 
 def test_a_shaped_batch_trains(
     overrides: list[str], shows: Callable[[dict[str, float]], bool] | None, arithmetic: Path, tmp_path: Path
 ) -> None:
-    run = train(arithmetic, tmp_path, "actor.mini_batch_size=4", "trainer.total_training_steps=2", "cluster.workers_per_node=1", *overrides)
+    run = train(
+        arithmetic,
+        tmp_path,
+        "actor.mini_batch_size=4",
+        "trainer.total_training_steps=2",
+        "cluster.workers_per_node=1",
+        *overrides,
+    )
     assert_trained(run, steps=2)
     assert shows is None or shows(run.metrics[1]), run.metrics[1]
     if "algorithm.kl_target=0.1" in overrides:
         assert run.metrics[2]["reward/kl_coef"] < 0.01, "the first step's KL is 0, below the target"
 
 
-OWN = '''
+OWN = """
 import torch
 
 from verl_like.algorithms.advantages import Estimator
@@ -84,25 +117,35 @@ def squared(inputs, config):
     ratio = (inputs.log_probs - inputs.old_log_probs).exp()
     loss = aggregate(-inputs.advantages * ratio, inputs.response_mask, config.loss_aggregation, inputs.totals)
     return LossOutput(loss=loss, metrics={"ratio_mean": torch.tensor(7.0)})
-'''
+"""
 
 
 def test_a_users_own_estimator_and_loss_reach_the_workers_from_a_file(arithmetic: Path, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
-    run = train(arithmetic, tmp_path, f"algorithm.adv_estimator={tmp_path}/own.py:mine", f"actor.policy_loss={tmp_path}/own.py:squared",
-                "trainer.total_training_steps=2", "actor.max_tokens_per_micro_batch=100000")
+    run = train(
+        arithmetic,
+        tmp_path,
+        f"algorithm.adv_estimator={tmp_path}/own.py:mine",
+        f"actor.policy_loss={tmp_path}/own.py:squared",
+        "trainer.total_training_steps=2",
+        "actor.max_tokens_per_micro_batch=100000",
+    )
     assert_trained(run, steps=2)
     assert run.metrics[1]["actor/ratio_mean"] == 14.0, "the share of each of two ranks is 7"
 
 
 def test_skipping_rows_without_advantage_gives_the_same_weights(arithmetic: Path, tmp_path: Path) -> None:
     reward = tmp_path / "reward.py"
-    reward.write_text("def half(data_source, solution_str, ground_truth, extra_info):\n"
-                      "    return float(solution_str.count('7')) if int(ground_truth) % 2 else 0.0\n")
+    reward.write_text(
+        "def half(data_source, solution_str, ground_truth, extra_info):\n"
+        "    return float(solution_str.count('7')) if int(ground_truth) % 2 else 0.0\n"
+    )
     overrides = [f"reward.function={reward}:half", "trainer.total_training_steps=2", "actor.mini_batch_size=2"]
     every = train(arithmetic, tmp_path / "every", *overrides)
     skipping = train(arithmetic, tmp_path / "skipping", *overrides, "actor.skip_zero_advantages=true")
     for step in (1, 2):
-        assert skipping.metrics[step]["actor/grad_norm"] == pytest.approx(every.metrics[step]["actor/grad_norm"], rel=1e-4)
+        assert skipping.metrics[step]["actor/grad_norm"] == pytest.approx(
+            every.metrics[step]["actor/grad_norm"], rel=1e-4
+        )
     mine, theirs = (load_file(run.folder / "model/model.safetensors") for run in (skipping, every))
     assert all(torch.allclose(mine[name], theirs[name], atol=1e-5) for name in theirs)

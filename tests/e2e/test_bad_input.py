@@ -1,4 +1,6 @@
-"""Wrong input: one message that says what was found, what works and what to do; and nothing is started or overwritten."""
+"""Wrong input: one message that says what was found, what works and what to do;
+and nothing is started or overwritten.
+"""
 
 from __future__ import annotations
 
@@ -48,33 +50,80 @@ def out(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("overrides", "parts"),
     [
-        (["model.path=/no/such/model"],
-         ["model.path is /no/such/model, but there is no such folder", "Correct the path, or give a hub name"]),
+        (
+            ["model.path=/no/such/model"],
+            ["model.path is /no/such/model, but there is no such folder", "Correct the path, or give a hub name"],
+        ),
         (["model.path=''"], ["model.path is empty", "Set model.path to a folder or a hub name"]),
-        (["data.apply_chat_template=true"], ["data.apply_chat_template is true, but the tokenizer", "has no chat template",
-                                             "Set data.apply_chat_template=false"]),
+        (
+            ["data.apply_chat_template=true"],
+            [
+                "data.apply_chat_template is true, but the tokenizer",
+                "has no chat template",
+                "Set data.apply_chat_template=false",
+            ],
+        ),
         (["data.train_files=[nowhere.parquet]"], ["data.train_files holds nowhere.parquet, which does not exist"]),
-        (["data.prompt_key=question"], ["data.prompt_key is 'question', but row 0 of", "it has ['answer', 'data_source', 'prompt']",
-                                        "Set data.prompt_key to one of these"]),
-        (["data.answer_key=solution"],
-         ["neither reward_model.ground_truth nor the column data.answer_key='solution'", "Set data.answer_key"]),
-        (["actor.mini_batch_size=3"], ["data.train_batch_size is 8 prompts, which actor.mini_batch_size=3 does not divide",
-                                       "Set actor.mini_batch_size=2"]),
-        (["data.train_batch_size=4096", "actor.mini_batch_size=4096"], ["but a batch needs data.train_batch_size=4096",
-                                                                        "Set data.train_batch_size="]),
-        (["rollout.n=1"], ["rollout.n is 1, but algorithm.adv_estimator=grpo compares siblings and needs at least 2", "Set rollout.n=8"]),
-        (["data.max_prompt_length=3"], ["has a prompt of", "but data.max_prompt_length is 3", "rows are too long",
-                                        "Set data.max_prompt_length=", "data.overlong_prompts=drop or truncate"]),
-        (["rollout.tensor_parallel_size=4", "cluster.workers_per_node=2"],
-         ["rollout.tensor_parallel_size is 4, which is more than the 2 workers of a node", "Set it to a divisor of 2"]),
+        (
+            ["data.prompt_key=question"],
+            [
+                "data.prompt_key is 'question', but row 0 of",
+                "it has ['answer', 'data_source', 'prompt']",
+                "Set data.prompt_key to one of these",
+            ],
+        ),
+        (
+            ["data.answer_key=solution"],
+            ["neither reward_model.ground_truth nor the column data.answer_key='solution'", "Set data.answer_key"],
+        ),
+        (
+            ["actor.mini_batch_size=3"],
+            [
+                "data.train_batch_size is 8 prompts, which actor.mini_batch_size=3 does not divide",
+                "Set actor.mini_batch_size=2",
+            ],
+        ),
+        (
+            ["data.train_batch_size=4096", "actor.mini_batch_size=4096"],
+            ["but a batch needs data.train_batch_size=4096", "Set data.train_batch_size="],
+        ),
+        (
+            ["rollout.n=1"],
+            [
+                "rollout.n is 1, but algorithm.adv_estimator=grpo compares siblings and needs at least 2",
+                "Set rollout.n=8",
+            ],
+        ),
+        (
+            ["data.max_prompt_length=3"],
+            [
+                "has a prompt of",
+                "but data.max_prompt_length is 3",
+                "rows are too long",
+                "Set data.max_prompt_length=",
+                "data.overlong_prompts=drop or truncate",
+            ],
+        ),
+        (
+            ["rollout.tensor_parallel_size=4", "cluster.workers_per_node=2"],
+            [
+                "rollout.tensor_parallel_size is 4, which is more than the 2 workers of a node",
+                "Set it to a divisor of 2",
+            ],
+        ),
         (["cluster.device=cuda", "cluster.workers_per_node=64"], ["GPU", "Set cluster."]),
-        (["trainer.resume=/no/such/checkpoint"],
-         ["trainer.resume is /no/such/checkpoint, but must be auto, never or the folder of a checkpoint"]),
+        (
+            ["trainer.resume=/no/such/checkpoint"],
+            ["trainer.resume is /no/such/checkpoint, but must be auto, never or the folder of a checkpoint"],
+        ),
         (["algorithm.adv_estimator=grop"], ["algorithm.adv_estimator=grop", "'grpo'"]),
         (["rollout.top_p=3"], ["rollout.top_p is 3", "but must be a number above 0, at most 1"]),
         (["rollout.temprature=0.5"], ["unknown key rollout.temprature", "did you mean rollout.temperature?"]),
         (["rollout.n=many"], ["rollout.n is 'many' (command line), but must be an integer"]),
-        (["reward.function=/no/such/file.py:score"], ["reward.function is /no/such/file.py:score, but there is no file"]),
+        (
+            ["reward.function=/no/such/file.py:score"],
+            ["reward.function is /no/such/file.py:score, but there is no file"],
+        ),
         (["reward.function=gms8k"], ["reward.function is 'gms8k'; expected path/to/file.py:name, or one of gsm8k, "]),
     ],
     ids=lambda value: value[0] if "=" in value[0] else "",
@@ -89,7 +138,9 @@ def test_a_configuration_that_cannot_work_is_refused(
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
-def test_an_empty_dataset_is_refused(suffix: str, arithmetic: Path, tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_dataset_is_refused(
+    suffix: str, arithmetic: Path, tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     empty = tmp_path / f"empty.{suffix}"
     if suffix == "parquet":
         pq.write_table(pa.table({"prompt": pa.array([], pa.string()), "answer": pa.array([], pa.string())}), empty)
@@ -131,17 +182,47 @@ def test_a_chat_template_makes_the_same_rows_acceptable(arithmetic: Path, tmp_pa
         ("def score(:\n", ["importing", "SyntaxError", "Correct the file"]),
         ("def other():\n    pass\n", ["defines no 'score'", "its functions are ['other']"]),
         ("score = 3\n", ["'score' in", "is a int, not a function"]),
-        ("def score(answer):\n    return 1.0\n",
-         ["has the signature (answer), which is none of the known forms", "OpenRLHF: reward_func(queries, prompts, labels)"]),
-        ("def score(solution_str):\n    return float('nan')\n", ["was tried on prompt", "returned nan", "Correct the function"]),
+        (
+            "def score(answer):\n    return 1.0\n",
+            [
+                "has the signature (answer), which is none of the known forms",
+                "OpenRLHF: reward_func(queries, prompts, labels)",
+            ],
+        ),
+        (
+            "def score(solution_str):\n    return float('nan')\n",
+            ["was tried on prompt", "returned nan", "Correct the function"],
+        ),
         ("def score(solution_str):\n    return None\n", ["was tried on prompt", "returned None (NoneType)"]),
         ("def score(solution_str):\n    return 'good'\n", ["was tried on prompt", "returned 'good' (str)"]),
-        ("def score(prompts, completions, **columns):\n    return [1.0]\n", ["was tried on prompt", "length 1 for 2 samples"]),
-        ("def score(prompts, completions, **columns):\n    return [1.0, 1.0]\n", ["was tried on prompt", "length 2 for 1 samples"]),
-        ("def score(solution_str):\n    while True: pass\n", ["was tried on prompt", "(timeout)", "no score within reward.timeout_s=2"]),
+        (
+            "def score(prompts, completions, **columns):\n    return [1.0]\n",
+            ["was tried on prompt", "length 1 for 2 samples"],
+        ),
+        (
+            "def score(prompts, completions, **columns):\n    return [1.0, 1.0]\n",
+            ["was tried on prompt", "length 2 for 1 samples"],
+        ),
+        (
+            "def score(solution_str):\n    while True: pass\n",
+            ["was tried on prompt", "(timeout)", "no score within reward.timeout_s=2"],
+        ),
         ("import os\nos._exit(3)\n", ["cannot be used", "exited with code 3"]),
     ],
-    ids=["import", "syntax", "name", "not-callable", "signature", "nan", "none", "text", "short-list", "long-list", "endless", "exit"],
+    ids=[
+        "import",
+        "syntax",
+        "name",
+        "not-callable",
+        "signature",
+        "nan",
+        "none",
+        "text",
+        "short-list",
+        "long-list",
+        "endless",
+        "exit",
+    ],
 )
 def test_a_reward_file_that_does_not_load_is_refused_before_anything_starts(
     source: str, parts: list[str], arithmetic: Path, tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str]
@@ -175,7 +256,9 @@ def test_a_reward_that_fails_on_every_sample_ends_the_run_and_keeps_the_finished
         "    calls += 1\n"
         "    return len(solution_str) if calls <= 32 else solution_str.no_such_attribute\n"
     )
-    status = main(["train", *arguments(arithmetic, out, f"reward.function={tmp_path}/reward.py:score", "data.val_files=[]")])
+    status = main(
+        ["train", *arguments(arithmetic, out, f"reward.function={tmp_path}/reward.py:score", "data.val_files=[]")]
+    )
     message = capsys.readouterr().err
     assert status == 1
     assert "error: 32 of 32 responses have no score (32 error), and nothing is left. The first 3:" in message
@@ -190,7 +273,12 @@ def test_a_reward_that_fails_on_every_sample_ends_the_run_and_keeps_the_finished
 def test_a_validation_metric_that_is_not_there_ends_the_run_and_keeps_the_finished_steps(
     arithmetic: Path, out: Path, capsys: pytest.CaptureFixture[str], ray_cluster: None
 ) -> None:
-    status = main(["train", *arguments(arithmetic, out, "trainer.best_metric=val/accuracy", "trainer.test_freq=1", "rollout.val.n=1")])
+    status = main(
+        [
+            "train",
+            *arguments(arithmetic, out, "trainer.best_metric=val/accuracy", "trainer.test_freq=1", "rollout.val.n=1"),
+        ]
+    )
     message = capsys.readouterr().err
     assert status == 1
     assert "error: trainer.best_metric is 'val/accuracy', but validation gives [" in message and "val/mean@1" in message
@@ -223,7 +311,9 @@ def test_the_folder_of_another_run_is_refused(
 def test_supervised_training_into_the_folder_of_another_run_is_refused(
     arithmetic: Path, out: Path, other_run: RunFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    message = refusal(capsys, arithmetic, out, "rollout.n=5", f"data.train_files=[{arithmetic}/sft.parquet]", command="sft")
+    message = refusal(
+        capsys, arithmetic, out, "rollout.n=5", f"data.train_files=[{arithmetic}/sft.parquet]", command="sft"
+    )
     assert "the command (verl-like train there, verl-like sft here)" in message
 
 
@@ -231,12 +321,20 @@ def test_a_used_folder_is_refused_under_resume_never(
     arithmetic: Path, out: Path, other_run: RunFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     message = refusal(capsys, arithmetic, out, "rollout.n=5", "trainer.resume=never")
-    assert f"{other_run.path} holds a run already and trainer.resume=never. Choose another trainer.experiment_name" in message
+    assert (
+        f"{other_run.path} holds a run already and trainer.resume=never. Choose another trainer.experiment_name"
+        in message
+    )
 
 
-def test_a_folder_that_is_no_checkpoint_is_refused(arithmetic: Path, tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_no_checkpoint_is_refused(
+    arithmetic: Path, tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     message = refusal(capsys, arithmetic, out, f"trainer.resume={tmp_path}")
-    assert f"trainer.resume={tmp_path} is not a checkpoint: it has no trainer.json. Give a .../checkpoints/step_N folder" in message
+    assert (
+        f"trainer.resume={tmp_path} is not a checkpoint: it has no trainer.json. Give a .../checkpoints/step_N folder"
+        in message
+    )
 
 
 def test_continuing_from_the_middle_of_a_run_in_its_own_folder_is_refused(
@@ -249,7 +347,9 @@ def test_continuing_from_the_middle_of_a_run_in_its_own_folder_is_refused(
 
 
 @pytest.mark.parametrize("command", ["eval", "generate"])
-def test_evaluating_without_rows_is_refused(command: str, arithmetic: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluating_without_rows_is_refused(
+    command: str, arithmetic: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     message = refusal(capsys, arithmetic, out, "data.val_files=[]", command=command)
     assert "data.val_files is empty, so there is nothing to validate on" in message
 
@@ -259,7 +359,10 @@ def test_supervised_training_on_less_than_a_batch_is_refused(
 ) -> None:
     (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "1+1=", "answer": "2"}) + "\n")
     message = refusal(capsys, arithmetic, out, f"data.train_files=[{tmp_path}/rows.jsonl]", command="sft")
-    assert "the dataset has 1 rows, but a batch needs data.train_batch_size=8. Set data.train_batch_size=1 or less" in message
+    assert (
+        "the dataset has 1 rows, but a batch needs data.train_batch_size=8. Set data.train_batch_size=1 or less"
+        in message
+    )
 
 
 def test_export_of_what_is_no_checkpoint_is_refused(
@@ -274,4 +377,7 @@ def test_export_of_what_is_no_checkpoint_is_refused(
 
 def test_a_recipe_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "recipes/arithmetic/grop.yaml"]) == 2
-    assert "found no configuration file recipes/arithmetic/grop.yaml; did you mean recipes/arithmetic/grpo.yaml?" in capsys.readouterr().err
+    assert (
+        "found no configuration file recipes/arithmetic/grop.yaml; did you mean recipes/arithmetic/grpo.yaml?"
+        in capsys.readouterr().err
+    )

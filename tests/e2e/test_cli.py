@@ -32,14 +32,22 @@ def arguments(data: Path, out: Path, *overrides: str) -> list[str]:
 @pytest.fixture(scope="module")
 def val_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("val") / "val.jsonl"
-    path.write_text("".join(json.dumps({"prompt": f"{a}+7=", "answer": str(a + 7)}) + "\n" for a in range(NUM_VAL_ROWS)))
+    path.write_text(
+        "".join(json.dumps({"prompt": f"{a}+7=", "answer": str(a + 7)}) + "\n" for a in range(NUM_VAL_ROWS))
+    )
     return path
 
 
 @pytest.fixture(scope="module")
 def overrides(val_rows: Path) -> list[str]:
-    return [f"data.val_files=[{val_rows}]", "trainer.test_freq=1", "trainer.save_freq=1", "trainer.max_checkpoints=3", "rollout.val.n=2",
-            "trainer.total_training_steps=2"]
+    return [
+        f"data.val_files=[{val_rows}]",
+        "trainer.test_freq=1",
+        "trainer.save_freq=1",
+        "trainer.max_checkpoints=3",
+        "rollout.val.n=2",
+        "trainer.total_training_steps=2",
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +85,9 @@ def test_generate_writes_every_response_of_the_newest_checkpoint(
     path = Path(capsys.readouterr().out.strip().splitlines()[-1])
     assert path == run.folder / "eval/generated_step_2.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [(row["uid"], row["sample"]) for row in rows] == [(f"val.jsonl:{i}", n) for i in range(NUM_VAL_ROWS) for n in range(2)]
+    assert [(row["uid"], row["sample"]) for row in rows] == [
+        (f"val.jsonl:{i}", n) for i in range(NUM_VAL_ROWS) for n in range(2)
+    ]
     assert rows[5]["prompt"] == "2+7=" and all(isinstance(row["response"], str) for row in rows)
     # Validation saved some of the same samples: the same seeds on the same weights.
     saved = [json.loads(line) for line in (run.folder / "samples/val_step_2.jsonl").read_text().splitlines()]
@@ -93,7 +103,10 @@ def test_an_exported_checkpoint_is_the_policy_for_transformers_and_for_vllm(run:
     tokenizer = AutoTokenizer.from_pretrained(out)
     model = AutoModelForCausalLM.from_pretrained(out).eval()
     prompts = [tokenizer(text)["input_ids"] for text in ("3+4=", "12+30=", "7+7=")]
-    greedy = [model.generate(torch.tensor([ids]), max_new_tokens=8, do_sample=False)[0, len(ids) :].tolist() for ids in prompts]
+    greedy = [
+        model.generate(torch.tensor([ids]), max_new_tokens=8, do_sample=False)[0, len(ids) :].tolist()
+        for ids in prompts
+    ]
     assert greedy_by_vllm(out, prompts) == greedy
 
 
@@ -107,8 +120,14 @@ outputs = llm.generate([{{"prompt_token_ids": ids}} for ids in {prompts}], param
 print("RESULT", json.dumps([list(output.outputs[0].token_ids) for output in outputs]))
 """
     environment = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
-                            env=os.environ | environment)
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env=os.environ | environment,
+    )
     lines = [line for line in result.stdout.splitlines() if line.startswith("RESULT ")]
     assert lines, result.stderr[-3000:]
     tokens: list[list[int]] = json.loads(lines[0].removeprefix("RESULT "))
@@ -127,15 +146,25 @@ def test_export_without_a_target_leaves_the_runs_own_model_alone(run: Run, capsy
 def test_sft_lowers_the_loss_continues_where_it_stopped_and_writes_a_model(
     arithmetic: Path, tmp_path: Path, ray_cluster: None
 ) -> None:
-    words = arguments(arithmetic, tmp_path, f"data.train_files=[{arithmetic}/sft.parquet]", "data.train_batch_size=32",
-                      "actor.mini_batch_size=32", "critic.mini_batch_size=32", "actor.optim.lr=3e-3", "trainer.save_freq=12")
+    words = arguments(
+        arithmetic,
+        tmp_path,
+        f"data.train_files=[{arithmetic}/sft.parquet]",
+        "data.train_batch_size=32",
+        "actor.mini_batch_size=32",
+        "critic.mini_batch_size=32",
+        "actor.optim.lr=3e-3",
+        "trainer.save_freq=12",
+    )
     assert main(["sft", *words, "trainer.total_training_steps=24"]) == 0
     folder = tmp_path / "default"
     loss = read_metrics(folder / "metrics.jsonl")["sft/loss"]
     assert list(loss) == list(range(1, 25))
     assert sum(loss[step] for step in (22, 23, 24)) < 0.75 * sum(loss[step] for step in (1, 2, 3)), loss
     trained, initial = load_file(folder / "model/model.safetensors"), load_file(arithmetic / "model/model.safetensors")
-    assert trained.keys() == initial.keys() and not torch.equal(trained["model.embed_tokens.weight"], initial["model.embed_tokens.weight"])
+    assert trained.keys() == initial.keys() and not torch.equal(
+        trained["model.embed_tokens.weight"], initial["model.embed_tokens.weight"]
+    )
     # A run that stopped after the checkpoint of step 12 ends with the same weights.
     for name in ("model", "checkpoints/step_24"):
         (folder / name).rename(tmp_path / Path(name).name)

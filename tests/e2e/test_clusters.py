@@ -17,7 +17,7 @@ from tests.e2e._engine_process import TIMEOUT_S
 from tests.e2e.conftest import ROOT, base_overrides
 from verl_like.telemetry.trackers import read_metrics
 
-WHERE = '''
+WHERE = """
 import os, time
 
 def where(solution_str):
@@ -25,29 +25,47 @@ def where(solution_str):
     with open(f"/proc/{os.getppid()}/stat") as stat:  # of the scorer host, whose parent is its node's raylet
         raylet = stat.read().split()[3]
     return {"score": solution_str.count("7"), "raylet": raylet, "process": str(os.getpid())}
-'''
+"""
 
 
 @pytest.fixture(scope="module")
 def two_nodes() -> Iterator[str]:
     """The address of a cluster with room for one hybrid worker on each node."""
     on_sigterm = signal.getsignal(signal.SIGTERM)  # starting a node sets a handler of Ray's
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 2**28, "include_dashboard": False})
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 2**28, "include_dashboard": False}
+    )
     cluster.add_node(num_cpus=1, object_store_memory=2**28)
     signal.signal(signal.SIGTERM, on_sigterm)
     yield cluster.address
     cluster.shutdown()
 
 
-def test_a_run_spreads_over_the_nodes_of_a_cluster_it_joins_and_leaves_it_up(two_nodes: str, arithmetic: Path, tmp_path: Path) -> None:
+def test_a_run_spreads_over_the_nodes_of_a_cluster_it_joins_and_leaves_it_up(
+    two_nodes: str, arithmetic: Path, tmp_path: Path
+) -> None:
     """Paths are relative to where the command was typed, which is not where the nodes were started."""
-    overrides = [*base_overrides(Path("."), tmp_path / "out"), f"cluster.address={two_nodes}", "cluster.num_nodes=2",
-                 "cluster.workers_per_node=1", "data.val_files=[]", "reward.num_workers=3", f"reward.function={tmp_path}/reward.py:where",
-                 "trainer.num_samples_to_save=-1"]
+    overrides = [
+        *base_overrides(Path("."), tmp_path / "out"),
+        f"cluster.address={two_nodes}",
+        "cluster.num_nodes=2",
+        "cluster.workers_per_node=1",
+        "data.val_files=[]",
+        "reward.num_workers=3",
+        f"reward.function={tmp_path}/reward.py:where",
+        "trainer.num_samples_to_save=-1",
+    ]
     (tmp_path / "reward.py").write_text(WHERE)
     command = [sys.executable, "-m", "verl_like", "train", *overrides]
-    done = subprocess.run(command, check=False, cwd=arithmetic, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=TIMEOUT_S,
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        command,
+        check=False,
+        cwd=arithmetic,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=TIMEOUT_S,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     metrics = read_metrics(tmp_path / "out/default/metrics.jsonl")
     assert sorted(metrics["actor/loss"]) == [1, 2]

@@ -20,8 +20,9 @@ from verl_like.single_controller.errors import INTERRUPT
 from verl_like.telemetry.ledger import LEDGER
 from verl_like.telemetry.trackers import read_metrics
 
-# While a file called `hold` lies beside it, the scorer of a step writes `holding` and never returns: the step is in its middle.
-HOLDING_REWARD = '''
+# While a file called `hold` lies beside it, the scorer of a step writes `holding` and never returns: the step is in its
+# middle.
+HOLDING_REWARD = """
 import time
 from pathlib import Path
 
@@ -32,9 +33,12 @@ def digits(data_source, solution_str, ground_truth, extra_info):
         (HERE / "holding").touch()
         time.sleep(0.05)
     return solution_str.count("7") / max(len(solution_str), 1)
-'''
+"""
 STEPS = 7
-AGENTS = ("DashboardAgent", "RuntimeEnvAgent")  # Ray's own; they notice a minute after a kill -9 that their node is gone
+AGENTS = (
+    "DashboardAgent",
+    "RuntimeEnvAgent",
+)  # Ray's own; they notice a minute after a kill -9 that their node is gone
 
 
 def wait_for(what: str, is_true: Callable[[], bool], timeout_s: float) -> None:
@@ -51,8 +55,13 @@ class Training:
         self._log = log
         with log.open("wb") as out:
             # A session of its own, so that a signal can go to its whole process group, as a terminal's Ctrl-C does.
-            self._process = subprocess.Popen([sys.executable, "-m", "verl_like", "train", *arguments], cwd=ROOT, stdout=out,
-                                             stderr=subprocess.STDOUT, start_new_session=True)
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "verl_like", "train", *arguments],
+                cwd=ROOT,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         self._members: list[psutil.Process] = []
 
     @property
@@ -149,8 +158,12 @@ def scene(arithmetic: Path, tmp_path_factory: pytest.TempPathFactory) -> Scene:
     (rewards / "reward.py").write_text(HOLDING_REWARD)
     for name in ("model", "train.parquet", "val.parquet"):
         (rewards / name).symlink_to(arithmetic / name)
-    overrides = [f"trainer.total_training_steps={STEPS}", "trainer.experiment_name=held", "reward.timeout_s=600",
-                 "trainer.max_checkpoints=9"]
+    overrides = [
+        f"trainer.total_training_steps={STEPS}",
+        "trainer.experiment_name=held",
+        "reward.timeout_s=600",
+        "trainer.max_checkpoints=9",
+    ]
     return Scene(rewards, tmp_path_factory.mktemp("out"), overrides)
 
 
@@ -165,8 +178,15 @@ def interrupted(scene: Scene) -> Iterator[dict[str, object]]:
         run.wait_for("a step that is held", scene.is_held)
         started = time.monotonic()
         status = run.interrupt()
-        found = {"status": status, "seconds": time.monotonic() - started, "survivors": run.survivors(), "output": run.output,
-                 "steps": scene.steps_logged(), "checkpoints": scene.checkpoints(), "leaked": leaked_shared_memory(shared_memory)}
+        found = {
+            "status": status,
+            "seconds": time.monotonic() - started,
+            "survivors": run.survivors(),
+            "output": run.output,
+            "steps": scene.steps_logged(),
+            "checkpoints": scene.checkpoints(),
+            "leaked": leaked_shared_memory(shared_memory),
+        }
         scene.release()
         yield found
     finally:
@@ -195,16 +215,23 @@ def killed(scene: Scene, interrupted: dict[str, object]) -> Iterator[Training]:
 def test_ctrl_c_in_mid_step_saves_the_last_finished_step_and_leaves_nothing(interrupted: dict[str, object]) -> None:
     assert interrupted["status"] == 130, interrupted["output"]
     assert isinstance(interrupted["seconds"], float) and interrupted["seconds"] < 30
-    assert "interrupted in reward" in str(interrupted["output"]) and "the same command continues" in str(interrupted["output"])
+    assert "interrupted in reward" in str(interrupted["output"]) and "the same command continues" in str(
+        interrupted["output"]
+    )
     steps = interrupted["steps"]
-    assert isinstance(steps, list) and interrupted["checkpoints"] == [f"step_{steps[-1]}"], "the step in progress must not count"
+    assert isinstance(steps, list) and interrupted["checkpoints"] == [f"step_{steps[-1]}"], (
+        "the step in progress must not count"
+    )
     assert interrupted["survivors"] == []
     assert interrupted["leaked"] == set()
 
 
 def test_killing_the_driver_ends_its_workers_and_scorers(killed: Training) -> None:
-    wait_for("the end of every worker and scorer",
-             lambda: not [process for process in killed.survivors() if not any(agent in process for agent in AGENTS)], 20)
+    wait_for(
+        "the end of every worker and scorer",
+        lambda: not [process for process in killed.survivors() if not any(agent in process for agent in AGENTS)],
+        20,
+    )
 
 
 def test_an_interrupted_and_killed_run_continues_to_the_numbers_of_an_undisturbed_one(
@@ -217,7 +244,9 @@ def test_an_interrupted_and_killed_run_continues_to_the_numbers_of_an_undisturbe
         for name, value in expected.items():
             if not name.startswith(OF_THE_MACHINE):
                 assert continued.metrics[step][name] == value, (step, name)
-    assert (continued.folder / "model/model.safetensors").read_bytes() == (undisturbed.folder / "model/model.safetensors").read_bytes()
+    assert (continued.folder / "model/model.safetensors").read_bytes() == (
+        undisturbed.folder / "model/model.safetensors"
+    ).read_bytes()
 
 
 def test_ctrl_c_ends_a_rollout_that_would_take_minutes(arithmetic: Path, tmp_path: Path, ray_cluster: None) -> None:
@@ -233,9 +262,16 @@ def test_ctrl_c_ends_a_rollout_that_would_take_minutes(arithmetic: Path, tmp_pat
     presser = threading.Thread(target=press_in_mid_rollout)
     presser.start()
     try:
-        run = train(arithmetic, tmp_path, "data.max_response_length=20000", "model.override_config={max_position_embeddings: 32768}",
-                    "rollout.ignore_eos=true", "rollout.max_num_batched_tokens=32768", "rollout.kv_cache_memory_gib=0.5",
-                    "rollout.tensor_parallel_size=2")
+        run = train(
+            arithmetic,
+            tmp_path,
+            "data.max_response_length=20000",
+            "model.override_config={max_position_embeddings: 32768}",
+            "rollout.ignore_eos=true",
+            "rollout.max_num_batched_tokens=32768",
+            "rollout.kv_cache_memory_gib=0.5",
+            "rollout.tensor_parallel_size=2",
+        )
     finally:
         presser.join()
         INTERRUPT.clear()

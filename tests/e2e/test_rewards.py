@@ -61,25 +61,43 @@ def scores_of(classifier: Path, lines: list[dict[str, Any]]) -> list[float]:
     return [float(model(torch.tensor([each])).logits[0, 0]) for each in ids]
 
 
-def test_a_reward_model_in_the_hybrid_workers_gives_the_scores(arithmetic: Path, classifier: Path, tmp_path: Path) -> None:
-    run = train(arithmetic, tmp_path, "reward.function=", f"reward.model.path={classifier}", "trainer.num_samples_to_save=-1")
+def test_a_reward_model_in_the_hybrid_workers_gives_the_scores(
+    arithmetic: Path, classifier: Path, tmp_path: Path
+) -> None:
+    run = train(
+        arithmetic, tmp_path, "reward.function=", f"reward.model.path={classifier}", "trainer.num_samples_to_save=-1"
+    )
     lines = samples(run)
     assert len(lines) == 32
     assert [line["score"] for line in lines] == pytest.approx(scores_of(classifier, lines), abs=1e-4)
     assert run.metrics[1]["time/reward_model_s"] > 0 and run.metrics[1]["actor/grad_norm"] > 0
 
 
-def test_functions_a_reward_model_of_its_own_and_a_judge_add_up(arithmetic: Path, classifier: Path, tmp_path: Path) -> None:
+def test_functions_a_reward_model_of_its_own_and_a_judge_add_up(
+    arithmetic: Path, classifier: Path, tmp_path: Path
+) -> None:
     (tmp_path / "rewards.py").write_text(REWARDS)
     (tmp_path / "question.jinja").write_text("{{ prompt }}{{ response }}")
     short = f"{{function: '{tmp_path}/rewards.py:shortness', weight: 0.1}}"
-    run = train(arithmetic, tmp_path, "reward.function=",
-                f"reward.functions={{sevens: {{function: '{tmp_path}/rewards.py:share_of_sevens'}}, short: {short}}}",
-                f"reward.model.path={classifier}", "reward.model.placement=own", "reward.model.weight=0.5",
-                f"reward.judge.path={arithmetic}/model", "reward.judge.max_model_len=64", "reward.judge.max_tokens=32",
-                r"reward.judge.score_pattern='(\d)'", "reward.judge.max_score=9", f"reward.judge.template={tmp_path}/question.jinja",
-                "reward.judge.kv_cache_memory_gib=0.05", "reward.max_failure_frac=0.99",
-                f"data.val_files=[{arithmetic}/val.parquet]", "rollout.val.n=1")
+    run = train(
+        arithmetic,
+        tmp_path,
+        "reward.function=",
+        f"reward.functions={{sevens: {{function: '{tmp_path}/rewards.py:share_of_sevens'}}, short: {short}}}",
+        f"reward.model.path={classifier}",
+        "reward.model.placement=own",
+        "reward.model.weight=0.5",
+        f"reward.judge.path={arithmetic}/model",
+        "reward.judge.max_model_len=64",
+        "reward.judge.max_tokens=32",
+        r"reward.judge.score_pattern='(\d)'",
+        "reward.judge.max_score=9",
+        f"reward.judge.template={tmp_path}/question.jinja",
+        "reward.judge.kv_cache_memory_gib=0.05",
+        "reward.max_failure_frac=0.99",
+        f"data.val_files=[{arithmetic}/val.parquet]",
+        "rollout.val.n=1",
+    )
     lines = samples(run)
     judged = [line for line in lines if line["score"] is not None]
     assert judged, "a random model says a digit now and then"
@@ -90,7 +108,9 @@ def test_functions_a_reward_model_of_its_own_and_a_judge_add_up(arithmetic: Path
         if line in judged:
             digits = [character for character in parts["judge_verdict"] if character.isdigit()]
             assert parts["judge"] == pytest.approx(int(digits[-1]) / 9)
-            assert line["score"] == pytest.approx(parts["sevens"] + 0.1 * parts["short"] + 0.5 * parts["model"] + parts["judge"], abs=1e-5)
+            assert line["score"] == pytest.approx(
+                parts["sevens"] + 0.1 * parts["short"] + 0.5 * parts["model"] + parts["judge"], abs=1e-5
+            )
         else:
             assert line["failure"].startswith("error: reward.judge: ")
     assert run.metrics[1]["reward/short/mean"] < 0 and "reward/model/mean" in run.metrics[1]
@@ -99,8 +119,16 @@ def test_functions_a_reward_model_of_its_own_and_a_judge_add_up(arithmetic: Path
 
 def test_a_poisoned_reward_costs_its_deadlines_and_masks_its_samples(arithmetic: Path, tmp_path: Path) -> None:
     (tmp_path / "rewards.py").write_text(REWARDS)
-    run = train(arithmetic, tmp_path, f"reward.function={tmp_path}/rewards.py:poisoned", "reward.timeout_s=0.5", "reward.num_workers=2",
-                "reward.max_failure_frac=0.95", "reward.try_first=false", "trainer.num_samples_to_save=-1")
+    run = train(
+        arithmetic,
+        tmp_path,
+        f"reward.function={tmp_path}/rewards.py:poisoned",
+        "reward.timeout_s=0.5",
+        "reward.num_workers=2",
+        "reward.max_failure_frac=0.95",
+        "reward.try_first=false",
+        "trainer.num_samples_to_save=-1",
+    )
     for step, metrics in run.metrics.items():
         lines = samples(run, step)
         for kind, rest in (("timeout", 1), ("crash", 2)):

@@ -35,7 +35,9 @@ def test_references_die_with_their_step_and_nothing_is_spilled(grpo: Run) -> Non
     assert len({metrics["store/live_references"] for metrics in grpo.metrics.values()}) == 1
     for metrics in grpo.metrics.values():
         assert metrics["store/put_bytes"] + metrics["store/inlined_bytes"] > 9 * metrics["perf/response_tokens"]
-        assert metrics["store/fetched_bytes"] > 0 and metrics["store/blocks"] > 0 and metrics["store/spilled_bytes"] == 0
+        assert (
+            metrics["store/fetched_bytes"] > 0 and metrics["store/blocks"] > 0 and metrics["store/spilled_bytes"] == 0
+        )
 
 
 def test_a_resumed_run_continues_bit_for_bit(grpo: Run, arithmetic: Path, tmp_path: Path) -> None:
@@ -45,11 +47,16 @@ def test_a_resumed_run_continues_bit_for_bit(grpo: Run, arithmetic: Path, tmp_pa
     for step in (3, 4):
         timeless = {k: v for k, v in grpo.metrics[step].items() if not k.startswith(OF_THE_MACHINE)}
         assert {k: resumed.metrics[step][k] for k in timeless} == timeless
-    assert (resumed.folder / "model/model.safetensors").read_bytes() == (grpo.folder / "model/model.safetensors").read_bytes()
+    assert (resumed.folder / "model/model.safetensors").read_bytes() == (
+        grpo.folder / "model/model.safetensors"
+    ).read_bytes()
 
 
 def first_step(run: Run) -> dict[str, float]:
-    return {name: run.metrics[1][name] for name in ("actor/loss", "actor/grad_norm", "reward/score_mean", "rollout/response_tokens_mean")}
+    return {
+        name: run.metrics[1][name]
+        for name in ("actor/loss", "actor/grad_norm", "reward/score_mean", "rollout/response_tokens_mean")
+    }
 
 
 @pytest.mark.parametrize(
@@ -63,7 +70,9 @@ def first_step(run: Run) -> dict[str, float]:
     ],
     ids=["one-rank", "padded", "micro-batches", "tensor-parallel", "compiled"],
 )
-def test_how_a_step_is_computed_does_not_change_its_numbers(grpo: Run, arithmetic: Path, tmp_path: Path, overrides: list[str]) -> None:
+def test_how_a_step_is_computed_does_not_change_its_numbers(
+    grpo: Run, arithmetic: Path, tmp_path: Path, overrides: list[str]
+) -> None:
     other = train(arithmetic, tmp_path, "trainer.total_training_steps=1", *overrides)
     assert first_step(other) == pytest.approx(first_step(grpo), rel=1e-4, abs=1e-6)
     assert other.metrics[1]["rollout/log_prob_diff_max"] < 1e-4
@@ -89,15 +98,29 @@ def test_ppo_with_every_term_trains_and_the_driver_never_fetches_a_token_column(
     arithmetic: Path, tmp_path: Path, fetched: list[object]
 ) -> None:
     run = train(
-        arithmetic, tmp_path, "algorithm.adv_estimator=gae", "algorithm.kl_coef=0.01", "actor.kl_loss_coef=0.01", "actor.entropy_coef=0.01",
-        "actor.mini_batch_size=4", "actor.epochs=2", "critic.warmup_steps=1", "critic.optim.lr=1e-3", "trainer.total_training_steps=3",
-        "actor.optim.schedule=cosine", "actor.optim.warmup_steps=2",
+        arithmetic,
+        tmp_path,
+        "algorithm.adv_estimator=gae",
+        "algorithm.kl_coef=0.01",
+        "actor.kl_loss_coef=0.01",
+        "actor.entropy_coef=0.01",
+        "actor.mini_batch_size=4",
+        "actor.epochs=2",
+        "critic.warmup_steps=1",
+        "critic.optim.lr=1e-3",
+        "trainer.total_training_steps=3",
+        "actor.optim.schedule=cosine",
+        "actor.optim.warmup_steps=2",
     )
     assert "actor/loss" not in run.metrics[1] and "critic/value_loss" in run.metrics[1], "step 1 warms the critic up"
-    assert run.metrics[2]["reward/kl_penalty_mean"] == pytest.approx(0, abs=1e-6), "actor and reference are equal until the actor moves"
+    assert run.metrics[2]["reward/kl_penalty_mean"] == pytest.approx(0, abs=1e-6), (
+        "actor and reference are equal until the actor moves"
+    )
     assert run.metrics[3]["reward/kl_penalty_mean"] != 0
     assert run.metrics[3]["actor/kl_loss"] > 0 and run.metrics[3]["actor/entropy"] > 0
-    assert 1e-3 > run.metrics[2]["actor/lr"] > run.metrics[3]["actor/lr"] > 0, "two updates of warm-up, then a cosine over the other six"
+    assert 1e-3 > run.metrics[2]["actor/lr"] > run.metrics[3]["actor/lr"] > 0, (
+        "two updates of warm-up, then a cosine over the other six"
+    )
     assert run.metrics[2]["rollout/log_prob_diff_max"] < 1e-4
     facts = [result for result in fetched if isinstance(result, dict) and "response_tokens" in result]
     assert facts, "the watch saw no facts, so it watched nothing"
@@ -110,15 +133,28 @@ def test_the_hf_backend_rolls_out_like_vllm(grpo: Run, arithmetic: Path, tmp_pat
 
 
 def test_the_reward_rises_with_training(arithmetic: Path, tmp_path: Path) -> None:
-    run = train(arithmetic, tmp_path, "trainer.total_training_steps=25", "data.train_batch_size=16", "actor.mini_batch_size=16",
-                "critic.mini_batch_size=16", "actor.optim.lr=3e-3")
+    run = train(
+        arithmetic,
+        tmp_path,
+        "trainer.total_training_steps=25",
+        "data.train_batch_size=16",
+        "actor.mini_batch_size=16",
+        "critic.mini_batch_size=16",
+        "actor.optim.lr=3e-3",
+    )
     scores = [run.metrics[step]["reward/score_mean"] for step in range(1, 26)]
     assert sum(scores[-5:]) > 3 * sum(scores[:5]), f"the share of sevens should grow several times: {scores}"
 
 
 def test_failed_scores_are_masked_counted_and_written_down(arithmetic: Path, tmp_path: Path) -> None:
-    run = train(arithmetic, tmp_path, f"reward.function={arithmetic}/reward.py:broken_for_some", "trainer.total_training_steps=1",
-                "reward.try_first=false", "reward.max_failure_frac=0.95")
+    run = train(
+        arithmetic,
+        tmp_path,
+        f"reward.function={arithmetic}/reward.py:broken_for_some",
+        "trainer.total_training_steps=1",
+        "reward.try_first=false",
+        "reward.max_failure_frac=0.95",
+    )
     num_failed = int(run.metrics[1]["reward/num_failed"])
     assert 0 < num_failed < 32
     assert run.metrics[1]["reward/score_min"] >= 0.5, "a failure must not count as a zero"
@@ -128,10 +164,19 @@ def test_failed_scores_are_masked_counted_and_written_down(arithmetic: Path, tmp
 
 
 def test_validation_keeps_the_best_checkpoint_and_the_summary_tells_both_ends(arithmetic: Path, tmp_path: Path) -> None:
-    run = train(arithmetic, tmp_path, f"data.val_files=[{arithmetic}/val.parquet]", "rollout.val.n=2", "trainer.val_before_train=true",
-                "trainer.test_freq=1", "trainer.max_checkpoints=1")
+    run = train(
+        arithmetic,
+        tmp_path,
+        f"data.val_files=[{arithmetic}/val.parquet]",
+        "rollout.val.n=2",
+        "trainer.val_before_train=true",
+        "trainer.test_freq=1",
+        "trainer.max_checkpoints=1",
+    )
     summary = json.loads((run.folder / "summary.json").read_text())
-    assert summary["initial_val"] == run.metrics[0]["val/mean@2"] and summary["final_val"] == run.metrics[2]["val/mean@2"]
+    assert (
+        summary["initial_val"] == run.metrics[0]["val/mean@2"] and summary["final_val"] == run.metrics[2]["val/mean@2"]
+    )
     assert summary["initial_val_metric"] == "val/mean@2" and summary["steps"] == 2 and summary["seed"] == 1
     best = max((1, 2), key=lambda step: (run.metrics[step]["val/mean@2"], -step))
     assert (run.folder / "checkpoints/best").resolve().name == f"step_{best}"

@@ -25,7 +25,10 @@ pytestmark = pytest.mark.timeout(240)
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
-    return {"tied": save_model(root / "qwen2", family="qwen2", tied=True), "untied": save_model(root / "qwen3", family="qwen3", tied=False)}
+    return {
+        "tied": save_model(root / "qwen2", family="qwen2", tied=True),
+        "untied": save_model(root / "qwen3", family="qwen3", tied=False),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +66,17 @@ def by_id(finished):
 
 
 def test_submit_before_the_first_sync_raises(folders):
-    engine = rollout_engine("hf", model_path=str(folders["tied"]), tokenizer_path="", model=ModelConfig(), rollout=RolloutConfig(),
-                            max_model_len=MAX_MODEL_LEN, device="cpu", seed=1, run_id=RUN_ID)
+    engine = rollout_engine(
+        "hf",
+        model_path=str(folders["tied"]),
+        tokenizer_path="",
+        model=ModelConfig(),
+        rollout=RolloutConfig(),
+        max_model_len=MAX_MODEL_LEN,
+        device="cpu",
+        seed=1,
+        run_id=RUN_ID,
+    )
     with pytest.raises(StaleWeightsError, match="never synced"):
         engine.submit(requests(1))
 
@@ -83,7 +95,11 @@ def test_building_leaves_random_state_and_thread_count_alone(tied):
 def test_log_probs_equal_transformers_after_each_sync(engines, folders, name):
     for version, seed in enumerate([11, 12]):
         model = synced(engines[name], folders[name], seed=seed, version=version)
-        for sampling in (Sampling(max_tokens=20), Sampling(max_tokens=20, temperature=0.5), Sampling(max_tokens=20, top_p=0.8, top_k=10)):
+        for sampling in (
+            Sampling(max_tokens=20),
+            Sampling(max_tokens=20, temperature=0.5),
+            Sampling(max_tokens=20, top_p=0.8, top_k=10),
+        ):
             asked = requests(6, sampling=sampling)
             finished = by_id(engines[name].call("generate", asked))
             assert finished.keys() == {request.request_id for request in asked}
@@ -151,10 +167,14 @@ def test_a_sync_drops_the_prefix_cache(untied, folders):
         model = synced(untied, folders["untied"], seed=seed, version=version)
         for _ in range(2):  # the second time the prefix comes from the cache
             (done,) = untied.call("generate", [long])
-            torch.testing.assert_close(torch.tensor(done.log_probs), hf_log_probs(model, long, done.response_ids), atol=1e-4, rtol=0)
+            torch.testing.assert_close(
+                torch.tensor(done.log_probs), hf_log_probs(model, long, done.response_ids), atol=1e-4, rtol=0
+            )
 
 
-@pytest.mark.parametrize(("name", "left_out"), [("tied", "lm_head.weight"), ("untied", "model.layers.1.mlp.up_proj.weight")])
+@pytest.mark.parametrize(
+    ("name", "left_out"), [("tied", "lm_head.weight"), ("untied", "model.layers.1.mlp.up_proj.weight")]
+)
 def test_a_missing_weight_raises_with_its_name(engines, folders, name, left_out):
     weights = weights_of(AutoModelForCausalLM.from_pretrained(folders[name]), seed=4)
     del weights[left_out]
@@ -164,14 +184,19 @@ def test_a_missing_weight_raises_with_its_name(engines, folders, name, left_out)
         engines[name].call("submit", requests(1))
     model = synced(engines[name], folders[name], seed=4)
     (done,) = engines[name].call("generate", requests(1))
-    torch.testing.assert_close(torch.tensor(done.log_probs), hf_log_probs(model, requests(1)[0], done.response_ids), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        torch.tensor(done.log_probs), hf_log_probs(model, requests(1)[0], done.response_ids), atol=1e-4, rtol=0
+    )
 
 
 def test_unknown_and_misshapen_weights_raise_with_their_names(tied, folders):
     weights = weights_of(AutoModelForCausalLM.from_pretrained(folders["tied"]), seed=4)
     weights["model.layers.9.mlp.up_proj.weight"] = weights["model.norm.weight"]
     weights["model.norm.weight"] = weights["model.norm.weight"][:-1]
-    with pytest.raises(ValueError, match=r"1 unknown: model.layers.9.mlp.up_proj.weight; 1 of the wrong shape: model.norm.weight \(63,\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"1 unknown: model.layers.9.mlp.up_proj.weight; 1 of the wrong shape: model.norm.weight \(63,\)",
+    ):
         tied.call("sync", 7, weights)
 
 
@@ -216,11 +241,14 @@ def test_a_sleeping_engine_refuses_requests_until_it_is_synced_and_awake(tied, f
     assert len(tied.call("generate", requests(2))) == 2
 
 
-@pytest.mark.parametrize(("prompt_ids", "max_tokens", "message"), [
-    ([3] * 180, 20, "180 prompt tokens and asks for 20 more, but the engine was built for 192"),
-    ([], 4, "0 prompt tokens"),
-    ([3, VOCAB_SIZE], 4, "the model knows 0 to 63"),
-])
+@pytest.mark.parametrize(
+    ("prompt_ids", "max_tokens", "message"),
+    [
+        ([3] * 180, 20, "180 prompt tokens and asks for 20 more, but the engine was built for 192"),
+        ([], 4, "0 prompt tokens"),
+        ([3, VOCAB_SIZE], 4, "the model knows 0 to 63"),
+    ],
+)
 def test_requests_that_cannot_be_served_raise_and_nothing_is_queued(tied, folders, prompt_ids, max_tokens, message):
     synced(tied, folders["tied"], seed=6)
     good, bad = requests(2, sampling=Sampling(max_tokens=max_tokens))
@@ -229,12 +257,15 @@ def test_requests_that_cannot_be_served_raise_and_nothing_is_queued(tied, folder
     assert not tied.call("has_unfinished")
 
 
-@pytest.mark.parametrize(("engine_kwargs", "message"), [
-    ({"max_num_seq": 3}, "Did you mean 'max_num_seqs'"),
-    ({"max_num_seqs": 3}, "Set rollout.max_num_seqs instead"),
-    ({"load_format": "auto"}, "the vLLM backend must set itself"),
-    ({"pipeline_parallel_size": 2}, "the vLLM backend must set itself"),
-])
+@pytest.mark.parametrize(
+    ("engine_kwargs", "message"),
+    [
+        ({"max_num_seq": 3}, "Did you mean 'max_num_seqs'"),
+        ({"max_num_seqs": 3}, "Set rollout.max_num_seqs instead"),
+        ({"load_format": "auto"}, "the vLLM backend must set itself"),
+        ({"pipeline_parallel_size": 2}, "the vLLM backend must set itself"),
+    ],
+)
 def test_engine_kwargs_that_clash_raise(tied, engine_kwargs, message):
     with pytest.raises(ValueError, match=message):
         tied.call("arguments_with", engine_kwargs)
@@ -248,8 +279,17 @@ def test_engine_kwargs_reach_the_engine(tied):
 def test_greedy_tokens_equal_those_of_the_hf_engine(untied, folders):
     model = synced(untied, folders["untied"], seed=8)
     asked = requests(6, sampling=Sampling(max_tokens=24, temperature=0))
-    plain = rollout_engine("hf", model_path=str(folders["untied"]), tokenizer_path="", model=ModelConfig(), rollout=RolloutConfig(),
-                           max_model_len=MAX_MODEL_LEN, device="cpu", seed=1, run_id=RUN_ID)
+    plain = rollout_engine(
+        "hf",
+        model_path=str(folders["untied"]),
+        tokenizer_path="",
+        model=ModelConfig(),
+        rollout=RolloutConfig(),
+        max_model_len=MAX_MODEL_LEN,
+        device="cpu",
+        seed=1,
+        run_id=RUN_ID,
+    )
     plain.begin_sync(0)
     plain.load(model.state_dict().items())
     plain.finish_sync()
@@ -261,7 +301,9 @@ def test_greedy_tokens_equal_those_of_the_hf_engine(untied, folders):
     for done in expected:
         assert finished[done.request_id].response_ids == done.response_ids
         assert finished[done.request_id].finish_reason == done.finish_reason
-        torch.testing.assert_close(torch.tensor(finished[done.request_id].log_probs), torch.tensor(done.log_probs), atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            torch.tensor(finished[done.request_id].log_probs), torch.tensor(done.log_probs), atol=1e-4, rtol=0
+        )
 
 
 def test_tensor_parallel_gives_the_tokens_of_one_rank(engines, folders):
@@ -269,12 +311,16 @@ def test_tensor_parallel_gives_the_tokens_of_one_rank(engines, folders):
         for name in ("untied", "tensor parallel"):
             synced(engines[name], folders["untied"], seed=seed, version=version)
         asked = requests(8, sampling=Sampling(max_tokens=24, temperature=0)) + [
-            replace(request, request_id=f"sampled {request.request_id}") for request in requests(8, sampling=Sampling(max_tokens=24))]
+            replace(request, request_id=f"sampled {request.request_id}")
+            for request in requests(8, sampling=Sampling(max_tokens=24))
+        ]
         expected = by_id(engines["untied"].call("generate", asked))
         finished = by_id(engines["tensor parallel"].call("generate", asked))
         for request_id, done in expected.items():
             assert finished[request_id].response_ids == done.response_ids
-            torch.testing.assert_close(torch.tensor(finished[request_id].log_probs), torch.tensor(done.log_probs), atol=1e-4, rtol=0)
+            torch.testing.assert_close(
+                torch.tensor(finished[request_id].log_probs), torch.tensor(done.log_probs), atol=1e-4, rtol=0
+            )
 
 
 def test_tensor_parallel_engines_stay_in_step_through_aborts(engines, folders):
@@ -285,7 +331,9 @@ def test_tensor_parallel_engines_stay_in_step_through_aborts(engines, folders):
     engine.call("generate", asked, 4)
     (aborted,) = engine.call("abort", ["r2"])
     assert aborted.response_ids == whole["r2"].response_ids[:4]
-    assert by_id(engine.call("more_steps")) == {request_id: done for request_id, done in whole.items() if request_id != "r2"}
+    assert by_id(engine.call("more_steps")) == {
+        request_id: done for request_id, done in whole.items() if request_id != "r2"
+    }
 
 
 def test_shared_memory_of_a_running_engine_carries_the_run_id_and_has_no_name_left(engines):

@@ -1,6 +1,7 @@
 """Our advantages beside verl 0.9.1's on random batches: equal to 1e-5, or the difference and why ours stands.
 
-verl is fed what its trainer feeds it: float32 rewards that are zero outside the mask, an int mask, group ids as numpy objects.
+verl is fed what its trainer feeds it: float32 rewards that are zero outside the mask, an int mask, group ids as numpy
+objects.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ OURS = AlgorithmConfig()
 
 
 def random_batch(seed: int, *, num_groups: int = 4, n: int = 5, width: int = 9, holes: bool = True) -> AdvantageInputs:
-    """Rows of random length, some with observation tokens, no failed sample; rewards on every chosen token; shuffled."""
+    """Rows of random length, some with observation tokens, no failed sample; rewards on every chosen token;
+    shuffled.
+    """
     generator = torch.Generator().manual_seed(seed)
     rows = num_groups * n
 
@@ -47,9 +50,11 @@ def random_batch(seed: int, *, num_groups: int = 4, n: int = 5, width: int = 9, 
         mask &= ~gaps
     probs = uniform(rows, width)
     return AdvantageInputs(
-        rewards=torch.where(mask, torch.randn(rows, width, generator=generator), 0.0), response_mask=mask,
+        rewards=torch.where(mask, torch.randn(rows, width, generator=generator), 0.0),
+        response_mask=mask,
         group_ids=(torch.arange(rows) // n)[torch.randperm(rows, generator=generator)],
-        values=torch.randn(rows, width, generator=generator), old_log_probs=probs.log(),
+        values=torch.randn(rows, width, generator=generator),
+        old_log_probs=probs.log(),
         sum_pi_squared=probs.square() + uniform(rows, width) * (1 - probs).square(),
         baseline_rewards=torch.randn(rows, generator=generator),
         reward_components={name: torch.randn(rows, generator=generator) for name in ("right", "short")},
@@ -63,7 +68,10 @@ def theirs(name: str, inputs: AdvantageInputs, **settings: Any) -> tuple[Tensor,
     if name == "gae":
         arguments |= {"values": inputs.values, "gamma": settings["gamma"], "lam": settings["lam"]}
     else:
-        arguments |= {"index": np.array([f"group {g}" for g in inputs.group_ids.tolist()], dtype=object), "config": AlgoConfig(**settings)}
+        arguments |= {
+            "index": np.array([f"group {g}" for g in inputs.group_ids.tolist()], dtype=object),
+            "config": AlgoConfig(**settings),
+        }
     if name == "remax":
         arguments["reward_baselines"] = inputs.baseline_rewards
     if name.startswith("grpo") or name == "gdpo":
@@ -75,7 +83,10 @@ def theirs(name: str, inputs: AdvantageInputs, **settings: Any) -> tuple[Tensor,
         arguments["config"] = {"gdpo_reward_keys": list(inputs.reward_components), "gdpo_reward_weights": [1.0, 0.5]}
         arguments["non_tensor_batch"] = {name: values.numpy() for name, values in inputs.reward_components.items()}
         prompts = torch.zeros(len(mask), 2)
-        arguments["batch"] = {"prompts": prompts, "attention_mask": torch.cat([prompts.long() + 1, mask.cummax(-1).values], dim=-1)}
+        arguments["batch"] = {
+            "prompts": prompts,
+            "attention_mask": torch.cat([prompts.long() + 1, mask.cummax(-1).values], dim=-1),
+        }
     estimate: Callable[..., tuple[Tensor, Tensor]] = core_algos.get_adv_estimator_fn(name)
     advantages, returns = estimate(**arguments)
     # Outside the mask verl's gae leaves numbers that nothing reads.
@@ -87,6 +98,7 @@ def close(ours: Tensor, other: Tensor, tolerance: float = 1e-5) -> bool:
 
 
 # ---- equal
+
 
 @SEEDS
 @pytest.mark.parametrize(("gamma", "lam"), [(1.0, 1.0), (0.95, 0.9)])
@@ -152,8 +164,10 @@ def test_gpg_equals_verl_where_no_score_is_zero_and_no_group_is_silent(seed: int
 
 # ---- different, and why
 
+
 def test_gpg_verl_counts_scores_of_zero_where_the_paper_counts_groups_without_signal() -> None:
-    """2504.02546: alpha = B / (B - M), M responses in groups of equal rewards. verl divides by the number of scores that are not 0.
+    """2504.02546: alpha = B / (B - M), M responses in groups of equal rewards. verl divides by the number of scores
+    that are not 0.
 
     So verl doubles the gradient because half the answers are wrong, and does not see that a group says nothing.
     """
@@ -165,9 +179,12 @@ def test_gpg_verl_counts_scores_of_zero_where_the_paper_counts_groups_without_si
     assert finished("gpg", silent, OURS).flatten().tolist() == [1.0, -1.0, 0.0, 0.0]  # alpha = 4 / 2
 
 
-@pytest.mark.parametrize("name", ["grpo", "grpo_vectorized", "rloo", "opo", "optimal_token_baseline", "tir_optimal_token_baseline"])
+@pytest.mark.parametrize(
+    "name", ["grpo", "grpo_vectorized", "rloo", "opo", "optimal_token_baseline", "tir_optimal_token_baseline"]
+)
 def test_verl_gives_a_response_without_siblings_its_raw_score(name: str) -> None:
-    """With no baseline, every answer of a 0/1 reward is pushed up or left alone, and a constant added to the rewards is learnt.
+    """With no baseline, every answer of a 0/1 reward is pushed up or left alone, and a constant added to the rewards is
+    learnt.
 
     verl's own rloo_vectorized gives zero, as TRL's RLOO does for a single generation.
     """
@@ -201,7 +218,9 @@ def test_verl_pass_at_k_raises_for_a_single_response() -> None:
 
 @pytest.mark.parametrize("name", ["grpo", "rloo", "reinforce_plus_plus_baseline"])
 def test_verl_counts_a_failed_sample_as_a_score_of_zero(name: str) -> None:
-    """A reward that timed out says nothing of the answer; as a zero it lifts its siblings. Ours are as if it were not there."""
+    """A reward that timed out says nothing of the answer; as a zero it lifts its siblings. Ours are as if it were not
+    there.
+    """
     without = outcome([1.0, 3.0, 8.0, 9.0], [0, 0, 1, 1], [1, 1, 1, 1])
     with_failed = outcome([1.0, 3.0, 8.0, 9.0, 0.0], [0, 0, 1, 1, 0], [1, 1, 1, 1, 0])
     assert not close(theirs(name, with_failed)[0][:2], theirs(name, without)[0][:2], tolerance=0.1)
@@ -209,7 +228,9 @@ def test_verl_counts_a_failed_sample_as_a_score_of_zero(name: str) -> None:
 
 
 def test_verl_grpo_makes_advantages_of_the_rounding_of_equal_rewards() -> None:
-    """In float32 the mean of equal rewards is not always that reward, and the difference is divided by a std + 1e-6 near 1e-6."""
+    """In float32 the mean of equal rewards is not always that reward, and the difference is divided by a std + 1e-6
+    near 1e-6.
+    """
     inputs = outcome([0.7] * 7, [0] * 7, [1] * 7)
     assert theirs("grpo", inputs)[0].abs().min() > 0.01
     assert not finished("grpo", inputs, OURS).any()
@@ -217,7 +238,8 @@ def test_verl_grpo_makes_advantages_of_the_rounding_of_equal_rewards() -> None:
 
 @SEEDS
 def test_gdpo_of_equal_lengths_is_verl_but_for_the_denominator(seed: int) -> None:
-    """The paper divides by the standard deviation over the batch's responses (2601.05242), and so does TRL; verl's is over tokens.
+    """The paper divides by the standard deviation over the batch's responses (2601.05242), and so does TRL; verl's is
+    over tokens.
 
     With T tokens each, the n - 1 in the denominator makes these B T - 1 and B - 1.
     """
@@ -228,7 +250,9 @@ def test_gdpo_of_equal_lengths_is_verl_but_for_the_denominator(seed: int) -> Non
 
 
 def test_gdpo_verl_moves_a_group_without_signal_by_the_lengths_of_others() -> None:
-    """A mean over tokens is not 0 where the better responses are longer; subtracting it pushes responses that nothing tells apart."""
+    """A mean over tokens is not 0 where the better responses are longer; subtracting it pushes responses that nothing
+    tells apart.
+    """
     inputs = outcome([0.0] * 4, [0, 0, 1, 1], [5, 1, 1, 1])
     components = {"right": torch.tensor([1.0, 0.0, 1.0, 1.0]), "short": torch.zeros(4)}
     inputs = replace(inputs, reward_components=components)
@@ -238,8 +262,8 @@ def test_gdpo_verl_moves_a_group_without_signal_by_the_lengths_of_others() -> No
 
 @pytest.mark.parametrize("name", ["optimal_token_baseline", "tir_optimal_token_baseline"])
 def test_otb_verl_leaves_the_tail_of_the_longest_response_its_raw_reward(name: str) -> None:
-    """A baseline of 0 from the first token that no sibling has: with equal rewards only these tokens learn, and a constant added to
-    the rewards moves them. We keep the last baseline that siblings gave."""
+    """A baseline of 0 from the first token that no sibling has: with equal rewards only these tokens learn, and a
+    constant added to the rewards moves them. We keep the last baseline that siblings gave."""
     inputs = outcome([1.0, 1.0], [0, 0], [3, 1])
     inputs = replace(inputs, old_log_probs=torch.full((2, 3), -0.5), sum_pi_squared=torch.full((2, 3), 0.6))
     assert close(theirs(name, inputs)[0], torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 0.0]]))
@@ -247,7 +271,9 @@ def test_otb_verl_leaves_the_tail_of_the_longest_response_its_raw_reward(name: s
 
 
 def test_otb_verl_takes_a_number_of_tokens_for_a_column_where_there_are_observations() -> None:
-    """Both have a token in the last column, but verl counts two in the second response, and drops the first one's baseline there."""
+    """Both have a token in the last column, but verl counts two in the second response, and drops the first one's
+    baseline there.
+    """
     inputs = outcome([1.0, 1.0], [0, 0], [3, 3])
     inputs.response_mask[1, 1] = False
     inputs = replace(inputs, old_log_probs=torch.full((2, 3), -0.5), sum_pi_squared=torch.full((2, 3), 0.6))

@@ -1,4 +1,5 @@
-"""Policy losses and KL beside verl 0.9.1 and TRL 1.16: equal to 1e-5 in value and gradient, or the difference and why ours is right.
+"""Policy losses and KL beside verl 0.9.1 and TRL 1.16: equal to 1e-5 in value and gradient, or the difference and why
+ours is right.
 
 ``make peers`` installs them; without, the tests are skipped.
 """
@@ -50,10 +51,16 @@ def batch(seed: int, *, spread: float = 0.4, equal_in_row: bool = False, weights
     noise = torch.randn(4, 5, WIDTH, generator=generator)
     log_probs = -0.05 - noise[0].abs()
     advantages = noise[2][:, :1].expand(-1, WIDTH) if equal_in_row else noise[2]
-    columns = {"log_probs": log_probs, "old_log_probs": (log_probs - spread * noise[1]).clamp(max=-1e-3), "advantages": advantages,
-               **({"weights": noise[3].abs()} if weights else {})}
+    columns = {
+        "log_probs": log_probs,
+        "old_log_probs": (log_probs - spread * noise[1]).clamp(max=-1e-3),
+        "advantages": advantages,
+        **({"weights": noise[3].abs()} if weights else {}),
+    }
     totals = BatchTotals(num_tokens=float(mask.sum()), num_sequences=5.0, max_response_tokens=WIDTH)
-    inputs = LossInputs(response_mask=mask, totals=totals, **{name: torch.where(mask, c, 0.0) for name, c in columns.items()})
+    inputs = LossInputs(
+        response_mask=mask, totals=totals, **{name: torch.where(mask, c, 0.0) for name, c in columns.items()}
+    )
     rank = torch.zeros(mask.shape)
     rank[mask] = covariance_ranks(inputs.log_probs[mask], inputs.advantages[mask])
     return replace(inputs, covariance_rank=rank)
@@ -68,26 +75,56 @@ def differentiated(loss: Callable[[Tensor], Tensor], log_probs: Tensor) -> tuple
 
 
 def ours(name: str, inputs: LossInputs, config: PolicyLossConfig) -> tuple[float, Tensor]:
-    return differentiated(lambda log_probs: POLICY_LOSSES[name](replace(inputs, log_probs=log_probs), config).loss, inputs.log_probs)
+    return differentiated(
+        lambda log_probs: POLICY_LOSSES[name](replace(inputs, log_probs=log_probs), config).loss, inputs.log_probs
+    )
 
 
-def verls(verl: Any, name: str, inputs: LossInputs, mode: str, *, low: float = LOW, high: float = HIGH, **own: Any) -> tuple[float, Tensor]:
+def verls(
+    verl: Any, name: str, inputs: LossInputs, mode: str, *, low: float = LOW, high: float = HIGH, **own: Any
+) -> tuple[float, Tensor]:
     """verl's loss of that name of ours; ``own`` are fields of its policy-loss section."""
     from verl.workers.config.actor import ActorConfig
     from verl.workers.config.actor import PolicyLossConfig as Section
 
     section = Section(**{"dro_beta": 0.7, "kl_cov_ratio": 0.2, "ppo_kl_coef": 0.6, **own})
-    config = ActorConfig(strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, clip_ratio_low=low, clip_ratio_high=high,
-                         clip_ratio_c=DUAL, tau_pos=0.9, tau_neg=1.4, policy_loss=section)
+    config = ActorConfig(
+        strategy="fsdp",
+        rollout_n=1,
+        ppo_micro_batch_size_per_gpu=1,
+        clip_ratio_low=low,
+        clip_ratio_high=high,
+        clip_ratio_c=DUAL,
+        tau_pos=0.9,
+        tau_neg=1.4,
+        policy_loss=section,
+    )
     loss = verl.get_policy_loss_fn(NAMES.get(name, name))
     return differentiated(
-        lambda log_probs: loss(old_log_prob=inputs.old_log_probs, log_prob=log_probs, advantages=inputs.advantages,
-                               response_mask=inputs.response_mask, loss_agg_mode=mode, config=config, rollout_is_weights=inputs.weights)[0],
-        inputs.log_probs)
+        lambda log_probs: loss(
+            old_log_prob=inputs.old_log_probs,
+            log_prob=log_probs,
+            advantages=inputs.advantages,
+            response_mask=inputs.response_mask,
+            loss_agg_mode=mode,
+            config=config,
+            rollout_is_weights=inputs.weights,
+        )[0],
+        inputs.log_probs,
+    )
 
 
-CONFIG = PolicyLossConfig(clip_ratio_low=LOW, clip_ratio_high=HIGH, clip_ratio_dual=DUAL, tau_pos=0.9, tau_neg=1.4, dro_beta=0.7,
-                          kl_cov_ratio=0.2, ppo_kl_coef=0.6, dppo_max_ratio=DUAL)
+CONFIG = PolicyLossConfig(
+    clip_ratio_low=LOW,
+    clip_ratio_high=HIGH,
+    clip_ratio_dual=DUAL,
+    tau_pos=0.9,
+    tau_neg=1.4,
+    dro_beta=0.7,
+    kl_cov_ratio=0.2,
+    ppo_kl_coef=0.6,
+    dppo_max_ratio=DUAL,
+)
 
 
 def assert_equal(found: tuple[float, Tensor], expected: tuple[float, Tensor]) -> None:
@@ -97,11 +134,14 @@ def assert_equal(found: tuple[float, Tensor], expected: tuple[float, Tensor]) ->
 
 # ---- verl: equal
 
+
 @pytest.mark.parametrize("name", ["ppo", "gspo", "cispo", "gpg", "dro", "dppo_tv", "dppo_kl"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("weights", [False, True])
 def test_token_losses_equal_verl(verl: Any, name: str, mode: str, weights: bool) -> None:
-    """Under verl's configuration dppo truncates at clip_ratio_c = 3, although its code means 20; ours has a key of its own for it."""
+    """Under verl's configuration dppo truncates at clip_ratio_c = 3, although its code means 20; ours has a key of its
+    own for it.
+    """
     low, high = (0.01, 0.02) if name.startswith("dppo") else (LOW, HIGH)
     for seed in range(5):
         inputs = batch(seed, weights=weights, spread=1.0 if name == "ppo" else 0.4)
@@ -115,7 +155,9 @@ def test_sapo_equals_verl_under_its_only_aggregation(verl: Any) -> None:
         inputs = batch(seed, weights=True)
         asked_for_sum = verls(verl, "sapo", inputs, "token-sum")
         assert_equal(ours("sapo", inputs, replace(CONFIG, loss_aggregation="seq-mean-token-mean")), asked_for_sum)
-        assert ours("sapo", inputs, replace(CONFIG, loss_aggregation="token-sum"))[0] != pytest.approx(asked_for_sum[0], rel=1e-2)
+        assert ours("sapo", inputs, replace(CONFIG, loss_aggregation="token-sum"))[0] != pytest.approx(
+            asked_for_sum[0], rel=1e-2
+        )
 
 
 def test_gmpo_equals_verl_under_its_only_aggregation(verl: Any) -> None:
@@ -131,16 +173,26 @@ def test_reinforce_equals_verl(verl: Any) -> None:
         inputs = batch(seed, weights=True)
         expected = differentiated(
             lambda log_probs, inputs=inputs: verl.compute_policy_loss_reinforce(
-                rollout_log_prob=inputs.old_log_probs, log_prob=log_probs, advantages=inputs.advantages, response_mask=inputs.response_mask,
-                loss_agg_mode="seq-mean-token-sum", config=config, rollout_is_weights=inputs.weights)[0],
-            inputs.log_probs)
+                rollout_log_prob=inputs.old_log_probs,
+                log_prob=log_probs,
+                advantages=inputs.advantages,
+                response_mask=inputs.response_mask,
+                loss_agg_mode="seq-mean-token-sum",
+                config=config,
+                rollout_is_weights=inputs.weights,
+            )[0],
+            inputs.log_probs,
+        )
         assert_equal(ours("reinforce", inputs, replace(CONFIG, loss_aggregation="seq-mean-token-sum")), expected)
 
 
 # ---- verl: different, and why
 
+
 def test_gmpo_weighs_a_response_with_a_rejected_token_by_what_is_left(verl: Any) -> None:
-    """verl takes the geometric mean of the weights: one rejected token (weight 0) nearly silences its whole response. Ours is the mean."""
+    """verl takes the geometric mean of the weights: one rejected token (weight 0) nearly silences its whole response.
+    Ours is the mean.
+    """
     inputs = batch(0, equal_in_row=True)
     weights = torch.ones_like(inputs.log_probs)
     weights[0, 0] = 0.0
@@ -180,18 +232,26 @@ def test_kl_cov_of_two_micro_batches_is_that_of_one_here_and_not_in_verl(verl: A
 
     def rows(start: int, stop: int) -> LossInputs:
         assert inputs.covariance_rank is not None
-        return replace(inputs, log_probs=inputs.log_probs[start:stop], old_log_probs=inputs.old_log_probs[start:stop],
-                       advantages=inputs.advantages[start:stop], response_mask=inputs.response_mask[start:stop],
-                       covariance_rank=inputs.covariance_rank[start:stop])
+        return replace(
+            inputs,
+            log_probs=inputs.log_probs[start:stop],
+            old_log_probs=inputs.old_log_probs[start:stop],
+            advantages=inputs.advantages[start:stop],
+            response_mask=inputs.response_mask[start:stop],
+            covariance_rank=inputs.covariance_rank[start:stop],
+        )
 
     halves = (rows(0, 2), rows(2, 5))
-    assert sum(ours("kl_cov", half, config)[0] for half in halves) == pytest.approx(ours("kl_cov", inputs, config)[0], rel=1e-6)
+    assert sum(ours("kl_cov", half, config)[0] for half in halves) == pytest.approx(
+        ours("kl_cov", inputs, config)[0], rel=1e-6
+    )
     theirs = [verls(verl, "kl_cov", part, "token-sum", kl_cov_ratio=0.1)[0] for part in (inputs, *halves)]
     assert abs(theirs[1] + theirs[2] - theirs[0]) > 1e-2
 
 
 def test_clip_cov_is_what_verl_draws_at_random_in_the_mean(verl: Any) -> None:
-    """verl draws its tokens anew at each call, by bounds on the covariance; ours spreads the same share evenly over a band of ranks.
+    """verl draws its tokens anew at each call, by bounds on the covariance; ours spreads the same share evenly over a
+    band of ranks.
 
     Where the band is the same set of tokens and all of it is cut, both are equal.
     """
@@ -203,14 +263,21 @@ def test_clip_cov_is_what_verl_draws_at_random_in_the_mean(verl: Any) -> None:
     # Places 2 to 6 of 23 lie between two bounds on the covariance.
     upper, lower = float(covariances[1] + covariances[2]) / 2, float(covariances[6] + covariances[7]) / 2
     no_clip = {"clip_ratio_low": 1.0, "clip_ratio_high": 1e9, "clip_ratio_dual": 0.0}
-    whole_band = replace(CONFIG, clip_cov_rank_low=2 / 23, clip_cov_rank_high=7 / 23, clip_cov_ratio=7 / 23 - 2 / 23, **no_clip)
+    whole_band = replace(
+        CONFIG, clip_cov_rank_low=2 / 23, clip_cov_rank_high=7 / 23, clip_cov_ratio=7 / 23 - 2 / 23, **no_clip
+    )
     bounds = {"clip_cov_lb": lower, "clip_cov_ub": upper}
-    assert_equal(ours("clip_cov", inputs, whole_band),
-                 verls(verl, "clip_cov", inputs, "token-mean", low=1.0, high=1e9, clip_cov_ratio=5.5 / 23, **bounds))
+    assert_equal(
+        ours("clip_cov", inputs, whole_band),
+        verls(verl, "clip_cov", inputs, "token-mean", low=1.0, high=1e9, clip_cov_ratio=5.5 / 23, **bounds),
+    )
 
     one_of_them = replace(whole_band, clip_cov_ratio=1 / 23)
     assert ours("clip_cov", inputs, one_of_them)[0] == ours("clip_cov", inputs, one_of_them)[0]
-    draws = {verls(verl, "clip_cov", inputs, "token-mean", low=1.0, high=1e9, clip_cov_ratio=1.5 / 23, **bounds)[0] for _ in range(40)}
+    draws = {
+        verls(verl, "clip_cov", inputs, "token-mean", low=1.0, high=1e9, clip_cov_ratio=1.5 / 23, **bounds)[0]
+        for _ in range(40)
+    }
     assert len(draws) > 1
     assert any(ours("clip_cov", inputs, one_of_them)[0] == pytest.approx(draw, abs=1e-5) for draw in draws)
 
@@ -228,6 +295,7 @@ def test_clip_cov_and_kl_cov_survive_a_ratio_that_overflows_in_verl(verl: Any) -
 
 # ---- verl: KL
 
+
 @pytest.mark.parametrize("kind", ["k1", "k2", "k3", "abs", "k1+", "k2+", "k3+", "abs+"])
 def test_kl_equals_verl(verl: Any, kind: str) -> None:
     inputs = batch(0, spread=1.0)
@@ -238,7 +306,9 @@ def test_kl_equals_verl(verl: Any, kind: str) -> None:
 
 
 def test_k3_far_out_keeps_a_gradient_that_verl_loses(verl: Any) -> None:
-    """verl holds k3 at 10, so a token 3 nats and more below the reference is no longer pulled back; ours grows on, finite."""
+    """verl holds k3 at 10, so a token 3 nats and more below the reference is no longer pulled back; ours grows on,
+    finite.
+    """
     log_probs, ref = torch.tensor([-3.0, -80.0]), torch.zeros(2)
     theirs = differentiated(lambda x: verl.kl_penalty(x, ref, "k3").sum(), log_probs)[1]
     found = differentiated(lambda x: kl(x, ref, "k3").sum(), log_probs)[1]
@@ -257,16 +327,41 @@ def test_adaptive_kl_equals_verl(verl: Any) -> None:
 
 # ---- TRL
 
-def trls(trl: Any, inputs: LossInputs, *, loss_type: str, level: str = "token", delta: float | None = None, low: float = LOW,
-         high: float = HIGH) -> tuple[float, Tensor]:
+
+def trls(
+    trl: Any,
+    inputs: LossInputs,
+    *,
+    loss_type: str,
+    level: str = "token",
+    delta: float | None = None,
+    low: float = LOW,
+    high: float = HIGH,
+) -> tuple[float, Tensor]:
     """GRPOTrainer's loss on these columns; advantages are one number per response."""
-    columns = {"prompt_ids": torch.zeros(5, 1), "prompt_mask": torch.ones(5, 1), "completion_ids": torch.zeros(5, WIDTH),
-               "completion_mask": inputs.response_mask.long(), "advantages": inputs.advantages[:, 0],
-               "old_per_token_logps": inputs.old_log_probs, "num_items_in_batch": inputs.response_mask.sum()}
+    columns = {
+        "prompt_ids": torch.zeros(5, 1),
+        "prompt_mask": torch.ones(5, 1),
+        "completion_ids": torch.zeros(5, WIDTH),
+        "completion_mask": inputs.response_mask.long(),
+        "advantages": inputs.advantages[:, 0],
+        "old_per_token_logps": inputs.old_log_probs,
+        "num_items_in_batch": inputs.response_mask.sum(),
+    }
     trainer = MagicMock(
-        loss_type=loss_type, importance_sampling_level=level, epsilon_low=low, epsilon_high=high, beta=0.0, top_entropy_quantile=1.0,
-        off_policy_mask_threshold=None, use_vllm=False, max_completion_length=WIDTH, _entropy_bonus_enabled=False, aux_loss_enabled=False,
-        current_gradient_accumulation_steps=1, tools=None,
+        loss_type=loss_type,
+        importance_sampling_level=level,
+        epsilon_low=low,
+        epsilon_high=high,
+        beta=0.0,
+        top_entropy_quantile=1.0,
+        off_policy_mask_threshold=None,
+        use_vllm=False,
+        max_completion_length=WIDTH,
+        _entropy_bonus_enabled=False,
+        aux_loss_enabled=False,
+        current_gradient_accumulation_steps=1,
+        tools=None,
     )
     trainer.args = MagicMock(delta=delta, sapo_temperature_pos=0.9, sapo_temperature_neg=1.4, steps_per_generation=1)
     trainer.accelerator.num_processes = 1
@@ -285,13 +380,29 @@ def trls(trl: Any, inputs: LossInputs, *, loss_type: str, level: str = "token", 
 
 TRL_TWINS = {
     "ppo": ("ppo", {"clip_ratio_dual": 0.0, "loss_aggregation": "token-mean"}, {"loss_type": "dapo"}),
-    "ppo seq-mean-token-mean": ("ppo", {"clip_ratio_dual": 0.0, "loss_aggregation": "seq-mean-token-mean"}, {"loss_type": "grpo"}),
-    "ppo Dr. GRPO": ("ppo", {"clip_ratio_dual": 0.0, "loss_aggregation": "seq-mean-token-sum-norm"}, {"loss_type": "dr_grpo"}),
-    "ppo dual clip": ("ppo", {"clip_ratio_dual": 1.5, "loss_aggregation": "token-mean"}, {"loss_type": "dapo", "delta": 1.5}),
+    "ppo seq-mean-token-mean": (
+        "ppo",
+        {"clip_ratio_dual": 0.0, "loss_aggregation": "seq-mean-token-mean"},
+        {"loss_type": "grpo"},
+    ),
+    "ppo Dr. GRPO": (
+        "ppo",
+        {"clip_ratio_dual": 0.0, "loss_aggregation": "seq-mean-token-sum-norm"},
+        {"loss_type": "dr_grpo"},
+    ),
+    "ppo dual clip": (
+        "ppo",
+        {"clip_ratio_dual": 1.5, "loss_aggregation": "token-mean"},
+        {"loss_type": "dapo", "delta": 1.5},
+    ),
     "sapo": ("sapo", {"loss_aggregation": "seq-mean-token-mean"}, {"loss_type": "sapo"}),
     "gspo": ("gspo", {"loss_aggregation": "seq-mean-token-mean"}, {"loss_type": "grpo", "level": "sequence"}),
     # TRL bounds cispo's weight from above only, and by the bound itself.
-    "cispo": ("cispo", {"clip_ratio_low": 1.0, "loss_aggregation": "token-mean"}, {"loss_type": "cispo", "high": 1 + HIGH}),
+    "cispo": (
+        "cispo",
+        {"clip_ratio_low": 1.0, "loss_aggregation": "token-mean"},
+        {"loss_type": "cispo", "high": 1 + HIGH},
+    ),
 }
 
 

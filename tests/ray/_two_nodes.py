@@ -1,4 +1,6 @@
-"""A cluster of two nodes on this machine, in a process of its own: prints what happened as JSON. Run by test_two_nodes.py."""
+"""A cluster of two nodes on this machine, in a process of its own: prints what happened as JSON. Run by
+test_two_nodes.py.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def created_bytes(node_id: str) -> int:
 
 
 def main() -> None:
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 2**27, "include_dashboard": False})
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 2**27, "include_dashboard": False}
+    )
     second = cluster.add_node(num_cpus=1, object_store_memory=2**27)
     ray.init(cluster.address, log_to_driver=False)
     placement = Placement(Devices("cpu", 2, 1), timeout_s=30)
@@ -64,7 +68,11 @@ def main() -> None:
         lost = "nothing"
     except LostBlockError as error:
         lost = str(error)
-    print(json.dumps({"nodes": len(set(nodes)), "crossed_bytes": crossed, "share_bytes": 4 * TOKENS * len(share), "lost": lost}))
+    print(
+        json.dumps(
+            {"nodes": len(set(nodes)), "crossed_bytes": crossed, "share_bytes": 4 * TOKENS * len(share), "lost": lost}
+        )
+    )
     ray.shutdown()
     cluster.shutdown()
 

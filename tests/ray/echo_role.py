@@ -61,7 +61,9 @@ class EchoRole:
     @dispatch(Dispatch.SPLIT)
     def values(self, rows: RemoteRows, tokens: int) -> tuple[None, DataProto]:
         """``tokens`` zeros for each row."""
-        return None, DataProto({"values": Ragged.from_lengths(np.zeros(tokens * len(rows), np.float32), np.full(len(rows), tokens))})
+        return None, DataProto(
+            {"values": Ragged.from_lengths(np.zeros(tokens * len(rows), np.float32), np.full(len(rows), tokens))}
+        )
 
     @dispatch(Dispatch.SPLIT)
     def warn(self, rows: RemoteRows) -> tuple[None, None]:

@@ -69,10 +69,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def pool(folder: Path, out: Path, *, function: str = "score", env: dict[str, str] | None = None, **knobs: Any) -> Iterator[RewardPool]:
+def pool(
+    folder: Path, out: Path, *, function: str = "score", env: dict[str, str] | None = None, **knobs: Any
+) -> Iterator[RewardPool]:
     config = RewardConfig(function=f"{folder}/scorer.py:{function}", **{"num_workers": 2, "timeout_s": 2.0, **knobs})
-    made = RewardPool(config, tokenizer_path=str(folder), trust_remote_code=False, failures_path=out / "reward_failures.jsonl",
-                      env=env or {}, timeout_s=60)
+    made = RewardPool(
+        config,
+        tokenizer_path=str(folder),
+        trust_remote_code=False,
+        failures_path=out / "reward_failures.jsonl",
+        env=env or {},
+        timeout_s=60,
+    )
     try:
         made.wait_ready(timeout_s=60)
         yield made
@@ -82,13 +90,20 @@ def pool(folder: Path, out: Path, *, function: str = "score", env: dict[str, str
 
 def blocks(folder: Path, responses: Sequence[str], truths: Sequence[str]) -> list[DataProto]:
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    inputs = [{"data_source": "s", "ground_truth": truth, "extra_info": {}, "messages": "p", "columns": {}} for truth in truths]
+    inputs = [
+        {"data_source": "s", "ground_truth": truth, "extra_info": {}, "messages": "p", "columns": {}}
+        for truth in truths
+    ]
     return [
-        DataProto({
-            "prompt_text": [f"prompt {i}" for i in range(first, min(first + BLOCK_ROWS, len(responses)))],
-            "response_ids": Ragged.from_rows([tokenizer.encode(text) for text in responses[first : first + BLOCK_ROWS]], "int32"),
-            "reward_inputs": inputs[first : first + BLOCK_ROWS],
-        })
+        DataProto(
+            {
+                "prompt_text": [f"prompt {i}" for i in range(first, min(first + BLOCK_ROWS, len(responses)))],
+                "response_ids": Ragged.from_rows(
+                    [tokenizer.encode(text) for text in responses[first : first + BLOCK_ROWS]], "int32"
+                ),
+                "reward_inputs": inputs[first : first + BLOCK_ROWS],
+            }
+        )
         for first in range(0, len(responses), BLOCK_ROWS)
     ]
 
@@ -98,7 +113,9 @@ def submit(made: RewardPool, tables: Sequence[DataProto]) -> None:
         made.submit(ray.put(table), len(table))
 
 
-def test_eight_poisoned_samples_of_512_cost_twelve_seconds_at_most_and_are_told_by_kind(folder: Path, tmp_path: Path) -> None:
+def test_eight_poisoned_samples_of_512_cost_twelve_seconds_at_most_and_are_told_by_kind(
+    folder: Path, tmp_path: Path
+) -> None:
     poison = ["loop", "power", "sleep", "exit", "raise", "memory", "loop", "power"]
     responses = [str(i % 7) for i in range(512)]
     places = [5, 70, 130, 190, 260, 330, 400, 500]
@@ -119,22 +136,31 @@ def test_eight_poisoned_samples_of_512_cost_twelve_seconds_at_most_and_are_told_
     np.testing.assert_array_equal(facts["score"], right.astype(np.float32))
     written = [json.loads(line) for line in (tmp_path / "reward_failures.jsonl").read_text().splitlines()]
     assert sorted((line["prompt"], line["response"]) for line in written) == sorted(
-        (f"prompt {place}", response) for place, response in zip(places, poison, strict=True))
+        (f"prompt {place}", response) for place, response in zip(places, poison, strict=True)
+    )
 
 
-def test_a_host_that_is_killed_in_mid_batch_loses_no_sample_and_answers_none_twice(folder: Path, tmp_path: Path) -> None:
+def test_a_host_that_is_killed_in_mid_batch_loses_no_sample_and_answers_none_twice(
+    folder: Path, tmp_path: Path
+) -> None:
     marks = tmp_path / "marks"
     responses = [str(i) for i in range(24)]
     with pool(folder, tmp_path, function="slow", env={"MARKS": str(marks)}) as made:
         submit(made, blocks(folder, responses, responses))
         while not marks.exists() or len(marks.read_text().split()) < 6:
             time.sleep(0.02)
-        [host] = [process for process in psutil.process_iter(["cmdline"]) if "ScorerHost" in " ".join(process.info["cmdline"] or [])]
+        [host] = [
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if "ScorerHost" in " ".join(process.info["cmdline"] or [])
+        ]
         os.kill(host.pid, signal.SIGKILL)
         facts = made.collect()
     assert facts["score"].tolist() == [1.0] * 24
     begun = Counter(marks.read_text().split())
-    assert set(begun) == set(responses) and max(begun.values()) > 1, "the block was scored anew, and only the new scores came back"
+    assert set(begun) == set(responses) and max(begun.values()) > 1, (
+        "the block was scored anew, and only the new scores came back"
+    )
     assert not (tmp_path / "reward_failures.jsonl").exists()
 
 
@@ -155,10 +181,16 @@ def test_seconds_per_token_stay_flat_while_lengths_grow_tenfold_over_100_steps(f
         for step in range(-3, steps):  # the first few warm up
             length = int(2000 * (1 + 9 * max(step, 0) / (steps - 1)))
             ids = np.full(rows * length, 24, np.int32)
-            table = DataProto({
-                "prompt_text": ["p"] * rows, "response_ids": Ragged.from_lengths(ids, np.full(rows, length)),
-                "reward_inputs": [{"data_source": "s", "ground_truth": "", "extra_info": {}, "messages": "p", "columns": {}}] * rows,
-            })
+            table = DataProto(
+                {
+                    "prompt_text": ["p"] * rows,
+                    "response_ids": Ragged.from_lengths(ids, np.full(rows, length)),
+                    "reward_inputs": [
+                        {"data_source": "s", "ground_truth": "", "extra_info": {}, "messages": "p", "columns": {}}
+                    ]
+                    * rows,
+                }
+            )
             block = ray.put(table)
             started = time.monotonic()
             made.submit(block, rows)
@@ -174,11 +206,19 @@ def test_seconds_per_token_stay_flat_while_lengths_grow_tenfold_over_100_steps(f
 @pytest.mark.parametrize(
     ("knobs", "message"),
     [
-        ({"max_failure_frac": 0.2}, r"64 responses have no score \(\d+ error\), and reward.max_failure_frac is 0.2. The first"),
-        ({"on_failure": "abort", "max_failure_frac": 1.0}, r"64 responses have no score \(\d+ error\), and reward.on_failure is abort"),
+        (
+            {"max_failure_frac": 0.2},
+            r"64 responses have no score \(\d+ error\), and reward.max_failure_frac is 0.2. The first",
+        ),
+        (
+            {"on_failure": "abort", "max_failure_frac": 1.0},
+            r"64 responses have no score \(\d+ error\), and reward.on_failure is abort",
+        ),
     ],
 )
-def test_too_many_failures_stop_the_run_and_are_shown(folder: Path, tmp_path: Path, knobs: dict[str, Any], message: str) -> None:
+def test_too_many_failures_stop_the_run_and_are_shown(
+    folder: Path, tmp_path: Path, knobs: dict[str, Any], message: str
+) -> None:
     responses = ["raise" if i % 3 == 0 else "1" for i in range(64)]
     with pool(folder, tmp_path, **knobs) as made:
         submit(made, blocks(folder, responses, ["1"] * 64))
@@ -188,7 +228,9 @@ def test_too_many_failures_stop_the_run_and_are_shown(folder: Path, tmp_path: Pa
     assert "RuntimeError: cannot grade this" in shown and "prompt: 'prompt 0'" in shown and "response: 'raise'" in shown
 
 
-def test_a_run_is_stopped_as_soon_as_it_is_certain_not_when_every_sample_has_timed_out(folder: Path, tmp_path: Path) -> None:
+def test_a_run_is_stopped_as_soon_as_it_is_certain_not_when_every_sample_has_timed_out(
+    folder: Path, tmp_path: Path
+) -> None:
     responses = ["1", *["sleep"] * 95]
     with pool(folder, tmp_path, max_failure_frac=0.1, timeout_s=0.2) as made:
         submit(made, blocks(folder, responses, ["1"] * 96))
@@ -215,7 +257,10 @@ def test_samples_are_written_with_all_that_another_function_needs(folder: Path, 
         made.settle()
     lines = [json.loads(line) for line in (tmp_path / "step_1.jsonl").read_text().splitlines()]
     assert [(line["prompt"], line["response"], line["ground_truth"]) for line in lines] == [
-        ("prompt 0", "1", "1"), ("prompt 1", "raise", "1"), ("prompt 2", "2", "1")]
+        ("prompt 0", "1", "1"),
+        ("prompt 1", "raise", "1"),
+        ("prompt 2", "2", "1"),
+    ]
     assert [line["score"] for line in lines] == [1.0, None, 0.0]
     assert lines[0]["components"] == {"length": 1.0} and lines[0]["failure"] is None and lines[0]["seconds"] >= 0
     assert lines[1]["failure"].startswith("error: ") and "cannot grade this" in lines[1]["failure"]

@@ -16,7 +16,15 @@ from tests._tiny_model import END_ID, VOCAB_SIZE, save_model
 from tests.ray.conftest import ROOT
 from tests.unit.test_fsdp_reward_model import save_classifier
 from tests.unit.test_workers_judge import DIGIT, TEMPLATE, block_of, greedy, save_judge, sums
-from verl_like.config.schema import Config, DataConfig, JudgeConfig, ModelConfig, RewardConfig, RewardModelConfig, TrainerConfig
+from verl_like.config.schema import (
+    Config,
+    DataConfig,
+    JudgeConfig,
+    ModelConfig,
+    RewardConfig,
+    RewardModelConfig,
+    TrainerConfig,
+)
 from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout, WorkerError
@@ -36,8 +44,16 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
         data=DataConfig(apply_chat_template=False),
         reward=RewardConfig(
             model=RewardModelConfig(path=str(save_classifier(root / "classifier", "qwen3")), max_length=64),
-            judge=JudgeConfig(path=str(save_judge(root / "judge", tied=True)), template=TEMPLATE, score_pattern=DIGIT, max_score=9,
-                              max_tokens=16, max_model_len=64, kv_cache_memory_gib=0.05, tensor_parallel_size=2),
+            judge=JudgeConfig(
+                path=str(save_judge(root / "judge", tied=True)),
+                template=TEMPLATE,
+                score_pattern=DIGIT,
+                max_score=9,
+                max_tokens=16,
+                max_model_len=64,
+                kv_cache_memory_gib=0.05,
+                tensor_parallel_size=2,
+            ),
         ),
         trainer=TrainerConfig(stage_timeout_s=60),
     )
@@ -45,8 +61,20 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
 
 def started(config: Config, name: str, factory: str, *, world_size: int, env: dict[str, str]) -> WorkerGroup:
     group = WorkerGroup(name, world_size=world_size, placement=None, env={"PYTHONPATH": str(ROOT), **env}, timeout_s=60)
-    group.build(factory, lambda rank: (WorkerSetup(config=config, rank=rank, world_size=world_size, device="cpu", run_id="test-scorers",
-                                                   roles=frozenset({"reward_model"})),), timeout_s=60)
+    group.build(
+        factory,
+        lambda rank: (
+            WorkerSetup(
+                config=config,
+                rank=rank,
+                world_size=world_size,
+                device="cpu",
+                run_id="test-scorers",
+                roles=frozenset({"reward_model"}),
+            ),
+        ),
+        timeout_s=60,
+    )
     return group
 
 
@@ -55,7 +83,9 @@ def groups(ray_cluster: None, config: Config) -> Iterator[dict[str, WorkerGroup]
     """All started at once: a start is mostly imports."""
     env = reward_model_environment(config, "cpu")
     made = {
-        "judge": started(config, "judge", "verl_like.workers.judge:build_roles", world_size=2, env=judge_environment(config, "cpu")),
+        "judge": started(
+            config, "judge", "verl_like.workers.judge:build_roles", world_size=2, env=judge_environment(config, "cpu")
+        ),
         "own": started(config, "own", "verl_like.workers.reward_model:build_roles", world_size=1, env=env),
         "hybrid": started(config, "hybrid", "verl_like.workers.hybrid:build_roles", world_size=2, env=env),
     }
@@ -74,11 +104,17 @@ def reward_model(groups: dict[str, WorkerGroup]) -> WorkerGroup:
 
 def rows_of(count: int, *, seed: int = 0) -> DataProto:
     rng = np.random.default_rng(seed)
-    prompts, responses = ([rng.integers(3, VOCAB_SIZE, rng.integers(1, 12)).tolist() for _ in range(count)] for _ in range(2))
-    return DataProto({
-        "prompt_ids": Ragged.from_rows(prompts, "int32"), "response_ids": Ragged.from_rows([[*r, END_ID] for r in responses], "int32"),
-        "prompt_text": ["p"] * count, "reward_inputs": [{"messages": "p", "ground_truth": "", "extra_info": {}}] * count,
-    })
+    prompts, responses = (
+        [rng.integers(3, VOCAB_SIZE, rng.integers(1, 12)).tolist() for _ in range(count)] for _ in range(2)
+    )
+    return DataProto(
+        {
+            "prompt_ids": Ragged.from_rows(prompts, "int32"),
+            "response_ids": Ragged.from_rows([[*r, END_ID] for r in responses], "int32"),
+            "prompt_text": ["p"] * count,
+            "reward_inputs": [{"messages": "p", "ground_truth": "", "extra_info": {}}] * count,
+        }
+    )
 
 
 @torch.no_grad()
@@ -108,7 +144,9 @@ def test_blocks_of_a_sharded_reward_model_come_back_in_the_order_of_submission(
     for block in blocks:
         scorers.submit(ray.put(block))
     found = scorers.collect(timeout_s=60)
-    np.testing.assert_allclose(found.scores, [score for block in blocks for score in reference(config, block)], atol=1e-5)
+    np.testing.assert_allclose(
+        found.scores, [score for block in blocks for score in reference(config, block)], atol=1e-5
+    )
     assert STORE.take() == sum(block.nbytes for block in blocks)
     assert len(scorers.collect(timeout_s=60)) == 0, "scores are collected once"
 
@@ -129,7 +167,9 @@ def test_a_full_round_starts_at_once(reward_model: WorkerGroup) -> None:
     scorers.forget()
 
 
-def test_what_is_forgotten_is_not_collected_and_the_ranks_stay_in_step(reward_model: WorkerGroup, config: Config) -> None:
+def test_what_is_forgotten_is_not_collected_and_the_ranks_stay_in_step(
+    reward_model: WorkerGroup, config: Config
+) -> None:
     scorers = own_reward_model(reward_model)
     for number in range(3):
         scorers.submit(ray.put(rows_of(2, seed=number)))
@@ -149,7 +189,9 @@ def test_ctrl_c_ends_the_wait(reward_model: WorkerGroup) -> None:
         INTERRUPT.clear()
 
 
-def test_a_tensor_parallel_judge_on_vllm_gives_the_verdicts_of_transformers(groups: dict[str, WorkerGroup], config: Config) -> None:
+def test_a_tensor_parallel_judge_on_vllm_gives_the_verdicts_of_transformers(
+    groups: dict[str, WorkerGroup], config: Config
+) -> None:
     folders = {"policy": Path(config.model.path)}
     scorers = judges(groups["judge"], tensor_parallel_size=2)
     rows = sums(6)
@@ -182,7 +224,9 @@ def test_engines_work_side_by_side_and_a_deadline_or_a_death_is_told_with_the_na
     group.wait_built(timeout_s=60)
     begin = time.monotonic()
     assert slow(group, 1.8, 0.6, 0.4, 0.8).collect(timeout_s=10).scores.tolist() == pytest.approx([1.8, 0.6, 0.4, 0.8])
-    assert 2.2 <= time.monotonic() - begin < 3.4, "1.8 + 0.4 s on one engine, and at the same time 0.6 + 0.8 s on the other"
+    assert 2.2 <= time.monotonic() - begin < 3.4, (
+        "1.8 + 0.4 s on one engine, and at the same time 0.6 + 0.8 s on the other"
+    )
     with pytest.raises(StageTimeout, match=r"stage 'judge' took longer than 1 s; still waiting for judge rank 1\."):
         slow(group, 0.0, 30.0, 0.0).collect(timeout_s=1)
     scorers = slow(group, 0.0, 0.0)

@@ -22,7 +22,11 @@ def prompts(num_groups: int, tokens: int) -> RemoteBatch:
     """One prompt token a row; responses are to have ``tokens`` tokens."""
     rows = num_groups * PER_GROUP
     ids = Ragged.from_lengths(np.arange(rows, dtype=np.int32), np.ones(rows, np.int64))
-    facts = {"response_tokens": np.full(rows, tokens), "prompt_tokens": np.ones(rows, np.int64), "group_id": np.arange(rows) // PER_GROUP}
+    facts = {
+        "response_tokens": np.full(rows, tokens),
+        "prompt_tokens": np.ones(rows, np.int64),
+        "group_id": np.arange(rows) // PER_GROUP,
+    }
     return RemoteBatch.put(DataProto({"prompt_ids": ids}), facts)
 
 
@@ -39,11 +43,15 @@ def grown(count: Callable[[], int], act: Callable[[], None]) -> int:
 
 
 def test_a_round_trip_is_exact(group: WorkerGroup) -> None:
-    table = DataProto({
-        "ids": Ragged.from_rows([[1, -1], [], [2**31 - 1]], "int32"), "half": np.array([[1.5], [np.nan], [-0.0]], np.float16),
-        "brain": torch.tensor([1.0, 2.0, 3.0], dtype=torch.bfloat16), "text": ["a", "", "\N{SNOWMAN}"],
-        "anything": [{"k": [1, None]}, 2, ()],
-    })
+    table = DataProto(
+        {
+            "ids": Ragged.from_rows([[1, -1], [], [2**31 - 1]], "int32"),
+            "half": np.array([[1.5], [np.nan], [-0.0]], np.float16),
+            "brain": torch.tensor([1.0, 2.0, 3.0], dtype=torch.bfloat16),
+            "text": ["a", "", "\N{SNOWMAN}"],
+            "anything": [{"k": [1, None]}, 2, ()],
+        }
+    )
     fetched = RemoteBatch.put(table, {"row": np.arange(3)}).fetch(list(table.columns), timeout_s=20)
     assert fetched == table
     assert isinstance(fetched["brain"], torch.Tensor) and fetched["brain"].dtype == torch.bfloat16

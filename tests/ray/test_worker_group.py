@@ -31,10 +31,14 @@ def test_broadcast_reaches_every_rank_and_rank_zero_only_the_first(group: Worker
 
 def test_split_gives_each_rank_its_rows_and_attaches_what_it_adds(group: WorkerGroup) -> None:
     batch = prompts()
-    reports = group.map_rows(EchoRole.double, batch, [np.array([3, 0]), np.array([1, 2, 4])], adds=frozenset({"doubled"}))
+    reports = group.map_rows(
+        EchoRole.double, batch, [np.array([3, 0]), np.array([1, 2, 4])], adds=frozenset({"doubled"})
+    )
     assert reports == [2, 3]
     # Another partition, in another order: every row still finds its own numbers.
-    sums = group.map_rows(EchoRole.total, batch.select(np.array([4, 3, 1])), [np.array([0]), np.array([1, 2])], "doubled")
+    sums = group.map_rows(
+        EchoRole.total, batch.select(np.array([4, 3, 1])), [np.array([0]), np.array([1, 2])], "doubled"
+    )
     assert sums == [14, 2 * (4 + 5 + 6 + 2 + 3)]
     fetched = batch.select(np.array([3, 2, 0])).fetch(["prompt_ids", "doubled"], timeout_s=20)
     assert [row.tolist() for row in fetched.ragged("doubled")] == [[8, 10, 12], [], [2]]
@@ -101,7 +105,9 @@ def test_ctrl_c_ends_a_wait_that_may_be_abandoned_and_no_other(group: WorkerGrou
         INTERRUPT.clear()
 
 
-def test_warnings_of_workers_reach_the_drivers_log_once_with_their_names(group: WorkerGroup, caplog: pytest.LogCaptureFixture) -> None:
+def test_warnings_of_workers_reach_the_drivers_log_once_with_their_names(
+    group: WorkerGroup, caplog: pytest.LogCaptureFixture
+) -> None:
     for _ in range(2):
         caplog.clear()
         group.map_rows(EchoRole.warn, prompts(), [np.arange(2), np.arange(2, 5)])

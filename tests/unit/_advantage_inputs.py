@@ -17,9 +17,14 @@ COMPONENTS = {"correct": 1.0, "format": -0.5}
 NAN = float("nan")
 
 
-def outcome(scores: Sequence[float], groups: Sequence[int], lengths: Sequence[int], width: int | None = None) -> AdvantageInputs:
+def outcome(
+    scores: Sequence[float], groups: Sequence[int], lengths: Sequence[int], width: int | None = None
+) -> AdvantageInputs:
     """Rows of ``lengths`` tokens whose whole score sits on the last one; length 0 is a failed sample."""
-    rows = [Row(group=group, mask=(True,) * length, score=score) for score, group, length in zip(scores, groups, lengths, strict=True)]
+    rows = [
+        Row(group=group, mask=(True,) * length, score=score)
+        for score, group, length in zip(scores, groups, lengths, strict=True)
+    ]
     return batch(rows, width=width, columns=False)
 
 
@@ -42,12 +47,16 @@ class Row:
         return random.Random(f"{self.seed}/{name}").gauss(0, 1) if any(self.mask) else NAN
 
 
-def batch(rows: Sequence[Row], *, width: int | None = None, columns: bool = True, shift: float = 0.0) -> AdvantageInputs:
+def batch(
+    rows: Sequence[Row], *, width: int | None = None, columns: bool = True, shift: float = 0.0
+) -> AdvantageInputs:
     """Rows as an estimator gets them, with every optional column if ``columns``; ``shift`` is added to all scores."""
     width = max((len(row.mask) for row in rows), default=0) if width is None else width
 
     def padded(lists: list[list[float]], fill: float) -> Tensor:
-        return torch.tensor([tokens + [fill] * (width - len(tokens)) for tokens in lists], dtype=torch.float32).reshape(len(rows), width)
+        return torch.tensor([tokens + [fill] * (width - len(tokens)) for tokens in lists], dtype=torch.float32).reshape(
+            len(rows), width
+        )
 
     mask = padded([[float(chosen) for chosen in row.mask] for row in rows], 0.0).bool()
     rewards = padded([row.tokens("penalty", lambda rng: rng.gauss(0, 1)) for row in rows], 0.0).nan_to_num(0.0)
@@ -55,7 +64,9 @@ def batch(rows: Sequence[Row], *, width: int | None = None, columns: bool = True
         rewards[index] *= row.penalty
         if any(row.mask):
             rewards[index, max(t for t, chosen in enumerate(row.mask) if chosen)] += row.score + shift
-    inputs = AdvantageInputs(rewards=rewards, response_mask=mask, group_ids=torch.tensor([row.group for row in rows], dtype=torch.int64))
+    inputs = AdvantageInputs(
+        rewards=rewards, response_mask=mask, group_ids=torch.tensor([row.group for row in rows], dtype=torch.int64)
+    )
     if not columns:
         return inputs
     return replace(
@@ -64,7 +75,9 @@ def batch(rows: Sequence[Row], *, width: int | None = None, columns: bool = True
         old_log_probs=padded([row.tokens("log_probs", lambda rng: -rng.expovariate(1)) for row in rows], NAN),
         sum_pi_squared=padded([row.tokens("squares", lambda rng: rng.uniform(0.2, 1)) for row in rows], NAN),
         baseline_rewards=torch.tensor([row.number("baseline") for row in rows], dtype=torch.float32),
-        reward_components={name: torch.tensor([row.number(name) + shift for row in rows], dtype=torch.float32) for name in COMPONENTS},
+        reward_components={
+            name: torch.tensor([row.number(name) + shift for row in rows], dtype=torch.float32) for name in COMPONENTS
+        },
     )
 
 
@@ -75,6 +88,11 @@ def finished(name: str, inputs: AdvantageInputs, config: AlgorithmConfig) -> Ten
 
 def finish(name: str, result: Advantages, inputs: AdvantageInputs) -> Tensor:
     num_rows, width = inputs.response_mask.shape
-    flat = batch_advantages(ADVANTAGES[name], result.advantages.flatten(), inputs.response_mask.flatten(),
-                            lengths=torch.full((num_rows,), width), group_ids=inputs.group_ids)
+    flat = batch_advantages(
+        ADVANTAGES[name],
+        result.advantages.flatten(),
+        inputs.response_mask.flatten(),
+        lengths=torch.full((num_rows,), width),
+        group_ids=inputs.group_ids,
+    )
     return flat.reshape(num_rows, width)

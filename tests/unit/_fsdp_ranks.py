@@ -19,7 +19,15 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from verl_like.algorithms.actor_loss import ActorLoss
 from verl_like.algorithms.types import BatchTotals, LossOutput
@@ -30,8 +38,14 @@ from verl_like.protocol import DataProto, Ragged
 
 VOCAB = 64
 _SHAPE: dict[str, Any] = {
-    "vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 256, "initializer_range": 0.2,
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.2,
 }
 
 
@@ -63,14 +77,16 @@ def make_rows(num_rows: int = 12, *, seed: int = 0, longest: int = 9) -> DataPro
     def aligned(values: Any) -> Ragged:
         return Ragged(values, responses.offsets)
 
-    return DataProto({
-        "prompt_ids": prompts,
-        "response_ids": responses,
-        "response_mask": aligned(rng.random(size) < 0.8),
-        "advantages": aligned(rng.normal(size=size).astype(np.float32)),
-        "returns": aligned(rng.normal(size=size).astype(np.float32)),
-        "uid": [f"row-{i}" for i in range(num_rows)],
-    })
+    return DataProto(
+        {
+            "prompt_ids": prompts,
+            "response_ids": responses,
+            "response_mask": aligned(rng.random(size) < 0.8),
+            "advantages": aligned(rng.normal(size=size).astype(np.float32)),
+            "returns": aligned(rng.normal(size=size).astype(np.float32)),
+            "uid": [f"row-{i}" for i in range(num_rows)],
+        }
+    )
 
 
 class EveryRow:
@@ -89,7 +105,10 @@ class PolicyLoss(EveryRow):
         mask = columns["response_mask"]
         assert mask.dtype == torch.bool
         assert columns["advantages"].dtype == torch.float32
-        loss = -((outputs["log_probs"] * columns["advantages"] + 0.1 * outputs["entropy"]) * mask).sum() / totals.num_tokens
+        loss = (
+            -((outputs["log_probs"] * columns["advantages"] + 0.1 * outputs["entropy"]) * mask).sum()
+            / totals.num_tokens
+        )
         entropy = (outputs["entropy"].detach() * mask).sum() / totals.num_tokens
         return LossOutput(loss=loss, metrics={"loss": loss.detach(), "entropy": entropy})
 
@@ -105,14 +124,29 @@ class ValueLoss(EveryRow):
         return LossOutput(loss=loss, metrics={"loss": loss.detach()})
 
 
-def build_engine(path: Path, *, kind: str = "policy", max_tokens: int = 10_000, model: dict[str, Any] | None = None,
-                 fsdp: FsdpConfig | None = None, **changes: Any) -> FsdpEngine:
+def build_engine(
+    path: Path,
+    *,
+    kind: str = "policy",
+    max_tokens: int = 10_000,
+    model: dict[str, Any] | None = None,
+    fsdp: FsdpConfig | None = None,
+    **changes: Any,
+) -> FsdpEngine:
     # A large eps, because some gradients are zero but for rounding, which Adam would blow up to whole steps.
     optim = OptimConfig(lr=1e-2, eps=1e-3, weight_decay=0.1, max_grad_norm=0.5, schedule="cosine", warmup_steps=1)
     settings: dict[str, Any] = {
-        "kind": kind, "model_path": str(path), "model": ModelConfig(path=str(path), **(model or {})), "fsdp": fsdp or FsdpConfig(),
-        "max_tokens_per_micro_batch": max_tokens, "optim": None if kind == "frozen" else optim, "total_updates": 10,
-        "max_response_tokens": 16, "device": torch.device("cpu"), "temperature": 0.8, "seed": 3,
+        "kind": kind,
+        "model_path": str(path),
+        "model": ModelConfig(path=str(path), **(model or {})),
+        "fsdp": fsdp or FsdpConfig(),
+        "max_tokens_per_micro_batch": max_tokens,
+        "optim": None if kind == "frozen" else optim,
+        "total_updates": 10,
+        "max_response_tokens": 16,
+        "device": torch.device("cpu"),
+        "temperature": 0.8,
+        "seed": 3,
     }
     return FsdpEngine(**{**settings, **changes})
 
@@ -122,7 +156,9 @@ def weights_of(engine: FsdpEngine) -> dict[str, Tensor]:
 
 
 def my_rows(rows: DataProto, split: str) -> DataProto:
-    """This rank's share: ``even``, or ``uneven`` (rank 0 has two thirds), or ``all_on_first``, or ``nothing`` (no columns at all)."""
+    """This rank's share: ``even``, or ``uneven`` (rank 0 has two thirds), or ``all_on_first``, or ``nothing`` (no
+    columns at all).
+    """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     if world_size == 1:
         return rows
@@ -139,7 +175,11 @@ def two_updates(path: Path, *, split: str = "even", kind: str = "policy", **sett
     engine = build_engine(path, kind=kind, **settings)
     loss = PolicyLoss() if kind == "policy" else ValueLoss()
     metrics = [engine.update(my_rows(make_rows(seed=seed), split), loss) for seed in (1, 2)]
-    forward = engine.forward_log_probs(my_rows(make_rows(), split), temperature=1.0)["log_probs"] if kind == "policy" else None
+    forward = (
+        engine.forward_log_probs(my_rows(make_rows(), split), temperature=1.0)["log_probs"]
+        if kind == "policy"
+        else None
+    )
     return {"metrics": metrics, "weights": weights_of(engine), "forward": forward}
 
 
@@ -153,15 +193,20 @@ class CountedActorLoss(ActorLoss):
         return super().__call__(outputs, columns, totals)
 
 
-# Which rows of a mini-batch have an advantage: the even ones (on two ranks: those of the first), none, all but one, all.
+# Which rows of a mini-batch have an advantage: the even ones (on two ranks: those of the first), none, all but one,
+# all.
 ADVANTAGES_OF = (lambda row: row % 2 == 0, lambda row: False, lambda row: row != 5, lambda row: True)
 
 
 def updates_by_advantage(path: Path, *, skip_zero_advantages: bool) -> list[dict[str, Any]]:
-    """What an update on each of the mini-batches ``ADVANTAGES_OF`` reports, how many rows it ran and the weights after it."""
+    """What an update on each of the mini-batches ``ADVANTAGES_OF`` reports, how many rows it ran and the weights after
+    it.
+    """
     engine = build_engine(path, max_tokens=20)
     # Counts of tokens and of sequences both divide this loss.
-    loss = CountedActorLoss(ActorConfig(skip_zero_advantages=skip_zero_advantages, loss_aggregation="seq-mean-token-mean"))
+    loss = CountedActorLoss(
+        ActorConfig(skip_zero_advantages=skip_zero_advantages, loss_aggregation="seq-mean-token-mean")
+    )
     reports = []
     for seed, has_advantage in enumerate(ADVANTAGES_OF):
         whole = make_rows(seed=seed)
@@ -194,7 +239,9 @@ def updates(work: Path) -> dict[str, Any]:
     with every_layer_a_group():
         results["layer_groups"] = two_updates(policy, max_tokens=20)
         checkpointed = {"gradient_checkpointing": True}
-        results["layer_groups_checkpointed"] = two_updates(policy, split="all_on_first", max_tokens=20, model=checkpointed)
+        results["layer_groups_checkpointed"] = two_updates(
+            policy, split="all_on_first", max_tokens=20, model=checkpointed
+        )
     return results
 
 
@@ -277,7 +324,9 @@ def write_models(work: Path) -> Path:
 
 
 def join_ranks(rank: int, world_size: int, store: Path) -> None:
-    dist.init_process_group("gloo", rank=rank, world_size=world_size, init_method=f"file://{store}", timeout=datetime.timedelta(seconds=60))
+    dist.init_process_group(
+        "gloo", rank=rank, world_size=world_size, init_method=f"file://{store}", timeout=datetime.timedelta(seconds=60)
+    )
 
 
 def run_ranks(scenarios: list[str], *, world_size: int, work: Path) -> list[dict[str, Any]]:
@@ -285,9 +334,17 @@ def run_ranks(scenarios: list[str], *, world_size: int, work: Path) -> list[dict
     (work / "store").unlink(missing_ok=True)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(world_size)}
     root = Path(__file__).parents[2]
-    ranks = [subprocess.Popen([sys.executable, "-m", "tests.unit._fsdp_ranks", str(work), *scenarios], cwd=root, text=True,
-                              env={**environment, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-             for rank in range(world_size)]
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.unit._fsdp_ranks", str(work), *scenarios],
+            cwd=root,
+            text=True,
+            env={**environment, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for rank in range(world_size)
+    ]
     try:
         outputs = [rank.communicate(timeout=240)[0] for rank in ranks]
     finally:

@@ -28,7 +28,8 @@ Behaviour = Callable[["Handler", Any], None]
 class HttpService:
     """Answers its first call with the first behaviour, and so on; the last one stays.
 
-    ``calls`` are those that came in, ``peak`` is how many were being answered at once, ``connections`` how many were opened.
+    ``calls`` are those that came in, ``peak`` is how many were being answered at once, ``connections`` how many were
+    opened.
     """
 
     def __init__(self, *behaviours: Behaviour) -> None:
@@ -63,7 +64,9 @@ class HttpService:
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.closing.set()
         self._server.shutdown()
         self._server.server_close()

@@ -13,15 +13,36 @@ from verl_like.reward.sandbox import ScorerProcess, Spares
 from verl_like.reward.specs import FunctionSpec
 
 
-def sample(response: str, truth: Any = "42", *, data_source: str = "s", columns: dict[str, Any] | None = None, messages: Any = "6*7=",
-           **extra: Any) -> Sample:
-    return Sample(response=response, prompt="6*7=", messages=messages, data_source=data_source, ground_truth=truth, extra_info=extra,
-                  columns=columns or {}, response_ids=array("i", [7] * len(response)))
+def sample(
+    response: str,
+    truth: Any = "42",
+    *,
+    data_source: str = "s",
+    columns: dict[str, Any] | None = None,
+    messages: Any = "6*7=",
+    **extra: Any,
+) -> Sample:
+    return Sample(
+        response=response,
+        prompt="6*7=",
+        messages=messages,
+        data_source=data_source,
+        ground_truth=truth,
+        extra_info=extra,
+        columns=columns or {},
+        response_ids=array("i", [7] * len(response)),
+    )
 
 
-def task(function: str, *, timeout_s: float = 5.0, max_memory_gib: float = 1.0, max_concurrency: int = 8, **kwargs: Any) -> Task:
-    return Task(functions=(FunctionSpec("", function, kwargs),), timeout_s=timeout_s, max_memory_gib=max_memory_gib,
-                max_concurrency=max_concurrency)
+def task(
+    function: str, *, timeout_s: float = 5.0, max_memory_gib: float = 1.0, max_concurrency: int = 8, **kwargs: Any
+) -> Task:
+    return Task(
+        functions=(FunctionSpec("", function, kwargs),),
+        timeout_s=timeout_s,
+        max_memory_gib=max_memory_gib,
+        max_concurrency=max_concurrency,
+    )
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 r"""Answers with the verdict of a mathematician who grades MATH, and why; written for this project.
 
-Each line of a table is ``+`` (right) or ``-`` (wrong), the response, the truth and the reason. What the mathematician was told:
+Each line of a table is ``+`` (right) or ``-`` (wrong), the response, the truth and the reason. What the mathematician
+was told:
 
 - Equal values are right in whatever form, if the form is final: 3+4 is no answer to a question about 7.
 - An approximation is not the number, a point is not its swap, an interval has the brackets it has.
@@ -32,7 +33,9 @@ def pairs(grader: str, table: str) -> list[Pair]:
     return found
 
 
-FRACTIONS = pairs("boxed", r"""
+FRACTIONS = pairs(
+    "boxed",
+    r"""
 + \frac{1}{2} ;; \frac{1}{2} ;; the same
 + \dfrac{1}{2} ;; \frac{1}{2} ;; only larger in print
 + \tfrac12 ;; \frac{1}{2} ;; TeX takes single digits without braces
@@ -63,9 +66,12 @@ FRACTIONS = pairs("boxed", r"""
 - 1 ;; \frac{1}{2} ;; not the first number of the truth
 - 2 ;; \frac{1}{2} ;; not the last number of the truth
 - \frac{12}{25} ;; \frac{13}{25} ;; off by one
-""")
+""",
+)
 
-UNITS = pairs("boxed", r"""
+UNITS = pairs(
+    "boxed",
+    r"""
 + 5 \text{ cm} ;; 5 ;; the truth leaves the unit to the question
 + 5 ;; 5 \text{ cm} ;; a missing unit is forgiven
 + 5\text{ cm} ;; 5\,\mathrm{cm} ;; the same unit
@@ -106,9 +112,12 @@ UNITS = pairs("boxed", r"""
 - \text{cm} ;; 5\text{ cm} ;; a unit without a number
 - 5\text{ or more} ;; 5 ;; not a number but a condition
 - 0.5\text{ hours} ;; 30\text{ hours} ;; the number of another unit
-""")
+""",
+)
 
-SEPARATORS = pairs("boxed", r"""
+SEPARATORS = pairs(
+    "boxed",
+    r"""
 + 1,000 ;; 1000 ;; a comma before three digits
 + 1{,}000 ;; 1000 ;; TeX's comma without space
 + 1,\!000 ;; 1000 ;; TeX's other comma without space
@@ -131,9 +140,12 @@ SEPARATORS = pairs("boxed", r"""
 - (1,000) ;; 1000 ;; inside brackets the comma separates coordinates
 - 12,345 ;; 12345678 ;; the beginning of the number
 - 1,000,00 ;; 100000 ;; no such grouping
-""")
+""",
+)
 
-LATEX = pairs("boxed", r"""
+LATEX = pairs(
+    "boxed",
+    r"""
 + 2\sqrt{3} ;; \sqrt{12} ;; equal roots
 + \sqrt3 ;; \sqrt{3} ;; braces are optional
 + \frac{\sqrt{2}}{2} ;; \frac{1}{\sqrt{2}} ;; rationalised or not
@@ -189,9 +201,12 @@ LATEX = pairs("boxed", r"""
 - 5!! ;; 120 ;; the double factorial is 15
 - 1/x ;; x ;; turned over
 - \sqrt{-4} ;; 2 ;; imaginary
-""")
+""",
+)
 
-PERCENTS = pairs("boxed", r"""
+PERCENTS = pairs(
+    "boxed",
+    r"""
 + 50\% ;; 50\% ;; the same
 + 50\% ;; 0.5 ;; equal values
 + 0.5 ;; 50\% ;; equal values
@@ -209,9 +224,12 @@ PERCENTS = pairs("boxed", r"""
 - 150\% ;; 0.5 ;; another
 - 50\text{ cm} ;; 50\% ;; a wrong unit
 - \% ;; 50\% ;; no number
-""")
+""",
+)
 
-INTERVALS = pairs("boxed", r"""
+INTERVALS = pairs(
+    "boxed",
+    r"""
 + (1,2] ;; (1,2] ;; the same
 + \left(1, 2\right] ;; (1,2] ;; left and right only stretch the brackets
 + [0, 0.5) ;; [0, \frac{1}{2}) ;; equal ends
@@ -245,9 +263,12 @@ INTERVALS = pairs("boxed", r"""
 - (\infty,3) ;; (-\infty,3) ;; another infinity
 - 3 ;; (-\infty,3) ;; an end is no interval
 - [2] ;; [1,2] ;; an end is no interval
-""")
+""",
+)
 
-SETS = pairs("boxed", r"""
+SETS = pairs(
+    "boxed",
+    r"""
 + \{2,1\} ;; \{1,2\} ;; a set has no order
 + \{1,1,2\} ;; \{1,2\} ;; a set counts nothing twice
 + 2, 1 ;; 1, 2 ;; a list of solutions has no order
@@ -290,9 +311,12 @@ SETS = pairs("boxed", r"""
 - [1,2,3] ;; \{1,2,3\} ;; a list with an order is no set
 - x = 1, y = 2 ;; x = 2, y = 1 ;; each name has its value
 - 2, 1 ;; x = 1, y = 2 ;; without names the order is lost
-""")
+""",
+)
 
-SIGNS = pairs("boxed", r"""
+SIGNS = pairs(
+    "boxed",
+    r"""
 + -5 ;; -5 ;; the same
 + −5 ;; -5 ;; the long minus of print
 + - 5 ;; -5 ;; a space behind the sign
@@ -313,9 +337,12 @@ SIGNS = pairs("boxed", r"""
 - -\sqrt{2} ;; \sqrt{2} ;; one sign too many
 - 0.1000000001 ;; 0.1 ;; near, but another
 - 1e-5 ;; 1e5 ;; another power of ten
-""")
+""",
+)
 
-ALGEBRA = pairs("boxed", r"""
+ALGEBRA = pairs(
+    "boxed",
+    r"""
 + x^2+2x+1 ;; (x+1)^2 ;; expanded
 + (x+1)(x-1) ;; x^2-1 ;; factored
 + x(x+1) ;; x^2+x ;; a letter in front of brackets is a factor
@@ -362,9 +389,12 @@ ALGEBRA = pairs("boxed", r"""
 - 2^{n+1} ;; 2^n+1 ;; the exponent's brackets
 - a_1+a_2 ;; a_1+a_3 ;; another index
 - \frac{x+1}{2} ;; x+\frac12 ;; half of x is missing
-""")
+""",
+)
 
-WORDS = pairs("boxed", r"""
+WORDS = pairs(
+    "boxed",
+    r"""
 + \text{Monday} ;; Monday ;; the same word
 + monday ;; \text{Monday} ;; capitals do not count
 + \text{even} ;; \textbf{even} ;; bold or not
@@ -398,9 +428,12 @@ WORDS = pairs("boxed", r"""
 - \mathbb{Q} ;; \mathbb{R} ;; another set
 - \text{Monday or Tuesday} ;; \text{Monday} ;; hedged
 - 5 ;; \text{five apples} ;; a number is no text
-""")
+""",
+)
 
-STRICT = pairs("strict", r"""
+STRICT = pairs(
+    "strict",
+    r"""
 + So the sum is $\boxed{42}$. ;; 42 ;; one box
 + First \boxed{3}, and a check shows that the final result is \boxed{5}. ;; 5 ;; the last box counts
 + \boxed{\frac{1}{\sqrt{2}}} ;; \frac{\sqrt2}{2} ;; nested braces
@@ -425,9 +458,12 @@ STRICT = pairs("strict", r"""
 - It is \boxed{13}. ;; We see \boxed{13} first, but then the correct value is \boxed{12}. ;; the truth's last box counts
 - \boxed{42} ;; 43 ;; another number
 -  ;; 42 ;; nothing
-""".replace("-  ;;", "- . ;;"))
+""".replace("-  ;;", "- . ;;"),
+)
 
-FLEXIBLE = pairs("flexible", r"""
+FLEXIBLE = pairs(
+    "flexible",
+    r"""
 + So the sum is $\boxed{42}$. ;; 42 ;; a box counts first
 + The final answer is 42. ;; 42 ;; stated
 + The answer is $\frac{1}{2}$ since half of them are red. ;; 0.5 ;; stated, with a reason
@@ -457,9 +493,12 @@ FLEXIBLE = pairs("flexible", r"""
 - The answer is 5 or 6. ;; 5 ;; hedged
 - The answer is between 5 and 6. ;; 6 ;; no value
 - 10-3 ;; -3 ;; the minus is a subtraction
-""")
+""",
+)
 
-GSM8K = pairs("gsm8k strict", r"""
+GSM8K = pairs(
+    "gsm8k strict",
+    r"""
 + 6*7=42↵#### 42 ;; 42 ;; the format of the data set
 + #### 1,080 ;; 1080 ;; a separator
 + #### $18.00 ;; 18 ;; dollars and cents
@@ -478,7 +517,10 @@ GSM8K = pairs("gsm8k strict", r"""
 - #### 1e3 ;; 1 ;; the digits before the power are not the number
 - #### 43 ;; 42 ;; another number
 - ### 42 ;; 42 ;; a heading
-""") + pairs("gsm8k flexible", r"""
+""",
+) + pairs(
+    "gsm8k flexible",
+    r"""
 + The answer is 42. ;; 42 ;; the last number
 + It costs $1,250 in all! ;; 1250 ;; a separator
 + 42/2 is 21 ;; 21 ;; the last number
@@ -488,9 +530,12 @@ GSM8K = pairs("gsm8k strict", r"""
 - The roots are 5,6 ;; 56 ;; two numbers
 - forty-two ;; 42 ;; no digits
 - 10-3 ;; -3 ;; a subtraction
-""")
+""",
+)
 
-EXACT = pairs("exact", r"""
+EXACT = pairs(
+    "exact",
+    r"""
 + 42 ;; 42 ;; the same
 + ↵42↵ ;; 42 ;; white space around it
 - 42. ;; 42 ;; another character
@@ -498,10 +543,14 @@ EXACT = pairs("exact", r"""
 - 4 2 ;; 42 ;; white space inside
 - The answer is 42 ;; 42 ;; more than the answer
 - Yes ;; yes ;; capitals count
-""")
+""",
+)
 
-# What a mathematician would say, and what the grader does not. Each says why it stays so; all but two err against the response.
-KNOWN_LIMITS = pairs("boxed", r"""
+# What a mathematician would say, and what the grader does not. Each says why it stays so; all but two err against the
+# response.
+KNOWN_LIMITS = pairs(
+    "boxed",
+    r"""
 + five ;; 5 ;; number words are words
 + 5 \text{ million} ;; 5000000 ;; number words are words
 + 0.05\text{ m} ;; 5\text{ cm} ;; units are not converted
@@ -521,9 +570,12 @@ KNOWN_LIMITS = pairs("boxed", r"""
 + \sum_{k=1}^{3} k^2 ;; 14 ;; sums are never evaluated
 - \sqrt{16} ;; 4 ;; a closed form may restate the question
 - x^2+2x+1 ;; (x+1)^2 ;; where the question was to factor
-""")
+""",
+)
 
-CHOICES = pairs("choice", r"""
+CHOICES = pairs(
+    "choice",
+    r"""
 + The answer is (B). ;; B ;; stated
 + Answer: b ;; B ;; a small letter behind a colon
 + **C** ;; C ;; bold
@@ -573,14 +625,33 @@ CHOICES = pairs("choice", r"""
 - The answer is B and C. ;; C ;; two letters
 - Both A and B are true. ;; B ;; nothing chosen
 - **A** or **B** ;; A ;; two bold letters
-""") + pairs("choice of nine", r"""
+""",
+) + pairs(
+    "choice of nine",
+    r"""
 + The answer is I. ;; I ;; the letter I
 + \boxed{I} ;; I ;; the letter I
 - The answer is what I think. ;; I ;; the pronoun
 - Answer: I think it is hard. ;; I ;; the pronoun
 - I ;; H ;; another letter
 - It is as I said: I'm not sure. ;; I ;; the pronoun
-""")
+""",
+)
 
-CORPUS = (FRACTIONS + UNITS + SEPARATORS + LATEX + PERCENTS + INTERVALS + SETS + SIGNS + ALGEBRA + WORDS + STRICT + FLEXIBLE + GSM8K + EXACT
-          + CHOICES)
+CORPUS = (
+    FRACTIONS
+    + UNITS
+    + SEPARATORS
+    + LATEX
+    + PERCENTS
+    + INTERVALS
+    + SETS
+    + SIGNS
+    + ALGEBRA
+    + WORDS
+    + STRICT
+    + FLEXIBLE
+    + GSM8K
+    + EXACT
+    + CHOICES
+)

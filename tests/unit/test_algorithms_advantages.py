@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.unit._advantage_inputs import COMPONENTS, Row, batch, finish, finished, outcome
-from verl_like.algorithms.advantages import ADVANTAGES, OPTIONAL_COLUMNS, Estimator, Moments, estimator, whiten_stats, whitened
+from verl_like.algorithms.advantages import (
+    ADVANTAGES,
+    OPTIONAL_COLUMNS,
+    Estimator,
+    Moments,
+    estimator,
+    whiten_stats,
+    whitened,
+)
 from verl_like.algorithms.types import AdvantageInputs, Advantages
 from verl_like.config.schema import AlgorithmConfig
 
@@ -58,7 +66,9 @@ def test_grpo_equal_scores_with_many_digits_give_exact_zeros() -> None:
     generator = torch.Generator().manual_seed(0)
     two_tokens = torch.rand(100, 2, generator=generator) * torch.tensor([1.0, 2.0**-26])
     groups = torch.arange(100).repeat_interleave(11)
-    inputs = AdvantageInputs(rewards=two_tokens[groups], response_mask=torch.ones(1100, 2, dtype=torch.bool), group_ids=groups)
+    inputs = AdvantageInputs(
+        rewards=two_tokens[groups], response_mask=torch.ones(1100, 2, dtype=torch.bool), group_ids=groups
+    )
     scores = inputs.rewards.double().sum(-1)
     means = torch.zeros(100, dtype=torch.float64).index_add(0, groups, scores)[groups] / 11
     assert (scores != means).any(), "these scores have no remainder"
@@ -89,9 +99,17 @@ OUTSIDE_BASELINE = {"gae", "reinforce", "remax"}  # their baseline is none, or s
 
 masks = st.lists(st.booleans(), max_size=5).map(tuple)
 rows_of_batches = st.lists(
-    st.builds(Row, group=st.integers(0, 3), mask=masks, score=st.integers(-4, 4).map(float), seed=st.integers(0, 99),
-              penalty=st.sampled_from([0.0, 0.1])),
-    min_size=1, max_size=10)
+    st.builds(
+        Row,
+        group=st.integers(0, 3),
+        mask=masks,
+        score=st.integers(-4, 4).map(float),
+        seed=st.integers(0, 99),
+        penalty=st.sampled_from([0.0, 0.1]),
+    ),
+    min_size=1,
+    max_size=10,
+)
 EXAMPLES = settings(max_examples=30, deadline=None)
 
 
@@ -132,7 +150,9 @@ def test_failed_samples_play_no_part(rows: list[Row]) -> None:
     kept = [i for i, row in enumerate(rows) if any(row.mask)]
     here, without = batch(rows, width=5), batch([rows[i] for i in kept], width=5)
     for name in ADVANTAGES:
-        assert torch.allclose(finished(name, here, DISCOUNTED)[kept], finished(name, without, DISCOUNTED), atol=1e-6), name
+        assert torch.allclose(finished(name, here, DISCOUNTED)[kept], finished(name, without, DISCOUNTED), atol=1e-6), (
+            name
+        )
 
 
 @EXAMPLES
@@ -140,10 +160,14 @@ def test_failed_samples_play_no_part(rows: list[Row]) -> None:
 def test_groups_may_come_in_chunks(rows: list[Row]) -> None:
     rows = sorted(rows, key=lambda row: row.group)
     whole = batch(rows, width=5)
-    chunks = [batch([row for row in rows if row.group == group], width=5) for group in sorted({row.group for row in rows})]
+    chunks = [
+        batch([row for row in rows if row.group == group], width=5) for group in sorted({row.group for row in rows})
+    ]
     for name, entry in ADVANTAGES.items():
         results = [entry(chunk, DISCOUNTED) for chunk in chunks]
-        chunked = Advantages(advantages=torch.cat([r.advantages for r in results]), returns=torch.cat([r.returns for r in results]))
+        chunked = Advantages(
+            advantages=torch.cat([r.advantages for r in results]), returns=torch.cat([r.returns for r in results])
+        )
         assert torch.allclose(finish(name, chunked, whole), finished(name, whole, DISCOUNTED), atol=1e-6), name
 
 
@@ -169,14 +193,19 @@ def test_a_constant_added_to_all_rewards_does_not_matter(rows: list[Row], shift:
 @EXAMPLES
 @given(rows=rows_of_batches, score=st.sampled_from([0.0, 1.0, 0.1, -3.3333, 1e6]))
 def test_equal_rewards_give_zeros(rows: list[Row], score: float) -> None:
-    inputs = batch([replace(row, score=score, penalty=0.0, seed=1) for row in rows])  # one seed: equal components as well
+    inputs = batch(
+        [replace(row, score=score, penalty=0.0, seed=1) for row in rows]
+    )  # one seed: equal components as well
     for name in sorted(set(ADVANTAGES) - OUTSIDE_BASELINE):
         assert finished(name, inputs, PLAIN).abs().sum() < 1e-6, name
 
 
 @pytest.mark.parametrize("name", sorted(name for name, entry in ADVANTAGES.items() if entry.compares_siblings))
 def test_a_response_without_siblings_gets_zeros(name: str) -> None:
-    rows = [Row(group=i, mask=(True,) * length, score=score, seed=i) for i, (length, score) in enumerate([(3, 2.0), (1, -1.0), (2, 5.0)])]
+    rows = [
+        Row(group=i, mask=(True,) * length, score=score, seed=i)
+        for i, (length, score) in enumerate([(3, 2.0), (1, -1.0), (2, 5.0)])
+    ]
     rows.append(Row(group=0, mask=(False, False), score=9.0))  # a failed sample is no sibling
     assert not finished(name, batch(rows), PLAIN).any()
 
@@ -205,9 +234,14 @@ def test_a_column_that_is_not_needed_is_not_read(name: str) -> None:
 
 # ---- gae
 
+
 def critic_inputs(rewards: list[list[float]], values: list[list[float]], mask: list[list[int]]) -> AdvantageInputs:
-    return AdvantageInputs(rewards=torch.tensor(rewards), response_mask=torch.tensor(mask).bool(),
-                           group_ids=torch.arange(len(rewards)), values=torch.tensor(values))
+    return AdvantageInputs(
+        rewards=torch.tensor(rewards),
+        response_mask=torch.tensor(mask).bool(),
+        group_ids=torch.arange(len(rewards)),
+        values=torch.tensor(values),
+    )
 
 
 def test_gae_by_hand() -> None:
@@ -236,7 +270,9 @@ def test_gae_passes_over_observation_tokens() -> None:
 def test_gae_lambda_one_returns_are_the_rewards_to_go_whatever_the_values() -> None:
     rewards = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
     values = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
-    inputs = AdvantageInputs(rewards=rewards, response_mask=torch.ones(4, 6, dtype=torch.bool), group_ids=torch.arange(4), values=values)
+    inputs = AdvantageInputs(
+        rewards=rewards, response_mask=torch.ones(4, 6, dtype=torch.bool), group_ids=torch.arange(4), values=values
+    )
     result = ADVANTAGES["gae"](inputs, AlgorithmConfig(gamma=1.0, lam=1.0))
     assert torch.allclose(result.returns, rewards.flip(1).cumsum(1).flip(1), atol=1e-5)
 
@@ -249,13 +285,16 @@ def test_gae_lambda_zero_is_the_one_step_error() -> None:
 
 # ---- the table and users' own
 
+
 def test_estimator_refuses_a_column_no_stage_makes() -> None:
     with pytest.raises(ValueError, match=r"needs \['vallues'\], which no stage makes"):
         Estimator(fn=ADVANTAGES["grpo"].fn, needs=frozenset({"vallues"}))
 
 
 def test_unknown_estimator_gets_a_suggestion() -> None:
-    with pytest.raises(ValueError, match=r"adv_estimator=grop is unknown; expected one of .*'gae'.*Did you mean 'grpo'"):
+    with pytest.raises(
+        ValueError, match=r"adv_estimator=grop is unknown; expected one of .*'gae'.*Did you mean 'grpo'"
+    ):
         estimator("grop")
 
 
@@ -280,6 +319,7 @@ def test_a_users_function_and_a_users_estimator_are_found(tmp_path: Path, monkey
 
 
 # ---- whitening
+
 
 def test_whitening_in_chunks_equals_whitening_at_once() -> None:
     generator = torch.Generator().manual_seed(3)

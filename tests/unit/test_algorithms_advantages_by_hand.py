@@ -28,8 +28,11 @@ def per_row(name: str, inputs: AdvantageInputs, config: AlgorithmConfig = UNDIVI
 
 
 def of_tokens(rewards: list[list[float]], mask: list[list[int]], groups: list[int] | None = None) -> AdvantageInputs:
-    return AdvantageInputs(rewards=torch.tensor(rewards), response_mask=torch.tensor(mask).bool(),
-                           group_ids=torch.tensor(groups or [0] * len(rewards)))
+    return AdvantageInputs(
+        rewards=torch.tensor(rewards),
+        response_mask=torch.tensor(mask).bool(),
+        group_ids=torch.tensor(groups or [0] * len(rewards)),
+    )
 
 
 def approx(values: list[float]) -> object:
@@ -38,8 +41,11 @@ def approx(values: list[float]) -> object:
 
 # ---- one number per response
 
+
 def test_rloo_subtracts_the_mean_of_the_others() -> None:
-    inputs = outcome([1.0, 2.0, 6.0, 0.0, 9.0], [0, 0, 0, 0, 1], [1, 2, 3, 0, 1])  # one failed sample, one without siblings
+    inputs = outcome(
+        [1.0, 2.0, 6.0, 0.0, 9.0], [0, 0, 0, 0, 1], [1, 2, 3, 0, 1]
+    )  # one failed sample, one without siblings
     assert per_row("rloo", inputs) == approx([1 - (2 + 6) / 2, 2 - (1 + 6) / 2, 6 - (1 + 2) / 2, 0.0, 0.0])
 
 
@@ -90,12 +96,15 @@ def test_flash_reinforce_subtracts_the_mean_of_all_responses_whatever_their_leng
 
 # ---- gdpo
 
+
 def with_components(inputs: AdvantageInputs, **components: list[float]) -> AdvantageInputs:
     return replace(inputs, reward_components={name: torch.tensor(values) for name, values in components.items()})
 
 
 def test_gdpo_normalises_each_component_in_its_group_then_all_over_the_batch() -> None:
-    inputs = with_components(outcome([0.0] * 4, [0, 0, 1, 1], [2, 1, 1, 3]), right=[1.0, 0.0, 1.0, 1.0], short=[10.0, 30.0, 0.0, 50.0])
+    inputs = with_components(
+        outcome([0.0] * 4, [0, 0, 1, 1], [2, 1, 1, 3]), right=[1.0, 0.0, 1.0, 1.0], short=[10.0, 30.0, 0.0, 50.0]
+    )
     result = per_row("gdpo", inputs, AlgorithmConfig(reward_components={"right": 1.0, "short": 0.5}))
     # Two responses of different value stand at +-1/sqrt(2) standard deviations (n - 1), equal ones at 0.
     step = 1 / math.sqrt(2)
@@ -115,13 +124,26 @@ def test_gdpo_a_group_without_signal_keeps_exact_zeros() -> None:
     assert per_row("gdpo", inputs, AlgorithmConfig(reward_components={"right": 1.0}))[2:] == [0.0, 0.0]
 
 
-@pytest.mark.parametrize(("config", "components", "message"), [
-    (AlgorithmConfig(), {"right": [1.0, 0.0]}, "reward_components is {}.*needs at least one"),
-    (AlgorithmConfig(reward_components={"wrong": 1.0}), {"right": [1.0, 0.0]}, r"did not report \['wrong'\]"),
-    (AlgorithmConfig(reward_components={"right": 1.0}), {"right": [1.0, NAN]}, r"'right' is not finite in rows \[1\]"),
-    (AlgorithmConfig(reward_components={"right": 1.0}, kl_coef=0.1), {"right": [1.0, 0.0]}, "kl_coef is 0.1.*hold no KL penalty"),
-])
-def test_gdpo_refuses_what_it_cannot_add_up(config: AlgorithmConfig, components: dict[str, list[float]], message: str) -> None:
+@pytest.mark.parametrize(
+    ("config", "components", "message"),
+    [
+        (AlgorithmConfig(), {"right": [1.0, 0.0]}, "reward_components is {}.*needs at least one"),
+        (AlgorithmConfig(reward_components={"wrong": 1.0}), {"right": [1.0, 0.0]}, r"did not report \['wrong'\]"),
+        (
+            AlgorithmConfig(reward_components={"right": 1.0}),
+            {"right": [1.0, NAN]},
+            r"'right' is not finite in rows \[1\]",
+        ),
+        (
+            AlgorithmConfig(reward_components={"right": 1.0}, kl_coef=0.1),
+            {"right": [1.0, 0.0]},
+            "kl_coef is 0.1.*hold no KL penalty",
+        ),
+    ],
+)
+def test_gdpo_refuses_what_it_cannot_add_up(
+    config: AlgorithmConfig, components: dict[str, list[float]], message: str
+) -> None:
     inputs = with_components(outcome([0.0, 0.0], [0, 0], [1, 1]), **components)
     with pytest.raises(ValueError, match=message):
         ADVANTAGES["gdpo"](inputs, config)
@@ -135,6 +157,7 @@ def test_gdpo_a_failed_sample_needs_no_component() -> None:
 
 
 # ---- rewards to go
+
 
 def test_reinforce_is_the_discounted_sum_of_what_follows() -> None:
     inputs = of_tokens([[0.5, 7.0, -1.0, 2.0]], [[1, 0, 1, 1]])  # the second token is an observation
@@ -161,8 +184,12 @@ def test_reinforce_baseline_a_token_answers_for_the_penalties_from_itself_on() -
 
 def test_reinforce_baseline_without_penalties_is_dr_grpo_and_whitened_reinforce_plus_plus_baseline() -> None:
     inputs = outcome([1.0, 0.0, 3.0, 5.0, 4.0], [0, 0, 1, 1, 1], [2, 1, 3, 1, 2])
-    assert torch.equal(ADVANTAGES["reinforce_baseline"](inputs, DIVIDED).advantages, ADVANTAGES["grpo"](inputs, UNDIVIDED).advantages)
-    assert torch.equal(finished("reinforce_baseline", inputs, DIVIDED), finished("reinforce_plus_plus_baseline", inputs, DIVIDED))
+    assert torch.equal(
+        ADVANTAGES["reinforce_baseline"](inputs, DIVIDED).advantages, ADVANTAGES["grpo"](inputs, UNDIVIDED).advantages
+    )
+    assert torch.equal(
+        finished("reinforce_baseline", inputs, DIVIDED), finished("reinforce_plus_plus_baseline", inputs, DIVIDED)
+    )
 
 
 def test_remax_subtracts_the_greedy_score_from_the_rewards_to_go() -> None:
@@ -179,6 +206,7 @@ def test_remax_without_a_greedy_score_gives_zeros() -> None:
 
 # ---- optimal token baseline
 
+
 def with_probs(inputs: AdvantageInputs, probs: list[list[float]], squares: list[list[float]]) -> AdvantageInputs:
     return replace(inputs, old_log_probs=torch.tensor(probs).log(), sum_pi_squared=torch.tensor(squares))
 
@@ -192,7 +220,9 @@ BOTH = pytest.mark.parametrize("name", ["optimal_token_baseline", "tir_optimal_t
 
 @BOTH
 def test_otb_weighs_rewards_to_go_by_the_energy_so_far(name: str) -> None:
-    inputs = with_probs(of_tokens([[0.0, 4.0], [1.0, -1.0]], [[1, 1], [1, 1]]), [[0.5, 0.25], [0.75, 0.5]], [[0.5, 0.375], [0.625, 0.5]])
+    inputs = with_probs(
+        of_tokens([[0.0, 4.0], [1.0, -1.0]], [[1, 1], [1, 1]]), [[0.5, 0.25], [0.75, 0.5]], [[0.5, 0.375], [0.625, 0.5]]
+    )
     first, second = [energy(0.5, 0.5), energy(0.25, 0.375)], [energy(0.75, 0.625), energy(0.5, 0.5)]
     to_go = [[4.0, 4.0], [0.0, -1.0]]
     b0 = (first[0] * 4.0 + second[0] * 0.0) / (first[0] + second[0])
@@ -218,7 +248,8 @@ def test_otb_compares_columns_and_its_multi_turn_form_compares_chosen_tokens() -
     # Two turns each; the observation (NaN) is longer in the second response.
     inputs = with_probs(
         of_tokens([[0.0, NAN, 1.0, 0.0], [1.0, NAN, NAN, 3.0]], [[1, 0, 1, 1], [1, 0, 0, 1]]),
-        [[0.5, NAN, 0.5, 0.5], [0.5, NAN, NAN, 0.5]], [[0.5, NAN, 0.5, 0.5], [0.5, NAN, NAN, 0.5]],
+        [[0.5, NAN, 0.5, 0.5], [0.5, NAN, NAN, 0.5]],
+        [[0.5, NAN, 0.5, 0.5], [0.5, NAN, NAN, 0.5]],
     )
     # All energies are 0.5, so at each position W counts the row's tokens so far. To go: [1, -, 1, 0] and [4, -, -, 3].
     columns = ADVANTAGES["optimal_token_baseline"](inputs, DIVIDED).advantages
@@ -231,12 +262,15 @@ def test_otb_compares_columns_and_its_multi_turn_form_compares_chosen_tokens() -
 
 def test_otb_rounding_never_makes_a_negative_weight() -> None:
     # 1 - 2 pi + sum of pi^2 may come out a little below 0 in float32. Weights of 0, 3 and 2: a baseline of 2 / 5.
-    inputs = with_probs(outcome([0.0, 0.0, 1.0], [0, 0, 0], [1, 1, 1]), [[1.0]] * 3, [[1 - 4e-6], [1 + 3e-6], [1 + 2e-6]])
+    inputs = with_probs(
+        outcome([0.0, 0.0, 1.0], [0, 0, 0], [1, 1, 1]), [[1.0]] * 3, [[1 - 4e-6], [1 + 3e-6], [1 + 2e-6]]
+    )
     advantages = ADVANTAGES["optimal_token_baseline"](inputs, DIVIDED).advantages.flatten()
     assert advantages.tolist() == pytest.approx([-0.4, -0.4, 0.6], abs=0.03)
 
 
 # ---- the table
+
 
 def test_optional_columns_are_of_tokens_or_of_rows() -> None:
     assert TOKEN_COLUMNS | ROW_COLUMNS == OPTIONAL_COLUMNS and not TOKEN_COLUMNS & ROW_COLUMNS
@@ -248,5 +282,7 @@ def test_estimators_with_a_final_step_give_one_number_per_response() -> None:
     inputs = with_components(of_tokens([[-0.5, 0.0, 2.0], [0.0, 1.0, 3.0]], [[1, 0, 1], [1, 1, 1]]), right=[1.0, 0.0])
     for name, entry in ADVANTAGES.items():
         if entry.final_step is not None:
-            rows: list[Tensor] = [row[mask] for row, mask in zip(entry(inputs, config).advantages, inputs.response_mask, strict=True)]
+            rows: list[Tensor] = [
+                row[mask] for row, mask in zip(entry(inputs, config).advantages, inputs.response_mask, strict=True)
+            ]
             assert all((row == row[0]).all() for row in rows), name

@@ -1,4 +1,6 @@
-"""Rollout correction: hand-computed weights, rejections and metrics, exact enumeration of the estimators, identities, refusals."""
+"""Rollout correction: hand-computed weights, rejections and metrics, exact enumeration of the estimators, identities,
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from verl_like.algorithms.correction import Correction, WeightSums, correction, finish, is_needed, is_on, refusal, weight_sums
+from verl_like.algorithms.correction import (
+    Correction,
+    WeightSums,
+    correction,
+    finish,
+    is_needed,
+    is_on,
+    refusal,
+    weight_sums,
+)
 from verl_like.algorithms.types import BatchTotals
 from verl_like.config.knobs import check_values
 from verl_like.config.schema import Config, CorrectionConfig
@@ -23,27 +34,39 @@ UNBOUNDED = 1e9  # above exp(20), the largest ratio there is
 CONFIGS = [
     CorrectionConfig(level=level, mode=mode, rejection=rejection, veto_threshold=veto, batch_normalize=normalize)
     for level, mode, normalize, (rejection, veto) in itertools.product(
-        ("token", "sequence", "off"), ("truncate", "mask"), (False, True),
-        (("off", 0.0), ("off", 1e-4), ("token", 0.0), ("sequence", 1e-4), ("geometric", 0.0)))
+        ("token", "sequence", "off"),
+        ("truncate", "mask"),
+        (False, True),
+        (("off", 0.0), ("off", 1e-4), ("token", 0.0), ("sequence", 1e-4), ("geometric", 0.0)),
+    )
     if level != "off" or (mode == "truncate" and not normalize)
 ]
 
 
 def named(config: CorrectionConfig) -> str:
-    return f"{config.level}-{config.mode}-{config.rejection}-{config.veto_threshold:g}{'-normalized' * config.batch_normalize}"
+    return f"{config.level}-{config.mode}-{config.rejection}-{config.veto_threshold:g}{'-normalized' * config.batch_normalize}"  # noqa: E501
 
 
 def totals_of(mask: Tensor) -> BatchTotals:
     return BatchTotals(num_tokens=float(mask.sum()), num_sequences=float(mask.any(-1).sum()), max_response_tokens=10)
 
 
-def corrected(log_ratio: Tensor, mask: Tensor, config: CorrectionConfig, totals: BatchTotals | None = None,
-              mean_weight: float | None = None) -> Correction:
-    """The correction of rows with log(old / rollout) = ``log_ratio``; mean weight and totals are theirs unless given."""
+def corrected(
+    log_ratio: Tensor,
+    mask: Tensor,
+    config: CorrectionConfig,
+    totals: BatchTotals | None = None,
+    mean_weight: float | None = None,
+) -> Correction:
+    """The correction of rows with log(old / rollout) = ``log_ratio``;
+    mean weight and totals are theirs unless given.
+    """
     rollout = torch.full_like(log_ratio, -1.5)
     if mean_weight is None and config.batch_normalize:
         mean_weight = weight_sums(rollout + log_ratio, rollout, mask, config).mean
-    return correction(rollout + log_ratio, rollout, mask, config, totals=totals or totals_of(mask), mean_weight=mean_weight)
+    return correction(
+        rollout + log_ratio, rollout, mask, config, totals=totals or totals_of(mask), mean_weight=mean_weight
+    )
 
 
 def random_rows(seed: int, rows: int = 6, width: int = 7, spread: float = 0.6) -> tuple[Tensor, Tensor]:
@@ -66,16 +89,20 @@ MASK = torch.tensor([[True, True], [True, True], [True, False]])
 
 # ---- weights by hand
 
-@pytest.mark.parametrize(("config", "weights"), [
-    (CorrectionConfig(), [[2.0, 0.5], [1.0, 0.125], [1.0, 0.0]]),
-    (CorrectionConfig(upper=5.0), [[4.0, 0.5], [1.0, 0.125], [1.0, 0.0]]),
-    (CorrectionConfig(mode="mask"), [[0.0, 0.5], [1.0, 0.0], [1.0, 0.0]]),
-    (CorrectionConfig(mode="mask", lower=0.0, upper=5.0), [[4.0, 0.5], [1.0, 0.125], [1.0, 0.0]]),
-    (CorrectionConfig(level="sequence", upper=5.0), [[2.0, 2.0], [0.125, 0.125], [1.0, 0.0]]),
-    (CorrectionConfig(level="sequence", upper=1.5), [[1.5, 1.5], [0.125, 0.125], [1.0, 0.0]]),
-    (CorrectionConfig(level="sequence", mode="mask", upper=5.0), [[2.0, 2.0], [0.0, 0.0], [1.0, 0.0]]),
-    (CorrectionConfig(level="off"), [[1.0, 1.0], [1.0, 1.0], [1.0, 0.0]]),
-])
+
+@pytest.mark.parametrize(
+    ("config", "weights"),
+    [
+        (CorrectionConfig(), [[2.0, 0.5], [1.0, 0.125], [1.0, 0.0]]),
+        (CorrectionConfig(upper=5.0), [[4.0, 0.5], [1.0, 0.125], [1.0, 0.0]]),
+        (CorrectionConfig(mode="mask"), [[0.0, 0.5], [1.0, 0.0], [1.0, 0.0]]),
+        (CorrectionConfig(mode="mask", lower=0.0, upper=5.0), [[4.0, 0.5], [1.0, 0.125], [1.0, 0.0]]),
+        (CorrectionConfig(level="sequence", upper=5.0), [[2.0, 2.0], [0.125, 0.125], [1.0, 0.0]]),
+        (CorrectionConfig(level="sequence", upper=1.5), [[1.5, 1.5], [0.125, 0.125], [1.0, 0.0]]),
+        (CorrectionConfig(level="sequence", mode="mask", upper=5.0), [[2.0, 2.0], [0.0, 0.0], [1.0, 0.0]]),
+        (CorrectionConfig(level="off"), [[1.0, 1.0], [1.0, 1.0], [1.0, 0.0]]),
+    ],
+)
 def test_weights_by_hand(config: CorrectionConfig, weights: list[list[float]]) -> None:
     found = corrected(RATIOS.log(), MASK, config)
     torch.testing.assert_close(found.weights, torch.tensor(weights), rtol=1e-6, atol=0)
@@ -83,15 +110,18 @@ def test_weights_by_hand(config: CorrectionConfig, weights: list[list[float]]) -
     assert torch.equal(found.kept, torch.tensor(weights) > 0)
 
 
-@pytest.mark.parametrize(("rejection", "upper", "lower", "kept"), [
-    ("token", 2.0, 0.5, [[False, True], [True, False], [True, False]]),
-    ("token", 4.1, 0.0, [[True, True], [True, True], [True, False]]),
-    # Products 2, 1/8, 1; geometric means sqrt(2), 1/sqrt(8), 1.
-    ("sequence", 1.9, 0.1, [[False, False], [True, True], [True, False]]),
-    ("sequence", 2.1, 0.5, [[True, True], [False, False], [True, False]]),
-    ("geometric", 1.4, 0.35, [[False, False], [True, True], [True, False]]),
-    ("geometric", 1.5, 0.36, [[True, True], [False, False], [True, False]]),
-])
+@pytest.mark.parametrize(
+    ("rejection", "upper", "lower", "kept"),
+    [
+        ("token", 2.0, 0.5, [[False, True], [True, False], [True, False]]),
+        ("token", 4.1, 0.0, [[True, True], [True, True], [True, False]]),
+        # Products 2, 1/8, 1; geometric means sqrt(2), 1/sqrt(8), 1.
+        ("sequence", 1.9, 0.1, [[False, False], [True, True], [True, False]]),
+        ("sequence", 2.1, 0.5, [[True, True], [False, False], [True, False]]),
+        ("geometric", 1.4, 0.35, [[False, False], [True, True], [True, False]]),
+        ("geometric", 1.5, 0.36, [[True, True], [False, False], [True, False]]),
+    ],
+)
 def test_rejection_by_hand(rejection: str, upper: float, lower: float, kept: list[list[bool]]) -> None:
     config = CorrectionConfig(level="off", rejection=rejection, rejection_upper=upper, rejection_lower=lower)
     found = corrected(RATIOS.log(), MASK, config)
@@ -109,7 +139,9 @@ def test_a_veto_rejects_the_whole_response_and_no_other() -> None:
 
 def test_a_veto_is_blind_to_padding() -> None:
     log_ratio = torch.tensor([[0.0, -30.0]])
-    assert corrected(log_ratio, torch.tensor([[True, False]]), CorrectionConfig(veto_threshold=0.5)).kept.tolist() == [[True, False]]
+    assert corrected(log_ratio, torch.tensor([[True, False]]), CorrectionConfig(veto_threshold=0.5)).kept.tolist() == [
+        [True, False]
+    ]
 
 
 def test_a_ratio_on_its_bound_is_inside() -> None:
@@ -122,15 +154,19 @@ def test_a_ratio_on_its_bound_is_inside() -> None:
 
 # ---- batch normalisation
 
+
 def test_weight_sums_by_hand() -> None:
     rollout = torch.zeros_like(RATIOS)
     assert weight_sums(RATIOS.log(), rollout, MASK, CorrectionConfig()) == WeightSums(
-        total=pytest.approx(2 + 0.5 + 1 + 0.125 + 1), count=5)
+        total=pytest.approx(2 + 0.5 + 1 + 0.125 + 1), count=5
+    )
     assert weight_sums(RATIOS.log(), rollout, MASK, CorrectionConfig(mode="mask")) == WeightSums(
-        total=pytest.approx(2.5), count=5)
+        total=pytest.approx(2.5), count=5
+    )
     # One weight per sequence, however long: products 2, 1/8 and 1.
     assert weight_sums(RATIOS.log(), rollout, MASK, CorrectionConfig(level="sequence", upper=1.5)) == WeightSums(
-        total=pytest.approx(1.5 + 0.125 + 1), count=3)
+        total=pytest.approx(1.5 + 0.125 + 1), count=3
+    )
 
 
 def test_weight_sums_of_chunks_add_up() -> None:
@@ -138,12 +174,17 @@ def test_weight_sums_of_chunks_add_up() -> None:
     for config in (CorrectionConfig(), CorrectionConfig(level="sequence"), CorrectionConfig(mode="mask")):
         zeros = torch.zeros_like(log_ratio)
         whole = weight_sums(log_ratio, zeros, mask, config)
-        parts = [weight_sums(log_ratio[rows], zeros[rows], mask[rows], config) for rows in (slice(0, 1), slice(1, 4), slice(4, 6))]
+        parts = [
+            weight_sums(log_ratio[rows], zeros[rows], mask[rows], config)
+            for rows in (slice(0, 1), slice(1, 4), slice(4, 6))
+        ]
         added = WeightSums() + parts[0] + parts[1] + parts[2]
         assert added == WeightSums(total=pytest.approx(whole.total, rel=1e-9), count=whole.count)
 
 
-@pytest.mark.parametrize("config", [CorrectionConfig(batch_normalize=True), CorrectionConfig(batch_normalize=True, mode="mask")])
+@pytest.mark.parametrize(
+    "config", [CorrectionConfig(batch_normalize=True), CorrectionConfig(batch_normalize=True, mode="mask")]
+)
 def test_normalised_token_weights_have_mean_one(config: CorrectionConfig) -> None:
     found = corrected(*random_rows(4), config)
     assert float(found.metrics["correction_weight_mean"]) == pytest.approx(1.0, rel=1e-5)
@@ -157,8 +198,11 @@ def test_normalised_sequence_weights_have_mean_one_over_sequences() -> None:
 
 def test_rejection_does_not_make_the_kept_weigh_more() -> None:
     plain = corrected(RATIOS.log(), MASK, CorrectionConfig(batch_normalize=True))
-    rejecting = corrected(RATIOS.log(), MASK, CorrectionConfig(batch_normalize=True, rejection="sequence", rejection_lower=0.2,
-                                                                  rejection_upper=3.0))
+    rejecting = corrected(
+        RATIOS.log(),
+        MASK,
+        CorrectionConfig(batch_normalize=True, rejection="sequence", rejection_lower=0.2, rejection_upper=3.0),
+    )
     assert rejecting.kept.tolist() == [[True, True], [False, False], [True, False]]
     assert torch.equal(rejecting.weights, torch.where(rejecting.kept, plain.weights, 0.0))
 
@@ -172,6 +216,7 @@ def test_a_batch_whose_every_weight_is_masked_has_zero_weights() -> None:
 
 # ---- metrics by hand
 
+
 def test_gap_metrics_by_hand() -> None:
     found = floats(corrected(RATIOS.log(), MASK, CorrectionConfig(level="sequence")).metrics)
     ratios, products, sizes = [4.0, 0.5, 1.0, 0.125, 1.0], [2.0, 0.125, 1.0], [2, 2, 1]
@@ -184,33 +229,62 @@ def test_gap_metrics_by_hand() -> None:
         "correction_log_ppl_gap_mean": sum(gaps) / 3,
         "correction_log_ppl_gap_abs_mean": sum(map(abs, gaps)) / 3,
     }
-    assert {name: found[name] for name in expected} == {name: pytest.approx(value, rel=1e-5) for name, value in expected.items()}
+    assert {name: found[name] for name in expected} == {
+        name: pytest.approx(value, rel=1e-5) for name, value in expected.items()
+    }
 
 
-@pytest.mark.parametrize(("config", "weights", "fracs"), [
-    (CorrectionConfig(), [2.0, 0.5, 1.0, 0.125, 1.0], {"correction_truncated_frac": 1 / 5, "correction_kept_frac": 1.0}),
-    (CorrectionConfig(mode="mask"), [0.0, 0.5, 1.0, 0.0, 1.0], {"correction_masked_frac": 2 / 5, "correction_kept_frac": 3 / 5}),
-    (CorrectionConfig(level="sequence", upper=1.5), [1.5, 1.5, 0.125, 0.125, 1.0], {"correction_truncated_frac": 2 / 5}),
-    (CorrectionConfig(level="off", rejection="token", rejection_lower=0.0), [0.0, 1.0, 1.0, 1.0, 1.0], {"correction_rejected_frac": 1 / 5}),
-])
+@pytest.mark.parametrize(
+    ("config", "weights", "fracs"),
+    [
+        (
+            CorrectionConfig(),
+            [2.0, 0.5, 1.0, 0.125, 1.0],
+            {"correction_truncated_frac": 1 / 5, "correction_kept_frac": 1.0},
+        ),
+        (
+            CorrectionConfig(mode="mask"),
+            [0.0, 0.5, 1.0, 0.0, 1.0],
+            {"correction_masked_frac": 2 / 5, "correction_kept_frac": 3 / 5},
+        ),
+        (
+            CorrectionConfig(level="sequence", upper=1.5),
+            [1.5, 1.5, 0.125, 0.125, 1.0],
+            {"correction_truncated_frac": 2 / 5},
+        ),
+        (
+            CorrectionConfig(level="off", rejection="token", rejection_lower=0.0),
+            [0.0, 1.0, 1.0, 1.0, 1.0],
+            {"correction_rejected_frac": 1 / 5},
+        ),
+    ],
+)
 def test_weight_metrics_by_hand(config: CorrectionConfig, weights: list[float], fracs: dict[str, float]) -> None:
     found = finish(floats(corrected(RATIOS.log(), MASK, config).metrics))
     mean, squares = sum(weights) / 5, sum(w**2 for w in weights) / 5
     expected = {"correction_weight_mean": mean, "correction_ess_frac": mean**2 / squares, **fracs}
-    assert {name: found[name] for name in expected} == {name: pytest.approx(value, rel=1e-6) for name, value in expected.items()}
+    assert {name: found[name] for name in expected} == {
+        name: pytest.approx(value, rel=1e-6) for name, value in expected.items()
+    }
     assert "correction_weight_squared_mean" not in found
 
 
 def test_finish_leaves_other_names_and_respects_the_prefix() -> None:
     shares = {"actor/loss": 0.3, "actor/correction_weight_mean": 0.5, "actor/correction_weight_squared_mean": 0.5}
-    assert finish(shares, prefix="actor/") == {"actor/loss": 0.3, "actor/correction_weight_mean": 0.5, "actor/correction_ess_frac": 0.5}
+    assert finish(shares, prefix="actor/") == {
+        "actor/loss": 0.3,
+        "actor/correction_weight_mean": 0.5,
+        "actor/correction_ess_frac": 0.5,
+    }
     assert finish({"actor/loss": 0.3}, prefix="actor/") == {"actor/loss": 0.3}
 
 
 def test_chi_square_of_a_small_gap_is_not_lost_to_rounding() -> None:
     # E[w^2] - 1 with w = exp(1e-6 or -1e-6): in float32 w^2 has steps of 1e-7, as large as a twentieth of the answer.
     log_ratio, mask = torch.tensor([[1e-6, 1e-6, 1e-6, -1e-6]]), torch.ones(1, 4, dtype=torch.bool)
-    found = correction(log_ratio, torch.zeros_like(log_ratio), mask, CorrectionConfig(), totals=totals_of(mask), mean_weight=None)
+    found = correction(
+        log_ratio, torch.zeros_like(log_ratio), mask, CorrectionConfig(), totals=totals_of(mask), mean_weight=None
+    )
     assert float(found.metrics["correction_chi2_token"]) == pytest.approx(1e-6, rel=1e-4)
 
 
@@ -222,8 +296,14 @@ VALUES = torch.tensor([1.0, -2.0, 5.0]).double()
 
 def test_weighted_mean_over_tokens_of_rollout_is_the_expectation_under_old() -> None:
     mask = torch.ones(3, 1, dtype=torch.bool)
-    found = correction(OLD.log()[:, None], ROLLOUT.log()[:, None], mask, CorrectionConfig(upper=UNBOUNDED), totals=totals_of(mask),
-                       mean_weight=None)
+    found = correction(
+        OLD.log()[:, None],
+        ROLLOUT.log()[:, None],
+        mask,
+        CorrectionConfig(upper=UNBOUNDED),
+        totals=totals_of(mask),
+        mean_weight=None,
+    )
     expected = float((OLD * VALUES).sum())
     assert float((ROLLOUT * found.weights[:, 0] * VALUES).sum()) == pytest.approx(expected, rel=1e-6)
     assert float((ROLLOUT * VALUES).sum()) != pytest.approx(expected, rel=0.1)
@@ -239,18 +319,32 @@ def test_weighted_mean_over_sequences_of_rollout_is_the_expectation_under_old() 
 
     old, rollout, mask = token_probs(OLD), token_probs(ROLLOUT), torch.ones(27, 3, dtype=torch.bool)
     assert float(old.prod(-1).sum()) == pytest.approx(1.0)
-    found = correction(old.log(), rollout.log(), mask, CorrectionConfig(level="sequence", upper=UNBOUNDED), totals=totals_of(mask),
-                       mean_weight=None)
+    found = correction(
+        old.log(),
+        rollout.log(),
+        mask,
+        CorrectionConfig(level="sequence", upper=UNBOUNDED),
+        totals=totals_of(mask),
+        mean_weight=None,
+    )
     scores = VALUES[ids].prod(-1)
-    assert float((rollout.prod(-1) * found.weights[:, 0] * scores).sum()) == pytest.approx(float((old.prod(-1) * scores).sum()), rel=1e-5)
+    assert float((rollout.prod(-1) * found.weights[:, 0] * scores).sum()) == pytest.approx(
+        float((old.prod(-1) * scores).sum()), rel=1e-5
+    )
 
 
 def test_gap_metrics_average_to_the_divergences_of_the_distributions() -> None:
     # Ten draws in the proportions of rollout: 2, 3 and 5 times each token.
     draws = torch.tensor([0] * 2 + [1] * 3 + [2] * 5)
     mask = torch.ones(10, 1, dtype=torch.bool)
-    found = correction(OLD.log()[draws][:, None], ROLLOUT.log()[draws][:, None], mask, CorrectionConfig(upper=UNBOUNDED),
-                       totals=totals_of(mask), mean_weight=None).metrics
+    found = correction(
+        OLD.log()[draws][:, None],
+        ROLLOUT.log()[draws][:, None],
+        mask,
+        CorrectionConfig(upper=UNBOUNDED),
+        totals=totals_of(mask),
+        mean_weight=None,
+    ).metrics
     divergence = float((ROLLOUT * (ROLLOUT / OLD).log()).sum())
     assert float(found["correction_kl_k1"]) == pytest.approx(divergence, rel=1e-5)
     assert float(found["correction_kl_k3"]) == pytest.approx(divergence, rel=1e-5)
@@ -268,6 +362,7 @@ def test_under_top_p_the_weights_are_short_by_the_mass_that_was_cut() -> None:
 
 
 # ---- identities
+
 
 @pytest.mark.parametrize("config", CONFIGS, ids=named)
 def test_equal_log_probs_give_weights_of_exactly_one_and_reject_nothing(config: CorrectionConfig) -> None:
@@ -288,13 +383,17 @@ def test_micro_batches_do_not_matter(seed: int, index: int, cuts: set[int]) -> N
     zeros, totals = torch.zeros_like(log_ratio), totals_of(mask)
     mean_weight = weight_sums(log_ratio, zeros, mask, config).mean
     whole = correction(log_ratio, zeros, mask, config, totals=totals, mean_weight=mean_weight)
-    parts = [correction(log_ratio[a:b], zeros[a:b], mask[a:b], config, totals=totals, mean_weight=mean_weight)
-             for a, b in itertools.pairwise([0, *sorted(cuts), 6])]
+    parts = [
+        correction(log_ratio[a:b], zeros[a:b], mask[a:b], config, totals=totals, mean_weight=mean_weight)
+        for a, b in itertools.pairwise([0, *sorted(cuts), 6])
+    ]
     assert torch.equal(torch.cat([part.weights for part in parts]), whole.weights)
     assert torch.equal(torch.cat([part.kept for part in parts]), whole.kept)
     assert all(part.metrics.keys() == whole.metrics.keys() for part in parts)
     summed = {name: sum(float(part.metrics[name]) for part in parts) for name in whole.metrics}
-    assert finish(summed) == {name: pytest.approx(value, rel=1e-5, abs=1e-6) for name, value in finish(floats(whole.metrics)).items()}
+    assert finish(summed) == {
+        name: pytest.approx(value, rel=1e-5, abs=1e-6) for name, value in finish(floats(whole.metrics)).items()
+    }
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=named)
@@ -306,7 +405,9 @@ def test_padding_does_not_matter_even_where_it_is_nan(config: CorrectionConfig) 
     wide = corrected(wide_ratio, wide_mask, config)
     assert torch.equal(wide.weights[:, :7], narrow.weights) and not wide.weights[:, 7:].any()
     assert torch.equal(wide.kept[:, :7], narrow.kept) and not wide.kept[:, 7:].any()
-    assert floats(wide.metrics) == {name: pytest.approx(value, rel=1e-5, abs=1e-7) for name, value in floats(narrow.metrics).items()}
+    assert floats(wide.metrics) == {
+        name: pytest.approx(value, rel=1e-5, abs=1e-7) for name, value in floats(narrow.metrics).items()
+    }
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=named)
@@ -358,10 +459,13 @@ def test_row_order_does_not_matter() -> None:
     log_ratio, mask = random_rows(9)
     order = torch.tensor([3, 0, 5, 1, 4, 2])
     config = CorrectionConfig(rejection="geometric", veto_threshold=0.3)
-    assert torch.equal(corrected(log_ratio[order], mask[order], config).weights, corrected(log_ratio, mask, config).weights[order])
+    assert torch.equal(
+        corrected(log_ratio[order], mask[order], config).weights, corrected(log_ratio, mask, config).weights[order]
+    )
 
 
 # ---- configuration
+
 
 def test_correction_is_left_off_below_the_gap_or_where_nothing_is_asked() -> None:
     assert is_needed(CorrectionConfig(), mean_gap=1e-2)
@@ -378,13 +482,17 @@ def test_truncated_sampling_is_refused_with_found_expected_and_remedy(top_p: flo
     assert message is not None
     assert f"rollout.top_p is {top_p:g} and rollout.top_k is {top_k}" in message
     assert "needs 1 and -1" in message
-    assert message.endswith("Set rollout.top_p=1 rollout.top_k=-1, or turn the correction off: algorithm.rollout_correction.level=off.")
+    assert message.endswith(
+        "Set rollout.top_p=1 rollout.top_k=-1, or turn the correction off: algorithm.rollout_correction.level=off."
+    )
 
 
 def test_the_refusal_names_every_knob_that_has_to_be_turned_off() -> None:
     message = refusal(0.9, -1, CorrectionConfig(level="off", rejection="geometric", veto_threshold=1e-4))
     assert message is not None
-    assert message.endswith("off: algorithm.rollout_correction.rejection=off, algorithm.rollout_correction.veto_threshold=0.")
+    assert message.endswith(
+        "off: algorithm.rollout_correction.rejection=off, algorithm.rollout_correction.veto_threshold=0."
+    )
 
 
 def test_whole_sampling_or_no_correction_is_not_refused() -> None:
@@ -392,18 +500,33 @@ def test_whole_sampling_or_no_correction_is_not_refused() -> None:
     assert refusal(0.9, 50, CorrectionConfig(level="off")) is None
 
 
-@pytest.mark.parametrize(("config", "name"), [(CorrectionConfig(level="off", batch_normalize=True), "batch_normalize"),
-                                              (CorrectionConfig(level="off", mode="mask"), "mode")])
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (CorrectionConfig(level="off", batch_normalize=True), "batch_normalize"),
+        (CorrectionConfig(level="off", mode="mask"), "mode"),
+    ],
+)
 def test_knobs_of_weights_are_refused_where_there_are_none(config: CorrectionConfig, name: str) -> None:
     message = refusal(1.0, -1, config)
     assert message is not None
     assert f"algorithm.rollout_correction.{name}=" in message and f"leave {name} at its default" in message
 
 
-@pytest.mark.parametrize(("name", "value"), [
-    ("level", "word"), ("mode", "icepop"), ("rejection", "geo"), ("upper", 0.9), ("lower", 1.1), ("rejection_upper", 0.5),
-    ("rejection_lower", -0.1), ("veto_threshold", 1.0), ("min_gap", -1.0),
-])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("level", "word"),
+        ("mode", "icepop"),
+        ("rejection", "geo"),
+        ("upper", 0.9),
+        ("lower", 1.1),
+        ("rejection_upper", 0.5),
+        ("rejection_lower", -0.1),
+        ("veto_threshold", 1.0),
+        ("min_gap", -1.0),
+    ],
+)
 def test_a_value_that_cannot_work_is_refused(name: str, value: object) -> None:
     config = Config()
     setattr(config.algorithm.rollout_correction, name, value)

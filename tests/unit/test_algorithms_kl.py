@@ -14,13 +14,19 @@ from verl_like.algorithms.kl import AdaptiveKl, kl, kl_in_reward
 
 KINDS = ("k1", "k2", "k3", "abs")
 
-@pytest.mark.parametrize(("kind", "value"), [("k1", 0.5), ("k2", 0.125), ("k3", math.exp(-0.5) - 1 + 0.5), ("abs", 0.5)])
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("k1", 0.5), ("k2", 0.125), ("k3", math.exp(-0.5) - 1 + 0.5), ("abs", 0.5)]
+)
 def test_kl_by_hand(kind: str, value: float) -> None:
     assert float(kl(torch.tensor(-1.0), torch.tensor(-1.5), kind)) == pytest.approx(value)
 
 
 GRADIENTS: dict[str, Callable[[float], float]] = {
-    "k1": lambda d: 1.0, "k2": lambda d: d, "k3": lambda d: 1 - math.exp(-d), "abs": lambda d: math.copysign(1.0, d),
+    "k1": lambda d: 1.0,
+    "k2": lambda d: d,
+    "k3": lambda d: 1 - math.exp(-d),
+    "abs": lambda d: math.copysign(1.0, d),
 }
 
 
@@ -70,6 +76,7 @@ def test_kl_in_reward_takes_from_each_valid_token() -> None:
 
 # ---- straight-through forms
 
+
 def gradient_of(kind: str, difference: float) -> tuple[float, float]:
     """Value and derivative at log_probs - ref_log_probs = difference."""
     log_probs = torch.tensor(difference, dtype=torch.float64, requires_grad=True)
@@ -109,6 +116,7 @@ def test_only_the_gradient_of_k2_averages_to_that_of_the_kl() -> None:
 
 
 # ---- controller
+
 
 def test_adaptive_kl_by_hand() -> None:
     # 1 + 0.1 * 256 / 1024, then the error held at -0.2 and at 0.2.

@@ -1,4 +1,6 @@
-"""Aggregation, value and whole losses: hand-computed values and identities. Policy losses and KL have files of their own."""
+"""Aggregation, value and whole losses: hand-computed values and identities. Policy losses and KL have files of their
+own.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +21,36 @@ KINDS = ("k1", "k2", "k3", "abs", "k3+")
 
 
 def totals_of(mask: Tensor, max_response_tokens: int = 10) -> BatchTotals:
-    return BatchTotals(num_tokens=float(mask.sum()), num_sequences=float(mask.any(-1).sum()), max_response_tokens=max_response_tokens)
+    return BatchTotals(
+        num_tokens=float(mask.sum()), num_sequences=float(mask.any(-1).sum()), max_response_tokens=max_response_tokens
+    )
 
 
 # ---- aggregate
 
+
 def test_aggregate_by_hand() -> None:
     values = torch.tensor([[1.0, 2.0, 3.0], [10.0, float("nan"), 99.0], [5.0, 5.0, 5.0]])
     mask = torch.tensor([[1, 1, 1], [1, 0, 0], [0, 0, 0]]).bool()
-    expected = {"token-mean": 16 / 4, "token-sum": 16.0, "seq-mean-token-sum": (6 + 10) / 2, "seq-mean-token-mean": (2 + 10) / 2,
-                "seq-mean-token-sum-norm": (6 / 10 + 10 / 10) / 2}
+    expected = {
+        "token-mean": 16 / 4,
+        "token-sum": 16.0,
+        "seq-mean-token-sum": (6 + 10) / 2,
+        "seq-mean-token-mean": (2 + 10) / 2,
+        "seq-mean-token-sum-norm": (6 / 10 + 10 / 10) / 2,
+    }
     for mode, value in expected.items():
         assert float(aggregate(values, mask, mode, totals_of(mask))) == pytest.approx(value), mode
 
 
 def test_unknown_aggregation_says_what_exists() -> None:
     with pytest.raises(ValueError, match="'mean'; expected token-mean"):
-        aggregate(torch.zeros(1, 1), torch.ones(1, 1).bool(), "mean", BatchTotals(num_tokens=1, num_sequences=1, max_response_tokens=1))
+        aggregate(
+            torch.zeros(1, 1),
+            torch.ones(1, 1).bool(),
+            "mean",
+            BatchTotals(num_tokens=1, num_sequences=1, max_response_tokens=1),
+        )
 
 
 # ---- whole losses: what must hold for each of them
@@ -46,25 +61,41 @@ NAN = float("nan")
 def columns_of(rows: int = 6, width: int = 5) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(11)
     mask = torch.arange(width) < torch.tensor([5, 1, 0, 3, 4, 2][:rows])[:, None]
-    noise = {name: torch.randn(rows, width, generator=generator) for name in ("log_probs", "advantages", "values", "returns", "new_values")}
+    noise = {
+        name: torch.randn(rows, width, generator=generator)
+        for name in ("log_probs", "advantages", "values", "returns", "new_values")
+    }
     log_probs = noise["log_probs"] - 3
     columns = {
-        "response_mask": mask, "log_probs": log_probs, "entropy": noise["log_probs"].abs(),
+        "response_mask": mask,
+        "log_probs": log_probs,
+        "entropy": noise["log_probs"].abs(),
         "old_log_probs": log_probs + 0.4 * torch.randn(rows, width, generator=generator),
         "ref_log_probs": log_probs + 0.6 * torch.randn(rows, width, generator=generator),
-        "advantages": noise["advantages"], "values": noise["values"], "returns": noise["returns"], "new_values": noise["new_values"],
+        "advantages": noise["advantages"],
+        "values": noise["values"],
+        "returns": noise["returns"],
+        "new_values": noise["new_values"],
     }
-    return {name: column if name == "response_mask" else torch.where(mask, column, 0.0) for name, column in columns.items()}
+    return {
+        name: column if name == "response_mask" else torch.where(mask, column, 0.0) for name, column in columns.items()
+    }
 
 
 def whole_losses() -> dict[str, MicroBatchLoss]:
     losses: dict[str, MicroBatchLoss] = {
-        f"actor-{mode}": ActorLoss(ActorConfig(loss_aggregation=mode, entropy_coef=0.01, kl_loss_coef=0.05, clip_ratio_dual=1.3))
+        f"actor-{mode}": ActorLoss(
+            ActorConfig(loss_aggregation=mode, entropy_coef=0.01, kl_loss_coef=0.05, clip_ratio_dual=1.3)
+        )
         for mode in MODES
     }
     losses |= {f"actor-{kind}": ActorLoss(ActorConfig(kl_loss_coef=0.3, kl_loss_type=kind)) for kind in KINDS}
     losses["actor-reinforce"] = ActorLoss(ActorConfig(policy_loss="reinforce"))
-    losses |= {"critic": CriticLoss(CriticConfig()), "critic-unclipped": CriticLoss(CriticConfig(value_clip=0)), "sft": SftLoss()}
+    losses |= {
+        "critic": CriticLoss(CriticConfig()),
+        "critic-unclipped": CriticLoss(CriticConfig(value_clip=0)),
+        "sft": SftLoss(),
+    }
     return losses
 
 
@@ -72,9 +103,14 @@ LOSSES = whole_losses()
 
 
 def run(loss: MicroBatchLoss, columns: dict[str, Tensor], totals: BatchTotals) -> tuple[LossOutput, Tensor]:
-    """The loss on these rows and its gradient with respect to the model's outputs, [B, T] (log-probs plus entropy, or values)."""
-    outputs = {"log_probs": columns["log_probs"].clone().requires_grad_(), "entropy": columns["entropy"].clone().requires_grad_(),
-               "values": columns["new_values"].clone().requires_grad_()}
+    """The loss on these rows and its gradient with respect to the model's outputs, [B, T] (log-probs plus entropy, or
+    values).
+    """
+    outputs = {
+        "log_probs": columns["log_probs"].clone().requires_grad_(),
+        "entropy": columns["entropy"].clone().requires_grad_(),
+        "values": columns["new_values"].clone().requires_grad_(),
+    }
     output = loss(outputs, columns, totals)
     torch.autograd.backward(output.loss)
     gradients = [o.grad for o in outputs.values() if o.grad is not None]
@@ -95,7 +131,9 @@ def test_micro_batch_shares_add_up_to_the_whole(name: str, cuts: list[int]) -> N
     assert float(sum(output.loss for output, _ in parts)) == pytest.approx(float(whole.loss), rel=1e-6, abs=1e-6)
     assert torch.allclose(torch.cat([g for _, g in parts]), whole_gradient, atol=1e-6)
     for metric, value in whole.metrics.items():
-        assert float(sum(output.metrics[metric] for output, _ in parts)) == pytest.approx(float(value), rel=1e-6, abs=1e-6), metric
+        assert float(sum(output.metrics[metric] for output, _ in parts)) == pytest.approx(
+            float(value), rel=1e-6, abs=1e-6
+        ), metric
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
@@ -160,7 +198,8 @@ def test_kl_in_loss_without_a_reference_says_so() -> None:
 
 def test_value_loss_by_hand() -> None:
     mask = torch.ones(1, 3, dtype=torch.bool)
-    # Old values 0, returns 1, clip 0.2: a value at 0.5 is judged as if at 0.2 (error 0.64), one at -0.5 or at 0.1 by itself (2.25, 0.81).
+    # Old values 0, returns 1, clip 0.2: a value at 0.5 is judged as if at 0.2 (error 0.64), one at -0.5 or at 0.1 by
+    # itself (2.25, 0.81).
     values = torch.tensor([[0.5, -0.5, 0.1]], requires_grad=True)
     columns = {"values": torch.zeros(1, 3), "returns": torch.ones(1, 3), "response_mask": mask}
     output = CriticLoss(CriticConfig(value_clip=0.2))({"values": values}, columns, totals_of(mask))
@@ -176,7 +215,9 @@ def test_sft_loss_is_the_mean_negative_log_prob() -> None:
     log_probs = torch.tensor([[-1.0, -2.0], [-4.0, -100.0]], requires_grad=True)
     mask = torch.tensor([[True, True], [True, False]])
     output = SftLoss()({"log_probs": log_probs}, {"response_mask": mask}, totals_of(mask))
-    assert float(output.loss.detach()) == pytest.approx(7 / 3) and float(output.metrics["sft/loss"]) == pytest.approx(7 / 3)
+    assert float(output.loss.detach()) == pytest.approx(7 / 3) and float(output.metrics["sft/loss"]) == pytest.approx(
+        7 / 3
+    )
 
 
 def test_explained_variance_is_one_for_perfect_values_and_zero_for_a_constant() -> None:

@@ -18,8 +18,20 @@ from verl_like.config.schema import PolicyLossConfig
 MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
 NAMES = sorted(POLICY_LOSSES)
 # Bounds that hold some tokens of a random batch in every loss, and shares that choose some of 18 tokens.
-CONFIG = PolicyLossConfig(clip_ratio_low=0.2, clip_ratio_high=0.3, clip_ratio_dual=1.4, kl_cov_ratio=0.3, ppo_kl_coef=0.7, dro_beta=0.5,
-                          clip_cov_ratio=0.2, clip_cov_rank_low=0.1, clip_cov_rank_high=0.7, tau_pos=0.8, tau_neg=1.7, dppo_max_ratio=1.5)
+CONFIG = PolicyLossConfig(
+    clip_ratio_low=0.2,
+    clip_ratio_high=0.3,
+    clip_ratio_dual=1.4,
+    kl_cov_ratio=0.3,
+    ppo_kl_coef=0.7,
+    dro_beta=0.5,
+    clip_cov_ratio=0.2,
+    clip_cov_rank_low=0.1,
+    clip_cov_rank_high=0.7,
+    tau_pos=0.8,
+    tau_neg=1.7,
+    dppo_max_ratio=1.5,
+)
 TOKEN_SUM = replace(CONFIG, loss_aggregation="token-sum")
 
 
@@ -27,39 +39,67 @@ def totals_of(mask: Tensor) -> BatchTotals:
     return BatchTotals(num_tokens=float(mask.sum()), num_sequences=float(mask.any(-1).sum()), max_response_tokens=10)
 
 
-def one_row(log_ratios: list[float], advantages: list[float], *, log_prob: float = -3.0, ranks: list[float] | None = None,
-            weights: list[float] | None = None) -> LossInputs:
+def one_row(
+    log_ratios: list[float],
+    advantages: list[float],
+    *,
+    log_prob: float = -3.0,
+    ranks: list[float] | None = None,
+    weights: list[float] | None = None,
+) -> LossInputs:
     """Old log-probs are such that the log-ratios come out."""
     mask = torch.ones(1, len(log_ratios), dtype=torch.bool)
     return LossInputs(
-        log_probs=torch.full((1, len(log_ratios)), log_prob, requires_grad=True), old_log_probs=log_prob - torch.tensor([log_ratios]),
-        advantages=torch.tensor([advantages]), response_mask=mask, totals=totals_of(mask),
+        log_probs=torch.full((1, len(log_ratios)), log_prob, requires_grad=True),
+        old_log_probs=log_prob - torch.tensor([log_ratios]),
+        advantages=torch.tensor([advantages]),
+        response_mask=mask,
+        totals=totals_of(mask),
         weights=None if weights is None else torch.tensor([weights]),
         covariance_rank=torch.tensor([ranks if ranks is not None else [0.99] * len(log_ratios)]),
     )
 
 
-def batch(*, rows: int = 6, width: int = 5, dtype: torch.dtype = torch.float64, equal_in_row: bool = False) -> LossInputs:
-    """Random rows of 5, 1, 0, 3, 4, 5 tokens, zeros as padding, ratios from about 0.3 to 3; each token has a covariance rank of its own."""
+def batch(
+    *, rows: int = 6, width: int = 5, dtype: torch.dtype = torch.float64, equal_in_row: bool = False
+) -> LossInputs:
+    """Random rows of 5, 1, 0, 3, 4, 5 tokens, zeros as padding, ratios from about 0.3 to 3; each token has a covariance
+    rank of its own.
+    """
     generator = torch.Generator().manual_seed(5)
     mask = torch.arange(width) < torch.tensor([5, 1, 0, 3, 4, 5][:rows])[:, None]
-    log_probs, shift, advantages, weights = torch.randn(4, rows, width, generator=generator, dtype=torch.float64).to(dtype)
+    log_probs, shift, advantages, weights = torch.randn(4, rows, width, generator=generator, dtype=torch.float64).to(
+        dtype
+    )
     log_probs = -0.2 - log_probs.abs()
     if equal_in_row:
         advantages = advantages[:, :1].expand(-1, width)
     ranks = torch.zeros(rows, width, dtype=dtype)
     ranks[mask] = torch.randperm(int(mask.sum()), generator=generator).to(dtype) / mask.sum()
-    columns = {"log_probs": log_probs, "old_log_probs": log_probs - 0.5 * shift, "advantages": advantages, "weights": weights.abs(),
-               "covariance_rank": ranks}
-    return LossInputs(response_mask=mask, totals=totals_of(mask), **{name: torch.where(mask, c, 0.0) for name, c in columns.items()})
+    columns = {
+        "log_probs": log_probs,
+        "old_log_probs": log_probs - 0.5 * shift,
+        "advantages": advantages,
+        "weights": weights.abs(),
+        "covariance_rank": ranks,
+    }
+    return LossInputs(
+        response_mask=mask, totals=totals_of(mask), **{name: torch.where(mask, c, 0.0) for name, c in columns.items()}
+    )
 
 
 def cut(inputs: LossInputs, change: Callable[[Tensor], Tensor]) -> LossInputs:
     """The same bundle with each [B, T] column changed; the totals stay those of the mini-batch."""
     assert inputs.weights is not None and inputs.covariance_rank is not None
-    return replace(inputs, log_probs=change(inputs.log_probs), old_log_probs=change(inputs.old_log_probs),
-                   advantages=change(inputs.advantages), response_mask=change(inputs.response_mask), weights=change(inputs.weights),
-                   covariance_rank=change(inputs.covariance_rank))
+    return replace(
+        inputs,
+        log_probs=change(inputs.log_probs),
+        old_log_probs=change(inputs.old_log_probs),
+        advantages=change(inputs.advantages),
+        response_mask=change(inputs.response_mask),
+        weights=change(inputs.weights),
+        covariance_rank=change(inputs.covariance_rank),
+    )
 
 
 def run(name: str, inputs: LossInputs, config: PolicyLossConfig) -> tuple[LossOutput, Tensor]:
@@ -83,7 +123,9 @@ UP, DOWN = math.log(1.5), math.log(0.5)
 def test_ppo_clips_by_hand() -> None:
     # ratios 1.5, 1.5, 0.5, 0.5 against bounds 0.8 .. 1.3
     inputs = one_row([UP, UP, DOWN, DOWN], [2.0, -2.0, 2.0, -2.0])
-    output, gradient = run("ppo", inputs, PolicyLossConfig(clip_ratio_low=0.2, clip_ratio_high=0.3, loss_aggregation="token-sum"))
+    output, gradient = run(
+        "ppo", inputs, PolicyLossConfig(clip_ratio_low=0.2, clip_ratio_high=0.3, loss_aggregation="token-sum")
+    )
     # max(-Ar, -A clip(r)): -2*1.3, 2*1.5, -2*0.5, 2*0.8
     assert float(output.loss) == pytest.approx(-2.6 + 3.0 - 1.0 + 1.6)
     assert float(output.metrics["clip_frac"]) == pytest.approx(0.5)
@@ -102,7 +144,9 @@ def test_ppo_on_policy_gradient_is_minus_the_advantage_over_the_global_count() -
 
 def test_ppo_dual_clip_caps_negative_advantages_only() -> None:
     five = math.log(5.0)
-    output, gradient = run("ppo", one_row([five, five], [-1.0, 1.0]), PolicyLossConfig(clip_ratio_dual=3.0, loss_aggregation="token-sum"))
+    output, gradient = run(
+        "ppo", one_row([five, five], [-1.0, 1.0]), PolicyLossConfig(clip_ratio_dual=3.0, loss_aggregation="token-sum")
+    )
     assert float(output.loss) == pytest.approx(3.0 - 1.2)
     assert float(output.metrics["clip_frac_dual"]) == pytest.approx(0.5)
     assert gradient[0].tolist() == pytest.approx([0.0, 0.0])
@@ -130,7 +174,9 @@ def test_gspo_clips_a_response_as_a_whole() -> None:
 
 
 def test_cispo_clips_the_weight_and_keeps_the_gradient() -> None:
-    output, gradient = run("cispo", one_row([UP, DOWN, 0.1], [2.0, 2.0, -1.0]), PolicyLossConfig(loss_aggregation="token-sum"))
+    output, gradient = run(
+        "cispo", one_row([UP, DOWN, 0.1], [2.0, 2.0, -1.0]), PolicyLossConfig(loss_aggregation="token-sum")
+    )
     # -clip(r) A log_prob: weights 1.2, 0.8, e^0.1
     assert float(output.loss) == pytest.approx(1.2 * 2 * 3 + 0.8 * 2 * 3 - math.exp(0.1) * 3, rel=1e-5)
     assert gradient[0].tolist() == pytest.approx([-2.4, -1.6, math.exp(0.1)])
@@ -138,15 +184,20 @@ def test_cispo_clips_the_weight_and_keeps_the_gradient() -> None:
 
 
 def test_sapo_by_hand() -> None:
-    output, gradient = run("sapo", one_row([UP, UP], [1.0, -1.0]), PolicyLossConfig(tau_pos=1.0, tau_neg=2.0, loss_aggregation="token-sum"))
+    output, gradient = run(
+        "sapo", one_row([UP, UP], [1.0, -1.0]), PolicyLossConfig(tau_pos=1.0, tau_neg=2.0, loss_aggregation="token-sum")
+    )
     high, low = 1 / (1 + math.exp(-0.5)), 1 / (1 + math.exp(-1.0))
     assert float(output.loss) == pytest.approx(-4 * high + 2 * low, rel=1e-5)
     assert gradient[0].tolist() == pytest.approx([-4 * high * (1 - high) * 1.5, 4 * low * (1 - low) * 1.5], rel=1e-5)
 
 
 def test_gmpo_takes_the_geometric_mean_of_clipped_ratios() -> None:
-    output, gradient = run("gmpo", one_row([0.9, -0.9, 0.2], [2.0, 2.0, 2.0]),
-                           PolicyLossConfig(clip_ratio_low=0.4, clip_ratio_high=0.4, loss_aggregation="seq-mean-token-mean"))
+    output, gradient = run(
+        "gmpo",
+        one_row([0.9, -0.9, 0.2], [2.0, 2.0, 2.0]),
+        PolicyLossConfig(clip_ratio_low=0.4, clip_ratio_high=0.4, loss_aggregation="seq-mean-token-mean"),
+    )
     # Positive advantage: only what is above 0.4 is held.
     ratio = math.exp((0.4 - 0.9 + 0.2) / 3)
     assert float(output.loss) == pytest.approx(-2 * ratio)
@@ -155,13 +206,16 @@ def test_gmpo_takes_the_geometric_mean_of_clipped_ratios() -> None:
 
 
 def test_dro_by_hand_and_its_minimum_is_advantage_over_beta_away() -> None:
-    output, gradient = run("dro", one_row([0.5, 4.0], [2.0, 2.0]), PolicyLossConfig(dro_beta=0.5, loss_aggregation="token-sum"))
+    output, gradient = run(
+        "dro", one_row([0.5, 4.0], [2.0, 2.0]), PolicyLossConfig(dro_beta=0.5, loss_aggregation="token-sum")
+    )
     assert float(output.loss) == pytest.approx(2 * 2 * 3 + 0.25 * (0.25 + 16.0))
     assert gradient[0].tolist() == pytest.approx([-2 + 0.5 * 0.5, 0.0])
 
 
 def test_dppo_tv_bounds_the_probability_and_not_the_ratio() -> None:
-    # A rare token may grow fivefold (0.004 to 0.02); a likely one is held at half its ratio (0.8 to 0.4) where its advantage pushes there.
+    # A rare token may grow fivefold (0.004 to 0.02); a likely one is held at half its ratio (0.8 to 0.4) where its
+    # advantage pushes there.
     rare, likely = math.log(0.02), math.log(0.4)
     five, half = math.log(5.0), math.log(0.5)
     config = PolicyLossConfig(clip_ratio_low=0.2, clip_ratio_high=0.2, dppo_max_ratio=3.0, loss_aggregation="token-sum")
@@ -199,7 +253,9 @@ def test_kl_cov_penalises_the_top_tokens_only() -> None:
 def test_clip_cov_is_ppo_less_an_even_share_of_the_band() -> None:
     # 20 tokens in order of rank; the band holds places 4 to 15, a quarter of which is cut.
     inputs = one_row([0.0] * 20, [1.0] * 20, ranks=[place / 20 for place in range(20)])
-    config = PolicyLossConfig(clip_cov_ratio=0.15, clip_cov_rank_low=0.2, clip_cov_rank_high=0.8, loss_aggregation="token-sum")
+    config = PolicyLossConfig(
+        clip_cov_ratio=0.15, clip_cov_rank_low=0.2, clip_cov_rank_high=0.8, loss_aggregation="token-sum"
+    )
     output, gradient = run("clip_cov", inputs, config)
     assert (gradient[0] == 0).nonzero().flatten().tolist() == [4, 8, 12]
     assert float(output.loss) == pytest.approx(-17.0) and float(output.metrics["cov_frac"]) == pytest.approx(0.15)
@@ -207,7 +263,9 @@ def test_clip_cov_is_ppo_less_an_even_share_of_the_band() -> None:
 
 @pytest.mark.parametrize("num_tokens", [1, 40, 999, 5000, 100_000])
 def test_clip_cov_cuts_its_share_of_the_tokens_inside_the_band(num_tokens: int) -> None:
-    config = PolicyLossConfig(clip_cov_ratio=0.003, clip_cov_rank_low=0.001, clip_cov_rank_high=0.03, loss_aggregation="token-sum")
+    config = PolicyLossConfig(
+        clip_cov_ratio=0.003, clip_cov_rank_low=0.001, clip_cov_rank_high=0.03, loss_aggregation="token-sum"
+    )
     places = torch.arange(num_tokens)
     inputs = one_row([0.0] * num_tokens, [1.0] * num_tokens, ranks=(places / num_tokens).tolist())
     is_cut = run("clip_cov", inputs, config)[1][0] == 0
@@ -219,11 +277,14 @@ def test_clip_cov_cuts_its_share_of_the_tokens_inside_the_band(num_tokens: int) 
 @pytest.mark.parametrize(("low", "high", "share"), [(0.02, 0.02, 0.0), (0.3, 0.1, 0.01), (0.0, 0.01, 0.02)])
 def test_clip_cov_refuses_a_share_that_its_band_does_not_hold(low: float, high: float, share: float) -> None:
     config = PolicyLossConfig(clip_cov_ratio=share, clip_cov_rank_low=low, clip_cov_rank_high=high)
-    with pytest.raises(ValueError, match=r"clip_cov_ratio is .* but the band .* Lower clip_cov_ratio, or widen the band"):
+    with pytest.raises(
+        ValueError, match=r"clip_cov_ratio is .* but the band .* Lower clip_cov_ratio, or widen the band"
+    ):
         run("clip_cov", batch(), config)
 
 
 # ---- gradients in closed form
+
 
 def _ratio(i: LossInputs) -> Tensor:
     return (i.log_probs - i.old_log_probs).exp()
@@ -254,7 +315,9 @@ def _gmpo_gradient(i: LossInputs, c: PolicyLossConfig) -> Tensor:
     d, a = i.log_probs - i.old_log_probs, i.advantages
     is_free = torch.where(a > 0, d < c.clip_ratio_high, d > -c.clip_ratio_low)
     held = torch.where(is_free, d, torch.where(a > 0, c.clip_ratio_high, -c.clip_ratio_low))
-    mean_advantage = torch.where(i.response_mask, a, 0.0).sum(-1, keepdim=True) / i.response_mask.sum(-1, keepdim=True).clamp(min=1)
+    mean_advantage = torch.where(i.response_mask, a, 0.0).sum(-1, keepdim=True) / i.response_mask.sum(
+        -1, keepdim=True
+    ).clamp(min=1)
     return torch.where(is_free, -mean_advantage * _row_ratio(i, held), 0.0)
 
 
@@ -320,19 +383,24 @@ def test_gradient_is_the_closed_form(name: str) -> None:
     _, gradient = run(name, inputs, config)
     assert torch.allclose(gradient, expected, rtol=1e-6, atol=1e-12)
     if name not in ("gpg", "reinforce", "cispo", "sapo", "dro", "kl_cov"):
-        assert (gradient[inputs.response_mask] == 0).any() and gradient.any(), "the batch should hold some tokens and leave some"
+        assert (gradient[inputs.response_mask] == 0).any() and gradient.any(), (
+            "the batch should hold some tokens and leave some"
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("mode", MODES)
 def test_at_ratio_one_the_gradient_is_the_policy_gradient(name: str, mode: str) -> None:
     inputs = batch(equal_in_row=True)
-    inputs = replace(inputs, old_log_probs=inputs.log_probs, weights=None, covariance_rank=torch.full_like(inputs.log_probs, 0.9))
+    inputs = replace(
+        inputs, old_log_probs=inputs.log_probs, weights=None, covariance_rank=torch.full_like(inputs.log_probs, 0.9)
+    )
     config = replace(CONFIG, loss_aggregation=mode)
     assert torch.allclose(run(name, inputs, config)[1], run("reinforce", inputs, config)[1], rtol=1e-6, atol=1e-12)
 
 
 # ---- what must hold for each loss
+
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("mode", MODES)
@@ -342,12 +410,16 @@ def test_micro_batch_shares_add_up_to_the_whole(name: str, mode: str, sizes: lis
     inputs = batch(dtype=torch.float32)
     whole, whole_gradient = run(name, inputs, config)
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
-    parts = [run(name, cut(inputs, lambda c, start=start, size=size: c[start : start + size]), config)
-             for start, size in zip(starts, sizes, strict=True)]
+    parts = [
+        run(name, cut(inputs, lambda c, start=start, size=size: c[start : start + size]), config)
+        for start, size in zip(starts, sizes, strict=True)
+    ]
     assert float(sum(output.loss for output, _ in parts)) == pytest.approx(float(whole.loss), rel=1e-6, abs=1e-6)
     assert torch.allclose(torch.cat([gradient for _, gradient in parts]), whole_gradient, atol=1e-6)
     for metric, value in whole.metrics.items():
-        assert float(sum(output.metrics[metric] for output, _ in parts)) == pytest.approx(float(value), rel=1e-6, abs=1e-6), metric
+        assert float(sum(output.metrics[metric] for output, _ in parts)) == pytest.approx(
+            float(value), rel=1e-6, abs=1e-6
+        ), metric
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -379,14 +451,21 @@ def test_what_the_padding_holds_does_not_matter(name: str, garbage: float) -> No
         assert column is not None
         return torch.where(inputs.response_mask, column, garbage)
 
-    alone = [{"log_probs": soil(inputs.log_probs)}, {"old_log_probs": soil(inputs.old_log_probs)}, {"advantages": soil(inputs.advantages)},
-             {"weights": soil(inputs.weights)}, {"covariance_rank": soil(inputs.covariance_rank)}]
+    alone = [
+        {"log_probs": soil(inputs.log_probs)},
+        {"old_log_probs": soil(inputs.old_log_probs)},
+        {"advantages": soil(inputs.advantages)},
+        {"weights": soil(inputs.weights)},
+        {"covariance_rank": soil(inputs.covariance_rank)},
+    ]
     # Each alone and all at once: garbage less garbage may be zero.
     for replaced in (*alone, {key: column for one in alone for key, column in one.items()}):
         output, gradient = run(name, replace(inputs, **replaced), CONFIG)
         assert float(output.loss) == float(clean_output.loss)
         assert torch.equal(gradient, clean_gradient)
-        assert {m: float(v) for m, v in output.metrics.items()} == {m: float(v) for m, v in clean_output.metrics.items()}
+        assert {m: float(v) for m, v in output.metrics.items()} == {
+            m: float(v) for m, v in clean_output.metrics.items()
+        }
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -432,7 +511,9 @@ def test_loss_is_over_the_totals_given(name: str) -> None:
     output, gradient = run(name, inputs, replace(CONFIG, loss_aggregation="seq-mean-token-mean"))
     inputs.totals = replace(inputs.totals, num_sequences=10)
     halved_output, halved_gradient = run(name, inputs, replace(CONFIG, loss_aggregation="seq-mean-token-mean"))
-    assert float(halved_output.loss) == pytest.approx(float(output.loss) / 2) and torch.allclose(halved_gradient, gradient / 2)
+    assert float(halved_output.loss) == pytest.approx(float(output.loss) / 2) and torch.allclose(
+        halved_gradient, gradient / 2
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -445,9 +526,13 @@ def test_extreme_log_ratios_stay_finite(name: str, log_ratio: float, advantage: 
     assert gradient.isfinite().all()
 
 
-@pytest.mark.parametrize(("name", "pull"), [("kl_cov", lambda d: 0.7 * math.copysign(1, d)), ("dro", lambda d: 0.5 * d)])
+@pytest.mark.parametrize(
+    ("name", "pull"), [("kl_cov", lambda d: 0.7 * math.copysign(1, d)), ("dro", lambda d: 0.5 * d)]
+)
 @pytest.mark.parametrize("log_ratio", [-80.0, 80.0])
-def test_a_penalty_still_pulls_back_where_the_ratio_is_held(name: str, pull: Callable[[float], float], log_ratio: float) -> None:
+def test_a_penalty_still_pulls_back_where_the_ratio_is_held(
+    name: str, pull: Callable[[float], float], log_ratio: float
+) -> None:
     inputs = one_row([log_ratio], [0.0], ranks=[0.0])
     assert gradient_row(name, inputs, TOKEN_SUM) == pytest.approx([pull(log_ratio)])
 
@@ -457,8 +542,15 @@ def test_a_penalty_still_pulls_back_where_the_ratio_is_held(name: str, pull: Cal
 def test_nothing_valid_gives_a_zero_loss_that_can_run_backward(name: str, shape: tuple[int, int]) -> None:
     mask = torch.zeros(shape, dtype=torch.bool)
     nothing = torch.full(shape, math.nan)
-    inputs = LossInputs(log_probs=nothing, old_log_probs=nothing, advantages=nothing, response_mask=mask, totals=totals_of(mask),
-                        weights=nothing, covariance_rank=nothing)
+    inputs = LossInputs(
+        log_probs=nothing,
+        old_log_probs=nothing,
+        advantages=nothing,
+        response_mask=mask,
+        totals=totals_of(mask),
+        weights=nothing,
+        covariance_rank=nothing,
+    )
     for mode in MODES:
         output, gradient = run(name, inputs, replace(CONFIG, loss_aggregation=mode))
         assert float(output.loss) == 0.0 and not gradient.any()
@@ -484,6 +576,7 @@ def test_a_loss_reads_only_the_columns_it_needs(name: str) -> None:
 
 # ---- the table and a user's own
 
+
 def test_gpg_is_the_plain_policy_gradient() -> None:
     assert POLICY_LOSSES["gpg"].fn is POLICY_LOSSES["reinforce"].fn
 
@@ -494,7 +587,9 @@ def test_unknown_policy_loss_gets_a_suggestion() -> None:
 
 
 def test_a_loss_cannot_need_a_column_that_no_stage_makes() -> None:
-    with pytest.raises(ValueError, match=r"needs \['logits'\], which no stage makes; expected some of \['covariance_rank'"):
+    with pytest.raises(
+        ValueError, match=r"needs \['logits'\], which no stage makes; expected some of \['covariance_rank'"
+    ):
         PolicyLoss(fn=POLICY_LOSSES["ppo"].fn, needs=frozenset({"logits"}))
 
 

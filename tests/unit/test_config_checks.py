@@ -100,7 +100,9 @@ def test_a_folder_without_a_model_is_refused(config: Config) -> None:
 
 
 def test_a_folder_without_a_tokenizer_is_refused(config: Config) -> None:
-    assert refusal(config, model__tokenizer_path="data").startswith("model.tokenizer_path is data, a folder without tokenizer_config.json.")
+    assert refusal(config, model__tokenizer_path="data").startswith(
+        "model.tokenizer_path is data, a folder without tokenizer_config.json."
+    )
 
 
 # --- data
@@ -156,7 +158,9 @@ def test_the_critics_mini_batch_counts_only_where_there_is_a_critic(config: Conf
 
 
 def test_the_rules_on_algorithms_are_checked_too(config: Config) -> None:
-    assert refusal(config, rollout__n=1).startswith("rollout.n is 1, but algorithm.adv_estimator=grpo compares siblings")
+    assert refusal(config, rollout__n=1).startswith(
+        "rollout.n is 1, but algorithm.adv_estimator=grpo compares siblings"
+    )
 
 
 # --- rewards
@@ -164,7 +168,8 @@ def test_the_rules_on_algorithms_are_checked_too(config: Config) -> None:
 
 def test_a_missing_reward_file_is_refused(config: Config) -> None:
     assert refusal(config, reward__function="rewards/mine.py:score").startswith(
-        "reward.function is rewards/mine.py:score, but there is no file rewards/mine.py")
+        "reward.function is rewards/mine.py:score, but there is no file rewards/mine.py"
+    )
     text = refusal(config, reward__function="", reward__functions={"own": {"function": "rewards/mine.py:score"}})
     assert text.startswith("reward.functions.own.function is rewards/mine.py:score, but there is no file")
 
@@ -192,7 +197,8 @@ def test_an_entry_of_several_rewards_is_checked(config: Config, entry: object, m
 @pytest.mark.parametrize("name", ["", "a/b", "judge", "acc"])
 def test_the_names_of_several_rewards_are_names_of_metrics(config: Config, name: str) -> None:
     assert f"reward.functions has the name {name!r}; expected one without slashes" in refusal(
-        config, reward__functions={name: {"function": "gsm8k"}})
+        config, reward__functions={name: {"function": "gsm8k"}}
+    )
 
 
 @pytest.mark.parametrize("value", ["zero", "score", "score:", "score:x", "score:nan", "score:inf", "mask:1"])
@@ -212,18 +218,27 @@ def test_a_missing_scoring_model_is_refused(config: Config, knob: str) -> None:
 
 
 def test_a_judge_has_whole_engines(config: Config) -> None:
-    text = refusal(config, reward__judge__path="model", reward__judge__num_workers=3, reward__judge__tensor_parallel_size=2)
-    assert text.startswith("reward.judge.num_workers is 3, which is no multiple of reward.judge.tensor_parallel_size=2.")
+    text = refusal(
+        config, reward__judge__path="model", reward__judge__num_workers=3, reward__judge__tensor_parallel_size=2
+    )
+    assert text.startswith(
+        "reward.judge.num_workers is 3, which is no multiple of reward.judge.tensor_parallel_size=2."
+    )
     config.reward.judge.num_workers = 2
     assert "generates on one rank at a time" in refusal(config, reward__judge__backend="hf")
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"reward__judge__score_pattern": "("}, "reward.judge: "), ({"reward__judge__max_score": 5.0}, "reward.judge: "),
-     ({"reward__judge__template": "{{ prompt"}, "reward.judge: ")],
+    [
+        ({"reward__judge__score_pattern": "("}, "reward.judge: "),
+        ({"reward__judge__max_score": 5.0}, "reward.judge: "),
+        ({"reward__judge__template": "{{ prompt"}, "reward.judge: "),
+    ],
 )
-def test_a_judges_template_pattern_and_scale_are_checked(config: Config, changes: dict[str, object], message: str) -> None:
+def test_a_judges_template_pattern_and_scale_are_checked(
+    config: Config, changes: dict[str, object], message: str
+) -> None:
     assert refusal(config, reward__judge__path="model", **changes).startswith(message)
 
 
@@ -242,7 +257,9 @@ def test_greedy_baselines_need_a_reward_model_of_its_own(config: Config) -> None
 def test_models_with_gpus_of_their_own_are_counted(config: Config) -> None:
     changes = {"cluster__device": "cuda", "reward__judge__path": "model", "reward__judge__num_workers": 2}
     text = refusal(config, num_devices=3, cluster__workers_per_node=2, **changes)
-    assert "cluster asks for 4 GPUs (num_nodes=1 x workers_per_node=2 + reward.judge.num_workers=2), but 3 exist." in text
+    assert (
+        "cluster asks for 4 GPUs (num_nodes=1 x workers_per_node=2 + reward.judge.num_workers=2), but 3 exist." in text
+    )
     assert "Set cluster.workers_per_node=1," in text
     text = refusal(config, num_devices=4, cluster__workers_per_node=0, **changes)
     assert "takes every GPU, but reward.judge.num_workers ask" in text and "Set cluster.workers_per_node=2." in text
@@ -252,8 +269,13 @@ def test_models_with_gpus_of_their_own_are_counted(config: Config) -> None:
 
 
 def test_an_engine_step_shorter_than_a_row_is_refused(config: Config) -> None:
-    text = refusal(config, rollout__max_num_batched_tokens=100, data__max_prompt_length=60, data__max_response_length=64)
-    assert "is 100, but data.max_prompt_length + data.max_response_length is 124. Set rollout.max_num_batched_tokens=124" in text
+    text = refusal(
+        config, rollout__max_num_batched_tokens=100, data__max_prompt_length=60, data__max_response_length=64
+    )
+    assert (
+        "is 100, but data.max_prompt_length + data.max_response_length is 124. Set rollout.max_num_batched_tokens=124"
+        in text
+    )
 
 
 def test_tensor_parallel_beyond_the_ranks_is_refused(config: Config) -> None:
@@ -267,12 +289,16 @@ def test_tensor_parallel_that_does_not_divide_the_ranks_is_refused(config: Confi
 
 
 def test_tensor_parallel_is_held_against_the_gpus_that_are_there(config: Config) -> None:
-    text = refusal(config, num_devices=6, cluster__device="auto", cluster__workers_per_node=0, rollout__tensor_parallel_size=4)
+    text = refusal(
+        config, num_devices=6, cluster__device="auto", cluster__workers_per_node=0, rollout__tensor_parallel_size=4
+    )
     assert "does not divide the 6 workers" in text
 
 
 def test_tensor_parallel_with_the_hf_backend_is_refused(config: Config) -> None:
-    assert "rollout.backend=hf generates on one rank" in refusal(config, rollout__tensor_parallel_size=2, rollout__backend="hf")
+    assert "rollout.backend=hf generates on one rank" in refusal(
+        config, rollout__tensor_parallel_size=2, rollout__backend="hf"
+    )
 
 
 def test_started_workers_are_checked_once_more(config: Config) -> None:
@@ -299,11 +325,21 @@ def test_cuda_without_a_gpu_is_refused(config: Config) -> None:
 
 def test_more_gpus_than_exist_are_refused(config: Config) -> None:
     text = refusal(config, num_devices=4, cluster__device="cuda", cluster__workers_per_node=8)
-    assert text.startswith("cluster asks for 8 GPUs (num_nodes=1 x workers_per_node=8), but 4 exist. Set cluster.workers_per_node=4")
+    assert text.startswith(
+        "cluster asks for 8 GPUs (num_nodes=1 x workers_per_node=8), but 4 exist. Set cluster.workers_per_node=4"
+    )
 
 
 def test_a_cluster_yet_to_be_joined_is_not_held_against_this_machine(config: Config) -> None:
-    apply(config, {"cluster__device": "cuda", "cluster__address": "auto", "cluster__num_nodes": 4, "cluster__workers_per_node": 8})
+    apply(
+        config,
+        {
+            "cluster__device": "cuda",
+            "cluster__address": "auto",
+            "cluster__num_nodes": 4,
+            "cluster__workers_per_node": 8,
+        },
+    )
     check(config)
 
 
@@ -313,7 +349,13 @@ def test_several_nodes_without_a_cluster_are_refused(config: Config) -> None:
 
 @pytest.mark.parametrize(
     "knob",
-    ["actor.fsdp.offload_params", "critic.fsdp.offload_params", "ref.fsdp.offload_params", "actor.optim.offload", "critic.optim.offload"],
+    [
+        "actor.fsdp.offload_params",
+        "critic.fsdp.offload_params",
+        "ref.fsdp.offload_params",
+        "actor.optim.offload",
+        "critic.optim.offload",
+    ],
 )
 def test_offload_on_cpu_is_refused(config: Config, knob: str) -> None:
     assert refusal(config, **{knob.replace(".", "__"): True}).startswith(f"{knob} is true, but the workers run on CPU")
@@ -348,7 +390,9 @@ def test_an_experiment_name_that_is_no_folder_name_is_refused(config: Config, na
 
 
 def test_a_run_folder_below_a_file_is_refused(config: Config) -> None:
-    assert "because data/notes.txt is a file" in refusal(config, trainer__output_dir="data/notes.txt").replace(f"{Path.cwd()}/", "")
+    assert "because data/notes.txt is a file" in refusal(config, trainer__output_dir="data/notes.txt").replace(
+        f"{Path.cwd()}/", ""
+    )
 
 
 def test_resume_from_a_folder_that_is_not_there_is_refused(config: Config) -> None:
@@ -357,7 +401,12 @@ def test_resume_from_a_folder_that_is_not_there_is_refused(config: Config) -> No
 
 
 def test_every_rule_of_the_module_is_in_the_list() -> None:
-    rules = [entry for entry in vars(checks).values() if inspect.isfunction(entry)
-             and list(inspect.signature(entry).parameters) == ["config", "facts"] and entry.__annotations__["return"] == "None"]
+    rules = [
+        entry
+        for entry in vars(checks).values()
+        if inspect.isfunction(entry)
+        and list(inspect.signature(entry).parameters) == ["config", "facts"]
+        and entry.__annotations__["return"] == "None"
+    ]
     assert rules
     assert set(rules) == set(checks.RULES)

@@ -49,7 +49,9 @@ def test_command_line_wins_over_recipe_wins_over_group_wins_over_default(tmp_pat
     assert (config.rollout.top_p, origins["rollout.top_p"]) == (1.0, "default")
 
 
-def test_a_recipe_in_the_working_directory_is_named_relative_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_in_the_working_directory_is_named_relative_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipes").mkdir()
     recipe(tmp_path / "recipes", "rollout: {n: 4}\n")
@@ -103,8 +105,17 @@ def test_paths_stay_as_they_were_written_and_the_working_directory_does_not_chan
 
 @pytest.mark.parametrize("name", ["recipe.yaml", "config.yaml"])
 def test_a_saved_configuration_composes_to_an_equal_one(tmp_path: Path, name: str) -> None:
-    composed = compose(None, ["algorithm=ppo", "rollout.engine_kwargs={seed: 3}", "actor.optim.lr=3e-7", "cluster.env.A=1",
-                              "data.format_prompt='Solve: {{ content }}'", "trainer.experiment_name=2024_01"])
+    composed = compose(
+        None,
+        [
+            "algorithm=ppo",
+            "rollout.engine_kwargs={seed: 3}",
+            "actor.optim.lr=3e-7",
+            "cluster.env.A=1",
+            "data.format_prompt='Solve: {{ content }}'",
+            "trainer.experiment_name=2024_01",
+        ],
+    )
     saved = recipe(tmp_path, composed.yaml(), name)
     assert compose(saved, []).config == composed.config
 
@@ -243,10 +254,19 @@ def test_a_wheel_carries_the_groups_and_finds_them(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         archive.extractall(tmp_path / "site")
-    shipped = {f"verl_like/conf/{file.relative_to(ROOT / 'conf').as_posix()}" for file in (ROOT / "conf").rglob("*.yaml")}
+    shipped = {
+        f"verl_like/conf/{file.relative_to(ROOT / 'conf').as_posix()}" for file in (ROOT / "conf").rglob("*.yaml")
+    }
     assert shipped <= set(names)
     assert not any(name.startswith(("tests/", "recipes/", "benchmarks/")) for name in names)
-    code = "from verl_like.config.compose import compose, conf_dir; print(conf_dir(), compose(None, ['algorithm=ppo']).config.algorithm)"
-    found = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=tmp_path, capture_output=True, text=True,
-                           env={"PYTHONPATH": str(tmp_path / "site"), "PATH": ""}).stdout
+    code = "from verl_like.config.compose import compose, conf_dir; print(conf_dir(), compose(None, ['algorithm=ppo']).config.algorithm)"  # noqa: E501
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        timeout=60,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(tmp_path / "site"), "PATH": ""},
+    ).stdout
     assert found.startswith(f"{tmp_path / 'site/verl_like/conf'} AlgorithmConfig(adv_estimator='gae'")

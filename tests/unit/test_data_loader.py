@@ -25,7 +25,9 @@ def dataset(tmp_path: Path) -> PromptDataset:
     return PromptDataset([str(path)], DataConfig(apply_chat_template=False), character_tokenizer())
 
 
-def loader(dataset: PromptDataset, *, seed: int = 1, shuffle: bool = True, batch_size: int = BATCH_SIZE) -> PromptLoader:
+def loader(
+    dataset: PromptDataset, *, seed: int = 1, shuffle: bool = True, batch_size: int = BATCH_SIZE
+) -> PromptLoader:
     return PromptLoader(dataset, batch_size=batch_size, shuffle=shuffle, seed=seed)
 
 
@@ -48,7 +50,12 @@ def test_epochs_are_shuffled_anew_and_deterministically(dataset: PromptDataset) 
 
 
 def test_without_shuffling_rows_keep_their_order(dataset: PromptDataset) -> None:
-    assert texts(loader(dataset, shuffle=False), 4) == [["0", "1", "2"], ["3", "4", "5"], ["6", "7", "8"], ["0", "1", "2"]]
+    assert texts(loader(dataset, shuffle=False), 4) == [
+        ["0", "1", "2"],
+        ["3", "4", "5"],
+        ["6", "7", "8"],
+        ["0", "1", "2"],
+    ]
 
 
 @pytest.mark.parametrize("stop_after", [0, 1, 2, 3, 4, 6, 7])

@@ -53,8 +53,18 @@ def plain(**knobs: Any) -> DataConfig:
 
 def test_parquet_and_jsonl_give_the_same_prompts(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     rows = [
-        {"prompt": "1+1=", "data_source": "s", "reward_model": {"ground_truth": "2", "style": "rule"}, "extra_info": {"index": 7}},
-        {"prompt": "2+2=", "data_source": "s", "reward_model": {"ground_truth": "4", "style": "rule"}, "extra_info": {"index": 8}},
+        {
+            "prompt": "1+1=",
+            "data_source": "s",
+            "reward_model": {"ground_truth": "2", "style": "rule"},
+            "extra_info": {"index": 7},
+        },
+        {
+            "prompt": "2+2=",
+            "data_source": "s",
+            "reward_model": {"ground_truth": "4", "style": "rule"},
+            "extra_info": {"index": 8},
+        },
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
     from_parquet = PromptDataset([str(tmp_path / "x.parquet")], plain(), tokenizer)
@@ -67,7 +77,11 @@ def test_parquet_and_jsonl_give_the_same_prompts(tmp_path: Path, tokenizer: PreT
             other.ground_truth,
             other.extra_info,
         )
-    assert from_parquet[0].ground_truth == "2" and from_parquet[0].extra_info == {"index": 7} and from_parquet[1].uid == "x.parquet:1"
+    assert (
+        from_parquet[0].ground_truth == "2"
+        and from_parquet[0].extra_info == {"index": 7}
+        and from_parquet[1].uid == "x.parquet:1"
+    )
 
 
 def test_uids_differ_between_files_of_one_name_and_do_not_depend_on_the_folder(tmp_path: Path) -> None:
@@ -76,7 +90,9 @@ def test_uids_differ_between_files_of_one_name_and_do_not_depend_on_the_folder(t
         jsonl(tmp_path / folder / "x.jsonl", [{"prompt": "1"}, {"prompt": "2"}])
     both = [row.uid for row in read_rows([str(tmp_path / "a/x.jsonl"), str(tmp_path / "b/x.jsonl")])]
     assert len(set(both)) == 4
-    assert [r.uid for r in read_rows([str(tmp_path / "a/x.jsonl")])] == [r.uid for r in read_rows([str(tmp_path / "moved/x.jsonl")])]
+    assert [r.uid for r in read_rows([str(tmp_path / "a/x.jsonl")])] == [
+        r.uid for r in read_rows([str(tmp_path / "moved/x.jsonl")])
+    ]
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -129,14 +145,18 @@ def test_a_missing_prompt_column_names_those_there_are(tmp_path: Path, tokenizer
 
 def test_a_missing_answer_column_names_those_there_are(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     files = jsonl(tmp_path / "x.jsonl", [{"prompt": "1+1=", "solution": "2"}])
-    with pytest.raises(ValueError, match=r"data\.answer_key='answer'; it has \['prompt', 'solution'\].*data\.answer_key=''"):
+    with pytest.raises(
+        ValueError, match=r"data\.answer_key='answer'; it has \['prompt', 'solution'\].*data\.answer_key=''"
+    ):
         PromptDataset(files, plain(), tokenizer)
     assert PromptDataset(files, plain(answer_key="solution"), tokenizer)[0].ground_truth == "2"
     assert PromptDataset(files, plain(answer_key=""), tokenizer)[0].ground_truth is None
 
 
 def test_rows_without_data_source_take_the_configured_one(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    files = jsonl(tmp_path / "x.jsonl", [{"prompt": "1", "answer": "1"}, {"prompt": "2", "answer": "2", "data_source": "own"}])
+    files = jsonl(
+        tmp_path / "x.jsonl", [{"prompt": "1", "answer": "1"}, {"prompt": "2", "answer": "2", "data_source": "own"}]
+    )
     dataset = PromptDataset(files, plain(data_source="mine"), tokenizer)
     assert dataset.data_sources == ["mine", "own"]
 
@@ -147,8 +167,13 @@ def test_the_prompt_table_has_one_row_per_prompt(tmp_path: Path, tokenizer: PreT
     table = prompt_table(dataset[:])
     assert table.ragged("prompt_ids").lengths.tolist() == [4, 5] and table.ragged("prompt_ids").dtype == np.int32
     assert table["uid"] == ["x.jsonl:0", "x.jsonl:1"] and table["prompt_text"] == ["1+1=", "10+1="]
-    assert table["reward_inputs"][1] == {"data_source": "default", "ground_truth": "11", "extra_info": {},
-                                         "messages": "10+1=", "columns": {"answer": "11"}}
+    assert table["reward_inputs"][1] == {
+        "data_source": "default",
+        "ground_truth": "11",
+        "extra_info": {},
+        "messages": "10+1=",
+        "columns": {"answer": "11"},
+    }
 
 
 # --- long prompts ---
@@ -156,9 +181,12 @@ def test_the_prompt_table_has_one_row_per_prompt(tmp_path: Path, tokenizer: PreT
 LONG = [{"prompt": "1+1=", "answer": "2"}, {"prompt": "12+34=", "answer": "46"}]
 
 
-def test_a_long_prompt_is_an_error_that_names_row_length_and_remedies(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+def test_a_long_prompt_is_an_error_that_names_row_length_and_remedies(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerBase
+) -> None:
     with pytest.raises(
-        ValueError, match=r"row 1 of .*x\.jsonl has a prompt of 6 tokens.*1 of 2 rows.*data\.max_prompt_length=6.*drop or truncate"
+        ValueError,
+        match=r"row 1 of .*x\.jsonl has a prompt of 6 tokens.*1 of 2 rows.*data\.max_prompt_length=6.*drop or truncate",
     ):
         PromptDataset(jsonl(tmp_path / "x.jsonl", LONG), plain(max_prompt_length=5), tokenizer)
 
@@ -167,7 +195,9 @@ def test_drop_leaves_long_prompts_out_and_says_how_many(
     tmp_path: Path, tokenizer: PreTrainedTokenizerBase, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        dataset = PromptDataset(jsonl(tmp_path / "x.jsonl", LONG), plain(max_prompt_length=5, overlong_prompts="drop"), tokenizer)
+        dataset = PromptDataset(
+            jsonl(tmp_path / "x.jsonl", LONG), plain(max_prompt_length=5, overlong_prompts="drop"), tokenizer
+        )
     assert [prompt.text for prompt in dataset] == ["1+1="]
     assert "dropped 1 of 2 prompts" in caplog.text
 
@@ -178,7 +208,9 @@ def test_dropping_every_prompt_is_refused(tmp_path: Path, tokenizer: PreTrainedT
 
 
 def test_truncate_keeps_the_end(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    dataset = PromptDataset(jsonl(tmp_path / "x.jsonl", LONG), plain(max_prompt_length=5, overlong_prompts="truncate"), tokenizer)
+    dataset = PromptDataset(
+        jsonl(tmp_path / "x.jsonl", LONG), plain(max_prompt_length=5, overlong_prompts="truncate"), tokenizer
+    )
     assert [tokenizer.decode(prompt.prompt_ids) for prompt in dataset] == ["1+1=", "2+34="]
 
 
@@ -187,29 +219,42 @@ def test_truncate_keeps_the_end(tmp_path: Path, tokenizer: PreTrainedTokenizerBa
 
 def test_chats_and_strings_render_alike(tmp_path: Path, chat_tokenizer: PreTrainedTokenizerBase) -> None:
     rows = [{"prompt": "1+1", "answer": "2"}, {"prompt": [{"role": "user", "content": "1+1"}], "answer": "2"}]
-    assert [p.text for p in PromptDataset(jsonl(tmp_path / "x.jsonl", rows), DataConfig(), chat_tokenizer)] == ["1+1=", "1+1="]
+    assert [p.text for p in PromptDataset(jsonl(tmp_path / "x.jsonl", rows), DataConfig(), chat_tokenizer)] == [
+        "1+1=",
+        "1+1=",
+    ]
 
 
 def test_a_tokenizer_without_chat_template_is_told_the_remedies(tokenizer: PreTrainedTokenizerBase) -> None:
-    with pytest.raises(ValueError, match=r"has no chat template.*data\.apply_chat_template=false.*model\.tokenizer_path"):
+    with pytest.raises(
+        ValueError, match=r"has no chat template.*data\.apply_chat_template=false.*model\.tokenizer_path"
+    ):
         Renderer(DataConfig(), tokenizer)
 
 
-def test_a_chat_without_chat_template_is_refused_with_its_row(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+def test_a_chat_without_chat_template_is_refused_with_its_row(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerBase
+) -> None:
     files = jsonl(tmp_path / "x.jsonl", [{"prompt": [{"role": "user", "content": "1"}], "answer": "1"}])
     with pytest.raises(ValueError, match=r"row 0 of .*x\.jsonl: data\.apply_chat_template is false.*prompt is a list"):
         PromptDataset(files, plain(), tokenizer)
 
 
-@pytest.mark.parametrize("prompt", [[], 3, [{"role": "user"}], [{"role": "user", "content": [{"type": "image"}]}], None])
+@pytest.mark.parametrize(
+    "prompt", [[], 3, [{"role": "user"}], [{"role": "user", "content": [{"type": "image"}]}], None]
+)
 def test_a_prompt_of_another_shape_is_refused(prompt: Any, chat_tokenizer: PreTrainedTokenizerBase) -> None:
     with pytest.raises(ValueError, match=r"role"):
         Renderer(DataConfig(), chat_tokenizer).text(prompt)
 
 
-def test_template_variables_reach_the_template_and_misspelt_ones_are_refused(chat_tokenizer: PreTrainedTokenizerBase) -> None:
+def test_template_variables_reach_the_template_and_misspelt_ones_are_refused(
+    chat_tokenizer: PreTrainedTokenizerBase,
+) -> None:
     assert Renderer(DataConfig(chat_template_kwargs={"sign": "-"}), chat_tokenizer).text("1") == "1-="
-    with pytest.raises(ValueError, match=r"\['sing'\], which the tokenizer's chat template does not read; it reads \['sign'\]"):
+    with pytest.raises(
+        ValueError, match=r"\['sing'\], which the tokenizer's chat template does not read; it reads \['sign'\]"
+    ):
         Renderer(DataConfig(chat_template_kwargs={"sing": "-"}), chat_tokenizer)
     with pytest.raises(ValueError, match=r"apply_chat_template is false, so no template reads them"):
         Renderer(plain(chat_template_kwargs={"sign": "-"}), chat_tokenizer)

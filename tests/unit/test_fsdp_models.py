@@ -24,14 +24,19 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def load(path: str | Path, **fields: object) -> PolicyModel:
     token_stats = TokenStatsFunction(chunk_tokens=8)
-    return load_policy(str(path), model=ModelConfig(**fields), kernel="sdpa", dtype=torch.float32, token_stats=token_stats)
+    return load_policy(
+        str(path), model=ModelConfig(**fields), kernel="sdpa", dtype=torch.float32, token_stats=token_stats
+    )
 
 
-@pytest.mark.parametrize(("path", "message"), [
-    ("", r"model\.path is empty.*Set model\.path=PATH"),
-    ("/nowhere/at/all", r"'/nowhere/at/all' does not exist.*Check model\.path"),
-    ("./nowhere", r"'\./nowhere' does not exist"),
-])
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", r"model\.path is empty.*Set model\.path=PATH"),
+        ("/nowhere/at/all", r"'/nowhere/at/all' does not exist.*Check model\.path"),
+        ("./nowhere", r"'\./nowhere' does not exist"),
+    ],
+)
 def test_a_missing_model_says_what_was_found_and_what_to_do(path: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         load(path)

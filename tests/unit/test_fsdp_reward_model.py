@@ -1,4 +1,6 @@
-"""The reward model: its scores are those of transformers' classifier, and its role reads what the classifier was trained on."""
+"""The reward model: its scores are those of transformers' classifier, and its role reads what the classifier was
+trained on.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    PreTrainedTokenizerBase,
+)
 
 from tests._tiny_model import END_ID, VOCAB_SIZE, save_model
 from tests.unit._fsdp_ranks import build_engine, join_ranks
@@ -24,15 +32,21 @@ from verl_like.workers.score_inputs import ScoreInputs
 from verl_like.workers.setup import WorkerSetup
 
 LENGTHS = (1, 2, 40, 3, 17, 40, 8, 5, 29)
-TEMPLATE = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}" \
-           "{{ m.role[0] }}:{{ m.content }};{% endfor %}"
+TEMPLATE = (
+    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    "{{ m.role[0] }}:{{ m.content }};{% endfor %}"
+)
 
 
-def save_classifier(folder: Path, family: str, *, num_labels: int = 1, template: str = "", bias: float | None = None) -> Path:
+def save_classifier(
+    folder: Path, family: str, *, num_labels: int = 1, template: str = "", bias: float | None = None
+) -> Path:
     """A classifier with wide random weights and a tokenizer of single characters; with a bias its head has one."""
     save_model(folder, family=family, tied=False)
     torch.manual_seed(5)
-    model = AutoModelForSequenceClassification.from_config(AutoConfig.from_pretrained(folder, num_labels=num_labels, dtype="float32"))
+    model = AutoModelForSequenceClassification.from_config(
+        AutoConfig.from_pretrained(folder, num_labels=num_labels, dtype="float32")
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.2)
@@ -70,7 +84,9 @@ def sequences() -> list[list[int]]:
 
 
 def whole(ids: list[list[int]]) -> DataProto:
-    return DataProto({"prompt_ids": Ragged.from_rows(ids, "int32"), "response_ids": Ragged.from_rows([[9]] * len(ids), "int32")})
+    return DataProto(
+        {"prompt_ids": Ragged.from_rows(ids, "int32"), "response_ids": Ragged.from_rows([[9]] * len(ids), "int32")}
+    )
 
 
 @torch.no_grad()
@@ -86,8 +102,12 @@ def reference(folder: Path, ids: list[list[int]]) -> list[float]:
 @pytest.mark.parametrize("name", ["qwen2", "qwen3"])
 @pytest.mark.parametrize("remove_padding", [True, False])
 @pytest.mark.parametrize("max_tokens", [50, 10_000])
-def test_scores_equal_transformers_classifier(folders: dict[str, Path], name: str, remove_padding: bool, max_tokens: int) -> None:
-    engine = build_engine(folders[name], kind="score", optim=None, max_tokens=max_tokens, model={"remove_padding": remove_padding})
+def test_scores_equal_transformers_classifier(
+    folders: dict[str, Path], name: str, remove_padding: bool, max_tokens: int
+) -> None:
+    engine = build_engine(
+        folders[name], kind="score", optim=None, max_tokens=max_tokens, model={"remove_padding": remove_padding}
+    )
     expected = reference(folders[name], sequences())
     assert np.std(expected) > 0.1, "scores that hardly differ would show no mistake"
     np.testing.assert_allclose(engine.forward_values(whole(sequences())), expected, atol=1e-5, rtol=0)
@@ -101,19 +121,32 @@ def test_a_bias_of_the_head_counts(folders: dict[str, Path]) -> None:
     np.testing.assert_allclose(engine.forward_values(whole(sequences())), without + 2.5, atol=1e-6)
 
 
-def test_a_reward_model_learns_nothing_and_keeps_its_weights_in_the_dtype_of_the_forward_pass(folders: dict[str, Path]) -> None:
+def test_a_reward_model_learns_nothing_and_keeps_its_weights_in_the_dtype_of_the_forward_pass(
+    folders: dict[str, Path],
+) -> None:
     engine = build_engine(folders["qwen2"], kind="score", optim=None, fsdp=FsdpConfig(param_dtype="bfloat16"))
     assert engine.optimizer is None
     assert all(p.dtype == torch.bfloat16 and not p.requires_grad for p in engine.module.parameters())
-    np.testing.assert_allclose(engine.forward_values(whole(sequences())), reference(folders["qwen2"], sequences()), atol=0.3)
+    np.testing.assert_allclose(
+        engine.forward_values(whole(sequences())), reference(folders["qwen2"], sequences()), atol=0.3
+    )
 
 
 def test_two_ranks_with_uneven_rows_give_the_scores_of_transformers(folders: dict[str, Path], tmp_path: Path) -> None:
     """The first rank has all rows but one, then all, then none."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.unit.test_fsdp_reward_model", str(tmp_path), str(folders["qwen3"])]
-    ranks = [subprocess.Popen([*command, str(rank)], cwd=Path(__file__).parents[2], env=environment, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for rank in range(2)]
+    ranks = [
+        subprocess.Popen(
+            [*command, str(rank)],
+            cwd=Path(__file__).parents[2],
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for rank in range(2)
+    ]
     try:
         outputs = [rank.communicate(timeout=120)[0] for rank in ranks]
     finally:
@@ -137,10 +170,10 @@ def on_a_rank(work: Path, folder: Path, rank: int) -> None:
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize(("name", "message"), [
-    ("two labels", r"has 2 labels, expected the one of a reward model.*num_labels=1"),
-    ("policy", r"has 2 labels"),
-])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("two labels", r"has 2 labels, expected the one of a reward model.*num_labels=1"), ("policy", r"has 2 labels")],
+)
 def test_a_model_with_another_number_of_labels_is_refused(folders: dict[str, Path], name: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build_engine(folders[name], kind="score", optim=None)
@@ -152,18 +185,25 @@ def test_a_language_model_that_claims_one_label_has_no_head(folders: dict[str, P
 
 
 def test_an_encoder_is_refused(tmp_path: Path) -> None:
-    config = BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, vocab_size=64, num_labels=1)
+    config = BertConfig(
+        hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, vocab_size=64, num_labels=1
+    )
     AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"ends in dropout \(Dropout\), classifier \(Linear\), expected one linear layer called score"):
+    with pytest.raises(
+        ValueError, match=r"ends in dropout \(Dropout\), classifier \(Linear\), expected one linear layer called score"
+    ):
         build_engine(tmp_path, kind="score", optim=None)
 
 
 # --- the role ---
 
 
-def config_of(folders: dict[str, Path], name: str, *, apply_chat_template: bool = False, max_length: int = 64) -> Config:
+def config_of(
+    folders: dict[str, Path], name: str, *, apply_chat_template: bool = False, max_length: int = 64
+) -> Config:
     return Config(
-        model=ModelConfig(path=str(folders["policy"])), data=DataConfig(apply_chat_template=apply_chat_template),
+        model=ModelConfig(path=str(folders["policy"])),
+        data=DataConfig(apply_chat_template=apply_chat_template),
         reward=RewardConfig(model=RewardModelConfig(path=str(folders[name]), max_length=max_length)),
     )
 
@@ -171,21 +211,28 @@ def config_of(folders: dict[str, Path], name: str, *, apply_chat_template: bool 
 def table_of(folders: dict[str, Path], rows: list[tuple[Any, str, str]], *, ends: bool = True) -> DataProto:
     """Rows of (messages, prompt text, response text); responses end with the end token."""
     policy = AutoTokenizer.from_pretrained(folders["policy"])
-    return DataProto({
-        "prompt_ids": Ragged.from_rows([policy(text)["input_ids"] for _, text, _ in rows], "int32"),
-        "response_ids": Ragged.from_rows([policy(text)["input_ids"] + [END_ID] * ends for _, _, text in rows], "int32"),
-        "prompt_text": [text for _, text, _ in rows],
-        "reward_inputs": [{"data_source": "x", "ground_truth": "4", "extra_info": {}, "messages": messages, "columns": {}}
-                          for messages, _, _ in rows],
-    })
+    return DataProto(
+        {
+            "prompt_ids": Ragged.from_rows([policy(text)["input_ids"] for _, text, _ in rows], "int32"),
+            "response_ids": Ragged.from_rows(
+                [policy(text)["input_ids"] + [END_ID] * ends for _, _, text in rows], "int32"
+            ),
+            "prompt_text": [text for _, text, _ in rows],
+            "reward_inputs": [
+                {"data_source": "x", "ground_truth": "4", "extra_info": {}, "messages": messages, "columns": {}}
+                for messages, _, _ in rows
+            ],
+        }
+    )
 
 
 def spelled(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:
     return "".join(tokenizer.convert_ids_to_tokens(ids))
 
 
-def read(folders: dict[str, Path], name: str, rows: list[tuple[Any, str, str]], *, ends: bool = True,
-         **fields: Any) -> list[tuple[str, str]]:
+def read(
+    folders: dict[str, Path], name: str, rows: list[tuple[Any, str, str]], *, ends: bool = True, **fields: Any
+) -> list[tuple[str, str]]:
     """(what the reward model is given, spelled out; message) for each row."""
     ids, messages = ScoreInputs(config_of(folders, name, **fields)).read(table_of(folders, rows, ends=ends))
     tokenizer = AutoTokenizer.from_pretrained(folders[name])
@@ -219,9 +266,14 @@ def other_vocabulary(folders: dict[str, Path], tmp_path_factory: pytest.TempPath
 
 def test_a_model_with_another_vocabulary_reads_the_same_text(other_vocabulary: dict[str, Path]) -> None:
     rows = [("1+0=", "1+0=", "1")]
-    assert read(other_vocabulary, "other", rows) == [("1+0=1<end>", "")], "and its own end token where the response ended"
+    assert read(other_vocabulary, "other", rows) == [("1+0=1<end>", "")], (
+        "and its own end token where the response ended"
+    )
     assert read(other_vocabulary, "other", rows, ends=False) == [("1+0=1", "")]
-    own, policys = (ScoreInputs(config_of(other_vocabulary, name)).read(table_of(other_vocabulary, rows))[0] for name in ("other", "qwen2"))
+    own, policys = (
+        ScoreInputs(config_of(other_vocabulary, name)).read(table_of(other_vocabulary, rows))[0]
+        for name in ("other", "qwen2")
+    )
     assert own != policys
 
 
@@ -230,7 +282,9 @@ def test_a_long_sequence_loses_its_beginning(folders: dict[str, Path]) -> None:
 
 
 def test_padding_at_the_end_is_not_what_is_scored(folders: dict[str, Path]) -> None:
-    """As in transformers, which looks for the last token that is none; many models have one token for both padding and end."""
+    """As in transformers, which looks for the last token that is none; many models have one token for both padding and
+    end.
+    """
     table = table_of(folders, [("2+2=", "2+2=", "4")], ends=False)
     padded = DataProto({**table.columns, "response_ids": Ragged.from_rows([[7, 0, 0]], "int32")})
     ids, _ = ScoreInputs(config_of(folders, "qwen3")).read(padded)
@@ -239,8 +293,14 @@ def test_padding_at_the_end_is_not_what_is_scored(folders: dict[str, Path]) -> N
 
 
 def role(folders: dict[str, Path], name: str, **fields: Any) -> RewardModelRole:
-    setup = WorkerSetup(config=config_of(folders, name, **fields), rank=0, world_size=1, device="cpu", run_id="unit",
-                        roles=frozenset({"reward_model"}))
+    setup = WorkerSetup(
+        config=config_of(folders, name, **fields),
+        rank=0,
+        world_size=1,
+        device="cpu",
+        run_id="unit",
+        roles=frozenset({"reward_model"}),
+    )
     return RewardModelRole(setup, reward_model_engine(setup))
 
 
@@ -249,7 +309,10 @@ def test_a_block_has_the_scores_of_transformers_and_counts_its_bytes(folders: di
     block = table_of(folders, rows)
     found = role(folders, "qwen3").scores_of_block(block)
     assert found is not None
-    ids = [[*prompt, *response] for prompt, response in zip(block.ragged("prompt_ids"), block.ragged("response_ids"), strict=True)]
+    ids = [
+        [*prompt, *response]
+        for prompt, response in zip(block.ragged("prompt_ids"), block.ragged("response_ids"), strict=True)
+    ]
     np.testing.assert_allclose(found[0].scores, reference(folders["qwen3"], ids), atol=1e-5)
     assert found[0].messages.tolist() == [""] * 3
     assert found[1] == block.nbytes
@@ -283,16 +346,24 @@ def test_a_score_that_is_not_finite_is_none(folders: dict[str, Path]) -> None:
     assert scores.messages[0].startswith("the model gave the score ")
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    (lambda config: setattr(config.reward.model, "path", config.model.path), r"reward\.model\.path=.*has 2 labels"),
-    (lambda config: setattr(config.reward.model, "max_length", 513), r"reward\.model\.max_length is 513.*has 512 positions"),
-])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda config: setattr(config.reward.model, "path", config.model.path), r"reward\.model\.path=.*has 2 labels"),
+        (
+            lambda config: setattr(config.reward.model, "max_length", 513),
+            r"reward\.model\.max_length is 513.*has 512 positions",
+        ),
+    ],
+)
 def test_what_cannot_work_is_refused_in_the_reward_models_words(
     folders: dict[str, Path], change: Callable[[Config], None], message: str
 ) -> None:
     config = config_of(folders, "qwen3")
     change(config)
-    setup = WorkerSetup(config=config, rank=0, world_size=1, device="cpu", run_id="unit", roles=frozenset({"reward_model"}))
+    setup = WorkerSetup(
+        config=config, rank=0, world_size=1, device="cpu", run_id="unit", roles=frozenset({"reward_model"})
+    )
     with pytest.raises(ValueError, match=message):
         RewardModelRole(setup, reward_model_engine(setup))
 

@@ -14,8 +14,17 @@ from verl_like.config.schema import ModelConfig, RolloutConfig
 
 
 def hf_engine(folder, **rollout):
-    return rollout_engine("hf", model_path=str(folder), tokenizer_path="", model=ModelConfig(path=str(folder)),
-                          rollout=RolloutConfig(**rollout), max_model_len=64, device="cpu", seed=1, run_id="unit")
+    return rollout_engine(
+        "hf",
+        model_path=str(folder),
+        tokenizer_path="",
+        model=ModelConfig(path=str(folder)),
+        rollout=RolloutConfig(**rollout),
+        max_model_len=64,
+        device="cpu",
+        seed=1,
+        run_id="unit",
+    )
 
 
 def synced(engine, folder, *, seed):
@@ -41,10 +50,18 @@ def folder(request, tmp_path_factory):
     return save_model(tmp_path_factory.mktemp(family), family=family, tied=tied)
 
 
-@pytest.mark.parametrize("sampling", [
-    Sampling(max_tokens=12), Sampling(max_tokens=12, temperature=0.5), Sampling(max_tokens=12, temperature=0),
-    Sampling(max_tokens=12, top_k=5), Sampling(max_tokens=12, top_p=0.7), Sampling(max_tokens=12, temperature=0.8, top_k=20, top_p=0.9),
-], ids=str)
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(max_tokens=12),
+        Sampling(max_tokens=12, temperature=0.5),
+        Sampling(max_tokens=12, temperature=0),
+        Sampling(max_tokens=12, top_k=5),
+        Sampling(max_tokens=12, top_p=0.7),
+        Sampling(max_tokens=12, temperature=0.8, top_k=20, top_p=0.9),
+    ],
+    ids=str,
+)
 def test_log_probs_equal_one_forward_of_the_whole_sequence(folder, sampling):
     engine = hf_engine(folder, max_num_seqs=3)
     model = synced(engine, folder, seed=1)
@@ -53,7 +70,9 @@ def test_log_probs_equal_one_forward_of_the_whole_sequence(folder, sampling):
     assert finished.keys() == {request.request_id for request in asked}
     for request in asked:
         done = finished[request.request_id]
-        torch.testing.assert_close(torch.tensor(done.log_probs), hf_log_probs(model, request, done.response_ids), atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            torch.tensor(done.log_probs), hf_log_probs(model, request, done.response_ids), atol=1e-4, rtol=0
+        )
 
 
 def test_tokens_follow_the_distribution_that_the_log_probs_state():
@@ -61,7 +80,8 @@ def test_tokens_follow_the_distribution_that_the_log_probs_state():
     sampling = Sampling(max_tokens=1, temperature=0.7, top_k=4, top_p=0.97)
     generator = torch.Generator().manual_seed(0)
     draws = [sampled(logits, sampling, generator) for _ in range(4000)]
-    # exp(logits / 0.7) of the first three is 17.41, 4.17, 1.00, and 0.24 for the fourth: before it lies 0.990 > 0.97 of the mass.
+    # exp(logits / 0.7) of the first three is 17.41, 4.17, 1.00, and 0.24 for the fourth: before it lies 0.990 > 0.97 of
+    # the mass.
     expected = torch.tensor([17.413, 4.173, 1.0]) / (17.413 + 4.173 + 1.0)
     for token in range(3):
         share = sum(drawn == token for drawn, _ in draws) / len(draws)
@@ -98,7 +118,8 @@ def test_abort_returns_what_was_generated_and_the_rest_goes_on(folder):
     while engine.has_unfinished():
         rest |= {done.request_id: done for done in engine.step()}
     assert {request_id: done.response_ids for request_id, done in rest.items()} == {
-        request_id: done.response_ids for request_id, done in whole.items() if request_id not in aborted}
+        request_id: done.response_ids for request_id, done in whole.items() if request_id not in aborted
+    }
 
 
 def test_a_response_ends_with_the_end_token(folder):
@@ -161,8 +182,17 @@ def test_building_draws_no_random_numbers(folder):
 
 def test_an_unknown_backend_raises():
     with pytest.raises(ValueError, match="expected vllm, hf or module:Class"):
-        rollout_engine("vlm", model_path="", tokenizer_path="", model=ModelConfig(), rollout=RolloutConfig(), max_model_len=8,
-                       device="cpu", seed=1, run_id="unit")
+        rollout_engine(
+            "vlm",
+            model_path="",
+            tokenizer_path="",
+            model=ModelConfig(),
+            rollout=RolloutConfig(),
+            max_model_len=8,
+            device="cpu",
+            seed=1,
+            run_id="unit",
+        )
 
 
 def test_the_users_logging_level_wins(monkeypatch):

@@ -25,7 +25,13 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "config.user_code": (),
     "config.checks": ("config", "algorithms.advantages", "algorithms.policy_losses"),
     "config.reward_checks": ("config", "algorithms.advantages", "reward.judging", "reward.specs"),
-    "config.algorithm_checks": ("config", "algorithms.advantages", "algorithms.correction", "algorithms.kl", "algorithms.policy_losses"),
+    "config.algorithm_checks": (
+        "config",
+        "algorithms.advantages",
+        "algorithms.correction",
+        "algorithms.kl",
+        "algorithms.policy_losses",
+    ),
     "telemetry": ("telemetry",),
     "telemetry.ledger": (),
     "ops": ("ops",),
@@ -43,16 +49,47 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "backends.fsdp": ("algorithms.types", "backends.base", "backends.fsdp", "backends.model_folder", "ops"),
     "backends.vllm": ("backends.base", "backends.lifecycle", "backends.model_folder", "backends.vllm", "ops"),
     "backends.hf": ("backends.base", "backends.hf", "backends.lifecycle", "backends.model_folder", "ops"),
-    # A role asks for its engine by name; the folder of a backend is opened by backends.rollout and backends.train alone.
-    "workers": ("algorithms", "backends.base", "backends.rollout", "backends.train", "ops", "single_controller", "workers"),
-    # Who scores reads text: it decodes the policy's ids, renders chats its own way and asks the questions that scorers ask.
+    # A role asks for its engine by name; the folder of a backend is opened by backends.rollout and backends.train
+    # alone.
+    "workers": (
+        "algorithms",
+        "backends.base",
+        "backends.rollout",
+        "backends.train",
+        "ops",
+        "single_controller",
+        "workers",
+    ),
+    # Who scores reads text: it decodes the policy's ids, renders chats its own way and asks the questions that scorers
+    # ask.
     "workers.score_inputs": ("data.templates",),
-    "workers.judge": ("backends.base", "backends.model_folder", "backends.rollout", "data.templates", "reward.judging",
-                      "single_controller", "workers"),
+    "workers.judge": (
+        "backends.base",
+        "backends.model_folder",
+        "backends.rollout",
+        "data.templates",
+        "reward.judging",
+        "single_controller",
+        "workers",
+    ),
     # backends.rollout: when a run ends, the driver removes what killed engines left in shared memory.
-    "trainer": ("algorithms", "backends.base", "backends.rollout", "config", "data", "ops.partition", "reward", "single_controller",
-                "telemetry", "trainer", "workers.facts", "workers.groups", "workers.model_scores",
-                "workers.scorer_groups", "workers.setup"),
+    "trainer": (
+        "algorithms",
+        "backends.base",
+        "backends.rollout",
+        "config",
+        "data",
+        "ops.partition",
+        "reward",
+        "single_controller",
+        "telemetry",
+        "trainer",
+        "workers.facts",
+        "workers.groups",
+        "workers.model_scores",
+        "workers.scorer_groups",
+        "workers.setup",
+    ),
 }
 # Library -> the only places that may import it.
 ONLY_IN: dict[str, tuple[str, ...]] = {
@@ -111,8 +148,11 @@ MODULES = modules()
 @pytest.mark.parametrize("importer", sorted(MODULES))
 def test_imports_go_only_where_the_table_allows(importer: str) -> None:
     allowed = (*rule_for(importer), *FOR_ALL)
-    wrong = {name for name in own_imports(MODULES[importer], set(MODULES))
-             if not any(covers(prefix, name) or covers(name, prefix) for prefix in allowed)}
+    wrong = {
+        name
+        for name in own_imports(MODULES[importer], set(MODULES))
+        if not any(covers(prefix, name) or covers(name, prefix) for prefix in allowed)
+    }
     assert not wrong, f"verl_like.{importer} may import {', '.join(allowed)}; found {sorted(wrong)}"
 
 
@@ -143,11 +183,13 @@ HEAVY = ("torch", "ray", "vllm", "transformers", "numpy", "hydra", "omegaconf")
 
 def run(code: str) -> str:
     """What ``code`` prints in a fresh interpreter."""
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, cwd=PACKAGE.parent).stdout
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, cwd=PACKAGE.parent
+    ).stdout
 
 
 def test_importing_the_package_loads_nothing_heavy_and_takes_less_than_half_a_second() -> None:
-    code = "import time; t = time.process_time(); import verl_like; t = time.process_time() - t; import sys; print(t, *sys.modules)"
+    code = "import time; t = time.process_time(); import verl_like; t = time.process_time() - t; import sys; print(t, *sys.modules)"  # noqa: E501
     seconds, *loaded = run(code).split()
     assert float(seconds) < 0.5
     assert not {name for name in HEAVY if name in loaded}
@@ -160,7 +202,9 @@ def test_entry_points_load_nothing_heavy_until_they_are_used(name: str) -> None:
 
 
 def test_importing_every_module_leaves_environment_threads_and_working_directory_alone() -> None:
-    names = [f"verl_like.{name}" for name in MODULES if name and name != "__main__" and not covers("backends.vllm", name)]
+    names = [
+        f"verl_like.{name}" for name in MODULES if name and name != "__main__" and not covers("backends.vllm", name)
+    ]
     code = f"""
 import importlib, os, threading, torch, transformers, ray, hydra, pyarrow
 def state():

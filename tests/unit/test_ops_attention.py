@@ -24,8 +24,12 @@ def run(family: str, rows: Any, *, remove_padding: bool, **changes: Any) -> tupl
     backbone = tiny_model(family, **changes)
     register_packed_attention()
     backbone.set_attn_implementation(PACKED_ATTENTION if remove_padding else "eager")
-    policy = PolicyModel(backbone, kernel="sdpa" if remove_padding else None, token_stats=TokenStatsFunction(chunk_tokens=1000))
-    inputs = pack_rows(rows.ragged("prompt_ids"), rows.ragged("response_ids"), remove_padding=remove_padding, device=CPU)
+    policy = PolicyModel(
+        backbone, kernel="sdpa" if remove_padding else None, token_stats=TokenStatsFunction(chunk_tokens=1000)
+    )
+    inputs = pack_rows(
+        rows.ragged("prompt_ids"), rows.ragged("response_ids"), remove_padding=remove_padding, device=CPU
+    )
     hidden = policy.hidden_states(inputs)
     stats = policy(inputs, temperature=0.9, entropy=True)
     (stats.log_probs.sum() + stats.entropy.sum()).backward()
@@ -41,14 +45,22 @@ def test_packed_equals_padded_eager_forward_and_backward(family: str, longest: i
     torch.testing.assert_close(packed[1], padded[1], atol=1e-5, rtol=0)
     for name, grad in packed[2].items():
         scale = max(float(padded[2][name].abs().max()), 1.0)
-        torch.testing.assert_close(grad / scale, padded[2][name] / scale, atol=1e-5, rtol=0, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            grad / scale, padded[2][name] / scale, atol=1e-5, rtol=0, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 def test_sliding_window_equals_padded_eager() -> None:
     rows = make_rows(6, longest=30)
-    window: dict[str, Any] = {"use_sliding_window": True, "sliding_window": 4, "layer_types": ["full_attention", "sliding_attention"]}
-    packed, padded, full = (run("qwen2", rows, remove_padding=choice, **changes)[1]
-                            for choice, changes in ((True, window), (False, window), (True, {})))
+    window: dict[str, Any] = {
+        "use_sliding_window": True,
+        "sliding_window": 4,
+        "layer_types": ["full_attention", "sliding_attention"],
+    }
+    packed, padded, full = (
+        run("qwen2", rows, remove_padding=choice, **changes)[1]
+        for choice, changes in ((True, window), (False, window), (True, {}))
+    )
     torch.testing.assert_close(packed, padded, atol=1e-5, rtol=0)
     assert not torch.allclose(packed, full, atol=1e-3)
 

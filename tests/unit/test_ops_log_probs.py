@@ -11,14 +11,20 @@ from verl_like.ops.log_probs import OutputLayer, TokenStatsFunction
 
 def inputs(num_tokens: int = 13, vocab: int = 50) -> tuple[Tensor, nn.Parameter, nn.Parameter, Tensor]:
     torch.manual_seed(0)
-    return (torch.randn(num_tokens, 8, requires_grad=True), nn.Parameter(torch.randn(vocab, 8)), nn.Parameter(torch.randn(vocab)),
-            torch.randint(0, vocab, (num_tokens,)))
+    return (
+        torch.randn(num_tokens, 8, requires_grad=True),
+        nn.Parameter(torch.randn(vocab, 8)),
+        nn.Parameter(torch.randn(vocab)),
+        torch.randint(0, vocab, (num_tokens,)),
+    )
 
 
 def test_statistics_equal_brute_force() -> None:
     hidden, weight, bias, targets = inputs()
     layer = OutputLayer(weight=weight, bias=bias, softcap=3.0)
-    found = TokenStatsFunction(chunk_tokens=4)(hidden, layer, targets, temperature=0.6, entropy=True, sum_pi_squared=True)
+    found = TokenStatsFunction(chunk_tokens=4)(
+        hidden, layer, targets, temperature=0.6, entropy=True, sum_pi_squared=True
+    )
     probs = torch.softmax(3.0 * torch.tanh((hidden.double() @ weight.double().T + bias) / 3.0) / 0.6, -1)
     torch.testing.assert_close(found.log_probs.double(), probs.log()[range(13), targets], atol=1e-5, rtol=0)
     assert found.entropy is not None
@@ -50,7 +56,9 @@ def test_what_was_not_asked_for_is_none() -> None:
 
 def test_entropy_of_a_certain_token_is_zero_with_a_finite_gradient() -> None:
     hidden = torch.tensor([[1000.0, 0.0]], requires_grad=True)
-    stats = TokenStatsFunction(chunk_tokens=4)(hidden, OutputLayer(weight=torch.eye(2)), torch.tensor([0]), temperature=1.0, entropy=True)
+    stats = TokenStatsFunction(chunk_tokens=4)(
+        hidden, OutputLayer(weight=torch.eye(2)), torch.tensor([0]), temperature=1.0, entropy=True
+    )
     assert stats.entropy is not None
     assert stats.entropy.item() == 0
     stats.entropy.sum().backward()
@@ -62,12 +70,16 @@ def test_logits_of_more_than_one_chunk_never_exist() -> None:
     hidden, weight, _, targets = inputs(num_tokens=4096, vocab=2000)
     whole = 4096 * 2000 * 4
     with torch.profiler.profile(profile_memory=True) as profile:
-        stats = TokenStatsFunction(chunk_tokens=128)(hidden, OutputLayer(weight=weight), targets, temperature=1.0, entropy=True)
+        stats = TokenStatsFunction(chunk_tokens=128)(
+            hidden, OutputLayer(weight=weight), targets, temperature=1.0, entropy=True
+        )
         assert stats.entropy is not None
         (stats.log_probs.sum() + stats.entropy.sum()).backward()
     held, peak = 0, 0
     # Allocations in order of time add up to what is held.
-    for event in sorted((e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"), key=lambda e: e.start_ns()):
+    for event in sorted(
+        (e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"), key=lambda e: e.start_ns()
+    ):
         held += event.nbytes()
         peak = max(peak, held)
     assert 0 < peak < whole / 2

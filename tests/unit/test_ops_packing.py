@@ -35,8 +35,13 @@ def test_padded_inputs_point_at_the_same_tokens() -> None:
     assert padded.input_ids.tolist() == [[10, 11, 12, 0, 0], [20, 0, 0, 0, 0], [30, 31, 32, 33, 34]]
     assert padded.attention_mask is not None
     assert padded.attention_mask.sum(1).tolist() == [3, 1, 5]
-    assert padded.input_ids.flatten()[padded.predictors].tolist() == packed.input_ids.flatten()[packed.predictors].tolist()
-    assert padded.position_ids.flatten()[padded.predictors].tolist() == packed.position_ids.flatten()[packed.predictors].tolist()
+    assert (
+        padded.input_ids.flatten()[padded.predictors].tolist() == packed.input_ids.flatten()[packed.predictors].tolist()
+    )
+    assert (
+        padded.position_ids.flatten()[padded.predictors].tolist()
+        == packed.position_ids.flatten()[packed.predictors].tolist()
+    )
 
 
 def test_an_empty_prompt_is_refused_by_row() -> None:

@@ -1,4 +1,6 @@
-"""DataProto and Ragged: what is refused and how, what happens in place, and what users of verl find under their names."""
+"""DataProto and Ragged: what is refused and how, what happens in place,
+and what users of verl find under their names.
+"""
 
 from __future__ import annotations
 
@@ -25,30 +27,43 @@ from verl_like.workers.rollout import PROMPT_COLUMNS, ROLLOUT_COLUMNS
 
 
 def table(num_rows: int = 3) -> DataProto:
-    return DataProto({
-        "ids": Ragged.from_rows([range(i) for i in range(num_rows)], "int32"),
-        "grid": np.arange(num_rows * 4.0).reshape(num_rows, 4),
-        "text": [str(i) for i in range(num_rows)],
-    }, {"step": 7})
+    return DataProto(
+        {
+            "ids": Ragged.from_rows([range(i) for i in range(num_rows)], "int32"),
+            "grid": np.arange(num_rows * 4.0).reshape(num_rows, 4),
+            "text": [str(i) for i in range(num_rows)],
+        },
+        {"step": 7},
+    )
 
 
 # What a column can be.
 
+
 def test_arrays_of_objects_and_of_text_become_object_columns() -> None:
-    t = DataProto({"objects": np.array([{}, 1], object), "text": np.array(["a", "b"]), "days": np.array(["2020-01-01"] * 2, "M8[D]")})
+    t = DataProto(
+        {
+            "objects": np.array([{}, 1], object),
+            "text": np.array(["a", "b"]),
+            "days": np.array(["2020-01-01"] * 2, "M8[D]"),
+        }
+    )
     assert list(t.non_tensor_batch) == ["objects", "text", "days"] and list(t.batch) == []
     text: Any = t["text"]
     assert text == ["a", "b"] and type(text[0]) is str
 
 
-@pytest.mark.parametrize(("column", "message"), [
-    (np.float32(1), "column 'x' is a float32; expected a Ragged, an array, a tensor or a list"),
-    (np.array(1.0), r"column 'x' is one float64 without rows \(shape \[\]\)"),
-    (torch.tensor(1), r"column 'x' is one int64 without rows \(shape \[\]\).*meta_info"),
-    ("abc", "column 'x' is a str"),
-    ((1, 2), "column 'x' is a tuple"),
-    (torch.eye(2).to_sparse(), "column 'x' is a tensor of layout torch.sparse_coo"),
-])
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (np.float32(1), "column 'x' is a float32; expected a Ragged, an array, a tensor or a list"),
+        (np.array(1.0), r"column 'x' is one float64 without rows \(shape \[\]\)"),
+        (torch.tensor(1), r"column 'x' is one int64 without rows \(shape \[\]\).*meta_info"),
+        ("abc", "column 'x' is a str"),
+        ((1, 2), "column 'x' is a tuple"),
+        (torch.eye(2).to_sparse(), "column 'x' is a tensor of layout torch.sparse_coo"),
+    ],
+)
 def test_what_is_no_column_is_refused_by_name(column: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DataProto({"x": column})
@@ -57,8 +72,11 @@ def test_what_is_no_column_is_refused_by_name(column: Any, message: str) -> None
 
 
 def test_columns_of_different_length_are_refused_by_name_dtype_and_shape() -> None:
-    with pytest.raises(ValueError, match=r"column 'a' is a fixed column of float64 \[2, 5\] and has 2 rows; "
-                                         r"column 'b' is a token column of int32 \[1 rows, 3 tokens\] and has 1 rows"):
+    with pytest.raises(
+        ValueError,
+        match=r"column 'a' is a fixed column of float64 \[2, 5\] and has 2 rows; "
+        r"column 'b' is a token column of int32 \[1 rows, 3 tokens\] and has 1 rows",
+    ):
         DataProto({"a": np.zeros((2, 5)), "b": Ragged.from_rows([[1, 2, 3]], "int32")})
 
 
@@ -78,9 +96,13 @@ def test_ragged_offsets_that_do_not_fit_are_refused() -> None:
 
 
 def test_from_dict_keeps_the_sides_apart() -> None:
-    t = DataProto.from_dict({"ids": Ragged.from_rows([[1]], "int32"), "x": np.zeros(1)}, {"n": np.array([5]), "s": ["a"]}, {"step": 1})
+    t = DataProto.from_dict(
+        {"ids": Ragged.from_rows([[1]], "int32"), "x": np.zeros(1)}, {"n": np.array([5]), "s": ["a"]}, {"step": 1}
+    )
     assert list(t.batch) == ["ids", "x"] and list(t.non_tensor_batch) == ["n", "s"] and t.meta_info == {"step": 1}
-    with pytest.raises(ValueError, match=r"column 'x' is an object column of str \[1\]; expected a Ragged, or an array"):
+    with pytest.raises(
+        ValueError, match=r"column 'x' is an object column of str \[1\]; expected a Ragged, or an array"
+    ):
         DataProto.from_dict({"x": ["a"]})
     with pytest.raises(ValueError, match=r"column 'x' is a fixed column of float32 \[1\]; expected a list"):
         DataProto.from_dict(non_tensors={"x": torch.zeros(1)})
@@ -90,23 +112,39 @@ def test_from_dict_keeps_the_sides_apart() -> None:
 
 
 def test_from_single_dict_sorts_by_kind() -> None:
-    t = DataProto.from_single_dict({"x": torch.zeros(2), "y": np.zeros(2), "z": np.array(["a", None], object)}, {"step": 1})
+    t = DataProto.from_single_dict(
+        {"x": torch.zeros(2), "y": np.zeros(2), "z": np.array(["a", None], object)}, {"step": 1}
+    )
     assert list(t.batch) == ["x", "y"] and list(t.non_tensor_batch) == ["z"] and t.meta_info == {"step": 1}
 
 
 # The table of the columns.
+
 
 def test_every_column_that_crosses_the_store_is_in_the_column_table() -> None:
     assert set(ROLLOUT_COLUMNS) | set(PROMPT_COLUMNS) <= set(COLUMNS)
 
 
 def test_a_column_that_is_not_what_the_table_says_is_refused() -> None:
-    good = {"values": Ragged.from_rows([[1.0]], "float32"), "uid": ["a"], "reward_inputs": [{}], "group_id": np.zeros(1, np.int64)}
+    good = {
+        "values": Ragged.from_rows([[1.0]], "float32"),
+        "uid": ["a"],
+        "reward_inputs": [{}],
+        "group_id": np.zeros(1, np.int64),
+    }
     check_columns(DataProto({**good, "mine": torch.zeros(1)}).to("cpu"))
     check_columns(DataProto({"uid": []}))
     for name, column, message in [
-        ("values", np.zeros(1), r"column 'values' is a fixed column of float64 \[1\]; expected a token column of float32 \(reward, per"),
-        ("values", Ragged.from_rows([[1.0]], "float64"), r"a token column of float64 \[1 rows, 1 tokens\]; expected a token column of f"),
+        (
+            "values",
+            np.zeros(1),
+            r"column 'values' is a fixed column of float64 \[1\]; expected a token column of float32 \(reward, per",
+        ),
+        (
+            "values",
+            Ragged.from_rows([[1.0]], "float64"),
+            r"a token column of float64 \[1 rows, 1 tokens\]; expected a token column of f",
+        ),
         ("group_id", np.zeros(1, np.int32), r"a fixed column of int32 \[1\]; expected a fixed column of int64"),
         ("uid", [3], r"an object column of int \[1\]; expected an object column of str"),
     ]:
@@ -124,6 +162,7 @@ def test_bytes_per_token_adds_up_the_token_columns() -> None:
 
 
 # Indexing.
+
 
 def test_rows_that_do_not_exist_are_refused() -> None:
     for key in (3, -4, [0, 3], np.array([-4])):
@@ -152,19 +191,27 @@ def test_a_table_is_no_mapping_but_knows_its_names() -> None:
 
 def test_a_selection_owns_its_storage_and_a_view_does_not() -> None:
     t = table()
-    for part, shared in ((t[:2], False), (t.repeat(1), False), (t.unfold_column_chunks(2, "grid"), False), (t.view(0, 2), True)):
+    for part, shared in (
+        (t[:2], False),
+        (t.repeat(1), False),
+        (t.unfold_column_chunks(2, "grid"), False),
+        (t.view(0, 2), True),
+    ):
         assert np.shares_memory(np.asarray(part["grid"]), np.asarray(t["grid"])) == shared
         assert np.shares_memory(part.ragged("ids").values, t.ragged("ids").values) == shared
 
 
 def test_asking_for_a_ragged_column_that_is_none_names_what_it_is() -> None:
-    with pytest.raises(ValueError, match=r"column 'grid' is a fixed column of float64 \[3, 4\]; expected a token column.*\['ids'\]"):
+    with pytest.raises(
+        ValueError, match=r"column 'grid' is a fixed column of float64 \[3, 4\]; expected a token column.*\['ids'\]"
+    ):
         table().ragged("grid")
     with pytest.raises(ValueError, match="there is no column 'nope'; expected a token column"):
         table().ragged("nope")
 
 
 # The mappings.
+
 
 def test_the_mappings_show_and_change_the_table() -> None:
     t = table()
@@ -182,17 +229,23 @@ def test_the_mappings_show_and_change_the_table() -> None:
 
 def test_the_mappings_refuse_the_other_kind_and_other_lengths() -> None:
     t = table()
-    with pytest.raises(KeyError, match=r"batch has no column 'text'; column 'text' is an object column of str \[3\]; it has \['ids'"):
+    with pytest.raises(
+        KeyError, match=r"batch has no column 'text'; column 'text' is an object column of str \[3\]; it has \['ids'"
+    ):
         t.batch["text"]
     with pytest.raises(KeyError, match="non_tensor_batch has no column 'grid'"):
         del t.non_tensor_batch["grid"]
-    with pytest.raises(ValueError, match=r"column 'x' is an object column of str \[3\]; expected a Ragged, or an array"):
+    with pytest.raises(
+        ValueError, match=r"column 'x' is an object column of str \[3\]; expected a Ragged, or an array"
+    ):
         t.batch["x"] = ["a", "b", "c"]
     with pytest.raises(ValueError, match=r"column 'x' is a fixed column of float64 \[3\]; expected a list"):
         t.non_tensor_batch["x"] = torch.zeros(3, dtype=torch.float64)
     with pytest.raises(ValueError, match=r"column 'text' is an object column.*which is not in batch"):
         t.batch["text"] = np.zeros(3)
-    with pytest.raises(ValueError, match=r"column 'x' is a fixed column of float64 \[2\] and has 2 rows; expected the table's 3 rows"):
+    with pytest.raises(
+        ValueError, match=r"column 'x' is a fixed column of float64 \[2\] and has 2 rows; expected the table's 3 rows"
+    ):
         t.batch["x"] = np.zeros(2)
     assert t == table()
     assert "text" not in t.batch and t.batch.get("text") is None
@@ -206,13 +259,17 @@ def test_the_only_column_of_a_table_may_change_its_length() -> None:
 
 # Columns in and out.
 
+
 def test_union_is_in_place_and_refuses_to_overwrite() -> None:
     t = table()
     assert t.union(DataProto({"y": np.zeros(3)}, {"step": 7, "epoch": 1})) is t
     assert list(t.columns) == ["ids", "grid", "text", "y"] and t.meta_info == {"step": 7, "epoch": 1}
     before = copy.copy(t)
-    with pytest.raises(ValueError, match=r"both tables have a 'grid': here column 'grid' is a fixed column of float64 \[3, 4\], "
-                                         r"there column 'grid' is an object column of int \[3\]"):
+    with pytest.raises(
+        ValueError,
+        match=r"both tables have a 'grid': here column 'grid' is a fixed column of float64 \[3, 4\], "
+        r"there column 'grid' is an object column of int \[3\]",
+    ):
         t.union(DataProto({"grid": [1, 2, 3]}))
     with pytest.raises(ValueError, match="tables differ in meta_info 'step': 7 and 8"):
         t.union(DataProto({"z": np.zeros(3)}, {"step": 8}))
@@ -262,7 +319,9 @@ def test_rename_is_in_place_keeps_the_order_and_may_swap() -> None:
     grid = t["grid"]
     t.rename(["tokens", "grid"], ["grid", "tokens"])
     assert list(t.columns) == ["grid", "tokens", "text"] and t["tokens"] is grid
-    with pytest.raises(ValueError, match=r"two columns would be named 'text': column 'grid' is a token column.*; column 'text' is an"):
+    with pytest.raises(
+        ValueError, match=r"two columns would be named 'text': column 'grid' is a token column.*; column 'text' is an"
+    ):
         t.rename("grid", "text")
     with pytest.raises(ValueError, match=r"names \['grid'\] cannot become \['a', 'b'\]"):
         t.rename("grid", ["a", "b"])
@@ -272,6 +331,7 @@ def test_rename_is_in_place_keeps_the_order_and_may_swap() -> None:
 
 
 # Rows.
+
 
 def test_uneven_chunks_splits_and_mini_batches_are_refused() -> None:
     with pytest.raises(ValueError, match="5 rows do not divide into 2 equal chunks"):
@@ -285,7 +345,9 @@ def test_uneven_chunks_splits_and_mini_batches_are_refused() -> None:
 
 def test_an_order_must_name_every_row_once() -> None:
     t = table()
-    with pytest.raises(ValueError, match="an order of 3 rows names each of them once; found 3 indices, 2 of them different"):
+    with pytest.raises(
+        ValueError, match="an order of 3 rows names each of them once; found 3 indices, 2 of them different"
+    ):
         t.reorder([0, 0, 1])
     assert t.reorder(torch.tensor([2, 0, 1])) is t and t["text"] == ["2", "0", "1"]
 
@@ -298,11 +360,22 @@ def test_counts_that_are_none_are_refused() -> None:
         table().repeat(-1)
 
 
-@pytest.mark.parametrize(("name", "message"), [
-    ("ids", r"column 'ids' is a token column of int32 \[3 rows, 3 tokens\] and cannot be split .* its rows differ in length"),
-    ("text", "its rows are Python objects"),
-    ("grid", r"column 'grid' is a fixed column of float64 \[3, 4\]; expected a second axis that divides into 3 equal parts"),
-])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "ids",
+            r"column 'ids' is a token column of int32 \[3 rows, 3 tokens\] and cannot be split .* its rows differ in "
+            r"length",
+        ),
+        ("text", "its rows are Python objects"),
+        (
+            "grid",
+            r"column 'grid' is a fixed column of float64 \[3, 4\]; expected a second axis that divides into 3 equal "
+            r"parts",
+        ),
+    ],
+)
 def test_columns_that_cannot_be_unfolded_are_refused_with_the_reason(name: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         table().unfold_column_chunks(3, [name])
@@ -312,12 +385,18 @@ def test_concat_refuses_what_numpy_would_quietly_convert() -> None:
     with pytest.raises(ValueError, match="differ in columns"):
         DataProto.concat([table(), table().only(["ids"])])
     for other in (np.zeros((3, 4), np.float32), np.zeros((3, 5)), torch.zeros(3, 4, dtype=torch.float64), [1, 2, 3]):
-        with pytest.raises(ValueError, match=r"to concatenate differ: column 'grid' is a fixed column of float64 \[3, 4\] held by numpy"):
+        with pytest.raises(
+            ValueError,
+            match=r"to concatenate differ: column 'grid' is a fixed column of float64 \[3, 4\] held by numpy",
+        ):
             DataProto.concat([table(), DataProto({**table().columns, "grid": other}, {"step": 7})])
     with pytest.raises(ValueError, match="tables differ in meta_info 'step': 7 and 8"):
         DataProto.concat([table(), DataProto(table().columns, {"step": 8})])
     assert DataProto.concat([]) == DataProto()
-    assert DataProto.concat([DataProto(meta_info={"a": 1}), DataProto(meta_info={"b": 2})]).meta_info == {"a": 1, "b": 2}
+    assert DataProto.concat([DataProto(meta_info={"a": 1}), DataProto(meta_info={"b": 2})]).meta_info == {
+        "a": 1,
+        "b": 2,
+    }
 
 
 def test_the_seed_decides_the_order_of_mini_batches_and_epochs_differ() -> None:
@@ -326,7 +405,9 @@ def test_the_seed_decides_the_order_of_mini_batches_and_epochs_differ() -> None:
 
     first = texts(1)
     assert first == texts(1) and first != texts(2)
-    assert first[:2] != first[2:] and sorted(first[0] + first[1]) == sorted(first[2] + first[3]) == sorted(map(str, range(12)))
+    assert first[:2] != first[2:] and sorted(first[0] + first[1]) == sorted(first[2] + first[3]) == sorted(
+        map(str, range(12))
+    )
 
 
 def test_padding_refuses_what_it_cannot_have_added() -> None:
@@ -344,12 +425,18 @@ def test_padded_rows_need_room_and_a_side() -> None:
         ragged.to_padded(width=2)
     with pytest.raises(ValueError, match="side is 'top'"):
         ragged.to_padded(side="top")
-    for padded, lengths in ((np.zeros((2, 2)), [1, 3]), (torch.zeros(2, 2), [1]), (np.zeros(2), [1, 1]), (np.zeros((2, 2)), [-1, 1])):
+    for padded, lengths in (
+        (np.zeros((2, 2)), [1, 3]),
+        (torch.zeros(2, 2), [1]),
+        (np.zeros(2), [1, 1]),
+        (np.zeros((2, 2)), [-1, 1]),
+    ):
         with pytest.raises(ValueError, match="lengths must be one number from 0 to T"):
             Ragged.from_padded(padded, lengths)
 
 
 # Devices, equality, files.
+
 
 def test_to_moves_numbers_to_torch_in_place_and_leaves_objects() -> None:
     t = table()
@@ -367,7 +454,9 @@ def test_numbers_that_torch_cannot_share_are_copied() -> None:
     t = DataProto({"mapped": mapped, "backward": np.arange(3)[::-1]}).to("cpu")
     t["mapped"].add_(1)  # type: ignore[union-attr]
     assert mapped.tolist() == [0, 1, 2] and np.asarray(t["backward"]).tolist() == [2, 1, 0]
-    with pytest.raises(ValueError, match=r"column 'x' is a fixed column of longdouble|float128 \[1\], a dtype that torch lacks"):
+    with pytest.raises(
+        ValueError, match=r"column 'x' is a fixed column of longdouble|float128 \[1\], a dtype that torch lacks"
+    ):
         DataProto({"x": np.zeros(1, np.longdouble)}).to("cpu")
 
 
@@ -378,11 +467,23 @@ def test_equality_is_of_bits_dtypes_shapes_objects_and_meta_info() -> None:
     zeros = np.zeros(2, np.float32)
     assert one(zeros) == one(torch.zeros(2)) and one(zeros + np.nan) == one(zeros + np.nan)
     assert DataProto({"a": zeros, "b": [1, 2]}) == DataProto({"b": [1, 2], "a": zeros})
-    assert one([np.array([1, 2]), {"t": torch.ones(1)}, np.nan]) == one([np.array([1, 2]), {"t": torch.ones(1)}, float("nan")])
-    assert one(Ragged.from_rows([[1], []], "int32")) == one(Ragged(torch.tensor([1], dtype=torch.int32), np.array([0, 1, 1])))
+    assert one([np.array([1, 2]), {"t": torch.ones(1)}, np.nan]) == one(
+        [np.array([1, 2]), {"t": torch.ones(1)}, float("nan")]
+    )
+    assert one(Ragged.from_rows([[1], []], "int32")) == one(
+        Ragged(torch.tensor([1], dtype=torch.int32), np.array([0, 1, 1]))
+    )
     different = [
-        one(zeros + 1), one(-zeros), one(zeros.astype(np.float64)), one(zeros[:, None]), one([0.0, 0.0]), one(zeros, step=1),
-        DataProto({"y": zeros}), DataProto({"x": zeros, "y": zeros}), one(zeros[:1]), one(Ragged.from_lengths(zeros, [1, 1])),
+        one(zeros + 1),
+        one(-zeros),
+        one(zeros.astype(np.float64)),
+        one(zeros[:, None]),
+        one([0.0, 0.0]),
+        one(zeros, step=1),
+        DataProto({"y": zeros}),
+        DataProto({"x": zeros, "y": zeros}),
+        one(zeros[:1]),
+        one(Ragged.from_lengths(zeros, [1, 1])),
     ]
     assert [t for t in different if t == one(zeros)] == []
     assert one(Ragged.from_rows([[1], []], "int32")) != one(Ragged.from_rows([[], [1]], "int32"))
@@ -392,9 +493,13 @@ def test_equality_is_of_bits_dtypes_shapes_objects_and_meta_info() -> None:
         hash(one(zeros))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.complex64, torch.bool, torch.float8_e4m3fn, torch.uint16])
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, torch.float16, torch.complex64, torch.bool, torch.float8_e4m3fn, torch.uint16]
+)
 @pytest.mark.parametrize("shape", [(3, 2), (0,), (3, 0)])
-def test_tensors_of_every_dtype_and_shape_survive_a_pickle_and_are_writable(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+def test_tensors_of_every_dtype_and_shape_survive_a_pickle_and_are_writable(
+    dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
     t = DataProto({"x": torch.ones(shape).to(dtype)})
     buffers: list[pickle.PickleBuffer] = []
     frozen = pickle.dumps(t, protocol=5, buffer_callback=buffers.append)
@@ -453,11 +558,13 @@ def test_a_file_that_holds_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_print_size_says_what_lies_where(capsys: pytest.CaptureFixture[str]) -> None:
-    t = DataProto({
-        "ids": Ragged(np.zeros(2**18 - 4, np.int32), np.array([0, 2**18 - 4])),  # 1 MiB with its offsets
-        "grid": np.zeros((1, 2**18)),
-        "text": ["x" * 2**19],
-    })
+    t = DataProto(
+        {
+            "ids": Ragged(np.zeros(2**18 - 4, np.int32), np.array([0, 2**18 - 4])),  # 1 MiB with its offsets
+            "grid": np.zeros((1, 2**18)),
+            "text": ["x" * 2**19],
+        }
+    )
     t.print_size("rollout")
     t.print_size()
     line = "1 rows: token 1.00 MiB, fixed 2.00 MiB, object 0.50 MiB, total 3.50 MiB\n"
@@ -466,7 +573,9 @@ def test_print_size_says_what_lies_where(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_table_shows_what_it_holds() -> None:
-    assert repr(table(1)) == ("DataProto of 1 rows: column 'ids' is a token column of int32 [1 rows, 0 tokens]; column 'grid' is a fixed "
-                              "column of float64 [1, 4]; column 'text' is an object column of str [1]; meta_info ['step']")
+    assert repr(table(1)) == (
+        "DataProto of 1 rows: column 'ids' is a token column of int32 [1 rows, 0 tokens]; column 'grid' is a fixed "
+        "column of float64 [1, 4]; column 'text' is an object column of str [1]; meta_info ['step']"
+    )
     assert repr(table().ragged("ids")) == "Ragged(int32, 3 rows, 3 tokens)"
     assert repr(table(1).non_tensor_batch) == "non_tensor_batch of [\"column 'text' is an object column of str [1]\"]"

@@ -1,4 +1,6 @@
-"""DataProto against a plain list of rows: every operation means the same there, whoever holds the numbers and however it is pickled."""
+"""DataProto against a plain list of rows: every operation means the same there, whoever holds the numbers and however
+it is pickled.
+"""
 
 from __future__ import annotations
 
@@ -16,28 +18,33 @@ from verl_like.protocol import DataProto, Ragged, pad_dataproto_to_divisor, unpa
 
 Row = dict[str, Any]
 
-ROW = st.fixed_dictionaries({
-    "ids": st.lists(st.integers(0, 1000), max_size=6),
-    "logp": st.lists(st.floats(width=32), max_size=6),
-    "score": st.floats(width=32),
-    "grid": st.lists(st.integers(-9, 9), min_size=4, max_size=4),
-    "half": st.integers(-100, 100),
-    "text": st.text(max_size=3),
-})
+ROW = st.fixed_dictionaries(
+    {
+        "ids": st.lists(st.integers(0, 1000), max_size=6),
+        "logp": st.lists(st.floats(width=32), max_size=6),
+        "score": st.floats(width=32),
+        "grid": st.lists(st.integers(-9, 9), min_size=4, max_size=4),
+        "half": st.integers(-100, 100),
+        "text": st.text(max_size=3),
+    }
+)
 ROWS = st.lists(ROW, min_size=1, max_size=10)
 HOLDERS = st.sampled_from(["numpy", "torch"])
 
 
 def table(rows: list[Row], holder: str = "numpy") -> DataProto:
     """Token, fixed (with a trailing shape, and in bfloat16) and object columns."""
-    built = DataProto({
-        "ids": Ragged.from_rows([row["ids"] for row in rows], "int32"),
-        "logp": Ragged.from_rows([row["logp"] for row in rows], "float32"),
-        "score": np.array([row["score"] for row in rows], np.float32),
-        "grid": np.array([row["grid"] for row in rows], np.int64).reshape(len(rows), 4),
-        "half": torch.tensor([row["half"] for row in rows], dtype=torch.bfloat16),
-        "text": [row["text"] for row in rows],
-    }, {"step": 3})
+    built = DataProto(
+        {
+            "ids": Ragged.from_rows([row["ids"] for row in rows], "int32"),
+            "logp": Ragged.from_rows([row["logp"] for row in rows], "float32"),
+            "score": np.array([row["score"] for row in rows], np.float32),
+            "grid": np.array([row["grid"] for row in rows], np.int64).reshape(len(rows), 4),
+            "half": torch.tensor([row["half"] for row in rows], dtype=torch.bfloat16),
+            "text": [row["text"] for row in rows],
+        },
+        {"step": 3},
+    )
     return built.to("cpu") if holder == "torch" else built
 
 
@@ -112,7 +119,9 @@ def test_repeats_and_orders_equal_those_of_a_list(rows: list[Row], holder: str, 
 
 
 @given(ROWS, HOLDERS, st.integers(1, 7))
-def test_padding_to_a_divisor_adds_rows_from_the_start_and_comes_off_again(rows: list[Row], holder: str, divisor: int) -> None:
+def test_padding_to_a_divisor_adds_rows_from_the_start_and_comes_off_again(
+    rows: list[Row], holder: str, divisor: int
+) -> None:
     padded, num_added = pad_dataproto_to_divisor(table(rows, holder), divisor)
     assert len(padded) % divisor == 0 and num_added < divisor
     check(padded, (rows * (divisor + 1))[: len(rows) + num_added], holder)
@@ -150,22 +159,30 @@ def test_a_pickle_comes_back_bit_for_bit(rows: list[Row], holder: str) -> None:
             check(back, rows[: len(source)], holder)
 
 
-@given(st.lists(st.lists(st.integers(-9, 9), max_size=20), min_size=1, max_size=12), st.sampled_from(["right", "left"]), st.booleans(),
-       st.integers(0, 5))
+@given(
+    st.lists(st.lists(st.integers(-9, 9), max_size=20), min_size=1, max_size=12),
+    st.sampled_from(["right", "left"]),
+    st.booleans(),
+    st.integers(0, 5),
+)
 def test_padding_rows_and_back_is_the_identity(rows: list[list[int]], side: str, with_torch: bool, extra: int) -> None:
     ragged = Ragged.from_rows(rows, "int32")
     ragged = ragged.to("cpu") if with_torch else ragged
     width = max(map(len, rows)) + extra
     padded = ragged.to_padded(pad=-100, width=width, side=side)
     blanks = [[-100] * (width - len(row)) for row in rows]
-    assert padded.tolist() == [row + blank if side == "right" else blank + row for row, blank in zip(rows, blanks, strict=True)]
+    assert padded.tolist() == [
+        row + blank if side == "right" else blank + row for row, blank in zip(rows, blanks, strict=True)
+    ]
     assert isinstance(padded, torch.Tensor) == with_torch
     assert Ragged.from_padded(padded, ragged.lengths, side=side) == ragged
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([3, 40, 400]), st.booleans(), st.data())
 @settings(max_examples=60)
-def test_taking_rows_of_any_length_equals_the_same_on_a_list(seed: int, longest: int, with_torch: bool, data: st.DataObject) -> None:
+def test_taking_rows_of_any_length_equals_the_same_on_a_list(
+    seed: int, longest: int, with_torch: bool, data: st.DataObject
+) -> None:
     # Lengths on both sides of the point from which take copies runs instead of gathering tokens.
     rng = np.random.default_rng(seed)
     rows = [rng.integers(0, 99, n).tolist() for n in rng.integers(0, longest, 60)]
@@ -176,8 +193,8 @@ def test_taking_rows_of_any_length_equals_the_same_on_a_list(seed: int, longest:
     assert [row.tolist() for row in ragged.take(np.array(index, np.int64))] == [rows[i] for i in index]
 
 
-# What a pickle holds besides its payload: for each column its name, kind, dtype, shape and the names of the functions that rebuild
-# it (at most 160 bytes more than the name), and about 100 bytes for the table.
+# What a pickle holds besides its payload: for each column its name, kind, dtype, shape and the names of the functions
+# that rebuild it (at most 160 bytes more than the name), and about 100 bytes for the table.
 COLUMN_BYTES = 256
 NUM_ROWS = 64
 
@@ -187,13 +204,15 @@ def big_table(seed: int, holder: str) -> DataProto:
     rng = np.random.default_rng(seed)
     lengths = rng.integers(12_000, 16_000, NUM_ROWS)
     images = torch.zeros(NUM_ROWS, 500)
-    built = DataProto({
-        "ids": Ragged.from_lengths(rng.integers(0, 9, lengths.sum()).astype(np.int32), lengths),
-        "fixed": rng.random((NUM_ROWS, 8, 600)),
-        "half": torch.zeros(NUM_ROWS, 12_000, dtype=torch.bfloat16),
-        "text": ["x" * 300 for _ in range(NUM_ROWS)],
-        "pictures": [{"pixels": image, "size": [20, 25]} for image in images],
-    })
+    built = DataProto(
+        {
+            "ids": Ragged.from_lengths(rng.integers(0, 9, lengths.sum()).astype(np.int32), lengths),
+            "fixed": rng.random((NUM_ROWS, 8, 600)),
+            "half": torch.zeros(NUM_ROWS, 12_000, dtype=torch.bfloat16),
+            "text": ["x" * 300 for _ in range(NUM_ROWS)],
+            "pictures": [{"pixels": image, "size": [20, 25]} for image in images],
+        }
+    )
     return built.to("cpu") if holder == "torch" else built
 
 
@@ -221,7 +240,9 @@ PIECES: dict[str, Callable[[DataProto, int, int], DataProto]] = {
     "view of a view": lambda t, a, b: t.view(a, len(t)).view(0, b - a),
     "split": lambda t, a, b: t.split(b - a)[0],
     "chunk": lambda t, a, b: t.chunk(32)[a % 32],
-    "strided columns": lambda t, a, b: DataProto({**t.columns, "fixed": fixed(t)[:, ::3], "half": fixed(t, "half")[:, ::2]}).view(a, b),
+    "strided columns": lambda t, a, b: DataProto(
+        {**t.columns, "fixed": fixed(t)[:, ::3], "half": fixed(t, "half")[:, ::2]}
+    ).view(a, b),
     "transposed column": lambda t, a, b: DataProto({**t.view(a, b).columns, "fixed": fixed(t)[a:b].swapaxes(1, 2)}),
 }
 
@@ -253,5 +274,9 @@ def test_numbers_leave_as_buffers_of_the_columns_own_memory(holder: str) -> None
         assert len(rest) <= COLUMN_BYTES * len(part.columns)
         values, offsets, dense, half = (np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers)
         assert len(values) + len(offsets) + len(dense) + len(half) == part.nbytes
-        for found, whole in ((values, t.ragged("ids").values), (dense, t["fixed"]), (half, fixed(t, "half").view(torch.uint8))):
+        for found, whole in (
+            (values, t.ragged("ids").values),
+            (dense, t["fixed"]),
+            (half, fixed(t, "half").view(torch.uint8)),
+        ):
             assert np.shares_memory(found, np.asarray(whole))

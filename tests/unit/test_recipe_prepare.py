@@ -63,7 +63,10 @@ def test_supervised_rows_hold_training_problems_only_and_are_wrong_by_a_little(a
     train = set(columns(arithmetic_folder / "train.parquet")["prompt"])
     table = columns(arithmetic_folder / "sft.parquet")
     assert set(table["prompt"]) == train
-    misses = [int(answer) - sum(map(int, prompt[:-1].split("+"))) for prompt, answer in zip(table["prompt"], table["answer"], strict=True)]
+    misses = [
+        int(answer) - sum(map(int, prompt[:-1].split("+")))
+        for prompt, answer in zip(table["prompt"], table["answer"], strict=True)
+    ]
     assert set(misses) == {0, *arithmetic.NEAR_MISSES}
     wrong = sum(miss != 0 for miss in misses) / len(misses)
     assert wrong == pytest.approx(arithmetic.WRONG_FRAC, abs=0.01)
@@ -79,7 +82,9 @@ def test_the_arithmetic_model_is_small_reproducible_and_loads(tmp_path: Path) ->
     one, same, other = (AutoModelForCausalLM.from_pretrained(tmp_path / name).state_dict() for name in "abc")
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert any(not torch.equal(one[name], other[name]) for name in one)
-    assert 50_000 < sum(p.numel() for p in AutoModelForCausalLM.from_pretrained(tmp_path / "a").parameters()) < 5_000_000
+    assert (
+        50_000 < sum(p.numel() for p in AutoModelForCausalLM.from_pretrained(tmp_path / "a").parameters()) < 5_000_000
+    )
 
 
 def test_the_arithmetic_tokenizer_writes_what_the_reward_reads(tmp_path: Path, arithmetic_folder: Path) -> None:
@@ -88,7 +93,9 @@ def test_the_arithmetic_tokenizer_writes_what_the_reward_reads(tmp_path: Path, a
     data = DataConfig(apply_chat_template=False, max_prompt_length=6, max_response_length=4)
     for prompt in PromptDataset([str(arithmetic_folder / "val.parquet")], data, tokenizer):
         assert tokenizer.decode(prompt.prompt_ids) == prompt.text
-        response = tokenizer.decode([*tokenizer(prompt.ground_truth)["input_ids"], tokenizer.eos_token_id], skip_special_tokens=True)
+        response = tokenizer.decode(
+            [*tokenizer(prompt.ground_truth)["input_ids"], tokenizer.eos_token_id], skip_special_tokens=True
+        )
         result = resolve("", prompt.data_source)("arithmetic", response, prompt.ground_truth, prompt.extra_info)
         assert result["score"] == 1.0
     table = sft_rows([str(arithmetic_folder / "sft.parquet")], data, tokenizer)
@@ -116,12 +123,17 @@ def test_gsm8k_without_mark_is_refused(tmp_path: Path) -> None:
         gsm8k.write_all(str(tmp_path), tmp_path / "out")
 
 
-def test_gsm8k_offline_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gsm8k_offline_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(SystemExit):
         gsm8k.main(["--source", "nobody/no-such-data", "--out", str(tmp_path / "out")])
     message = capsys.readouterr().err
-    assert "--source nobody/no-such-data is no folder here" in message and "give a folder with train.jsonl and test.jsonl" in message
+    assert (
+        "--source nobody/no-such-data is no folder here" in message
+        and "give a folder with train.jsonl and test.jsonl" in message
+    )
 
 
 @pytest.mark.skipif(not GSM8K.is_dir(), reason="GSM8K is not beside this checkout")

@@ -38,4 +38,6 @@ def test_a_composed_recipe_composes_again_to_the_same(recipe: Path, tmp_path: Pa
     first = compose(str(recipe), [])
     (tmp_path / "config.yaml").write_text(first.yaml())
     again = compose(str(tmp_path / "config.yaml"), [])
-    assert {name: value_of(again.config, name) for name in knobs()} == {name: value_of(first.config, name) for name in knobs()}
+    assert {name: value_of(again.config, name) for name in knobs()} == {
+        name: value_of(first.config, name) for name in knobs()
+    }

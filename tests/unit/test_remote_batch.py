@@ -50,7 +50,11 @@ def remote(store: DictStore, whole: DataProto, cuts: list[int]) -> RemoteBatch:
     """The table in blocks that end at ``cuts``; the fact "row" numbers the rows."""
     ends = sorted({min(c, len(whole)) for c in cuts} | {len(whole)} - {0})
     numbers = np.arange(len(whole))
-    blocks: list[Any] = [({"row": numbers[a:b]}, store.put(whole.slice(a, b))) for a, b in zip([0, *ends[:-1]], ends, strict=True) if a < b]
+    blocks: list[Any] = [
+        ({"row": numbers[a:b]}, store.put(whole.slice(a, b)))
+        for a, b in zip([0, *ends[:-1]], ends, strict=True)
+        if a < b
+    ]
     return RemoteBatch.from_blocks(blocks, frozenset(whole.columns), producer="rollout")
 
 
@@ -74,7 +78,9 @@ def test_choosing_rows_by_reference_equals_choosing_them_in_memory(
     assert fetched(batch.reorder(order)) == whole.select_idxs(order)
     assert fetched(batch.repeat(2)) == whole.repeat(2)
     assert fetched(batch.repeat(3, interleave=False)) == whole.repeat(3, interleave=False)
-    assert fetched(RemoteBatch.concat([batch, batch.select(index)])) == DataProto.concat([whole, whole.select_idxs(index)])
+    assert fetched(RemoteBatch.concat([batch, batch.select(index)])) == DataProto.concat(
+        [whole, whole.select_idxs(index)]
+    )
     for part, rows_of_part in zip(batch.partition([order[:3], order[3:]]), (order[:3], order[3:]), strict=True):
         assert part.fetch(["ids"], timeout_s=1) == whole.only(["ids"]).select_idxs(rows_of_part)
     assert batch.select(index).facts["row"].tolist() == index.tolist()
@@ -144,7 +150,9 @@ def facts(lengths: list[int], per_group: int) -> dict[str, Any]:
 @given(lengths=st.lists(st.integers(0, 60_000), min_size=1, max_size=60), per_group=st.integers(1, 5))
 def test_blocks_are_whole_groups_of_a_least_size_and_few(lengths: list[int], per_group: int) -> None:
     made = cut(facts(lengths, per_group), np.arange(len(lengths)), ["values"])
-    assert [row for part in made for row in range(part.start, part.stop)] == list(range(len(lengths))), "each row once, in order"
+    assert [row for part in made for row in range(part.start, part.stop)] == list(range(len(lengths))), (
+        "each row once, in order"
+    )
     assert all(part.start % per_group == 0 for part in made), "a group is in one block"
     sizes = [4 * sum(lengths[part]) for part in made]
     assert len(made) == 1 or min(sizes) >= MIN_BYTES

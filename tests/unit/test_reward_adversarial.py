@@ -25,4 +25,7 @@ def test_hostile_answers_are_graded_within_their_deadline_in_a_process_that_live
     assert max(outcome.seconds for outcome in outcomes) < TIMEOUT_S
     if function in ("math", "gsm8k", "exact_match", "choice"):
         assert {outcome.score for outcome in outcomes} == {0.0}
-    print(f"{function}: {len(outcomes)} hostile responses in {seconds:.1f} s, the slowest {max(o.seconds for o in outcomes):.2f} s")
+    print(
+        f"{function}: {len(outcomes)} hostile responses in {seconds:.1f} s, the slowest "
+        f"{max(o.seconds for o in outcomes):.2f} s"
+    )

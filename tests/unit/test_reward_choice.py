@@ -48,12 +48,32 @@ def test_a_truth_that_is_no_letter_is_refused(truth: Any) -> None:
 
 @pytest.mark.parametrize("letters", ["", "A", "AA", "abcd", "A,B"])
 def test_letters_must_be_distinct_capitals(letters: str) -> None:
-    with pytest.raises(ValueError, match=r"letters is .*expected two or more distinct capital letters.*reward\.function_kwargs\.letters"):
+    with pytest.raises(
+        ValueError,
+        match=r"letters is .*expected two or more distinct capital letters.*reward\.function_kwargs\.letters",
+    ):
         score("The answer is B.", "B", letters=letters)
 
 
-FLOODS = (" ", "*", "A", "A ", "a ", "(", "answer ", "the answer is ", "answer: A ", "answer: B or ", "\\boxed{",
-          "**", "choose ", "so ", "\n", "Option B ", "{")
+FLOODS = (
+    " ",
+    "*",
+    "A",
+    "A ",
+    "a ",
+    "(",
+    "answer ",
+    "the answer is ",
+    "answer: A ",
+    "answer: B or ",
+    "\\boxed{",
+    "**",
+    "choose ",
+    "so ",
+    "\n",
+    "Option B ",
+    "{",
+)
 
 
 @pytest.mark.parametrize("flood", FLOODS)

@@ -22,7 +22,9 @@ from verl_like.reward.code_sandbox.confinement import Limits, landlock_version
 from verl_like.reward.code_sandbox.launcher import Ending, ForkServer, fork_server
 
 ROOT = Path(__file__).parents[2]
-needs_landlock = pytest.mark.skipif(landlock_version() == 0, reason="this kernel has no Landlock: everything can be read, nothing written")
+needs_landlock = pytest.mark.skipif(
+    landlock_version() == 0, reason="this kernel has no Landlock: everything can be read, nothing written"
+)
 
 
 def confined(program: str, *, grace_s: float = 5.0, **limits: int) -> Ending:
@@ -39,7 +41,10 @@ def printed(program: str) -> str:
 
 def refused(statement: str, setup: str = "") -> str:
     """The exception that a statement raises in the sandbox; "" where it raises none."""
-    return printed(f"import os, sys\n{setup}\ntry:\n    {statement}\nexcept BaseException as error:\n    print(type(error).__name__)\n")
+    return printed(
+        f"import os, sys\n{setup}\ntry:\n    {statement}\nexcept BaseException as error:\n    "
+        f"print(type(error).__name__)\n"
+    )
 
 
 def eventually(claim: Callable[[], bool], within_s: float = 5.0) -> bool:
@@ -75,7 +80,10 @@ def test_nothing_can_be_connected_to(tmp_path: Path) -> None:
         socket.create_connection((host, port)).close()  # it can from here
         tcp.accept()[0].close()
         assert refused(f"socket.create_connection(({host!r}, {port}), timeout=2)", "import socket") == "PermissionError"
-        assert refused(f"socket.socket(socket.AF_UNIX).connect({str(tmp_path / 'socket')!r})", "import socket") == "PermissionError"
+        assert (
+            refused(f"socket.socket(socket.AF_UNIX).connect({str(tmp_path / 'socket')!r})", "import socket")
+            == "PermissionError"
+        )
         assert refused("socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)", "import socket") == "PermissionError"
         for listening in (tcp, local):
             with pytest.raises(TimeoutError):
@@ -83,17 +91,31 @@ def test_nothing_can_be_connected_to(tmp_path: Path) -> None:
 
 
 def test_an_event_loop_runs_without_network() -> None:
-    assert printed("import asyncio\nasync def f():\n    await asyncio.sleep(0.01)\n    print('slept')\nasyncio.run(f())") == "slept"
+    assert (
+        printed("import asyncio\nasync def f():\n    await asyncio.sleep(0.01)\n    print('slept')\nasyncio.run(f())")
+        == "slept"
+    )
 
 
-@pytest.mark.parametrize("statement", [
-    "os.fork()", "subprocess.run(['true'], check=False)", "os.execv(sys.executable, ['python'])",
-    "os.posix_spawn('/bin/true', ['true'], {})",
-    "multiprocessing.Process(target=print).start()", "os.kill(os.getppid(), signal.SIGTERM)", "os.kill(-1, signal.SIGKILL)",
-    "resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (1, 1))", "os.setpriority(os.PRIO_PROCESS, os.getppid(), 19)",
-    "fcntl.fcntl(0, fcntl.F_SETOWN, os.getppid())", "os.mkdir('folder')", "os.symlink('a', 'b')", "os.chmod('/tmp', 0)",
-    "os.pidfd_open(os.getppid())",
-])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "os.fork()",
+        "subprocess.run(['true'], check=False)",
+        "os.execv(sys.executable, ['python'])",
+        "os.posix_spawn('/bin/true', ['true'], {})",
+        "multiprocessing.Process(target=print).start()",
+        "os.kill(os.getppid(), signal.SIGTERM)",
+        "os.kill(-1, signal.SIGKILL)",
+        "resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (1, 1))",
+        "os.setpriority(os.PRIO_PROCESS, os.getppid(), 19)",
+        "fcntl.fcntl(0, fcntl.F_SETOWN, os.getppid())",
+        "os.mkdir('folder')",
+        "os.symlink('a', 'b')",
+        "os.chmod('/tmp', 0)",
+        "os.pidfd_open(os.getppid())",
+    ],
+)
 def test_processes_and_what_outlives_them_cannot_be_made_or_touched(statement: str) -> None:
     assert refused(statement, "import fcntl, multiprocessing, resource, signal, subprocess") == "PermissionError"
 
@@ -119,9 +141,20 @@ def test_the_last_wish_of_dying_with_the_parent_cannot_be_taken_back() -> None:
 
 
 @needs_landlock
-@pytest.mark.parametrize("statement", ["open({file!r}).read()", "open({file!r}, 'w')", "os.remove({file!r})", "os.listdir({folder!r})",
-                                       "os.truncate({file!r}, 0)", "os.rename({file!r}, 'mine')", "open({folder!r} + '/new', 'w')",
-                                       "open('/etc/passwd')", "open(f'/proc/{{os.getppid()}}/mem')"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "open({file!r}).read()",
+        "open({file!r}, 'w')",
+        "os.remove({file!r})",
+        "os.listdir({folder!r})",
+        "os.truncate({file!r}, 0)",
+        "os.rename({file!r}, 'mine')",
+        "open({folder!r} + '/new', 'w')",
+        "open('/etc/passwd')",
+        "open(f'/proc/{{os.getppid()}}/mem')",
+    ],
+)
 def test_files_of_others_can_neither_be_read_nor_changed(tmp_path: Path, statement: str) -> None:
     file = tmp_path / "tests.json"
     file.write_text("secret")
@@ -144,7 +177,7 @@ def test_without_landlock_nothing_can_be_written(tmp_path: Path) -> None:
         except PermissionError:
             pass
     print(open("old").read(), sum(range(10)))
-    """
+    """  # noqa: E501
     command = [sys.executable, "-c", textwrap.dedent(program)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=ROOT, check=False)
     assert run.stdout == "kept 45\n", run.stderr
@@ -176,14 +209,19 @@ def test_the_size_of_a_file_and_the_number_of_open_ones_are_limited() -> None:
 
 
 def test_output_is_limited_even_for_a_program_that_ignores_it() -> None:
-    ending = confined("while True:\n    try:\n        print('x' * 100_000, flush=True)\n    except OSError:\n        pass", grace_s=0.5)
+    ending = confined(
+        "while True:\n    try:\n        print('x' * 100_000, flush=True)\n    except OSError:\n        pass",
+        grace_s=0.5,
+    )
     assert ending.code is None and len(ending.output) == 2**20
 
 
 def test_a_limit_of_output_grows_with_what_is_expected() -> None:
     lines = "\n".join(["x" * 100] * 15_000)
     assert passes("for _ in range(15_000): print('x' * 100)", {"inputs": [""], "outputs": [lines]})
-    assert passes("def f(n): return list(range(n))", {"fn_name": "f", "inputs": [[300_000]], "outputs": [list(range(300_000))]})
+    assert passes(
+        "def f(n): return list(range(n))", {"fn_name": "f", "inputs": [[300_000]], "outputs": [list(range(300_000))]}
+    )
 
 
 def test_the_environment_is_empty_of_the_runs_secrets(monkeypatch: pytest.MonkeyPatch, server: ForkServer) -> None:
@@ -208,7 +246,9 @@ HOSTILE = [
 ]
 
 
-def test_a_hundred_hostile_programs_leave_no_process_no_folder_and_no_descriptor(server: ForkServer, tmp_path: Path) -> None:
+def test_a_hundred_hostile_programs_leave_no_process_no_folder_and_no_descriptor(
+    server: ForkServer, tmp_path: Path
+) -> None:
     result("pass", SUMS)
     num_fds = len(os.listdir("/proc/self/fd"))
     for truth in (SUMS, ADD, ASSERTS, SUMS, ADD):
@@ -230,7 +270,7 @@ def test_when_the_caller_is_killed_nothing_of_it_survives(tmp_path: Path) -> Non
     from verl_like.reward.functions.code import compute_score
     program = "import signal\\nfor s in (1, 2, 15): signal.signal(s, signal.SIG_IGN)\\nopen('mark', 'w')\\nwhile True: pass"
     compute_score("", "```python\\n" + program + "\\n```", {{"inputs": [""], "outputs": [""]}}, {{}}, timeout_s=60, total_timeout_s=60)
-    """
+    """  # noqa: E501
     caller = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT)
     try:
         assert eventually(lambda: any(tmp_path.glob("*/*/mark")), within_s=20.0)
@@ -244,7 +284,9 @@ def test_when_the_caller_is_killed_nothing_of_it_survives(tmp_path: Path) -> Non
 
 
 def test_when_the_fork_server_is_killed_its_programs_die_and_the_next_call_starts_another(server: ForkServer) -> None:
-    running = server.start("program", limits=Limits(memory_mib=512, cpu_s=60, file_bytes=2**20), code="while True: pass")
+    running = server.start(
+        "program", limits=Limits(memory_mib=512, cpu_s=60, file_bytes=2**20), code="while True: pass"
+    )
     [program] = psutil.Process(server.pid).children()
     os.kill(server.pid, signal.SIGKILL)
     assert eventually(lambda: has_ended(program))
@@ -263,7 +305,9 @@ def test_a_fork_server_ends_with_its_thread() -> None:
     thread.start()
     thread.join()
     assert len(pids) == 1 and pids[0] != fork_server().pid
-    assert eventually(lambda: not psutil.pid_exists(pids[0]) or psutil.Process(pids[0]).status() == psutil.STATUS_ZOMBIE)
+    assert eventually(
+        lambda: not psutil.pid_exists(pids[0]) or psutil.Process(pids[0]).status() == psutil.STATUS_ZOMBIE
+    )
 
 
 def test_a_fork_of_the_caller_gets_its_own_fork_server() -> None:
@@ -276,6 +320,8 @@ def test_a_fork_of_the_caller_gets_its_own_fork_server() -> None:
 
 
 def test_a_process_that_cannot_be_confined_runs_nothing(server: ForkServer) -> None:
-    with pytest.raises(ValueError, match=r"the sandbox for programs cannot be used here: .*It needs Linux .* with seccomp"):
+    with pytest.raises(
+        ValueError, match=r"the sandbox for programs cannot be used here: .*It needs Linux .* with seccomp"
+    ):
         server.start("program", limits=Limits(memory_mib=512, cpu_s=5, file_bytes=2**80), code="print(1)")
     assert passes(RIGHT_SUM, SUMS)

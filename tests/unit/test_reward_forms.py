@@ -53,7 +53,7 @@ import torch
 def compute_score(queries, prompts, labels, **kwargs):
     right = torch.tensor([q == p + l for q, p, l in zip(queries, prompts, labels)], dtype=torch.float)
     return {"rewards": right, "scores": right.clamp(0, 1), "extra_logs": {"length": torch.tensor([len(q) for q in queries])}}
-""",
+""",  # noqa: E501
     "TRL": """
 def compute_score(prompts, completions, ground_truth, level, **kwargs):
     assert level == [1, 2][: len(level)] or level == [2]
@@ -89,8 +89,18 @@ def test_a_function_is_given_only_what_it_names() -> None:
 
 def test_a_function_of_any_keywords_is_given_all_of_one_sample() -> None:
     def anything(**sample: Any) -> float:
-        return float(sorted(sample) == ["data_source", "extra_info", "ground_truth", "messages", "prompt_str", "response_length",
-                                        "solution_str"])
+        return float(
+            sorted(sample)
+            == [
+                "data_source",
+                "extra_info",
+                "ground_truth",
+                "messages",
+                "prompt_str",
+                "response_length",
+                "solution_str",
+            ]
+        )
 
     assert scores(anything, TWO[:1]) == [1.0]
 
@@ -121,7 +131,9 @@ def test_kwargs_of_the_configuration_win_and_are_checked() -> None:
 
 
 def test_an_unknown_form_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"\(answer\).*none of the known forms(.|\n)*EasyR1, batch: compute_score\(reward_inputs\)"):
+    with pytest.raises(
+        ValueError, match=r"\(answer\).*none of the known forms(.|\n)*EasyR1, batch: compute_score\(reward_inputs\)"
+    ):
         bind(lambda answer: 1.0, {}, name="f")
 
 
@@ -137,8 +149,13 @@ def test_a_parameter_that_nothing_fills_is_refused() -> None:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (1, 1.0), (True, 1.0), (np.float32(0.5), 0.5), (torch.tensor(0.25), 0.25), (np.array(2.0), 2.0),
-        ({"score": 1}, 1.0), ({"overall": 0.5, "format": 1}, 0.5),
+        (1, 1.0),
+        (True, 1.0),
+        (np.float32(0.5), 0.5),
+        (torch.tensor(0.25), 0.25),
+        (np.array(2.0), 2.0),
+        ({"score": 1}, 1.0),
+        ({"overall": 0.5, "format": 1}, 0.5),
     ],
 )
 def test_numbers_and_dicts_with_one_are_scores(value: Any, expected: float) -> None:
@@ -153,9 +170,12 @@ def test_other_entries_are_kept_as_numbers_or_text() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (None, r"returned None \(NoneType\)"), ("1", r"returned '1' \(str\)"),
-        (float("nan"), "returned nan"), (float("inf"), "returned inf"),
-        ({"acc": 1}, r"dict with \['acc'\]; expected the key 'score'"), ({"score": None}, r"its score must be a number"),
+        (None, r"returned None \(NoneType\)"),
+        ("1", r"returned '1' \(str\)"),
+        (float("nan"), "returned nan"),
+        (float("inf"), "returned inf"),
+        ({"acc": 1}, r"dict with \['acc'\]; expected the key 'score'"),
+        ({"score": None}, r"its score must be a number"),
         ([1.0], r"returned \[1.0\] \(list\)"),
     ],
 )
@@ -167,8 +187,12 @@ def test_anything_else_is_refused_with_what_was_found(value: Any, message: str) 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ([1.0], "list of length 1 for 2 samples"), ([1.0] * 3, "list of length 3 for 2 samples"), (1.0, r"returned 1.0 \(float\) for 2"),
-        (None, r"returned None"), ("ok", "returned 'ok'"), ({"rewards": [1.0]}, "length 1 for 2 samples; its score must have one value"),
+        ([1.0], "list of length 1 for 2 samples"),
+        ([1.0] * 3, "list of length 3 for 2 samples"),
+        (1.0, r"returned 1.0 \(float\) for 2"),
+        (None, r"returned None"),
+        ("ok", "returned 'ok'"),
+        ({"rewards": [1.0]}, "length 1 for 2 samples; its score must have one value"),
         ({"score": [1.0, 1.0]}, "must be a list"),
     ],
 )
@@ -208,13 +232,17 @@ def down(completions, **kwargs):
 
 def sometimes_nan(completions, **kwargs):
     return [float("nan") if c == "42" else 1.0 for c in completions]
-"""
+"""  # noqa: E501
 
 
 def outcomes(tmp_path: Path, names: dict[str, float], samples: list[Sample] | None = None) -> list[Outcome]:
     file = tmp_path / "rewards.py"
     file.write_text(REWARDS)
-    scoring = Scoring([FunctionSpec(name, f"{file}:{name}", {}, weight) for name, weight in names.items()], max_concurrency=4, timeout_s=5)
+    scoring = Scoring(
+        [FunctionSpec(name, f"{file}:{name}", {}, weight) for name, weight in names.items()],
+        max_concurrency=4,
+        timeout_s=5,
+    )
     return [outcome for _, outcome in sorted(scoring.outcomes(samples or TWO), key=lambda pair: pair[0])]
 
 
@@ -240,7 +268,10 @@ def test_a_function_of_several_may_not_apply(tmp_path: Path) -> None:
 
 def test_one_failing_function_fails_the_sample_by_name(tmp_path: Path) -> None:
     [outcome] = outcomes(tmp_path, {"right": 1.0, "wrong": 1.0}, TWO[:1])
-    assert outcome.status == "error" and "reward.functions.wrong: the reward function returned 'x' (str)" in outcome.message
+    assert (
+        outcome.status == "error"
+        and "reward.functions.wrong: the reward function returned 'x' (str)" in outcome.message
+    )
 
 
 def test_a_batch_that_raises_names_no_sample(tmp_path: Path) -> None:
@@ -250,5 +281,7 @@ def test_a_batch_that_raises_names_no_sample(tmp_path: Path) -> None:
 
 def test_a_batch_with_one_bad_value_fails_that_sample_alone(tmp_path: Path) -> None:
     first, second = outcomes(tmp_path, {"short": 1.0, "sometimes_nan": 1.0})
-    assert first.status == "error" and "reward.functions.sometimes_nan: the reward function returned nan" in first.message
+    assert (
+        first.status == "error" and "reward.functions.sometimes_nan: the reward function returned nan" in first.message
+    )
     assert (second.status, second.score) == ("ok", -1.0)

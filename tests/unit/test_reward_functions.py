@@ -129,13 +129,16 @@ def test_an_empty_name_chooses_by_data_source() -> None:
 
 def test_an_unknown_data_source_lists_the_known_and_the_remedy() -> None:
     with pytest.raises(
-        ValueError, match=r"data_source 'maths'; known are gsm8k, .*arithmetic, .*Set reward\.function=path/to/file\.py:name"
+        ValueError,
+        match=r"data_source 'maths'; known are gsm8k, .*arithmetic, .*Set reward\.function=path/to/file\.py:name",
     ):
         resolve("", "maths")
 
 
 def test_an_unknown_built_in_lists_the_known() -> None:
-    with pytest.raises(ValueError, match=r"reward\.function is 'gsm9k'; expected path/to/file\.py:name, or one of gsm8k, "):
+    with pytest.raises(
+        ValueError, match=r"reward\.function is 'gsm9k'; expected path/to/file\.py:name, or one of gsm8k, "
+    ):
         resolve("gsm9k")
 
 
@@ -143,7 +146,8 @@ def test_a_function_is_loaded_from_a_file_and_may_import_its_neighbours(tmp_path
     (tmp_path / "my_reward_neighbour.py").write_text("BONUS = 3\n")
     path = function_file(
         tmp_path,
-        "from my_reward_neighbour import BONUS\ndef score(data_source, solution_str, ground_truth, extra_info):\n    return BONUS\n",
+        "from my_reward_neighbour import BONUS\ndef score(data_source, solution_str, ground_truth, extra_info):\n    "
+        "return BONUS\n",
     )
     assert resolve(f"{path}:score")(data_source="", solution_str="", ground_truth="", extra_info={}) == 3
 
@@ -156,7 +160,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_failing_import_shows_the_last_lines_of_its_traceback(tmp_path: Path) -> None:
     path = function_file(tmp_path, "def broken():\n    return undefined_thing\nbroken()\n")
     with pytest.raises(
-        ValueError, match=r"(?s)importing .*my_reward\.py failed:.*line 2, in broken.*NameError: name 'undefined_thing' is not defined"
+        ValueError,
+        match=r"(?s)importing .*my_reward\.py failed:.*line 2, in broken.*NameError: name 'undefined_thing' is not "
+        r"defined",
     ):
         resolve(f"{path}:score")
 

@@ -24,7 +24,9 @@ GSM8K = Path(__file__).parents[2].parent / "shared/data/gsm8k/train.jsonl"
 DEADLINE_S = 2.0
 
 GRADERS: dict[str, Callable[[str, Any], dict[str, Any]]] = {
-    "boxed": lambda response, truth: math_answer.compute_score("math", f"\\boxed{{{response}}}", truth, {}, method="strict"),
+    "boxed": lambda response, truth: math_answer.compute_score(
+        "math", f"\\boxed{{{response}}}", truth, {}, method="strict"
+    ),
     "strict": lambda response, truth: math_answer.compute_score("math", response, truth, {}, method="strict"),
     "flexible": lambda response, truth: math_answer.compute_score("math", response, truth, {}),
     "gsm8k strict": lambda response, truth: gsm8k.compute_score("gsm8k", response, truth, {}),
@@ -51,7 +53,9 @@ def test_the_verdict_is_the_mathematicians(pair: Pair) -> None:
 
 @pytest.mark.parametrize("pair", KNOWN_LIMITS, ids=named)
 def test_a_known_limit_stands(pair: Pair) -> None:
-    assert GRADERS[pair.grader](pair.response, pair.truth)["score"] == float(not pair.is_right), f"no limit any more: {pair.reason}"
+    assert GRADERS[pair.grader](pair.response, pair.truth)["score"] == float(not pair.is_right), (
+        f"no limit any more: {pair.reason}"
+    )
 
 
 def test_about_half_of_the_corpus_is_wrong_answers() -> None:
@@ -90,9 +94,14 @@ def test_gsm8k_numbers_in_a_box_are_right_and_others_wrong(solutions: list[str])
 
 
 @settings(deadline=None)
-@given(st.integers(-10**6, 10**6), st.integers(1, 10**4), st.integers(2, 9))
+@given(st.integers(-(10**6), 10**6), st.integers(1, 10**4), st.integers(2, 9))
 def test_a_fraction_is_right_in_every_form_and_its_neighbours_are_wrong(over: int, under: int, factor: int) -> None:
-    forms = (f"{over}/{under}", rf"\frac{{{over * factor}}}{{{under * factor}}}", rf"\dfrac{{{-over}}}{{{-under}}}", rf"x = {over}/{under}")
+    forms = (
+        f"{over}/{under}",
+        rf"\frac{{{over * factor}}}{{{under * factor}}}",
+        rf"\dfrac{{{-over}}}{{{-under}}}",
+        rf"x = {over}/{under}",
+    )
     for form in forms:
         assert boxed(form, f"{over}/{under}")["score"] == 1.0
         assert boxed(form, f"{over + 1}/{under}")["score"] == 0.0
@@ -101,8 +110,15 @@ def test_a_fraction_is_right_in_every_form_and_its_neighbours_are_wrong(over: in
 
 @pytest.mark.parametrize(
     "responses",
-    [(r"\frac{1}{2}", "0.5", ".50", "2/4", "x = 1/2"), ("1,000", "1000", r"1{,}000", "1000.0"), (r"\{1,2\}", "2, 1", r"2 \text{ and } 1"),
-     (r"\text{Monday}", "monday"), ("(1, 2)", r"\left(1,2\right)"), (r"\text{(C)}", "C"), ("50%", r"50 \%")],
+    [
+        (r"\frac{1}{2}", "0.5", ".50", "2/4", "x = 1/2"),
+        ("1,000", "1000", r"1{,}000", "1000.0"),
+        (r"\{1,2\}", "2, 1", r"2 \text{ and } 1"),
+        (r"\text{Monday}", "monday"),
+        ("(1, 2)", r"\left(1,2\right)"),
+        (r"\text{(C)}", "C"),
+        ("50%", r"50 \%"),
+    ],
 )
 def test_equal_answers_vote_together(responses: tuple[str, ...]) -> None:
     assert len({boxed(response, "7")["pred"] for response in responses}) == 1
@@ -176,8 +192,34 @@ def test_a_hostile_answer_scores_nothing_and_takes_no_time(hostile: str) -> None
             assert isinstance(result["pred"], str) and len(result["pred"]) <= 200 and result["pred"].isprintable()
 
 
-FLOODS = ("\\boxed{", "\\boxed{1}", "\\boxed ", "$", "$a", "$$a", r"\(a", r"\[a", "answer is ", "answer:", "answer", "1,", "111,", "1/",
-          "1 /", "1", "-", "####", "#### ", "#", " ", "\n", "*", "\\", "{", "The quick brown fox. ")
+FLOODS = (
+    "\\boxed{",
+    "\\boxed{1}",
+    "\\boxed ",
+    "$",
+    "$a",
+    "$$a",
+    r"\(a",
+    r"\[a",
+    "answer is ",
+    "answer:",
+    "answer",
+    "1,",
+    "111,",
+    "1/",
+    "1 /",
+    "1",
+    "-",
+    "####",
+    "#### ",
+    "#",
+    " ",
+    "\n",
+    "*",
+    "\\",
+    "{",
+    "The quick brown fox. ",
+)
 
 
 @pytest.mark.parametrize("grader", ["strict", "flexible", "gsm8k strict", "gsm8k flexible"])
@@ -189,8 +231,42 @@ def test_100_kb_of_anything_take_no_time(grader: str) -> None:
             assert time.perf_counter() - started < DEADLINE_S, repr(flood)
 
 
-PIECES = ("x", "1", "2", "9", "^", "_", "{", "}", "(", ")", "[", "]", r"\frac", r"\sqrt", "+", "-", "/", "!", "|", r"\log", r"\sin", "e",
-          " ", ",", r"\{", r"\}", "=", "<", "%", r"\text{", r"\cup", r"\pm", "$", r"\boxed{")
+PIECES = (
+    "x",
+    "1",
+    "2",
+    "9",
+    "^",
+    "_",
+    "{",
+    "}",
+    "(",
+    ")",
+    "[",
+    "]",
+    r"\frac",
+    r"\sqrt",
+    "+",
+    "-",
+    "/",
+    "!",
+    "|",
+    r"\log",
+    r"\sin",
+    "e",
+    " ",
+    ",",
+    r"\{",
+    r"\}",
+    "=",
+    "<",
+    "%",
+    r"\text{",
+    r"\cup",
+    r"\pm",
+    "$",
+    r"\boxed{",
+)
 
 
 @settings(max_examples=300, deadline=None)
@@ -213,21 +289,35 @@ def test_the_parsers_tables_are_emptied_when_they_are_large(monkeypatch: pytest.
 # --- truths ---
 
 
-@pytest.mark.parametrize("truth", ["12", "$12$", r"\(12\)", r"\boxed{12}", r"So $x=\boxed{12}$ is the answer.", 12, 12.0])
+@pytest.mark.parametrize(
+    "truth", ["12", "$12$", r"\(12\)", r"\boxed{12}", r"So $x=\boxed{12}$ is the answer.", 12, 12.0]
+)
 def test_the_truth_may_be_bare_or_a_solution(truth: Any) -> None:
     assert boxed("12", truth)["score"] == 1.0 and boxed("13", truth)["score"] == 0.0
 
 
 @pytest.mark.parametrize(
     ("truth", "why"),
-    [("", "it is empty"), ("   ", "it is empty"), (r"\boxed{", "its box never closes"), (r"\frac{1}{", "its brackets are not balanced"),
-     ("1+", "cannot be evaluated"), ("2^", "cannot be evaluated"), (r"\int_0^1 x\,dx", "cannot be evaluated"),
-     ("9^{9^{9^9}}", "cannot be evaluated"), ("(1, 2+)", "cannot be evaluated"), ("x^2+=4", "cannot be evaluated"),
-     ("9" * 3000, "3000 characters"), ("5\x005", "control characters")],
+    [
+        ("", "it is empty"),
+        ("   ", "it is empty"),
+        (r"\boxed{", "its box never closes"),
+        (r"\frac{1}{", "its brackets are not balanced"),
+        ("1+", "cannot be evaluated"),
+        ("2^", "cannot be evaluated"),
+        (r"\int_0^1 x\,dx", "cannot be evaluated"),
+        ("9^{9^{9^9}}", "cannot be evaluated"),
+        ("(1, 2+)", "cannot be evaluated"),
+        ("x^2+=4", "cannot be evaluated"),
+        ("9" * 3000, "3000 characters"),
+        ("5\x005", "control characters"),
+    ],
 )
 def test_a_truth_that_cannot_be_judged_by_is_refused_whatever_the_response(truth: str, why: str) -> None:
     for response in (truth, "5"):
-        with pytest.raises(ValueError, match=rf"ground_truth .* cannot be judged by: .*{re.escape(why)}.*Correct the row"):
+        with pytest.raises(
+            ValueError, match=rf"ground_truth .* cannot be judged by: .*{re.escape(why)}.*Correct the row"
+        ):
             boxed(response, truth)
 
 
@@ -238,7 +328,9 @@ def test_a_truth_that_is_no_text_is_refused(truth: Any) -> None:
 
 
 def test_another_method_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"method is 'lenient'; expected strict or flexible\. Set reward\.function_kwargs\.method"):
+    with pytest.raises(
+        ValueError, match=r"method is 'lenient'; expected strict or flexible\. Set reward\.function_kwargs\.method"
+    ):
         math_answer.compute_score("math", "5", "5", {}, method="lenient")
 
 

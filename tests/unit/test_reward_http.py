@@ -1,4 +1,6 @@
-"""Rewards over HTTP, against a real service: what is sent and read, what is tried again, and that nobody waits for a dead call."""
+"""Rewards over HTTP, against a real service: what is sent and read, what is tried again, and that nobody waits for a
+dead call.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,13 @@ from tests.unit._http_service import HttpService, hang, reply, reset
 from verl_like.reward.functions.remote_http import compute_score
 from verl_like.reward.http import Service, post_json, retry_after_s
 
-SAMPLE: dict[str, Any] = {"data_source": "maths", "solution_str": "it is 4", "ground_truth": "4", "extra_info": {"level": 2},
-                          "prompt_str": "<user>2+2?"}
+SAMPLE: dict[str, Any] = {
+    "data_source": "maths",
+    "solution_str": "it is 4",
+    "ground_truth": "4",
+    "extra_info": {"level": 2},
+    "prompt_str": "<user>2+2?",
+}
 
 
 def score(url: str, **options: Any) -> dict[str, Any]:
@@ -42,8 +49,13 @@ def test_a_sample_is_posted_as_json_and_the_answer_is_its_score_with_details() -
     with HttpService(reply({"score": 0.5, "acc": 1, "why": "close"})) as service:
         assert score(service.url) == {"score": 0.5, "acc": 1, "why": "close"}
     [call] = service.calls
-    assert call.payload == {"data_source": "maths", "prompt": "<user>2+2?", "response": "it is 4", "ground_truth": "4",
-                            "extra_info": {"level": 2}}
+    assert call.payload == {
+        "data_source": "maths",
+        "prompt": "<user>2+2?",
+        "response": "it is 4",
+        "ground_truth": "4",
+        "extra_info": {"level": 2},
+    }
     assert call.headers["Content-Type"] == "application/json"
 
 
@@ -81,7 +93,9 @@ def test_an_answer_that_is_no_json_is_refused_at_once_with_its_beginning() -> No
 
 def test_nan_in_a_sample_is_named_rather_than_sent() -> None:
     with HttpService(reply(1)) as service:
-        with pytest.raises(ValueError, match=r"cannot be sent as JSON: .*Take NaN and infinity out of its ground_truth and extra_info"):
+        with pytest.raises(
+            ValueError, match=r"cannot be sent as JSON: .*Take NaN and infinity out of its ground_truth and extra_info"
+        ):
             asyncio.run(compute_score(**{**SAMPLE, "extra_info": {"level": float("nan")}}, url=service.url))
     assert service.calls == []
 
@@ -111,16 +125,23 @@ def test_a_header_reads_the_environment_and_no_message_shows_what_it_read(
     monkeypatch.setenv("SCORER_KEY", "sesame-7")
     options: dict[str, Any] = {"headers": {"Authorization": "Bearer $SCORER_KEY", "X-Price": "$$5"}, "max_retries": 1}
     with HttpService(reply("busy with sesame-7", status=503), reply("not you, sesame-7", status=401)) as service:
-        with caplog.at_level(logging.DEBUG), pytest.raises(ValueError, match=r"401 with 'not you, \*\*\*'.*Check the key") as caught:
+        with (
+            caplog.at_level(logging.DEBUG),
+            pytest.raises(ValueError, match=r"401 with 'not you, \*\*\*'.*Check the key") as caught,
+        ):
             score(service.url, **options)
-    assert service.calls[0].headers["Authorization"] == "Bearer sesame-7" and service.calls[0].headers["X-Price"] == "$5"
+    assert (
+        service.calls[0].headers["Authorization"] == "Bearer sesame-7" and service.calls[0].headers["X-Price"] == "$5"
+    )
     logged = [record.getMessage() for record in caplog.records if record.name.startswith("verl_like")]
     assert len(logged) == 1 and "sesame" not in logged[0] + str(caught.value)
 
 
 def test_a_variable_that_is_not_set_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SCORER_KEY", raising=False)
-    with pytest.raises(ValueError, match=r"the header Authorization asks for the environment variable SCORER_KEY, which is not set"):
+    with pytest.raises(
+        ValueError, match=r"the header Authorization asks for the environment variable SCORER_KEY, which is not set"
+    ):
         score("http://127.0.0.1:1/score", headers={"Authorization": "Bearer ${SCORER_KEY}"})
 
 
@@ -159,7 +180,9 @@ def test_retry_after_is_waited_for(status: int) -> None:
 
 
 def test_retry_after_may_be_a_date_and_nonsense_is_no_wait() -> None:
-    assert retry_after_s(format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)) == pytest.approx(30, abs=2)
+    assert retry_after_s(format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)) == pytest.approx(
+        30, abs=2
+    )
     past = "Wed, 01 Jan 2020 00:00:00 GMT"
     assert [retry_after_s(value) for value in ("7", "-3", "soon", "", "inf", "nan", past)] == [7, 0, 0, 0, 0, 0, 0]
 
@@ -192,11 +215,14 @@ def test_a_redirect_says_where_to() -> None:
 
 def test_a_service_that_keeps_failing_ends_in_an_error_and_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     with HttpService(reply("overloaded", status=503)) as service:
-        with pytest.raises(ValueError, match=r"answered 503 with 'overloaded' at the last of 3 attempts; expected status 200"):
+        with pytest.raises(
+            ValueError, match=r"answered 503 with 'overloaded' at the last of 3 attempts; expected status 200"
+        ):
             score(service.url, max_retries=2)
     assert len(service.calls) == 3
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
-        f"{service.url} answered 503 with 'overloaded'; such failures are retried, and further ones not logged"]
+        f"{service.url} answered 503 with 'overloaded'; such failures are retried, and further ones not logged"
+    ]
 
 
 def test_a_service_that_is_not_there_is_named() -> None:
@@ -269,7 +295,8 @@ def test_calls_cancelled_in_the_queue_leave_the_rate_to_the_others() -> None:
 
     with HttpService(reply(1)) as server:
         ends, waited_s = asyncio.run(run(Service(url=server.url, requests_per_s=10)))
-    # 40 calls at 10 a second would take 4 s: after 0.3 s at most 4 are through, and the next waits for one interval only.
+    # 40 calls at 10 a second would take 4 s: after 0.3 s at most 4 are through, and the next waits for one interval
+    # only.
     assert 2 <= ends.count("answered") <= 4 and waited_s < 1.0
 
 

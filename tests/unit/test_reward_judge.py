@@ -22,16 +22,25 @@ from tests.unit._http_service import Behaviour, HttpService, reply
 from verl_like.reward.functions.llm_judge import compute_score
 from verl_like.reward.judging import DEFAULT_TEMPLATE, check_judging, conversation, judge_prompt, judged_score
 
-SAMPLE: dict[str, Any] = {"data_source": "essays", "solution_str": "Four.", "ground_truth": "4", "extra_info": {"level": "easy"},
-                          "messages": [{"role": "user", "content": "What is 2+2?"}]}
+SAMPLE: dict[str, Any] = {
+    "data_source": "essays",
+    "solution_str": "Four.",
+    "ground_truth": "4",
+    "extra_info": {"level": "easy"},
+    "messages": [{"role": "user", "content": "What is 2+2?"}],
+}
 
 
-def asked(template: str = "", *, response: str = "Four.", prompt: str = "What is 2+2?", truth: Any = "4", **extra: Any) -> str:
+def asked(
+    template: str = "", *, response: str = "Four.", prompt: str = "What is 2+2?", truth: Any = "4", **extra: Any
+) -> str:
     return judge_prompt(template, prompt=prompt, response=response, ground_truth=truth, extra_info=extra)
 
 
 def says(verdict: Any, **fields: Any) -> Behaviour:
-    return reply({"choices": [{"message": {"role": "assistant", "content": verdict}, "finish_reason": "stop", **fields}]})
+    return reply(
+        {"choices": [{"message": {"role": "assistant", "content": verdict}, "finish_reason": "stop", **fields}]}
+    )
 
 
 def score(service: HttpService, **options: Any) -> dict[str, Any]:
@@ -44,7 +53,9 @@ def score(service: HttpService, **options: Any) -> dict[str, Any]:
 
 def test_the_built_in_question_holds_prompt_response_and_reference() -> None:
     question = asked()
-    assert "What is 2+2?" in question and "Four." in question and "A correct answer, for your eyes only:\n4\n" in question
+    assert (
+        "What is 2+2?" in question and "Four." in question and "A correct answer, for your eyes only:\n4\n" in question
+    )
 
 
 @pytest.mark.parametrize("truth", [None, ""])
@@ -63,7 +74,10 @@ def test_a_template_is_text_or_a_file(tmp_path: Path) -> None:
     ("template", "message"),
     [
         ("{{ response", r"is no Jinja: line 1: .*Correct it"),
-        ("{{ answer }}", r"reads \['answer'\]; expected only \['extra_info', 'fence', 'ground_truth', 'prompt', 'response'\]"),
+        (
+            "{{ answer }}",
+            r"reads \['answer'\]; expected only \['extra_info', 'fence', 'ground_truth', 'prompt', 'response'\]",
+        ),
         ("{{ extra_info.hint }}", r"cannot be filled: .*'hint'; this row's extra_info has \['level'\]"),
         ("nowhere/ask.jinja", r"names the file nowhere/ask\.jinja, which does not exist"),
     ],
@@ -159,7 +173,9 @@ def test_a_pattern_of_ones_own_is_used() -> None:
         ("{{ x }}", "", 10, r"reads \['x'\]"),
     ],
 )
-def test_settings_that_no_verdict_satisfies_are_refused(template: str, pattern: str, max_score: float, message: str) -> None:
+def test_settings_that_no_verdict_satisfies_are_refused(
+    template: str, pattern: str, max_score: float, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         check_judging(template, pattern=pattern, max_score=max_score)
 
@@ -174,8 +190,13 @@ def test_the_judge_is_asked_for_one_chat_completion(monkeypatch: pytest.MonkeyPa
     assert result == {"score": 0.9, "verdict": "Right, if curt. [[9]]"}
     [call] = service.calls
     assert call.path == "/v1/chat/completions" and call.headers["Authorization"] == "Bearer k-1"
-    assert call.payload == {"model": "judge", "messages": [{"role": "user", "content": asked(level="easy")}], "max_tokens": 64,
-                            "temperature": 0.0, "top_p": 0.5}
+    assert call.payload == {
+        "model": "judge",
+        "messages": [{"role": "user", "content": asked(level="easy")}],
+        "max_tokens": 64,
+        "temperature": 0.0,
+        "top_p": 0.5,
+    }
 
 
 def test_a_long_verdict_keeps_its_end() -> None:
@@ -217,7 +238,9 @@ def test_the_built_in_template_states_the_scale_it_is_read_by() -> None:
 
 @pytest.fixture(scope="module")
 def vllm_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The base URL of vLLM's own server with a model of a few thousand random weights; its chat template is the message itself."""
+    """The base URL of vLLM's own server with a model of a few thousand random weights; its chat template is the message
+    itself.
+    """
     from tests._tiny_model import save_model  # seconds of imports that no other test here needs
 
     folder = tmp_path_factory.mktemp("served")
@@ -226,12 +249,31 @@ def vllm_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name", "judge", "--host",
-               "127.0.0.1", "--port", str(port), "--dtype", "float32", "--max-model-len", "512", "--enforce-eager",
-               "--chat-template", str(folder / "chat.jinja")]
+    command = [
+        sys.executable,
+        "-m",
+        "vllm.entrypoints.openai.api_server",
+        "--model",
+        str(model),
+        "--served-model-name",
+        "judge",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--dtype",
+        "float32",
+        "--max-model-len",
+        "512",
+        "--enforce-eager",
+        "--chat-template",
+        str(folder / "chat.jinja"),
+    ]
     env = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
     with (folder / "server.log").open("w") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env, cwd=folder, start_new_session=True)
+        server = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, env=env, cwd=folder, start_new_session=True
+        )
     try:
         deadline = time.monotonic() + 180
         while not is_healthy(port):
@@ -254,8 +296,20 @@ def is_healthy(port: int) -> bool:
 @pytest.mark.slow
 def test_a_judge_behind_vllms_own_server_gives_a_verdict(vllm_url: str) -> None:
     def verdict(**options: Any) -> dict[str, Any]:
-        return asyncio.run(compute_score(**SAMPLE, **{"url": vllm_url, "model": "judge", "template": "{{ prompt }}{{ response }}?",
-                                                      "score_pattern": r"(\d)", "max_score": 8, "max_tokens": 8, **options}))
+        return asyncio.run(
+            compute_score(
+                **SAMPLE,
+                **{
+                    "url": vllm_url,
+                    "model": "judge",
+                    "template": "{{ prompt }}{{ response }}?",
+                    "score_pattern": r"(\d)",
+                    "max_score": 8,
+                    "max_tokens": 8,
+                    **options,
+                },
+            )
+        )
 
     # Random weights have no opinion: the server is told which character they may say.
     assert verdict(extra_body={"structured_outputs": {"choice": ["6"]}}) == {"score": 0.75, "verdict": " 6"}

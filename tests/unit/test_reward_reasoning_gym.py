@@ -20,13 +20,17 @@ from verl_like.reward.functions.reasoning_gym import TASKS, extracted, metadata_
 REFUSED = {"coin_flip", "game_of_life_halting", "puzzle24"}
 
 
-def score(task: str, response: str, truth: Any, metadata: Any = None, *, question: str = "What?", **options: Any) -> dict[str, Any]:
+def score(
+    task: str, response: str, truth: Any, metadata: Any = None, *, question: str = "What?", **options: Any
+) -> dict[str, Any]:
     extra = {"question": question, "metadata": metadata_text(metadata or {})}
     return reasoning_gym.compute_score(f"reasoning_gym/{task}", response, truth, extra, **options)
 
 
 def score_row(row: dict[str, Any], response: str, **options: Any) -> dict[str, Any]:
-    return reasoning_gym.compute_score(row["data_source"], response, row["reward_model"]["ground_truth"], row["extra_info"], **options)
+    return reasoning_gym.compute_score(
+        row["data_source"], response, row["reward_model"]["ground_truth"], row["extra_info"], **options
+    )
 
 
 # --- the rows ---
@@ -50,16 +54,24 @@ def test_two_seeds_share_no_problem() -> None:
     assert questions(1) == questions(1) and not questions(1) & questions(2)
 
 
-@pytest.mark.parametrize("task", ["rearc", "graph_color", "rubiks_cube", "propositional_logic", "countdown", "simple_integration"])
+@pytest.mark.parametrize(
+    "task", ["rearc", "graph_color", "rubiks_cube", "propositional_logic", "countdown", "simple_integration"]
+)
 def test_a_right_answer_pays_whether_it_is_an_example_a_grid_or_a_formula(task: str) -> None:
     for row in task_rows(task, size=3, seed=4):
         truth = row["reward_model"]["ground_truth"]
-        assert score_row(row, f"Let me see.\n<answer>{truth}</answer>") == {"score": 1.0, "acc": 1.0, "pred": truth.strip()}
+        assert score_row(row, f"Let me see.\n<answer>{truth}</answer>") == {
+            "score": 1.0,
+            "acc": 1.0,
+            "pred": truth.strip(),
+        }
 
 
 @pytest.mark.parametrize("task", sorted(REFUSED))
 def test_tasks_whose_scorer_takes_wrong_answers_are_not_written(task: str) -> None:
-    with pytest.raises(ValueError, match=rf"problems of {task} cannot be scored: .*gives full marks to '.*', which is wrong"):
+    with pytest.raises(
+        ValueError, match=rf"problems of {task} cannot be scored: .*gives full marks to '.*', which is wrong"
+    ):
         task_rows(task, size=20, seed=1)
 
 
@@ -80,8 +92,12 @@ def test_the_command_writes_a_file_and_names_what_is_wrong(tmp_path: Path, capsy
 
 @pytest.mark.parametrize(
     ("task", "size", "seed", "message"),
-    [("chain_sums", 1, 1, r"has no task 'chain_sums'; expected one of its \d+, such as .*chain_sum"), ("composite", 1, 1, r"has no task"),
-     ("chain_sum", 0, 1, r"size is 0"), ("chain_sum", 1, -1, r"seed -1; expected .* a seed from 0 to 4293")],
+    [
+        ("chain_sums", 1, 1, r"has no task 'chain_sums'; expected one of its \d+, such as .*chain_sum"),
+        ("composite", 1, 1, r"has no task"),
+        ("chain_sum", 0, 1, r"size is 0"),
+        ("chain_sum", 1, -1, r"seed -1; expected .* a seed from 0 to 4293"),
+    ],
 )
 def test_rows_that_cannot_be_made_are_refused(task: str, size: int, seed: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -92,7 +108,9 @@ def test_metadata_keeps_its_tuples() -> None:
     grid = ((1, 2), (3, 4))
     assert score("arc_1d", "x", "x", {"board": grid})["score"] == 1.0
     assert score("rearc", "1 2\n3 4", "1 2\n3 4", {"output": grid})["score"] == 1.0
-    with pytest.raises(ValueError, match=r"does not take the row's own ground_truth"):  # what a list in its place would come to
+    with pytest.raises(
+        ValueError, match=r"does not take the row's own ground_truth"
+    ):  # what a list in its place would come to
         score("rearc", "1 2\n3 4", "1 2\n3 4", {"output": [list(line) for line in grid]})
 
 
@@ -134,7 +152,11 @@ def test_what_countdown_pays_for_any_answer_is_no_score(answer: str, partial: bo
 def test_an_answer_at_which_the_scorer_raises_is_wrong() -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         task_scorer("prime_factorization")("?", {"answer": "2 × 3", "metadata": {"number": 6}})
-    assert score("prime_factorization", "two × three", "2 × 3", {"number": 6}) == {"score": 0.0, "acc": 0.0, "pred": "two × three"}
+    assert score("prime_factorization", "two × three", "2 × 3", {"number": 6}) == {
+        "score": 0.0,
+        "acc": 0.0,
+        "pred": "two × three",
+    }
 
 
 def test_half_right_answers_pay_only_on_request() -> None:
@@ -162,11 +184,14 @@ def test_not_a_number_is_near_no_number() -> None:
     assert score("letter_jumble", "banana", "banana")["score"] == 1.0
 
 
-@pytest.mark.parametrize(("task", "truth", "metadata", "answer"), [
-    ("countdown", "8*3 + 1", {"numbers": [8, 3, 1], "target": 25}, "8*3+1+0*"),
-    ("n_queens", "Q", {"valid_answers": ["Q"]}, "[["),
-    ("simple_integration", "x**2", {"variable": "x", "integrand": "2*x"}, "x**2+0*"),
-])
+@pytest.mark.parametrize(
+    ("task", "truth", "metadata", "answer"),
+    [
+        ("countdown", "8*3 + 1", {"numbers": [8, 3, 1], "target": 25}, "8*3+1+0*"),
+        ("n_queens", "Q", {"valid_answers": ["Q"]}, "[["),
+        ("simple_integration", "x**2", {"variable": "x", "integrand": "2*x"}, "x**2+0*"),
+    ],
+)
 def test_an_answer_is_never_run_as_python(
     task: str, truth: str, metadata: dict[str, Any], answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,13 +203,18 @@ def test_an_answer_is_never_run_as_python(
     assert score(task, truth, truth, metadata)["score"] == 1.0
 
 
-@pytest.mark.parametrize(("task", "truth", "metadata", "answer"), [
-    ("simple_integration", "x**2 + C", {"variable": "x", "integrand": "2*x"}, "Integral(2*x, x)"),
-    ("simple_integration", "x**2 + C", {"variable": "x", "integrand": "2*x"}, "integrate(2*x, x)"),
-    ("countdown", "3*(2 + 1)", {"numbers": [2, 3, 1], "target": 9}, "2**3 + 1"),
-    ("countdown", "5*24*1", {"numbers": [1, 5, 24], "target": 120}, "5!*1**24"),
-])
-def test_tricks_that_compute_the_answer_are_no_answer(task: str, truth: str, metadata: dict[str, Any], answer: str) -> None:
+@pytest.mark.parametrize(
+    ("task", "truth", "metadata", "answer"),
+    [
+        ("simple_integration", "x**2 + C", {"variable": "x", "integrand": "2*x"}, "Integral(2*x, x)"),
+        ("simple_integration", "x**2 + C", {"variable": "x", "integrand": "2*x"}, "integrate(2*x, x)"),
+        ("countdown", "3*(2 + 1)", {"numbers": [2, 3, 1], "target": 9}, "2**3 + 1"),
+        ("countdown", "5*24*1", {"numbers": [1, 5, 24], "target": 120}, "5!*1**24"),
+    ],
+)
+def test_tricks_that_compute_the_answer_are_no_answer(
+    task: str, truth: str, metadata: dict[str, Any], answer: str
+) -> None:
     assert task_scorer(task)(answer, {"question": "", "answer": truth, "metadata": metadata}) == 1.0
     assert score(task, answer, truth, metadata)["score"] == 0.0
 
@@ -195,16 +225,41 @@ def test_sokoban_takes_moves_and_nothing_else() -> None:
     assert score_row(row, truth)["score"] == 1.0 and score_row(row, f"I say {truth}")["score"] == 0.0
 
 
-@pytest.mark.parametrize(("source", "truth", "extra", "message"), [
-    ("reasoning_gym", "4", {"question": "", "metadata": "{}"}, r"data_source is 'reasoning_gym'; expected reasoning_gym/TASK"),
-    ("reasoning_gym/gcds", "4", {"question": "", "metadata": "{}"}, r"has no task 'gcds'; expected one of its \d+, such as gcd"),
-    ("reasoning_gym/gcd", "4", {"question": ""}, r"extra_info has \['question'\] and ground_truth is a str"),
-    ("reasoning_gym/gcd", 4, {"question": "", "metadata": "{}"}, r"ground_truth is a int; expected .* a text"),
-    ("reasoning_gym/gcd", "", {"question": "", "metadata": "{}"}, r"does not take the row's own ground_truth ''"),
-    ("reasoning_gym/countdown", "8+1", {"question": "", "metadata": '{"numbers": [8, 1], "target": 10}'}, r"own ground_truth '8\+1'"),
-    ("reasoning_gym/puzzle24", "8*3*1*1", {"question": "", "metadata": '{"numbers": [8, 3, 1, 1]}'}, r"full marks to '6\*4\*1\*1'"),
-])
-def test_a_row_that_cannot_be_scored_is_an_error_and_no_score(source: str, truth: Any, extra: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(
+    ("source", "truth", "extra", "message"),
+    [
+        (
+            "reasoning_gym",
+            "4",
+            {"question": "", "metadata": "{}"},
+            r"data_source is 'reasoning_gym'; expected reasoning_gym/TASK",
+        ),
+        (
+            "reasoning_gym/gcds",
+            "4",
+            {"question": "", "metadata": "{}"},
+            r"has no task 'gcds'; expected one of its \d+, such as gcd",
+        ),
+        ("reasoning_gym/gcd", "4", {"question": ""}, r"extra_info has \['question'\] and ground_truth is a str"),
+        ("reasoning_gym/gcd", 4, {"question": "", "metadata": "{}"}, r"ground_truth is a int; expected .* a text"),
+        ("reasoning_gym/gcd", "", {"question": "", "metadata": "{}"}, r"does not take the row's own ground_truth ''"),
+        (
+            "reasoning_gym/countdown",
+            "8+1",
+            {"question": "", "metadata": '{"numbers": [8, 1], "target": 10}'},
+            r"own ground_truth '8\+1'",
+        ),
+        (
+            "reasoning_gym/puzzle24",
+            "8*3*1*1",
+            {"question": "", "metadata": '{"numbers": [8, 3, 1, 1]}'},
+            r"full marks to '6\*4\*1\*1'",
+        ),
+    ],
+)
+def test_a_row_that_cannot_be_scored_is_an_error_and_no_score(
+    source: str, truth: Any, extra: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         reasoning_gym.compute_score(source, "4", truth, extra)
 
@@ -218,8 +273,29 @@ def test_without_the_package_the_remedy_is_named() -> None:
 
 @pytest.mark.parametrize("task", sorted(TASKS - REFUSED))
 def test_every_task_pays_its_right_answers_and_no_junk(task: str) -> None:
-    junk = ["", " ", "?", "0 0", "the quick brown fox", "9" * 9000, "a" * 20_000, "\u2603 \u0661", "\x00", "nan", "1e999", "[NaN]", "'",
-            "(" * 3000, "[" * 3000, ",", "1/0", "null", "{}", "[[[]]]", '{"a": []}']
+    junk = [
+        "",
+        " ",
+        "?",
+        "0 0",
+        "the quick brown fox",
+        "9" * 9000,
+        "a" * 20_000,
+        "\u2603 \u0661",
+        "\x00",
+        "nan",
+        "1e999",
+        "[NaN]",
+        "'",
+        "(" * 3000,
+        "[" * 3000,
+        ",",
+        "1/0",
+        "null",
+        "{}",
+        "[[[]]]",
+        '{"a": []}',
+    ]
     for row in task_rows(task, size=2, seed=3):
         truth = row["reward_model"]["ground_truth"]
         assert truth is None or score_row(row, truth)["score"] == 1.0

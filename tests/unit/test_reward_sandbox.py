@@ -89,7 +89,7 @@ async def score_async(data_source, solution_str, ground_truth, extra_info):
     finally:
         active -= 1
     return most_active if solution_str == "most_active" else score(data_source, solution_str, ground_truth, extra_info)["score"]
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,9 @@ def test_function_kwargs_reach_the_function(file: str) -> None:
 
 
 @pytest.mark.parametrize("response", ["loop", "power", "sleep"])
-def test_past_its_deadline_a_sample_is_a_timeout_and_the_next_one_is_scored(scorer: ScorerProcess, response: str) -> None:
+def test_past_its_deadline_a_sample_is_a_timeout_and_the_next_one_is_scored(
+    scorer: ScorerProcess, response: str
+) -> None:
     started = time.monotonic()
     outcome, after = scorer.score([sample(response), sample("42")])
     assert (outcome.status, outcome.score) == ("timeout", None) and "reward.timeout_s=1" in outcome.message
@@ -146,9 +148,13 @@ def test_past_its_deadline_a_sample_is_a_timeout_and_the_next_one_is_scored(scor
     assert time.monotonic() - started < 1.0 + 1.0, "the spare must take over within a second"
 
 
-@pytest.mark.parametrize(("response", "message"), [("exit", "exited with code 3"), ("segfault", "was killed by SIGSEGV"),
-                                                   ("killed", "was killed by SIGKILL")])
-def test_a_process_that_dies_is_a_crash_and_the_next_sample_is_scored(scorer: ScorerProcess, response: str, message: str) -> None:
+@pytest.mark.parametrize(
+    ("response", "message"),
+    [("exit", "exited with code 3"), ("segfault", "was killed by SIGSEGV"), ("killed", "was killed by SIGKILL")],
+)
+def test_a_process_that_dies_is_a_crash_and_the_next_sample_is_scored(
+    scorer: ScorerProcess, response: str, message: str
+) -> None:
     outcome, after = scorer.score([sample(response), sample("42")])
     assert (outcome.status, outcome.score) == ("crash", None) and message in outcome.message
     assert after.score == 1.0
@@ -198,7 +204,9 @@ def test_a_process_killed_while_idle_costs_no_sample(scorer: ScorerProcess) -> N
     assert statuses(scorer.score([sample("42")])) == ["ok"]
 
 
-def test_kill_9_in_the_middle_of_a_batch_loses_no_sample_and_answers_none_twice(scorer: ScorerProcess, tmp_path: Path) -> None:
+def test_kill_9_in_the_middle_of_a_batch_loses_no_sample_and_answers_none_twice(
+    scorer: ScorerProcess, tmp_path: Path
+) -> None:
     marks = tmp_path / "marks"
     [pid] = [int(outcome.score or 0) for outcome in scorer.score([sample("pid")])]
     before = [sample("42"), sample("43")] * 5
@@ -285,7 +293,9 @@ def test_an_empty_name_chooses_per_row() -> None:
         ("{file}:score", {"bonsu": 1.0}, "takes no bonsu"),
     ],
 )
-def test_a_function_that_cannot_be_used_is_refused_at_the_start(file: str, function: str, kwargs: dict[str, float], message: str) -> None:
+def test_a_function_that_cannot_be_used_is_refused_at_the_start(
+    file: str, function: str, kwargs: dict[str, float], message: str
+) -> None:
     before = child_pids()
     with pytest.raises(ValueError, match=message):
         with scorer_process(task(function.format(file=file), **kwargs)):
@@ -347,8 +357,10 @@ def test_a_spare_that_was_killed_while_it_waited_is_not_handed_out(file: str) ->
 
 
 def test_the_child_is_light_and_quick(file: str) -> None:
-    heavy = "import sys, verl_like.reward.child; print([m for m in ('torch', 'numpy', 'ray', 'asyncio') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    heavy = "import sys, verl_like.reward.child; print([m for m in ('torch', 'numpy', 'ray', 'asyncio') if m in sys.modules])"  # noqa: E501
+    assert (
+        subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
     samples = [sample("42")] * 1000
     with scorer_process(task(f"{file}:score")) as scorer:
         scorer.score(samples[:100])

@@ -68,7 +68,9 @@ def test_the_default_pattern_takes_linear_time() -> None:
 
 
 def test_options_that_are_none_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"pattern is '\(', no regular expression: missing \), unterminated subpattern"):
+    with pytest.raises(
+        ValueError, match=r"pattern is '\(', no regular expression: missing \), unterminated subpattern"
+    ):
         form("x", pattern="(")
     with pytest.raises(ValueError, match=r"once is '<a>'; expected a list of texts"):
         form("x", once="<a>")
@@ -95,8 +97,16 @@ def test_below_the_shortest_the_penalty_falls_to_minus_one_at_nothing() -> None:
     assert found == [-1.0, -0.75, 0.0, 0.0, -0.5]
 
 
-@pytest.mark.parametrize("kwargs", [{"max_tokens": 0}, {"max_tokens": 10, "free_tokens": 10}, {"max_tokens": 10, "min_tokens": -1},
-                                    {"max_tokens": 10, "min_tokens": 6, "free_tokens": 5}, {"max_tokens": 10, "min_tokens": 10}])
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"max_tokens": 0},
+        {"max_tokens": 10, "free_tokens": 10},
+        {"max_tokens": 10, "min_tokens": -1},
+        {"max_tokens": 10, "min_tokens": 6, "free_tokens": 5},
+        {"max_tokens": 10, "min_tokens": 10},
+    ],
+)
 def test_lengths_out_of_order_are_refused(kwargs: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=r"expected 0 <= min_tokens <= free_tokens < max_tokens"):
         penalty(5, **kwargs)

@@ -12,8 +12,14 @@ from rich.console import Console
 
 from verl_like.telemetry.console import ConsoleTracker, sparkline, stage_seconds
 
-METRICS = {"reward/score_mean": 0.41, "perf/tokens_per_s": 1234.4, "time/rollout_s": 0.2, "time/sync_s": 0.001, "time/update_actor_s": 0.1,
-           "time/step_s": 0.42}
+METRICS = {
+    "reward/score_mean": 0.41,
+    "perf/tokens_per_s": 1234.4,
+    "time/rollout_s": 0.2,
+    "time/sync_s": 0.001,
+    "time/update_actor_s": 0.1,
+    "time/step_s": 0.42,
+}
 
 
 class Clock:
@@ -26,8 +32,14 @@ class Clock:
 
 def plain(total_steps: int = 240, **settings: float) -> tuple[ConsoleTracker, io.StringIO, Clock]:
     out, clock = io.StringIO(), Clock()
-    tracker = ConsoleTracker(title="run", total_steps=total_steps, val_metric="val/mean@4", console=Console(file=out, width=60),
-                             clock=clock, **settings)  # type: ignore[arg-type]
+    tracker = ConsoleTracker(
+        title="run",
+        total_steps=total_steps,
+        val_metric="val/mean@4",
+        console=Console(file=out, width=60),
+        clock=clock,
+        **settings,
+    )  # type: ignore[arg-type]
     return tracker, out, clock
 
 
@@ -81,7 +93,9 @@ def test_a_supervised_run_shows_its_loss() -> None:
 def test_the_picture_holds_score_validation_and_stages() -> None:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=100, color_system=None)
-    tracker = ConsoleTracker(title="my_run", total_steps=40, val_metric="val/mean@4", console=console, is_live=True, clock=Clock())
+    tracker = ConsoleTracker(
+        title="my_run", total_steps=40, val_metric="val/mean@4", console=console, is_live=True, clock=Clock()
+    )
     tracker.log(0, {"val/mean@4": 0.125})
     tracker.log(1, METRICS)
     tracker.log(2, {**METRICS, "reward/score_mean": 0.75, "val/mean@4": 0.625, "reward/num_failed": 3.0})
@@ -98,7 +112,9 @@ def test_log_lines_of_an_earlier_handler_go_above_the_picture() -> None:
     root.addHandler(handler)
     try:
         bare = handler.stream
-        tracker = ConsoleTracker(title="run", total_steps=2, val_metric="", console=Console(file=out, force_terminal=True), is_live=True)
+        tracker = ConsoleTracker(
+            title="run", total_steps=2, val_metric="", console=Console(file=out, force_terminal=True), is_live=True
+        )
         root.warning("disk is getting full")
         tracker.close()
         assert "disk is getting full" in out.getvalue()

@@ -1,4 +1,6 @@
-"""The table of metric names: what it matches, that names in the code are in it, and that the page made from it is current."""
+"""The table of metric names: what it matches, that names in the code are in it, and that the page made from it is
+current.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,16 @@ from verl_like.telemetry.metrics import METRICS, check_name, markdown
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("name", "pattern"), [
-    ("reward/score_mean", "reward/score_mean"),
-    ("time/step_s", "time/step_s"),
-    ("time/old_log_probs_s", "time/<stage>_s"),
-    ("val/mean@16", "val/mean@<n>"),
-    ("val/openai/gsm8k/pass@4", "val/<source>/pass@<n>"),
-])
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        ("reward/score_mean", "reward/score_mean"),
+        ("time/step_s", "time/step_s"),
+        ("time/old_log_probs_s", "time/<stage>_s"),
+        ("val/mean@16", "val/mean@<n>"),
+        ("val/openai/gsm8k/pass@4", "val/<source>/pass@<n>"),
+    ],
+)
 def test_names_and_patterns_match(name: str, pattern: str) -> None:
     assert check_name(name).pattern == pattern
 
@@ -50,10 +55,17 @@ def test_every_row_is_complete_and_named_once() -> None:
 def test_losses_report_names_of_the_table_only() -> None:
     mask = torch.ones(1, 2, dtype=torch.bool)
     zeros = torch.zeros(1, 2)
-    columns = {"response_mask": mask, **dict.fromkeys(("old_log_probs", "ref_log_probs", "advantages", "values", "returns"), zeros)}
+    columns = {
+        "response_mask": mask,
+        **dict.fromkeys(("old_log_probs", "ref_log_probs", "advantages", "values", "returns"), zeros),
+    }
     outputs = {"log_probs": zeros, "entropy": zeros, "values": zeros}
     totals = BatchTotals(num_tokens=2, num_sequences=1, max_response_tokens=2)
-    losses = (ActorLoss(ActorConfig(entropy_coef=1, kl_loss_coef=1, clip_ratio_dual=3)), CriticLoss(CriticConfig()), SftLoss())
+    losses = (
+        ActorLoss(ActorConfig(entropy_coef=1, kl_loss_coef=1, clip_ratio_dual=3)),
+        CriticLoss(CriticConfig()),
+        SftLoss(),
+    )
     names = {name for loss in losses for name in loss(outputs, columns, totals).metrics}
     assert len(names) == 12
     for name in names:
@@ -61,4 +73,6 @@ def test_losses_report_names_of_the_table_only() -> None:
 
 
 def test_the_page_is_current() -> None:
-    assert (ROOT / "docs/metrics.md").read_text() == markdown(), "run `python -m verl_like.telemetry.metrics > docs/metrics.md`"
+    assert (ROOT / "docs/metrics.md").read_text() == markdown(), (
+        "run `python -m verl_like.telemetry.metrics > docs/metrics.md`"
+    )

@@ -13,12 +13,30 @@ import pytest
 from verl_like.telemetry.report import Summary, _smooth, write_curves, write_summary
 from verl_like.telemetry.trackers import JsonlTracker
 
-KEYS = ["initial_val", "initial_val_metric", "final_val", "steps", "seconds", "seconds_per_step", "tokens_per_s", "seed"]
+KEYS = [
+    "initial_val",
+    "initial_val_metric",
+    "final_val",
+    "steps",
+    "seconds",
+    "seconds_per_step",
+    "tokens_per_s",
+    "seed",
+]
 
 
 def summary(**changes: float | None) -> Summary:
-    fields = {"initial_val": 0.37, "initial_val_metric": "val/mean@16", "final_val": 0.91, "steps": 240, "seconds": 100.0,
-              "seconds_per_step": 100 / 240, "tokens_per_s": 12000.0, "seed": 1, **changes}
+    fields = {
+        "initial_val": 0.37,
+        "initial_val_metric": "val/mean@16",
+        "final_val": 0.91,
+        "steps": 240,
+        "seconds": 100.0,
+        "seconds_per_step": 100 / 240,
+        "tokens_per_s": 12000.0,
+        "seed": 1,
+        **changes,
+    }
     return Summary(**fields)  # type: ignore[arg-type]
 
 
@@ -39,10 +57,20 @@ def log_run(run_dir: Path, steps: int, *, role: str = "actor") -> None:
     tracker = JsonlTracker(run_dir / "metrics.jsonl")
     tracker.log(0, {"val/mean@4": 0.3})
     for step in range(1, steps + 1):
-        metrics = {"rollout/response_tokens_mean": 5.0, "rollout/response_tokens_max": 9.0, "rollout/entropy_mean": 1 / step,
-                   "rollout/log_prob_diff_mean": 1e-7, "rollout/log_prob_diff_max": 1e-6, "actor/grad_norm": math.nan if step == 3 else 0.5,
-                   "time/rollout_s": 0.2, "time/update_actor_s": 0.1, "time/step_s": 0.35}
-        metrics |= {"reward/score_mean": 1 - 1 / step} if role == "actor" else {"sft/loss": 1 / step, "actor/grad_norm": 1.0}
+        metrics = {
+            "rollout/response_tokens_mean": 5.0,
+            "rollout/response_tokens_max": 9.0,
+            "rollout/entropy_mean": 1 / step,
+            "rollout/log_prob_diff_mean": 1e-7,
+            "rollout/log_prob_diff_max": 1e-6,
+            "actor/grad_norm": math.nan if step == 3 else 0.5,
+            "time/rollout_s": 0.2,
+            "time/update_actor_s": 0.1,
+            "time/step_s": 0.35,
+        }
+        metrics |= (
+            {"reward/score_mean": 1 - 1 / step} if role == "actor" else {"sft/loss": 1 / step, "actor/grad_norm": 1.0}
+        )
         tracker.log(step, metrics | ({"val/mean@4": 1 - 1 / step} if step % 5 == 0 else {}))
     tracker.close()
 

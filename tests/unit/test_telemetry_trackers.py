@@ -13,7 +13,14 @@ import pytest
 
 from verl_like.config.schema import Config, TrainerConfig
 from verl_like.telemetry import trackers as module
-from verl_like.telemetry.trackers import JsonlTracker, TensorboardTracker, Trackers, read_metrics, trackers, write_atomically
+from verl_like.telemetry.trackers import (
+    JsonlTracker,
+    TensorboardTracker,
+    Trackers,
+    read_metrics,
+    trackers,
+    write_atomically,
+)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -142,7 +149,10 @@ def test_an_unknown_logger_says_what_exists(tmp_path: Path) -> None:
 def test_a_missing_package_names_the_extra(name: str, tmp_path: Path) -> None:
     if importlib.util.find_spec(name) is not None:
         pytest.skip(f"{name} is installed here, so its absence cannot be tried")
-    with pytest.raises(ValueError, match=rf"trainer.loggers names {name}, which is not installed. Run `pip install 'verl_like\[{name}\]'`"):
+    with pytest.raises(
+        ValueError,
+        match=rf"trainer.loggers names {name}, which is not installed. Run `pip install 'verl_like\[{name}\]'`",
+    ):
         trackers(config_with("jsonl", name), tmp_path, total_steps=1)
 
 
@@ -200,7 +210,9 @@ class FakeService:
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
-def test_a_continued_run_goes_on_in_the_same_service_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_continued_run_goes_on_in_the_same_service_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service = FakeService()
     monkeypatch.setattr(module, "_extra", lambda package: service)
     for step in (1, 2):

@@ -42,12 +42,16 @@ def facts_of(group_ids: list[int], rewards: list[float], **more: Any) -> RewardF
     return RewardFacts(group_ids=np.array(group_ids), rewards=np.array(rewards, np.float32), **more)
 
 
-def stage(config: AlgorithmConfig, rows: Rows, facts: RewardFacts, *, kl_coef: float | None = None) -> tuple[AdvantageReport, DataProto]:
+def stage(
+    config: AlgorithmConfig, rows: Rows, facts: RewardFacts, *, kl_coef: float | None = None
+) -> tuple[AdvantageReport, DataProto]:
     """What the stage returns; the KL coefficient is the configuration's unless a controller moved it."""
     return AdvantageRole(config, 1.0).advantages(rows, facts, kl_coef=config.kl_coef if kl_coef is None else kl_coef)  # type: ignore[arg-type]
 
 
-def run(config: AlgorithmConfig, rows: Rows, group_ids: list[int], rewards: list[float]) -> tuple[dict[str, float], list[list[float]]]:
+def run(
+    config: AlgorithmConfig, rows: Rows, group_ids: list[int], rewards: list[float]
+) -> tuple[dict[str, float], list[list[float]]]:
     """The metrics, and the advantages of each row."""
     report, table = stage(config, rows, facts_of(group_ids, rewards))
     return report.metrics, [row.tolist() for row in table.ragged("advantages")]
@@ -57,7 +61,9 @@ def test_groups_are_never_cut_and_stay_within_the_limit() -> None:
     ids = np.array([0, 0, 1, 1, 1, 2, 5, 5])
     assert [part.tolist() for part in whole_groups(ids, 4)] == [[0, 1], [2, 3, 4, 5], [6, 7]]
     assert [part.tolist() for part in whole_groups(ids, 100)] == [list(range(8))]
-    assert [part.tolist() for part in whole_groups(ids, 1)] == [[0, 1], [2, 3, 4], [5], [6, 7]], "a group larger than the limit goes whole"
+    assert [part.tolist() for part in whole_groups(ids, 1)] == [[0, 1], [2, 3, 4], [5], [6, 7]], (
+        "a group larger than the limit goes whole"
+    )
 
 
 def test_grpo_compares_siblings_and_gives_each_token_its_responses_advantage() -> None:
@@ -88,7 +94,12 @@ def test_whitening_is_over_all_tokens_of_the_batch_that_the_policy_chose() -> No
     masks = [[1, 0, 1], [1, 1], [1]]
     rows = rows_of(masks, values=[[0.1, 9.0, 0.3], [0.2, 0.4], [0.0]])
     report, found = run(AlgorithmConfig(adv_estimator="gae"), rows, [0, 1, 2], [1.0, 0.0, 0.5])
-    chosen = [value for row, mask in zip(found, masks, strict=True) for value, is_chosen in zip(row, mask, strict=True) if is_chosen]
+    chosen = [
+        value
+        for row, mask in zip(found, masks, strict=True)
+        for value, is_chosen in zip(row, mask, strict=True)
+        if is_chosen
+    ]
     assert np.mean(chosen) == pytest.approx(0, abs=1e-6) and np.std(chosen, ddof=1) == pytest.approx(1, rel=1e-4)
     assert report["advantages/mean"] == pytest.approx(0, abs=1e-6)
     assert found[0][1] == 0, "a token that the policy did not choose has no advantage"
@@ -143,21 +154,35 @@ def test_remax_compares_each_response_with_its_prompts_greedy_one() -> None:
 
 
 def test_gdpo_learns_from_the_weighted_components_and_not_from_the_score() -> None:
-    """Undivided and centred, `correct` is +-0.5 and `format` -+1: 4 * correct + format, over the standard deviation of the batch's rows."""
+    """Undivided and centred, `correct` is +-0.5 and `format` -+1: 4 * correct + format, over the standard deviation of
+    the batch's rows.
+    """
     components = {"correct": np.array([1, 0, 1, 1], np.float32), "format": np.array([0, 2, 1, 1], np.float32)}
-    config = AlgorithmConfig(adv_estimator="gdpo", reward_components={"correct": 4.0, "format": 1.0}, divide_by_std=False)
-    _, table = stage(config, rows_of([[1], [1, 1], [1], [1]]), facts_of([0, 0, 1, 1], [9.0, 9.0, 3.0, 5.0], components=components))
+    config = AlgorithmConfig(
+        adv_estimator="gdpo", reward_components={"correct": 4.0, "format": 1.0}, divide_by_std=False
+    )
+    _, table = stage(
+        config, rows_of([[1], [1, 1], [1], [1]]), facts_of([0, 0, 1, 1], [9.0, 9.0, 3.0, 5.0], components=components)
+    )
     total = [4 * 0.5 - 1, 4 * -0.5 + 1, 0, 0]
     expected = np.array(total) / np.std(total, ddof=1)
     assert [row.tolist() for row in table.ragged("advantages")] == [
-        pytest.approx([expected[0]], rel=1e-4), pytest.approx([expected[1]] * 2, rel=1e-4), [0.0], [0.0]]
+        pytest.approx([expected[0]], rel=1e-4),
+        pytest.approx([expected[1]] * 2, rel=1e-4),
+        [0.0],
+        [0.0],
+    ]
 
 
 @pytest.mark.parametrize("name", ["remax", "gdpo"])
-def test_facts_stay_with_their_rows_when_groups_are_unpacked_a_few_at_a_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_facts_stay_with_their_rows_when_groups_are_unpacked_a_few_at_a_time(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     generator = np.random.default_rng(0)
     draw = [generator.normal(size=24).astype(np.float32) for _ in range(3)]
-    facts = facts_of([i // 4 for i in range(24)], draw[0].tolist(), baseline_rewards=draw[1], components={"correct": draw[2]})
+    facts = facts_of(
+        [i // 4 for i in range(24)], draw[0].tolist(), baseline_rewards=draw[1], components={"correct": draw[2]}
+    )
     config = AlgorithmConfig(adv_estimator=name, reward_components={"correct": 1.0})
     masks = [[1] * int(n) for n in generator.integers(1, 9, 24)]
     _, whole = stage(config, rows_of(masks), facts)
@@ -177,8 +202,10 @@ def test_covariances_are_ranked_among_the_valid_tokens_of_each_mini_batch(monkey
     facts = facts_of([i // 2 for i in range(12)], generator.normal(size=12).tolist(), mini_batches=mini_batches)
     monkeypatch.setattr(advantages, "MAX_ROWS", 2)  # the cut into mini-batches is not that into blocks
     _, table = stage(AlgorithmConfig(), rows, facts)
-    found, computed, old = (column.values for column in (table.ragged("covariance_rank"), table.ragged("advantages"),
-                                                        rows.table.ragged("old_log_probs")))
+    found, computed, old = (
+        column.values
+        for column in (table.ragged("covariance_rank"), table.ragged("advantages"), rows.table.ragged("old_log_probs"))
+    )
     mask, of_token = rows.table.ragged("response_mask").values, np.repeat(mini_batches, lengths)
     for mini_batch in range(3):
         chosen = mask & (of_token == mini_batch)
@@ -197,20 +224,31 @@ def test_ranks_are_made_only_where_the_mini_batches_are_given() -> None:
 
 def test_returns_are_handed_on_only_where_a_critic_learns_them() -> None:
     rows = rows_of([[1], [1]], values=[[0.0], [0.0]])
-    assert set(stage(AlgorithmConfig(adv_estimator="gae"), rows, facts_of([0, 1], [1.0, 0.0]))[1].columns) == {"advantages", "returns"}
+    assert set(stage(AlgorithmConfig(adv_estimator="gae"), rows, facts_of([0, 1], [1.0, 0.0]))[1].columns) == {
+        "advantages",
+        "returns",
+    }
 
 
 def test_the_report_says_which_rows_have_any_advantage() -> None:
     rows = rows_of([[1, 1], [0, 0], [1], [1], [1, 0, 1]])
     report, table = stage(AlgorithmConfig(), rows, facts_of([0, 0, 0, 1, 1], [1.0, 0.0, 0.0, 2.0, 2.0]))
-    assert report.has_advantage.tolist() == [True, False, True, False, False], "masked whole, and a group of equal rewards"
+    assert report.has_advantage.tolist() == [True, False, True, False, False], (
+        "masked whole, and a group of equal rewards"
+    )
     assert report.has_advantage.tolist() == [bool(row.any()) for row in table.ragged("advantages")]
 
 
 def test_one_token_with_an_advantage_is_enough() -> None:
-    """k1 is 0 but for one token: its penalty is the only thing that tells the responses apart, and only up to that token."""
+    """k1 is 0 but for one token: its penalty is the only thing that tells the responses apart, and only up to that
+    token.
+    """
     config = AlgorithmConfig(adv_estimator="reinforce", kl_coef=0.1, kl_type="k1")
-    rows = rows_of([[1, 1, 1], [1, 1]], old_log_probs=[[-1.0, -1.0, -1.0], [-1.0, -1.0]], ref_log_probs=[[-2.0, -1.0, -1.0], [-1.0, -1.0]])
+    rows = rows_of(
+        [[1, 1, 1], [1, 1]],
+        old_log_probs=[[-1.0, -1.0, -1.0], [-1.0, -1.0]],
+        ref_log_probs=[[-2.0, -1.0, -1.0], [-1.0, -1.0]],
+    )
     report, table = stage(config, rows, facts_of([0, 0], [0.0, 0.0]))
     assert [np.flatnonzero(row).tolist() for row in table.ragged("advantages")] == [[0], []]
     assert report.has_advantage.tolist() == [True, False]

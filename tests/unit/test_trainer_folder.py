@@ -26,7 +26,13 @@ class Saver:
 
 
 def save(
-    checkpoints: Checkpoints, step: int, *, actor: str = "actor", critic: str = "", is_best: bool = False, is_broken: bool = False
+    checkpoints: Checkpoints,
+    step: int,
+    *,
+    actor: str = "actor",
+    critic: str = "",
+    is_best: bool = False,
+    is_broken: bool = False,
 ) -> Path:
     state = {"job": "train", "step": step}
     saver = Saver(actor, is_broken=is_broken)
@@ -100,7 +106,9 @@ def test_auto_finds_the_newest_never_finds_none_and_a_path_itself(checkpoints: C
 
 
 def test_a_path_that_is_no_checkpoint_is_refused(checkpoints: Checkpoints, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"trainer.resume=.* is not a checkpoint: it has no trainer.json. Give a .*step_N folder"):
+    with pytest.raises(
+        ValueError, match=r"trainer.resume=.* is not a checkpoint: it has no trainer.json. Give a .*step_N folder"
+    ):
         checkpoints.find(str(tmp_path))
 
 
@@ -108,13 +116,18 @@ def test_branching_off_inside_a_folder_is_refused(checkpoints: Checkpoints) -> N
     for step in (2, 4):
         save(checkpoints, step)
     checkpoints.check_start(checkpoints.path(4), job="train")
-    with pytest.raises(ValueError, match=r"step 2, but .* holds step_4 of another continuation.*trainer.experiment_name"):
+    with pytest.raises(
+        ValueError, match=r"step 2, but .* holds step_4 of another continuation.*trainer.experiment_name"
+    ):
         checkpoints.check_start(checkpoints.path(2), job="train")
 
 
 def test_a_checkpoint_of_another_command_is_refused(checkpoints: Checkpoints) -> None:
     save(checkpoints, 2)
-    with pytest.raises(ValueError, match=r"is a checkpoint of `verl-like train`, which `verl-like sft` cannot continue.*verl-like export"):
+    with pytest.raises(
+        ValueError,
+        match=r"is a checkpoint of `verl-like train`, which `verl-like sft` cannot continue.*verl-like export",
+    ):
         checkpoints.check_start(checkpoints.path(2), job="sft")
 
 
@@ -155,10 +168,14 @@ def test_the_same_run_may_come_again_with_other_trainer_and_cluster_settings(tmp
         ([], "sft", r"the command \(verl-like train there, verl-like sft here\)"),
     ],
 )
-def test_the_folder_of_another_run_is_refused_and_left_alone(tmp_path: Path, overrides: list[str], job: str, difference: str) -> None:
+def test_the_folder_of_another_run_is_refused_and_left_alone(
+    tmp_path: Path, overrides: list[str], job: str, difference: str
+) -> None:
     folder = used(claim(tmp_path))
     before = folder.config.read_text()
-    with pytest.raises(ValueError, match=rf"is the folder of another run; it differs in {difference}.*trainer.experiment_name"):
+    with pytest.raises(
+        ValueError, match=rf"is the folder of another run; it differs in {difference}.*trainer.experiment_name"
+    ):
         claim(tmp_path, *overrides, job=job)
     assert folder.config.read_text() == before
 

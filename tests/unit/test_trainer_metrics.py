@@ -14,10 +14,17 @@ def batch(**facts: object) -> RemoteBatch:
     return RemoteBatch({name: np.array(values) for name, values in facts.items()})
 
 
-def scored(statuses: list[str], scores: list[float], details: list[dict[str, float | str]] | None = None) -> RemoteBatch:
+def scored(
+    statuses: list[str], scores: list[float], details: list[dict[str, float | str]] | None = None
+) -> RemoteBatch:
     rows = len(statuses)
-    return batch(reward_status=statuses, score=scores, reward_seconds=[0.5] * rows, scored_alone=[False] * rows,
-                 details=details or [{}] * rows)
+    return batch(
+        reward_status=statuses,
+        score=scores,
+        reward_seconds=[0.5] * rows,
+        scored_alone=[False] * rows,
+        details=details or [{}] * rows,
+    )
 
 
 def test_failed_scores_count_as_failures_and_not_as_zeros() -> None:
@@ -33,7 +40,9 @@ def test_failed_scores_count_as_failures_and_not_as_zeros() -> None:
 def test_numbers_beside_the_score_are_averaged_over_the_rows_that_have_them() -> None:
     metrics = StepMetrics()
     metrics.add({"perf/tokens": 1.0})
-    metrics.add_rewards(scored(["ok"] * 3, [1.0] * 3, [{"acc": 1.0, "pred": "7"}, {"acc": 0.0, "format": 0.5}, {"acc": np.nan}]))
+    metrics.add_rewards(
+        scored(["ok"] * 3, [1.0] * 3, [{"acc": 1.0, "pred": "7"}, {"acc": 0.0, "format": 0.5}, {"acc": np.nan}])
+    )
     found = metrics.finish({"reward_wait": 1.0})
     assert (found["reward/acc/mean"], found["reward/format/mean"]) == (0.5, 0.5) and "reward/pred/mean" not in found
     assert not [name for name in found if not any(metric.matches(name) for metric in METRICS)]
@@ -60,8 +69,15 @@ def test_the_stages_add_up_to_the_step_and_tokens_are_per_second_of_it() -> None
 
 def test_rollout_facts_become_metrics_that_are_listed() -> None:
     metrics = StepMetrics()
-    metrics.add_rollout(batch(response_tokens=[2, 6], prompt_tokens=[3, 5], finish_reason=["stop", "length"], weight_version_min=[4, 3],
-                              log_prob_sum=[-4.0, -12.0]))
+    metrics.add_rollout(
+        batch(
+            response_tokens=[2, 6],
+            prompt_tokens=[3, 5],
+            finish_reason=["stop", "length"],
+            weight_version_min=[4, 3],
+            log_prob_sum=[-4.0, -12.0],
+        )
+    )
     found = metrics.finish({"rollout": 2.0})
     assert found["rollout/response_tokens_mean"] == 4 and found["rollout/response_tokens_max"] == 6
     assert found["rollout/length_finish_frac"] == 0.5 and found["rollout/weight_version"] == 3

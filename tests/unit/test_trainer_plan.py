@@ -1,4 +1,6 @@
-"""Which rank updates on which rows, which roles a run has, and the seeds of its samples: no timing, no rank count in the results."""
+"""Which rank updates on which rows, which roles a run has, and the seeds of its samples: no timing, no rank count in
+the results.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,13 @@ from verl_like.workers.rollout import sample_seed
 
 
 def facts_of(group_ids: list[int], response_tokens: list[int]) -> RemoteBatch:
-    return RemoteBatch({
-        "group_id": np.array(group_ids, np.int64), "response_tokens": np.array(response_tokens, np.int64),
-        "prompt_tokens": np.full(len(group_ids), 3, np.int64),
-    })
+    return RemoteBatch(
+        {
+            "group_id": np.array(group_ids, np.int64),
+            "response_tokens": np.array(response_tokens, np.int64),
+            "prompt_tokens": np.full(len(group_ids), 3, np.int64),
+        }
+    )
 
 
 def members(plan: Plan, mini_batch: int) -> set[int]:
@@ -34,12 +39,18 @@ def test_mini_batches_are_cut_by_prompt_before_balancing() -> None:
     assert members(plan, 0) == {0, 1, 2, 3}
     assert members(plan, 1) == {4, 5, 6, 7}
     tokens = batch.facts["response_tokens"]
-    assert [int(tokens[plan.rows[rank][plan.mini_batches[rank][0]]].sum()) for rank in (0, 1)] == [150, 150], "90 + 60 and 80 + 70"
+    assert [int(tokens[plan.rows[rank][plan.mini_batches[rank][0]]].sum()) for rank in (0, 1)] == [150, 150], (
+        "90 + 60 and 80 + 70"
+    )
 
 
 @settings(max_examples=60, deadline=None)
-@given(lengths=st.lists(st.integers(1, 500), min_size=1, max_size=40), per_group=st.integers(1, 4), per_cut=st.integers(1, 5),
-       ranks=st.integers(1, 5))
+@given(
+    lengths=st.lists(st.integers(1, 500), min_size=1, max_size=40),
+    per_group=st.integers(1, 4),
+    per_cut=st.integers(1, 5),
+    ranks=st.integers(1, 5),
+)
 def test_every_row_is_updated_on_once_and_the_cut_does_not_depend_on_ranks(
     lengths: list[int], per_group: int, per_cut: int, ranks: int
 ) -> None:
@@ -47,11 +58,15 @@ def test_every_row_is_updated_on_once_and_the_cut_does_not_depend_on_ranks(
     plan = update_plan(batch, prompts_per_mini_batch=per_cut, ranks=ranks)
     alone = update_plan(batch, prompts_per_mini_batch=per_cut, ranks=1)
     assert sorted(np.concatenate(plan.rows).tolist()) == list(range(len(lengths)))
-    assert len({len(cuts) for cuts in plan.mini_batches}) == 1, "ranks that make different numbers of updates wait for each other for ever"
+    assert len({len(cuts) for cuts in plan.mini_batches}) == 1, (
+        "ranks that make different numbers of updates wait for each other for ever"
+    )
     for mini_batch in range(len(alone.mini_batches[0])):
         assert members(plan, mini_batch) == members(alone, mini_batch)
     for rows, cuts in zip(plan.rows, plan.mini_batches, strict=True):
-        assert sorted(np.concatenate(cuts).tolist()) == list(range(len(rows))), "positions must cover what the rank fetches"
+        assert sorted(np.concatenate(cuts).tolist()) == list(range(len(rows))), (
+            "positions must cover what the rank fetches"
+        )
 
 
 def test_a_prompt_whose_samples_all_failed_leaves_the_other_cuts_alone() -> None:
@@ -84,7 +99,9 @@ def test_attention_balances_squares_and_tokens_balance_sums() -> None:
     by_tokens = update_plan(batch, prompts_per_mini_batch=31, ranks=2)
     by_attention = update_plan(batch, prompts_per_mini_batch=31, ranks=2, by="attention")
     assert sorted(tokens_of_ranks(batch, by_tokens)) == [2000, 2000]
-    assert sorted(tokens_of_ranks(batch, by_attention)) == [1000, 3000], "one row of 1000 attends to more than thirty of 100 do"
+    assert sorted(tokens_of_ranks(batch, by_attention)) == [1000, 3000], (
+        "one row of 1000 attends to more than thirty of 100 do"
+    )
 
 
 # --- roles
@@ -126,7 +143,12 @@ def test_kl_in_the_loss_reads_the_references_log_probs_and_kl_in_the_reward_does
 
 @pytest.mark.parametrize(
     ("changes", "has_stage"),
-    [({}, False), ({"actor__epochs": 2}, True), ({"actor__mini_batch_size": 16}, True), ({"algorithm__kl_coef": 0.1}, True)],
+    [
+        ({}, False),
+        ({"actor__epochs": 2}, True),
+        ({"actor__mini_batch_size": 16}, True),
+        ({"algorithm__kl_coef": 0.1}, True),
+    ],
 )
 def test_old_log_probs_are_skipped_iff_a_batch_makes_one_update(changes: dict[str, object], has_stage: bool) -> None:
     made = config(data__train_batch_size=32, **changes)
@@ -144,9 +166,18 @@ def test_a_samples_seed_is_stable_across_versions_and_machines() -> None:
 
 
 def test_every_part_of_a_samples_name_changes_its_seed() -> None:
-    names = [(1, 3, "a:7", 0), (2, 3, "a:7", 0), (1, 4, "a:7", 0), (1, 3, "a:8", 0), (1, 3, "b:7", 0), (1, 3, "a:7", 1), (1, -1, "a:7", 0)]
+    names = [
+        (1, 3, "a:7", 0),
+        (2, 3, "a:7", 0),
+        (1, 4, "a:7", 0),
+        (1, 3, "a:8", 0),
+        (1, 3, "b:7", 0),
+        (1, 3, "a:7", 1),
+        (1, -1, "a:7", 0),
+    ]
     seeds = [sample_seed(*name) for name in names]
     assert len(set(seeds)) == len(names)
     neighbours = [sample_seed(1, 3, "a:7", sample) for sample in range(64)]
-    assert min(abs(a - b) for i, a in enumerate(neighbours) for b in neighbours[:i]) > 1000, "engines map near seeds to shared samples"
-
+    assert min(abs(a - b) for i, a in enumerate(neighbours) for b in neighbours[:i]) > 1000, (
+        "engines map near seeds to shared samples"
+    )

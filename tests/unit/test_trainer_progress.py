@@ -1,4 +1,6 @@
-"""What one step tells the next: the KL coefficient, and whether engine and trainer are far enough apart to be corrected."""
+"""What one step tells the next: the KL coefficient, and whether engine and trainer are far enough apart to be
+corrected.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def steered(coef: float, measured_kl: float, *, num_responses: int = 50) -> floa
 # --- rollout correction
 
 
-def corrected(correction: CorrectionConfig, *, last_gap: float | None = None, gap_now: float | None = None, **actor: object) -> bool:
+def corrected(
+    correction: CorrectionConfig, *, last_gap: float | None = None, gap_now: float | None = None, **actor: object
+) -> bool:
     config = Config(algorithm=AlgorithmConfig(rollout_correction=correction), actor=ActorConfig(**actor))  # type: ignore[arg-type]
     return Steering(kl_coef=0.0, log_prob_gap=last_gap).is_corrected(config, gap_now=gap_now)
 
@@ -31,14 +35,19 @@ def corrected(correction: CorrectionConfig, *, last_gap: float | None = None, ga
     ("last_gap", "gap_now", "is_corrected"),
     [
         (None, None, True),  # nothing is measured yet: correcting equal policies does no harm
-        (None, 1e-2, True), (None, 1e-6, False),
-        (1e-2, None, True), (1e-6, None, False),
-        (1e-6, 1e-2, True), (1e-2, 1e-6, False),  # what this step measured counts, not the last
+        (None, 1e-2, True),
+        (None, 1e-6, False),
+        (1e-2, None, True),
+        (1e-6, None, False),
+        (1e-6, 1e-2, True),
+        (1e-2, 1e-6, False),  # what this step measured counts, not the last
         (1e-2, 0.0, False),
         (None, 1e-4, True),  # min_gap itself is not below min_gap
     ],
 )
-def test_correction_goes_by_the_newest_gap_there_is(last_gap: float | None, gap_now: float | None, is_corrected: bool) -> None:
+def test_correction_goes_by_the_newest_gap_there_is(
+    last_gap: float | None, gap_now: float | None, is_corrected: bool
+) -> None:
     assert corrected(CorrectionConfig(min_gap=1e-4), last_gap=last_gap, gap_now=gap_now) is is_corrected
 
 
@@ -47,7 +56,9 @@ def test_a_correction_that_is_off_stays_off(gap: float | None) -> None:
     assert not corrected(CorrectionConfig(level="off"), last_gap=gap, gap_now=gap)
 
 
-@pytest.mark.parametrize("kept", [CorrectionConfig(level="off", rejection="token"), CorrectionConfig(level="off", veto_threshold=1e-4)])
+@pytest.mark.parametrize(
+    "kept", [CorrectionConfig(level="off", rejection="token"), CorrectionConfig(level="off", veto_threshold=1e-4)]
+)
 def test_rejection_and_veto_are_corrections_without_a_level(kept: CorrectionConfig) -> None:
     assert corrected(kept, gap_now=0.01)
 
@@ -108,7 +119,9 @@ def test_a_policy_that_stays_far_off_raises_the_coefficient_step_by_step() -> No
 def test_without_a_target_the_coefficient_stays() -> None:
     config = AlgorithmConfig(kl_coef=0.2)
     assert Steering(kl_coef=0.2).after({KL_MEAN: 9.0}, config, num_responses=50).kl_coef == 0.2
-    assert Steering(kl_coef=0.0).after({}, AlgorithmConfig(), num_responses=50).kl_coef == 0.0, "without KL there is no such metric"
+    assert Steering(kl_coef=0.0).after({}, AlgorithmConfig(), num_responses=50).kl_coef == 0.0, (
+        "without KL there is no such metric"
+    )
 
 
 def test_a_checkpoint_brings_the_state_back() -> None:

@@ -30,8 +30,12 @@ def objects(items: list[Any]) -> Any:
 def facts(scores: list[float], details: list[dict[str, Any]] | None = None) -> Facts:
     """What the pool says of these rows; NaN is one that timed out."""
     failure = [Failure("timeout", "too slow", "p", "r") if np.isnan(score) else None for score in scores]
-    return {"score": np.array(scores, np.float32), "failure": objects(failure), "details": objects(details or [{} for _ in scores]),
-            "reward_status": np.array(["ok" if each is None else each.status for each in failure])}
+    return {
+        "score": np.array(scores, np.float32),
+        "failure": objects(failure),
+        "details": objects(details or [{} for _ in scores]),
+        "reward_status": np.array(["ok" if each is None else each.status for each in failure]),
+    }
 
 
 class Engine:
@@ -41,11 +45,16 @@ class Engine:
 
     def generate(self, prompts: int, *, n: int, **_: object) -> Iterator[tuple[dict[str, Any], str]]:
         for prompt in reversed(range(prompts)):
-            yield {"group_id": np.full(n, prompt), "sample": np.arange(n), "uid": np.full(n, "u")}, f"prompt {prompt} x {n}"
+            yield (
+                {"group_id": np.full(n, prompt), "sample": np.arange(n), "uid": np.full(n, "u")},
+                f"prompt {prompt} x {n}",
+            )
 
 
 class Scores:
-    """A pool that scores a block's rows 10 * prompt + sample, and a greedy response 0.5 more than its prompt's first."""
+    """A pool that scores a block's rows 10 * prompt + sample,
+    and a greedy response 0.5 more than its prompt's first.
+    """
 
     def __init__(self) -> None:
         self.submitted: list[float] = []
@@ -61,8 +70,16 @@ class Scores:
 
 
 def generated(pool: Scores, *, n: int, first_arrival: int = 0) -> RemoteBatch:
-    return generate([None] * 3, rollout=Engine(), rewards=pool, n=n, sampling=Sampling(max_tokens=1), step=1, version=0,  # type: ignore[list-item,arg-type]
-                    first_arrival=first_arrival)
+    return generate(
+        [None] * 3,
+        rollout=Engine(),
+        rewards=pool,
+        n=n,
+        sampling=Sampling(max_tokens=1),
+        step=1,
+        version=0,  # type: ignore[list-item,arg-type]
+        first_arrival=first_arrival,
+    )
 
 
 @pytest.fixture
@@ -124,7 +141,11 @@ def test_a_failure_that_is_given_a_score_still_counts_as_one() -> None:
     ("knobs", "num_failed", "message"),
     [
         ({"on_failure": "abort"}, 1, r"1 of 4 responses have no score \(1 error\), and reward.on_failure is abort"),
-        ({"max_failure_frac": 0.5}, 3, r"3 of 4 responses have no score \(3 error\), and reward.max_failure_frac is 0.5"),
+        (
+            {"max_failure_frac": 0.5},
+            3,
+            r"3 of 4 responses have no score \(3 error\), and reward.max_failure_frac is 0.5",
+        ),
         ({"max_failure_frac": 1.0}, 4, r"4 of 4 .* nothing is left"),
         ({"max_failure_frac": 1.0, "on_failure": "score:0"}, 4, r"4 of 4 .* nothing is left"),
     ],
@@ -161,8 +182,15 @@ def test_a_row_without_a_models_score_has_none_and_says_why() -> None:
 
 
 def test_the_model_in_the_hybrid_workers_has_its_weight() -> None:
-    batch = RemoteBatch({"arrival": np.array([1, 0]), "uid": np.array(["a", "b"]), "model_score": np.array([10.0, 20.0], np.float32),
-                         "model_message": objects(["", ""]), "model_details": objects([{}, {}])})
+    batch = RemoteBatch(
+        {
+            "arrival": np.array([1, 0]),
+            "uid": np.array(["a", "b"]),
+            "model_score": np.array([10.0, 20.0], np.float32),
+            "model_message": objects(["", ""]),
+            "model_details": objects([{}, {}]),
+        }
+    )
     config = RewardConfig()
     config.model.weight = 0.5
     add_scores(batch, Collected([1.0, 2.0]), config)  # type: ignore[arg-type]

@@ -31,10 +31,14 @@ NAN = float("nan")
 def scored(group_ids: list[int], scores: list[float], **facts: Any) -> RemoteBatch:
     """Rows with these scores; NaN is one that failed."""
     score = np.array(scores, np.float32)
-    return RemoteBatch({
-        "group_id": np.array(group_ids, np.int64), "score": score, "reward_status": np.where(np.isnan(score), "timeout", "ok"),
-        **{name: np.array(values) for name, values in facts.items()},
-    })
+    return RemoteBatch(
+        {
+            "group_id": np.array(group_ids, np.int64),
+            "score": score,
+            "reward_status": np.where(np.isnan(score), "timeout", "ok"),
+            **{name: np.array(values) for name, values in facts.items()},
+        }
+    )
 
 
 def config(**changes: object) -> Config:
@@ -67,7 +71,14 @@ def test_the_over_long_penalty_rises_evenly_over_the_buffer() -> None:
     """DAPO, equation 13, with L_max 10 and L_cache 4: 0 up to 6 tokens, ((10 - 4) - y) / 4 above, -1 at 10."""
     batch = scored([0] * 6, [1.0] * 6, response_tokens=[1, 6, 7, 8, 9, 10])
     assert rewards_of(batch, config(overlong_buffer_len=4)).tolist() == [1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
-    assert rewards_of(batch, config(overlong_buffer_len=4, overlong_penalty_factor=2.0)).tolist() == [1.0, 1.0, 0.5, 0.0, -0.5, -1.0]
+    assert rewards_of(batch, config(overlong_buffer_len=4, overlong_penalty_factor=2.0)).tolist() == [
+        1.0,
+        1.0,
+        0.5,
+        0.0,
+        -0.5,
+        -1.0,
+    ]
     assert batch.facts["score"].tolist() == [1.0] * 6, "the batch keeps what the reward function said"
 
 
@@ -99,7 +110,9 @@ def test_a_run_that_needs_nothing_more_tells_nothing_more() -> None:
 
 
 def test_mini_batches_are_cut_by_prompt_as_the_update_cuts_them() -> None:
-    batch = scored([0, 0, 2, 3, 3, 5], [0.0] * 6, response_tokens=[1] * 6, prompt_tokens=[1] * 6)  # prompts 1 and 4 have no usable row
+    batch = scored(
+        [0, 0, 2, 3, 3, 5], [0.0] * 6, response_tokens=[1] * 6, prompt_tokens=[1] * 6
+    )  # prompts 1 and 4 have no usable row
     found = reward_facts(batch, config(), mini_batch_prompts=2).mini_batches
     assert found is not None and found.tolist() == [0, 0, 1, 1, 1, 2]
     cuts = update_plan(batch, prompts_per_mini_batch=2, ranks=1).mini_batches[0]
@@ -107,8 +120,12 @@ def test_mini_batches_are_cut_by_prompt_as_the_update_cuts_them() -> None:
 
 
 def test_components_are_what_the_reward_function_reported_beside_the_score() -> None:
-    batch = scored([0, 0], [1.0, 0.0], details=[{"correct": 1.0, "format": 0.5, "pred": "7"}, {"correct": 0, "format": 0.0}])
-    found = reward_facts(batch, config(reward_components={"correct": 1.0, "format": 0.2}), mini_batch_prompts=None).components
+    batch = scored(
+        [0, 0], [1.0, 0.0], details=[{"correct": 1.0, "format": 0.5, "pred": "7"}, {"correct": 0, "format": 0.0}]
+    )
+    found = reward_facts(
+        batch, config(reward_components={"correct": 1.0, "format": 0.2}), mini_batch_prompts=None
+    ).components
     assert {name: values.tolist() for name, values in found.items()} == {"correct": [1.0, 0.0], "format": [0.5, 0.0]}
     assert {values.dtype for values in found.values()} == {np.dtype(np.float32)}
 
@@ -119,8 +136,10 @@ def test_a_component_that_is_no_number_is_refused_with_what_there_was(reported: 
     with pytest.raises(JudgementError) as caught:
         reward_facts(batch, config(reward_components={"format": 1.0}), mini_batch_prompts=None)
     assert str(caught.value) == (
-        "algorithm.reward_components names 'format', but beside the score of a response to prompt a.jsonl:4 the reward function reported "
-        f"{reported}. Have it return a dict with 'format' as a number, or take the name out.")
+        "algorithm.reward_components names 'format', but beside the score of a response to prompt a.jsonl:4 the "
+        "reward function reported "
+        f"{reported}. Have it return a dict with 'format' as a number, or take the name out."
+    )
 
 
 # --- which rows are learnt from
@@ -153,10 +172,17 @@ def test_a_batch_of_nothing_but_over_long_responses_fails_loudly() -> None:
 
 
 def test_resampling_draws_from_what_masking_left() -> None:
-    batch = scored([0] * 5, [9.0, 1.0, 2.0, 9.0, 3.0], finish_reason=["length", "stop", "stop", "length", "stop"], response_tokens=[1] * 5)
+    batch = scored(
+        [0] * 5,
+        [9.0, 1.0, 2.0, 9.0, 3.0],
+        finish_reason=["length", "stop", "stop", "length", "stop"],
+        response_tokens=[1] * 5,
+    )
     chosen = config(mask_overlong=True, pf_ppo="max_min")
     drawn = [learnt_from(batch, chosen, np.random.default_rng(seed)).tolist() for seed in range(20)]
-    assert {row for rows in drawn for row in rows} == {1, 4}, "of rows 1, 2 and 4, those of lowest and of highest reward"
+    assert {row for rows in drawn for row in rows} == {1, 4}, (
+        "of rows 1, 2 and 4, those of lowest and of highest reward"
+    )
     assert {len(rows) for rows in drawn} == {3}, "as many draws as rows were left"
 
 
@@ -185,7 +211,12 @@ def test_rows_are_drawn_as_often_as_their_scheme_weighs_them(
     scheme: str, weight_pow: float, rewards: list[float], shares: list[float]
 ) -> None:
     copies = 5000
-    drawn = resampled(np.tile(np.array(rewards, np.float32), copies), scheme=scheme, weight_pow=weight_pow, rng=np.random.default_rng(0))
+    drawn = resampled(
+        np.tile(np.array(rewards, np.float32), copies),
+        scheme=scheme,
+        weight_pow=weight_pow,
+        rng=np.random.default_rng(0),
+    )
     assert len(drawn) == copies * len(rewards)
     found = np.bincount(drawn % len(rewards), minlength=len(rewards)) / len(drawn)
     assert found == pytest.approx(shares, abs=0.02)  # four standard errors: 4 * sqrt(0.25 / 20000) = 0.014
@@ -206,7 +237,10 @@ def test_a_resampling_is_the_generators_alone() -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(rewards=st.lists(st.floats(-5, 5, width=32), min_size=1, max_size=20), scheme=st.sampled_from(["pow", "max_min", "max_random"]))
+@given(
+    rewards=st.lists(st.floats(-5, 5, width=32), min_size=1, max_size=20),
+    scheme=st.sampled_from(["pow", "max_min", "max_random"]),
+)
 def test_a_resampling_is_as_large_as_the_batch_and_in_its_order(rewards: list[float], scheme: str) -> None:
     drawn = resampled(np.array(rewards, np.float32), scheme=scheme, weight_pow=2.0, rng=np.random.default_rng(0))
     assert len(drawn) == len(rewards)
@@ -226,10 +260,13 @@ def test_a_group_has_signal_iff_two_of_its_usable_scores_differ() -> None:
         "only one is left": ([1.0, NAN, NAN], False),
         "all failed": ([NAN, NAN, NAN], False),
     }
-    batch = scored([i for i in range(len(groups)) for _ in range(3)], [score for scores, _ in groups.values() for score in scores])
+    batch = scored(
+        [i for i in range(len(groups)) for _ in range(3)], [score for scores, _ in groups.values() for score in scores]
+    )
     found = has_differing_scores(batch).reshape(len(groups), 3)
     assert {name: row.tolist() for name, row in zip(groups, found, strict=True)} == {
-        name: [has_signal] * 3 for name, (_, has_signal) in groups.items()}
+        name: [has_signal] * 3 for name, (_, has_signal) in groups.items()
+    }
 
 
 def test_scores_whose_baseline_failed_are_no_signal() -> None:
@@ -254,7 +291,9 @@ def test_groups_without_signal_give_way_to_those_of_the_next_draw() -> None:
     draw, drawn = drawing([first, second])
     batch, metrics = groups_with_signal(draw, num_groups=3, max_batches=2)
     assert batch.facts["uid"].tolist() == ["b", "b", "d", "d", "f", "f"]
-    assert batch.facts["group_id"].tolist() == [0, 0, 1, 1, 2, 2], "numbered anew from 0, as mini-batches are cut by these numbers"
+    assert batch.facts["group_id"].tolist() == [0, 0, 1, 1, 2, 2], (
+        "numbered anew from 0, as mini-batches are cut by these numbers"
+    )
     assert batch.facts["score"].tolist() == [1, 0, 0, 1, 1, 0]
     assert metrics == {"rollout/num_batches": 2.0, "rollout/signal_frac": 3 / 6}
     assert len(drawn) == 2
@@ -281,20 +320,33 @@ def test_too_few_groups_with_signal_fail_loudly() -> None:
     with pytest.raises(JudgementError) as caught:
         groups_with_signal(draw, num_groups=2, max_batches=3)
     assert str(caught.value) == (
-        "algorithm.filter_groups found 1 of 2 groups with differing scores in algorithm.max_num_gen_batches=3 batches (6 prompts). The "
-        "task is too easy or too hard for this policy: raise algorithm.max_num_gen_batches or rollout.n, choose other prompts, or set "
-        "algorithm.filter_groups=false.")
+        "algorithm.filter_groups found 1 of 2 groups with differing scores in algorithm.max_num_gen_batches=3 batches "
+        "(6 prompts). The "
+        "task is too easy or too hard for this policy: raise algorithm.max_num_gen_batches or rollout.n, choose other "
+        "prompts, or set "
+        "algorithm.filter_groups=false."
+    )
     assert len(drawn) == 3, "the limit is a limit"
 
 
 @settings(max_examples=60, deadline=None)
-@given(draws=st.lists(st.lists(st.lists(st.sampled_from([0.0, 1.0, NAN]), min_size=2, max_size=2), min_size=1, max_size=4),
-                      min_size=1, max_size=5), num_groups=st.integers(1, 5))
-def test_the_groups_are_the_first_ones_with_signal_in_the_order_drawn(draws: list[list[list[float]]], num_groups: int) -> None:
+@given(
+    draws=st.lists(
+        st.lists(st.lists(st.sampled_from([0.0, 1.0, NAN]), min_size=2, max_size=2), min_size=1, max_size=4),
+        min_size=1,
+        max_size=5,
+    ),
+    num_groups=st.integers(1, 5),
+)
+def test_the_groups_are_the_first_ones_with_signal_in_the_order_drawn(
+    draws: list[list[list[float]]], num_groups: int
+) -> None:
     batches, expected = [], []
     for number, groups in enumerate(draws):
         uids = [f"{number}/{group}" for group in range(len(groups)) for _ in range(2)]
-        batches.append(scored([i // 2 for i in range(2 * len(groups))], [score for group in groups for score in group], uid=uids))
+        batches.append(
+            scored([i // 2 for i in range(2 * len(groups))], [score for group in groups for score in group], uid=uids)
+        )
         expected += [f"{number}/{group}" for group, scores in enumerate(groups) if sorted(scores) == [0.0, 1.0]]
     draw, drawn = drawing(batches)
     if len(expected) < num_groups:
@@ -311,7 +363,13 @@ def test_the_groups_are_the_first_ones_with_signal_in_the_order_drawn(draws: lis
 
 
 def test_rows_that_the_update_does_not_run_cost_nothing_in_its_plan() -> None:
-    batch = scored([0, 1, 2, 3], [0.0] * 4, response_tokens=[97, 97, 7, 7], prompt_tokens=[3] * 4, has_advantage=[False, True, True, True])
+    batch = scored(
+        [0, 1, 2, 3],
+        [0.0] * 4,
+        response_tokens=[97, 97, 7, 7],
+        prompt_tokens=[3] * 4,
+        has_advantage=[False, True, True, True],
+    )
     plan = update_plan(batch, prompts_per_mini_batch=4, ranks=2, skips_zeros=True)
     tokens = batch.facts["response_tokens"]
     run = [sorted(tokens[row] for row in rows if batch.facts["has_advantage"][row]) for rows in plan.rows]

@@ -17,7 +17,9 @@ from verl_like.algorithms.advantages import Estimator
 from verl_like.algorithms.policy_losses import PolicyLoss
 from verl_like.algorithms.types import Advantages, LossOutput
 """
-ESTIMATORS = HEAD + """
+ESTIMATORS = (
+    HEAD
+    + """
 SCALE = 3.0
 
 def doubled(inputs, config):
@@ -26,12 +28,16 @@ def doubled(inputs, config):
 
 with_values = Estimator(fn=doubled, needs=frozenset({"values"}), compares_siblings=True)
 """
-LOSSES = HEAD + """
+)
+LOSSES = (
+    HEAD
+    + """
 def plain(inputs, config):
     return LossOutput(loss=-(inputs.log_probs * inputs.advantages).sum() / inputs.totals.num_tokens)
 
 ranked = PolicyLoss(fn=plain, needs=frozenset({"covariance_rank"}))
 """
+)
 
 
 def file_with(folder: Path, source: str, name: str = "mine.py") -> Path:
@@ -40,7 +46,9 @@ def file_with(folder: Path, source: str, name: str = "mine.py") -> Path:
 
 
 def advantages_of(name: str) -> list[list[float]]:
-    inputs = AdvantageInputs(rewards=torch.tensor([[0.0, 1.5]]), response_mask=torch.ones(1, 2, dtype=torch.bool), group_ids=torch.zeros(1))
+    inputs = AdvantageInputs(
+        rewards=torch.tensor([[0.0, 1.5]]), response_mask=torch.ones(1, 2, dtype=torch.bool), group_ids=torch.zeros(1)
+    )
     found: list[list[float]] = estimator(name)(inputs, AlgorithmConfig()).advantages.tolist()
     return found
 
@@ -69,8 +77,11 @@ def test_an_estimator_of_a_file_says_itself_what_it_needs(tmp_path: Path) -> Non
 def test_a_function_of_a_file_is_a_policy_loss_of_which_nothing_is_known(tmp_path: Path) -> None:
     found = policy_loss(f"{file_with(tmp_path, LOSSES)}:plain")
     inputs = LossInputs(
-        log_probs=torch.tensor([[-1.0, -2.0]]), old_log_probs=torch.zeros(1, 2), advantages=torch.tensor([[1.0, 3.0]]),
-        response_mask=torch.tensor([[True, False]]), totals=BatchTotals(num_tokens=2.0, num_sequences=1.0, max_response_tokens=2),
+        log_probs=torch.tensor([[-1.0, -2.0]]),
+        old_log_probs=torch.zeros(1, 2),
+        advantages=torch.tensor([[1.0, 3.0]]),
+        response_mask=torch.tensor([[True, False]]),
+        totals=BatchTotals(num_tokens=2.0, num_sequences=1.0, max_response_tokens=2),
     )
     assert found(inputs, PolicyLossConfig()).loss.item() == 0.5, "the masked token plays no part: 1 * 1 / 2"
     assert found.acts_without_advantage, "so that no row is left out for it"
@@ -104,8 +115,11 @@ def test_files_of_one_name_in_two_folders_are_two_modules(tmp_path: Path) -> Non
 
 
 def test_a_file_is_imported_once_for_all_its_names(tmp_path: Path) -> None:
-    path = file_with(tmp_path, ESTIMATORS + "\nfrom pathlib import Path\nwith Path(__file__).with_name('imports').open('a') as out:\n"
-                               "    out.write('x')\n")
+    path = file_with(
+        tmp_path,
+        ESTIMATORS + "\nfrom pathlib import Path\nwith Path(__file__).with_name('imports').open('a') as out:\n"
+        "    out.write('x')\n",
+    )
     for name in ("doubled", "with_values", "doubled"):
         estimator(f"{path}:{name}")
     assert (tmp_path / "imports").read_text() == "x"
@@ -113,8 +127,10 @@ def test_a_file_is_imported_once_for_all_its_names(tmp_path: Path) -> None:
 
 def test_a_file_may_import_its_neighbours_and_define_dataclasses(tmp_path: Path) -> None:
     (tmp_path / "neighbour_of_mine.py").write_text("FACTOR = 4\n")
-    source = ESTIMATORS.replace("2 *", "FACTOR *") + ("\nfrom dataclasses import dataclass\nfrom neighbour_of_mine import FACTOR\n\n"
-                                                      "@dataclass(slots=True)\nclass Pair:\n    left: 'int'\n")
+    source = ESTIMATORS.replace("2 *", "FACTOR *") + (
+        "\nfrom dataclasses import dataclass\nfrom neighbour_of_mine import FACTOR\n\n"
+        "@dataclass(slots=True)\nclass Pair:\n    left: 'int'\n"
+    )
     assert advantages_of(f"{file_with(tmp_path, source)}:doubled") == [[0.0, 6.0]]
 
 
@@ -126,17 +142,25 @@ def test_module_and_name_work_where_the_module_can_be_imported() -> None:
 # --- what is refused
 
 
-def test_a_file_that_does_not_exist_is_named_with_where_was_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_does_not_exist_is_named_with_where_was_looked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    assert refusal("nowhere.py:f") == ("algorithm.adv_estimator=nowhere.py:f: the file nowhere.py does not exist (looked from "
-                                       f"{tmp_path}). Correct the path; the form is path/to/file.py:name.")
-    assert refusal("nowhere.py:f", knob="actor.policy_loss").startswith("actor.policy_loss=nowhere.py:f: the file nowhere.py")
+    assert refusal("nowhere.py:f") == (
+        "algorithm.adv_estimator=nowhere.py:f: the file nowhere.py does not exist (looked from "
+        f"{tmp_path}). Correct the path; the form is path/to/file.py:name."
+    )
+    assert refusal("nowhere.py:f", knob="actor.policy_loss").startswith(
+        "actor.policy_loss=nowhere.py:f: the file nowhere.py"
+    )
 
 
 def test_a_name_that_the_file_does_not_define_is_refused_with_those_it_does(tmp_path: Path) -> None:
     path = file_with(tmp_path, ESTIMATORS)
-    assert refusal(f"{path}:trippled") == (f"algorithm.adv_estimator={path}:trippled: {path} defines no 'trippled'; its functions are "
-                                           "['doubled']. Correct the name behind the colon.")
+    assert refusal(f"{path}:trippled") == (
+        f"algorithm.adv_estimator={path}:trippled: {path} defines no 'trippled'; its functions are "
+        "['doubled']. Correct the name behind the colon."
+    )
 
 
 def test_a_name_that_is_no_function_is_refused_with_what_it_is(tmp_path: Path) -> None:
@@ -173,14 +197,19 @@ def test_a_module_that_is_not_there_is_refused_and_one_that_fails_inside_shows_i
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     file_with(tmp_path, "import not_installed_anywhere\n", "module_of_mine_that_fails.py")
-    assert refusal("not_a_module_of_mine:f") == ("algorithm.adv_estimator=not_a_module_of_mine:f: no module 'not_a_module_of_mine' on "
-                                                 "sys.path. Install it, or set PYTHONPATH.")
+    assert refusal("not_a_module_of_mine:f") == (
+        "algorithm.adv_estimator=not_a_module_of_mine:f: no module 'not_a_module_of_mine' on "
+        "sys.path. Install it, or set PYTHONPATH."
+    )
     with pytest.raises(ModuleNotFoundError, match="No module named 'not_installed_anywhere'"):
         estimator("module_of_mine_that_fails:f")
 
 
 def test_a_module_without_that_name_is_refused() -> None:
-    assert refusal("json:grpo") == "algorithm.adv_estimator=json:grpo: module 'json' has no 'grpo'. Check the name after the colon."
+    assert (
+        refusal("json:grpo")
+        == "algorithm.adv_estimator=json:grpo: module 'json' has no 'grpo'. Check the name after the colon."
+    )
 
 
 def test_something_of_a_module_that_cannot_be_called_is_refused() -> None:

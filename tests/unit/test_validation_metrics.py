@@ -12,7 +12,9 @@ def row(uid: str, response: str, score: float | None, *, source: str = "s", **de
 
 
 def test_mean_pass_and_majority_of_two_prompts() -> None:
-    """a: 7 7 8 with 8 right: mean 1/3, passes, majority 7 is wrong. b: 1 2 2 with 2 right: mean 2/3, passes, majority right."""
+    """a: 7 7 8 with 8 right: mean 1/3, passes, majority 7 is wrong. b: 1 2 2 with 2 right: mean 2/3, passes, majority
+    right.
+    """
     samples = [
         row("a", "7", 0.0),
         row("a", "7", 0.0),
@@ -84,7 +86,12 @@ def test_equal_uids_of_two_sources_are_two_prompts() -> None:
 
 
 def test_details_are_averaged_over_the_rows_that_have_them() -> None:
-    samples = [row("a", "x", 1.0, steps=4.0), row("a", "x", 1.0), row("b", "x", 0.0, steps=2.0), row("b", "x", 0.0, steps=float("nan"))]
+    samples = [
+        row("a", "x", 1.0, steps=4.0),
+        row("a", "x", 1.0),
+        row("b", "x", 0.0, steps=2.0),
+        row("b", "x", 0.0, steps=float("nan")),
+    ]
     assert validation_metrics(samples, 2)["val/s/steps/mean@2"] == 3.0
 
 

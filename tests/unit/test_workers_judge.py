@@ -1,4 +1,6 @@
-"""The judge's role, on the engine of plain transformers: what is asked, what becomes of the answer, and whose weights answer."""
+"""The judge's role, on the engine of plain transformers: what is asked, what becomes of the answer, and whose weights
+answer.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,13 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def judge_role(folders: dict[str, Path], name: str, *, rank: int = 0, **fields: Any) -> JudgeRole:
-    settings: dict[str, Any] = {"template": TEMPLATE, "score_pattern": DIGIT, "max_score": 9, "max_tokens": 16, "max_model_len": 64}
+    settings: dict[str, Any] = {
+        "template": TEMPLATE,
+        "score_pattern": DIGIT,
+        "max_score": 9,
+        "max_tokens": 16,
+        "max_model_len": 64,
+    }
     judge = JudgeConfig(path=str(folders[name]), backend="hf", **{**settings, **fields})
     config = Config(model=ModelConfig(path=str(folders["policy"])), reward=RewardConfig(judge=judge))
     setup = WorkerSetup(config=config, rank=rank, world_size=2, device="cpu", run_id="unit", roles=frozenset())
@@ -66,12 +74,18 @@ def judge_role(folders: dict[str, Path], name: str, *, rank: int = 0, **fields: 
 def block_of(folders: dict[str, Path], rows: list[tuple[Any, str, Any, dict[str, Any]]]) -> DataProto:
     """Rows of (prompt as the dataset has it, response of one character, ground truth, extra info)."""
     policy = AutoTokenizer.from_pretrained(folders["policy"])
-    return DataProto({
-        "response_ids": Ragged.from_rows([[*policy(response)["input_ids"], END_ID] for _, response, _, _ in rows], "int32"),
-        "prompt_text": ["in the policy's own template"] * len(rows),
-        "reward_inputs": [{"data_source": "x", "ground_truth": truth, "extra_info": extra, "messages": prompt, "columns": {}}
-                          for prompt, _, truth, extra in rows],
-    })
+    return DataProto(
+        {
+            "response_ids": Ragged.from_rows(
+                [[*policy(response)["input_ids"], END_ID] for _, response, _, _ in rows], "int32"
+            ),
+            "prompt_text": ["in the policy's own template"] * len(rows),
+            "reward_inputs": [
+                {"data_source": "x", "ground_truth": truth, "extra_info": extra, "messages": prompt, "columns": {}}
+                for prompt, _, truth, extra in rows
+            ],
+        }
+    )
 
 
 def sums(count: int) -> list[tuple[Any, str, Any, dict[str, Any]]]:
@@ -142,7 +156,10 @@ def test_a_question_that_is_too_long_fails_alone(folders: dict[str, Path]) -> No
     rows[1] = ("1+" * 30, "2", "4", {"level": "easy"})  # 60 + 1 + 3 of ",4," + 5 of "easy?"
     role = judge_role(folders, "tied")
     found = judged(role, block_of(folders, rows))
-    assert "the question to the judge has 69 tokens, expected 1 to 48. Raise reward.judge.max_model_len" in found.messages[1]
+    assert (
+        "the question to the judge has 69 tokens, expected 1 to 48. Raise reward.judge.max_model_len"
+        in found.messages[1]
+    )
     assert math.isnan(found.scores[1]) and found.details[1] == {}
     others = judged(role, block_of(folders, [rows[0], rows[2]]))
     np.testing.assert_array_equal(found.scores[[0, 2]], others.scores)

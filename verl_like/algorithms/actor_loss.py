@@ -21,15 +21,19 @@ from verl_like.protocol import DataProto
 class ActorLoss:
     """policy loss + kl_loss_coef * KL(actor, ref) - entropy_coef * entropy, each term under ``actor.loss_aggregation``.
 
-    With a ``correction`` the policy loss of each token is weighted for the difference between the engine and the trainer.
+    With a ``correction`` the policy loss of each token is weighted for the difference between the engine and the
+    trainer.
 
-    Reads the columns ``response_mask``, ``old_log_probs``, ``advantages``; ``ref_log_probs`` where ``kl_loss_coef`` > 0.
+    Reads the columns ``response_mask``, ``old_log_probs``, ``advantages``; ``ref_log_probs`` where ``kl_loss_coef`` >
+    0.
 
-    Metrics are named ``actor/...``: ``loss`` (all terms), ``policy_loss``, ``kl_loss`` and ``entropy`` (unweighted, only where
-    their coefficient is above 0; entropy is the mean over tokens, nats), and what the policy loss reports.
+    Metrics are named ``actor/...``: ``loss`` (all terms), ``policy_loss``, ``kl_loss`` and ``entropy`` (unweighted,
+    only where their coefficient is above 0; entropy is the mean over tokens, nats), and what the policy loss reports.
     """
 
-    def __init__(self, config: ActorConfig, correction: CorrectionConfig | None = None, *, mean_weight: float | None = None) -> None:
+    def __init__(
+        self, config: ActorConfig, correction: CorrectionConfig | None = None, *, mean_weight: float | None = None
+    ) -> None:
         self.config, self.correction, self.mean_weight = config, correction, mean_weight
         self.policy_loss = policy_loss(config.policy_loss)
 
@@ -47,22 +51,45 @@ class ActorLoss:
 
     def __call__(self, outputs: Mapping[str, Tensor], columns: Mapping[str, Tensor], totals: BatchTotals) -> LossOutput:
         config, mask = self.config, columns["response_mask"]
-        corrected = None if self.correction is None else correction(
-            columns["old_log_probs"], columns["rollout_log_probs"], mask, self.correction, totals=totals, mean_weight=self.mean_weight
+        corrected = (
+            None
+            if self.correction is None
+            else correction(
+                columns["old_log_probs"],
+                columns["rollout_log_probs"],
+                mask,
+                self.correction,
+                totals=totals,
+                mean_weight=self.mean_weight,
+            )
         )
         inputs = LossInputs(
-            log_probs=outputs["log_probs"], old_log_probs=columns["old_log_probs"], advantages=columns["advantages"],
-            response_mask=mask, totals=totals, ref_log_probs=columns.get("ref_log_probs"),
-            rollout_log_probs=columns.get("rollout_log_probs"), entropy=outputs.get("entropy"),
-            weights=None if corrected is None else corrected.weights, covariance_rank=columns.get("covariance_rank"),
+            log_probs=outputs["log_probs"],
+            old_log_probs=columns["old_log_probs"],
+            advantages=columns["advantages"],
+            response_mask=mask,
+            totals=totals,
+            ref_log_probs=columns.get("ref_log_probs"),
+            rollout_log_probs=columns.get("rollout_log_probs"),
+            entropy=outputs.get("entropy"),
+            weights=None if corrected is None else corrected.weights,
+            covariance_rank=columns.get("covariance_rank"),
         )
         policy = self.policy_loss(inputs, config)
         loss = policy.loss
-        metrics = {"policy_loss": policy.loss.detach(), **policy.metrics, **({} if corrected is None else corrected.metrics)}
+        metrics = {
+            "policy_loss": policy.loss.detach(),
+            **policy.metrics,
+            **({} if corrected is None else corrected.metrics),
+        }
         if config.kl_loss_coef > 0:
             assert inputs.ref_log_probs is not None, "actor.kl_loss_coef > 0, but the batch has no ref_log_probs"
             # Masked before the difference: NaN padding times a zero gradient would still be NaN.
-            token_kl = kl(torch.where(mask, inputs.log_probs, 0.0), torch.where(mask, inputs.ref_log_probs, 0.0), config.kl_loss_type)
+            token_kl = kl(
+                torch.where(mask, inputs.log_probs, 0.0),
+                torch.where(mask, inputs.ref_log_probs, 0.0),
+                config.kl_loss_type,
+            )
             kl_loss = aggregate(token_kl, mask, config.loss_aggregation, totals)
             loss = loss + config.kl_loss_coef * kl_loss
             metrics["kl_loss"] = kl_loss.detach()
@@ -75,7 +102,9 @@ class ActorLoss:
 
 
 class SftLoss:
-    """Mean negative log-prob of the target tokens, in nats, over the whole mini-batch's tokens; the metric is ``sft/loss``."""
+    """Mean negative log-prob of the target tokens, in nats, over the whole mini-batch's tokens; the metric is
+    ``sft/loss``.
+    """
 
     needs_entropy = False
 

@@ -17,7 +17,8 @@ def aggregate(token_values: Tensor, mask: Tensor, mode: str, totals: BatchTotals
     - ``token-mean``: the mean over all tokens of the mini-batch.
     - ``token-sum``: their sum.
     - ``seq-mean-token-sum``: sum over each sequence, mean over sequences.
-    - ``seq-mean-token-mean``: mean over each sequence, mean over sequences; a long response weighs no more than a short one.
+    - ``seq-mean-token-mean``: mean over each sequence, mean over sequences; a long response weighs no more than a short
+      one.
     - ``seq-mean-token-sum-norm``: sum over each sequence divided by ``totals.max_response_tokens``, mean over sequences
       (Dr. GRPO, 2503.20783: a constant in place of the length).
 
@@ -41,8 +42,10 @@ def aggregate(token_values: Tensor, mask: Tensor, mode: str, totals: BatchTotals
         return (valid.sum(-1) / mask.sum(-1).clamp(min=1)).sum() / num_sequences
     if mode == "seq-mean-token-sum-norm":
         return valid.sum() / (num_sequences * totals.max_response_tokens)
-    raise ValueError(f"loss_aggregation is {mode!r}; expected token-mean, token-sum, seq-mean-token-sum, seq-mean-token-mean "
-                     f"or seq-mean-token-sum-norm.")
+    raise ValueError(
+        f"loss_aggregation is {mode!r}; expected token-mean, token-sum, seq-mean-token-sum, seq-mean-token-mean "
+        f"or seq-mean-token-sum-norm."
+    )
 
 
 def token_share(token_values: Tensor, mask: Tensor, totals: BatchTotals) -> Tensor:

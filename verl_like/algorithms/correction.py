@@ -1,26 +1,29 @@
-"""Rollout correction: the engine that samples and the trainer that learns give slightly different probabilities to the same token.
+"""Rollout correction: the engine that samples and the trainer that learns give slightly different probabilities to the
+same token.
 
 A token drawn from ``pi_rollout`` and learned from as if ``pi_old`` had drawn it is off-policy. Its importance weight is
 ``w = pi_old / pi_rollout``, of the token or of the whole sequence:
 
-- **truncated** at ``upper``: TIS (Ionides, 2008, J. Comput. Graph. Stat. 17; per token as in IMPALA, 1802.01561; for this
-  mismatch Yao et al., 2025, https://fengyao.notion.site/off-policy-rl);
-- **masked** outside ``lower`` and ``upper``: IcePop (Ring-1T, 2510.18855); of whole sequences MIS (Liu, Li et al., 2025,
-  https://richardli.xyz/rl-collapse).
+- **truncated** at ``upper``: TIS (Ionides, 2008, J. Comput. Graph. Stat. 17; per token as in IMPALA, 1802.01561; for
+  this mismatch Yao et al., 2025, https://fengyao.notion.site/off-policy-rl);
+- **masked** outside ``lower`` and ``upper``: IcePop (Ring-1T, 2510.18855); of whole sequences MIS (Liu, Li et al.,
+  2025, https://richardli.xyz/rl-collapse).
 
-Independent of the weights, tokens or sequences are **rejected** whose ratio, or the geometric mean of it over the sequence
-(same source; DeepSeek-V3.2, 2512.02556), leaves its bounds, and a sequence is **vetoed** for one token that the trainer holds
-for nearly impossible.
+Independent of the weights, tokens or sequences are **rejected** whose ratio, or the geometric mean of it over the
+sequence (same source; DeepSeek-V3.2, 2512.02556), leaves its bounds, and a sequence is **vetoed** for one token that
+the trainer holds for nearly impossible.
 
-The loss keeps the denominators of all tokens, not only of the kept ones: a rejected token contributes nothing, and no other weighs
-more for it. The count of kept tokens is known only once every micro-batch of every rank has run, so a loss divided by it could not be
-the same however rows are spread; and it would make the few survivors of a bad batch the loudest.
+The loss keeps the denominators of all tokens, not only of the kept ones: a rejected token contributes nothing, and no
+other weighs more for it. The count of kept tokens is known only once every micro-batch of every rank has run, so a loss
+divided by it could not be the same however rows are spread; and it would make the few survivors of a bad batch the
+loudest.
 
-**top-p and top-k.** The engine's log-probs are renormalised over the candidates S that it keeps, the trainer's are over the whole
-vocabulary. Their ratio is Z times the wanted one, Z being the trainer's mass on S: with equal models the weight is Z instead of
-1 (Z >= top_p; no such bound for top_k), and Z^T over a sequence. Dividing by Z, token by token, would make the weights exact
-for the policy restricted to S; but that takes S itself, which the engine does not report, and the learning policy would have to be
-restricted to it as well (keep sampling mask, 2512.02556). So :func:`refusal` refuses.
+**top-p and top-k.** The engine's log-probs are renormalised over the candidates S that it keeps, the trainer's are over
+the whole vocabulary. Their ratio is Z times the wanted one, Z being the trainer's mass on S: with equal models the
+weight is Z instead of 1 (Z >= top_p; no such bound for top_k), and Z^T over a sequence. Dividing by Z, token by token,
+would make the weights exact for the policy restricted to S; but that takes S itself, which the engine does not report,
+and the learning policy would have to be restricted to it as well (keep sampling mask, 2512.02556). So :func:`refusal`
+refuses.
 """
 
 from __future__ import annotations
@@ -77,7 +80,9 @@ class WeightSums:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _LogRatios:
-    """log(pi_old / pi_rollout) in nats, not clamped: of tokens [B, T] float32 (zero where masked), of whole sequences [B] float64."""
+    """log(pi_old / pi_rollout) in nats, not clamped: of tokens [B, T] float32 (zero where masked), of whole sequences
+    [B] float64.
+    """
 
     token: Tensor
     sequence: Tensor
@@ -109,15 +114,26 @@ def refusal(rollout_top_p: float, rollout_top_k: int, config: CorrectionConfig) 
     if config.level == "off":
         for knob, is_set in (("batch_normalize=true", config.batch_normalize), ("mode=mask", config.mode == "mask")):
             if is_set:
-                return (f"{section}.{knob} is about importance weights, but {section}.level=off has none. Set {section}.level=token, or "
-                        f"leave {knob.partition('=')[0]} at its default.")
+                return (
+                    f"{section}.{knob} is about importance weights, but {section}.level=off has none. Set "
+                    f"{section}.level=token, or "
+                    f"leave {knob.partition('=')[0]} at its default."
+                )
     if not is_on(config) or (rollout_top_p >= 1 and rollout_top_k <= 0):
         return None
-    off = {"level=off": config.level != "off", "rejection=off": config.rejection != "off", "veto_threshold=0": config.veto_threshold > 0}
+    off = {
+        "level=off": config.level != "off",
+        "rejection=off": config.rejection != "off",
+        "veto_threshold=0": config.veto_threshold > 0,
+    }
     remedy = ", ".join(f"{section}.{knob}" for knob, is_wanted in off.items() if is_wanted)
-    return (f"rollout.top_p is {rollout_top_p:g} and rollout.top_k is {rollout_top_k}, but {section} needs 1 and -1: the engine's "
-            "log-probs are over the kept candidates and the actor's over the whole vocabulary, so every weight would shrink by the mass "
-            f"that was cut off. Set rollout.top_p=1 rollout.top_k=-1, or turn the correction off: {remedy}.")
+    return (
+        f"rollout.top_p is {rollout_top_p:g} and rollout.top_k is {rollout_top_k}, but {section} needs 1 and -1: the "
+        f"engine's "
+        "log-probs are over the kept candidates and the actor's over the whole vocabulary, so every weight would "
+        "shrink by the mass "
+        f"that was cut off. Set rollout.top_p=1 rollout.top_k=-1, or turn the correction off: {remedy}."
+    )
 
 
 @torch.no_grad()
@@ -128,51 +144,71 @@ def weight_sums(old_log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor, 
     """
     ratios = _log_ratios(old_log_probs, rollout_log_probs, mask)
     log_weights = ratios.sequence[mask.any(-1)] if config.level == "sequence" else _log_weights(ratios, config)[mask]
-    return WeightSums(total=float(_bounded_weights(log_weights, config).sum(dtype=torch.float64)), count=log_weights.numel())
+    return WeightSums(
+        total=float(_bounded_weights(log_weights, config).sum(dtype=torch.float64)), count=log_weights.numel()
+    )
 
 
 @torch.no_grad()
-def correction(old_log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor, config: CorrectionConfig, *, totals: BatchTotals,
-               mean_weight: float | None) -> Correction:
+def correction(
+    old_log_probs: Tensor,
+    rollout_log_probs: Tensor,
+    mask: Tensor,
+    config: CorrectionConfig,
+    *,
+    totals: BatchTotals,
+    mean_weight: float | None,
+) -> Correction:
     """Weights and rejections of one micro-batch, and its share of the mini-batch's metrics.
 
-    Ratios are clamped to +-20 nats before exp; bounds are compared before that. A NaN inside the mask stays a NaN weight:
-    the update is then skipped for its gradient, and not the token in silence.
+    Ratios are clamped to +-20 nats before exp; bounds are compared before that. A NaN inside the mask stays a NaN
+    weight: the update is then skipped for its gradient, and not the token in silence.
 
     Args:
         old_log_probs: [B, T] nats, the trainer's before the update.
         rollout_log_probs: [B, T] nats, the engine's, at the same temperature.
         mask: [B, T] bool; whatever stands outside, NaN included, plays no part.
         totals: counts over the mini-batch, of all tokens and sequences, kept or not.
-        mean_weight: ``WeightSums.mean`` of the whole batch, by which ``batch_normalize`` divides. Taken before rejection, so that
-            kept tokens do not grow to stand in for rejected ones.
+        mean_weight: ``WeightSums.mean`` of the whole batch, by which ``batch_normalize`` divides. Taken before
+            rejection, so that kept tokens do not grow to stand in for rejected ones.
 
     Returns:
-        Metrics, each named ``correction_...``; a token mean is over all tokens of the mini-batch, a sequence mean over all sequences:
+        Metrics, each named ``correction_...``; a token mean is over all tokens of the mini-batch, a sequence mean over
+        all sequences:
 
         - ``kl_k1``, ``kl_k3``: estimates of KL(rollout, old), nats per token.
-        - ``chi2_token``, ``chi2_sequence``: chi-square of old from rollout, mean of w^2 - 1 with w of tokens, of sequences.
-        - ``log_ppl_gap_mean``, ``log_ppl_gap_abs_mean``: sequence means of log perplexity of old less that of rollout, nats.
-        - ``weight_mean``, ``weight_squared_mean``: token means of ``weights`` and their squares; rejected tokens count as 0.
-        - ``kept_frac``: of tokens. ``truncated_frac`` or ``masked_frac`` (with a level), ``rejected_frac`` (with a rejection): of
-          tokens. ``vetoed_frac`` (with a veto): of sequences.
+        - ``chi2_token``, ``chi2_sequence``: chi-square of old from rollout, mean of w^2 - 1 with w of tokens, of
+          sequences.
+        - ``log_ppl_gap_mean``, ``log_ppl_gap_abs_mean``: sequence means of log perplexity of old less that of rollout,
+          nats.
+        - ``weight_mean``, ``weight_squared_mean``: token means of ``weights`` and their squares; rejected tokens count
+          as 0.
+        - ``kept_frac``: of tokens. ``truncated_frac`` or ``masked_frac`` (with a level), ``rejected_frac`` (with a
+          rejection): of tokens. ``vetoed_frac`` (with a veto): of sequences.
     """
     ratios = _log_ratios(old_log_probs, rollout_log_probs, mask)
     log_weights = _log_weights(ratios, config)
-    is_masked = _is_outside(log_weights, config.lower, config.upper) if config.mode == "mask" else torch.zeros_like(mask)
+    is_masked = (
+        _is_outside(log_weights, config.lower, config.upper) if config.mode == "mask" else torch.zeros_like(mask)
+    )
     is_rejected = _is_rejected(ratios, mask, config)
     is_vetoed = (ratios.token < _log(config.veto_threshold)).any(-1)
     kept = mask & ~is_masked & ~is_rejected & ~is_vetoed[:, None]
 
     weights = _bounded_weights(log_weights, config)
     if config.batch_normalize:
-        assert mean_weight is not None, "batch_normalize divides by the mean weight of the whole batch, which was not given"
+        assert mean_weight is not None, (
+            "batch_normalize divides by the mean weight of the whole batch, which was not given"
+        )
         weights = weights / mean_weight  # 0 / 0 only where every weight of the batch is masked, and then none is kept
     weights = torch.where(kept, weights, 0.0)
 
     metrics = _gap_metrics(ratios, mask, totals)
-    metrics |= {_WEIGHT: token_share(weights, mask, totals), _WEIGHT_SQUARED: token_share(weights.square(), mask, totals),
-                "correction_kept_frac": token_share(kept, mask, totals)}
+    metrics |= {
+        _WEIGHT: token_share(weights, mask, totals),
+        _WEIGHT_SQUARED: token_share(weights.square(), mask, totals),
+        "correction_kept_frac": token_share(kept, mask, totals),
+    }
     if config.level != "off" and config.mode == "truncate":
         metrics["correction_truncated_frac"] = token_share(log_weights > _log(config.upper), mask, totals)
     if config.level != "off" and config.mode == "mask":
@@ -187,8 +223,9 @@ def correction(old_log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor, c
 def finish(metrics: Mapping[str, float], *, prefix: str = "") -> dict[str, float]:
     """The metrics of a mini-batch, made from its summed shares; other names pass as they are.
 
-    ``correction_weight_squared_mean`` gives way to ``correction_ess_frac`` = (mean w)^2 / mean w^2, Kish's effective sample size
-    as a fraction of all tokens: 1 where all weights are equal, 0 where all tokens are rejected. It is no sum of shares.
+    ``correction_weight_squared_mean`` gives way to ``correction_ess_frac`` = (mean w)^2 / mean w^2, Kish's effective
+    sample size as a fraction of all tokens: 1 where all weights are equal, 0 where all tokens are rejected. It is no
+    sum of shares.
 
     Args:
         prefix: stands before every name, e.g. "actor/".
@@ -240,7 +277,9 @@ def _gap_metrics(ratios: _LogRatios, mask: Tensor, totals: BatchTotals) -> dict[
 
 
 def _sequence_share(values: Tensor, totals: BatchTotals) -> Tensor:
-    """This micro-batch's share of the mean of ``values`` [B], zero for a row without tokens, over the mini-batch's sequences."""
+    """This micro-batch's share of the mean of ``values`` [B], zero for a row without tokens, over the mini-batch's
+    sequences.
+    """
     return values.double().sum() / max(totals.num_sequences, 1.0)
 
 

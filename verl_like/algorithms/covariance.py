@@ -16,11 +16,13 @@ def covariance_ranks(log_probs: Tensor, advantages: Tensor) -> Tensor:
         advantages: [K].
 
     Returns:
-        [K] float32 in [0, 1): the share of the K tokens, this one aside, whose covariance is at least as high. Without ties
-        the values are 0/K, 1/K, ..., so ``rank < k`` chooses the top ceil(k K). Ties share the lowest place of theirs: a
-        mini-batch without advantages, where all tie, chooses none.
+        [K] float32 in [0, 1): the share of the K tokens, this one aside, whose covariance is at least as high. Without
+        ties the values are 0/K, 1/K, ..., so ``rank < k`` chooses the top ceil(k K). Ties share the lowest place of
+        theirs: a mini-batch without advantages, where all tie, chooses none.
     """
-    assert log_probs.isfinite().all() and advantages.isfinite().all(), "log_probs and advantages of valid tokens must be finite"
+    assert log_probs.isfinite().all() and advantages.isfinite().all(), (
+        "log_probs and advantages of valid tokens must be finite"
+    )
     # float64: in float32 the mean over a million tokens would be off by more than neighbouring covariances differ.
     log_probs, advantages = log_probs.double(), advantages.double()
     covariances = (log_probs - log_probs.mean()) * (advantages - advantages.mean())

@@ -15,7 +15,9 @@ from verl_like.protocol import DataProto
 
 
 class CriticLoss:
-    """Clipped value loss on the columns ``values`` (from before the update), ``returns`` and ``response_mask``; metrics ``critic/...``."""
+    """Clipped value loss on the columns ``values`` (from before the update), ``returns`` and ``response_mask``; metrics
+    ``critic/...``.
+    """
 
     needs_entropy = False
 
@@ -26,6 +28,12 @@ class CriticLoss:
         return np.ones(len(rows), bool)
 
     def __call__(self, outputs: Mapping[str, Tensor], columns: Mapping[str, Tensor], totals: BatchTotals) -> LossOutput:
-        output = value_loss(outputs["values"], old_values=columns["values"], returns=columns["returns"],
-                            mask=columns["response_mask"], value_clip=self.config.value_clip, totals=totals)
+        output = value_loss(
+            outputs["values"],
+            old_values=columns["values"],
+            returns=columns["returns"],
+            mask=columns["response_mask"],
+            value_clip=self.config.value_clip,
+            totals=totals,
+        )
         return LossOutput(loss=output.loss, metrics={f"critic/{name}": value for name, value in output.metrics.items()})

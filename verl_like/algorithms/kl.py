@@ -1,4 +1,6 @@
-"""Per-token estimates of KL(policy, ref) from samples of the policy (http://joschu.net/blog/kl-approx.html), and its controller."""
+"""Per-token estimates of KL(policy, ref) from samples of the policy (http://joschu.net/blog/kl-approx.html), and its
+controller.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,9 @@ def kl(log_probs: Tensor, ref_log_probs: Tensor, kind: str) -> Tensor:
     - ``k2``: d^2 / 2. Biased, low variance.
     - ``k3``: exp(-d) - 1 + d. Unbiased, never negative; past 20 nats exp continues as its tangent.
     - ``abs``: |d|.
-    - ``k1+``, ``k2+``, ``k3+``, ``abs+``: straight-through, the value of the estimator with the gradient of k2, which is d.
-      On samples of the policy itself d * grad log_probs averages to the gradient of KL(policy, ref), which that of no other does.
+    - ``k1+``, ``k2+``, ``k3+``, ``abs+``: straight-through, the value of the estimator with the gradient of k2, which
+      is d. On samples of the policy itself d * grad log_probs averages to the gradient of KL(policy, ref), which that
+      of no other does.
     """
     if kind.endswith("+"):
         value, carrier = kl(log_probs, ref_log_probs, kind[:-1]), kl(log_probs, ref_log_probs, "k2")
@@ -44,10 +47,14 @@ def kl(log_probs: Tensor, ref_log_probs: Tensor, kind: str) -> Tensor:
         return torch.where(difference.abs() < 1, near, safe_exp(-difference) - 1 + difference)
     if kind == "abs":
         return difference.abs()
-    raise ValueError(f"the KL estimator is {kind!r}; expected k1, k2, k3 or abs, or one of them with a + for the gradient of k2.")
+    raise ValueError(
+        f"the KL estimator is {kind!r}; expected k1, k2, k3 or abs, or one of them with a + for the gradient of k2."
+    )
 
 
-def kl_in_reward(rewards: Tensor, log_probs: Tensor, ref_log_probs: Tensor, mask: Tensor, coef: float, kind: str) -> Tensor:
+def kl_in_reward(
+    rewards: Tensor, log_probs: Tensor, ref_log_probs: Tensor, mask: Tensor, coef: float, kind: str
+) -> Tensor:
     """Token rewards less ``coef`` times the KL of each token, zero outside the mask. [B, T] each.
 
     ``log_probs`` are those of the policy that wrote the tokens.
@@ -77,11 +84,15 @@ class AdaptiveKl:
         """The controller after a step: coef * (1 + clip(measured / target - 1, -0.2, 0.2) * num_responses / horizon).
 
         Raises:
-            ValueError: when a step is so large beside the horizon that the coefficient could reach 0 or change its sign.
+            ValueError: when a step is so large beside the horizon that the coefficient could reach 0 or change its
+                sign.
         """
         assert math.isfinite(measured_kl), f"the measured KL is {measured_kl}"
         if MAX_KL_ERROR * num_responses >= self.horizon:
-            raise ValueError(f"algorithm.kl_horizon is {self.horizon:g}, but a step has {num_responses} responses: one update could bring "
-                             f"the KL coefficient to 0. Set algorithm.kl_horizon above {MAX_KL_ERROR * num_responses:g}.")
+            raise ValueError(
+                f"algorithm.kl_horizon is {self.horizon:g}, but a step has {num_responses} responses: one update "
+                f"could bring "
+                f"the KL coefficient to 0. Set algorithm.kl_horizon above {MAX_KL_ERROR * num_responses:g}."
+            )
         error = min(max(measured_kl / self.target - 1, -MAX_KL_ERROR), MAX_KL_ERROR)
         return replace(self, coef=self.coef * (1 + error * num_responses / self.horizon))

@@ -26,8 +26,10 @@ def look_up(name: str, table: Mapping[str, object], *, knob: str) -> object:
     if not colon or not module_name or (module_name.startswith(".") and not is_file):
         close = difflib.get_close_matches(name, table, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"{knob}={name} is unknown; expected one of {sorted(table)}, or your own as "
-                         f"path/to/file.py:function or module:function.{hint}")
+        raise ValueError(
+            f"{knob}={name} is unknown; expected one of {sorted(table)}, or your own as "
+            f"path/to/file.py:function or module:function.{hint}"
+        )
     if is_file:
         return from_file(Path(module_name).expanduser(), attribute, knob=knob)
     try:
@@ -35,7 +37,9 @@ def look_up(name: str, table: Mapping[str, object], *, knob: str) -> object:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module is there; something that it imports is not
-        raise ValueError(f"{knob}={name}: no module {module_name!r} on sys.path. Install it, or set PYTHONPATH.") from error
+        raise ValueError(
+            f"{knob}={name}: no module {module_name!r} on sys.path. Install it, or set PYTHONPATH."
+        ) from error
     if attribute not in vars(module):
         raise ValueError(f"{knob}={name}: module {module_name!r} has no {attribute!r}. Check the name after the colon.")
     return vars(module)[attribute]

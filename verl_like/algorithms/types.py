@@ -23,7 +23,8 @@ class AdvantageInputs:
         group_ids: [B] int64, equal ids share a prompt, any order.
         values: [B, T] the critic's value before each token.
         ref_log_probs, old_log_probs, rollout_log_probs: [B, T] nats.
-        sum_pi_squared: [B, T] sum over the vocabulary of the squared probabilities that the token was drawn from (old policy).
+        sum_pi_squared: [B, T] sum over the vocabulary of the squared probabilities that the token was drawn from (old
+            policy).
         baseline_rewards: [B] score of the greedy response to the row's prompt.
         reward_components: name -> [B], the parts that the reward function reported beside its score.
     """
@@ -70,7 +71,9 @@ class LossInputs:
     rollout_log_probs: Tensor | None = None
     entropy: Tensor | None = None  # with gradient
     weights: Tensor | None = None  # rollout correction: each token's loss is multiplied by it; zero where rejected
-    covariance_rank: Tensor | None = None  # share of the mini-batch's tokens whose covariance of log-prob and advantage is higher
+    covariance_rank: Tensor | None = (
+        None  # share of the mini-batch's tokens whose covariance of log-prob and advantage is higher
+    )
 
 
 @dataclass(kw_only=True, slots=True)

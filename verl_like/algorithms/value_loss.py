@@ -10,7 +10,9 @@ from verl_like.algorithms.aggregate import aggregate, token_share
 from verl_like.algorithms.types import BatchTotals, LossOutput
 
 
-def value_loss(values: Tensor, *, old_values: Tensor, returns: Tensor, mask: Tensor, value_clip: float, totals: BatchTotals) -> LossOutput:
+def value_loss(
+    values: Tensor, *, old_values: Tensor, returns: Tensor, mask: Tensor, value_clip: float, totals: BatchTotals
+) -> LossOutput:
     """Half the squared error, mean over the mini-batch's tokens.
 
     With ``value_clip`` = c > 0 the larger of the error of V and that of V held within old V +- c (the form of the

@@ -90,8 +90,9 @@ class TrainEngine(Protocol):
     A call works on the rows in the order given; ragged results align with ``response_ids``.
     """
 
-    def forward_log_probs(self, rows: DataProto, *, temperature: float, entropy: bool = False,
-                          sum_pi_squared: bool = False) -> dict[str, NDArray[np.float32]]:
+    def forward_log_probs(
+        self, rows: DataProto, *, temperature: float, entropy: bool = False, sum_pi_squared: bool = False
+    ) -> dict[str, NDArray[np.float32]]:
         """Log-probs of the response tokens, without gradients.
 
         Returns:

@@ -57,8 +57,10 @@ class SyncedEngine(ABC):
         if version < 0:
             raise ValueError(f"Weight version {version} was announced, but versions start at 0.")
         if self._sync is not None:
-            raise RuntimeError(f"A sync to version {version} was begun while the one to version {self._sync.version} is open. "
-                               "Call finish_sync first; after a failed load the engine must be built anew.")
+            raise RuntimeError(
+                f"A sync to version {version} was begun while the one to version {self._sync.version} is open. "
+                "Call finish_sync first; after a failed load the engine must be built anew."
+            )
         self._refuse_unfinished("begin_sync")
         # Until finish_sync the engine holds a mix of two versions.
         self.version = -1
@@ -77,7 +79,9 @@ class SyncedEngine(ABC):
 
     def finish_sync(self) -> None:
         if self._sync is None:
-            raise RuntimeError("finish_sync was called outside of a sync. Call begin_sync(version) and load(weights) first.")
+            raise RuntimeError(
+                "finish_sync was called outside of a sync. Call begin_sync(version) and load(weights) first."
+            )
         sync, self._sync = self._sync, None
         sync.check()
         self._drop_caches()
@@ -89,7 +93,9 @@ class SyncedEngine(ABC):
         self._refuse_unfinished("sleep")
         if self._is_cache_awake != self._are_weights_awake:
             waiting_for = "wake()" if self._are_weights_awake else "a sync"
-            raise RuntimeError(f"sleep was called on a half-awake engine, which cannot free the other half. Call {waiting_for} first.")
+            raise RuntimeError(
+                f"sleep was called on a half-awake engine, which cannot free the other half. Call {waiting_for} first."
+            )
         if self._is_cache_awake:
             self._free_memory()
         self.version = -1
@@ -107,33 +113,48 @@ class SyncedEngine(ABC):
         for request in requests:
             self._check_request(request)
             if request.request_id in in_use or request.request_id in seen:
-                raise ValueError(f"Request id {request.request_id} is already in use by an unfinished request. Make the ids unique.")
+                raise ValueError(
+                    f"Request id {request.request_id} is already in use by an unfinished request. Make the ids unique."
+                )
             seen.add(request.request_id)
 
     def _check_ready(self) -> None:
         if self._sync is not None:
-            raise StaleWeightsError(f"submit was called during the sync to version {self._sync.version}. Call finish_sync first.")
+            raise StaleWeightsError(
+                f"submit was called during the sync to version {self._sync.version}. Call finish_sync first."
+            )
         if not self._is_cache_awake:
             raise RuntimeError("submit was called on a sleeping engine. Sync its weights and call wake() first.")
         if self.version < 0:
-            raise StaleWeightsError("The engine holds no weights: it was never synced, or it slept or failed a sync since. "
-                                    "Call begin_sync(version), load(weights) and finish_sync() first.")
+            raise StaleWeightsError(
+                "The engine holds no weights: it was never synced, or it slept or failed a sync since. "
+                "Call begin_sync(version), load(weights) and finish_sync() first."
+            )
 
     def _check_request(self, request: Request) -> None:
         name, num_prompt, max_tokens = request.request_id, len(request.prompt_ids), request.sampling.max_tokens
         if num_prompt == 0 or max_tokens < 1:
-            raise ValueError(f"Request {name} has {num_prompt} prompt tokens and max_tokens={max_tokens}; both must be at least 1.")
+            raise ValueError(
+                f"Request {name} has {num_prompt} prompt tokens and max_tokens={max_tokens}; both must be at least 1."
+            )
         if num_prompt + max_tokens > self._max_model_len:
-            raise ValueError(f"Request {name} has {num_prompt} prompt tokens and asks for {max_tokens} more, but the engine was built "
-                             f"for {self._max_model_len} in all. Raise data.max_prompt_length or data.max_response_length.")
+            raise ValueError(
+                f"Request {name} has {num_prompt} prompt tokens and asks for {max_tokens} more, but the engine was "
+                f"built "
+                f"for {self._max_model_len} in all. Raise data.max_prompt_length or data.max_response_length."
+            )
         lowest, highest = min(request.prompt_ids), max(request.prompt_ids)
         if lowest < 0 or highest >= self._vocab_size:
-            raise ValueError(f"Request {name} has token ids from {lowest} to {highest}, but the model knows 0 to "
-                             f"{self._vocab_size - 1}. Check that model.tokenizer_path is the model's own tokenizer.")
+            raise ValueError(
+                f"Request {name} has token ids from {lowest} to {highest}, but the model knows 0 to "
+                f"{self._vocab_size - 1}. Check that model.tokenizer_path is the model's own tokenizer."
+            )
 
     def _refuse_unfinished(self, call: str) -> None:
         if self.has_unfinished():
-            raise RuntimeError(f"{call} was called while requests are unfinished. Step until has_unfinished() is false, or abort them.")
+            raise RuntimeError(
+                f"{call} was called while requests are unfinished. Step until has_unfinished() is false, or abort them."
+            )
 
 
 class _Sync:
@@ -165,9 +186,11 @@ class _Sync:
         faults = {"missing": [name for name in self._weight_shapes if name not in self._seen], **self._faults}
         found = "; ".join(f"{len(names)} {kind}: {_shown(names)}" for kind, names in faults.items() if names)
         if found:
-            raise ValueError(f"The sync to version {self.version} brought the wrong weights: {found}. Expected exactly the "
-                             f"{len(self._weight_shapes)} tensors of the Hugging Face model, tied weights under both names. "
-                             "The engine has no usable weights until a full sync.")
+            raise ValueError(
+                f"The sync to version {self.version} brought the wrong weights: {found}. Expected exactly the "
+                f"{len(self._weight_shapes)} tensors of the Hugging Face model, tied weights under both names. "
+                "The engine has no usable weights until a full sync."
+            )
 
 
 def _shown(names: list[str]) -> str:

@@ -21,8 +21,8 @@ class ModelFolder:
     """Facts about a causal language model.
 
     ``weight_shapes``: name -> shape of every tensor of its ``state_dict`` (tied weights under both names).
-    ``tied_names``: name -> the names that are tied to it, each tensor's first name in the model being the one that files have.
-    ``end_token_ids``: ids that end a response: the tokenizer's and those of the generation config.
+    ``tied_names``: name -> the names that are tied to it, each tensor's first name in the model being the one that
+    files have. ``end_token_ids``: ids that end a response: the tokenizer's and those of the generation config.
     """
 
     config: PretrainedConfig
@@ -53,15 +53,20 @@ def _tied_names(model: nn.Module) -> dict[str, list[str]]:
     return {first: others for first, *others in names.values() if others}
 
 
-def checkpoint_weights(model_path: str, folder: ModelFolder, *, dtype: torch.dtype, device: torch.device) -> Iterator[tuple[str, Tensor]]:
-    """(name, full tensor in ``dtype`` on ``device``) of everything in the model's safetensors files that ``weight_shapes`` has, read one
-    by one; tied weights under each of their names.
+def checkpoint_weights(
+    model_path: str, folder: ModelFolder, *, dtype: torch.dtype, device: torch.device
+) -> Iterator[tuple[str, Tensor]]:
+    """(name, full tensor in ``dtype`` on ``device``) of everything in the model's safetensors files that
+    ``weight_shapes`` has, read one by one; tied weights under each of their names.
 
     Raises:
         ValueError: no safetensors files, or quantised weights.
     """
     if folder.config.to_dict().get("quantization_config"):
-        raise ValueError(f"the weights of {model_path!r} are quantised, expected plain floating point. Name a model that is not quantised.")
+        raise ValueError(
+            f"the weights of {model_path!r} are quantised, expected plain floating point. Name a model that is not "
+            f"quantised."
+        )
     aliases = {name for others in folder.tied_names.values() for name in others}
     for file in _weight_files(model_path):
         with safe_open(file, framework="pt") as weights:
@@ -74,18 +79,24 @@ def checkpoint_weights(model_path: str, folder: ModelFolder, *, dtype: torch.dty
 def _weight_files(model_path: str) -> list[Path]:
     root = Path(model_path)
     if not root.is_dir():
-        root = Path(snapshot_download(model_path, allow_patterns=["model*.safetensors", "model.safetensors.index.json"]))
+        root = Path(
+            snapshot_download(model_path, allow_patterns=["model*.safetensors", "model.safetensors.index.json"])
+        )
     index = root / "model.safetensors.index.json"
     if index.is_file():  # beside it there may be the same weights in another format
         return [root / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
     files = sorted(root.glob("model*.safetensors"))
     if not files:
-        raise ValueError(f"the folder {model_path!r} has no weights in safetensors files, which alone can be read one by one. "
-                         "Load and save the model with transformers to make them.")
+        raise ValueError(
+            f"the folder {model_path!r} has no weights in safetensors files, which alone can be read one by one. "
+            "Load and save the model with transformers to make them."
+        )
     return files
 
 
-def _end_token_ids(model_path: str, tokenizer_path: str, config: PretrainedConfig, trust_remote_code: bool) -> list[int]:
+def _end_token_ids(
+    model_path: str, tokenizer_path: str, config: PretrainedConfig, trust_remote_code: bool
+) -> list[int]:
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_path, trust_remote_code=trust_remote_code)
     try:
         generation = GenerationConfig.from_pretrained(model_path)

@@ -13,8 +13,18 @@ ROLLOUT_BACKENDS: dict[str, str] = {
 }
 
 
-def rollout_engine(name: str, *, model_path: str, tokenizer_path: str, model: ModelConfig, rollout: RolloutConfig,
-                   max_model_len: int, device: str, seed: int, run_id: str) -> RolloutEngine:
+def rollout_engine(
+    name: str,
+    *,
+    model_path: str,
+    tokenizer_path: str,
+    model: ModelConfig,
+    rollout: RolloutConfig,
+    max_model_len: int,
+    device: str,
+    seed: int,
+    run_id: str,
+) -> RolloutEngine:
     """Build the engine ``name`` (a key of ``ROLLOUT_BACKENDS``, or a user's own "module:Class") in this process.
 
     RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT must be set and torch.distributed be initialised;
@@ -30,10 +40,20 @@ def rollout_engine(name: str, *, model_path: str, tokenizer_path: str, model: Mo
     target = ROLLOUT_BACKENDS.get(name, name)
     module, colon, attribute = target.partition(":")
     if not colon:
-        raise ValueError(f"rollout.backend is {name!r}, expected {', '.join(ROLLOUT_BACKENDS)} or module:Class. Set rollout.backend=vllm.")
+        raise ValueError(
+            f"rollout.backend is {name!r}, expected {', '.join(ROLLOUT_BACKENDS)} or module:Class. Set "
+            f"rollout.backend=vllm."
+        )
     engine: RolloutEngine = vars(importlib.import_module(module))[attribute](
-        model_path=model_path, tokenizer_path=tokenizer_path, model=model, rollout=rollout,
-        max_model_len=max_model_len, device=device, seed=seed, run_id=run_id)
+        model_path=model_path,
+        tokenizer_path=tokenizer_path,
+        model=model,
+        rollout=rollout,
+        max_model_len=max_model_len,
+        device=device,
+        seed=seed,
+        run_id=run_id,
+    )
     return engine
 
 

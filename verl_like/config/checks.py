@@ -96,8 +96,10 @@ def ranks_per_node(config: Config, facts: Facts) -> int | None:
 
 def train_files_exist(config: Config, facts: Facts) -> None:
     if not config.data.train_files and not config.trainer.val_only:
-        raise ValueError("data.train_files is empty, but training needs rows. Set data.train_files=[path/to/train.parquet], or "
-                         "trainer.val_only=true.")
+        raise ValueError(
+            "data.train_files is empty, but training needs rows. Set data.train_files=[path/to/train.parquet], or "
+            "trainer.val_only=true."
+        )
     refuse_missing_files("data.train_files", config.data.train_files)
 
 
@@ -105,11 +107,16 @@ def val_files_exist(config: Config, facts: Facts) -> None:
     refuse_missing_files("data.val_files", config.data.val_files)
     if config.data.val_files:
         return
-    for name, is_set in (("trainer.val_only", config.trainer.val_only), ("trainer.test_freq", config.trainer.test_freq > 0),
-                         ("trainer.best_metric", bool(config.trainer.best_metric))):
+    for name, is_set in (
+        ("trainer.val_only", config.trainer.val_only),
+        ("trainer.test_freq", config.trainer.test_freq > 0),
+        ("trainer.best_metric", bool(config.trainer.best_metric)),
+    ):
         if is_set:
-            raise ValueError(f"{name} is set, but data.val_files is empty, so there is nothing to validate on. "
-                             f"Set data.val_files=[path/to/val.parquet], or leave {name} at its default.")
+            raise ValueError(
+                f"{name} is set, but data.val_files is empty, so there is nothing to validate on. "
+                f"Set data.val_files=[path/to/val.parquet], or leave {name} at its default."
+            )
 
 
 def batch_divides_into_mini_batches(config: Config, facts: Facts) -> None:
@@ -120,8 +127,11 @@ def batch_divides_into_mini_batches(config: Config, facts: Facts) -> None:
     for name, size in sizes.items():
         if batch % size:
             nearest = max(divisor for divisor in range(1, min(size, batch) + 1) if batch % divisor == 0)
-            raise ValueError(f"data.train_batch_size is {batch} prompts, which {name}={size} does not divide. Set {name}={nearest}, or "
-                             "change data.train_batch_size.")
+            raise ValueError(
+                f"data.train_batch_size is {batch} prompts, which {name}={size} does not divide. Set "
+                f"{name}={nearest}, or "
+                "change data.train_batch_size."
+            )
 
 
 # --- models
@@ -129,9 +139,15 @@ def batch_divides_into_mini_batches(config: Config, facts: Facts) -> None:
 
 def model_paths_exist(config: Config, facts: Facts) -> None:
     if not config.model.path:
-        raise ValueError("model.path is empty, but there is no default model. Set model.path to a folder or a hub name, e.g. "
-                         "model.path=Qwen/Qwen3-0.6B.")
-    for name, path in (("model.path", config.model.path), ("critic.path", config.critic.path), ("ref.path", config.ref.path)):
+        raise ValueError(
+            "model.path is empty, but there is no default model. Set model.path to a folder or a hub name, e.g. "
+            "model.path=Qwen/Qwen3-0.6B."
+        )
+    for name, path in (
+        ("model.path", config.model.path),
+        ("critic.path", config.critic.path),
+        ("ref.path", config.ref.path),
+    ):
         if path:
             refuse_missing_folder(name, path, needs_file="config.json")
     if config.model.tokenizer_path:
@@ -144,16 +160,21 @@ def model_paths_exist(config: Config, facts: Facts) -> None:
 def engine_holds_a_whole_row(config: Config, facts: Facts) -> None:
     longest = config.data.max_prompt_length + config.data.max_response_length
     if config.rollout.backend == "vllm" and config.rollout.max_num_batched_tokens < longest:
-        raise ValueError(f"rollout.max_num_batched_tokens is {config.rollout.max_num_batched_tokens}, but data.max_prompt_length + "
-                         f"data.max_response_length is {longest}. Set rollout.max_num_batched_tokens={longest} or more, or shorten the "
-                         "rows.")
+        raise ValueError(
+            f"rollout.max_num_batched_tokens is {config.rollout.max_num_batched_tokens}, but data.max_prompt_length + "
+            f"data.max_response_length is {longest}. Set rollout.max_num_batched_tokens={longest} or more, or shorten "
+            f"the "
+            "rows."
+        )
 
 
 def tensor_parallel_fits_ranks(config: Config, facts: Facts) -> None:
     size = config.rollout.tensor_parallel_size
     if size > 1 and config.rollout.backend == "hf":
-        raise ValueError(f"rollout.tensor_parallel_size is {size}, but rollout.backend=hf generates on one rank at a time. "
-                         "Set rollout.tensor_parallel_size=1, or rollout.backend=vllm.")
+        raise ValueError(
+            f"rollout.tensor_parallel_size is {size}, but rollout.backend=hf generates on one rank at a time. "
+            "Set rollout.tensor_parallel_size=1, or rollout.backend=vllm."
+        )
     ranks = ranks_per_node(config, facts)
     if ranks:
         _refuse_tensor_parallel(config, ranks=ranks)
@@ -164,15 +185,21 @@ def _refuse_tensor_parallel(config: Config, *, ranks: int) -> None:
     size = config.rollout.tensor_parallel_size
     if ranks % size:
         problem = "is more than" if size > ranks else "does not divide"
-        raise ValueError(f"rollout.tensor_parallel_size is {size}, which {problem} the {ranks} worker{'s' if ranks > 1 else ''} of a node. "
-                         f"Set it to a divisor of {ranks}, or cluster.workers_per_node to a multiple of {size}.")
+        raise ValueError(
+            f"rollout.tensor_parallel_size is {size}, which {problem} the {ranks} worker{'s' if ranks > 1 else ''} of "
+            f"a node. "
+            f"Set it to a divisor of {ranks}, or cluster.workers_per_node to a multiple of {size}."
+        )
 
 
 def greedy_validation_is_not_repeated(config: Config, facts: Facts) -> None:
     val = config.rollout.val
     if val.temperature == 0 and val.n > 1:
-        raise ValueError(f"rollout.val.temperature is 0 (greedy) and rollout.val.n is {val.n}: all {val.n} responses would be the same. "
-                         "Set rollout.val.n=1, or rollout.val.temperature=1.")
+        raise ValueError(
+            f"rollout.val.temperature is 0 (greedy) and rollout.val.n is {val.n}: all {val.n} responses would be the "
+            f"same. "
+            "Set rollout.val.n=1, or rollout.val.temperature=1."
+        )
 
 
 # --- cluster
@@ -183,55 +210,79 @@ def gpus_exist(config: Config, facts: Facts) -> None:
     if found is None or not runs_on_gpu(config, facts):
         return
     if found == 0:
-        raise ValueError("cluster.device is cuda, but no GPU was found. Set cluster.device=cpu, or see what `verl-like doctor` says about "
-                         "the driver.")
+        raise ValueError(
+            "cluster.device is cuda, but no GPU was found. Set cluster.device=cpu, or see what `verl-like doctor` "
+            "says about "
+            "the driver."
+        )
     own = own_gpus(config)
     left = found - sum(own.values())
     wanted = cluster.num_nodes * max(cluster.workers_per_node, 1)
     models = "".join(f" + {name}={count}" for name, count in own.items())
     if wanted > left:
-        raise ValueError(f"cluster asks for {wanted + sum(own.values())} GPUs (num_nodes={cluster.num_nodes} x "
-                         f"workers_per_node={max(cluster.workers_per_node, 1)}{models}), but "
-                         f"{found} exist{'s' if found == 1 else ''}. Set cluster.workers_per_node={max(left // cluster.num_nodes, 1)}, "
-                         "or cluster.address to join a larger cluster.")
+        raise ValueError(
+            f"cluster asks for {wanted + sum(own.values())} GPUs (num_nodes={cluster.num_nodes} x "
+            f"workers_per_node={max(cluster.workers_per_node, 1)}{models}), but "
+            f"{found} exist{'s' if found == 1 else ''}. Set "
+            f"cluster.workers_per_node={max(left // cluster.num_nodes, 1)}, "
+            "or cluster.address to join a larger cluster."
+        )
     if own and not cluster.workers_per_node:
-        raise ValueError(f"cluster.workers_per_node is 0, which takes every GPU, but {' and '.join(own)} ask for GPUs of their own. Set "
-                         f"cluster.workers_per_node={left // cluster.num_nodes}.")
+        raise ValueError(
+            f"cluster.workers_per_node is 0, which takes every GPU, but {' and '.join(own)} ask for GPUs of their "
+            f"own. Set "
+            f"cluster.workers_per_node={left // cluster.num_nodes}."
+        )
 
 
 def nodes_need_a_cluster(config: Config, facts: Facts) -> None:
     if config.cluster.num_nodes > 1 and not config.cluster.address:
-        raise ValueError(f"cluster.num_nodes is {config.cluster.num_nodes}, but cluster.address is empty and a local Ray has 1 node. "
-                         "Set cluster.address=auto (or HOST:PORT) to join a running cluster, or cluster.num_nodes=1.")
+        raise ValueError(
+            f"cluster.num_nodes is {config.cluster.num_nodes}, but cluster.address is empty and a local Ray has 1 "
+            f"node. "
+            "Set cluster.address=auto (or HOST:PORT) to join a running cluster, or cluster.num_nodes=1."
+        )
 
 
 def gpu_only_knobs_have_a_gpu(config: Config, facts: Facts) -> None:
     if runs_on_gpu(config, facts) is not False:
         return
     offloads = {
-        "actor.fsdp.offload_params": config.actor.fsdp.offload_params, "actor.optim.offload": config.actor.optim.offload,
-        "critic.fsdp.offload_params": config.critic.fsdp.offload_params, "critic.optim.offload": config.critic.optim.offload,
+        "actor.fsdp.offload_params": config.actor.fsdp.offload_params,
+        "actor.optim.offload": config.actor.optim.offload,
+        "critic.fsdp.offload_params": config.critic.fsdp.offload_params,
+        "critic.optim.offload": config.critic.optim.offload,
         "ref.fsdp.offload_params": config.ref.fsdp.offload_params,
     }
     for name, is_set in offloads.items():
         if is_set:
-            raise ValueError(f"{name} is true, but the workers run on CPU, where nothing can move to the host. Set {name}=false.")
+            raise ValueError(
+                f"{name} is true, but the workers run on CPU, where nothing can move to the host. Set {name}=false."
+            )
     if config.model.attention in ("flash", "varlen"):
-        raise ValueError(f"model.attention is {config.model.attention}, which needs a GPU, but the workers run on CPU. Set "
-                         "model.attention=auto.")
+        raise ValueError(
+            f"model.attention is {config.model.attention}, which needs a GPU, but the workers run on CPU. Set "
+            "model.attention=auto."
+        )
 
 
 def attention_needs_packed_rows(config: Config, facts: Facts) -> None:
     if config.model.attention != "auto" and not config.model.remove_padding:
-        raise ValueError(f"model.attention is {config.model.attention}, the kernel of packed rows, but model.remove_padding is false. "
-                         "Set model.remove_padding=true, or model.attention=auto.")
+        raise ValueError(
+            f"model.attention is {config.model.attention}, the kernel of packed rows, but model.remove_padding is "
+            f"false. "
+            "Set model.remove_padding=true, or model.attention=auto."
+        )
 
 
 def attention_is_installed(config: Config, facts: Facts) -> None:
     if config.model.attention == "flash" and importlib.util.find_spec("flash_attn") is None:
-        raise ValueError("model.attention is flash, but flash-attn is not installed. Run `pip install --no-build-isolation flash-attn`, "
-                         "or set "
-                         "model.attention=auto.")
+        raise ValueError(
+            "model.attention is flash, but flash-attn is not installed. Run `pip install --no-build-isolation "
+            "flash-attn`, "
+            "or set "
+            "model.attention=auto."
+        )
 
 
 # --- trainer
@@ -240,30 +291,43 @@ def attention_is_installed(config: Config, facts: Facts) -> None:
 def loggers_exist(config: Config, facts: Facts) -> None:
     for name in config.trainer.loggers:
         if name not in LOGGERS:
-            raise ValueError(f"trainer.loggers holds {name}, but must hold some of {', '.join(LOGGERS)}{suggestion(name, LOGGERS) or '.'}")
+            raise ValueError(
+                f"trainer.loggers holds {name}, but must hold some of "
+                f"{', '.join(LOGGERS)}{suggestion(name, LOGGERS) or '.'}"
+            )
         if name in ("wandb", "mlflow") and importlib.util.find_spec(name) is None:
-            raise ValueError(f"trainer.loggers holds {name}, which is not installed. Run `pip install {name}`, or take it "
-                             "out of trainer.loggers.")
+            raise ValueError(
+                f"trainer.loggers holds {name}, which is not installed. Run `pip install {name}`, or take it "
+                "out of trainer.loggers."
+            )
 
 
 def run_folder_can_be_written(config: Config, facts: Facts) -> None:
     name = config.trainer.experiment_name
     if not name or name in (".", "..") or os.sep in name:
-        raise ValueError(f"trainer.experiment_name is {name!r}, but must be one folder name. Put folders into trainer.output_dir.")
+        raise ValueError(
+            f"trainer.experiment_name is {name!r}, but must be one folder name. Put folders into trainer.output_dir."
+        )
     folder = Path(config.trainer.output_dir).expanduser() / name
     nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     if not nearest.is_dir():
-        raise ValueError(f"the run folder {folder} cannot be made, because {nearest} is a file. Set trainer.output_dir or "
-                         "trainer.experiment_name.")
+        raise ValueError(
+            f"the run folder {folder} cannot be made, because {nearest} is a file. Set trainer.output_dir or "
+            "trainer.experiment_name."
+        )
     if not os.access(nearest, os.W_OK):
-        raise ValueError(f"the run folder {folder} cannot be made, because {nearest} is not writable. Set trainer.output_dir.")
+        raise ValueError(
+            f"the run folder {folder} cannot be made, because {nearest} is not writable. Set trainer.output_dir."
+        )
 
 
 def resume_path_exists(config: Config, facts: Facts) -> None:
     resume = config.trainer.resume
     if resume not in ("auto", "never") and not Path(resume).expanduser().is_dir():
-        raise ValueError(f"trainer.resume is {resume}, but must be auto, never or the folder of a checkpoint, and no such folder "
-                         f"exists{suggestion(resume, ('auto', 'never')) or '.'}")
+        raise ValueError(
+            f"trainer.resume is {resume}, but must be auto, never or the folder of a checkpoint, and no such folder "
+            f"exists{suggestion(resume, ('auto', 'never')) or '.'}"
+        )
 
 
 Rule = Callable[[Config, Facts], None]

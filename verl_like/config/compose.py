@@ -109,7 +109,9 @@ def render(composed: Composed, *, docs: bool = False) -> str:
         text = f"{'  ' * len(parents)}{leaf}: {_flow(value_of(composed.config, name))}"
         lines.append((text, _comment(composed.origins[name], knob, docs=docs)))
     width = max(len(text) for text, comment in lines if comment and len(text) <= _WIDEST_VALUE)
-    return "".join(f"{text:<{width}}  # {comment}".rstrip() + "\n" if comment else f"{text}\n" for text, comment in lines)
+    return "".join(
+        f"{text:<{width}}  # {comment}".rstrip() + "\n" if comment else f"{text}\n" for text, comment in lines
+    )
 
 
 def _comment(origin: str, knob: Knob, *, docs: bool) -> str:
@@ -121,7 +123,9 @@ def _comment(origin: str, knob: Knob, *, docs: bool) -> str:
 
 
 def _flow(value: Any) -> str:
-    return yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True).removesuffix("...\n").strip()
+    return (
+        yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True).removesuffix("...\n").strip()
+    )
 
 
 def _recipe_path(config_file: str | None) -> Path | None:
@@ -133,8 +137,10 @@ def _recipe_path(config_file: str | None) -> Path | None:
     if path.is_file():
         raise ValueError(f"the configuration file is {config_file}, but must be a .yaml file.")
     near = suggestion(config_file, (str(found) for found in path.parent.glob("*.yaml"))) if path.parent.is_dir() else ""
-    raise ValueError("found no configuration file "
-                     f"{config_file}{near or '; give the path of a YAML file, e.g. recipes/arithmetic/grpo.yaml.'}")
+    raise ValueError(
+        "found no configuration file "
+        f"{config_file}{near or '; give the path of a YAML file, e.g. recipes/arithmetic/grpo.yaml.'}"
+    )
 
 
 def _searchpath() -> str:
@@ -169,16 +175,23 @@ def _split(overrides: list[str], loader: ConfigLoader) -> tuple[list[str], list[
         override = _parse(text)
         name = override.key_or_group
         if override.is_sweep_override():
-            raise ValueError(f"{text} holds several values, but a run takes one. For a list write {name}=[a,b]; to keep a comma, quote "
-                             "the value.")
-        options = loader.get_group_options(name, config_name=_ROOT, overrides=[_searchpath()]) if "." not in name else []
+            raise ValueError(
+                f"{text} holds several values, but a run takes one. For a list write {name}=[a,b]; to keep a comma, "
+                f"quote "
+                "the value."
+            )
+        options = (
+            loader.get_group_options(name, config_name=_ROOT, overrides=[_searchpath()]) if "." not in name else []
+        )
         if not options:
             values.append(override)
             continue
         option = override.value()
         if not override.is_delete() and option not in options:
-            raise ValueError(f"{text} chooses no file of conf/{name}: expected one of "
-                             f"{', '.join(sorted(options))}{suggestion(str(option), options) or '.'}")
+            raise ValueError(
+                f"{text} chooses no file of conf/{name}: expected one of "
+                f"{', '.join(sorted(options))}{suggestion(str(option), options) or '.'}"
+            )
         groups.append(text)
     return groups, values
 
@@ -187,8 +200,11 @@ def _parse(text: str) -> Override:
     try:
         return OverridesParser.create().parse_override(text)
     except HydraException as error:
-        raise ValueError(f"cannot read the override {text}: {error}. Write key=value, and quote what has brackets, commas or quotes: "
-                         "'key=\"[a]\"'.") from error
+        raise ValueError(
+            f"cannot read the override {text}: {error}. Write key=value, and quote what has brackets, commas or "
+            f"quotes: "
+            "'key=\"[a]\"'."
+        ) from error
 
 
 def _layers(loader: ConfigLoader, recipe: Path | None, groups: list[str]) -> list[_Layer]:
@@ -223,19 +239,24 @@ def _file_of(entry: str, recipe: Path | None) -> Path:
         for suffix in (".yaml", ".yml"):
             if (folder / f"{entry}{suffix}").is_file():
                 return folder / f"{entry}{suffix}"
-    raise ValueError(f"the defaults list names {entry}, but {' and '.join(str(folder) for folder in folders)} hold no {entry}.yaml.")
+    raise ValueError(
+        f"the defaults list names {entry}, but {' and '.join(str(folder) for folder in folders)} hold no {entry}.yaml."
+    )
 
 
 def _leaves(tree: Any, name: str, origin: str) -> Iterator[tuple[str, Any]]:
     """(knob name, value) for all that ``tree`` sets at ``name``; refuses unknown names and wrong types."""
     if name in sections() or not name:
         if not isinstance(tree, dict):
-            raise ValueError(f"{name} is {tree!r} ({origin}), but is a section with keys of its own, e.g. {_example(name)}.")
+            raise ValueError(
+                f"{name} is {tree!r} ({origin}), but is a section with keys of its own, e.g. {_example(name)}."
+            )
         for key, value in tree.items():
             yield from _leaves(value, f"{name}.{key}" if name else str(key), origin)
     else:
         knob = _knob_at(name, origin)
-        # A name below a mapping, e.g. rollout.engine_kwargs.seed, may hold anything; an interpolation is typed once resolved.
+        # A name below a mapping, e.g. rollout.engine_kwargs.seed, may hold anything; an interpolation is typed once
+        # resolved.
         if knob.name == name and not (isinstance(tree, str) and "${" in tree) and not knob.accepts_type(tree):
             remedy = f" Write {name}=[{tree}]." if knob.kind is list and isinstance(tree, str) else ""
             raise ValueError(f"{name} is {tree!r} ({origin}), but must be {knob.expected_type}.{remedy}")
@@ -251,7 +272,10 @@ def _knob_at(name: str, origin: str) -> Knob:
             return known[candidate]
     where = "" if origin == COMMAND_LINE else f" in {origin}"
     groups = [] if "." in name else [folder.name for folder in conf_dir().iterdir() if folder.is_dir()]
-    raise ValueError(f"unknown key {name}{where}{suggestion(name, [*known, *groups]) or '; `verl-like config --docs` lists all keys.'}")
+    raise ValueError(
+        f"unknown key "
+        f"{name}{where}{suggestion(name, [*known, *groups]) or '; `verl-like config --docs` lists all keys.'}"
+    )
 
 
 def _example(section: str) -> str:
@@ -288,10 +312,12 @@ def _refuse_shadowed_choices(groups: list[str], layers: list[_Layer]) -> None:
         if chosen is None:
             continue
         for name, value in layers[chosen].values.items():
-            for later in layers[chosen + 1:]:
+            for later in layers[chosen + 1 :]:
                 if name.startswith(f"{group}.") and later.values.get(name, value) != value:
-                    raise ValueError(f"{text} sets {name}={value}, but {later.origin} sets it to {later.values[name]} afterwards. "
-                                     f"Use {name}={value} on the command line, or choose the group in the file's defaults list.")
+                    raise ValueError(
+                        f"{text} sets {name}={value}, but {later.origin} sets it to {later.values[name]} afterwards. "
+                        f"Use {name}={value} on the command line, or choose the group in the file's defaults list."
+                    )
 
 
 def _innermost_message(error: BaseException) -> str:

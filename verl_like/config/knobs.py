@@ -10,8 +10,14 @@ from typing import Any, get_origin, get_type_hints
 
 from verl_like.config.schema import Config
 
-_IN_WORDS: dict[type, str] = {bool: "true or false", int: "an integer", float: "a number", str: "a string",
-                              list: "a list, e.g. [a, b]", dict: "a mapping, e.g. {key: value}"}
+_IN_WORDS: dict[type, str] = {
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    str: "a string",
+    list: "a list, e.g. [a, b]",
+    dict: "a mapping, e.g. {key: value}",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,8 +73,15 @@ def _walk(section: type, prefix: str) -> Iterable[Knob]:
 def _knob(name: str, kind: type, entry: Field[Any]) -> Knob:
     assert kind in _IN_WORDS, f"{name} has type {kind}, which configuration files cannot hold"
     meta = entry.metadata
-    return Knob(name=name, kind=kind, doc=meta["doc"], unit=meta["unit"], choices=meta["choices"], check=meta["check"],
-                expected=meta["expected"])
+    return Knob(
+        name=name,
+        kind=kind,
+        doc=meta["doc"],
+        unit=meta["unit"],
+        choices=meta["choices"],
+        check=meta["check"],
+        expected=meta["expected"],
+    )
 
 
 def value_of(config: Config, name: str) -> Any:
@@ -86,7 +99,9 @@ def suggestion(found: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(found, known, n=1, cutoff=0.75)
     if not near:
         by_leaf = {name.rsplit(".", 1)[-1]: name for name in reversed(known)}
-        near = [by_leaf[leaf] for leaf in difflib.get_close_matches(found.rsplit(".", 1)[-1], by_leaf, n=1, cutoff=0.75)]
+        near = [
+            by_leaf[leaf] for leaf in difflib.get_close_matches(found.rsplit(".", 1)[-1], by_leaf, n=1, cutoff=0.75)
+        ]
     if not near:
         near = difflib.get_close_matches(found, known, n=1)
     return f"; did you mean {near[0]}?" if near else ""
@@ -108,6 +123,8 @@ def check_values(config: Config, origins: Mapping[str, str] | None = None) -> No
         if not knob.accepts_type(value):
             raise ValueError(f"{found}, but must be {knob.expected_type}.")
         if knob.choices and value not in knob.choices:
-            raise ValueError(f"{found}, but must be one of {', '.join(knob.choices)}{suggestion(str(value), knob.choices) or '.'}")
+            raise ValueError(
+                f"{found}, but must be one of {', '.join(knob.choices)}{suggestion(str(value), knob.choices) or '.'}"
+            )
         if knob.check is not None and not knob.check(value):
             raise ValueError(f"{found}, but must be {knob.expected}.")

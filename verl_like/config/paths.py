@@ -14,18 +14,29 @@ def refuse_missing_files(name: str, files: list[str]) -> None:
     """Refuse local data files that are not there; ``name`` is the knob that holds them."""
     for file in files:
         if not file.endswith(DATA_SUFFIXES):
-            raise ValueError(f"{name} holds {file}, but rows are read from {' and '.join(DATA_SUFFIXES)} files. Convert it, or name the "
-                             "right file.")
+            raise ValueError(
+                f"{name} holds {file}, but rows are read from {' and '.join(DATA_SUFFIXES)} files. Convert it, or "
+                f"name the "
+                "right file."
+            )
         if not Path(file).expanduser().is_file():
             siblings = [str(path) for path in sorted(Path(file).parent.glob("*")) if path.suffix in DATA_SUFFIXES]
-            hint = suggestion(file, siblings) or f"; looked from {Path.cwd()}. Run the recipe's prepare step, or correct the path."
+            hint = (
+                suggestion(file, siblings)
+                or f"; looked from {Path.cwd()}. Run the recipe's prepare step, or correct the path."
+            )
             raise ValueError(f"{name} holds {file}, which does not exist{hint}")
 
 
 def is_local_path(path: str) -> bool:
     """Whether ``path`` can only mean a folder: hub names have the form ``name`` or ``organisation/name``."""
     first, *rest = path.split(os.sep)
-    return path.startswith(("~", ".", os.sep)) or len(rest) > 1 or Path(path).exists() or (bool(rest) and Path(first).is_dir())
+    return (
+        path.startswith(("~", ".", os.sep))
+        or len(rest) > 1
+        or Path(path).exists()
+        or (bool(rest) and Path(first).is_dir())
+    )
 
 
 def refuse_missing_folder(name: str, path: str, *, needs_file: str) -> None:
@@ -34,8 +45,13 @@ def refuse_missing_folder(name: str, path: str, *, needs_file: str) -> None:
         return
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        raise ValueError(f"{name} is {path}, but there is no such folder (looked from {Path.cwd()}). Correct the path, or give a hub name "
-                         "like Qwen/Qwen3-0.6B.")
+        raise ValueError(
+            f"{name} is {path}, but there is no such folder (looked from {Path.cwd()}). Correct the path, or give a "
+            f"hub name "
+            "like Qwen/Qwen3-0.6B."
+        )
     if not (folder / needs_file).is_file():
-        raise ValueError(f"{name} is {path}, a folder without {needs_file}. Give the folder that holds a Hugging Face model; "
-                         "`verl-like export` makes one from a checkpoint.")
+        raise ValueError(
+            f"{name} is {path}, a folder without {needs_file}. Give the folder that holds a Hugging Face model; "
+            "`verl-like export` makes one from a checkpoint."
+        )

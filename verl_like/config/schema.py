@@ -13,8 +13,15 @@ from typing import Any
 Check = Callable[[Any], bool]
 
 
-def knob(default: Any, doc: str, *, unit: str = "", choices: tuple[str, ...] = (), check: Check | None = None,
-         expected: str = "") -> Any:
+def knob(
+    default: Any,
+    doc: str,
+    *,
+    unit: str = "",
+    choices: tuple[str, ...] = (),
+    check: Check | None = None,
+    expected: str = "",
+) -> Any:
     """A dataclass field that carries its own documentation and its own check.
 
     Args:
@@ -49,18 +56,29 @@ class DataConfig:
     train_files: list[str] = knob([], "Training rows: parquet or jsonl files.")
     val_files: list[str] = knob([], "Held-out rows for validation: parquet or jsonl files.")
     prompt_key: str = knob("prompt", "Column with the prompt: a chat list of {role, content} or a plain string.")
-    answer_key: str = knob("answer", "Column with the ground truth where rows have no reward_model.ground_truth; also the target of `sft`.")
+    answer_key: str = knob(
+        "answer", "Column with the ground truth where rows have no reward_model.ground_truth; also the target of `sft`."
+    )
     data_source: str = knob("default", "Name given to rows that carry no data_source column.")
     train_batch_size: int = _positive(32, "Prompts per step.", unit="prompts")
     val_batch_size: int = _positive(1024, "Prompts per validation rollout call.", unit="prompts")
     max_prompt_length: int = _positive(512, "Longest prompt kept.", unit="tokens")
     max_response_length: int = _positive(512, "Longest response generated.", unit="tokens")
-    overlong_prompts: str = knob("error", "What happens to a prompt longer than max_prompt_length; truncate keeps its end.",
-                                 choices=("error", "drop", "truncate"))
+    overlong_prompts: str = knob(
+        "error",
+        "What happens to a prompt longer than max_prompt_length; truncate keeps its end.",
+        choices=("error", "drop", "truncate"),
+    )
     shuffle: bool = knob(True, "Shuffle the training rows anew each epoch, from trainer.seed.")
-    apply_chat_template: bool = knob(True, "Render prompts with the tokenizer's chat template; false feeds plain strings as they are.")
-    chat_template_kwargs: dict[str, Any] = knob({}, "Extra variables for the chat template, e.g. {enable_thinking: false}.")
-    format_prompt: str = knob("", "Jinja template (text or path of a .jinja file) around the user's text; the text is {{ content }}.")
+    apply_chat_template: bool = knob(
+        True, "Render prompts with the tokenizer's chat template; false feeds plain strings as they are."
+    )
+    chat_template_kwargs: dict[str, Any] = knob(
+        {}, "Extra variables for the chat template, e.g. {enable_thinking: false}."
+    )
+    format_prompt: str = knob(
+        "", "Jinja template (text or path of a .jinja file) around the user's text; the text is {{ content }}."
+    )
 
 
 @dataclass(kw_only=True)
@@ -68,11 +86,16 @@ class ModelConfig:
     path: str = knob("", "Folder or hub name of the Hugging Face model.")
     tokenizer_path: str = knob("", "Folder or hub name of the tokenizer; empty means model.path.")
     trust_remote_code: bool = knob(False, "Allow code that comes with the model to run.")
-    override_config: dict[str, Any] = knob({}, "Fields of the Hugging Face config to replace, e.g. {attention_dropout: 0.0}.")
+    override_config: dict[str, Any] = knob(
+        {}, "Fields of the Hugging Face config to replace, e.g. {attention_dropout: 0.0}."
+    )
     remove_padding: bool = knob(True, "Pack rows to one sequence without padding; results do not change, speed does.")
     gradient_checkpointing: bool = knob(False, "Recompute layer activations in the backward pass to save memory.")
-    attention: str = knob("auto", "Kernel of packed attention; auto takes the best that is installed.",
-                          choices=("auto", "flash", "varlen", "sdpa"))
+    attention: str = knob(
+        "auto",
+        "Kernel of packed attention; auto takes the best that is installed.",
+        choices=("auto", "flash", "varlen", "sdpa"),
+    )
 
     @property
     def tokenizer(self) -> str:
@@ -88,7 +111,9 @@ class OptimConfig:
     beta2: float = _fraction(0.999, "AdamW's second-moment decay.")
     eps: float = _positive(1e-8, "AdamW's denominator term.")
     max_grad_norm: float = _positive(1.0, "Global gradient norm above which gradients are scaled down.")
-    schedule: str = knob("constant", "Shape of the learning rate after warm-up.", choices=("constant", "linear", "cosine"))
+    schedule: str = knob(
+        "constant", "Shape of the learning rate after warm-up.", choices=("constant", "linear", "cosine")
+    )
     warmup_steps: int = _non_negative(0, "Optimiser updates over which the rate rises linearly from 0.", unit="updates")
     min_lr_ratio: float = _fraction(0.0, "Where linear and cosine end, as a fraction of lr.")
     offload: bool = knob(False, "Keep optimiser state in host memory between updates (GPU only).")
@@ -96,11 +121,15 @@ class OptimConfig:
 
 @dataclass(kw_only=True)
 class FsdpConfig:
-    param_dtype: str = knob("auto",
-                            "Dtype of parameters in forward and backward; auto is float32 on CPU and bfloat16 on GPU "
-                            "(master weights are float32).",
-                            choices=("auto", "float32", "bfloat16"))
-    reshard_after_forward: bool = knob(True, "Free gathered parameters after each layer's forward (saves memory, costs a gather).")
+    param_dtype: str = knob(
+        "auto",
+        "Dtype of parameters in forward and backward; auto is float32 on CPU and bfloat16 on GPU "
+        "(master weights are float32).",
+        choices=("auto", "float32", "bfloat16"),
+    )
+    reshard_after_forward: bool = knob(
+        True, "Free gathered parameters after each layer's forward (saves memory, costs a gather)."
+    )
     offload_params: bool = knob(False, "Keep parameters in host memory between stages (GPU only).")
 
 
@@ -109,38 +138,72 @@ class PolicyLossConfig:
     """What a policy loss may read; the actor's section extends it."""
 
     policy_loss: str = knob("ppo", "Name in POLICY_LOSSES.")
-    clip_ratio_low: float = _non_negative(0.2, "The ratio may fall to 1 - this; gmpo bounds the log-ratio by it, dppo the divergence.")
-    clip_ratio_high: float = _non_negative(0.2, "The ratio may rise to 1 + this (clip-higher when above clip_ratio_low); others as there.")
-    clip_ratio_dual: float = knob(0.0, "Dual-clip bound for negative advantages (ppo); 0 turns it off.",
-                                  check=lambda v: v == 0 or v > 1, expected="0, or a number above 1")
+    clip_ratio_low: float = _non_negative(
+        0.2, "The ratio may fall to 1 - this; gmpo bounds the log-ratio by it, dppo the divergence."
+    )
+    clip_ratio_high: float = _non_negative(
+        0.2, "The ratio may rise to 1 + this (clip-higher when above clip_ratio_low); others as there."
+    )
+    clip_ratio_dual: float = knob(
+        0.0,
+        "Dual-clip bound for negative advantages (ppo); 0 turns it off.",
+        check=lambda v: v == 0 or v > 1,
+        expected="0, or a number above 1",
+    )
     tau_pos: float = _positive(1.0, "Steepness of sapo's gate for positive advantages.")
-    tau_neg: float = _positive(1.05, "Steepness of sapo's gate for the others; above tau_pos their gradient fades faster.")
+    tau_neg: float = _positive(
+        1.05, "Steepness of sapo's gate for the others; above tau_pos their gradient fades faster."
+    )
     clip_cov_ratio: float = _fraction(0.0002, "Share of the mini-batch's tokens that clip_cov leaves out.")
-    clip_cov_rank_low: float = _fraction(0.0002, "clip_cov spares this share of the tokens, those of highest covariance.")
-    clip_cov_rank_high: float = _fraction(0.02, "clip_cov chooses among this share of the tokens of highest covariance, less those spared.")
-    kl_cov_ratio: float = _fraction(0.0002, "Share of the mini-batch's tokens, those of highest covariance, that kl_cov penalises.")
+    clip_cov_rank_low: float = _fraction(
+        0.0002, "clip_cov spares this share of the tokens, those of highest covariance."
+    )
+    clip_cov_rank_high: float = _fraction(
+        0.02, "clip_cov chooses among this share of the tokens of highest covariance, less those spared."
+    )
+    kl_cov_ratio: float = _fraction(
+        0.0002, "Share of the mini-batch's tokens, those of highest covariance, that kl_cov penalises."
+    )
     ppo_kl_coef: float = _non_negative(1.0, "Weight of kl_cov's penalty |log ratio|.")
     dppo_max_ratio: float = _positive(20.0, "dppo_tv and dppo_kl weight a token by its ratio, up to this.")
     dro_beta: float = _positive(1.0, "Weight of dro's squared log-ratio.")
-    loss_aggregation: str = knob("token-mean", "How token losses become one number; all counts are global.",
-                                 choices=("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean",
-                                          "seq-mean-token-sum-norm"))
+    loss_aggregation: str = knob(
+        "token-mean",
+        "How token losses become one number; all counts are global.",
+        choices=("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"),
+    )
     entropy_coef: float = _non_negative(0.0, "Weight of the entropy bonus.")
-    kl_loss_coef: float = _non_negative(0.0, "Weight of the KL(actor, ref) term in the loss; above 0 a reference exists.")
-    kl_loss_type: str = knob("k3", "Estimator of that KL; with a + its value has the gradient of k2, which is the KL's own.",
-                             choices=("k1", "k2", "k3", "abs", "k1+", "k2+", "k3+", "abs+"))
+    kl_loss_coef: float = _non_negative(
+        0.0, "Weight of the KL(actor, ref) term in the loss; above 0 a reference exists."
+    )
+    kl_loss_type: str = knob(
+        "k3",
+        "Estimator of that KL; with a + its value has the gradient of k2, which is the KL's own.",
+        choices=("k1", "k2", "k3", "abs", "k1+", "k2+", "k3+", "abs+"),
+    )
 
 
 @dataclass(kw_only=True)
 class ActorConfig(PolicyLossConfig):
     mini_batch_size: int = _positive(32, "Prompts per optimiser update.", unit="prompts")
     epochs: int = _positive(1, "Passes over each batch.")
-    use_rollout_log_probs: bool = knob(False, "Take the engine's log-probs for the old policy's, and skip the stage that computes them.")
-    skip_zero_advantages: bool = knob(False, "Leave responses without advantage out of the passes. The loss does not change; "
-                                       "metrics per token count them as zeros.")
-    max_tokens_per_micro_batch: int = _positive(16384, "Token budget of one forward/backward pass per rank.", unit="tokens")
-    use_torch_compile: bool = knob(False, "Compile the log-prob and entropy function in a warm-up before the first step.")
-    log_prob_chunk_tokens: int = _positive(4096, "Rows of logits that exist at once in the log-prob function.", unit="tokens")
+    use_rollout_log_probs: bool = knob(
+        False, "Take the engine's log-probs for the old policy's, and skip the stage that computes them."
+    )
+    skip_zero_advantages: bool = knob(
+        False,
+        "Leave responses without advantage out of the passes. The loss does not change; "
+        "metrics per token count them as zeros.",
+    )
+    max_tokens_per_micro_batch: int = _positive(
+        16384, "Token budget of one forward/backward pass per rank.", unit="tokens"
+    )
+    use_torch_compile: bool = knob(
+        False, "Compile the log-prob and entropy function in a warm-up before the first step."
+    )
+    log_prob_chunk_tokens: int = _positive(
+        4096, "Rows of logits that exist at once in the log-prob function.", unit="tokens"
+    )
     optim: OptimConfig = knob(OptimConfig, "Optimiser of the actor.")
     fsdp: FsdpConfig = knob(FsdpConfig, "Sharding of the actor.")
 
@@ -150,10 +213,16 @@ class CriticConfig:
     path: str = knob("", "Model the critic starts from; empty means model.path with a fresh value head.")
     mini_batch_size: int = _positive(32, "Prompts per optimiser update.", unit="prompts")
     epochs: int = _positive(1, "Passes over each batch.")
-    max_tokens_per_micro_batch: int = _positive(16384, "Token budget of one forward/backward pass per rank.", unit="tokens")
-    value_clip: float = _non_negative(0.2, "Values may move this far from the old ones per batch; 0 turns clipping off.")
+    max_tokens_per_micro_batch: int = _positive(
+        16384, "Token budget of one forward/backward pass per rank.", unit="tokens"
+    )
+    value_clip: float = _non_negative(
+        0.2, "Values may move this far from the old ones per batch; 0 turns clipping off."
+    )
     warmup_steps: int = _non_negative(0, "Steps at the start in which only the critic learns.", unit="steps")
-    optim: OptimConfig = field(default_factory=lambda: OptimConfig(lr=1e-5), metadata={"doc": "Optimiser of the critic."})
+    optim: OptimConfig = field(
+        default_factory=lambda: OptimConfig(lr=1e-5), metadata={"doc": "Optimiser of the critic."}
+    )
     fsdp: FsdpConfig = knob(FsdpConfig, "Sharding of the critic.")
 
 
@@ -161,31 +230,53 @@ class CriticConfig:
 class ValSamplingConfig:
     n: int = _positive(1, "Responses per validation prompt.")
     temperature: float = _non_negative(1.0, "Sampling temperature of validation; 0 is greedy.")
-    top_p: float = knob(1.0, "Nucleus of validation sampling.", check=lambda v: 0 < v <= 1, expected="a number above 0, at most 1")
-    top_k: int = knob(-1, "Candidates kept in validation; -1 keeps all.",
-                      check=lambda v: v == -1 or v > 0, expected="-1 or a positive number")
+    top_p: float = knob(
+        1.0, "Nucleus of validation sampling.", check=lambda v: 0 < v <= 1, expected="a number above 0, at most 1"
+    )
+    top_k: int = knob(
+        -1,
+        "Candidates kept in validation; -1 keeps all.",
+        check=lambda v: v == -1 or v > 0,
+        expected="-1 or a positive number",
+    )
 
 
 @dataclass(kw_only=True)
 class RolloutConfig:
     backend: str = knob("vllm", "Engine that generates; hf is slow and for debugging.", choices=("vllm", "hf"))
     n: int = _positive(8, "Responses per prompt.")
-    temperature: float = _positive(1.0, "Sampling temperature in training; log-probs are taken at the same temperature.")
-    top_p: float = knob(1.0, "Nucleus of training sampling.", check=lambda v: 0 < v <= 1, expected="a number above 0, at most 1")
-    top_k: int = knob(-1, "Candidates kept in training; -1 keeps all.",
-                      check=lambda v: v == -1 or v > 0, expected="-1 or a positive number")
+    temperature: float = _positive(
+        1.0, "Sampling temperature in training; log-probs are taken at the same temperature."
+    )
+    top_p: float = knob(
+        1.0, "Nucleus of training sampling.", check=lambda v: 0 < v <= 1, expected="a number above 0, at most 1"
+    )
+    top_k: int = knob(
+        -1,
+        "Candidates kept in training; -1 keeps all.",
+        check=lambda v: v == -1 or v > 0,
+        expected="-1 or a positive number",
+    )
     ignore_eos: bool = knob(False, "Generate to max_response_length whatever the model says (benchmarks).")
     tensor_parallel_size: int = _positive(1, "Ranks that share one engine.", unit="ranks")
-    dtype: str = knob("auto", "Dtype of the engine's weights; auto is float32 on CPU and bfloat16 on GPU.",
-                      choices=("auto", "float32", "bfloat16"))
+    dtype: str = knob(
+        "auto",
+        "Dtype of the engine's weights; auto is float32 on CPU and bfloat16 on GPU.",
+        choices=("auto", "float32", "bfloat16"),
+    )
     gpu_memory_utilization: float = _fraction(0.5, "Share of each GPU the engine may take (GPU only).")
     kv_cache_memory_gib: float = _positive(0.25, "Size of the engine's key-value cache on CPU.", unit="GiB")
     max_num_seqs: int = _positive(256, "Sequences the engine decodes at once.", unit="sequences")
-    max_num_batched_tokens: int = _positive(8192, "Tokens of one engine step; at least the longest prompt plus response.", unit="tokens")
+    max_num_batched_tokens: int = _positive(
+        8192, "Tokens of one engine step; at least the longest prompt plus response.", unit="tokens"
+    )
     enforce_eager: bool = knob(False, "Skip CUDA graphs (CPU is always eager).")
-    sync_bucket_mib: float = _positive(256, "Weights are gathered and handed over in pieces of about this size.", unit="MiB")
-    block_kib: float = _non_negative(256, "Finished groups travel in blocks of at least this size and of a sixteenth of a rank's groups.",
-                                     unit="KiB")
+    sync_bucket_mib: float = _positive(
+        256, "Weights are gathered and handed over in pieces of about this size.", unit="MiB"
+    )
+    block_kib: float = _non_negative(
+        256, "Finished groups travel in blocks of at least this size and of a sixteenth of a rank's groups.", unit="KiB"
+    )
     engine_kwargs: dict[str, Any] = knob({}, "Passed to the engine's constructor as they are.")
     val: ValSamplingConfig = knob(ValSamplingConfig, "Sampling of validation.")
 
@@ -203,11 +294,19 @@ class RewardModelConfig:
 
     path: str = knob("", "Folder or hub name of a sequence-classification model with one label; empty for none.")
     weight: float = knob(1.0, "Weight of its score in the sum.", check=lambda v: v == v, expected="a number")
-    placement: str = knob("colocated", "colocated shares the hybrid workers and scores when the rollout is over; own has workers of its "
-                          "own that score while it runs.", choices=("colocated", "own"))
+    placement: str = knob(
+        "colocated",
+        "colocated shares the hybrid workers and scores when the rollout is over; own has workers of its "
+        "own that score while it runs.",
+        choices=("colocated", "own"),
+    )
     num_workers: int = _positive(1, "Workers with placement=own; the model is sharded over them.", unit="workers")
-    max_length: int = _non_negative(0, "Longest prompt and response in the model's own tokens; longer ones lose their beginning. 0 is as "
-                                    "long as the model reads.", unit="tokens")
+    max_length: int = _non_negative(
+        0,
+        "Longest prompt and response in the model's own tokens; longer ones lose their beginning. 0 is as "
+        "long as the model reads.",
+        unit="tokens",
+    )
     max_tokens_per_micro_batch: int = _positive(32768, "Token budget of one forward pass per rank.", unit="tokens")
     fsdp: FsdpConfig = knob(FsdpConfig, "Sharding of the reward model.")
 
@@ -216,14 +315,23 @@ class RewardModelConfig:
 class JudgeConfig:
     """A language model that is asked for a verdict, in engines of its own."""
 
-    path: str = knob("", "Folder or hub name of the judge; empty for none. One that is served elsewhere is reward.function=llm_judge.")
+    path: str = knob(
+        "",
+        "Folder or hub name of the judge; empty for none. One that is served elsewhere is reward.function=llm_judge.",
+    )
     weight: float = knob(1.0, "Weight of its score in the sum.", check=lambda v: v == v, expected="a number")
     backend: str = knob("vllm", "Engine of the judge.", choices=("vllm", "hf"))
     num_workers: int = _positive(1, "Workers of the judge, a multiple of tensor_parallel_size.", unit="workers")
     tensor_parallel_size: int = _positive(1, "Workers that share one engine.", unit="ranks")
-    template: str = knob("", "Jinja template (text or path of a .jinja file) of the question; empty takes the built-in one.")
-    score_pattern: str = knob("", "Regular expression whose last match's group 1 is the score; empty takes that of the built-in template.")
-    max_score: float = _positive(10.0, "The best verdict; scores are divided by it, and a verdict outside 0 to this is a failure.")
+    template: str = knob(
+        "", "Jinja template (text or path of a .jinja file) of the question; empty takes the built-in one."
+    )
+    score_pattern: str = knob(
+        "", "Regular expression whose last match's group 1 is the score; empty takes that of the built-in template."
+    )
+    max_score: float = _positive(
+        10.0, "The best verdict; scores are divided by it, and a verdict outside 0 to this is a failure."
+    )
     temperature: float = _non_negative(0.0, "Sampling temperature of the verdict; 0 is greedy.")
     max_tokens: int = _positive(512, "Longest verdict.", unit="tokens")
     max_model_len: int = _positive(8192, "Longest question plus verdict.", unit="tokens")
@@ -243,19 +351,34 @@ def _is_on_failure(text: str) -> bool:
 
 @dataclass(kw_only=True)
 class RewardConfig:
-    function: str = knob("", "`path/to/file.py:name` of a scorer, or a built-in's name; empty chooses per row by data_source.")
+    function: str = knob(
+        "", "`path/to/file.py:name` of a scorer, or a built-in's name; empty chooses per row by data_source."
+    )
     function_kwargs: dict[str, Any] = knob({}, "Keyword arguments passed to the function with each sample.")
-    functions: dict[str, Any] = knob({}, "Several scorers instead of one: {name: {function: ..., weight: 1.0, kwargs: {...}}}; the score "
-                                     "is their weighted sum.")
+    functions: dict[str, Any] = knob(
+        {},
+        "Several scorers instead of one: {name: {function: ..., weight: 1.0, kwargs: {...}}}; the score "
+        "is their weighted sum.",
+    )
     num_workers: int = _positive(1, "Scorer processes, over all nodes.", unit="processes")
-    timeout_s: float = _positive(10.0, "Longest time one sample may take; past it the scorer is killed and the sample masked.",
-                                 unit="seconds")
-    max_memory_gib: float = _positive(4.0, "Address space a scorer process may take beyond what it has once its function is loaded.",
-                                      unit="GiB")
-    max_concurrency: int = _positive(32, "Calls of an async function under way at once in each scorer process.", unit="calls")
-    on_failure: str = knob("mask", "What a sample without a score is worth: mask leaves it out, score:<x> gives it x, abort ends the run.",
-                           check=_is_on_failure, expected="mask, abort, or score:<number>, e.g. score:-1")
-    max_failure_frac: float = _fraction(0.5, "Share of a step's (or a validation batch's) samples that may fail before the run ends.")
+    timeout_s: float = _positive(
+        10.0, "Longest time one sample may take; past it the scorer is killed and the sample masked.", unit="seconds"
+    )
+    max_memory_gib: float = _positive(
+        4.0, "Address space a scorer process may take beyond what it has once its function is loaded.", unit="GiB"
+    )
+    max_concurrency: int = _positive(
+        32, "Calls of an async function under way at once in each scorer process.", unit="calls"
+    )
+    on_failure: str = knob(
+        "mask",
+        "What a sample without a score is worth: mask leaves it out, score:<x> gives it x, abort ends the run.",
+        check=_is_on_failure,
+        expected="mask, abort, or score:<number>, e.g. score:-1",
+    )
+    max_failure_frac: float = _fraction(
+        0.5, "Share of a step's (or a validation batch's) samples that may fail before the run ends."
+    )
     try_first: bool = knob(True, "Try the function on one sample of each data source before models load.")
     model: RewardModelConfig = knob(RewardModelConfig, "A reward model; its score is added to the function's.")
     judge: JudgeConfig = knob(JudgeConfig, "A judge in engines of its own; its score is added to the function's.")
@@ -265,22 +388,51 @@ class RewardConfig:
 class CorrectionConfig:
     """What is done about the engine and the trainer giving different probabilities to the same token."""
 
-    level: str = knob("token", "What has an importance weight, trainer over engine: each token, or each sequence as the product over its "
-                      "tokens; off weighs everything 1.", choices=("token", "sequence", "off"))
-    mode: str = knob("truncate", "Weights are capped at upper (TIS), or tokens with a weight outside lower and upper are masked (IcePop).",
-                     choices=("truncate", "mask"))
-    upper: float = knob(2.0, "Largest weight; the IcePop paper masks above 5.", check=lambda v: v >= 1, expected="a number of at least 1")
+    level: str = knob(
+        "token",
+        "What has an importance weight, trainer over engine: each token, or each sequence as the product over its "
+        "tokens; off weighs everything 1.",
+        choices=("token", "sequence", "off"),
+    )
+    mode: str = knob(
+        "truncate",
+        "Weights are capped at upper (TIS), or tokens with a weight outside lower and upper are masked (IcePop).",
+        choices=("truncate", "mask"),
+    )
+    upper: float = knob(
+        2.0,
+        "Largest weight; the IcePop paper masks above 5.",
+        check=lambda v: v >= 1,
+        expected="a number of at least 1",
+    )
     lower: float = _fraction(0.5, "Smallest weight with mode=mask; 0 has no bound.")
-    rejection: str = knob("off", "Drop tokens by their ratio, or responses by the product or the geometric mean of their tokens' ratios.",
-                          choices=("off", "token", "sequence", "geometric"))
-    rejection_upper: float = knob(2.0, "Ratio above which rejection drops; for geometric close to 1, e.g. 1.001.",
-                                  check=lambda v: v >= 1, expected="a number of at least 1")
-    rejection_lower: float = _fraction(0.5, "Ratio below which rejection drops; for geometric close to 1, e.g. 0.999; 0 has no bound.")
-    veto_threshold: float = knob(0.0, "A response with one token whose ratio is below this, e.g. 1e-4, is dropped whole; 0 turns it off.",
-                                 check=lambda v: 0 <= v < 1, expected="a number from 0 to below 1")
+    rejection: str = knob(
+        "off",
+        "Drop tokens by their ratio, or responses by the product or the geometric mean of their tokens' ratios.",
+        choices=("off", "token", "sequence", "geometric"),
+    )
+    rejection_upper: float = knob(
+        2.0,
+        "Ratio above which rejection drops; for geometric close to 1, e.g. 1.001.",
+        check=lambda v: v >= 1,
+        expected="a number of at least 1",
+    )
+    rejection_lower: float = _fraction(
+        0.5, "Ratio below which rejection drops; for geometric close to 1, e.g. 0.999; 0 has no bound."
+    )
+    veto_threshold: float = knob(
+        0.0,
+        "A response with one token whose ratio is below this, e.g. 1e-4, is dropped whole; 0 turns it off.",
+        check=lambda v: 0 <= v < 1,
+        expected="a number from 0 to below 1",
+    )
     batch_normalize: bool = knob(False, "Divide the weights by their mean over the batch.")
-    min_gap: float = _non_negative(1e-4, "Mean absolute gap of log-probs below which the correction is left off; float32 engines are at "
-                                   "about 1e-6, bfloat16 at 1e-2.", unit="nats")
+    min_gap: float = _non_negative(
+        1e-4,
+        "Mean absolute gap of log-probs below which the correction is left off; float32 engines are at "
+        "about 1e-6, bfloat16 at 1e-2.",
+        unit="nats",
+    )
 
 
 @dataclass(kw_only=True)
@@ -288,26 +440,47 @@ class AlgorithmConfig:
     adv_estimator: str = knob("grpo", "Name in ADVANTAGES.")
     gamma: float = _fraction(1.0, "Discount per token (gae, reinforce, reinforce_plus_plus).")
     lam: float = _fraction(1.0, "Lambda of generalised advantage estimation (gae).")
-    divide_by_std: bool = knob(True, "grpo, grpo_passk and gdpo divide by the group's standard deviation; false makes grpo Dr. GRPO.")
-    reward_components: dict[str, float] = knob({}, "Components that the reward function reports beside its score, with weights (gdpo).",
-                                               check=lambda v: all(abs(weight) < float("inf") for weight in v.values()),
-                                               expected="finite weights")
-    kl_coef: float = _non_negative(0.0, "Weight of the KL(actor, ref) penalty in the reward; above 0 a reference exists.")
+    divide_by_std: bool = knob(
+        True, "grpo, grpo_passk and gdpo divide by the group's standard deviation; false makes grpo Dr. GRPO."
+    )
+    reward_components: dict[str, float] = knob(
+        {},
+        "Components that the reward function reports beside its score, with weights (gdpo).",
+        check=lambda v: all(abs(weight) < float("inf") for weight in v.values()),
+        expected="finite weights",
+    )
+    kl_coef: float = _non_negative(
+        0.0, "Weight of the KL(actor, ref) penalty in the reward; above 0 a reference exists."
+    )
     kl_type: str = knob("k1", "Estimator of that KL.", choices=("k1", "k2", "k3", "abs"))
-    kl_target: float = _non_negative(0.0, "KL per response that an adaptive kl_coef steers to; 0 keeps kl_coef fixed.", unit="nats")
+    kl_target: float = _non_negative(
+        0.0, "KL per response that an adaptive kl_coef steers to; 0 keeps kl_coef fixed.", unit="nats"
+    )
     kl_horizon: int = _positive(10000, "Responses over which an adaptive kl_coef reacts.", unit="responses")
     reward_clip: float = _non_negative(0.0, "Scores are held within +- this before anything else; 0 leaves them.")
     reward_scale: float = _positive(1.0, "Scores are multiplied by this.")
-    overlong_buffer_len: int = _non_negative(0, "Last tokens before max_response_length over which a penalty rises (DAPO); 0 for none.",
-                                             unit="tokens")
+    overlong_buffer_len: int = _non_negative(
+        0, "Last tokens before max_response_length over which a penalty rises (DAPO); 0 for none.", unit="tokens"
+    )
     overlong_penalty_factor: float = _non_negative(1.0, "That penalty at max_response_length.")
-    mask_overlong: bool = knob(False, "Learn nothing from responses that ran into max_response_length; siblings still compare with them.")
-    filter_groups: bool = knob(False, "Drop groups whose scores are all equal and draw others in their place (DAPO's dynamic sampling).")
-    max_num_gen_batches: int = _positive(10, "Batches of prompts that filter_groups may draw in a step before it gives up.", unit="batches")
-    pf_ppo: str = knob("off", "Resample responses by their reward before the update (PF-PPO).",
-                       choices=("off", "pow", "max_min", "max_random"))
+    mask_overlong: bool = knob(
+        False, "Learn nothing from responses that ran into max_response_length; siblings still compare with them."
+    )
+    filter_groups: bool = knob(
+        False, "Drop groups whose scores are all equal and draw others in their place (DAPO's dynamic sampling)."
+    )
+    max_num_gen_batches: int = _positive(
+        10, "Batches of prompts that filter_groups may draw in a step before it gives up.", unit="batches"
+    )
+    pf_ppo: str = knob(
+        "off",
+        "Resample responses by their reward before the update (PF-PPO).",
+        choices=("off", "pow", "max_min", "max_random"),
+    )
     pf_ppo_weight_pow: float = _positive(2.0, "Power of the reward's size with pf_ppo=pow.")
-    rollout_correction: CorrectionConfig = knob(CorrectionConfig, "What is done about the gap between engine and trainer.")
+    rollout_correction: CorrectionConfig = knob(
+        CorrectionConfig, "What is done about the gap between engine and trainer."
+    )
 
 
 @dataclass(kw_only=True)
@@ -322,15 +495,28 @@ class TrainerConfig:
     test_freq: int = _non_negative(0, "Validate every so many steps; 0 only at the ends.", unit="steps")
     save_freq: int = _non_negative(0, "Checkpoint every so many steps; 0 only at the end.", unit="steps")
     max_checkpoints: int = _positive(2, "Newest checkpoints kept; the best one is kept besides.")
-    resume: str = knob("auto",
-                       "auto continues from the run folder's newest checkpoint, never refuses a used folder, a path names a checkpoint.")
+    resume: str = knob(
+        "auto",
+        "auto continues from the run folder's newest checkpoint, never refuses a used folder, a path names a "
+        "checkpoint.",
+    )
     best_metric: str = knob("", "Validation metric that decides the best checkpoint; empty means mean@n over all rows.")
-    num_samples_to_save: int = knob(32, "Responses written to samples/ each validation and each step; -1 writes all.", unit="rows",
-                                    check=lambda v: v >= -1, expected="-1 or a number of at least 0")
-    loggers: list[str] = knob(["console", "jsonl", "tensorboard"], "Where metrics go: console, jsonl, tensorboard, wandb, mlflow.")
+    num_samples_to_save: int = knob(
+        32,
+        "Responses written to samples/ each validation and each step; -1 writes all.",
+        unit="rows",
+        check=lambda v: v >= -1,
+        expected="-1 or a number of at least 0",
+    )
+    loggers: list[str] = knob(
+        ["console", "jsonl", "tensorboard"], "Where metrics go: console, jsonl, tensorboard, wandb, mlflow."
+    )
     project_name: str = knob("verl_like", "Project name for wandb and mlflow.")
-    balance_by: str = knob("tokens", "What ranks and micro-batches get equal shares of: tokens, or attention (the sum of squared lengths).",
-                           choices=("tokens", "attention"))
+    balance_by: str = knob(
+        "tokens",
+        "What ranks and micro-batches get equal shares of: tokens, or attention (the sum of squared lengths).",
+        choices=("tokens", "attention"),
+    )
     stage_timeout_s: float = _positive(1800.0, "Longest time one stage of a step may take.", unit="seconds")
 
 
@@ -339,8 +525,9 @@ class ClusterConfig:
     address: str = knob("", "Ray cluster to join; empty starts a local one.")
     device: str = knob("auto", "Accelerator of the hybrid workers.", choices=("auto", "cpu", "cuda"))
     num_nodes: int = _positive(1, "Nodes the workers are spread over.", unit="nodes")
-    workers_per_node: int = _non_negative(0, "Hybrid workers per node; 0 takes every GPU, or one per CPU core up to 2 without GPUs.",
-                                          unit="workers")
+    workers_per_node: int = _non_negative(
+        0, "Hybrid workers per node; 0 takes every GPU, or one per CPU core up to 2 without GPUs.", unit="workers"
+    )
     env: dict[str, str] = knob({}, "Environment variables of the workers.")
     object_store_memory_gib: float = _positive(1.0, "Ray's object store of a local cluster.", unit="GiB")
     start_timeout_s: float = _positive(300.0, "Longest time to place workers and load models.", unit="seconds")

@@ -17,19 +17,26 @@ def from_file(path: Path, name: str, *, knob: str) -> Any:
         knob: the configuration key that named them, for messages.
 
     Raises:
-        ValueError: no such file or name, something that cannot be called, or an import that fails (with its last lines).
+        ValueError: no such file or name, something that cannot be called, or an import that fails (with its last
+            lines).
     """
     spec = f"{knob}={path}:{name}"
     if not path.is_file():
-        raise ValueError(f"{spec}: the file {path} does not exist (looked from {Path.cwd()}). Correct the path; the form is "
-                         "path/to/file.py:name.")
+        raise ValueError(
+            f"{spec}: the file {path} does not exist (looked from {Path.cwd()}). Correct the path; the form is "
+            "path/to/file.py:name."
+        )
     module = _imported(path.resolve(), spec)
     functions = sorted(key for key, item in vars(module).items() if inspect.isfunction(item))
     if name not in vars(module):
-        raise ValueError(f"{spec}: {path} defines no {name!r}; its functions are {functions}. Correct the name behind the colon.")
+        raise ValueError(
+            f"{spec}: {path} defines no {name!r}; its functions are {functions}. Correct the name behind the colon."
+        )
     found = vars(module)[name]
     if not callable(found):
-        raise ValueError(f"{spec}: {name!r} in {path} is a {type(found).__name__}, not a function; its functions are {functions}.")
+        raise ValueError(
+            f"{spec}: {name!r} in {path} is a {type(found).__name__}, not a function; its functions are {functions}."
+        )
     return found
 
 

@@ -45,13 +45,15 @@ def read_rows(files: Sequence[str]) -> list[Row]:
     """
     if not files:
         raise ValueError(
-            "found no data files; expected at least one. Set data.train_files (or data.val_files) to a list of parquet or jsonl files."
+            "found no data files; expected at least one. Set data.train_files (or data.val_files) to a list of "
+            "parquet or jsonl files."
         )
     paths = [Path(file).expanduser() for file in files]
     names = [path.name for path in paths]
     rows: list[Row] = []
     for position, path in enumerate(paths):
-        # A uid must not change when the data folder moves, so only the name counts, and the position where names collide.
+        # A uid must not change when the data folder moves, so only the name counts, and the position where names
+        # collide.
         prefix = path.name if names.count(path.name) == 1 else f"{position}/{path.name}"
         for index, values in enumerate(_records(path)):
             rows.append(Row(file=str(path), index=index, uid=f"{prefix}:{index}", values=values))
@@ -92,7 +94,11 @@ def _jsonl(path: Path) -> Iterator[dict[str, Any]]:
             try:
                 values = json.loads(line)
             except json.JSONDecodeError as error:
-                raise ValueError(f"line {number} of {path} is not JSON: {error}. Each line must hold one object.") from error
+                raise ValueError(
+                    f"line {number} of {path} is not JSON: {error}. Each line must hold one object."
+                ) from error
             if not isinstance(values, dict):
-                raise ValueError(f"line {number} of {path} holds a {type(values).__name__}; expected one JSON object per line.")
+                raise ValueError(
+                    f"line {number} of {path} holds a {type(values).__name__}; expected one JSON object per line."
+                )
             yield values

@@ -107,7 +107,8 @@ class PromptLoader:
         """Continue from ``state``.
 
         Raises:
-            ValueError: when the dataset, batch size, shuffling or seed differ, because the position would mean other rows.
+            ValueError: when the dataset, batch size, shuffling or seed differ, because the position would mean other
+                rows.
         """
         found, expected = self._identity(), state["dataset"]
         if found != expected:
@@ -121,4 +122,9 @@ class PromptLoader:
 
     def _identity(self) -> dict[str, Any]:
         batches = self._batches
-        return {"num_rows": batches.num_rows, "batch_size": batches.batch_size, "shuffle": batches.shuffle, "seed": batches.seed}
+        return {
+            "num_rows": batches.num_rows,
+            "batch_size": batches.batch_size,
+            "shuffle": batches.shuffle,
+            "seed": batches.seed,
+        }

@@ -60,7 +60,11 @@ class PromptDataset(Sequence[Prompt]):
                 ground_truth=_ground_truth(rows[i], data),
                 extra_info=_extra_info(rows[i]),
                 messages=rows[i].values[data.prompt_key],
-                columns={name: value for name, value in rows[i].values.items() if name not in (data.prompt_key, *_KNOWN_COLUMNS)},
+                columns={
+                    name: value
+                    for name, value in rows[i].values.items()
+                    if name not in (data.prompt_key, *_KNOWN_COLUMNS)
+                },
             )
             for i in kept
         ]
@@ -85,16 +89,23 @@ class PromptDataset(Sequence[Prompt]):
 
 def prompt_table(prompts: Sequence[Prompt]) -> DataProto:
     """The columns ``prompt_ids``, ``uid``, ``prompt_text`` and ``reward_inputs`` of these prompts, one row each."""
-    return DataProto({
-        "prompt_ids": Ragged.from_rows([prompt.prompt_ids for prompt in prompts], "int32"),
-        "uid": [prompt.uid for prompt in prompts],
-        "prompt_text": [prompt.text for prompt in prompts],
-        "reward_inputs": [
-            {"data_source": prompt.data_source, "ground_truth": prompt.ground_truth, "extra_info": prompt.extra_info,
-             "messages": prompt.messages, "columns": prompt.columns}
-            for prompt in prompts
-        ],
-    })
+    return DataProto(
+        {
+            "prompt_ids": Ragged.from_rows([prompt.prompt_ids for prompt in prompts], "int32"),
+            "uid": [prompt.uid for prompt in prompts],
+            "prompt_text": [prompt.text for prompt in prompts],
+            "reward_inputs": [
+                {
+                    "data_source": prompt.data_source,
+                    "ground_truth": prompt.ground_truth,
+                    "extra_info": prompt.extra_info,
+                    "messages": prompt.messages,
+                    "columns": prompt.columns,
+                }
+                for prompt in prompts
+            ],
+        }
+    )
 
 
 def sft_rows(files: Sequence[str], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> DataProto:
@@ -119,17 +130,22 @@ def sft_rows(files: Sequence[str], data: DataConfig, tokenizer: PreTrainedTokeni
     kept = [i for i in _kept(rows, prompt_ids, data) if _answer_fits(rows[i], len(response_ids[i]), data)]
     if not kept:
         raise ValueError(
-            f"every answer of {list(files)} is longer than data.max_response_length={data.max_response_length} and was dropped. Raise it."
+            f"every answer of {list(files)} is longer than data.max_response_length={data.max_response_length} and "
+            f"was dropped. Raise it."
         )
     responses = Ragged.from_rows([response_ids[i] for i in kept], "int32")
-    return DataProto({
-        "prompt_ids": Ragged.from_rows([prompt_ids[i][-data.max_prompt_length :] for i in kept], "int32"),
-        "response_ids": responses,
-        "response_mask": Ragged(np.ones(len(responses.values), dtype=bool), responses.offsets),
-    })
+    return DataProto(
+        {
+            "prompt_ids": Ragged.from_rows([prompt_ids[i][-data.max_prompt_length :] for i in kept], "int32"),
+            "response_ids": responses,
+            "response_mask": Ragged(np.ones(len(responses.values), dtype=bool), responses.offsets),
+        }
+    )
 
 
-def _tokenised_prompts(rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> tuple[list[str], list[list[int]]]:
+def _tokenised_prompts(
+    rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase
+) -> tuple[list[str], list[list[int]]]:
     renderer = Renderer(data, tokenizer)
     texts = []
     for row in rows:
@@ -142,12 +158,15 @@ def _tokenised_prompts(rows: Sequence[Row], data: DataConfig, tokenizer: PreTrai
     empty = next((row for row, row_ids in zip(rows, ids, strict=True) if not row_ids), None)
     if empty is not None:
         raise ValueError(
-            f"{empty.place} has an empty prompt; generation needs at least one token. Remove the row, or fill {data.prompt_key!r}."
+            f"{empty.place} has an empty prompt; generation needs at least one token. Remove the row, or fill "
+            f"{data.prompt_key!r}."
         )
     return texts, ids
 
 
-def _token_ids(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, *, add_special_tokens: bool) -> list[list[int]]:
+def _token_ids(
+    texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, *, add_special_tokens: bool
+) -> list[list[int]]:
     """Token ids of each text; a text that occurs often (answers, repeated problems) is tokenised once."""
     texts = list(texts)
     unique = list(dict.fromkeys(texts))
@@ -172,14 +191,22 @@ def _kept(rows: Sequence[Row], ids: Sequence[list[int]], data: DataConfig) -> li
             f"Set data.max_prompt_length={longest}, or data.overlong_prompts=drop or truncate."
         )
     if data.overlong_prompts == "truncate":
-        log.warning("truncated %d of %d prompts to their last %d tokens (data.overlong_prompts=truncate)", len(overlong), len(rows), limit)
+        log.warning(
+            "truncated %d of %d prompts to their last %d tokens (data.overlong_prompts=truncate)",
+            len(overlong),
+            len(rows),
+            limit,
+        )
         return list(range(len(rows)))
     if len(overlong) == len(rows):
         raise ValueError(
-            f"data.overlong_prompts=drop leaves no rows: all {len(rows)} prompts are longer than data.max_prompt_length={limit}. "
+            f"data.overlong_prompts=drop leaves no rows: all {len(rows)} prompts are longer than "
+            f"data.max_prompt_length={limit}. "
             f"Raise it (longest: {longest})."
         )
-    log.warning("dropped %d of %d prompts longer than %d tokens (data.overlong_prompts=drop)", len(overlong), len(rows), limit)
+    log.warning(
+        "dropped %d of %d prompts longer than %d tokens (data.overlong_prompts=drop)", len(overlong), len(rows), limit
+    )
     dropped = set(overlong)
     return [i for i in range(len(rows)) if i not in dropped]
 
@@ -235,6 +262,7 @@ def _extra_info(row: Row) -> dict[str, Any]:
         return {}
     if not isinstance(extra, dict):
         raise ValueError(
-            f"{row.place} has a {type(extra).__name__} in the column extra_info; expected a dict. Correct or remove the column."
+            f"{row.place} has a {type(extra).__name__} in the column extra_info; expected a dict. Correct or remove "
+            f"the column."
         )
     return extra

@@ -1,6 +1,8 @@
-"""Make problems of reasoning-gym: ``python -m verl_like.data.reasoning_gym --task chain_sum,leg_counting --out DIR/train.parquet``.
+"""Make problems of reasoning-gym:
+``python -m verl_like.data.reasoning_gym --task chain_sum,leg_counting --out DIR/train.parquet``.
 
-Rows are in the schema of verl, at the tasks' default difficulty. Two seeds share no draw, so that validation takes another seed.
+Rows are in the schema of verl, at the tasks' default difficulty. Two seeds share no draw, so that validation takes
+another seed.
 """
 
 from __future__ import annotations
@@ -23,7 +25,11 @@ log = logging.getLogger(__name__)
 INSTRUCTION = "Give your final answer, and nothing but it, between <answer> and </answer>."
 # The tasks draw problem i from seed + i: the seeds 1 and 2 themselves would give all but one of their problems twice.
 SEED_STRIDE = 1_000_000
-_EXAMPLES = ("example_answer", "possible_answer", "example_correct_answer")  # of tasks that have many answers and so name none
+_EXAMPLES = (
+    "example_answer",
+    "possible_answer",
+    "example_correct_answer",
+)  # of tasks that have many answers and so name none
 
 
 def task_rows(task: str, *, size: int, seed: int, instruction: str = INSTRUCTION) -> list[dict[str, Any]]:
@@ -33,13 +39,16 @@ def task_rows(task: str, *, size: int, seed: int, instruction: str = INSTRUCTION
         instruction: put behind each question, after a blank line; empty adds nothing.
 
     Raises:
-        ValueError: an unknown task, one whose scorer gets more than half of the problems wrong, or a ``size`` or ``seed`` out of range.
+        ValueError: an unknown task, one whose scorer gets more than half of the problems wrong, or a ``size`` or
+            ``seed`` out of range.
     """
     from verl_like.reward.functions.reasoning_gym import PREFIX, Problem, junk_mark, metadata_text, task_scorer
 
     if not 0 < size <= SEED_STRIDE or not 0 <= seed < 2**32 // SEED_STRIDE:
-        raise ValueError(f"size is {size} and seed {seed}; expected 1 to {SEED_STRIDE:,} problems and a seed from 0 to "
-                         f"{2**32 // SEED_STRIDE - 1}.")
+        raise ValueError(
+            f"size is {size} and seed {seed}; expected 1 to {SEED_STRIDE:,} problems and a seed from 0 to "
+            f"{2**32 // SEED_STRIDE - 1}."
+        )
     task_scorer(task)
     rows: list[dict[str, Any]] = []
     refusals: Counter[str] = Counter()
@@ -51,17 +60,25 @@ def task_rows(task: str, *, size: int, seed: int, instruction: str = INSTRUCTION
             refusals[str(error)] += 1
             continue
         content = f"{problem.question}\n\n{instruction}" if instruction else problem.question
-        rows.append({
-            "data_source": PREFIX + task,
-            "prompt": [{"role": "user", "content": content}],
-            "ability": "reasoning",
-            "reward_model": {"style": "rule", "ground_truth": problem.truth},
-            "extra_info": {"index": index, "question": problem.question, "metadata": problem.metadata},
-        })
+        rows.append(
+            {
+                "data_source": PREFIX + task,
+                "prompt": [{"role": "user", "content": content}],
+                "ability": "reasoning",
+                "reward_model": {"style": "rule", "ground_truth": problem.truth},
+                "extra_info": {"index": index, "question": problem.question, "metadata": problem.metadata},
+            }
+        )
     if len(rows) < size / 2:
         raise ValueError(f"{size - len(rows)} of {size} problems of {task} cannot be scored: {next(iter(refusals))}")
     if refusals:
-        log.warning("%s: left out %d of %d problems that cannot be scored, such as: %s", task, size - len(rows), size, next(iter(refusals)))
+        log.warning(
+            "%s: left out %d of %d problems that cannot be scored, such as: %s",
+            task,
+            size - len(rows),
+            size,
+            next(iter(refusals)),
+        )
     return rows
 
 
@@ -75,7 +92,10 @@ def write_tasks(tasks: Sequence[str], out: Path, *, size: int, seed: int, instru
         ValueError: as :func:`task_rows`, no task, or a file that is no parquet.
     """
     if not tasks or out.suffix != ".parquet":
-        raise ValueError(f"the tasks are {list(tasks)} and the file is {out}; expected at least one task and a file that ends in .parquet.")
+        raise ValueError(
+            f"the tasks are {list(tasks)} and the file is {out}; expected at least one task and a file that ends in "
+            f".parquet."
+        )
     rows = [row for task in tasks for row in task_rows(task, size=size, seed=seed, instruction=instruction)]
     out.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(rows), out)

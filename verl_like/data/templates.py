@@ -28,22 +28,27 @@ def load_tokenizer(path: str, trust_remote_code: bool = False) -> PreTrainedToke
     """
     if not path:
         raise ValueError(
-            "model.path is empty; expected a folder or hub name of a Hugging Face model. Set model.path=... (or model.tokenizer_path=...)."
+            "model.path is empty; expected a folder or hub name of a Hugging Face model. Set model.path=... (or "
+            "model.tokenizer_path=...)."
         )
     folder = Path(path).expanduser()
     # A hub name is "name" or "owner/name"; anything else can only be a folder, and the hub's own message would mislead.
     if not folder.exists() and (path.startswith(("/", ".", "~")) or path.count("/") > 1):
         raise ValueError(
-            f"model path {path} does not exist (looked from {Path.cwd()}). Set model.path (or model.tokenizer_path) to an existing "
+            f"model path {path} does not exist (looked from {Path.cwd()}). Set model.path (or model.tokenizer_path) "
+            f"to an existing "
             f"folder or a hub name such as Qwen/Qwen3-0.6B."
         )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder) if folder.exists() else path, trust_remote_code=trust_remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(folder) if folder.exists() else path, trust_remote_code=trust_remote_code
+        )
     except (OSError, ValueError, KeyError) as error:
         kind = "folder" if folder.exists() else "hub name"
         raise ValueError(
             f"no tokenizer could be loaded from the {kind} {path}: {error} "
-            f"Set model.tokenizer_path to a folder with tokenizer.json or tokenizer_config.json, or to a hub name that can be reached."
+            f"Set model.tokenizer_path to a folder with tokenizer.json or tokenizer_config.json, or to a hub name "
+            f"that can be reached."
         ) from error
     assert isinstance(tokenizer, PreTrainedTokenizerBase), f"{path} gave a {type(tokenizer).__name__}"
     if len(tokenizer) < 2:  # transformers 5 makes an empty one from a config.json alone
@@ -94,14 +99,17 @@ class Renderer:
             prompt = [{"role": "user", "content": prompt}]
         elif not self._data.apply_chat_template:
             raise ValueError(
-                f"data.apply_chat_template is false, which feeds plain strings, but the prompt is a {type(prompt).__name__}. "
+                f"data.apply_chat_template is false, which feeds plain strings, but the prompt is a "
+                f"{type(prompt).__name__}. "
                 f"Set data.apply_chat_template=true, or name a column of strings with data.prompt_key."
             )
         return self._rendered(self._formatted_chat(_checked_chat(prompt)))
 
     def _rendered(self, chat: Chat) -> str:
         try:
-            text = self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **self._data.chat_template_kwargs)
+            text = self._tokenizer.apply_chat_template(
+                chat, tokenize=False, add_generation_prompt=True, **self._data.chat_template_kwargs
+            )
         except jinja2.TemplateError as error:
             roles = [message["role"] for message in chat]
             raise ValueError(
@@ -117,7 +125,8 @@ class Renderer:
         last_user = max((i for i, message in enumerate(chat) if message["role"] == "user"), default=None)
         if last_user is None:
             raise ValueError(
-                "data.format_prompt wraps the last user message, but the prompt has none. Add one, or set data.format_prompt=''."
+                "data.format_prompt wraps the last user message, but the prompt has none. Add one, or set "
+                "data.format_prompt=''."
             )
         message = {**chat[last_user], "content": self._formatted(chat[last_user]["content"])}
         return [*chat[:last_user], message, *chat[last_user + 1 :]]
@@ -129,7 +138,8 @@ class Renderer:
         template = self._tokenizer.chat_template
         if not template:
             raise ValueError(
-                f"data.apply_chat_template is true, but the tokenizer {self._tokenizer.name_or_path or ''} has no chat template. "
+                f"data.apply_chat_template is true, but the tokenizer {self._tokenizer.name_or_path or ''} has no "
+                f"chat template. "
                 f"Set data.apply_chat_template=false to feed plain strings, use a tokenizer that has one "
                 f"(model.tokenizer_path), or put a chat_template.jinja beside the tokenizer."
             )
@@ -140,7 +150,8 @@ class Renderer:
             if unknown:
                 known = sorted(reads - _GIVEN_TO_TEMPLATES)
                 raise ValueError(
-                    f"data.chat_template_kwargs has {unknown}, which the tokenizer's chat template does not read; it reads {known}. "
+                    f"data.chat_template_kwargs has {unknown}, which the tokenizer's chat template does not read; it "
+                    f"reads {known}. "
                     f"Correct the name, or remove it."
                 )
 
@@ -177,7 +188,8 @@ def _format_template(text: str) -> jinja2.Template:
         template = environment.from_string(text)
     except jinja2.TemplateSyntaxError as error:
         raise ValueError(
-            f"{source} is not a Jinja template: line {error.lineno}: {error.message}. Correct it; the user's text is {{{{ content }}}}."
+            f"{source} is not a Jinja template: line {error.lineno}: {error.message}. Correct it; the user's text is "
+            f"{{{{ content }}}}."
         ) from error
     if variables != {"content"}:
         raise ValueError(
@@ -192,6 +204,12 @@ def _checked_chat(prompt: Any) -> Chat:
         found = f"{type(prompt).__name__} {str(prompt)[:80]!r}"
         raise ValueError(f"the prompt is {found}; expected a string or a non-empty list of {{role, content}}.")
     for message in prompt:
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
-            raise ValueError(f"the prompt has the message {str(message)[:80]!r}; expected a dict with the strings role and content.")
+        if (
+            not isinstance(message, dict)
+            or not isinstance(message.get("role"), str)
+            or not isinstance(message.get("content"), str)
+        ):
+            raise ValueError(
+                f"the prompt has the message {str(message)[:80]!r}; expected a dict with the strings role and content."
+            )
     return prompt

@@ -1,7 +1,8 @@
 """Causal attention over packed rows, as transformers calls it under the name ``verl_like_packed``.
 
 The model's forward passes ``cu_seqlens``, ``max_seqlen``, ``groups`` and ``kernel`` through to
-:func:`packed_attention`. transformers (5.x) builds no mask for an attention it does not know, so no ``[K, K]`` mask exists.
+:func:`packed_attention`. transformers (5.x) builds no mask for an attention it does not know, so no ``[K, K]`` mask
+exists.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _SHORT_ROW = 32
 class PaddedGroup:
     """Neighbouring rows of similar length: ``num_tokens`` packed tokens seen as ``num_rows`` x ``width``.
 
-    ``places`` [num_tokens] int64 is where each token sits in the flattened ``num_rows * width``; None when nothing is padded.
+    ``places`` [num_tokens] int64 is where each token sits in the flattened ``num_rows * width``; None when nothing is
+    padded.
     """
 
     num_tokens: int
@@ -35,7 +37,9 @@ class PaddedGroup:
 
 
 def padded_groups(lengths: NDArray[np.int64], *, device: torch.device) -> tuple[PaddedGroup, ...]:
-    """Cut rows, in their order, into groups whose shortest row is at least half its longest (or which are all short)."""
+    """Cut rows, in their order, into groups whose shortest row is at least half its longest (or which are
+    all short).
+    """
     groups = []
     first, shortest, longest = 0, 0, 0
     for row, length in enumerate([*lengths.tolist(), None]):
@@ -80,9 +84,15 @@ def resolve_kernel(requested: str, device: torch.device) -> str:
     if requested == "sdpa":
         return requested
     if device.type != "cuda":
-        raise ValueError(f"model.attention is {requested}, which needs a GPU, but this run is on {device.type}. Set model.attention=auto.")
+        raise ValueError(
+            f"model.attention is {requested}, which needs a GPU, but this run is on {device.type}. Set "
+            f"model.attention=auto."
+        )
     if requested == "flash" and not has_flash:
-        raise ValueError("model.attention is flash, but the package flash-attn is not installed. Install it, or set model.attention=auto.")
+        raise ValueError(
+            "model.attention is flash, but the package flash-attn is not installed. Install it, or set "
+            "model.attention=auto."
+        )
     return requested
 
 
@@ -111,15 +121,18 @@ def packed_attention(
         sliding_window: tokens a query sees, itself included; None for all before it.
 
     Returns:
-        [1, K, heads, head_dim], and no attention weights. Dropout is never applied: the log-probs of a policy with dropout
-        are not those its rollout sampled from.
+        [1, K, heads, head_dim], and no attention weights. Dropout is never applied: the log-probs of a policy with
+        dropout are not those its rollout sampled from.
 
     Raises:
         ValueError: for logit soft-capping or attention sinks, which these kernels do not have.
     """
     assert attention_mask is None, "packed attention takes cu_seqlens, never a mask"
     if softcap or s_aux is not None:
-        raise ValueError("this model uses attention soft-capping or sinks, which packed attention lacks. Set model.remove_padding=false.")
+        raise ValueError(
+            "this model uses attention soft-capping or sinks, which packed attention lacks. Set "
+            "model.remove_padding=false."
+        )
     q, k, v = (states[0].transpose(0, 1) for states in (query, key, value))  # [K, heads, head_dim]
     if kernel == "sdpa":
         return _sdpa(q, k, v, groups=groups, scale=scaling, sliding_window=sliding_window)[None], None
@@ -127,21 +140,45 @@ def packed_attention(
     if kernel == "varlen":
         from torch.nn.attention.varlen import varlen_attn
 
-        out = varlen_attn(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, scale=scaling, window_size=window,
-                          enable_gqa=q.shape[1] != k.shape[1])
+        out = varlen_attn(
+            q,
+            k,
+            v,
+            cu_seqlens,
+            cu_seqlens,
+            max_seqlen,
+            max_seqlen,
+            scale=scaling,
+            window_size=window,
+            enable_gqa=q.shape[1] != k.shape[1],
+        )
         assert isinstance(out, Tensor), "varlen_attn returns one tensor unless asked for more"
         return out[None], None
     assert kernel == "flash", f"unknown kernel {kernel}"
     from flash_attn import flash_attn_varlen_func
 
     # flash-attn writes "no limit to the left" as -1 in the window and asks for causality besides.
-    out = flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, softmax_scale=scaling, causal=True,
-                                 window_size=(-1, -1) if sliding_window is None else window)
+    out = flash_attn_varlen_func(
+        q,
+        k,
+        v,
+        cu_seqlens,
+        cu_seqlens,
+        max_seqlen,
+        max_seqlen,
+        softmax_scale=scaling,
+        causal=True,
+        window_size=(-1, -1) if sliding_window is None else window,
+    )
     return out[None], None
 
 
-def _sdpa(q: Tensor, k: Tensor, v: Tensor, *, groups: tuple[PaddedGroup, ...], scale: float | None, sliding_window: int | None) -> Tensor:
-    """One causal call per group. Right padding needs no mask under causality: real queries never look that far right."""
+def _sdpa(
+    q: Tensor, k: Tensor, v: Tensor, *, groups: tuple[PaddedGroup, ...], scale: float | None, sliding_window: int | None
+) -> Tensor:
+    """One causal call per group. Right padding needs no mask under causality:
+    real queries never look that far right.
+    """
     grouped = q.shape[1] != k.shape[1]
     sizes = [group.num_tokens for group in groups]
     outputs = []

@@ -1,8 +1,8 @@
 """Compiling the log-prob function ahead of training, with a deadline that holds.
 
-A compilation cannot be interrupted, and one left behind in a thread disturbs the operators of the thread that goes on. So a
-process of its own compiles first, and is killed at the deadline; what it leaves in the compiler's disk cache makes the
-compilation in this process short.
+A compilation cannot be interrupted, and one left behind in a thread disturbs the operators of the thread that goes on.
+So a process of its own compiles first, and is killed at the deadline; what it leaves in the compiler's disk cache makes
+the compilation in this process short.
 """
 
 from __future__ import annotations
@@ -50,9 +50,14 @@ def compile_chunk_stats(spec: ChunkSpec, deadline_s: float) -> ChunkFunction | N
         deadline_s: longest time the trial process may take.
     """
     started = time.monotonic()
-    trial = subprocess.Popen([sys.executable, "-m", "verl_like.ops.compilation", json.dumps(asdict(spec))],
-                             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, start_new_session=True,
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    trial = subprocess.Popen(
+        [sys.executable, "-m", "verl_like.ops.compilation", json.dumps(asdict(spec))],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     try:
         output, _ = trial.communicate(timeout=deadline_s)
     except subprocess.TimeoutExpired:
@@ -87,7 +92,16 @@ def run_both_modes(function: ChunkFunction, spec: ChunkSpec) -> None:
         for rows in (6, 11):
             hidden = torch.zeros(rows, spec.hidden_size, dtype=dtype, device=device, requires_grad=needs_grad)
             targets = torch.zeros(rows, dtype=torch.int64, device=device)
-            args: tuple[Any, ...] = (hidden, weight, bias, targets, torch.ones((), device=device), spec.softcap, spec.with_entropy, False)
+            args: tuple[Any, ...] = (
+                hidden,
+                weight,
+                bias,
+                targets,
+                torch.ones((), device=device),
+                spec.softcap,
+                spec.with_entropy,
+                False,
+            )
             with torch.set_grad_enabled(needs_grad):
                 if not needs_grad:
                     function(*args)

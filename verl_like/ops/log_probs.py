@@ -16,7 +16,9 @@ from torch.utils.checkpoint import checkpoint
 
 
 class TokenStats(NamedTuple):
-    """[K_r] float32 each: ``log_probs`` and ``entropy`` in nats, ``sum_pi_squared`` the sum of squared probabilities."""
+    """[K_r] float32 each: ``log_probs`` and ``entropy`` in nats,
+    ``sum_pi_squared`` the sum of squared probabilities.
+    """
 
     log_probs: Tensor
     entropy: Tensor | None
@@ -38,8 +40,16 @@ class OutputLayer:
     softcap: float = 0.0
 
 
-def chunk_stats(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, inverse_temperature: Tensor, softcap: float,
-                with_entropy: bool, with_sum_pi_squared: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
+def chunk_stats(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    inverse_temperature: Tensor,
+    softcap: float,
+    with_entropy: bool,
+    with_sum_pi_squared: bool,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The statistics of one chunk; the one function that ``use_torch_compile`` compiles.
 
     ``inverse_temperature`` is a [] float32 tensor, so that another temperature is not another compiled graph.
@@ -78,8 +88,16 @@ class TokenStatsFunction:
     def is_compiled(self) -> bool:
         return self._compiled is not None
 
-    def __call__(self, hidden: Tensor, layer: OutputLayer, targets: Tensor, *, temperature: float, entropy: bool = False,
-                 sum_pi_squared: bool = False) -> TokenStats:
+    def __call__(
+        self,
+        hidden: Tensor,
+        layer: OutputLayer,
+        targets: Tensor,
+        *,
+        temperature: float,
+        entropy: bool = False,
+        sum_pi_squared: bool = False,
+    ) -> TokenStats:
         """
         Args:
             hidden: [K_r, H] states that predict ``targets`` [K_r] int64.
@@ -89,18 +107,27 @@ class TokenStatsFunction:
         needs_grad = torch.is_grad_enabled()
         num_chunks = max(-(-len(targets) // self.chunk_tokens), 1)
         chunks = []
-        # Equal chunks rather than full ones and a rest: a rest of one row would be a size the compiled graph does not take.
+        # Equal chunks rather than full ones and a rest: a rest of one row would be a size the compiled graph does not
+        # take.
         for states, ids in zip(hidden.tensor_split(num_chunks), targets.tensor_split(num_chunks), strict=True):
             args = (states, layer.weight, layer.bias, ids, inverse_temperature, layer.softcap, entropy, sum_pi_squared)
-            chunks.append(checkpoint(self._run, *args, use_reentrant=False, preserve_rng_state=False) if needs_grad else self._run(*args))
+            chunks.append(
+                checkpoint(self._run, *args, use_reentrant=False, preserve_rng_state=False)
+                if needs_grad
+                else self._run(*args)
+            )
         log_probs, entropies, squares = zip(*chunks, strict=True)
-        return TokenStats(torch.cat(log_probs), torch.cat(entropies) if entropy else None, torch.cat(squares) if sum_pi_squared else None)
+        return TokenStats(
+            torch.cat(log_probs),
+            torch.cat(entropies) if entropy else None,
+            torch.cat(squares) if sum_pi_squared else None,
+        )
 
     def _run(self, *args: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
         if self._compiled is None:
             return chunk_stats(*args)
-        # What the warm-up did not cover (one row, another flag) would compile in mid-step; it runs eagerly instead. The stance is
-        # set here and not around the loop, because checkpointing calls this again during backward.
+        # What the warm-up did not cover (one row, another flag) would compile in mid-step; it runs eagerly instead. The
+        # stance is set here and not around the loop, because checkpointing calls this again during backward.
         with torch.compiler.set_stance("eager_on_recompile"):
             return self._compiled(*args)
 

@@ -1,8 +1,8 @@
 """From rows of prompt and response ids to what a model's forward takes, and back from its outputs to rows.
 
 Two layouts give the same numbers: *packed*, all rows in one sequence ``[1, K]`` with position ids that restart, and
-*padded*, ``[B, L]`` with zeros on the right and an attention mask. The last response token predicts nothing that anybody
-asks for, so it is left out of the input: a row of P prompt and R response tokens costs P + R - 1 positions.
+*padded*, ``[B, L]`` with zeros on the right and an attention mask. The last response token predicts nothing that
+anybody asks for, so it is left out of the input: a row of P prompt and R response tokens costs P + R - 1 positions.
 """
 
 from __future__ import annotations
@@ -51,13 +51,17 @@ def input_lengths(prompts: Ragged, responses: Ragged) -> NDArray[np.int64]:
     """
     if len(prompts) and int(prompts.lengths.min()) == 0:
         row = int(np.argmin(prompts.lengths))
-        raise ValueError(f"row {row} has an empty prompt; the first response token needs a token before it. Add a start token to it.")
+        raise ValueError(
+            f"row {row} has an empty prompt; the first response token needs a token before it. Add a start token to it."
+        )
     lengths: NDArray[np.int64] = prompts.lengths + np.maximum(responses.lengths - 1, 0)
     return lengths
 
 
 def pack_rows(prompts: Ragged, responses: Ragged, *, remove_padding: bool, device: torch.device) -> ModelInputs:
-    """The inputs of one forward pass over these rows, in their order (sorted by length, attention is cheaper on CPU)."""
+    """The inputs of one forward pass over these rows, in their order (sorted by length,
+    attention is cheaper on CPU).
+    """
     lengths = input_lengths(prompts, responses)
     starts = np.concatenate([[0], np.cumsum(lengths)])
     position_ids = _ranges(np.zeros(len(lengths), np.int64), lengths)
@@ -66,7 +70,9 @@ def pack_rows(prompts: Ragged, responses: Ragged, *, remove_padding: bool, devic
     in_prompt = position_ids < prompts.lengths[rows]
     ids = np.empty(len(position_ids), np.int64)
     ids[in_prompt] = prompts.values
-    ids[~in_prompt] = responses.values[(responses.offsets[:-1] - prompts.lengths)[rows[~in_prompt]] + position_ids[~in_prompt]]
+    ids[~in_prompt] = responses.values[
+        (responses.offsets[:-1] - prompts.lengths)[rows[~in_prompt]] + position_ids[~in_prompt]
+    ]
     predictors = _ranges(starts[:-1] + prompts.lengths - 1, responses.lengths)
     targets = torch.from_numpy(responses.values.astype(np.int64)).to(device)
     max_seqlen = int(lengths.max(initial=0))

@@ -17,12 +17,15 @@ Part = NDArray[np.int64]
 # The parts of a state that hold a row, as (sum, one of the rows), lightest first; parts without a row are left out.
 _State = list[tuple[int, int]]
 
-# Rounds of swaps. Heavy tails need up to about 50; one row as heavy as a whole part would go on to give away all its company.
+# Rounds of swaps. Heavy tails need up to about 50; one row as heavy as a whole part would go on to give away all its
+# company.
 _MAX_SWAPS = 128
 
 
 def attention_costs(lengths: Costs) -> Part:
-    """[B] int64, lengths squared: the work of attention over a row, up to a factor, so over a part it grows with the sum of squares."""
+    """[B] int64, lengths squared: the work of attention over a row, up to a factor, so over a part it grows with the
+    sum of squares.
+    """
     return np.square(lengths.astype(np.int64))
 
 
@@ -36,10 +39,11 @@ def partition(costs: Costs, parts: int, *, equal_counts: bool = False) -> list[P
     """Split row indices into ``parts`` parts of nearly equal sums of costs.
 
     The largest differencing method (Karmarkar and Karp, 1982): a state is one way to cut some of the rows; join the two
-    states of widest spread (heaviest less lightest part), heaviest part with lightest, until one is left. It starts from
-    one state per row. ``equal_counts`` starts from one state per ``parts`` rows of similar cost, one for each part, and
-    ends with swaps between heavy and light parts, since one very long row cannot be made up for inside its state.
-    Time is about O(B log B). Deterministic; a permutation of the rows changes no more than which of equal rows goes where.
+    states of widest spread (heaviest less lightest part), heaviest part with lightest, until one is left. It starts
+    from one state per row. ``equal_counts`` starts from one state per ``parts`` rows of similar cost, one for each
+    part, and ends with swaps between heavy and light parts, since one very long row cannot be made up for inside its
+    state. Time is about O(B log B). Deterministic; a permutation of the rows changes no more than which of equal rows
+    goes where.
 
     Args:
         costs: [B] non-negative integers: tokens of each row, or :func:`attention_costs`.
@@ -56,11 +60,15 @@ def partition(costs: Costs, parts: int, *, equal_counts: bool = False) -> list[P
     if parts == 1 or len(costs) == 0:
         return _grouped(np.zeros(len(costs), np.int64), parts)
     order = np.argsort(-costs.astype(np.int64), kind="stable")
-    ranked = costs[order].astype(np.int64)  # below, a row is its rank by cost, so that ties do not depend on the order of rows
+    ranked = costs[order].astype(
+        np.int64
+    )  # below, a row is its rank by cost, so that ties do not depend on the order of rows
     if not equal_counts:
         found = _differenced(ranked, parts, rows_per_state=1)
     else:
-        padded = np.append(ranked, np.zeros(-len(ranked) % parts, np.int64))  # with rows of no cost the parts are of one size
+        padded = np.append(
+            ranked, np.zeros(-len(ranked) % parts, np.int64)
+        )  # with rows of no cost the parts are of one size
         even = np.stack(_differenced(padded, parts, rows_per_state=parts))
         found = [part[part < len(costs)] for part in _swapped(padded, even, num_rows=len(costs))]
     return [np.sort(order[part]) for part in found]
@@ -83,7 +91,9 @@ def _differenced(costs: Part, parts: int, *, rows_per_state: int) -> list[Part]:
     rows = list(zip(costs.tolist(), range(len(costs)), strict=True))
     starts = range(0, len(rows), rows_per_state)
     # First states are taken from the end of a sorted list; only joined ones need a heap, which stays small.
-    states = sorted((entry(rows[start : start + rows_per_state][::-1], number) for number, start in enumerate(starts)), reverse=True)
+    states = sorted(
+        (entry(rows[start : start + rows_per_state][::-1], number) for number, start in enumerate(starts)), reverse=True
+    )
     joined: list[tuple[int, int, _State]] = []
     same_part = list(range(len(rows)))  # row -> another row of its part; itself in one row of each part
     for number in range(len(starts), 2 * len(starts) - 1):
@@ -112,7 +122,8 @@ def _join(one: _State, other: _State, parts: int, same_part: list[int]) -> _Stat
 
 
 def _swapped(costs: Costs, rows: Part, *, num_rows: int) -> Part:
-    """Swap single rows between the heaviest part and the lightest, the next two and so on, while the heaviest gets lighter.
+    """Swap single rows between the heaviest part and the lightest, the next two and so on, while the heaviest gets
+    lighter.
 
     ``rows`` [parts, rows of a part] are indices into ``costs``; those from ``num_rows`` stay where they are.
     """
@@ -158,10 +169,13 @@ def micro_batches(lengths: Costs, max_tokens: int, *, count: int = 1, costs: Cos
         costs: [B] non-negative integers to balance among the parts; None means ``lengths``.
 
     Returns:
-        At least ``count`` arrays of indices, ascending in each; with ``count`` 0 none is empty, so no rows make no part.
+        At least ``count`` arrays of indices, ascending in each; with ``count`` 0 none is empty, so no rows make no
+        part.
     """
     if max_tokens < 1:
-        raise ValueError(f"found a budget of {max_tokens} tokens; a micro-batch needs at least 1. Set max_tokens_per_micro_batch.")
+        raise ValueError(
+            f"found a budget of {max_tokens} tokens; a micro-batch needs at least 1. Set max_tokens_per_micro_batch."
+        )
     costs = lengths if costs is None else costs
     alone = [np.array([row]) for row in np.flatnonzero(lengths > max_tokens)]
     rows = np.flatnonzero(lengths <= max_tokens)
@@ -170,13 +184,19 @@ def micro_batches(lengths: Costs, max_tokens: int, *, count: int = 1, costs: Cos
 
 
 def _within(lengths: Costs, costs: Costs, max_tokens: int, count: int) -> list[Part]:
-    """The most even of some ways to cut, all within the budget and of the fewest parts, from ``count`` on, that any of them needs."""
+    """The most even of some ways to cut, all within the budget and of the fewest parts, from ``count`` on, that any of
+    them needs.
+    """
     if len(lengths) == 0:
         return []
     packed = _first_fit(lengths, max_tokens)
     fewest = -(-int(lengths.sum()) // max_tokens)
     for parts in itertools.count(max(fewest, count, 1)):
-        ways = [partition(costs, parts), _lightest_with_room(lengths, costs, parts, max_tokens), packed if len(packed) <= parts else None]
+        ways = [
+            partition(costs, parts),
+            _lightest_with_room(lengths, costs, parts, max_tokens),
+            packed if len(packed) <= parts else None,
+        ]
         fitting = [way for way in ways if way and _heaviest(lengths, way) <= max_tokens]
         if fitting:
             return min(fitting, key=lambda way: _heaviest(costs, way))

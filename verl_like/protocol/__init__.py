@@ -1,8 +1,8 @@
 """DataProto: a table whose rows are responses, and the table of the columns that exist.
 
 A *token column* is ragged: one contiguous array plus row offsets, no padding. A *fixed column* is an array whose first
-axis is the rows. An *object column* holds Python objects. Every slice, chunk or selection owns its storage, and whatever
-is pickled costs its payload and nothing more.
+axis is the rows. An *object column* holds Python objects. Every slice, chunk or selection owns its storage, and
+whatever is pickled costs its payload and nothing more.
 """
 
 from verl_like.protocol.columns import COLUMNS, Column, ColumnSpec, bytes_per_token, token_columns

@@ -35,12 +35,16 @@ COLUMNS: dict[str, ColumnSpec] = {
     "response_mask": ColumnSpec("token", "bool", "true where the policy chose the token", "rollout"),
     "rollout_log_probs": ColumnSpec("token", "float32", "nats, per response token", "rollout"),
     "old_log_probs": ColumnSpec("token", "float32", "nats, per response token", "old_log_probs"),
-    "sum_pi_squared": ColumnSpec("token", "float32", "sum of squared probabilities at the token's place", "old_log_probs"),
+    "sum_pi_squared": ColumnSpec(
+        "token", "float32", "sum of squared probabilities at the token's place", "old_log_probs"
+    ),
     "ref_log_probs": ColumnSpec("token", "float32", "nats, per response token", "ref_log_probs"),
     "values": ColumnSpec("token", "float32", "reward, per response token", "values"),
     "advantages": ColumnSpec("token", "float32", "reward, per response token", "advantages"),
     "returns": ColumnSpec("token", "float32", "reward, per response token", "advantages"),
-    "covariance_rank": ColumnSpec("token", "float32", "share of the mini-batch's tokens with a higher covariance", "advantages"),
+    "covariance_rank": ColumnSpec(
+        "token", "float32", "share of the mini-batch's tokens with a higher covariance", "advantages"
+    ),
     "reward_inputs": ColumnSpec("object", "dict", "data_source, ground_truth, extra_info", "prompts"),
 }
 
@@ -71,7 +75,9 @@ def check_column(name: str, column: Column) -> None:
     spec = COLUMNS.get(name)
     if spec is not None and (kind_of(column) != spec.kind or dtypes_of(column) not in ("", spec.dtype)):
         article = "an" if spec.kind == "object" else "a"
-        raise ValueError(f"{described(name, column)}; expected {article} {spec.kind} column of {spec.dtype} ({spec.unit}).")
+        raise ValueError(
+            f"{described(name, column)}; expected {article} {spec.kind} column of {spec.dtype} ({spec.unit})."
+        )
 
 
 def kind_of(column: Column) -> str:
@@ -91,7 +97,8 @@ def dtypes_of(column: Column) -> str:
 def described(name: str, column: Column) -> str:
     """The column for an error message: "column 'x' is a fixed column of float64 [3, 2]"."""
     if isinstance(column, Ragged):
-        return f"column {name!r} is a token column of {dtypes_of(column)} [{len(column)} rows, {len(column.values)} tokens]"
+        shape = f"[{len(column)} rows, {len(column.values)} tokens]"
+        return f"column {name!r} is a token column of {dtypes_of(column)} {shape}"
     if isinstance(column, list):
         return f"column {name!r} is an object column of {dtypes_of(column) or 'nothing'} [{len(column)}]"
     return f"column {name!r} is a fixed column of {dtypes_of(column)} {list(column.shape)}"
@@ -110,17 +117,20 @@ def normalised(name: str, column: Column) -> Column:
         return column
     if not isinstance(column, np.ndarray | Tensor):
         raise ValueError(
-            f"column {name!r} is a {type(column).__name__}; expected a Ragged, an array, a tensor or a list with one entry per row."
+            f"column {name!r} is a {type(column).__name__}; expected a Ragged, an array, a tensor or a list with one "
+            f"entry per row."
         )
     if column.ndim == 0:
         raise ValueError(
-            f"column {name!r} is one {dtype_name(column)} without rows (shape []); expected one entry per row. One value for the whole "
+            f"column {name!r} is one {dtype_name(column)} without rows (shape []); expected one entry per row. One "
+            f"value for the whole "
             f"table belongs in meta_info."
         )
     if isinstance(column, Tensor):
         if column.layout != torch.strided:
             raise ValueError(
-                f"column {name!r} is a tensor of layout {column.layout}; expected a dense one. Use to_dense(), or a Ragged for uneven rows."
+                f"column {name!r} is a tensor of layout {column.layout}; expected a dense one. Use to_dense(), or a "
+                f"Ragged for uneven rows."
             )
         return column if type(column) is Tensor else column.as_subclass(Tensor)
     if column.dtype.kind not in "biufc":
@@ -132,8 +142,10 @@ def as_tensor_column(name: str, column: Column) -> Column:
     """A token or fixed column; anything else raises."""
     found = normalised(name, column)
     if isinstance(found, list):
-        raise ValueError(f"{described(name, found)}; expected a Ragged, or an array or tensor of numbers or bools. Objects belong "
-                         f"in non_tensor_batch.")
+        raise ValueError(
+            f"{described(name, found)}; expected a Ragged, or an array or tensor of numbers or bools. Objects belong "
+            f"in non_tensor_batch."
+        )
     return found
 
 
@@ -169,19 +181,24 @@ def concatenated(name: str, parts: Sequence[Column]) -> Column:
     """A copy of all rows of the parts.
 
     Raises:
-        ValueError: parts of different kind, dtype, trailing shape or storage, which numpy and torch would quietly convert.
+        ValueError: parts of different kind, dtype, trailing shape or storage, which numpy and torch would quietly
+            convert.
     """
     first = parts[0]
     layout = _layout(first)
     odd = next((part for part in parts if _layout(part) != layout), None)
     if odd is not None:
         raise ValueError(
-            f"tables to concatenate differ: {described(name, first)} held by {_holder(first)} in one and {described(name, odd)} held by "
-            f"{_holder(odd)} in another; expected one kind, dtype, trailing shape and place. Convert one, or call to(device) on both."
+            f"tables to concatenate differ: {described(name, first)} held by {_holder(first)} in one and "
+            f"{described(name, odd)} held by "
+            f"{_holder(odd)} in another; expected one kind, dtype, trailing shape and place. Convert one, or call "
+            f"to(device) on both."
         )
     ragged = [part for part in parts if isinstance(part, Ragged)]
     if ragged:
-        return Ragged.from_lengths(joined([part.values for part in ragged]), np.concatenate([part.lengths for part in ragged]))
+        return Ragged.from_lengths(
+            joined([part.values for part in ragged]), np.concatenate([part.lengths for part in ragged])
+        )
     if isinstance(first, list):
         return [item for part in parts for item in part]
     return joined([part for part in parts if isinstance(part, np.ndarray | Tensor)])
@@ -206,7 +223,10 @@ def unfolded(name: str, column: Column, n_split: int) -> Column:
     """[B, n_split * m, ...] -> [B * n_split, m, ...], a copy."""
     if isinstance(column, Ragged | list):
         reason = "its rows differ in length" if isinstance(column, Ragged) else "its rows are Python objects"
-        raise ValueError(f"{described(name, column)} and cannot be split along a second axis, because {reason}; expected a fixed column.")
+        raise ValueError(
+            f"{described(name, column)} and cannot be split along a second axis, because {reason}; expected a fixed "
+            f"column."
+        )
     if column.ndim < 2 or column.shape[1] % n_split:
         raise ValueError(f"{described(name, column)}; expected a second axis that divides into {n_split} equal parts.")
     shape = (column.shape[0] * n_split, column.shape[1] // n_split, *column.shape[2:])
@@ -221,7 +241,9 @@ def moved(name: str, column: Column, device: str | torch.device) -> Column:
     try:
         return column.to(device) if isinstance(column, Ragged) else as_tensor(column, device)
     except TypeError as error:
-        raise ValueError(f"{described(name, column)}, a dtype that torch lacks; expected one that it has. Convert it first.") from error
+        raise ValueError(
+            f"{described(name, column)}, a dtype that torch lacks; expected one that it has. Convert it first."
+        ) from error
 
 
 def same_column(a: Column, b: Column) -> bool:

@@ -23,5 +23,7 @@ def pad_dataproto_to_divisor(table: DataProto, size_divisor: int) -> tuple[DataP
 def unpad_dataproto(table: DataProto, pad_size: int) -> DataProto:
     """The table without its last ``pad_size`` rows; itself where that is 0."""
     if not 0 <= pad_size <= len(table):
-        raise ValueError(f"pad_size is {pad_size}; expected a number of the table's {len(table)} rows, as the padding reported it.")
+        raise ValueError(
+            f"pad_size is {pad_size}; expected a number of the table's {len(table)} rows, as the padding reported it."
+        )
     return table if pad_size == 0 else table.slice(0, len(table) - pad_size)

@@ -43,9 +43,13 @@ class Ragged:
             )
         if (offsets[1:] < offsets[:-1]).any():
             row = int(np.argmax(offsets[1:] < offsets[:-1]))
-            raise ValueError(f"row {row} of a ragged column would have {offsets[row + 1] - offsets[row]} tokens; offsets never fall.")
+            raise ValueError(
+                f"row {row} of a ragged column would have {offsets[row + 1] - offsets[row]} tokens; offsets never fall."
+            )
         if isinstance(values, np.ndarray) and values.dtype.kind not in "biufc":
-            raise ValueError(f"a ragged column holds numbers or bools; found {dtype_name(values)}. Put other things into a list.")
+            raise ValueError(
+                f"a ragged column holds numbers or bools; found {dtype_name(values)}. Put other things into a list."
+            )
         self.values = values
         self.offsets = offsets.astype(np.int64, copy=False)
 
@@ -84,7 +88,11 @@ class Ragged:
 
     def __eq__(self, other: object) -> bool:
         """Equal rows, dtypes and bits, whether numpy or torch holds them."""
-        return isinstance(other, Ragged) and np.array_equal(self.offsets, other.offsets) and same(self.values, other.values)
+        return (
+            isinstance(other, Ragged)
+            and np.array_equal(self.offsets, other.offsets)
+            and same(self.values, other.values)
+        )
 
     def __repr__(self) -> str:
         return f"Ragged({dtype_name(self.values)}, {len(self)} rows, {len(self.values)} tokens)"
@@ -116,7 +124,10 @@ class Ragged:
         width = longest if width is None else width
         if longest > width:
             row = int(lengths.argmax())
-            raise ValueError(f"row {row} has {longest} tokens, more than width={width}. Cut the rows first, or pad to at least {longest}.")
+            raise ValueError(
+                f"row {row} has {longest} tokens, more than width={width}. Cut the rows first, or pad to at least "
+                f"{longest}."
+            )
         valid = _valid(lengths, width, side)
         if isinstance(self.values, Tensor):
             padded = torch.full(valid.shape, pad, dtype=self.values.dtype, device=self.values.device)
@@ -135,14 +146,22 @@ class Ragged:
         """
         lengths = on_host(lengths)
         width = padded.shape[1] if padded.ndim == 2 else 0
-        fits = padded.ndim == 2 and len(lengths) == len(padded) and (lengths >= 0).all() and int(lengths.max(initial=0)) <= width
+        fits = (
+            padded.ndim == 2
+            and len(lengths) == len(padded)
+            and (lengths >= 0).all()
+            and int(lengths.max(initial=0)) <= width
+        )
         if not fits:
             raise ValueError(
-                f"lengths must be one number from 0 to T for each row of a padded [B, T]; found {len(lengths)} lengths, the longest "
+                f"lengths must be one number from 0 to T for each row of a padded [B, T]; found {len(lengths)} "
+                f"lengths, the longest "
                 f"{int(lengths.max(initial=0))}, for {dtype_name(padded)} {list(padded.shape)}."
             )
         valid = _valid(lengths, width, side)
-        return cls.from_lengths(padded[torch.from_numpy(valid).to(padded.device)] if isinstance(padded, Tensor) else padded[valid], lengths)
+        return cls.from_lengths(
+            padded[torch.from_numpy(valid).to(padded.device)] if isinstance(padded, Tensor) else padded[valid], lengths
+        )
 
     def to(self, device: str | torch.device) -> Ragged:
         """The same rows with torch on ``device``."""

@@ -13,7 +13,8 @@ Selection = slice | Sequence[int] | Sequence[bool] | Array | Tensor
 
 
 def row_index(rows: Selection, num_rows: int) -> Array:
-    """The rows that a slice, indices (negative ones count from the end) or a boolean mask select: int64 from 0 to ``num_rows - 1``.
+    """The rows that a slice, indices (negative ones count from the end) or a boolean mask select: int64 from 0 to
+    ``num_rows - 1``.
 
     Raises:
         IndexError: an index outside of the table.
@@ -24,13 +25,16 @@ def row_index(rows: Selection, num_rows: int) -> Array:
     index = on_host(rows)
     if index.ndim == 1 and index.dtype.kind == "b":
         if len(index) != num_rows:
-            raise ValueError(f"a mask of {len(index)} entries cannot select from {num_rows} rows; it needs one entry per row.")
+            raise ValueError(
+                f"a mask of {len(index)} entries cannot select from {num_rows} rows; it needs one entry per row."
+            )
         return np.flatnonzero(index)
     if index.shape == (0,):
         return np.empty(0, np.int64)
     if index.ndim != 1 or index.dtype.kind not in "iu":
         raise ValueError(
-            f"rows are selected by a slice, a 1-D list of ints or a boolean mask; found {index.dtype.name} {list(index.shape)}."
+            f"rows are selected by a slice, a 1-D list of ints or a boolean mask; found {index.dtype.name} "
+            f"{list(index.shape)}."
         )
     outside = (index < -num_rows) | (index >= num_rows)
     if outside.any():
@@ -43,7 +47,8 @@ def order_index(order: Selection, num_rows: int) -> Array:
     index = row_index(order, num_rows)
     if not np.array_equal(np.sort(index), np.arange(num_rows)):
         raise ValueError(
-            f"an order of {num_rows} rows names each of them once; found {len(index)} indices, {len(np.unique(index))} of them different. "
+            f"an order of {num_rows} rows names each of them once; found {len(index)} indices, "
+            f"{len(np.unique(index))} of them different. "
             f"Use select_idxs to drop or repeat rows."
         )
     return index
@@ -62,6 +67,7 @@ def sample_repeat_index(num_rows: int, times: Sequence[int] | Array | Tensor) ->
     counts = on_host(times)
     if counts.shape != (num_rows,) or (num_rows and (counts.dtype.kind not in "iu" or counts.min() < 0)):
         raise ValueError(
-            f"repeat_times is {counts.dtype.name} {list(counts.shape)}; expected a count of 0 or more for each of {num_rows} rows."
+            f"repeat_times is {counts.dtype.name} {list(counts.shape)}; expected a count of 0 or more for each of "
+            f"{num_rows} rows."
         )
     return np.repeat(np.arange(num_rows), counts.astype(np.int64))

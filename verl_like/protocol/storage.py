@@ -26,7 +26,9 @@ def on_host(values: Sequence[int] | Values) -> Array:
 
 
 def as_tensor(values: Values, device: str | torch.device) -> Tensor:
-    """On ``device``; memory is shared where it can be, and copied where it is read-only, as arrays from the object store are."""
+    """On ``device``; memory is shared where it can be, and copied where it is read-only, as arrays from the object
+    store are.
+    """
     if isinstance(values, Tensor):
         return values.to(device)
     writable = values.flags.writeable and min(values.strides, default=0) >= 0
@@ -49,7 +51,9 @@ def joined(parts: Sequence[Values]) -> Values:
 
 
 def bytes_of(values: Values) -> Array:
-    """[nbytes] uint8, without a copy where the values are contiguous and on the CPU. numpy has no bfloat16, but it has bytes."""
+    """[nbytes] uint8, without a copy where the values are contiguous and on the CPU. numpy has no bfloat16, but it has
+    bytes.
+    """
     if values.nbytes == 0:  # an empty tensor made from a numpy array has strides of 0, which view refuses (torch 2.13)
         return np.empty(0, np.uint8)
     if isinstance(values, Tensor):
@@ -58,7 +62,8 @@ def bytes_of(values: Values) -> Array:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Arrays and tensors by dtype, shape and bits (NaN equals NaN, 0.0 is not -0.0), wherever they lie; the rest by ``==``.
+    """Arrays and tensors by dtype, shape and bits (NaN equals NaN, 0.0 is not -0.0), wherever they lie; the rest by
+    ``==``.
 
     Looks into dicts, lists and tuples, where ``==`` alone would stumble over arrays.
     """

@@ -52,7 +52,8 @@ class DataProto:
     new tables, except ``to``, ``rename``, ``reorder`` and ``union``, which change this one and return it.
 
     Args:
-        columns: name -> Ragged (token), array or tensor [B, ...] (fixed), list (object); arrays of text or objects become lists.
+        columns: name -> Ragged (token), array or tensor [B, ...] (fixed), list (object); arrays of text or objects
+            become lists.
         meta_info: facts about the whole table; every table made from this one gets them too.
 
     Raises:
@@ -65,7 +66,9 @@ class DataProto:
         self.columns: dict[str, Column] = {name: normalised(name, column) for name, column in (columns or {}).items()}
         self.meta_info: dict[str, Any] = dict(meta_info or {})
         if len({len(column) for column in self.columns.values()}) > 1:
-            found = "; ".join(f"{described(name, column)} and has {len(column)} rows" for name, column in self.columns.items())
+            found = "; ".join(
+                f"{described(name, column)} and has {len(column)} rows" for name, column in self.columns.items()
+            )
             raise ValueError(f"columns differ in rows: {found}. Every column of a DataProto has one entry per row.")
 
     @classmethod
@@ -75,7 +78,8 @@ class DataProto:
         non_tensors: Mapping[str, Column] | None = None,
         meta_info: Mapping[str, Any] | None = None,
     ) -> DataProto:
-        """A table of ``tensors``, which become token and fixed columns, and ``non_tensors``, which become object columns.
+        """A table of ``tensors``, which become token and fixed columns, and ``non_tensors``, which become object
+        columns.
 
         Raises:
             ValueError: a name in both, or a column on the wrong side.
@@ -97,17 +101,24 @@ class DataProto:
         """Rows of all tables, one after the other.
 
         Raises:
-            ValueError: tables that differ in columns, in a column's kind, dtype, trailing shape or place, or in a ``meta_info``.
+            ValueError: tables that differ in columns, in a column's kind, dtype, trailing shape or place, or in a
+                ``meta_info``.
         """
         names = [set(table.columns) for table in tables]
         if any(found != names[0] for found in names):
-            raise ValueError(f"tables to concatenate differ in columns: {[sorted(found) for found in names]}; expected the same in each.")
+            raise ValueError(
+                f"tables to concatenate differ in columns: {[sorted(found) for found in names]}; expected the same in "
+                f"each."
+            )
         if not tables:
             return DataProto()
         meta_info: dict[str, Any] = {}
         for table in tables:
             meta_info = _united_meta_info(meta_info, table.meta_info)
-        return DataProto({name: concatenated(name, [table.columns[name] for table in tables]) for name in tables[0].columns}, meta_info)
+        return DataProto(
+            {name: concatenated(name, [table.columns[name] for table in tables]) for name in tables[0].columns},
+            meta_info,
+        )
 
     # Looking.
 
@@ -183,7 +194,9 @@ class DataProto:
         """Print one line: MiB of token, fixed and object columns (these as pickled) and their sum."""
         sizes = dict.fromkeys(("token", "fixed", "object"), 0)
         for column in self.columns.values():
-            sizes[kind_of(column)] += len(pickle.dumps(packed(column), protocol=5)) if isinstance(column, list) else column.nbytes
+            sizes[kind_of(column)] += (
+                len(pickle.dumps(packed(column), protocol=5)) if isinstance(column, list) else column.nbytes
+            )
         parts = ", ".join(f"{kind} {size / 2**20:.2f} MiB" for kind, size in sizes.items())
         line = f"{len(self)} rows: {parts}, total {sum(sizes.values()) / 2**20:.2f} MiB"
         print(f"{prefix}, {line}" if prefix else line)  # noqa: T201  (printing is what it is for)
@@ -205,13 +218,16 @@ class DataProto:
         return self.select_idxs(slice(start, end, step))
 
     def view(self, start: int, end: int) -> DataProto:
-        """Rows ``start`` to ``end`` (excluded) on this table's own storage: no array is copied, and a write into one shows in both.
+        """Rows ``start`` to ``end`` (excluded) on this table's own storage: no array is copied, and a write into one
+        shows in both.
 
         The view keeps all of the storage alive, but pickles its own rows only.
         """
         if not 0 <= start <= end <= len(self):
             raise IndexError(f"rows {start} to {end} are not all there; the table has {len(self)} rows.")
-        return DataProto({name: viewed_rows(column, start, end) for name, column in self.columns.items()}, self.meta_info)
+        return DataProto(
+            {name: viewed_rows(column, start, end) for name, column in self.columns.items()}, self.meta_info
+        )
 
     def chunk(self, chunks: int) -> list[DataProto]:
         """``chunks`` tables of equal size; raises where the rows do not divide."""
@@ -235,7 +251,8 @@ class DataProto:
         return self.select_idxs(sample_repeat_index(len(self), repeat_times))
 
     def unfold_column_chunks(self, n_split: int, split_keys: Names | None = None) -> DataProto:
-        """Each row cut into ``n_split``: ``split_keys`` go from [B, n_split * m, ...] to [B * n_split, m, ...], other columns are repeated.
+        """Each row cut into ``n_split``: ``split_keys`` go from [B, n_split * m, ...] to [B * n_split, m, ...], other
+        columns are repeated.
 
         Raises:
             ValueError: a split key that is no fixed column, or whose second axis does not divide.
@@ -244,7 +261,9 @@ class DataProto:
             raise ValueError(f"n_split is {n_split}; expected at least 1.")
         cut = {name: unfolded(name, self._column(name), n_split) for name in _names(split_keys, [])}
         index = np.repeat(np.arange(len(self)), n_split)
-        columns = {name: cut[name] if name in cut else taken_rows(column, index) for name, column in self.columns.items()}
+        columns = {
+            name: cut[name] if name in cut else taken_rows(column, index) for name, column in self.columns.items()
+        }
         return DataProto(columns, self.meta_info)
 
     def reorder(self, indices: Selection) -> DataProto:
@@ -254,7 +273,11 @@ class DataProto:
         return self
 
     def make_iterator(
-        self, mini_batch_size: int, epochs: int, seed: int | None = None, dataloader_kwargs: Mapping[str, Any] | None = None
+        self,
+        mini_batch_size: int,
+        epochs: int,
+        seed: int | None = None,
+        dataloader_kwargs: Mapping[str, Any] | None = None,
     ) -> Iterator[DataProto]:
         """Tables of ``mini_batch_size`` rows, all rows ``epochs`` times.
 
@@ -266,11 +289,16 @@ class DataProto:
             ValueError: at once, where the rows do not divide.
         """
         if mini_batch_size < 1 or len(self) % mini_batch_size:
-            raise ValueError(f"{len(self)} rows do not divide into mini-batches of {mini_batch_size}; pad or drop rows first.")
+            raise ValueError(
+                f"{len(self)} rows do not divide into mini-batches of {mini_batch_size}; pad or drop rows first."
+            )
         generator = None if seed is None else torch.Generator().manual_seed(seed)
         loader: DataLoader[Any] = DataLoader(
             range(len(self)),  # type: ignore[arg-type]
-            batch_size=mini_batch_size, collate_fn=self.select_idxs, generator=generator, **(dataloader_kwargs or {}),
+            batch_size=mini_batch_size,
+            collate_fn=self.select_idxs,
+            generator=generator,
+            **(dataloader_kwargs or {}),
         )
         return (mini_batch for _ in range(epochs) for mini_batch in loader)
 
@@ -281,7 +309,10 @@ class DataProto:
         return DataProto({name: self._column(name) for name in _names(names, [])}, self.meta_info)
 
     def select(
-        self, batch_keys: Names | None = None, non_tensor_batch_keys: Names | None = None, meta_info_keys: Names | None = None
+        self,
+        batch_keys: Names | None = None,
+        non_tensor_batch_keys: Names | None = None,
+        meta_info_keys: Names | None = None,
     ) -> DataProto:
         """A table of these tensor columns, object columns and facts; None keeps all of a kind. Nothing is copied.
 
@@ -290,12 +321,18 @@ class DataProto:
         """
         tensors = {name: self.batch[name] for name in _names(batch_keys, self.batch)}
         objects = {name: self.non_tensor_batch[name] for name in _names(non_tensor_batch_keys, self.non_tensor_batch)}
-        return DataProto({**tensors, **objects}, {name: self._meta(name) for name in _names(meta_info_keys, self.meta_info)})
+        return DataProto(
+            {**tensors, **objects}, {name: self._meta(name) for name in _names(meta_info_keys, self.meta_info)}
+        )
 
     def pop(
-        self, batch_keys: Names | None = None, non_tensor_batch_keys: Names | None = None, meta_info_keys: Names | None = None
+        self,
+        batch_keys: Names | None = None,
+        non_tensor_batch_keys: Names | None = None,
+        meta_info_keys: Names | None = None,
     ) -> DataProto:
-        """Remove these tensor columns, object columns and facts, and return them as a table; None removes none of a kind.
+        """Remove these tensor columns, object columns and facts, and return them as a table; None removes none of a
+        kind.
 
         Raises:
             KeyError: a key that is not there; the table is left as it was.
@@ -323,8 +360,12 @@ class DataProto:
         names = [renamed.get(name, name) for name in self.columns]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            found = [described(name, column) for name, column in self.columns.items() if renamed.get(name, name) == twice]
-            raise ValueError(f"two columns would be named {twice!r}: {'; '.join(found)}. Pop or rename one of them first.")
+            found = [
+                described(name, column) for name, column in self.columns.items() if renamed.get(name, name) == twice
+            ]
+            raise ValueError(
+                f"two columns would be named {twice!r}: {'; '.join(found)}. Pop or rename one of them first."
+            )
         columns = list(self.columns.values())
         self.columns.clear()
         self.columns.update(zip(names, columns, strict=True))
@@ -334,12 +375,14 @@ class DataProto:
         """Add the columns and the ``meta_info`` of another table to this one; nothing is overwritten.
 
         Raises:
-            ValueError: a column that both have, because every column has one producer; a fact on which they differ; other rows.
+            ValueError: a column that both have, because every column has one producer; a fact on which they differ;
+                other rows.
         """
         for name, column in self.columns.items():
             if name in other.columns:
                 raise ValueError(
-                    f"both tables have a {name!r}: here {described(name, column)}, there {described(name, other.columns[name])}; "
+                    f"both tables have a {name!r}: here {described(name, column)}, there "
+                    f"{described(name, other.columns[name])}; "
                     f"union does not overwrite. Pop or rename one of them first."
                 )
         meta_info = _united_meta_info(self.meta_info, other.meta_info)
@@ -373,7 +416,9 @@ class DataProto:
             try:
                 table = pickle.load(file) if file.peek(2)[:2] == b"\x80\x05" else None
             except (pickle.UnpicklingError, EOFError) as error:
-                raise ValueError(f"{filepath} is cut off or damaged ({error}); expected a DataProto written by save_to_disk.") from error
+                raise ValueError(
+                    f"{filepath} is cut off or damaged ({error}); expected a DataProto written by save_to_disk."
+                ) from error
         if not isinstance(table, DataProto):
             found = "is no pickle of protocol 5" if table is None else f"holds a {type(table).__name__}"
             raise ValueError(f"{filepath} {found}; expected a DataProto written by save_to_disk.")
@@ -424,6 +469,8 @@ def _names(keys: Names | None, default: Iterable[str]) -> list[str]:
 def _united_meta_info(mine: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     for name in mine.keys() & other.keys():
         if not same(mine[name], other[name]):
-            raise ValueError(f"tables differ in meta_info {name!r}: {mine[name]!r} and {other[name]!r}; nothing is overwritten. "
-                             f"Remove it from one of them first.")
+            raise ValueError(
+                f"tables differ in meta_info {name!r}: {mine[name]!r} and {other[name]!r}; nothing is overwritten. "
+                f"Remove it from one of them first."
+            )
     return {**mine, **other}

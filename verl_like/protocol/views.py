@@ -17,7 +17,9 @@ class ColumnView(MutableMapping[str, Column]):
         convert: makes a column of these kinds of what is set, or raises.
     """
 
-    def __init__(self, columns: dict[str, Column], *, name: str, kinds: tuple[str, ...], convert: Callable[[str, Column], Column]) -> None:
+    def __init__(
+        self, columns: dict[str, Column], *, name: str, kinds: tuple[str, ...], convert: Callable[[str, Column], Column]
+    ) -> None:
         self._columns = columns
         self._name = name
         self._kinds = kinds
@@ -34,10 +36,14 @@ class ColumnView(MutableMapping[str, Column]):
         new = self._convert(name, column)
         old = self._columns.get(name)
         if old is not None and kind_of(old) not in self._kinds:
-            raise ValueError(f"{described(name, old)}, which is not in {self._name}; delete it there before its name is used here.")
+            raise ValueError(
+                f"{described(name, old)}, which is not in {self._name}; delete it there before its name is used here."
+            )
         other = next((item for item in self._columns.items() if item[0] != name), None)
         if other is not None and len(other[1]) != len(new):
-            raise ValueError(f"{described(name, new)} and has {len(new)} rows; expected the table's {len(other[1])} rows.")
+            raise ValueError(
+                f"{described(name, new)} and has {len(new)} rows; expected the table's {len(other[1])} rows."
+            )
         self._columns[name] = new
 
     def __delitem__(self, name: str) -> None:

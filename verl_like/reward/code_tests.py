@@ -8,8 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_FORMS = ('{"inputs": [...], "outputs": [...]} (texts for standard input and output), the same with "fn_name" (arguments and results), '
-          '{"asserts": ...}, a list of asserts, or their text')
+_FORMS = (
+    '{"inputs": [...], "outputs": [...]} (texts for standard input and output), the same with "fn_name" (arguments '
+    "and results), "
+    '{"asserts": ...}, a list of asserts, or their text'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +74,23 @@ def read_tests(ground_truth: Any) -> Tests:
         raise ValueError(f"ground_truth is {ground_truth!r:.200}; expected tests: {_FORMS}.")
     truth = {key: value for key, value in ground_truth.items() if value is not None}
     if "asserts" in truth:
-        return _assert_tests(truth["asserts"], setup=str(truth.get("setup", "")), entry_point=str(truth.get("entry_point", "")))
+        return _assert_tests(
+            truth["asserts"], setup=str(truth.get("setup", "")), entry_point=str(truth.get("entry_point", ""))
+        )
     if "inputs" not in truth or "outputs" not in truth:
         raise ValueError(f"ground_truth has the keys {sorted(map(str, truth))}; expected tests: {_FORMS}.")
     inputs, outputs = _listed(truth["inputs"], "inputs"), _listed(truth["outputs"], "outputs")
     if len(inputs) != len(outputs) or not inputs:
-        raise ValueError(f"ground_truth has {len(inputs)} inputs and {len(outputs)} outputs; expected as many of the one as of the other, "
-                         "and at least one. Correct the row.")
+        raise ValueError(
+            f"ground_truth has {len(inputs)} inputs and {len(outputs)} outputs; expected as many of the one as of the "
+            f"other, "
+            "and at least one. Correct the row."
+        )
     if "fn_name" in truth:
         return _call_tests(str(truth["fn_name"]), inputs, outputs)
-    return PrintTests(tuple(_text(each, "inputs") for each in inputs), tuple(_text(each, "outputs") for each in outputs))
+    return PrintTests(
+        tuple(_text(each, "inputs") for each in inputs), tuple(_text(each, "outputs") for each in outputs)
+    )
 
 
 def _from_text(text: str) -> Any:
@@ -101,7 +111,9 @@ def _text(entry: Any, key: str) -> str:
     if isinstance(entry, list) and all(isinstance(line, str) for line in entry):
         return "\n".join(entry)
     if not isinstance(entry, str):
-        raise ValueError(f"ground_truth has {entry!r:.200} among its {key}; expected text, as it names no fn_name to call.")
+        raise ValueError(
+            f"ground_truth has {entry!r:.200} among its {key}; expected text, as it names no fn_name to call."
+        )
     return entry
 
 
@@ -113,18 +125,25 @@ def _call_tests(fn_name: str, inputs: list[Any], outputs: list[Any]) -> CallTest
                 args.append([json.loads(line) for line in entry.splitlines() if line.strip()])
                 results.append(json.loads(result))
             except (TypeError, ValueError) as error:
-                raise ValueError(f"ground_truth has the input {entry!r:.200} with the output {result!r:.200} for {fn_name}; expected one "
-                                 f"argument per line and the result, as JSON ({error}). Correct the row.") from error
+                raise ValueError(
+                    f"ground_truth has the input {entry!r:.200} with the output {result!r:.200} for {fn_name}; "
+                    f"expected one "
+                    f"argument per line and the result, as JSON ({error}). Correct the row."
+                ) from error
         elif isinstance(entry, list):
             args.append(entry)
             results.append(result)
         else:
-            raise ValueError(f"ground_truth has {entry!r:.200} among its inputs; expected the list of arguments of {fn_name}.")
+            raise ValueError(
+                f"ground_truth has {entry!r:.200} among its inputs; expected the list of arguments of {fn_name}."
+            )
     return CallTests(fn_name, tuple(args), tuple(results))
 
 
 def _assert_tests(asserts: Any, *, setup: str, entry_point: str) -> AssertTests:
-    """A list has one test per entry. In a text, each statement at the top that contains an assert is one, or each of ``check``."""
+    """A list has one test per entry. In a text, each statement at the top that contains an assert is one, or each of
+    ``check``.
+    """
     steps, _ = _steps(setup)
     if isinstance(asserts, str):
         steps_of_text, entry_point = _steps(asserts, entry_point)
@@ -134,8 +153,11 @@ def _assert_tests(asserts: Any, *, setup: str, entry_point: str) -> AssertTests:
     else:
         raise ValueError(f"ground_truth has asserts {asserts!r:.200}; expected a list of texts or one text.")
     if not any(step.is_test for step in steps):
-        raise ValueError(f"ground_truth has {asserts!r:.200}, which asserts nothing; expected tests: {_FORMS}. A function check(candidate) "
-                         "must be called at its end, or needs an entry_point beside it.")
+        raise ValueError(
+            f"ground_truth has {asserts!r:.200}, which asserts nothing; expected tests: {_FORMS}. A function "
+            f"check(candidate) "
+            "must be called at its end, or needs an entry_point beside it."
+        )
     return AssertTests(tuple(steps), entry_point)
 
 
@@ -143,13 +165,17 @@ def _parsed(text: str) -> list[ast.stmt]:
     try:
         return ast.parse(text).body
     except (SyntaxError, ValueError) as error:
-        raise ValueError(f"ground_truth has {text!r:.200}, which is no Python ({error}); expected tests: {_FORMS}.") from error
+        raise ValueError(
+            f"ground_truth has {text!r:.200}, which is no Python ({error}); expected tests: {_FORMS}."
+        ) from error
 
 
 def _steps(text: str, entry_point: str = "") -> tuple[list[Step], str]:
     """The steps, and the function that ``check`` is called with."""
     statements = _parsed(text)
-    check = next((s for s in statements if isinstance(s, ast.FunctionDef) and s.name == "check" and len(s.args.args) == 1), None)
+    check = next(
+        (s for s in statements if isinstance(s, ast.FunctionDef) and s.name == "check" and len(s.args.args) == 1), None
+    )
     steps: list[Step] = []
     checked = ""
     for statement in statements:
@@ -175,7 +201,9 @@ def _checked_name(statement: ast.stmt) -> str:
 
 
 def _steps_of_check(check: ast.FunctionDef, candidate: str) -> list[Step]:
-    """HumanEval's ``check(candidate)``: its statements one by one, unless it returns somewhere and must stay a function."""
+    """HumanEval's ``check(candidate)``: its statements one by one, unless it returns somewhere and must stay a
+    function.
+    """
     parameter = check.args.args[0].arg
     if any(isinstance(node, ast.Return | ast.Global | ast.Nonlocal) for node in ast.walk(check)):
         return [Step(ast.unparse(check), is_test=False), Step(f"check({candidate})", is_test=True)]
@@ -186,7 +214,9 @@ def _steps_of_check(check: ast.FunctionDef, candidate: str) -> list[Step]:
 def _asserts(statement: ast.stmt) -> bool:
     """Whether running the statement may run an assert that stands in it."""
     is_definition = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-    return not is_definition and any(isinstance(node, ast.Assert) and not _is_true(node.test) for node in ast.walk(statement))
+    return not is_definition and any(
+        isinstance(node, ast.Assert) and not _is_true(node.test) for node in ast.walk(statement)
+    )
 
 
 def _is_true(test: ast.expr) -> bool:

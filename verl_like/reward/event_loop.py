@@ -26,7 +26,9 @@ class EventLoop:
     def outcomes(
         self, samples: Sequence[Sample], call: Call, *, max_concurrency: int, timeout_s: float
     ) -> Iterator[tuple[int, Outcome]]:
-        """(position, outcome) pairs in the order in which they are ready; the loop rests while the caller has the word."""
+        """(position, outcome) pairs in the order in which they are ready;
+        the loop rests while the caller has the word.
+        """
         arrived: asyncio.Queue[tuple[int, Outcome]] = asyncio.Queue()
         slots = asyncio.Semaphore(max_concurrency)
 

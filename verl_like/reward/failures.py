@@ -52,7 +52,8 @@ def judge_failures(failures: Sequence[Failure], num_samples: int, config: Reward
         failures: so far, of ``num_samples`` in all.
 
     Raises:
-        JudgementError: more than ``reward.max_failure_frac`` failed, all failed, or one with ``reward.on_failure=abort``; some are shown.
+        JudgementError: more than ``reward.max_failure_frac`` failed, all failed, or one with
+            ``reward.on_failure=abort``; some are shown.
     """
     if not failures:
         return
@@ -64,14 +65,20 @@ def judge_failures(failures: Sequence[Failure], num_samples: int, config: Reward
         limit = f"reward.max_failure_frac is {config.max_failure_frac:g}"
     else:
         return
-    raise JudgementError(f"{len(failures)} of {num_samples} responses have no score ({_by_kind(f.status for f in failures)}), and {limit}."
-                         f"{_shown(failures)}")
+    raise JudgementError(
+        f"{len(failures)} of {num_samples} responses have no score ({_by_kind(f.status for f in failures)}), and "
+        f"{limit}."
+        f"{_shown(failures)}"
+    )
 
 
 def _shown(failures: Sequence[Failure]) -> str:
     shown = "\n".join(str(failure) for failure in failures[:NUM_SHOWN])
-    return (f" The first {min(len(failures), NUM_SHOWN)}:\n{shown}\nreward_failures.jsonl in the run folder has each one whole. Correct "
-            "the reward function; raise reward.timeout_s where they are timeouts, reward.max_memory_gib where it is memory.")
+    return (
+        f" The first {min(len(failures), NUM_SHOWN)}:\n{shown}\nreward_failures.jsonl in the run folder has each one "
+        f"whole. Correct "
+        "the reward function; raise reward.timeout_s where they are timeouts, reward.max_memory_gib where it is memory."
+    )
 
 
 def _by_kind(statuses: Iterable[str]) -> str:

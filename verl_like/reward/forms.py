@@ -47,7 +47,9 @@ class BoundFunction:
     wanted: frozenset[str] | None  # parameter names; None where the function takes any
 
     def __call__(self, samples: Sequence[Sample]) -> Any:
-        """Call it: a value for the one sample, or for all of them where the form is a batch; a coroutine where it is async."""
+        """Call it: a value for the one sample, or for all of them where the form is a batch; a coroutine where it is
+        async.
+        """
         arguments = self.form.arguments(samples)
         if self.form.is_positional:
             return self.function(*arguments.values(), **self.kwargs)
@@ -57,56 +59,114 @@ class BoundFunction:
 
     @property
     def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(inspect.unwrap(self.function)) or inspect.iscoroutinefunction(type(self.function).__call__)
+        return inspect.iscoroutinefunction(inspect.unwrap(self.function)) or inspect.iscoroutinefunction(
+            type(self.function).__call__
+        )
 
 
 def _of_sample(samples: Sequence[Sample]) -> Arguments:
     [s] = samples
-    return {"data_source": s.data_source, "solution_str": s.response, "ground_truth": s.ground_truth, "extra_info": s.extra_info,
-            "prompt_str": s.prompt, "messages": s.messages, "response_length": len(s.response_ids)}
+    return {
+        "data_source": s.data_source,
+        "solution_str": s.response,
+        "ground_truth": s.ground_truth,
+        "extra_info": s.extra_info,
+        "prompt_str": s.prompt,
+        "messages": s.messages,
+        "response_length": len(s.response_ids),
+    }
 
 
 def _of_samples(samples: Sequence[Sample]) -> Arguments:
-    return {"data_sources": [s.data_source for s in samples], "solution_strs": [s.response for s in samples],
-            "ground_truths": [s.ground_truth for s in samples], "extra_infos": [s.extra_info for s in samples]}
+    return {
+        "data_sources": [s.data_source for s in samples],
+        "solution_strs": [s.response for s in samples],
+        "ground_truths": [s.ground_truth for s in samples],
+        "extra_infos": [s.extra_info for s in samples],
+    }
 
 
 def _reward_input(s: Sample) -> Arguments:
-    return {"response": s.response, "response_length": len(s.response_ids), "ground_truth": s.ground_truth,
-            "data_source": s.data_source, "prompt": s.prompt, "extra_info": s.extra_info}
+    return {
+        "response": s.response,
+        "response_length": len(s.response_ids),
+        "ground_truth": s.ground_truth,
+        "data_source": s.data_source,
+        "prompt": s.prompt,
+        "extra_info": s.extra_info,
+    }
 
 
 def _openrlhf(samples: Sequence[Sample]) -> Arguments:
-    return {"queries": [s.prompt + s.response for s in samples], "prompts": [s.prompt for s in samples],
-            "labels": [s.ground_truth for s in samples]}
+    return {
+        "queries": [s.prompt + s.response for s in samples],
+        "prompts": [s.prompt for s in samples],
+        "labels": [s.ground_truth for s in samples],
+    }
 
 
 def _trl(samples: Sequence[Sample]) -> Arguments:
     """Prompts and completions as chat lists where the row's prompt is one; every column as a list."""
-    columns = [{"data_source": s.data_source, "ground_truth": s.ground_truth, "extra_info": s.extra_info, **s.columns} for s in samples]
+    columns = [
+        {"data_source": s.data_source, "ground_truth": s.ground_truth, "extra_info": s.extra_info, **s.columns}
+        for s in samples
+    ]
     names = dict.fromkeys(name for row in columns for name in row)
     return {
         **{name: [row.get(name) for row in columns] for name in names},
         "prompts": [s.messages for s in samples],
-        "completions": [s.response if isinstance(s.messages, str) else [{"role": "assistant", "content": s.response}] for s in samples],
+        "completions": [
+            s.response if isinstance(s.messages, str) else [{"role": "assistant", "content": s.response}]
+            for s in samples
+        ],
         "completion_ids": [s.response_ids.tolist() for s in samples],
     }
 
 
 FORMS: dict[str, Form] = {
-    "verl": Form("compute_score(data_source, solution_str, ground_truth, extra_info)", frozenset({"solution_str"}), False, _of_sample),
-    "verl, batch": Form("compute_score(data_sources, solution_strs, ground_truths, extra_infos)", frozenset({"solution_strs"}), True,
-                        _of_samples),
-    "EasyR1, sequential": Form("compute_score(reward_input)", frozenset({"reward_input"}), False,
-                               lambda samples: {"reward_input": _reward_input(samples[0])}, is_positional=True),
-    "EasyR1, batch": Form("compute_score(reward_inputs)", frozenset({"reward_inputs"}), True,
-                          lambda samples: {"reward_inputs": [_reward_input(s) for s in samples]}, is_positional=True),
+    "verl": Form(
+        "compute_score(data_source, solution_str, ground_truth, extra_info)",
+        frozenset({"solution_str"}),
+        False,
+        _of_sample,
+    ),
+    "verl, batch": Form(
+        "compute_score(data_sources, solution_strs, ground_truths, extra_infos)",
+        frozenset({"solution_strs"}),
+        True,
+        _of_samples,
+    ),
+    "EasyR1, sequential": Form(
+        "compute_score(reward_input)",
+        frozenset({"reward_input"}),
+        False,
+        lambda samples: {"reward_input": _reward_input(samples[0])},
+        is_positional=True,
+    ),
+    "EasyR1, batch": Form(
+        "compute_score(reward_inputs)",
+        frozenset({"reward_inputs"}),
+        True,
+        lambda samples: {"reward_inputs": [_reward_input(s) for s in samples]},
+        is_positional=True,
+    ),
     "OpenRLHF": Form("reward_func(queries, prompts, labels)", frozenset({"queries"}), True, _openrlhf),
-    "TRL": Form("reward_func(prompts, completions, **columns)", frozenset({"completions", "completion_ids"}), True, _trl),
+    "TRL": Form(
+        "reward_func(prompts, completions, **columns)", frozenset({"completions", "completion_ids"}), True, _trl
+    ),
 }
 _VARIABLE = (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL)
 _EASYR1_TYPES = {"sequential": "EasyR1, sequential", "batch": "EasyR1, batch"}
-_BLANK = Sample(response="", prompt="", messages="", data_source="", ground_truth="", extra_info={}, columns={}, response_ids=array("i"))
+_BLANK = Sample(
+    response="",
+    prompt="",
+    messages="",
+    data_source="",
+    ground_truth="",
+    extra_info={},
+    columns={},
+    response_ids=array("i"),
+)
 
 
 def bind(function: RewardFunction, kwargs: Mapping[str, Any], *, name: str) -> BoundFunction:
@@ -129,12 +189,16 @@ def bind(function: RewardFunction, kwargs: Mapping[str, Any], *, name: str) -> B
     form = _form(function, named - set(kwargs), takes_any=takes_any)
     if form is None:
         forms = "\n".join(f"  {kind}: {each.signature}" for kind, each in FORMS.items())
-        raise ValueError(f"reward function {name} has the signature {signature}, which is none of the known forms:\n{forms}\n"
-                         "Name its parameters like one of these.")
+        raise ValueError(
+            f"reward function {name} has the signature {signature}, which is none of the known forms:\n{forms}\n"
+            "Name its parameters like one of these."
+        )
     unknown = sorted(set(kwargs) - named) if not takes_any else []
     if unknown:
-        raise ValueError(f"reward function {name} has the signature {signature}, which takes no {', '.join(unknown)}. "
-                         f"Correct the arguments that the configuration passes to it ({sorted(kwargs)}), or the function.")
+        raise ValueError(
+            f"reward function {name} has the signature {signature}, which takes no {', '.join(unknown)}. "
+            f"Correct the arguments that the configuration passes to it ({sorted(kwargs)}), or the function."
+        )
     _refuse_unfilled(signature, form, kwargs, name)
     return BoundFunction(function, form, kwargs, None if takes_any else frozenset(named))
 
@@ -151,12 +215,20 @@ def _form(function: RewardFunction, named: set[str], *, takes_any: bool) -> Form
 
 
 def _refuse_unfilled(signature: inspect.Signature, form: Form, kwargs: Mapping[str, Any], name: str) -> None:
-    """Raise ValueError for a parameter that neither the form nor the configuration fills; TRL's columns are known with the first row."""
+    """Raise ValueError for a parameter that neither the form nor the configuration fills; TRL's columns are known with
+    the first row.
+    """
     if form is FORMS["TRL"] or form.is_positional:
         return
     filled = {*form.arguments([_BLANK]), *kwargs}
-    unfilled = [p.name for p in signature.parameters.values()
-                if p.default is Parameter.empty and p.kind not in _VARIABLE and p.name not in filled]
+    unfilled = [
+        p.name
+        for p in signature.parameters.values()
+        if p.default is Parameter.empty and p.kind not in _VARIABLE and p.name not in filled
+    ]
     if unfilled:
-        raise ValueError(f"reward function {name} has the signature {signature}, but nothing fills {', '.join(unfilled)}; a function of "
-                         f"this form may ask for {', '.join(form.arguments([_BLANK]))}. Give them defaults, or pass them as kwargs.")
+        raise ValueError(
+            f"reward function {name} has the signature {signature}, but nothing fills {', '.join(unfilled)}; a "
+            f"function of "
+            f"this form may ask for {', '.join(form.arguments([_BLANK]))}. Give them defaults, or pass them as kwargs."
+        )

@@ -1,4 +1,6 @@
-"""ScorerHost: decodes blocks on a node of the cluster, has them scored by its team, and writes responses down as text."""
+"""ScorerHost: decodes blocks on a node of the cluster, has them scored by its team,
+and writes responses down as text.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,15 @@ class ScorerHost:
         failures_path: jsonl that failed samples are appended to.
     """
 
-    def __init__(self, config: RewardConfig, num_processes: int, *, tokenizer_path: str, trust_remote_code: bool,
-                 failures_path: str) -> None:
+    def __init__(
+        self,
+        config: RewardConfig,
+        num_processes: int,
+        *,
+        tokenizer_path: str,
+        trust_remote_code: bool,
+        failures_path: str,
+    ) -> None:
         faulthandler.register(signal.SIGUSR1, all_threads=True)
         from verl_like.data.templates import load_tokenizer
 
@@ -51,10 +60,13 @@ class ScorerHost:
     def score(self, block: DataProto) -> tuple[Facts, int]:
         """Facts of the block's rows and the bytes that were read.
 
-        ``score`` is NaN where scoring failed, ``failure`` says why (None elsewhere), ``answer`` is what votes are counted by.
+        ``score`` is NaN where scoring failed, ``failure`` says why (None elsewhere), ``answer`` is what votes are
+        counted by.
         """
         samples = self._samples(block)
-        outcomes = self._team.score(samples) if self._team is not None else [Outcome("ok", 0.0, {}, "", 0.0)] * len(samples)
+        outcomes = (
+            self._team.score(samples) if self._team is not None else [Outcome("ok", 0.0, {}, "", 0.0)] * len(samples)
+        )
         self._record_failures(samples, outcomes)
         pairs = list(zip(samples, outcomes, strict=True))
         return {
@@ -62,7 +74,9 @@ class ScorerHost:
             "reward_status": np.array([o.status for o in outcomes]),
             "reward_seconds": np.array([o.seconds for o in outcomes], np.float32),
             "scored_alone": np.array([o.status == "ok" and bool(o.message) for o in outcomes]),
-            "answer": np.array([str(o.details["pred"]) if "pred" in o.details else _fingerprint(s.response) for s, o in pairs]),
+            "answer": np.array(
+                [str(o.details["pred"]) if "pred" in o.details else _fingerprint(s.response) for s, o in pairs]
+            ),
             "details": _objects([o.details for o in outcomes]),
             "failure": _objects([_failure(s, o) for s, o in pairs]),
         }, block.nbytes
@@ -73,13 +87,17 @@ class ScorerHost:
         # A lone surrogate of a row, which UTF-8 cannot hold, becomes the escape that JSON has for it.
         with Path(path).open("a" if appends else "w", encoding="utf-8", errors="backslashreplace") as out:
             for i, sample in enumerate(self._samples(table)):
-                known = {name: fact[i].item() if isinstance(fact[i], np.generic) else fact[i] for name, fact in facts.items()}
+                known = {
+                    name: fact[i].item() if isinstance(fact[i], np.generic) else fact[i] for name, fact in facts.items()
+                }
                 out.write(json.dumps(_audit(sample, known), ensure_ascii=False, default=str) + "\n")
 
     def _samples(self, table: DataProto) -> list[Sample]:
         response_ids = [np.asarray(ids, np.int32) for ids in table.ragged("response_ids")]
         with self._tokenizer_lock:  # a tokenizer is not made for two threads
-            responses: list[str] = self._tokenizer.batch_decode([ids.tolist() for ids in response_ids], skip_special_tokens=True)
+            responses: list[str] = self._tokenizer.batch_decode(
+                [ids.tolist() for ids in response_ids], skip_special_tokens=True
+            )
         prompts: Any = table["prompt_text"]
         inputs: Any = table["reward_inputs"]
         return [
@@ -96,16 +114,25 @@ class ScorerHost:
 
 
 def _audit(sample: Sample, known: dict[str, Any]) -> dict[str, Any]:
-    """One line of a samples file: what was asked and said, what it was worth, and what another function needs to score it again."""
+    """One line of a samples file: what was asked and said, what it was worth, and what another function needs to score
+    it again.
+    """
     failure: Failure | None = known.pop("failure", None)
     score = known.pop("score", None)
     return {
-        "prompt": sample.prompt, "response": sample.response, "ground_truth": sample.ground_truth,
+        "prompt": sample.prompt,
+        "response": sample.response,
+        "ground_truth": sample.ground_truth,
         # NaN is no JSON: a failed sample's score is null, and failure says why.
         "score": None if score is None or np.isnan(score) else score,
-        "components": known.pop("details", {}), "seconds": known.pop("reward_seconds", None),
+        "components": known.pop("details", {}),
+        "seconds": known.pop("reward_seconds", None),
         "failure": f"{failure.status}: {failure.message}" if failure is not None else None,
-        **known, "data_source": sample.data_source, "extra_info": sample.extra_info, "messages": sample.messages, "columns": sample.columns,
+        **known,
+        "data_source": sample.data_source,
+        "extra_info": sample.extra_info,
+        "messages": sample.messages,
+        "columns": sample.columns,
         "response_ids": sample.response_ids.tolist(),
     }
 

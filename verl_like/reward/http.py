@@ -35,8 +35,8 @@ class Service:
     """A URL and how it is called.
 
     Args:
-        headers: ``$NAME`` in a value stands for that environment variable, ``$$`` for a dollar; what came from the environment
-            appears in no message.
+        headers: ``$NAME`` in a value stands for that environment variable, ``$$`` for a dollar; what came from the
+            environment appears in no message.
         requests_per_s: attempts that may start per second in this process; 0 is no bound.
         max_retries: attempts after the first.
         retry_s: mean pause before the second attempt; it doubles with each.
@@ -55,22 +55,31 @@ class Service:
 
     def __post_init__(self) -> None:
         if not isinstance(self.url, str) or not self.url.startswith(("http://", "https://")):
-            raise ValueError(f"url is {self.url!r}; expected the address of a service, e.g. http://127.0.0.1:8000/score.")
-        limits = {"requests_per_s": self.requests_per_s, "max_retries": self.max_retries, "retry_s": self.retry_s,
-                  "request_timeout_s": self.request_timeout_s}
+            raise ValueError(
+                f"url is {self.url!r}; expected the address of a service, e.g. http://127.0.0.1:8000/score."
+            )
+        limits = {
+            "requests_per_s": self.requests_per_s,
+            "max_retries": self.max_retries,
+            "retry_s": self.retry_s,
+            "request_timeout_s": self.request_timeout_s,
+        }
         for name, value in limits.items():
             if not isinstance(value, int | float) or not 0 <= value < math.inf:
                 raise ValueError(f"{name} is {value!r}; expected a number of at least 0.")
         if not isinstance(self.max_retries, int) or not self.request_timeout_s:
-            raise ValueError(f"max_retries is {self.max_retries!r} and request_timeout_s {self.request_timeout_s!r}; expected a whole "
-                             "number of attempts, and more than 0 seconds.")
+            raise ValueError(
+                f"max_retries is {self.max_retries!r} and request_timeout_s {self.request_timeout_s!r}; expected a "
+                f"whole "
+                "number of attempts, and more than 0 seconds."
+            )
 
 
 async def post_json(service: Service, payload: Mapping[str, Any]) -> Any:
     """What the service answers to ``payload``, both as JSON.
 
-    Connection errors, attempts past ``request_timeout_s``, and the statuses 408, 429 and 5xx are tried again, after a pause
-    of random length or the one that the service asks for (Retry-After), whichever is longer.
+    Connection errors, attempts past ``request_timeout_s``, and the statuses 408, 429 and 5xx are tried again, after a
+    pause of random length or the one that the service asks for (Retry-After), whichever is longer.
 
     Raises:
         ValueError: no attempt succeeded, another status, or an answer that is no JSON.
@@ -87,9 +96,15 @@ async def post_json(service: Service, payload: Mapping[str, Any]) -> Any:
             raise ValueError(f"{service.url} {_described(outcome, secrets)}; expected status 200. {_remedy(outcome)}")
         shared.warn_once(service.url, _described(outcome, secrets))
         if attempt < service.max_retries:
-            await asyncio.sleep(_pause_s(outcome, shared.random.uniform(0.5, 1.5) * service.retry_s * 2 ** min(attempt, 30)))
-    raise ValueError(f"{service.url} {_described(outcome, secrets)} at the last of {service.max_retries + 1} attempts; expected status "
-                     "200. See whether the service runs and is not overloaded; reward.max_concurrency and requests_per_s bound its load.")
+            await asyncio.sleep(
+                _pause_s(outcome, shared.random.uniform(0.5, 1.5) * service.retry_s * 2 ** min(attempt, 30))
+            )
+    raise ValueError(
+        f"{service.url} {_described(outcome, secrets)} at the last of {service.max_retries + 1} attempts; expected "
+        f"status "
+        "200. See whether the service runs and is not overloaded; reward.max_concurrency and requests_per_s bound its "
+        "load."
+    )
 
 
 class _Pace:
@@ -124,7 +139,9 @@ class _Shared:
         return self._paces.setdefault(url, _Pace())
 
     def warn_once(self, url: str, failure: str) -> None:
-        """Log a failed attempt, the first of its kind: a sample that the deadline takes while it waits cannot say why it waited."""
+        """Log a failed attempt, the first of its kind: a sample that the deadline takes while it waits cannot say why
+        it waited.
+        """
         kind = " ".join(failure.split()[:2])  # "answered 503"
         if (url, kind) not in self._warned:
             self._warned.add((url, kind))
@@ -141,7 +158,9 @@ def _of_this_loop() -> _Shared:
     return _SHARED[loop]
 
 
-async def _attempt(client: httpx.AsyncClient, service: Service, body: bytes, headers: Mapping[str, str]) -> httpx.Response | str:
+async def _attempt(
+    client: httpx.AsyncClient, service: Service, body: bytes, headers: Mapping[str, str]
+) -> httpx.Response | str:
     """The answer, or why there is none."""
     try:
         async with asyncio.timeout(service.request_timeout_s):
@@ -162,7 +181,9 @@ def _pause_s(outcome: httpx.Response | str, own_s: float) -> float:
 
 
 def retry_after_s(value: str) -> float:
-    """Seconds to wait by a Retry-After header, which holds seconds or a date (RFC 9110, 10.2.3); 0 where it holds neither."""
+    """Seconds to wait by a Retry-After header, which holds seconds or a date (RFC 9110, 10.2.3); 0 where it holds
+    neither.
+    """
     try:
         seconds = float(value)
     except ValueError:
@@ -180,16 +201,26 @@ def _filled(headers: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     for name, value in headers.items():
         template = string.Template(value)
         if not template.is_valid():
-            raise ValueError(f"the header {name} has a dollar that names no environment variable; expected $NAME, or $$ for a dollar.")
+            raise ValueError(
+                f"the header {name} has a dollar that names no environment variable; expected $NAME, or $$ for a "
+                f"dollar."
+            )
         for variable in template.get_identifiers():
             if not os.environ.get(variable):
-                raise ValueError(f"the header {name} asks for the environment variable {variable}, which is not set in the scorer's "
-                                 "process. Export it before the run starts (on every node), or correct the name.")
+                raise ValueError(
+                    f"the header {name} asks for the environment variable {variable}, which is not set in the scorer's "
+                    "process. Export it before the run starts (on every node), or correct the name."
+                )
             secrets.append(os.environ[variable])
         filled[name] = template.substitute(os.environ)
-        if not (filled[name].isascii() and filled[name].isprintable()):  # the HTTP library would show the value when it refuses it
-            raise ValueError(f"the header {name} holds a line break or another character that no header may have; expected printable "
-                             "ASCII. Look at the end of what it is read from.")
+        if not (
+            filled[name].isascii() and filled[name].isprintable()
+        ):  # the HTTP library would show the value when it refuses it
+            raise ValueError(
+                f"the header {name} holds a line break or another character that no header may have; expected "
+                f"printable "
+                "ASCII. Look at the end of what it is read from."
+            )
     return filled, secrets
 
 
@@ -198,15 +229,18 @@ def _body(payload: Mapping[str, Any]) -> bytes:
         # Dates, decimals and the like, which parquet may hold, go out as text.
         return json.dumps(payload, allow_nan=False, default=str).encode()
     except ValueError as error:
-        raise ValueError(f"the sample cannot be sent as JSON: {error}. Take NaN and infinity out of its ground_truth and extra_info."
-                         ) from error
+        raise ValueError(
+            f"the sample cannot be sent as JSON: {error}. Take NaN and infinity out of its ground_truth and extra_info."
+        ) from error
 
 
 def _parsed(answer: httpx.Response, service: Service, secrets: list[str]) -> Any:
     try:
         return answer.json()
     except ValueError as error:
-        raise ValueError(f"{service.url} {_described(answer, secrets)}; expected JSON. See whether url is the right path.") from error
+        raise ValueError(
+            f"{service.url} {_described(answer, secrets)}; expected JSON. See whether url is the right path."
+        ) from error
 
 
 def _described(outcome: httpx.Response | str, secrets: list[str]) -> str:

@@ -28,7 +28,9 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One sample's outcome, by its position in the chunk; at -1 that of a batch of which nobody knows who spoiled it."""
+    """One sample's outcome, by its position in the chunk;
+    at -1 that of a batch of which nobody knows who spoiled it.
+    """
 
     position: int
     outcome: Outcome
@@ -36,5 +38,9 @@ class Answer:
 
 def scorer_task(config: RewardConfig) -> Task:
     """What the configuration asks of each scorer process."""
-    return Task(functions=function_specs(config), timeout_s=config.timeout_s, max_memory_gib=config.max_memory_gib,
-                max_concurrency=config.max_concurrency)
+    return Task(
+        functions=function_specs(config),
+        timeout_s=config.timeout_s,
+        max_memory_gib=config.max_memory_gib,
+        max_concurrency=config.max_concurrency,
+    )

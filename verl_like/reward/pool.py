@@ -17,11 +17,23 @@ from verl_like.single_controller.store import STORE
 from verl_like.single_controller.wait import arrivals, wait
 
 # Facts that a samples file has beside each text.
-SAMPLE_FACTS = ("uid", "sample", "score", "reward_status", "reward_seconds", "details", "failure", "finish_reason", "response_tokens")
+SAMPLE_FACTS = (
+    "uid",
+    "sample",
+    "score",
+    "reward_status",
+    "reward_seconds",
+    "details",
+    "failure",
+    "finish_reason",
+    "response_tokens",
+)
 
-# Not a decorator: Ray would pickle the class by value; a plain class travels by reference. A host that dies is started again,
-# and the blocks that it had are scored again: nothing of them had come back.
-Host = ray.remote(num_cpus=0, max_restarts=2, max_task_retries=2, concurrency_groups={"score": MAX_BLOCKS, "dump": 1})(ScorerHost)
+# Not a decorator: Ray would pickle the class by value; a plain class travels by reference. A host that dies is started
+# again, and the blocks that it had are scored again: nothing of them had come back.
+Host = ray.remote(num_cpus=0, max_restarts=2, max_task_retries=2, concurrency_groups={"score": MAX_BLOCKS, "dump": 1})(
+    ScorerHost
+)
 
 
 class RewardPool:
@@ -34,15 +46,28 @@ class RewardPool:
     """
 
     def __init__(
-        self, config: RewardConfig, *, tokenizer_path: str, trust_remote_code: bool, failures_path: Path, env: dict[str, str],
+        self,
+        config: RewardConfig,
+        *,
+        tokenizer_path: str,
+        trust_remote_code: bool,
+        failures_path: Path,
+        env: dict[str, str],
         timeout_s: float,
     ) -> None:
         self._config, self._timeout_s = config, timeout_s
         nodes = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"])[: config.num_workers]
         shares = [config.num_workers // len(nodes) + (i < config.num_workers % len(nodes)) for i in range(len(nodes))]
         self._hosts = [
-            Host.options(runtime_env={"env_vars": env}, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True)).remote(
-                config, share, tokenizer_path=tokenizer_path, trust_remote_code=trust_remote_code, failures_path=str(failures_path))
+            Host.options(
+                runtime_env={"env_vars": env}, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True)
+            ).remote(
+                config,
+                share,
+                tokenizer_path=tokenizer_path,
+                trust_remote_code=trust_remote_code,
+                failures_path=str(failures_path),
+            )
             for node, share in zip(nodes, shares, strict=True)
         ]
         self._submitted: dict[ray.ObjectRef, int] = {}  # the host of each block
@@ -51,8 +76,12 @@ class RewardPool:
 
     def wait_ready(self, *, timeout_s: float) -> None:
         """Return when every host has loaded the functions; raises what went wrong where one could not."""
-        wait({host.ready.remote(): f"scorer host {i}" for i, host in enumerate(self._hosts)}, stage="reward_start", timeout_s=timeout_s,
-             interruptible=True)
+        wait(
+            {host.ready.remote(): f"scorer host {i}" for i, host in enumerate(self._hosts)},
+            stage="reward_start",
+            timeout_s=timeout_s,
+            interruptible=True,
+        )
 
     def submit(self, block: BlockRef, num_rows: int) -> None:
         """Have a block scored; returns at once."""
@@ -84,13 +113,18 @@ class RewardPool:
         self._submitted, self._num_rows = {}, [0] * len(self._hosts)
 
     def dump(self, batch: RemoteBatch, rows: Array, path: Path, *, appends: bool) -> None:
-        """Begin to write these rows of the batch as text; a host fetches and decodes them, not the driver. :meth:`settle` waits."""
+        """Begin to write these rows of the batch as text; a host fetches and decodes them, not the driver.
+        :meth:`settle` waits.
+        """
         self.settle()
         chosen = batch.select(rows)
         facts = {name: chosen.facts[name] for name in SAMPLE_FACTS if name in chosen.facts}
         [remote_rows] = chosen.partition([np.arange(len(chosen))])
-        dumping = self._hosts[0].dump.options(concurrency_group="dump").remote(
-            remote_rows, facts, str(path), appends=appends, timeout_s=self._timeout_s)
+        dumping = (
+            self._hosts[0]
+            .dump.options(concurrency_group="dump")
+            .remote(remote_rows, facts, str(path), appends=appends, timeout_s=self._timeout_s)
+        )
         self._dump = {dumping: "scorer host 0"}
 
     def settle(self) -> None:

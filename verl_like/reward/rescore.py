@@ -52,28 +52,41 @@ def rescore(run: Path, config: RewardConfig, *, pattern: str = "*step_*.jsonl") 
     """
     lines = [(path.name, line) for path in _files(run, pattern) for line in _lines(path)]
     if not lines:
-        raise ValueError(f"the files {pattern} in {run / 'samples'} hold no responses; trainer.num_samples_to_save says how many a run "
-                         "writes.")
+        raise ValueError(
+            f"the files {pattern} in {run / 'samples'} hold no responses; trainer.num_samples_to_save says how many a "
+            f"run "
+            "writes."
+        )
     with ScorerTeam(scorer_task(config), config.num_workers) as team:
         outcomes = team.score([_sample(line) for _, line in lines])
     return [Rescored(file, line, outcome) for (file, line), outcome in zip(lines, outcomes, strict=True)]
 
 
 def agreement(rows: Sequence[Rescored]) -> dict[str, float]:
-    """Figures of the comparison, over the responses that have both scores; a figure that needs spread is left out without it.
+    """Figures of the comparison, over the responses that have both scores; a figure that needs spread is left out
+    without it.
 
     Returns:
-        ``responses``, ``failed_then``, ``failed_now``, and of those with both scores: ``agree_frac`` (scores equal), ``mean_then``,
-        ``mean_now``, ``correlation`` (Pearson's r), ``same_order_frac`` (pairs of responses to one prompt that both put in the same order,
-        of the pairs that the old scores order at all).
+        ``responses``, ``failed_then``, ``failed_now``, and of those with both scores: ``agree_frac`` (scores equal),
+        ``mean_then``, ``mean_now``, ``correlation`` (Pearson's r), ``same_order_frac`` (pairs of responses to one
+        prompt that both put in the same order, of the pairs that the old scores order at all).
     """
-    found = {"responses": float(len(rows)), "failed_then": float(sum(row.then is None for row in rows)),
-             "failed_now": float(sum(row.outcome.score is None for row in rows))}
+    found = {
+        "responses": float(len(rows)),
+        "failed_then": float(sum(row.then is None for row in rows)),
+        "failed_now": float(sum(row.outcome.score is None for row in rows)),
+    }
     both = [row for row in rows if row.then is not None and row.outcome.score is not None]
     if not both:
         return found
-    then, now = (np.array(values, np.float64) for values in zip(*((row.then, row.outcome.score) for row in both), strict=True))
-    found |= {"agree_frac": float((np.abs(then - now) <= EQUAL).mean()), "mean_then": float(then.mean()), "mean_now": float(now.mean())}
+    then, now = (
+        np.array(values, np.float64) for values in zip(*((row.then, row.outcome.score) for row in both), strict=True)
+    )
+    found |= {
+        "agree_frac": float((np.abs(then - now) <= EQUAL).mean()),
+        "mean_then": float(then.mean()),
+        "mean_now": float(now.mean()),
+    }
     if then.std() > 0 and now.std() > 0:
         found["correlation"] = float(np.corrcoef(then, now)[0, 1])
     siblings: dict[str, list[int]] = {}
@@ -91,12 +104,20 @@ def _in_order(then: Array, now: Array) -> Array:
 
 
 def write(rows: Iterable[Rescored], path: Path) -> None:
-    """The samples with ``rescored`` (null where it failed), its ``rescored_components`` and ``rescored_failure``, one a line."""
+    """The samples with ``rescored`` (null where it failed), its ``rescored_components`` and ``rescored_failure``, one a
+    line.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", errors="backslashreplace") as out:
         for row in rows:
-            now = {"file": row.file, "rescored": row.outcome.score, "rescored_components": row.outcome.details,
-                   "rescored_failure": None if row.outcome.status == "ok" else f"{row.outcome.status}: {row.outcome.message}"}
+            now = {
+                "file": row.file,
+                "rescored": row.outcome.score,
+                "rescored_components": row.outcome.details,
+                "rescored_failure": None
+                if row.outcome.status == "ok"
+                else f"{row.outcome.status}: {row.outcome.message}",
+            }
             out.write(json.dumps({**row.line, **now}, ensure_ascii=False) + "\n")
 
 
@@ -106,13 +127,19 @@ def report(rows: Sequence[Rescored]) -> str:
     apart = sorted((row for row in rows if row.gap > EQUAL), key=lambda row: -row.gap)
     if apart:
         lines += ["", f"{len(apart)} responses have another score; the farthest:"]
-        lines += [f"  {row.file} {row.line['uid']}: {row.then:g} -> {row.outcome.score:g}  truth {str(row.line['ground_truth'])[:40]!r}  "
-                  f"response ...{row.line['response'][-NUM_CHARS:]!r}" for row in apart[:NUM_SHOWN]]
+        lines += [
+            f"  {row.file} {row.line['uid']}: {row.then:g} -> {row.outcome.score:g}  truth "
+            f"{str(row.line['ground_truth'])[:40]!r}  "
+            f"response ...{row.line['response'][-NUM_CHARS:]!r}"
+            for row in apart[:NUM_SHOWN]
+        ]
     failed = [row for row in rows if row.outcome.score is None]
     if failed:
         lines += ["", f"{len(failed)} responses have no score now; the first:"]
-        lines += [f"  {row.file} {row.line['uid']}: {row.outcome.status}: {row.outcome.message.splitlines()[-1]}"
-                  for row in failed[:NUM_SHOWN]]
+        lines += [
+            f"  {row.file} {row.line['uid']}: {row.outcome.status}: {row.outcome.message.splitlines()[-1]}"
+            for row in failed[:NUM_SHOWN]
+        ]
     return "\n".join(lines)
 
 
@@ -120,20 +147,34 @@ def _files(run: Path, pattern: str) -> list[Path]:
     folder = run / "samples"
     found = sorted(path for path in folder.glob(pattern) if path.name != "reward_failures.jsonl")
     if not found:
-        raise ValueError(f"found no {pattern} in {folder}. Give the folder of a run, e.g. outputs/arithmetic/grpo-seed1.")
+        raise ValueError(
+            f"found no {pattern} in {folder}. Give the folder of a run, e.g. outputs/arithmetic/grpo-seed1."
+        )
     return found
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     lines = [json.loads(text) for text in path.read_text(encoding="utf-8").split("\n") if text]
     for number, line in enumerate(lines, 1):
-        missing = sorted({"prompt", "response", "ground_truth", "score", "uid", "data_source", "response_ids"} - set(line))
+        missing = sorted(
+            {"prompt", "response", "ground_truth", "score", "uid", "data_source", "response_ids"} - set(line)
+        )
         if missing:
-            raise ValueError(f"line {number} of {path} has no {', '.join(missing)}: it was written by an older version. Score a newer run.")
+            raise ValueError(
+                f"line {number} of {path} has no {', '.join(missing)}: it was written by an older version. Score a "
+                f"newer run."
+            )
     return lines
 
 
 def _sample(line: dict[str, Any]) -> Sample:
-    return Sample(response=line["response"], prompt=line["prompt"], messages=line["messages"], data_source=line["data_source"],
-                  ground_truth=line["ground_truth"], extra_info=line["extra_info"], columns=line["columns"],
-                  response_ids=array("i", line["response_ids"]))
+    return Sample(
+        response=line["response"],
+        prompt=line["prompt"],
+        messages=line["messages"],
+        data_source=line["data_source"],
+        ground_truth=line["ground_truth"],
+        extra_info=line["extra_info"],
+        columns=line["columns"],
+        response_ids=array("i", line["response_ids"]),
+    )

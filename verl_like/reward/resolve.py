@@ -61,7 +61,8 @@ def resolve(function: str, data_source: str | None = None, *, knob: str = "rewar
             return _built_in(source)
     raise ValueError(
         f"no reward function is known for data_source {data_source!r}; known are {', '.join(BUILT_IN)}. "
-        f"Set {knob}=path/to/file.py:name, or correct the data's data_source column (data.data_source where it has none)."
+        f"Set {knob}=path/to/file.py:name, or correct the data's data_source column (data.data_source where it has "
+        f"none)."
     )
 
 

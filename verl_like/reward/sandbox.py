@@ -1,8 +1,8 @@
 """Reward functions in a process that can be killed.
 
 A thread that holds the interpreter lock cannot be stopped; a process can. Samples go to the process in chunks and come
-back as they are scored. Past its deadline a sample's process is killed and a warm spare takes over with the samples that
-are left, so every sample gets exactly one outcome, and a failure is never a score.
+back as they are scored. Past its deadline a sample's process is killed and a warm spare takes over with the samples
+that are left, so every sample gets exactly one outcome, and a failure is never a score.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ MAX_CHUNK = 64  # samples sent at once; what a killed process leaves is sent aga
 
 
 class Spares:
-    """Starts scorer processes ahead of need: ``num_first`` at once, and then always a warm one, so that a killed one is replaced at once.
+    """Starts scorer processes ahead of need: ``num_first`` at once, and then always a warm one, so that a killed one is
+    replaced at once.
 
     For use by many threads.
     """
@@ -110,9 +111,9 @@ class ScorerProcess:
     def _scored(self, chunk: Sequence[Sample]) -> list[Outcome]:
         """One outcome per sample of a chunk.
 
-        A process that is lost takes down the sample it was busy with. Where it was busy with several (a batch, async calls), they
-        are scored again one by one, which finds the culprit. A process that somebody else killed is no sample's fault: its sample
-        gets one more attempt.
+        A process that is lost takes down the sample it was busy with. Where it was busy with several (a batch, async
+        calls), they are scored again one by one, which finds the culprit. A process that somebody else killed is no
+        sample's fault: its sample gets one more attempt.
         """
         outcomes: dict[int, Outcome] = {}
         tried_again: set[int] = set()
@@ -173,7 +174,8 @@ class Child:
     def __init__(self, task: Task) -> None:
         ours, theirs = socket.socketpair()
         lifeline_read, self._lifeline = os.pipe()
-        # Bounds a send to, or half a message from, a process that is stopped; the connection works on the bare descriptor.
+        # Bounds a send to, or half a message from, a process that is stopped; the connection works on the bare
+        # descriptor.
         limit = struct.pack("ll", int(SOCKET_TIMEOUT_S), 0)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
@@ -182,7 +184,8 @@ class Child:
                 [sys.executable, "-m", "verl_like.reward.child", str(theirs.fileno()), str(lifeline_read)],
                 pass_fds=(theirs.fileno(), lifeline_read),
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is the parent's business, and a kill reaches what the scorer has started
+                # Ctrl-C is the parent's business, and a kill reaches what the scorer has started
+                start_new_session=True,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             )
         os.close(lifeline_read)
@@ -206,11 +209,14 @@ class Child:
         try:
             if not self._connection.poll(START_TIMEOUT_S):
                 raise RuntimeError(
-                    f"a scorer process did not load its function within {START_TIMEOUT_S:.0f} s. Make the reward file's imports lighter."
+                    f"a scorer process did not load its function within {START_TIMEOUT_S:.0f} s. Make the reward "
+                    f"file's imports lighter."
                 )
             greeting = self._connection.recv()
         except (EOFError, OSError) as error:
-            raise RuntimeError(f"a scorer process {self._ending()} before its function was loaded; its own output says more.") from error
+            raise RuntimeError(
+                f"a scorer process {self._ending()} before its function was loaded; its own output says more."
+            ) from error
         if not isinstance(greeting, Ready):
             raise ValueError(greeting)
         self._ready = greeting
@@ -243,7 +249,9 @@ class Child:
             return _Loss(outcome, was_killed=self._exit_code() == -signal.SIGKILL)
 
     def end(self) -> None:
-        """Have the kernel end the process and everything it has started; :meth:`kill` is for the thread that uses it."""
+        """Have the kernel end the process and everything it has started;
+        :meth:`kill` is for the thread that uses it.
+        """
         if self._process.returncode is None:
             os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -258,7 +266,9 @@ class Child:
             self._lifeline = -1
 
     def _exit_code(self) -> int | None:
-        """As subprocess has it, None while it runs. Not waited for: the number of the group that :meth:`kill` ends must stay taken."""
+        """As subprocess has it, None while it runs. Not waited for: the number of the group that :meth:`kill` ends must
+        stay taken.
+        """
         if self._process.returncode is not None:
             return self._process.returncode
         ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)

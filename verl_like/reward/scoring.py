@@ -46,7 +46,9 @@ class _Function:
             function = resolve(self.spec.function, key, knob=self.spec.knob)
             bound = bind(function, self.spec.kwargs, name=self.spec.function or f"of data_source {key!r}")
             if not self.spec.function and bound.form.is_batch:
-                raise ValueError(f"the reward function of data_source {key!r} takes batches. Name it in {self.spec.knob}.")
+                raise ValueError(
+                    f"the reward function of data_source {key!r} takes batches. Name it in {self.spec.knob}."
+                )
             self._by_source[key] = bound
         return self._by_source[key]
 
@@ -82,7 +84,9 @@ class Scoring:
         if self.mode == "batch":
             yield from self._of_batch(samples)
         elif self.mode == "concurrent":
-            yield from self._loop().outcomes(samples, self._awaited, max_concurrency=self._max_concurrency, timeout_s=self._timeout_s)
+            yield from self._loop().outcomes(
+                samples, self._awaited, max_concurrency=self._max_concurrency, timeout_s=self._timeout_s
+            )
         else:
             for i, sample in enumerate(samples):
                 yield i, self._one(sample)
@@ -164,7 +168,9 @@ class Scoring:
 
     def _loop(self) -> EventLoop:
         if self._event_loop is None:
-            from verl_like.reward.event_loop import EventLoop  # asyncio is half of this process's start-up time, and few functions need it
+            from verl_like.reward.event_loop import (
+                EventLoop,
+            )  # asyncio is half of this process's start-up time, and few functions need it
 
             self._event_loop = EventLoop()
         return self._event_loop

@@ -38,24 +38,37 @@ def function_specs(config: RewardConfig) -> tuple[FunctionSpec, ...]:
         is_left_to_models = not config.function and bool(config.model.path or config.judge.path)
         return () if is_left_to_models else (FunctionSpec("", config.function, config.function_kwargs),)
     if config.function or config.function_kwargs:
-        raise ValueError(f"reward.function is {config.function!r} and reward.functions names {sorted(config.functions)}; expected one of "
-                         "the two. Put the function into reward.functions, with its weight.")
+        raise ValueError(
+            f"reward.function is {config.function!r} and reward.functions names {sorted(config.functions)}; expected "
+            f"one of "
+            "the two. Put the function into reward.functions, with its weight."
+        )
     return tuple(_spec(name, entry) for name, entry in config.functions.items())
 
 
 def _spec(name: str, entry: Any) -> FunctionSpec:
     where = f"reward.functions.{name}"
     if not name or "/" in name or name in _TAKEN:
-        raise ValueError(f"reward.functions has the name {name!r}; expected one without slashes, other than {', '.join(_TAKEN)}.")
+        raise ValueError(
+            f"reward.functions has the name {name!r}; expected one without slashes, other than {', '.join(_TAKEN)}."
+        )
     if not isinstance(entry, Mapping) or "function" not in entry:
-        raise ValueError(f"{where} is {entry!r}; expected a mapping like {{function: path/to/file.py:name, weight: 1.0}}.")
+        raise ValueError(
+            f"{where} is {entry!r}; expected a mapping like {{function: path/to/file.py:name, weight: 1.0}}."
+        )
     unknown = sorted(set(entry) - set(_SPEC_KEYS))
     if unknown:
-        raise ValueError(f"{where} has {unknown}; expected {', '.join(_SPEC_KEYS)}. Arguments of the function itself go into "
-                         f"{where}.kwargs.")
+        raise ValueError(
+            f"{where} has {unknown}; expected {', '.join(_SPEC_KEYS)}. Arguments of the function itself go into "
+            f"{where}.kwargs."
+        )
     spec = FunctionSpec(name, entry["function"], **{key: entry[key] for key in ("kwargs", "weight") if key in entry})
     if not isinstance(spec.function, str) or not isinstance(spec.kwargs, Mapping):
         raise ValueError(f"{where} is {dict(entry)}; expected text as function and a mapping as kwargs.")
-    if not isinstance(spec.weight, numbers.Real) or isinstance(spec.weight, bool) or not abs(spec.weight) < float("inf"):
+    if (
+        not isinstance(spec.weight, numbers.Real)
+        or isinstance(spec.weight, bool)
+        or not abs(spec.weight) < float("inf")
+    ):
         raise ValueError(f"{where}.weight is {spec.weight!r}; expected a finite number.")
     return spec

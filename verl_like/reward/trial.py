@@ -12,7 +12,8 @@ from verl_like.reward.sandbox import ScorerProcess, Spares
 
 
 def try_reward(config: RewardConfig, samples: Mapping[str, Sample]) -> None:
-    """Load the reward functions and, where ``reward.try_first``, score these samples; in a process of its own, never in the caller's.
+    """Load the reward functions and, where ``reward.try_first``, score these samples; in a process of its own, never in
+    the caller's.
 
     Args:
         samples: one for each data source, by the name of its prompt.
@@ -38,7 +39,9 @@ def _try_each(process: ScorerProcess, samples: Mapping[str, Sample], names: str)
         for outcome in (*process.score([sample, sample]), *process.score([sample])):
             if outcome.status != "ok" or outcome.message:
                 raise ValueError(
-                    f"{names} was tried on prompt {prompt} (data_source {sample.data_source!r}) with the ground truth as response, and "
-                    f"failed ({outcome.status}):\n{outcome.message}\nCorrect the function, or the row; a response that is wrong or "
+                    f"{names} was tried on prompt {prompt} (data_source {sample.data_source!r}) with the ground truth "
+                    f"as response, and "
+                    f"failed ({outcome.status}):\n{outcome.message}\nCorrect the function, or the row; a response "
+                    f"that is wrong or "
                     "malformed should score low, not raise. reward.try_first=false skips this trial."
                 )

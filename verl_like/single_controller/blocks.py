@@ -15,7 +15,8 @@ MAX_STREAM_BLOCKS = 8  # of one rank's rollout: enough for scoring to start earl
 
 
 def cut(facts: Facts, rows: Array, columns: Iterable[str]) -> list[slice]:
-    """Consecutive ``rows`` that share a block, as slices of ``rows``: at least ``MIN_BYTES`` of ``columns`` and whole groups.
+    """Consecutive ``rows`` that share a block, as slices of ``rows``: at least ``MIN_BYTES`` of ``columns`` and whole
+    groups.
 
     Rows whose tokens are not known yet (prompts) make one block.
     """

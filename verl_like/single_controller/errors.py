@@ -14,7 +14,9 @@ class RunError(RuntimeError):
 
 
 class JudgementError(RunError):
-    """What judges the policy is broken (a reward that fails on every response, a metric that is not there); the policy is not."""
+    """What judges the policy is broken (a reward that fails on every response, a metric that is not there); the policy
+    is not.
+    """
 
 
 class WorkerError(RunError):

@@ -41,13 +41,16 @@ def ray_cluster(config: ClusterConfig, run_id: str) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    where: dict[str, Any] = {"address": config.address, "runtime_env": {"worker_process_setup_hook": entering(os.getcwd())}} \
-        if config.address else {
-        "address": "local",  # without it Ray would join whatever cluster runs on this machine
-        "num_cpus": max(os.cpu_count() or 1, config.workers_per_node) if config.device != "cuda" else None,
-        "object_store_memory": int(config.object_store_memory_gib * 2**30),
-        "include_dashboard": False,
-    }
+    where: dict[str, Any] = (
+        {"address": config.address, "runtime_env": {"worker_process_setup_hook": entering(os.getcwd())}}
+        if config.address
+        else {
+            "address": "local",  # without it Ray would join whatever cluster runs on this machine
+            "num_cpus": max(os.cpu_count() or 1, config.workers_per_node) if config.device != "cuda" else None,
+            "object_store_memory": int(config.object_store_memory_gib * 2**30),
+            "include_dashboard": False,
+        }
+    )
     on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(namespace=run_id, log_to_driver=False, logging_level=logging.ERROR, **where)
@@ -91,8 +94,10 @@ def devices(config: ClusterConfig) -> Devices:
     if per_node > available or per_node == 0:
         thing = "GPUs" if kind == "cuda" else "CPU slots"
         raise ValueError(
-            f"cluster.workers_per_node is {config.workers_per_node or 'every ' + thing}, but a node has {available} {thing}. "
-            f"Set cluster.workers_per_node to at most {available}" + (", or cluster.device=cpu." if kind == "cuda" else ".")
+            f"cluster.workers_per_node is {config.workers_per_node or 'every ' + thing}, but a node has {available} "
+            f"{thing}. "
+            f"Set cluster.workers_per_node to at most {available}"
+            + (", or cluster.device=cpu." if kind == "cuda" else ".")
         )
     return Devices(kind, config.num_nodes, per_node)
 

@@ -38,7 +38,9 @@ class Layer:
         if len(rows) == 0:  # one block stays, so that whoever fetches no rows still learns the columns' dtypes
             return Layer(self.columns, self.producer, self.refs[:1], self.block[:0], self.index[:0])
         used, block = np.unique(self.block[rows], return_inverse=True)
-        return Layer(self.columns, self.producer, tuple(self.refs[i] for i in used), block.astype(np.int32), self.index[rows])
+        return Layer(
+            self.columns, self.producer, tuple(self.refs[i] for i in used), block.astype(np.int32), self.index[rows]
+        )
 
     def without(self, columns: Iterable[str]) -> Layer:
         return Layer(self.columns.difference(columns), self.producer, self.refs, self.block, self.index)
@@ -55,7 +57,12 @@ class Layer:
         return runs
 
     def __reduce__(self) -> tuple[object, ...]:
-        return layer_of_runs, (self.columns, self.producer, self.refs, self.runs)  # whole groups travel as a few numbers
+        return layer_of_runs, (
+            self.columns,
+            self.producer,
+            self.refs,
+            self.runs,
+        )  # whole groups travel as a few numbers
 
 
 # Not a class method: cloudpickle would send its code with every layer.
@@ -103,8 +110,10 @@ class RemoteRows:
         missing = set(columns) - set(found)
         if missing:
             have = sorted(name for layer in self.layers for name in layer.columns)
-            raise ValueError(f"columns {sorted(missing)} are not in this batch; stages so far added {have}. Fetch one of these, "
-                             "or let the stage that makes the column run first.")
+            raise ValueError(
+                f"columns {sorted(missing)} are not in this batch; stages so far added {have}. Fetch one of these, "
+                "or let the stage that makes the column run first."
+            )
         return DataProto({name: table[name] for name, table in found.items()})
 
     def _gather(self, layer: Layer, columns: list[str], timeout_s: float) -> DataProto:
@@ -112,7 +121,9 @@ class RemoteRows:
         try:
             blocks: list[DataProto] = [block.only(columns) for block in ray.get(list(layer.refs), timeout=timeout_s)]
         except ray.exceptions.GetTimeoutError:
-            raise StageTimeout(f"{columns}, made by stage {layer.producer!r}, did not arrive within {timeout_s:.0f} s.") from None
+            raise StageTimeout(
+                f"{columns}, made by stage {layer.producer!r}, did not arrive within {timeout_s:.0f} s."
+            ) from None
         except ray.exceptions.ObjectLostError as error:
             raise self._lost(layer, error) from error
         if len(layer.block) == 0:
@@ -123,8 +134,10 @@ class RemoteRows:
         lost = [i for i, ref in enumerate(layer.refs) if _is_lost(ref)]
         rows = np.sort(self.rows[np.isin(layer.block, lost)])
         return LostBlockError(
-            f"columns {sorted(layer.columns)}, made by stage {layer.producer!r}, are gone for rows {_ranges(rows)}: {len(lost)} of "
-            f"{len(layer.refs)} blocks were lost ({type(error).__name__}), most likely with their node. The step cannot go on; "
+            f"columns {sorted(layer.columns)}, made by stage {layer.producer!r}, are gone for rows {_ranges(rows)}: "
+            f"{len(lost)} of "
+            f"{len(layer.refs)} blocks were lost ({type(error).__name__}), most likely with their node. The step "
+            f"cannot go on; "
             "continue from the last checkpoint with trainer.resume=auto."
         )
 
@@ -166,7 +179,9 @@ class RemoteBatch:
         return sum(len(layer.refs) for layer in self.layers)
 
     @classmethod
-    def from_blocks(cls, blocks: Sequence[tuple[Facts, BlockRef]], columns: frozenset[str], *, producer: str) -> RemoteBatch:
+    def from_blocks(
+        cls, blocks: Sequence[tuple[Facts, BlockRef]], columns: frozenset[str], *, producer: str
+    ) -> RemoteBatch:
         """One batch of blocks as they arrived, each with the facts of its rows."""
         sizes = [len(next(iter(facts.values()))) for facts, _ in blocks]
         facts = {name: np.concatenate([f[name] for f, _ in blocks]) for name in blocks[0][0]}
@@ -187,14 +202,18 @@ class RemoteBatch:
         """
         if any(set(batch.facts) != set(batches[0].facts) or batch.columns != batches[0].columns for batch in batches):
             differing = [sorted([*batch.facts, *batch.columns]) for batch in batches]
-            raise ValueError(f"batches to concatenate need the same facts and columns; found {differing}. Add or drop columns first.")
+            raise ValueError(
+                f"batches to concatenate need the same facts and columns; found {differing}. Add or drop columns first."
+            )
         facts = {name: np.concatenate([batch.facts[name] for batch in batches]) for name in batches[0].facts}
         return cls(facts, [_joined(layers) for layers in _aligned(batches)])
 
     def select(self, rows: Array) -> RemoteBatch:
         """These rows (indices or a mask), in this order."""
         index = np.arange(len(self))[rows]
-        return RemoteBatch({name: fact[index] for name, fact in self.facts.items()}, [layer.select(index) for layer in self.layers])
+        return RemoteBatch(
+            {name: fact[index] for name, fact in self.facts.items()}, [layer.select(index) for layer in self.layers]
+        )
 
     def reorder(self, order: Array) -> RemoteBatch:
         """The rows in another order: ``order[i]`` is the old place of row i.
@@ -203,8 +222,11 @@ class RemoteBatch:
             ValueError: an order that leaves rows out or names some twice.
         """
         if not np.array_equal(np.sort(order), np.arange(len(self))):
-            raise ValueError(f"an order of {len(self)} rows names each of 0..{len(self) - 1} once; found {len(order)} entries that do not. "
-                             "Use select to choose rows.")
+            raise ValueError(
+                f"an order of {len(self)} rows names each of 0..{len(self) - 1} once; found {len(order)} entries that "
+                f"do not. "
+                "Use select to choose rows."
+            )
         return self.select(order)
 
     def repeat(self, times: int, *, interleave: bool = True) -> RemoteBatch:
@@ -216,7 +238,9 @@ class RemoteBatch:
         """What the ranks are sent, ``parts[rank]`` being the rows of each."""
         return [RemoteRows(tuple(layer.select(rows) for layer in self.layers), rows.astype(np.int32)) for rows in parts]
 
-    def attach(self, columns: frozenset[str], refs: Sequence[BlockRef], parts: Sequence[Array], *, producer: str) -> None:
+    def attach(
+        self, columns: frozenset[str], refs: Sequence[BlockRef], parts: Sequence[Array], *, producer: str
+    ) -> None:
         """Add a stage's columns: ``refs[i]`` is the block of the rows ``parts[i]``, in that order.
 
         Raises:
@@ -224,9 +248,13 @@ class RemoteBatch:
         """
         twice = columns & self.columns
         if twice:
-            raise ValueError(f"columns {sorted(twice)} are in this batch already; every column has one producer. Drop them first.")
+            raise ValueError(
+                f"columns {sorted(twice)} are in this batch already; every column has one producer. Drop them first."
+            )
         rows = np.concatenate(parts)
-        assert np.array_equal(np.sort(rows), np.arange(len(self))), f"stage {producer!r} must return every one of {len(self)} rows once"
+        assert np.array_equal(np.sort(rows), np.arange(len(self))), (
+            f"stage {producer!r} must return every one of {len(self)} rows once"
+        )
         block = np.empty(len(self), np.int32)
         index = np.empty(len(self), np.int32)
         block[rows] = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
@@ -253,7 +281,9 @@ class RemoteBatch:
         """
         gone = frozenset(columns)
         if not gone <= self.columns:
-            raise ValueError(f"columns {sorted(gone - self.columns)} are not in this batch, which has {sorted(self.columns)}.")
+            raise ValueError(
+                f"columns {sorted(gone - self.columns)} are not in this batch, which has {sorted(self.columns)}."
+            )
         self.layers = [layer.without(gone) for layer in self.layers if not layer.columns <= gone]
 
 

@@ -39,8 +39,12 @@ def store_use() -> StoreUse:
     """Ask the cluster. Copies that a node pulls from another one count as created there."""
     # Ray has no public call for this (2.60); `ray memory --stats-only` uses the same one.
     stats = internal_api.get_memory_info_reply(state, timeout_seconds=STATS_TIMEOUT_S).store_stats
-    return StoreUse(capacity=stats.object_store_bytes_avail, used=stats.object_store_bytes_used,
-                    created=stats.cumulative_created_bytes, spilled=stats.spilled_bytes_total)
+    return StoreUse(
+        capacity=stats.object_store_bytes_avail,
+        used=stats.object_store_bytes_used,
+        created=stats.cumulative_created_bytes,
+        spilled=stats.spilled_bytes_total,
+    )
 
 
 def live_references() -> int:

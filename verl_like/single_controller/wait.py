@@ -39,7 +39,9 @@ def arrivals(
     deadline = time.monotonic() + timeout_s
     pending = list(refs)
     while pending:
-        ready, waiting = ray.wait(pending, num_returns=len(pending), timeout=min(POLL_S, max(0.0, deadline - time.monotonic())))
+        ready, waiting = ray.wait(
+            pending, num_returns=len(pending), timeout=min(POLL_S, max(0.0, deadline - time.monotonic()))
+        )
         try:
             results = ray.get(ready)
         except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError):
@@ -54,7 +56,9 @@ def arrivals(
 
 def timed_out(stage: str, timeout_s: float, waited_for: Iterable[str]) -> StageTimeout:
     """The error of a stage that outlasted its deadline."""
-    return StageTimeout(f"stage {stage!r} took longer than {timeout_s:.0f} s; still waiting for {', '.join(waited_for)}.")
+    return StageTimeout(
+        f"stage {stage!r} took longer than {timeout_s:.0f} s; still waiting for {', '.join(waited_for)}."
+    )
 
 
 def failure(refs: Mapping[ray.ObjectRef, str], stage: str) -> WorkerError:

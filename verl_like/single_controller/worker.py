@@ -70,11 +70,14 @@ class WorkerHost:
             return getattr(self._roles[role], method)(*args, **kwargs)
 
     @ray.method(concurrency_group="engine")
-    def map(self, role: str, method: str, rows: RemoteRows, blocks: list[slice | Array], *args: Any, **kwargs: Any) -> Any:
+    def map(
+        self, role: str, method: str, rows: RemoteRows, blocks: list[slice | Array], *args: Any, **kwargs: Any
+    ) -> Any:
         """Call a method that returns (report, table).
 
         Returns:
-            (report, bytes fetched from the store, warnings), and then the table cut into ``blocks``, where there are any.
+            (report, bytes fetched from the store, warnings), and then the table cut into ``blocks``, where there are
+            any.
         """
         from verl_like.protocol import check_columns
 
@@ -84,7 +87,9 @@ class WorkerHost:
             if not blocks:
                 return answer
             check_columns(table)
-            return answer, *(table.view(b.start, b.stop) if isinstance(b, slice) else table.select_idxs(b) for b in blocks)
+            return answer, *(
+                table.view(b.start, b.stop) if isinstance(b, slice) else table.select_idxs(b) for b in blocks
+            )
 
     @ray.method(concurrency_group="engine")
     def stream(self, role: str, method: str, *args: Any, **kwargs: Any) -> Iterator[Any]:

@@ -20,7 +20,8 @@ from verl_like.single_controller.worker import WorkerProcess
 from verl_like.single_controller.worker_log import pass_on
 
 Method = Callable[..., Any]
-PAUSE_S = 2e-5  # per stream, between looks at all of them: a look takes Ray a tenth of that, so a thousand streams cost little
+# per stream, between looks at all of them: a look takes Ray a tenth of that, so a thousand streams cost little
+PAUSE_S = 2e-5
 INTERRUPT_TIMEOUT_S = 20.0  # a control call answers at once, unless something holds the interpreter lock
 
 
@@ -38,7 +39,9 @@ class WorkerGroup:
         timeout_s: deadline of each call unless it brings its own.
     """
 
-    def __init__(self, name: str, *, world_size: int, placement: Placement | None, env: dict[str, str], timeout_s: float) -> None:
+    def __init__(
+        self, name: str, *, world_size: int, placement: Placement | None, env: dict[str, str], timeout_s: float
+    ) -> None:
         self.name = name
         self.timeout_s = timeout_s
         self._building: dict[ray.ObjectRef, str] = {}
@@ -60,10 +63,18 @@ class WorkerGroup:
         return f"{self.name} rank {rank}"
 
     def build(self, factory: str, args_of_rank: Callable[[int], tuple[Any, ...]], *, timeout_s: float) -> None:
-        """Rendezvous at rank 0, then start ``factory(*args_of_rank(rank))`` on every rank; :meth:`wait_built` waits for it."""
+        """Rendezvous at rank 0, then start ``factory(*args_of_rank(rank))`` on every rank; :meth:`wait_built` waits for
+        it.
+        """
         [(host, port)] = wait({self._actors[0].free_address.remote(): self._who(0)}, stage="start", timeout_s=timeout_s)
         for rank, actor in enumerate(self._actors):
-            rendezvous = {"RANK": rank, "WORLD_SIZE": self.world_size, "LOCAL_RANK": 0, "MASTER_ADDR": host, "MASTER_PORT": port}
+            rendezvous = {
+                "RANK": rank,
+                "WORLD_SIZE": self.world_size,
+                "LOCAL_RANK": 0,
+                "MASTER_ADDR": host,
+                "MASTER_PORT": port,
+            }
             environment = {name: str(value) for name, value in rendezvous.items()}
             self._building[actor.build.remote(factory, environment, *args_of_rank(rank))] = self._who(rank)
 
@@ -85,16 +96,27 @@ class WorkerGroup:
         """Begin a BROADCAST method with each rank's own arguments, and not at all on a rank whose entry is None.
 
         Returns:
-            References of the answers by rank, with names to wait for them; a reference among the arguments arrives as what it stands for.
+            References of the answers by rank, with names to wait for them; a reference among the arguments arrives as
+            what it stands for.
         """
         check_mode(method, Dispatch.BROADCAST)
         role, name = method.__qualname__.split(".")
         ranks = enumerate(zip(self._actors, args_of_rank, strict=True))
-        return {actor.call.remote(role, name, *args): self._who(rank) for rank, (actor, args) in ranks if args is not None}
+        return {
+            actor.call.remote(role, name, *args): self._who(rank) for rank, (actor, args) in ranks if args is not None
+        }
 
     def map_rows(
-        self, method: Method, batch: RemoteBatch, partition: Sequence[Array], *args: Any, adds: frozenset[str] = frozenset(),
-        blocks: Sequence[Array] | None = None, per_rank: Sequence[Any] | None = None, interruptible: bool = False, **kwargs: Any,
+        self,
+        method: Method,
+        batch: RemoteBatch,
+        partition: Sequence[Array],
+        *args: Any,
+        adds: frozenset[str] = frozenset(),
+        blocks: Sequence[Array] | None = None,
+        per_rank: Sequence[Any] | None = None,
+        interruptible: bool = False,
+        **kwargs: Any,
     ) -> list[Any]:
         """Call a SPLIT method on each rank's rows and attach the columns it adds.
 
@@ -103,7 +125,8 @@ class WorkerGroup:
 
         Args:
             partition: row indices of each rank; a rank may have none.
-            blocks: positions among the rows, of each block that rank 0 of a group of one returns; else each rank's rows are cut in order.
+            blocks: positions among the rows, of each block that rank 0 of a group of one returns; else each rank's rows
+                are cut in order.
             per_rank: one more first argument, of which each rank receives its own entry.
 
         Returns:
@@ -114,7 +137,9 @@ class WorkerGroup:
         answers: dict[BlockRef, str] = {}
         refs: list[BlockRef] = []
         parts: list[Array] = []
-        for rank, (actor, remote, rows) in enumerate(zip(self._actors, batch.partition(partition), partition, strict=True)):
+        for rank, (actor, remote, rows) in enumerate(
+            zip(self._actors, batch.partition(partition), partition, strict=True)
+        ):
             own = () if per_rank is None else (per_rank[rank],)
             cuts = (blocks or cut(batch.facts, rows, adds)) if adds else []
             made = actor.map.options(num_returns=1 + len(cuts)).remote(role, name, remote, cuts, *own, *args, **kwargs)
@@ -167,7 +192,9 @@ class WorkerGroup:
                     yield facts_of.pop(stream), ref
                 else:  # a failure arrives as the stream's last item, where facts were due
                     facts_due[stream] = ref
-            arrived = wait({ref: streams[stream] for stream, ref in facts_due.items()}, stage=name, timeout_s=self.timeout_s)
+            arrived = wait(
+                {ref: streams[stream] for stream, ref in facts_due.items()}, stage=name, timeout_s=self.timeout_s
+            )
             facts_of.update(zip(facts_due, arrived, strict=True))
             time.sleep(PAUSE_S * len(streams))
 

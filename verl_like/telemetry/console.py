@@ -18,8 +18,10 @@ from rich.text import Text
 # (label, metric): shown where the run reports them.
 HEADLINES = (("score", "reward/score_mean"), ("loss", "sft/loss"))
 DETAILS = (
-    ("response tokens", "rollout/response_tokens_mean"), ("entropy", "rollout/entropy_mean"),
-    ("log-prob diff", "rollout/log_prob_diff_mean"), ("grad norm", "actor/grad_norm"),
+    ("response tokens", "rollout/response_tokens_mean"),
+    ("entropy", "rollout/entropy_mean"),
+    ("log-prob diff", "rollout/log_prob_diff_mean"),
+    ("grad norm", "actor/grad_norm"),
 )
 STAGE_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red", "bright_cyan", "bright_magenta")
 SPARKS = "▁▂▃▄▅▆▇█"
@@ -39,8 +41,18 @@ class ConsoleTracker:
             besides at the first and the last step and wherever there is a validation.
     """
 
-    def __init__(self, *, title: str, total_steps: int, val_metric: str, console: Console | None = None, is_live: bool | None = None,
-                 every_steps: int = 10, every_s: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        title: str,
+        total_steps: int,
+        val_metric: str,
+        console: Console | None = None,
+        is_live: bool | None = None,
+        every_steps: int = 10,
+        every_s: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._title, self._total_steps, self._val_metric = title, total_steps, val_metric
         self._console = Console() if console is None else console
         self._every_steps, self._every_s, self._clock = every_steps, every_s, clock
@@ -92,8 +104,13 @@ class ConsoleTracker:
             self._live.stop()
 
     def _is_line_due(self, step: int, now: float, *, has_validation: bool) -> bool:
-        return (self._last_line is None or has_validation or step % self._every_steps == 0 or step >= self._total_steps
-                or now - self._last_line >= self._every_s)
+        return (
+            self._last_line is None
+            or has_validation
+            or step % self._every_steps == 0
+            or step >= self._total_steps
+            or now - self._last_line >= self._every_s
+        )
 
     def _seconds_left(self) -> float | None:
         """From the mean pace of this process, validations and checkpoints included."""
@@ -107,7 +124,9 @@ class ConsoleTracker:
         return None if pace is None else pace * (self._total_steps - self._step)
 
     def line(self, metrics: Mapping[str, float]) -> str:
-        """``step 20/240  score 0.410  1,234 tokens/s  step 0.42 s (rollout 0.20 update_actor 0.11 other 0.11)  1m32s left``."""
+        """``step
+        20/240  score 0.410  1,234 tokens/s  step 0.42 s (rollout 0.20 update_actor 0.11 other 0.11)  1m32s left``.
+        """
         parts = [f"step {self._step}/{self._total_steps}"]
         parts += [f"{label} {_short(metrics[name])}" for label, name in HEADLINES if name in metrics]
         if self._val_metric in metrics:
@@ -124,8 +143,13 @@ class ConsoleTracker:
 
     def picture(self) -> RenderableType:
         """What a terminal shows between two refreshes."""
-        return Panel(Group(self._progress(), Text(), self._numbers(), *self._stages()), title=self._title, title_align="left",
-                     border_style="dim", padding=(0, 1))
+        return Panel(
+            Group(self._progress(), Text(), self._numbers(), *self._stages()),
+            title=self._title,
+            title_align="left",
+            border_style="dim",
+            padding=(0, 1),
+        )
 
     def _progress(self) -> RenderableType:
         left = self._seconds_left()
@@ -175,7 +199,9 @@ class ConsoleTracker:
         # By position among all stages, so that a stage keeps its colour when another falls below the threshold.
         position = {name: i for i, name in enumerate(name for name in self._latest if name.startswith("time/"))}
         for name, seconds in stages:
-            colour = "bright_black" if name == "other" else STAGE_COLOURS[position[f"time/{name}_s"] % len(STAGE_COLOURS)]
+            colour = (
+                "bright_black" if name == "other" else STAGE_COLOURS[position[f"time/{name}_s"] % len(STAGE_COLOURS)]
+            )
             bar.append("█" * round(width * seconds / total), style=colour)
             legend.append("■ ", style=colour).append(f"{name} {seconds:.2f}   ")
         return [Text(), bar, legend]
@@ -186,7 +212,9 @@ def stage_seconds(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
     if "time/step_s" not in metrics:
         return []
     total = metrics["time/step_s"]
-    stages = {name[5:-2]: seconds for name, seconds in metrics.items() if name.startswith("time/") and name != "time/step_s"}
+    stages = {
+        name[5:-2]: seconds for name, seconds in metrics.items() if name.startswith("time/") and name != "time/step_s"
+    }
     large = [(name, seconds) for name, seconds in stages.items() if seconds >= MIN_STAGE_FRAC * total]
     other = total - sum(seconds for _, seconds in large)
     return [*large, ("other", other)] if large and other >= 0.005 else large
@@ -196,7 +224,11 @@ def sparkline(values: list[float], width: int) -> str:
     """The values as ``width`` blocks of rising height, neighbours averaged; what is not finite is left out."""
     finite = [v for v in values if abs(v) < float("inf")]
     count = min(width, len(finite))
-    means = [sum(piece) / len(piece) for i in range(count) for piece in [finite[i * len(finite) // count : (i + 1) * len(finite) // count]]]
+    means = [
+        sum(piece) / len(piece)
+        for i in range(count)
+        for piece in [finite[i * len(finite) // count : (i + 1) * len(finite) // count]]
+    ]
     if not means:
         return ""
     low, span = min(means), max(means) - min(means)

@@ -1,6 +1,6 @@
 """Every metric name once: unit, meaning and producer. ``docs/metrics.md`` is made from this table.
 
-    python -m verl_like.telemetry.metrics > docs/metrics.md
+python -m verl_like.telemetry.metrics > docs/metrics.md
 """
 
 from __future__ import annotations
@@ -31,85 +31,215 @@ class Metric:
 
 
 METRICS: tuple[Metric, ...] = (
-    Metric("reward/score_mean", "score", "Mean of what the reward function said, over the samples it could score.", "reward"),
+    Metric(
+        "reward/score_mean",
+        "score",
+        "Mean of what the reward function said, over the samples it could score.",
+        "reward",
+    ),
     Metric("reward/score_min", "score", "Lowest score of the step.", "reward"),
     Metric("reward/score_max", "score", "Highest score of the step.", "reward"),
-    Metric("reward/num_failed", "rows", "Samples without a score; reward.on_failure says what they are worth.", "reward"),
+    Metric(
+        "reward/num_failed", "rows", "Samples without a score; reward.on_failure says what they are worth.", "reward"
+    ),
     Metric("reward/num_timeout", "rows", "Of these: past reward.timeout_s.", "reward"),
     Metric("reward/num_crash", "rows", "Of these: their scorer process died.", "reward"),
     Metric("reward/num_memory", "rows", "Of these: over reward.max_memory_gib.", "reward"),
     Metric("reward/num_error", "rows", "Of these: the function raised or returned no score.", "reward"),
-    Metric("reward/num_scored_alone", "rows", "Samples of batches that failed as a whole although none was at fault; a slow detour.",
-           "reward"),
+    Metric(
+        "reward/num_scored_alone",
+        "rows",
+        "Samples of batches that failed as a whole although none was at fault; a slow detour.",
+        "reward",
+    ),
     Metric("reward/seconds_mean", "seconds", "Mean time that scoring a sample took.", "reward"),
     Metric("reward/seconds_max", "seconds", "Longest time that scoring a sample took.", "reward"),
-    Metric("reward/<detail>/mean", "", "Mean of a number that was reported beside the score: by a function, or one of several rewards.",
-           "reward"),
+    Metric(
+        "reward/<detail>/mean",
+        "",
+        "Mean of a number that was reported beside the score: by a function, or one of several rewards.",
+        "reward",
+    ),
     Metric("reward/shaped_mean", "reward", "Mean reward after clip, scale and over-long penalty.", "reward"),
     Metric("reward/kl_coef", "", "Weight of the KL penalty in this step; only with algorithm.kl_target.", "advantages"),
-    Metric("reward/kl_penalty_mean", "reward", "What the KL took from a response's reward; with algorithm.kl_coef.", "advantages"),
+    Metric(
+        "reward/kl_penalty_mean",
+        "reward",
+        "What the KL took from a response's reward; with algorithm.kl_coef.",
+        "advantages",
+    ),
     Metric("rollout/response_tokens_mean", "tokens", "Mean length of the responses.", "rollout"),
     Metric("rollout/response_tokens_max", "tokens", "Longest response.", "rollout"),
     Metric("rollout/prompt_tokens_mean", "tokens", "Mean length of the prompts.", "rollout"),
     Metric("rollout/length_finish_frac", "fraction", "Responses that ran into data.max_response_length.", "rollout"),
-    Metric("rollout/weight_version", "version", "Oldest weights that any of the step's tokens were sampled from.", "rollout"),
-    Metric("rollout/log_prob_diff_mean", "nats", "Mean absolute difference of engine and trainer log-probs.", "old_log_probs"),
-    Metric("rollout/log_prob_diff_max", "nats", "Largest such difference; it jumps where the weights differ.", "old_log_probs"),
-    Metric("rollout/num_batches", "batches", "Batches of prompts that were drawn; only with algorithm.filter_groups.", "rollout"),
-    Metric("rollout/signal_frac", "fraction", "Groups with differing scores among those drawn; only with algorithm.filter_groups.",
-           "rollout"),
-    Metric("rollout/entropy_mean", "nats", "Entropy per token, estimated by the mean negative log-prob of the sampled tokens.", "rollout"),
+    Metric(
+        "rollout/weight_version",
+        "version",
+        "Oldest weights that any of the step's tokens were sampled from.",
+        "rollout",
+    ),
+    Metric(
+        "rollout/log_prob_diff_mean",
+        "nats",
+        "Mean absolute difference of engine and trainer log-probs.",
+        "old_log_probs",
+    ),
+    Metric(
+        "rollout/log_prob_diff_max",
+        "nats",
+        "Largest such difference; it jumps where the weights differ.",
+        "old_log_probs",
+    ),
+    Metric(
+        "rollout/num_batches",
+        "batches",
+        "Batches of prompts that were drawn; only with algorithm.filter_groups.",
+        "rollout",
+    ),
+    Metric(
+        "rollout/signal_frac",
+        "fraction",
+        "Groups with differing scores among those drawn; only with algorithm.filter_groups.",
+        "rollout",
+    ),
+    Metric(
+        "rollout/entropy_mean",
+        "nats",
+        "Entropy per token, estimated by the mean negative log-prob of the sampled tokens.",
+        "rollout",
+    ),
     Metric("actor/loss", "", "The whole loss: policy loss + KL term - entropy bonus.", "update"),
     Metric("actor/policy_loss", "", "The policy loss alone.", "update"),
-    Metric("actor/kl_loss", "nats", "KL(actor, ref) under actor.loss_aggregation, unweighted; only with actor.kl_loss_coef.", "update"),
-    Metric("actor/entropy", "nats", "Mean entropy per token in the update's forward; only with actor.entropy_coef.", "update"),
-    Metric("actor/clip_frac", "fraction", "Tokens that the clip holds; what it bounds depends on actor.policy_loss.", "update"),
+    Metric(
+        "actor/kl_loss",
+        "nats",
+        "KL(actor, ref) under actor.loss_aggregation, unweighted; only with actor.kl_loss_coef.",
+        "update",
+    ),
+    Metric(
+        "actor/entropy",
+        "nats",
+        "Mean entropy per token in the update's forward; only with actor.entropy_coef.",
+        "update",
+    ),
+    Metric(
+        "actor/clip_frac",
+        "fraction",
+        "Tokens that the clip holds; what it bounds depends on actor.policy_loss.",
+        "update",
+    ),
     Metric("actor/cov_frac", "fraction", "Tokens chosen by their covariance; only with clip_cov and kl_cov.", "update"),
-    Metric("actor/clip_frac_dual", "fraction", "Tokens held by the dual clip; only with actor.clip_ratio_dual.", "update"),
+    Metric(
+        "actor/clip_frac_dual", "fraction", "Tokens held by the dual clip; only with actor.clip_ratio_dual.", "update"
+    ),
     Metric("actor/ppo_kl", "nats", "KL(old actor, new actor) per token, k3 estimate.", "update"),
     Metric("actor/ratio_mean", "", "Mean probability ratio of new to old actor; near 1 when all is well.", "update"),
     Metric("actor/grad_norm", "", "Gradient norm before clipping.", "update"),
     Metric("actor/lr", "", "Learning rate, mean over the step's updates.", "update"),
-    Metric("actor/is_compiled", "0 or 1", "Whether the log-prob function runs compiled (actor.use_torch_compile).", "update"),
-    Metric("actor/is_corrected", "0 or 1", "Whether algorithm.rollout_correction applied; off while the gap is below its min_gap.",
-           "update"),
-    Metric("actor/correction_kl_k1", "nats", "KL(engine, trainer) per token, k1 estimate; this and the following where corrected.",
-           "update"),
+    Metric(
+        "actor/is_compiled",
+        "0 or 1",
+        "Whether the log-prob function runs compiled (actor.use_torch_compile).",
+        "update",
+    ),
+    Metric(
+        "actor/is_corrected",
+        "0 or 1",
+        "Whether algorithm.rollout_correction applied; off while the gap is below its min_gap.",
+        "update",
+    ),
+    Metric(
+        "actor/correction_kl_k1",
+        "nats",
+        "KL(engine, trainer) per token, k1 estimate; this and the following where corrected.",
+        "update",
+    ),
     Metric("actor/correction_kl_k3", "nats", "The same, k3 estimate.", "update"),
     Metric("actor/correction_chi2_token", "", "Chi-square of trainer from engine, over tokens.", "update"),
     Metric("actor/correction_chi2_sequence", "", "The same over whole responses.", "update"),
-    Metric("actor/correction_log_ppl_gap_mean", "nats", "Log perplexity of the trainer less that of the engine, mean over responses.",
-           "update"),
+    Metric(
+        "actor/correction_log_ppl_gap_mean",
+        "nats",
+        "Log perplexity of the trainer less that of the engine, mean over responses.",
+        "update",
+    ),
     Metric("actor/correction_log_ppl_gap_abs_mean", "nats", "Mean of its absolute value.", "update"),
     Metric("actor/correction_weight_mean", "", "Mean weight per token; rejected tokens count as 0.", "update"),
-    Metric("actor/correction_ess_frac", "fraction", "Effective sample size over all tokens: 1 where all weights are equal.", "update"),
+    Metric(
+        "actor/correction_ess_frac",
+        "fraction",
+        "Effective sample size over all tokens: 1 where all weights are equal.",
+        "update",
+    ),
     Metric("actor/correction_kept_frac", "fraction", "Tokens that are learned from.", "update"),
     Metric("actor/correction_truncated_frac", "fraction", "Tokens whose weight was capped.", "update"),
-    Metric("actor/correction_masked_frac", "fraction", "Tokens whose weight left its bounds; with mode=mask.", "update"),
+    Metric(
+        "actor/correction_masked_frac", "fraction", "Tokens whose weight left its bounds; with mode=mask.", "update"
+    ),
     Metric("actor/correction_rejected_frac", "fraction", "Tokens dropped by rejection.", "update"),
     Metric("actor/correction_vetoed_frac", "fraction", "Responses dropped for one token.", "update"),
     Metric("actor/skipped_updates", "updates", "Updates left out because the gradient norm was not finite.", "update"),
     Metric("critic/value_loss", "reward^2", "Half the (clipped) squared error of the values.", "update"),
-    Metric("critic/value_clip_frac", "fraction", "Tokens whose value the clip holds; only with critic.value_clip.", "update"),
+    Metric(
+        "critic/value_clip_frac",
+        "fraction",
+        "Tokens whose value the clip holds; only with critic.value_clip.",
+        "update",
+    ),
     Metric("critic/value_mean", "reward", "Mean value per token.", "update"),
-    Metric("critic/explained_variance", "", "1 - Var(returns - values) / Var(returns): 1 is perfect, 0 a constant.", "advantages"),
+    Metric(
+        "critic/explained_variance",
+        "",
+        "1 - Var(returns - values) / Var(returns): 1 is perfect, 0 a constant.",
+        "advantages",
+    ),
     Metric("critic/grad_norm", "", "Gradient norm before clipping.", "update"),
     Metric("critic/lr", "", "Learning rate, mean over the step's updates.", "update"),
     Metric("critic/skipped_updates", "updates", "Updates left out because the gradient norm was not finite.", "update"),
     Metric("advantages/mean", "", "Mean advantage per token, as the update sees it.", "advantages"),
-    Metric("advantages/std", "", "Standard deviation of the advantages over tokens, as the update sees them.", "advantages"),
+    Metric(
+        "advantages/std", "", "Standard deviation of the advantages over tokens, as the update sees them.", "advantages"
+    ),
     Metric("balance/imbalance", "", "Tokens of the busiest rank over the mean of all ranks; 1 is even.", "balance"),
-    Metric("store/put_bytes", "bytes", "Put into the object stores of all nodes during the step; a copy that a node pulls counts there.",
-           "report"),
-    Metric("store/inlined_bytes", "bytes", "Blocks below Ray's inline limit (100 KiB), which the driver holds itself.", "report"),
+    Metric(
+        "store/put_bytes",
+        "bytes",
+        "Put into the object stores of all nodes during the step; a copy that a node pulls counts there.",
+        "report",
+    ),
+    Metric(
+        "store/inlined_bytes",
+        "bytes",
+        "Blocks below Ray's inline limit (100 KiB), which the driver holds itself.",
+        "report",
+    ),
     Metric("store/fetched_bytes", "bytes", "Copied out of blocks by workers and read by scorers.", "report"),
-    Metric("store/spilled_bytes", "bytes", "Written to disk because the object store was full; above 0, raise its size.", "report"),
-    Metric("store/used_bytes", "bytes", "In use at the end of the step, all nodes; the step's columns still count.", "report"),
+    Metric(
+        "store/spilled_bytes",
+        "bytes",
+        "Written to disk because the object store was full; above 0, raise its size.",
+        "report",
+    ),
+    Metric(
+        "store/used_bytes",
+        "bytes",
+        "In use at the end of the step, all nodes; the step's columns still count.",
+        "report",
+    ),
     Metric("store/blocks", "blocks", "Blocks of the step's columns at its end.", "report"),
-    Metric("store/live_references", "references", "Object references the driver holds; the same after each step, or something leaks.",
-           "report"),
+    Metric(
+        "store/live_references",
+        "references",
+        "Object references the driver holds; the same after each step, or something leaks.",
+        "report",
+    ),
     Metric("time/step_s", "seconds", "Wall time of the step.", "step"),
-    Metric("time/validation_s", "seconds", "Wall time of the validation after this step; not part of the step.", "validation"),
+    Metric(
+        "time/validation_s",
+        "seconds",
+        "Wall time of the validation after this step; not part of the step.",
+        "validation",
+    ),
     Metric("time/<stage>_s", "seconds", "Wall time of one stage; the stages add up to the step.", "step"),
     Metric("perf/tokens", "tokens", "Prompt and response tokens of the step, all ranks together.", "step"),
     Metric("perf/response_tokens", "tokens", "Response tokens of the step, all ranks together.", "rollout"),
@@ -122,7 +252,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("val/<source>/pass@<n>", "fraction", "pass@n over the prompts of one data source.", "validation"),
     Metric("val/<source>/maj@<n>", "fraction", "maj@n over the prompts of one data source.", "validation"),
     Metric("val/<source>/num_failed", "rows", "Such samples of one data source.", "validation"),
-    Metric("val/<source>/<detail>/mean@<n>", "", "Mean of a number that the reward returned besides its score.", "validation"),
+    Metric(
+        "val/<source>/<detail>/mean@<n>",
+        "",
+        "Mean of a number that the reward returned besides its score.",
+        "validation",
+    ),
     Metric("sft/loss", "nats", "Mean negative log-prob of the target tokens.", "sft"),
 )
 
@@ -138,22 +273,33 @@ def check_name(name: str) -> Metric:
             return metric
     close = difflib.get_close_matches(name, [metric.pattern for metric in METRICS], n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise ValueError(f"metric {name!r} is not in the table; expected stage/what_unit. Add a row to METRICS in {__name__}.{hint}")
+    raise ValueError(
+        f"metric {name!r} is not in the table; expected stage/what_unit. Add a row to METRICS in {__name__}.{hint}"
+    )
 
 
 def markdown() -> str:
     """The table as a page, one section per stage name."""
-    lines = ["# Metrics", "",
-             "Made by `python -m verl_like.telemetry.metrics > docs/metrics.md`; edit the table there, not this page.", "",
-             "Names are `stage/what_unit`. Log-probs, entropy and KL are in nats per token. Means over tokens and sequences are over the",
-             "whole mini-batch, whatever the number of ranks and micro-batches; over the updates of a step they are averaged."]
+    lines = [
+        "# Metrics",
+        "",
+        "Made by `python -m verl_like.telemetry.metrics > docs/metrics.md`; edit the table there, not this page.",
+        "",
+        "Names are `stage/what_unit`. Log-probs, entropy and KL are in nats per token. Means over tokens and "
+        "sequences are over the",
+        "whole mini-batch, whatever the number of ranks and micro-batches; over the updates of a step they are "
+        "averaged.",
+    ]
     section = ""
     for metric in METRICS:
         stage = metric.pattern.split("/")[0]
         if stage != section:
             section = stage
             lines += ["", f"## {section}", "", "| metric | unit | meaning | reported by |", "|---|---|---|---|"]
-        lines.append(f"| `{metric.pattern}` | {metric.unit or '-'} | {metric.sentence.replace('|', chr(92) + '|')} | {metric.producer} |")
+        lines.append(
+            f"| `{metric.pattern}` | {metric.unit or '-'} | {metric.sentence.replace('|', chr(92) + '|')} | "
+            f"{metric.producer} |"
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -21,7 +21,9 @@ Series = Mapping[str, Mapping[int, float]]  # metric -> step -> value
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """The run in eight numbers; ``final_val`` is the same metric as ``initial_val``. None where there was no validation."""
+    """The run in eight numbers; ``final_val`` is the same metric as ``initial_val``. None where there was no
+    validation.
+    """
 
     initial_val: float | None
     initial_val_metric: str
@@ -36,7 +38,10 @@ class Summary:
 def write_summary(run_dir: Path, summary: Summary) -> Path:
     """Write ``summary.json``; a crash leaves the old one or the new one. A number that is not finite becomes null."""
     path = run_dir / "summary.json"
-    fields = {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in asdict(summary).items()}
+    fields = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in asdict(summary).items()
+    }
     write_atomically(path, json.dumps(fields, indent=2) + "\n")
     return path
 
@@ -44,7 +49,16 @@ def write_summary(run_dir: Path, summary: Summary) -> Path:
 # ---- curves
 
 INK, FAINT, GRID = "#333333", "#9a9a9a", "#e6e6e6"
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#666666")  # told apart by colour-blind readers
+PALETTE = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#8c6bb1",
+    "#666666",
+)  # told apart by colour-blind readers
 MAX_STAGES = 7
 SMOOTHING_FRAC = 0.03  # of the run's reports
 
@@ -59,13 +73,22 @@ def write_curves(run_dir: Path) -> Path:
     figure = Figure(figsize=(15, 8), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(run_dir.resolve().name, fontsize=14, fontweight="bold", color=INK, x=0.012, ha="left")
-    panels: list[Callable[[Axes, Series], bool]] = [_score, _response_length, _entropy, _log_prob_diff, _grad_norm, _stage_seconds]
+    panels: list[Callable[[Axes, Series], bool]] = [
+        _score,
+        _response_length,
+        _entropy,
+        _log_prob_diff,
+        _grad_norm,
+        _stage_seconds,
+    ]
     if "sft/loss" in series:
         panels[0] = _sft_loss
     for axes, panel in zip(figure.subplots(2, 3).flat, panels, strict=True):
         _dress(axes)
         if not panel(axes, series):
-            axes.text(0.5, 0.5, "not reported by this run", transform=axes.transAxes, ha="center", va="center", color=FAINT)
+            axes.text(
+                0.5, 0.5, "not reported by this run", transform=axes.transAxes, ha="center", va="center", color=FAINT
+            )
             axes.set_xticks([])
             axes.set_yticks([])
     path, partial = run_dir / "curves.png", run_dir / ".curves.partial.png"
@@ -129,7 +152,15 @@ def _score(axes: Axes, series: Series) -> bool:
         if found is None:
             continue
         drawn = True
-        axes.plot(*found, color=colour, linewidth=1.2, linestyle="--", marker="o", markersize=4, label=f"{name} (last {found[1][-1]:.2f})")
+        axes.plot(
+            *found,
+            color=colour,
+            linewidth=1.2,
+            linestyle="--",
+            marker="o",
+            markersize=4,
+            label=f"{name} (last {found[1][-1]:.2f})",
+        )
     if drawn:
         _legend(axes)
     return drawn
@@ -152,7 +183,9 @@ def _response_length(axes: Axes, series: Series) -> bool:
 
 def _entropy(axes: Axes, series: Series) -> bool:
     _titles(axes, "Entropy of the actor", "nats per token")
-    drawn = any(_curve(axes, series, name, label="", colour=PALETTE[2]) for name in ("rollout/entropy_mean", "actor/entropy"))
+    drawn = any(
+        _curve(axes, series, name, label="", colour=PALETTE[2]) for name in ("rollout/entropy_mean", "actor/entropy")
+    )
     if drawn:
         axes.set_ylim(bottom=0)
     return drawn
@@ -197,5 +230,13 @@ def _stage_seconds(axes: Axes, series: Series) -> bool:
     axes.stackplot(steps, layers, labels=[*named, "other"], colors=PALETTE, alpha=0.85)
     axes.set_ylim(bottom=0)
     handles, labels = axes.get_legend_handles_labels()
-    axes.legend(handles[::-1], labels[::-1], frameon=False, fontsize=8, labelcolor=INK, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axes.legend(
+        handles[::-1],
+        labels[::-1],
+        frameon=False,
+        fontsize=8,
+        labelcolor=INK,
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+    )
     return True

@@ -53,7 +53,11 @@ class JsonlTracker:
 
     def truncate_after(self, step: int) -> None:
         self._file.close()
-        kept = [line for line in self._path.read_text(encoding="utf-8").splitlines(keepends=True) if json.loads(line)["step"] <= step]
+        kept = [
+            line
+            for line in self._path.read_text(encoding="utf-8").splitlines(keepends=True)
+            if json.loads(line)["step"] <= step
+        ]
         write_atomically(self._path, "".join(kept))
         self._file = self._path.open("a", encoding="utf-8")
 
@@ -133,8 +137,10 @@ def _extra(module: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != module:
             raise
-        raise ValueError(f"trainer.loggers names {module}, which is not installed. Run `pip install 'verl_like[{module}]'`, "
-                         f"or leave {module} out of trainer.loggers.") from error
+        raise ValueError(
+            f"trainer.loggers names {module}, which is not installed. Run `pip install 'verl_like[{module}]'`, "
+            f"or leave {module} out of trainer.loggers."
+        ) from error
 
 
 class WandbTracker:
@@ -145,9 +151,16 @@ class WandbTracker:
         id_file = run_dir / "wandb_run_id"
         if not id_file.exists():
             write_atomically(id_file, secrets.token_hex(4))
-        self._run = wandb.init(project=config.trainer.project_name, name=config.trainer.experiment_name, id=id_file.read_text(),
-                               resume="allow", dir=str(run_dir), config=asdict(config))
-        # wandb drops whatever comes with a step below its own counter, as a continued run's would: count on our own axis.
+        self._run = wandb.init(
+            project=config.trainer.project_name,
+            name=config.trainer.experiment_name,
+            id=id_file.read_text(),
+            resume="allow",
+            dir=str(run_dir),
+            config=asdict(config),
+        )
+        # wandb drops whatever comes with a step below its own counter, as a continued run's would: count on our own
+        # axis.
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
 
@@ -168,7 +181,9 @@ class MlflowTracker:
         self._mlflow = _extra("mlflow")
         id_file = run_dir / "mlflow_run_id"
         self._mlflow.set_experiment(config.trainer.project_name)
-        run = self._mlflow.start_run(run_id=id_file.read_text() if id_file.exists() else None, run_name=config.trainer.experiment_name)
+        run = self._mlflow.start_run(
+            run_id=id_file.read_text() if id_file.exists() else None, run_name=config.trainer.experiment_name
+        )
         if not id_file.exists():
             write_atomically(id_file, run.info.run_id)
             self._mlflow.log_dict(asdict(config), "config.yaml")
@@ -207,13 +222,14 @@ class Trackers:
     def __enter__(self) -> Trackers:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.close()
 
 
 def _console(config: Config, run_dir: Path, total_steps: int) -> Tracker:
-    return ConsoleTracker(title=config.trainer.experiment_name, total_steps=total_steps,
-                          val_metric=config.val_metric)
+    return ConsoleTracker(title=config.trainer.experiment_name, total_steps=total_steps, val_metric=config.val_metric)
 
 
 TRACKERS: dict[str, Callable[[Config, Path, int], Tracker]] = {

@@ -1,4 +1,6 @@
-"""Which rank works on which rows: mini-batches cut first, then equal work per rank, whole groups where they are even enough."""
+"""Which rank works on which rows: mini-batches cut first, then equal work per rank, whole groups where they are even
+enough.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Plan:
     imbalance: float
 
 
-def update_plan(batch: RemoteBatch, *, prompts_per_mini_batch: int, ranks: int, by: str = "tokens", skips_zeros: bool = False) -> Plan:
+def update_plan(
+    batch: RemoteBatch, *, prompts_per_mini_batch: int, ranks: int, by: str = "tokens", skips_zeros: bool = False
+) -> Plan:
     """Cut mini-batches by prompt in (prompt, sample) order, then balance each over the ranks.
 
     The cut comes first, so which rows make an update does not depend on the number of ranks or on lengths.

@@ -24,7 +24,9 @@ from verl_like.workers.setup import WorkerSetup, judge_environment, reward_model
 
 @contextmanager
 def cluster(config: Config) -> Iterator[tuple[Devices, str]]:
-    """A Ray cluster, joined or started, whose devices fit the configuration; and the id in every name the run shares."""
+    """A Ray cluster, joined or started, whose devices fit the configuration;
+    and the id in every name the run shares.
+    """
     run_id = uuid.uuid4().hex[:8]
     with ray_cluster(config.cluster, run_id):
         where = devices(config.cluster)
@@ -38,12 +40,27 @@ def hybrid_workers(
 ) -> Iterator[WorkerGroup]:
     """One hybrid worker per device, being built; killed at the end."""
     placement = Placement(where, timeout_s=config.cluster.start_timeout_s)
-    group = WorkerGroup("worker", world_size=where.world_size, placement=placement, env=worker_environment(config, where.kind),
-                        timeout_s=config.trainer.stage_timeout_s)
+    group = WorkerGroup(
+        "worker",
+        world_size=where.world_size,
+        placement=placement,
+        env=worker_environment(config, where.kind),
+        timeout_s=config.trainer.stage_timeout_s,
+    )
 
     def setup(rank: int) -> tuple[WorkerSetup]:
-        return (WorkerSetup(config=config, rank=rank, world_size=where.world_size, device=where.kind, run_id=run_id,
-                            roles=roles, actor_updates=actor_updates, critic_updates=critic_updates),)
+        return (
+            WorkerSetup(
+                config=config,
+                rank=rank,
+                world_size=where.world_size,
+                device=where.kind,
+                run_id=run_id,
+                roles=roles,
+                actor_updates=actor_updates,
+                critic_updates=critic_updates,
+            ),
+        )
 
     try:
         group.build("verl_like.workers.hybrid:build_roles", setup, timeout_s=config.cluster.start_timeout_s)
@@ -58,7 +75,13 @@ def hybrid_workers(
 def advantage_worker(config: Config) -> Iterator[WorkerGroup]:
     """The light process that computes advantages, being built."""
     timeout_s = config.trainer.stage_timeout_s
-    group = WorkerGroup("advantages", world_size=1, placement=None, env={"OMP_NUM_THREADS": "1", **config.cluster.env}, timeout_s=timeout_s)
+    group = WorkerGroup(
+        "advantages",
+        world_size=1,
+        placement=None,
+        env={"OMP_NUM_THREADS": "1", **config.cluster.env},
+        timeout_s=timeout_s,
+    )
     try:
         factory = "verl_like.workers.advantages:build_roles"
         group.build(factory, lambda rank: (config.algorithm, timeout_s), timeout_s=config.cluster.start_timeout_s)
@@ -69,7 +92,9 @@ def advantage_worker(config: Config) -> Iterator[WorkerGroup]:
 
 @contextmanager
 def scorer_workers(config: Config, name: str, *, where: Devices, run_id: str) -> Iterator[WorkerGroup | None]:
-    """Workers of the reward model (where it has its own) or of the judge, being built; None where the run has no such model."""
+    """Workers of the reward model (where it has its own) or of the judge, being built; None where the run has no such
+    model.
+    """
     model, judge = config.reward.model, config.reward.judge
     if name == "reward_model":
         is_wanted, num_workers = bool(model.path) and model.placement == "own", model.num_workers
@@ -82,11 +107,21 @@ def scorer_workers(config: Config, name: str, *, where: Devices, run_id: str) ->
     timeout_s = config.cluster.start_timeout_s
     # CPU workers share the cores, which the hybrid workers have booked; a GPU is had by one worker alone.
     placement = Placement(Devices(where.kind, 1, num_workers), timeout_s=timeout_s) if where.kind == "cuda" else None
-    group = WorkerGroup(name, world_size=num_workers, placement=placement, env=env, timeout_s=config.trainer.stage_timeout_s)
+    group = WorkerGroup(
+        name, world_size=num_workers, placement=placement, env=env, timeout_s=config.trainer.stage_timeout_s
+    )
 
     def setup(rank: int) -> tuple[WorkerSetup]:
-        return (WorkerSetup(config=config, rank=rank, world_size=num_workers, device=where.kind, run_id=run_id,
-                            roles=frozenset({name})),)
+        return (
+            WorkerSetup(
+                config=config,
+                rank=rank,
+                world_size=num_workers,
+                device=where.kind,
+                run_id=run_id,
+                roles=frozenset({name}),
+            ),
+        )
 
     try:
         group.build(f"verl_like.workers.{name}:build_roles", setup, timeout_s=timeout_s)
@@ -103,8 +138,12 @@ def reward_pool(config: Config, failures: Path) -> Iterator[RewardPool]:
     """Scorers, loading their functions; failed samples are written into the folder ``failures``."""
     failures.mkdir(parents=True, exist_ok=True)
     pool = RewardPool(
-        config.reward, tokenizer_path=config.model.tokenizer, trust_remote_code=config.model.trust_remote_code,
-        failures_path=failures / "reward_failures.jsonl", env=config.cluster.env, timeout_s=config.trainer.stage_timeout_s,
+        config.reward,
+        tokenizer_path=config.model.tokenizer,
+        trust_remote_code=config.model.trust_remote_code,
+        failures_path=failures / "reward_failures.jsonl",
+        env=config.cluster.env,
+        timeout_s=config.trainer.stage_timeout_s,
     )
     try:
         yield pool
@@ -139,7 +178,9 @@ class _Starting:
             scorers = judges(self.judge, tensor_parallel_size=reward.judge.tensor_parallel_size)
             models.append(ModelScorer("judge", reward.judge.weight, scorers))
         colocated = ColocatedRewardModel(hybrid) if needs(self.config).reward_model else None
-        return Rewards(self.pool, models, colocated, ranks=hybrid.world_size, timeout_s=self.config.trainer.stage_timeout_s)
+        return Rewards(
+            self.pool, models, colocated, ranks=hybrid.world_size, timeout_s=self.config.trainer.stage_timeout_s
+        )
 
 
 @contextmanager
@@ -167,7 +208,9 @@ class Stack:
 
 
 @contextmanager
-def stack(config: Config, folder: RunFolder, *, roles: frozenset[str], actor_updates: int, critic_updates: int) -> Iterator[Stack]:
+def stack(
+    config: Config, folder: RunFolder, *, roles: frozenset[str], actor_updates: int, critic_updates: int
+) -> Iterator[Stack]:
     """The parts of a reinforcement-learning run.
 
     Everything starts side by side; a reward function that does not load ends the run before a model has.
@@ -176,8 +219,9 @@ def stack(config: Config, folder: RunFolder, *, roles: frozenset[str], actor_upd
     with (
         cluster(config) as (where, run_id),
         scorers(config, folder.samples, where=where, run_id=run_id) as starting,
-        hybrid_workers(config, where=where, run_id=run_id, roles=roles, actor_updates=actor_updates,
-                       critic_updates=critic_updates) as workers,
+        hybrid_workers(
+            config, where=where, run_id=run_id, roles=roles, actor_updates=actor_updates, critic_updates=critic_updates
+        ) as workers,
         advantage_worker(config) as advantages,
     ):
         rewards = starting.ready(workers)

@@ -97,12 +97,14 @@ class Checkpoints:
         path = Path(resume).expanduser()
         if not (path / "trainer.json").exists():
             raise ValueError(
-                f"trainer.resume={resume} is not a checkpoint: it has no trainer.json. Give a .../checkpoints/step_N folder, auto or never."
+                f"trainer.resume={resume} is not a checkpoint: it has no trainer.json. Give a .../checkpoints/step_N "
+                f"folder, auto or never."
             )
         return path
 
     def check_start(self, start: Path | None, *, job: str) -> None:
-        """Refuse to continue from ``start`` where it is of another job ("train", "sft"), or where this folder has gone on beyond it.
+        """Refuse to continue from ``start`` where it is of another job ("train", "sft"), or where this folder has gone
+        on beyond it.
 
         Raises:
             ValueError: what was found and what to do.
@@ -110,14 +112,17 @@ class Checkpoints:
         state: dict[str, Any] = load_state(start) if start is not None else {"job": job, "step": 0}
         if state["job"] != job:
             raise ValueError(
-                f"trainer.resume={start} is a checkpoint of `verl-like {state['job']}`, which `verl-like {job}` cannot continue. "
+                f"trainer.resume={start} is a checkpoint of `verl-like {state['job']}`, which `verl-like {job}` "
+                f"cannot continue. "
                 f"To start from its policy, run `verl-like export {start}` and set model.path to the folder it writes."
             )
         step, newest = state["step"], max(self.steps(), default=0)
         if newest > step:
             raise ValueError(
-                f"trainer.resume={start} is step {step}, but {self.folder} holds step_{newest} of another continuation, with which this "
-                "one would be mixed. Choose another trainer.experiment_name to branch off, or trainer.resume=auto to go on from the newest."
+                f"trainer.resume={start} is step {step}, but {self.folder} holds step_{newest} of another "
+                f"continuation, with which this "
+                "one would be mixed. Choose another trainer.experiment_name to branch off, or trainer.resume=auto to "
+                "go on from the newest."
             )
 
 

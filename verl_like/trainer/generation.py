@@ -17,8 +17,13 @@ VALIDATION_STEP = -1  # every validation draws the same samples, so that curves 
 
 def train_sampling(config: Config) -> Sampling:
     rollout = config.rollout
-    return Sampling(max_tokens=config.data.max_response_length, temperature=rollout.temperature, top_p=rollout.top_p,
-                    top_k=rollout.top_k, ignore_eos=rollout.ignore_eos)
+    return Sampling(
+        max_tokens=config.data.max_response_length,
+        temperature=rollout.temperature,
+        top_p=rollout.top_p,
+        top_k=rollout.top_k,
+        ignore_eos=rollout.ignore_eos,
+    )
 
 
 def greedy_sampling(config: Config) -> Sampling:
@@ -27,7 +32,9 @@ def greedy_sampling(config: Config) -> Sampling:
 
 def val_sampling(config: Config) -> Sampling:
     val = config.rollout.val
-    return Sampling(max_tokens=config.data.max_response_length, temperature=val.temperature, top_p=val.top_p, top_k=val.top_k)
+    return Sampling(
+        max_tokens=config.data.max_response_length, temperature=val.temperature, top_p=val.top_p, top_k=val.top_k
+    )
 
 
 def put_prompts(prompts: list[Prompt]) -> RemoteBatch:
@@ -38,8 +45,16 @@ def put_prompts(prompts: list[Prompt]) -> RemoteBatch:
 
 
 def generate(
-    prompts: list[Prompt], *, rollout: RolloutGroup, rewards: Rewards | None, n: int, sampling: Sampling, step: int, version: int,
-    first_arrival: int = 0, first_sample: int = 0,
+    prompts: list[Prompt],
+    *,
+    rollout: RolloutGroup,
+    rewards: Rewards | None,
+    n: int,
+    sampling: Sampling,
+    step: int,
+    version: int,
+    first_arrival: int = 0,
+    first_sample: int = 0,
 ) -> RemoteBatch:
     """``n`` responses to each prompt, rows by (prompt, sample) whatever their order of arrival.
 
@@ -50,8 +65,9 @@ def generate(
         first_sample: number of a prompt's first sample in this step's seeds; above 0 where a prompt may come again.
     """
     blocks = []
-    for facts, block in rollout.generate(put_prompts(prompts), n=n, sampling=sampling, step=step, version=version,
-                                         first_sample=first_sample):
+    for facts, block in rollout.generate(
+        put_prompts(prompts), n=n, sampling=sampling, step=step, version=version, first_sample=first_sample
+    ):
         if rewards is not None:
             rewards.submit(block, len(facts["uid"]))
         blocks.append((facts, block))
@@ -59,4 +75,3 @@ def generate(
     assert len(batch) == len(prompts) * n, f"{len(batch)} responses came back for {len(prompts)} prompts x {n}"
     batch.add_facts({"arrival": first_arrival + np.arange(len(batch))})
     return batch.select(np.lexsort((batch.facts["sample"], batch.facts["group_id"])))
-

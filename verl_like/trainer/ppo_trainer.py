@@ -33,8 +33,16 @@ log = logging.getLogger(__name__)
 class PPOTrainer:
     """Trains the actor (and the critic, where the advantage needs one) on the prompts of ``loader``."""
 
-    def __init__(self, config: Config, parts: Stack, folder: RunFolder, loader: PromptLoader, val_prompts: list[Prompt],
-                 trackers: Trackers, total_steps: int) -> None:
+    def __init__(
+        self,
+        config: Config,
+        parts: Stack,
+        folder: RunFolder,
+        loader: PromptLoader,
+        val_prompts: list[Prompt],
+        trackers: Trackers,
+        total_steps: int,
+    ) -> None:
         self.config, self.parts, self.folder, self.loader = config, parts, folder, loader
         self.val_prompts, self.trackers, self.total_steps = val_prompts, trackers, total_steps
         self.needs = needs(config)
@@ -96,7 +104,9 @@ class PPOTrainer:
                 parts.rewards.ask_hybrid_workers(batch, rows)
         if self.needs.old_log_probs:
             with stage("old_log_probs"):
-                metrics.add_log_prob_gap(parts.actor.add_log_probs(batch, rows, sum_pi_squared=self.needs.sum_pi_squared))
+                metrics.add_log_prob_gap(
+                    parts.actor.add_log_probs(batch, rows, sum_pi_squared=self.needs.sum_pi_squared)
+                )
         if parts.ref is not None:
             with stage("ref_log_probs"):
                 parts.ref.add_log_probs(batch, rows)
@@ -110,9 +120,16 @@ class PPOTrainer:
             self.save_samples(batch, step)
             batch = batch.select(is_usable(batch))
         with stage("advantages"):
-            facts = reward_facts(batch, config, mini_batch_prompts=config.actor.mini_batch_size if self.needs.covariance_rank else None)
-            report = parts.advantages.add(batch, self.plan(batch, config.actor).rows, facts, adds=self.needs.advantage_columns,
-                                          kl_coef=self.steering.kl_coef)
+            facts = reward_facts(
+                batch, config, mini_batch_prompts=config.actor.mini_batch_size if self.needs.covariance_rank else None
+            )
+            report = parts.advantages.add(
+                batch,
+                self.plan(batch, config.actor).rows,
+                facts,
+                adds=self.needs.advantage_columns,
+                kl_coef=self.steering.kl_coef,
+            )
             metrics.add({"reward/shaped_mean": float(facts.rewards.mean()), **report.metrics})
             if config.algorithm.kl_target > 0:
                 metrics.add({"reward/kl_coef": self.steering.kl_coef})
@@ -128,8 +145,11 @@ class PPOTrainer:
                 batch.drop({"values", "returns"})
         if step > config.critic.warmup_steps:
             with stage("update_actor"):
-                terms = UpdateTerms(columns=update_columns(config), mean_weight=metrics.mean_weight,
-                                    is_corrected=self.steering.is_corrected(config, gap_now=metrics.log_prob_gap))
+                terms = UpdateTerms(
+                    columns=update_columns(config),
+                    mean_weight=metrics.mean_weight,
+                    is_corrected=self.steering.is_corrected(config, gap_now=metrics.log_prob_gap),
+                )
                 metrics.add_update(parts.actor.update(batch, plan.rows, plan.mini_batches, terms))
         with stage("sync"):
             self.version = parts.rollout.sync()
@@ -141,8 +161,11 @@ class PPOTrainer:
         """The step's responses; where groups are filtered, of as many draws as it takes, with their scores."""
         config = self.config
         if config.algorithm.filter_groups:
-            batch, found = groups_with_signal(lambda draw: self.scored(self.draw(step, draw)), num_groups=config.data.train_batch_size,
-                                              max_batches=config.algorithm.max_num_gen_batches)
+            batch, found = groups_with_signal(
+                lambda draw: self.scored(self.draw(step, draw)),
+                num_groups=config.data.train_batch_size,
+                max_batches=config.algorithm.max_num_gen_batches,
+            )
             metrics.add(found)
         else:
             batch = self.draw(step)
@@ -156,11 +179,27 @@ class PPOTrainer:
         with stage("prompts"):
             prompts = self.loader.next_batch()
         with stage("rollout"):
-            batch = generate(prompts, rollout=rollout, rewards=rewards, n=config.rollout.n, sampling=train_sampling(config), step=step,
-                             version=self.version, first_sample=draw * config.rollout.n)
+            batch = generate(
+                prompts,
+                rollout=rollout,
+                rewards=rewards,
+                n=config.rollout.n,
+                sampling=train_sampling(config),
+                step=step,
+                version=self.version,
+                first_sample=draw * config.rollout.n,
+            )
             if self.needs.baseline:
-                greedy = generate(prompts, rollout=rollout, rewards=rewards, n=1, sampling=greedy_sampling(config), step=step,
-                                  version=self.version, first_arrival=len(batch))
+                greedy = generate(
+                    prompts,
+                    rollout=rollout,
+                    rewards=rewards,
+                    n=1,
+                    sampling=greedy_sampling(config),
+                    step=step,
+                    version=self.version,
+                    first_arrival=len(batch),
+                )
                 batch.add_facts({"baseline_arrival": greedy.facts["arrival"][batch.facts["group_id"]]})
         return batch
 
@@ -175,8 +214,13 @@ class PPOTrainer:
 
     def plan(self, batch: RemoteBatch, learner: ActorConfig | CriticConfig, *, skips_zeros: bool = False) -> Plan:
         """Which rank works on which rows, in the mini-batches of this learner."""
-        return update_plan(batch, prompts_per_mini_batch=learner.mini_batch_size, ranks=self.ranks, by=self.config.trainer.balance_by,
-                           skips_zeros=skips_zeros)
+        return update_plan(
+            batch,
+            prompts_per_mini_batch=learner.mini_batch_size,
+            ranks=self.ranks,
+            by=self.config.trainer.balance_by,
+            skips_zeros=skips_zeros,
+        )
 
     def is_validation_due(self) -> bool:
         """Whether this moment's policy is to be validated and was not; a run interrupted in between makes up for it."""
@@ -195,11 +239,19 @@ class PPOTrainer:
     def validate(self) -> Metrics:
         """Score the held-out prompts; remember first, last and best value."""
         with stage("validation"):
-            found = validate(self.config, self.val_prompts, rollout=self.parts.rollout, rewards=self.parts.rewards, version=self.version,
-                             samples_path=self.folder.samples / f"val_step_{self.progress.step}.jsonl")
+            found = validate(
+                self.config,
+                self.val_prompts,
+                rollout=self.parts.rollout,
+                rewards=self.parts.rewards,
+                version=self.version,
+                samples_path=self.folder.samples / f"val_step_{self.progress.step}.jsonl",
+            )
         metric = self.config.val_metric
         if metric not in found:
-            raise JudgementError(f"trainer.best_metric is {metric!r}, but validation gives {sorted(found)}. Choose one of these.")
+            raise JudgementError(
+                f"trainer.best_metric is {metric!r}, but validation gives {sorted(found)}. Choose one of these."
+            )
         value = self.progress.last_val = found[metric]
         self.progress.last_val_step = self.progress.step
         if self.progress.step == 0:
@@ -217,8 +269,13 @@ class PPOTrainer:
     def save(self) -> None:
         """Write a checkpoint of the last finished step."""
         with stage("checkpoint"):
-            state = {"job": "train", **vars(self.progress), "steering": vars(self.steering), "weight_version": self.version,
-                     "loader": self.loader_state}
+            state = {
+                "job": "train",
+                **vars(self.progress),
+                "steering": vars(self.steering),
+                "weight_version": self.version,
+                "loader": self.loader_state,
+            }
             is_best = self.progress.best_step == self.progress.step
             self.checkpoints.save(state, actor=self.parts.actor, critic=self.parts.critic, is_best=is_best)
 

@@ -37,7 +37,8 @@ class Steering:
     log_prob_gap: float | None = None
 
     def is_corrected(self, config: Config, *, gap_now: float | None) -> bool:
-        """Whether ``rollout_correction`` applies: by this step's gap where a stage measured it, else by the last step's.
+        """Whether ``rollout_correction`` applies: by this step's gap where a stage measured it, else by the last
+        step's.
 
         Where the engine's log-probs are taken for the old policy's there is nothing to correct.
         """

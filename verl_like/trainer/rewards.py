@@ -36,9 +36,22 @@ class Rewards:
         timeout_s: deadline for what is left of the models' work when the scores are collected.
     """
 
-    def __init__(self, pool: RewardPool, models: Sequence[ModelScorer], colocated: ColocatedRewardModel | None, *, ranks: int,
-                 timeout_s: float) -> None:
-        self._pool, self._models, self._colocated, self._ranks, self._timeout_s = pool, models, colocated, ranks, timeout_s
+    def __init__(
+        self,
+        pool: RewardPool,
+        models: Sequence[ModelScorer],
+        colocated: ColocatedRewardModel | None,
+        *,
+        ranks: int,
+        timeout_s: float,
+    ) -> None:
+        self._pool, self._models, self._colocated, self._ranks, self._timeout_s = (
+            pool,
+            models,
+            colocated,
+            ranks,
+            timeout_s,
+        )
 
     def submit(self, block: BlockRef, num_rows: int) -> None:
         """Have a block scored; returns at once."""
@@ -47,20 +60,25 @@ class Rewards:
             model.scorers.submit(block)
 
     def ask_hybrid_workers(self, batch: RemoteBatch, partition: Sequence[Array] | None = None) -> None:
-        """Have the reward model in the hybrid workers score this batch, where there is one; :func:`add_scores` adds what it says.
+        """Have the reward model in the hybrid workers score this batch, where there is one; :func:`add_scores` adds
+        what it says.
 
         Args:
             partition: rows of each rank; by default equally many.
         """
         if self._colocated is not None:
             found = self._colocated.scores(batch, partition or np.array_split(np.arange(len(batch)), self._ranks))
-            batch.add_facts({"model_score": found.scores, "model_message": found.messages, "model_details": found.details})
+            batch.add_facts(
+                {"model_score": found.scores, "model_message": found.messages, "model_details": found.details}
+            )
 
     def collect(self) -> Facts:
         """Facts of all rows submitted since the last call, in the order of submission."""
         facts = self._pool.collect()
         for model in self._models:
-            facts |= with_model(facts, model.scorers.collect(timeout_s=self._timeout_s), name=model.name, weight=model.weight)
+            facts |= with_model(
+                facts, model.scorers.collect(timeout_s=self._timeout_s), name=model.name, weight=model.weight
+            )
         return facts
 
     def forget(self) -> None:
@@ -75,14 +93,25 @@ class Rewards:
 
 
 def with_model(facts: Mapping[str, Array], model: ModelScores, *, name: str, weight: float) -> Facts:
-    """The facts ``score``, ``reward_status``, ``failure`` and ``details`` once a model's scores are added under ``name``."""
+    """The facts ``score``, ``reward_status``, ``failure`` and ``details`` once a model's scores are added under
+    ``name``.
+    """
     details, failure = facts["details"].copy(), facts["failure"].copy()
     for i in range(len(details)):
-        details[i] = {**details[i], **({} if np.isnan(model.scores[i]) else {name: float(model.scores[i])}), **model.details[i]}
+        details[i] = {
+            **details[i],
+            **({} if np.isnan(model.scores[i]) else {name: float(model.scores[i])}),
+            **model.details[i],
+        }
         if np.isnan(model.scores[i]) and failure[i] is None:
             failure[i] = Failure("error", f"reward.{name}: {model.messages[i]}", "", "")
     status = np.array([each.status if each is not None else "ok" for each in failure])
-    return {"score": facts["score"] + np.float32(weight) * model.scores, "reward_status": status, "failure": failure, "details": details}
+    return {
+        "score": facts["score"] + np.float32(weight) * model.scores,
+        "reward_status": status,
+        "failure": failure,
+        "details": details,
+    }
 
 
 def add_scores(batch: RemoteBatch, rewards: Rewards, config: RewardConfig) -> None:

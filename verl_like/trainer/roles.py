@@ -28,7 +28,9 @@ class Needs:
 
     @property
     def roles(self) -> frozenset[str]:
-        return frozenset({"actor", "rollout", *["critic"] * self.critic, *["ref"] * self.ref, *["reward_model"] * self.reward_model})
+        return frozenset(
+            {"actor", "rollout", *["critic"] * self.critic, *["ref"] * self.ref, *["reward_model"] * self.reward_model}
+        )
 
 
 def needs(config: Config) -> Needs:
@@ -43,7 +45,8 @@ def needs(config: Config) -> Needs:
     return Needs(
         critic="values" in wanted,
         ref=config.algorithm.kl_coef > 0 or config.actor.kl_loss_coef > 0 or "ref_log_probs" in wanted,
-        old_log_probs=is_read or config.algorithm.rollout_correction.batch_normalize
+        old_log_probs=is_read
+        or config.algorithm.rollout_correction.batch_normalize
         or not (one_update or config.actor.use_rollout_log_probs),
         sum_pi_squared="sum_pi_squared" in wanted,
         covariance_rank="covariance_rank" in wanted,
@@ -56,9 +59,16 @@ def step_columns(config: Config) -> list[str]:
     """Token columns of a step."""
     wanted = needs(config)
     return [
-        "prompt_ids", "response_ids", "response_mask", "rollout_log_probs", "advantages",
-        *["old_log_probs"] * wanted.old_log_probs, *["sum_pi_squared"] * wanted.sum_pi_squared, *["ref_log_probs"] * wanted.ref,
-        *["values", "returns"] * wanted.critic, *["covariance_rank"] * wanted.covariance_rank,
+        "prompt_ids",
+        "response_ids",
+        "response_mask",
+        "rollout_log_probs",
+        "advantages",
+        *["old_log_probs"] * wanted.old_log_probs,
+        *["sum_pi_squared"] * wanted.sum_pi_squared,
+        *["ref_log_probs"] * wanted.ref,
+        *["values", "returns"] * wanted.critic,
+        *["covariance_rank"] * wanted.covariance_rank,
     ]
 
 

@@ -45,9 +45,19 @@ def check_reward(config: Config, prompts: Iterable[Prompt]) -> None:
     first: dict[str, Prompt] = {}
     for prompt in prompts:
         first.setdefault(prompt.data_source, prompt)
-    samples = {p.uid: Sample(response=str(p.ground_truth), prompt=p.text, messages=p.messages, data_source=p.data_source,
-                             ground_truth=p.ground_truth, extra_info=p.extra_info, columns=p.columns, response_ids=array("i", [0]))
-               for p in first.values()}
+    samples = {
+        p.uid: Sample(
+            response=str(p.ground_truth),
+            prompt=p.text,
+            messages=p.messages,
+            data_source=p.data_source,
+            ground_truth=p.ground_truth,
+            extra_info=p.extra_info,
+            columns=p.columns,
+            response_ids=array("i", [0]),
+        )
+        for p in first.values()
+    }
     try_reward(config.reward, samples)
 
 
@@ -63,15 +73,21 @@ def train(config: Config, config_yaml: str) -> Progress:
     trainer_config = config.trainer
     prompts = _prompts(config, config.data.train_files)
     val_prompts = _prompts(config, config.data.val_files) if config.data.val_files else None
-    loader = PromptLoader(prompts, batch_size=config.data.train_batch_size, shuffle=config.data.shuffle, seed=trainer_config.seed)
+    loader = PromptLoader(
+        prompts, batch_size=config.data.train_batch_size, shuffle=config.data.shuffle, seed=trainer_config.seed
+    )
     check_reward(config, [*prompts, *(val_prompts or [])])
     steps = trainer_config.total_training_steps or trainer_config.total_epochs * loader.batches_per_epoch
     folder = _claimed_folder(config, config_yaml, job="train")
     with (
         trackers(config, folder.path, total_steps=steps) as tracker,
-        stack(config, folder, roles=needs(config).roles,
-              actor_updates=max(steps - config.critic.warmup_steps, 1) * updates_per_step(config, config.actor),
-              critic_updates=steps * updates_per_step(config, config.critic)) as parts,
+        stack(
+            config,
+            folder,
+            roles=needs(config).roles,
+            actor_updates=max(steps - config.critic.warmup_steps, 1) * updates_per_step(config, config.actor),
+            critic_updates=steps * updates_per_step(config, config.critic),
+        ) as parts,
     ):
         progress = PPOTrainer(config, parts, folder, loader, list(val_prompts or []), tracker, steps).fit()
         if progress.step >= steps:
@@ -98,12 +114,19 @@ def updates_per_step(config: Config, learner: ActorConfig | CriticConfig) -> int
 
 def report(config: Config, folder: RunFolder, progress: Progress) -> None:
     """summary.json and curves.png of a finished run."""
-    write_summary(folder.path, Summary(
-        initial_val=progress.initial_val, initial_val_metric=config.val_metric,
-        final_val=progress.last_val, steps=progress.step, seconds=progress.seconds,
-        seconds_per_step=progress.seconds / max(progress.step, 1), tokens_per_s=progress.tokens / max(progress.seconds, 1e-9),
-        seed=config.trainer.seed,
-    ))
+    write_summary(
+        folder.path,
+        Summary(
+            initial_val=progress.initial_val,
+            initial_val_metric=config.val_metric,
+            final_val=progress.last_val,
+            steps=progress.step,
+            seconds=progress.seconds,
+            seconds_per_step=progress.seconds / max(progress.step, 1),
+            tokens_per_s=progress.tokens / max(progress.seconds, 1e-9),
+            seed=config.trainer.seed,
+        ),
+    )
     write_curves(folder.path)
 
 
@@ -118,7 +141,8 @@ def sft(config: Config, config_yaml: str) -> int:
     steps_per_epoch = len(rows) // config.data.train_batch_size
     if not steps_per_epoch:
         raise ValueError(
-            f"the dataset has {len(rows)} rows, but a batch needs data.train_batch_size={config.data.train_batch_size}. "
+            f"the dataset has {len(rows)} rows, but a batch needs "
+            f"data.train_batch_size={config.data.train_batch_size}. "
             f"Set data.train_batch_size={len(rows)} or less, or add rows."
         )
     steps = config.trainer.total_training_steps or config.trainer.total_epochs * steps_per_epoch
@@ -157,8 +181,13 @@ def _policy(config: Config, folder: RunFolder) -> Iterator[_Policy]:
     with (
         cluster(config) as (where, run_id),
         scorers(config, folder.eval, where=where, run_id=run_id) as starting,
-        hybrid_workers(config, where=where, run_id=run_id, roles=needs(config).roles & {"actor", "rollout", "reward_model"},
-                       actor_updates=1) as workers,
+        hybrid_workers(
+            config,
+            where=where,
+            run_id=run_id,
+            roles=needs(config).roles & {"actor", "rollout", "reward_model"},
+            actor_updates=1,
+        ) as workers,
     ):
         rewards = starting.ready(workers)
         if checkpoint is not None:
@@ -170,15 +199,22 @@ def _policy(config: Config, folder: RunFolder) -> Iterator[_Policy]:
 def evaluate(config: Config) -> dict[str, float]:
     """Validation metrics (``verl-like eval``, or ``trainer.val_only``) of a checkpoint or a model.
 
-    Appends them to ``<run>/eval/metrics.jsonl`` and writes responses beside it; the rest of the run folder stays as it is.
+    Appends them to ``<run>/eval/metrics.jsonl`` and writes responses beside it; the rest of the run folder stays as it
+    is.
     """
     check(config)
     prompts = _prompts(config, config.data.val_files)
     check_reward(config, prompts)
     folder = RunFolder(config)
     with _policy(config, folder) as policy:
-        found = validate(config, list(prompts), rollout=policy.rollout, rewards=policy.rewards, version=policy.version,
-                         samples_path=folder.eval / f"val_step_{policy.step}.jsonl")
+        found = validate(
+            config,
+            list(prompts),
+            rollout=policy.rollout,
+            rewards=policy.rewards,
+            version=policy.version,
+            samples_path=folder.eval / f"val_step_{policy.step}.jsonl",
+        )
     tracker = JsonlTracker(folder.eval / "metrics.jsonl")
     tracker.log(policy.step, found)
     tracker.close()
@@ -186,15 +222,24 @@ def evaluate(config: Config) -> dict[str, float]:
 
 
 def generate_responses(config: Config) -> Path:
-    """Responses to ``data.val_files`` (``verl-like generate``) of a checkpoint or a model, written as text below ``<run>/eval``."""
+    """Responses to ``data.val_files`` (``verl-like generate``) of a checkpoint or a model, written as text below
+    ``<run>/eval``.
+    """
     check(config)
     check_reward(config, [])  # nothing is scored, but the scorers that decode load their function
     prompts = _prompts(config, config.data.val_files)
     folder = RunFolder(config)
     with _policy(config, folder) as policy:
         path = folder.eval / f"generated_step_{policy.step}.jsonl"
-        batch = generate(list(prompts), rollout=policy.rollout, rewards=None, n=config.rollout.val.n, sampling=val_sampling(config),
-                         step=VALIDATION_STEP, version=policy.version)
+        batch = generate(
+            list(prompts),
+            rollout=policy.rollout,
+            rewards=None,
+            n=config.rollout.val.n,
+            sampling=val_sampling(config),
+            step=VALIDATION_STEP,
+            version=policy.version,
+        )
         policy.rewards.dump(batch, np.arange(len(batch)), path)
     return path
 
@@ -206,7 +251,9 @@ def export(config: Config, checkpoint: Path, out: Path) -> None:
         ValueError: ``checkpoint`` is not one.
     """
     if not (checkpoint / "trainer.json").exists():
-        raise ValueError(f"{checkpoint} is not a checkpoint: it has no trainer.json. Give a .../checkpoints/step_N folder.")
+        raise ValueError(
+            f"{checkpoint} is not a checkpoint: it has no trainer.json. Give a .../checkpoints/step_N folder."
+        )
     version = load_state(checkpoint)["weight_version"]
     with (
         cluster(config) as (where, run_id),

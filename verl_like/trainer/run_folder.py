@@ -50,12 +50,17 @@ class RunFolder:
         old = self.config.read_text() if self.config.exists() else ""
         recorded = yaml.safe_load(old)
         if not isinstance(recorded, dict):
-            raise ValueError(f"{self.path} holds metrics, checkpoints or a model, but no config.yaml that says of which run. {remedy}")
+            raise ValueError(
+                f"{self.path} holds metrics, checkpoints or a model, but no config.yaml that says of which run. "
+                f"{remedy}"
+            )
         differences = _differences(recorded, yaml.safe_load(config_yaml))
         if not old.startswith(_first_line(job)):
             differences.insert(0, f"the command ({old.splitlines()[0].removeprefix('# ')} there, verl-like {job} here)")
         if differences:
-            raise ValueError(f"{self.path} is the folder of another run; it differs in {'; '.join(differences[:5])}. {remedy}")
+            raise ValueError(
+                f"{self.path} is the folder of another run; it differs in {'; '.join(differences[:5])}. {remedy}"
+            )
 
     def claim(self, config_yaml: str, *, job: str) -> None:
         """Make the folder this run's: record its command and configuration in config.yaml."""

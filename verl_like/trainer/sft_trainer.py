@@ -23,15 +23,32 @@ class SftTrainer:
         rows: prompt_ids, response_ids and response_mask of all training rows; at least ``data.train_batch_size``.
     """
 
-    def __init__(self, config: Config, actor: ActorGroup, rows: DataProto, trackers: Trackers, checkpoints: Checkpoints, *,
-                 total_steps: int, ranks: int) -> None:
-        self._config, self._actor, self._trackers, self._total_steps, self._ranks = config, actor, trackers, total_steps, ranks
+    def __init__(
+        self,
+        config: Config,
+        actor: ActorGroup,
+        rows: DataProto,
+        trackers: Trackers,
+        checkpoints: Checkpoints,
+        *,
+        total_steps: int,
+        ranks: int,
+    ) -> None:
+        self._config, self._actor, self._trackers, self._total_steps, self._ranks = (
+            config,
+            actor,
+            trackers,
+            total_steps,
+            ranks,
+        )
         tokens = rows.ragged("prompt_ids").lengths + rows.ragged("response_ids").lengths
         self._rows = RemoteBatch.put(rows, {"tokens": tokens})
         self._checkpoints = checkpoints
 
     def fit(self) -> int:
-        """Run to the last step, or to Ctrl-C; either way the newest state is in a checkpoint. Returns the last finished step."""
+        """Run to the last step, or to Ctrl-C; either way the newest state is in a checkpoint. Returns the last finished
+        step.
+        """
         step = self._resume()
         while step < self._total_steps and not INTERRUPT.is_set():
             step += 1

@@ -23,14 +23,16 @@ def worth(scores: Array, config: AlgorithmConfig) -> Array:
 def rewards_of(batch: RemoteBatch, config: Config) -> Array:
     """[B] float32: what each response earned, its score's :func:`worth` less the over-long penalty.
 
-    The penalty (DAPO, 2503.14476, equation 13) is 0 up to ``overlong_buffer_len`` tokens below ``data.max_response_length`` and rises
-    evenly to ``overlong_penalty_factor`` there.
+    The penalty (DAPO, 2503.14476, equation 13) is 0 up to ``overlong_buffer_len`` tokens below
+    ``data.max_response_length`` and rises evenly to ``overlong_penalty_factor`` there.
     """
     algorithm = config.algorithm
     rewards = worth(batch.facts["score"], algorithm)
     if algorithm.overlong_buffer_len:
         excess = batch.facts["response_tokens"] - (config.data.max_response_length - algorithm.overlong_buffer_len)
-        rewards -= np.float32(algorithm.overlong_penalty_factor) * (excess.clip(min=0) / algorithm.overlong_buffer_len).astype(np.float32)
+        rewards -= np.float32(algorithm.overlong_penalty_factor) * (
+            excess.clip(min=0) / algorithm.overlong_buffer_len
+        ).astype(np.float32)
     return rewards
 
 
@@ -45,7 +47,8 @@ def reward_facts(batch: RemoteBatch, config: Config, *, mini_batch_prompts: int 
     """
     baseline = batch.facts.get("baseline_score")
     return RewardFacts(
-        rewards=rewards_of(batch, config), group_ids=batch.facts["group_id"],
+        rewards=rewards_of(batch, config),
+        group_ids=batch.facts["group_id"],
         baseline_rewards=None if baseline is None else worth(baseline, config.algorithm),
         components={name: _component(batch, name) for name in config.algorithm.reward_components},
         mini_batches=None if mini_batch_prompts is None else batch.facts["group_id"] // mini_batch_prompts,
@@ -58,28 +61,38 @@ def _component(batch: RemoteBatch, name: str) -> Array:
     for row, reported in enumerate(details):
         if not isinstance(reported.get(name), int | float):
             raise JudgementError(
-                f"algorithm.reward_components names {name!r}, but beside the score of a response to prompt {batch.facts['uid'][row]} the "
-                f"reward function reported {reported}. Have it return a dict with {name!r} as a number, or take the name out."
+                f"algorithm.reward_components names {name!r}, but beside the score of a response to prompt "
+                f"{batch.facts['uid'][row]} the "
+                f"reward function reported {reported}. Have it return a dict with {name!r} as a number, or take the "
+                f"name out."
             )
     return np.array([reported[name] for reported in details], np.float32)
 
 
 def learnt_from(batch: RemoteBatch, config: Config, rng: np.random.Generator) -> Array:
-    """Row indices that the updates see: without over-long responses where ``mask_overlong``, resampled where ``pf_ppo``."""
+    """Row indices that the updates see: without over-long responses where ``mask_overlong``, resampled where
+    ``pf_ppo``.
+    """
     rows = np.arange(len(batch))
     if config.algorithm.mask_overlong:
         rows = rows[batch.facts["finish_reason"] != "length"]
         if not len(rows):
-            raise JudgementError("algorithm.mask_overlong left nothing to learn from: every response ran into data.max_response_length="
-                                 f"{config.data.max_response_length}. Raise it, or set algorithm.mask_overlong=false.")
+            raise JudgementError(
+                "algorithm.mask_overlong left nothing to learn from: every response ran into data.max_response_length="
+                f"{config.data.max_response_length}. Raise it, or set algorithm.mask_overlong=false."
+            )
     if config.algorithm.pf_ppo != "off":
         rewards = rewards_of(batch, config)[rows]
-        rows = rows[resampled(rewards, scheme=config.algorithm.pf_ppo, weight_pow=config.algorithm.pf_ppo_weight_pow, rng=rng)]
+        rows = rows[
+            resampled(rewards, scheme=config.algorithm.pf_ppo, weight_pow=config.algorithm.pf_ppo_weight_pow, rng=rng)
+        ]
     return rows
 
 
 def is_usable(batch: RemoteBatch) -> Array:
-    """[B] bool: rows that have what the advantage needs. A failed score, or that of its prompt's baseline, is never a zero."""
+    """[B] bool: rows that have what the advantage needs. A failed score, or that of its prompt's baseline, is never a
+    zero.
+    """
     usable: Array = ~np.isnan(batch.facts["score"])
     if "baseline_score" in batch.facts:
         usable = usable & ~np.isnan(batch.facts["baseline_score"])
@@ -87,7 +100,9 @@ def is_usable(batch: RemoteBatch) -> Array:
 
 
 def has_differing_scores(batch: RemoteBatch) -> Array:
-    """[B] bool: rows of groups in which two usable scores differ; in all others siblings say nothing about each other."""
+    """[B] bool: rows of groups in which two usable scores differ;
+    in all others siblings say nothing about each other.
+    """
     usable = is_usable(batch)
     group = batch.facts["group_id"]
     size = int(group.max()) + 1
@@ -98,15 +113,18 @@ def has_differing_scores(batch: RemoteBatch) -> Array:
     return differs
 
 
-def groups_with_signal(draw: Callable[[int], RemoteBatch], *, num_groups: int, max_batches: int) -> tuple[RemoteBatch, dict[str, float]]:
-    """DAPO's dynamic sampling (2503.14476, section 3.2): draw scored batches until ``num_groups`` groups have differing scores.
+def groups_with_signal(
+    draw: Callable[[int], RemoteBatch], *, num_groups: int, max_batches: int
+) -> tuple[RemoteBatch, dict[str, float]]:
+    """DAPO's dynamic sampling (2503.14476, section 3.2): draw scored batches until ``num_groups`` groups have differing
+    scores.
 
     Args:
         draw: makes a scored batch; is told how many it made before in this step.
 
     Returns:
-        The first ``num_groups`` such groups, numbered from 0; what is over is dropped, since the next step's policy is another. And
-        metrics.
+        The first ``num_groups`` such groups, numbered from 0; what is over is dropped, since the next step's policy is
+        another. And metrics.
 
     Raises:
         JudgementError: ``max_batches`` batches were not enough.
@@ -127,7 +145,8 @@ def groups_with_signal(draw: Callable[[int], RemoteBatch], *, num_groups: int, m
             return joined.select(joined.facts["group_id"] < num_groups), metrics
     raise JudgementError(
         f"algorithm.filter_groups found {found} of {num_groups} groups with differing scores in "
-        f"algorithm.max_num_gen_batches={max_batches} batches ({drawn} prompts). The task is too easy or too hard for this policy: raise "
+        f"algorithm.max_num_gen_batches={max_batches} batches ({drawn} prompts). The task is too easy or too hard for "
+        f"this policy: raise "
         "algorithm.max_num_gen_batches or rollout.n, choose other prompts, or set algorithm.filter_groups=false."
     )
 
@@ -137,8 +156,8 @@ def resampled(rewards: Array, *, scheme: str, weight_pow: float, rng: np.random.
 
     Args:
         rewards: [B].
-        scheme: ``pow`` weighs a row by |reward| to the power ``weight_pow``; ``max_min`` takes the rows of highest and of lowest reward;
-            ``max_random`` takes those of highest reward, and any other a quarter as often.
+        scheme: ``pow`` weighs a row by |reward| to the power ``weight_pow``; ``max_min`` takes the rows of highest and
+            of lowest reward; ``max_random`` takes those of highest reward, and any other a quarter as often.
     """
     if scheme == "pow":
         weights = np.abs(rewards.astype(np.float64)) ** weight_pow

@@ -41,22 +41,30 @@ class StepMetrics:
 
     def add_rollout(self, batch: RemoteBatch) -> None:
         tokens = batch.facts["response_tokens"]
-        self.add({
-            "rollout/response_tokens_mean": float(tokens.mean()),
-            "rollout/response_tokens_max": float(tokens.max()),
-            "rollout/prompt_tokens_mean": float(batch.facts["prompt_tokens"].mean()),
-            # A sampled token's negative log-prob is, in the mean, the entropy of the distribution it was drawn from.
-            "rollout/entropy_mean": -float(batch.facts["log_prob_sum"].sum() / max(tokens.sum(), 1)),
-            "rollout/length_finish_frac": float((batch.facts["finish_reason"] == "length").mean()),
-            "rollout/weight_version": float(batch.facts["weight_version_min"].min()),
-            "perf/tokens": float(tokens.sum() + batch.facts["prompt_tokens"].sum()),
-            "perf/response_tokens": float(tokens.sum()),
-        })
+        self.add(
+            {
+                "rollout/response_tokens_mean": float(tokens.mean()),
+                "rollout/response_tokens_max": float(tokens.max()),
+                "rollout/prompt_tokens_mean": float(batch.facts["prompt_tokens"].mean()),
+                # A sampled token's negative log-prob is, in the mean, the entropy of the distribution it was drawn
+                # from.
+                "rollout/entropy_mean": -float(batch.facts["log_prob_sum"].sum() / max(tokens.sum(), 1)),
+                "rollout/length_finish_frac": float((batch.facts["finish_reason"] == "length").mean()),
+                "rollout/weight_version": float(batch.facts["weight_version_min"].min()),
+                "perf/tokens": float(tokens.sum() + batch.facts["prompt_tokens"].sum()),
+                "perf/response_tokens": float(tokens.sum()),
+            }
+        )
 
     def add_log_prob_gap(self, reports: Reports) -> None:
         """The difference between the engine's and the trainer's log-probs, over all ranks' tokens."""
         self.log_prob_gap = sum(r["gap_sum"] for r in reports) / max(sum(r["gap_count"] for r in reports), 1.0)
-        self.add({"rollout/log_prob_diff_mean": self.log_prob_gap, "rollout/log_prob_diff_max": max(r["gap_max"] for r in reports)})
+        self.add(
+            {
+                "rollout/log_prob_diff_mean": self.log_prob_gap,
+                "rollout/log_prob_diff_max": max(r["gap_max"] for r in reports),
+            }
+        )
         if "weight_sum" in reports[0]:
             self.mean_weight = sum(r["weight_sum"] for r in reports) / max(sum(r["weight_count"] for r in reports), 1.0)
 
@@ -70,15 +78,19 @@ class StepMetrics:
         """Scores of the rows that have one, what was reported beside them, and the failures by kind."""
         scores, status = batch.facts["score"], batch.facts["reward_status"]
         scores = scores[~np.isnan(scores)]
-        self.add({
-            "reward/score_mean": float(scores.mean()), "reward/score_min": float(scores.min()), "reward/score_max": float(scores.max()),
-            "reward/num_failed": float((status != "ok").sum()),
-            **{f"reward/num_{kind}": float((status == kind).sum()) for kind in FAILURES},
-            "reward/num_scored_alone": float(batch.facts["scored_alone"].sum()),
-            "reward/seconds_mean": float(batch.facts["reward_seconds"].mean()),
-            "reward/seconds_max": float(batch.facts["reward_seconds"].max()),
-            **detail_means(batch.facts["details"]),
-        })
+        self.add(
+            {
+                "reward/score_mean": float(scores.mean()),
+                "reward/score_min": float(scores.min()),
+                "reward/score_max": float(scores.max()),
+                "reward/num_failed": float((status != "ok").sum()),
+                **{f"reward/num_{kind}": float((status == kind).sum()) for kind in FAILURES},
+                "reward/num_scored_alone": float(batch.facts["scored_alone"].sum()),
+                "reward/seconds_mean": float(batch.facts["reward_seconds"].mean()),
+                "reward/seconds_max": float(batch.facts["reward_seconds"].max()),
+                **detail_means(batch.facts["details"]),
+            }
+        )
 
     def finish(self, seconds: Mapping[str, float]) -> Metrics:
         """All metrics with the seconds of each stage; ``seconds`` add up to the step."""

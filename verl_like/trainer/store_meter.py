@@ -30,9 +30,13 @@ class StoreMeter:
         if expected > WARN_FRAC * capacity and not self._has_warned:
             self._has_warned = True
             log.warning(
-                "the columns of this step need %.0f MiB of the object store's %.0f MiB; Ray spills to disk above 80 %%. Raise "
-                "cluster.object_store_memory_gib to %.1f or more, or make the batch smaller (data.train_batch_size, rollout.n).",
-                expected / 2**20, capacity / 2**20, expected / WARN_FRAC / 2**30 + 0.05,
+                "the columns of this step need %.0f MiB of the object store's %.0f MiB; Ray spills to disk above 80 "
+                "%%. Raise "
+                "cluster.object_store_memory_gib to %.1f or more, or make the batch smaller (data.train_batch_size, "
+                "rollout.n).",
+                expected / 2**20,
+                capacity / 2**20,
+                expected / WARN_FRAC / 2**30 + 0.05,
             )
 
     def take(self, batch: RemoteBatch) -> dict[str, float]:

@@ -27,8 +27,15 @@ def validate(
     size = config.data.val_batch_size
     for start in range(0, len(prompts), size):
         chunk = prompts[start : start + size]
-        batch = generate(chunk, rollout=rollout, rewards=rewards, n=config.rollout.val.n, sampling=val_sampling(config),
-                         step=VALIDATION_STEP, version=version)
+        batch = generate(
+            chunk,
+            rollout=rollout,
+            rewards=rewards,
+            n=config.rollout.val.n,
+            sampling=val_sampling(config),
+            step=VALIDATION_STEP,
+            version=version,
+        )
         rewards.ask_hybrid_workers(batch)
         add_scores(batch, rewards, config.reward)
         num_to_save = config.trainer.num_samples_to_save
@@ -42,6 +49,12 @@ def _samples(prompts: list[Prompt], facts: Facts) -> list[ValidationSample]:
     sources = [prompts[i].data_source for i in facts["group_id"]]
     rows = zip(facts["uid"], sources, facts["answer"], facts["score"], facts["details"], strict=True)
     return [
-        ValidationSample(uid=uid, data_source=source, response=answer, score=None if np.isnan(score) else float(score), details=details)
+        ValidationSample(
+            uid=uid,
+            data_source=source,
+            response=answer,
+            score=None if np.isnan(score) else float(score),
+            details=details,
+        )
         for uid, source, answer, score, details in rows
     ]

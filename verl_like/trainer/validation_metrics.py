@@ -61,7 +61,9 @@ def _metrics(samples: Iterable[ValidationSample], n: int) -> dict[str, float]:
     metrics = {"num_failed": float(len(rows) - len(scored))}
     groups = _by_prompt(scored)
     if groups:
-        metrics[f"mean@{n}"] = _mean(_mean(sample.score for sample in group if sample.score is not None) for group in groups)
+        metrics[f"mean@{n}"] = _mean(
+            _mean(sample.score for sample in group if sample.score is not None) for group in groups
+        )
         metrics[f"pass@{n}"] = _mean(any(sample.is_correct for sample in group) for group in groups)
         metrics[f"maj@{n}"] = _mean(_majority(group).is_correct for group in groups)
     return metrics

@@ -45,8 +45,8 @@ class _OnPolicyLoss:
     """The actor loss where no stage made old log-probs: the gap to the engine's is measured in passing.
 
     Args:
-        trusts_engine: old log-probs are the engine's; else those of this forward, which are the same policy's where the batch makes
-            one update.
+        trusts_engine: old log-probs are the engine's; else those of this forward, which are the same policy's where the
+            batch makes one update.
     """
 
     def __init__(self, loss: MicroBatchLoss, gap: LogProbGap, *, trusts_engine: bool) -> None:
@@ -73,14 +73,18 @@ class ActorRole:
         self._setup, self.engine, self.version = setup, engine, 0
         self._timeout_s = setup.config.trainer.stage_timeout_s
         self._correction = setup.config.algorithm.rollout_correction
-        self._is_compiled = engine.warm_up(setup.config.cluster.start_timeout_s / 2, entropy=ActorLoss(setup.config.actor).needs_entropy)
+        self._is_compiled = engine.warm_up(
+            setup.config.cluster.start_timeout_s / 2, entropy=ActorLoss(setup.config.actor).needs_entropy
+        )
 
     @dispatch(Dispatch.SPLIT)
     def log_probs(self, rows: RemoteRows, *, sum_pi_squared: bool) -> tuple[dict[str, float], DataProto]:
         """``old_log_probs`` (and ``sum_pi_squared`` where asked) and, for the report, their gap to the rollout's."""
         table = rows.fetch([*SEQUENCE, "rollout_log_probs"], timeout_s=self._timeout_s)
         self.engine.onload()
-        out = self.engine.forward_log_probs(table, temperature=self._setup.config.rollout.temperature, sum_pi_squared=sum_pi_squared)
+        out = self.engine.forward_log_probs(
+            table, temperature=self._setup.config.rollout.temperature, sum_pi_squared=sum_pi_squared
+        )
         self.engine.offload()
         mask = table.ragged("response_mask").values
         gap = LogProbGap()
@@ -88,7 +92,10 @@ class ActorRole:
         report = gap.report()
         if self._correction.batch_normalize:
             report |= self._weight_sums(table, out["log_probs"])
-        columns = {"old_log_probs": out["log_probs"], **({"sum_pi_squared": out["sum_pi_squared"]} if sum_pi_squared else {})}
+        columns = {
+            "old_log_probs": out["log_probs"],
+            **({"sum_pi_squared": out["sum_pi_squared"]} if sum_pi_squared else {}),
+        }
         offsets = table.ragged("response_ids").offsets
         return report, DataProto({name: Ragged(values, offsets) for name, values in columns.items()})
 
@@ -111,11 +118,15 @@ class ActorRole:
         table = rows.fetch([*SEQUENCE, *terms.columns], timeout_s=self._timeout_s)
         gap = LogProbGap()
         is_on_policy = "old_log_probs" not in terms.columns
-        loss: MicroBatchLoss = ActorLoss(config, self._correction if terms.is_corrected else None, mean_weight=terms.mean_weight)
+        loss: MicroBatchLoss = ActorLoss(
+            config, self._correction if terms.is_corrected else None, mean_weight=terms.mean_weight
+        )
         if is_on_policy:
             loss = _OnPolicyLoss(loss, gap, trusts_engine=config.use_rollout_log_probs)
         self.engine.onload()
-        metrics = finish(run_updates(self.engine, table, mini_batches, config.epochs, loss, prefix="actor/"), prefix="actor/")
+        metrics = finish(
+            run_updates(self.engine, table, mini_batches, config.epochs, loss, prefix="actor/"), prefix="actor/"
+        )
         self.engine.offload()
         self.version += 1
         states = {"actor/is_compiled": float(self._is_compiled), "actor/is_corrected": float(terms.is_corrected)}

@@ -46,8 +46,8 @@ class AdvantageRole:
 
     @dispatch(Dispatch.SPLIT)
     def advantages(self, rows: RemoteRows, facts: RewardFacts, *, kl_coef: float) -> tuple[AdvantageReport, DataProto]:
-        """``advantages`` of all rows; ``returns`` where the estimator needs values, because a critic learns them; ``covariance_rank``
-        where the mini-batches are given.
+        """``advantages`` of all rows; ``returns`` where the estimator needs values, because a critic learns them;
+        ``covariance_rank`` where the mini-batches are given.
 
         Args:
             rows: all rows of the step; rows of a group stand together.
@@ -70,8 +70,11 @@ class AdvantageRole:
             returns.append(Ragged.from_padded(out.returns.numpy(), lengths).values)
         mask = rows.fetch(["response_mask"], timeout_s=self._timeout_s).ragged("response_mask")
         flat = batch_advantages(
-            estimate, torch.from_numpy(np.concatenate(advantages)), torch.from_numpy(mask.values),
-            lengths=torch.from_numpy(mask.lengths), group_ids=torch.from_numpy(facts.group_ids),
+            estimate,
+            torch.from_numpy(np.concatenate(advantages)),
+            torch.from_numpy(mask.values),
+            lengths=torch.from_numpy(mask.lengths),
+            group_ids=torch.from_numpy(facts.group_ids),
         ).numpy()
         valid = flat[mask.values]
         metrics = {"advantages/mean": float(valid.mean()), "advantages/std": float(valid.std())}
@@ -92,7 +95,9 @@ class AdvantageRole:
         ranks = np.zeros(len(advantages), np.float32)
         for mini_batch in np.unique(mini_batches):
             chosen = (of_token == mini_batch) & mask.values
-            ranks[chosen] = covariance_ranks(torch.from_numpy(log_probs[chosen]), torch.from_numpy(advantages[chosen])).numpy()
+            ranks[chosen] = covariance_ranks(
+                torch.from_numpy(log_probs[chosen]), torch.from_numpy(advantages[chosen])
+            ).numpy()
         return ranks
 
     def _inputs(self, table: DataProto, facts: RewardFacts, kl_coef: float) -> tuple[AdvantageInputs, float]:
@@ -104,13 +109,16 @@ class AdvantageRole:
         rewards[torch.arange(len(mask)), last] = torch.from_numpy(facts.rewards) * mask.any(1)
         penalty = 0.0
         if self._config.kl_coef > 0:
-            penalised = kl_in_reward(rewards, padded["old_log_probs"], padded["ref_log_probs"], mask,
-                                     kl_coef, self._config.kl_type)
+            penalised = kl_in_reward(
+                rewards, padded["old_log_probs"], padded["ref_log_probs"], mask, kl_coef, self._config.kl_type
+            )
             penalty = float((rewards - penalised).sum())
             rewards = penalised
         wanted = estimator(self._config.adv_estimator).needs
         return AdvantageInputs(
-            rewards=rewards, response_mask=mask, group_ids=torch.from_numpy(facts.group_ids),
+            rewards=rewards,
+            response_mask=mask,
+            group_ids=torch.from_numpy(facts.group_ids),
             baseline_rewards=None if facts.baseline_rewards is None else torch.from_numpy(facts.baseline_rewards),
             reward_components={name: torch.from_numpy(values) for name, values in facts.components.items()} or None,
             **{name: values for name, values in padded.items() if name in wanted},

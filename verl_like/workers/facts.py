@@ -27,7 +27,8 @@ class RewardFacts:
 
     def select(self, rows: Array) -> RewardFacts:
         return RewardFacts(
-            rewards=self.rewards[rows], group_ids=self.group_ids[rows],
+            rewards=self.rewards[rows],
+            group_ids=self.group_ids[rows],
             baseline_rewards=None if self.baseline_rewards is None else self.baseline_rewards[rows],
             components={name: values[rows] for name, values in self.components.items()},
         )

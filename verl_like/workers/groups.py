@@ -29,9 +29,13 @@ class ActorGroup:
     def add_log_probs(self, batch: RemoteBatch, partition: Partition, *, sum_pi_squared: bool = False) -> Reports:
         """Attach ``old_log_probs``, and ``sum_pi_squared`` where asked."""
         adds = frozenset({"old_log_probs", "sum_pi_squared"} if sum_pi_squared else {"old_log_probs"})
-        return self._group.map_rows(ActorRole.log_probs, batch, partition, adds=adds, interruptible=True, sum_pi_squared=sum_pi_squared)
+        return self._group.map_rows(
+            ActorRole.log_probs, batch, partition, adds=adds, interruptible=True, sum_pi_squared=sum_pi_squared
+        )
 
-    def update(self, batch: RemoteBatch, partition: Partition, mini_batches: Sequence[Sequence[Array]], terms: UpdateTerms) -> Reports:
+    def update(
+        self, batch: RemoteBatch, partition: Partition, mini_batches: Sequence[Sequence[Array]], terms: UpdateTerms
+    ) -> Reports:
         """Update on every mini-batch; ``mini_batches[rank][m]`` are positions among the rank's rows."""
         return self._group.map_rows(ActorRole.update, batch, partition, terms, per_rank=mini_batches)
 
@@ -54,7 +58,9 @@ class RefGroup:
 
     def add_log_probs(self, batch: RemoteBatch, partition: Partition) -> None:
         """Attach ``ref_log_probs``."""
-        self._group.map_rows(RefRole.ref_log_probs, batch, partition, adds=frozenset({"ref_log_probs"}), interruptible=True)
+        self._group.map_rows(
+            RefRole.ref_log_probs, batch, partition, adds=frozenset({"ref_log_probs"}), interruptible=True
+        )
 
 
 class CriticGroup:
@@ -81,11 +87,20 @@ class AdvantageGroup:
     def __init__(self, group: WorkerGroup) -> None:
         self._group = group
 
-    def add(self, batch: RemoteBatch, partition: Partition, facts: RewardFacts, *, adds: frozenset[str], kl_coef: float) -> AdvantageReport:
+    def add(
+        self, batch: RemoteBatch, partition: Partition, facts: RewardFacts, *, adds: frozenset[str], kl_coef: float
+    ) -> AdvantageReport:
         """Attach the columns ``adds`` (see :meth:`AdvantageRole.advantages`) in blocks by rank."""
         blocks = [rows[part] for rows in partition for part in cut(batch.facts, rows, adds)]
         reports: list[AdvantageReport] = self._group.map_rows(
-            AdvantageRole.advantages, batch, [np.arange(len(batch))], facts, adds=adds, blocks=blocks, interruptible=True, kl_coef=kl_coef,
+            AdvantageRole.advantages,
+            batch,
+            [np.arange(len(batch))],
+            facts,
+            adds=adds,
+            blocks=blocks,
+            interruptible=True,
+            kl_coef=kl_coef,
         )
         return reports[0]
 
@@ -103,8 +118,16 @@ class RolloutGroup:
         engines = self._group.world_size // self._tensor_parallel_size
         dealt = [np.arange(engine, len(prompts), engines) for engine in range(engines)]
         partition = [dealt[rank // self._tensor_parallel_size] for rank in range(self._group.world_size)]
-        return self._group.stream(RolloutRole.generate, prompts, partition, n=n, sampling=sampling, step=step, version=version,
-                                  first_sample=first_sample)
+        return self._group.stream(
+            RolloutRole.generate,
+            prompts,
+            partition,
+            n=n,
+            sampling=sampling,
+            step=step,
+            version=version,
+            first_sample=first_sample,
+        )
 
     def sync(self) -> int:
         """Give the engines the actor's weights and wake them; returns the weights' version."""

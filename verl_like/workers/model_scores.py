@@ -25,12 +25,16 @@ class ModelScores:
     details: Array
 
     @classmethod
-    def of(cls, scores: Sequence[float], messages: Sequence[str], details: Sequence[dict[str, float | str]]) -> ModelScores:
+    def of(
+        cls, scores: Sequence[float], messages: Sequence[str], details: Sequence[dict[str, float | str]]
+    ) -> ModelScores:
         """A score that is not finite counts as none."""
         found = np.array(scores, np.float32)
         is_finite = np.isfinite(found)
-        reasons = [message or ("" if fine else f"the model gave the score {score}")
-                   for score, message, fine in zip(found, messages, is_finite, strict=True)]
+        reasons = [
+            message or ("" if fine else f"the model gave the score {score}")
+            for score, message, fine in zip(found, messages, is_finite, strict=True)
+        ]
         return cls(np.where(is_finite, found, np.float32(np.nan)), _objects(reasons), _objects(details))
 
     @classmethod
@@ -38,7 +42,12 @@ class ModelScores:
         """The rows of all parts, one after the other."""
         if not parts:
             return cls.of([], [], [])
-        return cls(*(np.concatenate(columns) for columns in zip(*((p.scores, p.messages, p.details) for p in parts), strict=True)))
+        return cls(
+            *(
+                np.concatenate(columns)
+                for columns in zip(*((p.scores, p.messages, p.details) for p in parts), strict=True)
+            )
+        )
 
     def select(self, rows: Array) -> ModelScores:
         return ModelScores(self.scores[rows], self.messages[rows], self.details[rows])

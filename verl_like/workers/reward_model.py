@@ -33,10 +33,18 @@ def reward_model_engine(setup: WorkerSetup) -> TrainEngine:
     config, reward_model = setup.config, setup.config.reward.model
     try:
         return train_engine(
-            "fsdp", kind="score", model_path=reward_model.path, fsdp=reward_model.fsdp, optim=None, total_updates=0,
+            "fsdp",
+            kind="score",
+            model_path=reward_model.path,
+            fsdp=reward_model.fsdp,
+            optim=None,
+            total_updates=0,
             model=replace(config.model, path=reward_model.path, tokenizer_path="", override_config={}),
-            max_tokens_per_micro_batch=reward_model.max_tokens_per_micro_batch, max_response_tokens=1,
-            balance_by=config.trainer.balance_by, device=torch.device(setup.device), seed=config.trainer.seed,
+            max_tokens_per_micro_batch=reward_model.max_tokens_per_micro_batch,
+            max_response_tokens=1,
+            balance_by=config.trainer.balance_by,
+            device=torch.device(setup.device),
+            seed=config.trainer.seed,
         )
     except ValueError as error:  # it speaks of model.path
         raise ValueError(f"reward.model.path={reward_model.path} cannot be used: {error}") from error
@@ -70,11 +78,15 @@ class RewardModelRole:
         return ModelScores.of(scores.tolist(), messages, [{} for _ in messages])
 
     def _forward(self, sequences: list[list[int]]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """[B]: the value behind each sequence's last token, which is the value before a response of one token that is never read."""
-        rows = DataProto({
-            "prompt_ids": Ragged.from_rows(sequences, "int32"),
-            "response_ids": Ragged.from_rows([[0]] * len(sequences), "int32"),
-        })
+        """[B]: the value behind each sequence's last token, which is the value before a response of one token that is
+        never read.
+        """
+        rows = DataProto(
+            {
+                "prompt_ids": Ragged.from_rows(sequences, "int32"),
+                "response_ids": Ragged.from_rows([[0]] * len(sequences), "int32"),
+            }
+        )
         self._engine.onload()
         values = self._engine.forward_values(rows)
         self._engine.offload()

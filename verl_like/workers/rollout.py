@@ -22,7 +22,9 @@ from verl_like.workers.actor import ActorRole
 from verl_like.workers.setup import WorkerSetup
 
 PROMPT_COLUMNS = ("prompt_ids", "group_id", "uid", "reward_inputs", "prompt_text")
-ROLLOUT_COLUMNS = frozenset({"prompt_ids", "response_ids", "response_mask", "rollout_log_probs", "reward_inputs", "prompt_text"})
+ROLLOUT_COLUMNS = frozenset(
+    {"prompt_ids", "response_ids", "response_mask", "rollout_log_probs", "reward_inputs", "prompt_text"}
+)
 
 
 AGREE_EVERY_STEPS = 32  # a gloo round costs a few milliseconds, as does a step of a small model
@@ -32,9 +34,15 @@ def build_rollout_engine(setup: WorkerSetup) -> RolloutEngine:
     """The engine that the configuration names."""
     config = setup.config
     return rollout_engine(
-        config.rollout.backend, model_path=config.model.path, tokenizer_path=config.model.tokenizer,
-        model=config.model, rollout=config.rollout, max_model_len=config.data.max_prompt_length + config.data.max_response_length,
-        device=setup.device, seed=config.trainer.seed, run_id=setup.run_id,
+        config.rollout.backend,
+        model_path=config.model.path,
+        tokenizer_path=config.model.tokenizer,
+        model=config.model,
+        rollout=config.rollout,
+        max_model_len=config.data.max_prompt_length + config.data.max_response_length,
+        device=setup.device,
+        seed=config.trainer.seed,
+        run_id=setup.run_id,
     )
 
 
@@ -95,7 +103,8 @@ class RolloutRole:
     def generate(
         self, rows: RemoteRows, *, n: int, sampling: Sampling, step: int, version: int, first_sample: int
     ) -> Iterator[Facts | DataProto]:
-        """Yield the facts of some finished groups, then their block, until every prompt has its ``n`` responses, or Ctrl-C.
+        """Yield the facts of some finished groups, then their block, until every prompt has its ``n`` responses, or
+        Ctrl-C.
 
         Args:
             first_sample: number of a prompt's first sample in this step's seeds; above 0 where a prompt may come again.
@@ -105,7 +114,9 @@ class RolloutRole:
         """
         if self._engine.version != version:
             held = self._engine.version
-            raise StaleWeightsError(f"asked to generate from weight version {version}, but the engine holds {held}; sync first.")
+            raise StaleWeightsError(
+                f"asked to generate from weight version {version}, but the engine holds {held}; sync first."
+            )
         prompts = rows.fetch(PROMPT_COLUMNS, timeout_s=self._setup.config.trainer.stage_timeout_s)
         requests = self._requests(prompts, n, sampling, step, first_sample)
         groups = {row: _Group(row) for row in range(len(prompts))}
@@ -120,7 +131,11 @@ class RolloutRole:
                     if len(groups[row].samples) == n:
                         waiting.append(groups.pop(row))
                         num_bytes += _num_bytes(waiting[-1], len(prompts.ragged("prompt_ids")[row]))
-                if self._speaks and len(waiting) >= min_groups and num_bytes >= self._setup.config.rollout.block_kib * 1024:
+                if (
+                    self._speaks
+                    and len(waiting) >= min_groups
+                    and num_bytes >= self._setup.config.rollout.block_kib * 1024
+                ):
                     yield from self._block(prompts, waiting)
                     waiting, num_bytes = [], 0
             if self._speaks and waiting:
@@ -132,8 +147,12 @@ class RolloutRole:
     def _requests(self, prompts: DataProto, n: int, sampling: Sampling, step: int, first_sample: int) -> list[Request]:
         seed = self._setup.config.trainer.seed
         return [
-            Request(request_id=f"{row}:{sample}", prompt_ids=ids.tolist(), sampling=sampling,
-                    seed=sample_seed(seed, step, str(uid), first_sample + sample))
+            Request(
+                request_id=f"{row}:{sample}",
+                prompt_ids=ids.tolist(),
+                sampling=sampling,
+                seed=sample_seed(seed, step, str(uid), first_sample + sample),
+            )
             for row, (uid, ids) in enumerate(zip(prompts["uid"], prompts.ragged("prompt_ids"), strict=True))
             for sample in range(n)
         ]
@@ -156,14 +175,16 @@ class RolloutRole:
             "weight_version_min": np.full(len(done), self._engine.version),
             "weight_version_max": np.full(len(done), self._engine.version),
         }
-        yield DataProto({
-            "prompt_ids": source["prompt_ids"],
-            "response_ids": responses,
-            "response_mask": Ragged(np.ones(len(responses.values), bool), responses.offsets),
-            "rollout_log_probs": Ragged.from_rows([f.log_probs for f in done], "float32"),
-            "reward_inputs": source["reward_inputs"],
-            "prompt_text": source["prompt_text"],
-        })
+        yield DataProto(
+            {
+                "prompt_ids": source["prompt_ids"],
+                "response_ids": responses,
+                "response_mask": Ragged(np.ones(len(responses.values), bool), responses.offsets),
+                "rollout_log_probs": Ragged.from_rows([f.log_probs for f in done], "float32"),
+                "reward_inputs": source["reward_inputs"],
+                "prompt_text": source["prompt_text"],
+            }
+        )
 
     @dispatch(Dispatch.BROADCAST)
     def sync(self) -> int:

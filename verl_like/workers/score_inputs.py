@@ -18,8 +18,9 @@ COLUMNS = ("prompt_ids", "response_ids", "prompt_text", "reward_inputs")
 class ScoreInputs:
     """Puts prompt and response into the reward model's own words.
 
-    Where prompts are chats and its tokenizer has a chat template, they are rendered by that template, the response as the assistant's
-    message. Else a model with the policy's vocabulary reads the policy's ids as they are, and one with another reads the same text.
+    Where prompts are chats and its tokenizer has a chat template, they are rendered by that template, the response as
+    the assistant's message. Else a model with the policy's vocabulary reads the policy's ids as they are, and one with
+    another reads the same text.
 
     Args:
         config: reads ``reward.model``, ``model`` and ``data.apply_chat_template``.
@@ -31,21 +32,32 @@ class ScoreInputs:
     def __init__(self, config: Config) -> None:
         model = config.reward.model
         self._policy = load_tokenizer(config.model.tokenizer, config.model.trust_remote_code)
-        self._own = own_tokenizer(model.path, trust_remote_code=config.model.trust_remote_code, knob="reward.model.path")
+        self._own = own_tokenizer(
+            model.path, trust_remote_code=config.model.trust_remote_code, knob="reward.model.path"
+        )
         self._is_chat = config.data.apply_chat_template and bool(self._own.chat_template)
         self._reads_ids = not self._is_chat and self._own.get_vocab() == self._policy.get_vocab()
         self._ends = frozenset(self._policy.all_special_ids)
-        fields = AutoConfig.from_pretrained(model.path, trust_remote_code=config.model.trust_remote_code).get_text_config().to_dict()
+        fields = (
+            AutoConfig.from_pretrained(model.path, trust_remote_code=config.model.trust_remote_code)
+            .get_text_config()
+            .to_dict()
+        )
         self._pad_id = fields.get("pad_token_id")
         # Families differ in the field's name, and some have no limit.
         positions = fields.get("max_position_embeddings") or fields.get("n_positions") or sys.maxsize
         self._max_length = model.max_length or positions
         if positions < model.max_length:
-            raise ValueError(f"reward.model.max_length is {model.max_length}, but the model in {model.path} has {positions} positions. "
-                             f"Set reward.model.max_length={positions} or less, or 0.")
+            raise ValueError(
+                f"reward.model.max_length is {model.max_length}, but the model in {model.path} has {positions} "
+                f"positions. "
+                f"Set reward.model.max_length={positions} or less, or 0."
+            )
 
     def read(self, table: DataProto) -> tuple[list[list[int]], list[str]]:
-        """(ids, why there are none) for each row; one of the two is empty. The longest sequence is ``reward.model.max_length``."""
+        """(ids, why there are none) for each row; one of the two is empty. The longest sequence is
+        ``reward.model.max_length``.
+        """
         rows = len(table)
         if self._reads_ids:
             pairs = zip(table.ragged("prompt_ids"), table.ragged("response_ids"), strict=True)
@@ -54,7 +66,9 @@ class ScoreInputs:
             texts, messages = self._texts(table)
             ids = self._own(texts, add_special_tokens=not self._is_chat, verbose=False)["input_ids"] if rows else []
             if not self._is_chat:
-                ids = [self._ended(own, response) for own, response in zip(ids, table.ragged("response_ids"), strict=True)]
+                ids = [
+                    self._ended(own, response) for own, response in zip(ids, table.ragged("response_ids"), strict=True)
+                ]
         ids = [[] if message else self._cut(own) for own, message in zip(ids, messages, strict=True)]
         empty = "prompt and response are empty in the reward model's tokens"
         return ids, [message or ("" if own else empty) for own, message in zip(ids, messages, strict=True)]
@@ -85,7 +99,9 @@ class ScoreInputs:
         return [*ids, end] if has_ended and end is not None and ids[-1:] != [end] else ids
 
     def _cut(self, ids: list[int]) -> list[int]:
-        """Up to the last token that is no padding, where transformers reads the score, also where padding is the end token."""
+        """Up to the last token that is no padding, where transformers reads the score, also where padding is the end
+        token.
+        """
         end = len(ids)
         while end > 1 and ids[end - 1] == self._pad_id:
             end -= 1
@@ -101,11 +117,15 @@ def own_tokenizer(path: str, *, trust_remote_code: bool, knob: str) -> PreTraine
     try:
         return load_tokenizer(path, trust_remote_code)
     except ValueError as error:
-        raise ValueError(f"{knob} is {path!r}, which gives no tokenizer; expected one beside the weights (below, read {knob} for "
-                         f"model.path): {error}") from error
+        raise ValueError(
+            f"{knob} is {path!r}, which gives no tokenizer; expected one beside the weights (below, read {knob} for "
+            f"model.path): {error}"
+        ) from error
 
 
 def decoded(tokenizer: PreTrainedTokenizerBase, table: DataProto) -> list[str]:
     """The rows' responses as text, without special tokens."""
-    texts: list[str] = tokenizer.batch_decode([ids.tolist() for ids in table.ragged("response_ids")], skip_special_tokens=True)
+    texts: list[str] = tokenizer.batch_decode(
+        [ids.tolist() for ids in table.ragged("response_ids")], skip_special_tokens=True
+    )
     return texts

@@ -1,4 +1,6 @@
-"""What the driver calls for scores that a model gives: a reward model beside the actor, or scorers with workers of their own."""
+"""What the driver calls for scores that a model gives: a reward model beside the actor, or scorers with workers of
+their own.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class BlockScorers:
         is_collective: every call is one of all ranks, those without a block being given None.
     """
 
-    def __init__(self, group: WorkerGroup, method: Method, *, stage: str, ranks_per_engine: int, is_collective: bool) -> None:
+    def __init__(
+        self, group: WorkerGroup, method: Method, *, stage: str, ranks_per_engine: int, is_collective: bool
+    ) -> None:
         self._group, self._method, self._stage = group, method, stage
         self._ranks_per_engine = ranks_per_engine
         self._round_size = group.world_size // ranks_per_engine
@@ -69,7 +73,11 @@ class BlockScorers:
         if self._waiting:
             self._start(self._waiting)
         answers, self._answers = self._answers, {}
-        arrived = [answer for answer in wait(answers, stage=self._stage, timeout_s=timeout_s, interruptible=True) if answer is not None]
+        arrived = [
+            answer
+            for answer in wait(answers, stage=self._stage, timeout_s=timeout_s, interruptible=True)
+            if answer is not None
+        ]
         STORE.fetched_bytes += sum(num_bytes for _, num_bytes in arrived)
         return ModelScores.concat([scores for scores, _ in arrived])
 
@@ -82,15 +90,20 @@ class BlockScorers:
         of_engine = [*blocks, *[None] * (self._round_size - len(blocks))]
         of_rank = [block for block in of_engine for _ in range(self._ranks_per_engine)]
         self._answers |= self._group.start(
-            self._method, [(block,) if block is not None or self._is_collective else None for block in of_rank])
+            self._method, [(block,) if block is not None or self._is_collective else None for block in of_rank]
+        )
         self._waiting = []
 
 
 def own_reward_model(group: WorkerGroup) -> BlockScorers:
     """A reward model that is sharded over all workers of the group; each scores another block of a round."""
-    return BlockScorers(group, RewardModelRole.scores_of_block, stage="reward_model", ranks_per_engine=1, is_collective=True)
+    return BlockScorers(
+        group, RewardModelRole.scores_of_block, stage="reward_model", ranks_per_engine=1, is_collective=True
+    )
 
 
 def judges(group: WorkerGroup, *, tensor_parallel_size: int) -> BlockScorers:
     """Judges whose engines take ``tensor_parallel_size`` workers each."""
-    return BlockScorers(group, JudgeRole.judge, stage="judge", ranks_per_engine=tensor_parallel_size, is_collective=False)
+    return BlockScorers(
+        group, JudgeRole.judge, stage="judge", ranks_per_engine=tensor_parallel_size, is_collective=False
+    )

@@ -51,5 +51,8 @@ def join_process_group(setup: WorkerSetup) -> None:
     else:
         torch.set_num_threads(1)
     dist.init_process_group(
-        backend, rank=setup.rank, world_size=setup.world_size, timeout=timedelta(seconds=setup.config.trainer.stage_timeout_s)
+        backend,
+        rank=setup.rank,
+        world_size=setup.world_size,
+        timeout=timedelta(seconds=setup.config.trainer.stage_timeout_s),
     )

@@ -13,9 +13,11 @@ from verl_like.protocol import Array, DataProto
 MiniBatches = Sequence[Array]
 
 
-def run_updates(engine: TrainEngine, table: DataProto, mini_batches: MiniBatches, epochs: int, loss: MicroBatchLoss,
-                *, prefix: str) -> dict[str, float]:
-    """One optimiser update per mini-batch and epoch; the mean of each metric over the updates, the sum of what was skipped.
+def run_updates(
+    engine: TrainEngine, table: DataProto, mini_batches: MiniBatches, epochs: int, loss: MicroBatchLoss, *, prefix: str
+) -> dict[str, float]:
+    """One optimiser update per mini-batch and epoch; the mean of each metric over the updates, the sum of what was
+    skipped.
 
     Args:
         prefix: goes before the engine's own metrics, which do not know whose engine it is ("actor/").

@@ -1,7 +1,8 @@
 """Advantage estimators: token rewards to advantages.
 
-``ADVANTAGES`` is the list. An entry is called as ``ADVANTAGES[name](inputs, config)`` and says besides what it needs: the
-columns, whether it compares siblings, and what is left to do in sight of the whole batch (:func:`batch_advantages`).
+``ADVANTAGES`` is the list. An entry is called as ``ADVANTAGES[name](inputs, config)`` and says besides what it needs:
+the columns, whether it compares siblings, and what is left to do in sight of the whole batch
+(:func:`batch_advantages`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,13 @@ from verl_like.algorithms.advantages.by_token import (
     remax,
     tir_optimal_token_baseline,
 )
-from verl_like.algorithms.advantages.estimator import OPTIONAL_COLUMNS, ROW_COLUMNS, TOKEN_COLUMNS, Estimator, batch_advantages
+from verl_like.algorithms.advantages.estimator import (
+    OPTIONAL_COLUMNS,
+    ROW_COLUMNS,
+    TOKEN_COLUMNS,
+    Estimator,
+    batch_advantages,
+)
 from verl_like.algorithms.advantages.whitening import Moments, whiten_stats, whitened
 from verl_like.algorithms.lookup import look_up
 
@@ -50,7 +57,9 @@ _TOKEN_PROBS = frozenset({"old_log_probs", "sum_pi_squared"})
 ADVANTAGES: dict[str, Estimator] = {
     "flash_reinforce": Estimator(fn=flash_reinforce, final_step=less_batch_mean),
     "gae": Estimator(fn=gae, needs=frozenset({"values"}), whiten=True),
-    "gdpo": Estimator(fn=gdpo, needs=frozenset({"reward_components"}), compares_siblings=True, final_step=divide_by_batch_std),
+    "gdpo": Estimator(
+        fn=gdpo, needs=frozenset({"reward_components"}), compares_siblings=True, final_step=divide_by_batch_std
+    ),
     "gpg": Estimator(fn=gpg, compares_siblings=True, final_step=scale_for_silent_groups),
     "grpo": Estimator(fn=grpo, compares_siblings=True),
     "grpo_passk": Estimator(fn=grpo_passk, compares_siblings=True),
@@ -75,5 +84,7 @@ def estimator(name: str) -> Estimator:
     if isinstance(found, Estimator):
         return found
     if not callable(found):
-        raise ValueError(f"algorithm.adv_estimator={name} names a {type(found).__name__}; expected an Estimator or a function.")
+        raise ValueError(
+            f"algorithm.adv_estimator={name} names a {type(found).__name__}; expected an Estimator or a function."
+        )
     return Estimator(fn=found)

@@ -1,9 +1,9 @@
 """Estimators that give a response one advantage, the same for each of its tokens.
 
 Each takes the sum R of a response's token rewards, KL penalties included, and returns ``advantages`` [B, T] float32,
-constant over a response and zero where masked; ``returns`` are the same numbers. n is the number of a group's valid rows:
-a row whose mask is all false is a failed sample, counts in no statistic and gets zeros. Where siblings are compared, a
-group of equal rewards or with one valid row gives zeros, never NaN.
+constant over a response and zero where masked; ``returns`` are the same numbers. n is the number of a group's valid
+rows: a row whose mask is all false is a failed sample, counts in no statistic and gets zeros. Where siblings are
+compared, a group of equal rewards or with one valid row gives zeros, never NaN.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from verl_like.algorithms.advantages.groups import Scored, group_highest, group_index, group_mean, group_sum, scored, spread
+from verl_like.algorithms.advantages.groups import (
+    Scored,
+    group_highest,
+    group_index,
+    group_mean,
+    group_sum,
+    scored,
+    spread,
+)
 from verl_like.algorithms.advantages.whitening import whiten_stats
 from verl_like.algorithms.types import AdvantageInputs, Advantages
 from verl_like.config.schema import AlgorithmConfig
@@ -54,8 +62,8 @@ def grpo_passk(inputs: AdvantageInputs, config: AlgorithmConfig) -> Advantages:
 def rloo(inputs: AdvantageInputs, config: AlgorithmConfig) -> Advantages:
     """The baseline is the mean of the siblings without the response itself (RLOO, 2402.14740).
 
-    A_i = R_i - sum of R_j over j != i / (n - 1), which is n / (n - 1) times R less the group's mean. A single response has no
-    baseline and gets zero.
+    A_i = R_i - sum of R_j over j != i / (n - 1), which is n / (n - 1) times R less the group's mean. A single response
+    has no baseline and gets zero.
     """
     responses = scored(inputs)
     num_valid = responses.num_valid()
@@ -94,42 +102,54 @@ def scale_for_silent_groups(row_advantages: Tensor, is_valid: Tensor, group_ids:
 def gdpo(inputs: AdvantageInputs, config: AlgorithmConfig) -> Advantages:
     """Normalise each component of the reward in its group before they are added up (GDPO, 2601.05242).
 
-    A_sum = sum over ``config.reward_components`` of weight * (component - mean of group) / (std of group + 1e-6), undivided
-    if ``config.divide_by_std`` is false; A = A_sum / std of A_sum over the batch's responses: :func:`divide_by_batch_std`.
+    A_sum = sum over ``config.reward_components`` of weight * (component - mean of group) / (std of group + 1e-6),
+    undivided if ``config.divide_by_std`` is false; A = A_sum / std of A_sum over the batch's responses:
+    :func:`divide_by_batch_std`.
 
     Raises:
-        ValueError: no component is named, one that is named is missing or not finite, or ``config.kl_coef`` is above 0: the
-            components hold no KL penalty.
+        ValueError: no component is named, one that is named is missing or not finite, or ``config.kl_coef`` is above 0:
+            the components hold no KL penalty.
     """
     if config.kl_coef > 0:
-        raise ValueError(f"algorithm.kl_coef is {config.kl_coef}, but algorithm.adv_estimator=gdpo reads the reward's components, which "
-                         "hold no KL penalty. Set algorithm.kl_coef=0, and actor.kl_loss_coef to keep to the reference.")
+        raise ValueError(
+            f"algorithm.kl_coef is {config.kl_coef}, but algorithm.adv_estimator=gdpo reads the reward's components, "
+            f"which "
+            "hold no KL penalty. Set algorithm.kl_coef=0, and actor.kl_loss_coef to keep to the reference."
+        )
     components, responses = inputs.reward_components or {}, scored(inputs)
     missing = sorted(set(config.reward_components) - set(components))
     if missing or not config.reward_components:
-        raise ValueError(f"algorithm.reward_components is {config.reward_components}, and of these the reward function did not report "
-                         f"{missing}; algorithm.adv_estimator=gdpo needs at least one, and all that are named. "
-                         "Have the reward function return a dict with these numbers beside the score, and name them.")
+        raise ValueError(
+            f"algorithm.reward_components is {config.reward_components}, and of these the reward function did not "
+            f"report "
+            f"{missing}; algorithm.adv_estimator=gdpo needs at least one, and all that are named. "
+            "Have the reward function return a dict with these numbers beside the score, and name them."
+        )
     total = torch.zeros_like(responses.scores)
     for name, weight in config.reward_components.items():
         component = torch.where(responses.is_valid, components[name].double(), 0.0)
         not_finite = (~component.isfinite()).nonzero().flatten().tolist()
         if not_finite:
-            raise ValueError(f"the reward component {name!r} is not finite in rows {not_finite}. Have the reward function report a number.")
+            raise ValueError(
+                f"the reward component {name!r} is not finite in rows {not_finite}. Have the reward function report a "
+                f"number."
+            )
         total += weight * _normalised(replace(responses, scores=component), config)
     return spread(total, inputs.response_mask)
 
 
 def divide_by_batch_std(row_advantages: Tensor, is_valid: Tensor, group_ids: Tensor) -> Tensor:
-    """gdpo's last step. The batch's mean is 0 already, since that of each group is: a silent group keeps its exact zeros."""
+    """gdpo's last step. The batch's mean is 0 already, since that of each group is: a silent group keeps its exact
+    zeros.
+    """
     return row_advantages / (whiten_stats(row_advantages, is_valid).std + GROUP_EPS)
 
 
 def flash_reinforce(inputs: AdvantageInputs, config: AlgorithmConfig) -> Advantages:
     """R less the mean over all responses of the batch (FlashREINFORCE, yifanzhang-pro.github.io/FlashREINFORCE).
 
-    A_i = R_i - (sum of R_j) / B: made for one response per prompt, where no sibling gives a baseline. Every response weighs
-    the same whatever its length, and nothing is divided by a standard deviation. The mean is subtracted by
+    A_i = R_i - (sum of R_j) / B: made for one response per prompt, where no sibling gives a baseline. Every response
+    weighs the same whatever its length, and nothing is divided by a standard deviation. The mean is subtracted by
     :func:`less_batch_mean`.
     """
     return spread(scored(inputs).scores, inputs.response_mask)

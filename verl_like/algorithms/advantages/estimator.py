@@ -28,7 +28,8 @@ class Estimator:
         fn: the function; it sees whole groups, but maybe not the whole batch.
         needs: columns of :class:`AdvantageInputs` it reads besides rewards, mask and groups.
         compares_siblings: true where a group of one response teaches nothing.
-        final_step: where ``fn`` gives one number per response, what becomes of these numbers in sight of the whole batch.
+        final_step: where ``fn`` gives one number per response, what becomes of these numbers in sight of the whole
+            batch.
         whiten: true where advantages are afterwards brought to mean 0 and variance 1 over all tokens of the batch.
     """
 
@@ -40,15 +41,19 @@ class Estimator:
 
     def __post_init__(self) -> None:
         if not self.needs <= OPTIONAL_COLUMNS:
-            raise ValueError(f"an estimator needs {sorted(self.needs - OPTIONAL_COLUMNS)}, which no stage makes; "
-                             f"expected some of {sorted(OPTIONAL_COLUMNS)}.")
+            raise ValueError(
+                f"an estimator needs {sorted(self.needs - OPTIONAL_COLUMNS)}, which no stage makes; "
+                f"expected some of {sorted(OPTIONAL_COLUMNS)}."
+            )
 
     def __call__(self, inputs: AdvantageInputs, config: AlgorithmConfig) -> Advantages:
         """Advantages of some whole groups, before the steps of :func:`batch_advantages`."""
         return self.fn(inputs, config)
 
 
-def batch_advantages(estimator: Estimator, advantages: Tensor, mask: Tensor, *, lengths: Tensor, group_ids: Tensor) -> Tensor:
+def batch_advantages(
+    estimator: Estimator, advantages: Tensor, mask: Tensor, *, lengths: Tensor, group_ids: Tensor
+) -> Tensor:
     """Finish the advantages of a whole batch: the estimator's ``final_step``, then whitening, where it asks for them.
 
     Args:
@@ -71,5 +76,7 @@ def batch_advantages(estimator: Estimator, advantages: Tensor, mask: Tensor, *, 
 
 
 def needed(column: Tensor | None, name: str) -> Tensor:
-    assert column is not None, f"the estimator needs {name}, but the batch has none; the trainer builds it where `needs` names it"
+    assert column is not None, (
+        f"the estimator needs {name}, but the batch has none; the trainer builds it where `needs` names it"
+    )
     return column

@@ -1,6 +1,7 @@
 """Rewards of a batch's rows, and numbers over the rows that answer the same prompt. Everything in float64.
 
-In float32 the rounding of the mean of equal rewards, divided by a tiny standard deviation, would be a visible advantage.
+In float32 the rounding of the mean of equal rewards, divided by a tiny standard deviation, would be a visible
+advantage.
 """
 
 from __future__ import annotations
@@ -46,12 +47,16 @@ def group_mean(values: Tensor, weights: Tensor, group: Tensor) -> Tensor:
     lowest = -group_highest(torch.where(weights > 0, -values, -torch.inf), group)
     lowest = torch.where(lowest.isfinite(), lowest, 0.0)
     above = torch.where(weights > 0, values - lowest, 0.0)
-    return lowest + group_sum(weights * above, group) / group_sum(weights, group).clamp(min=torch.finfo(torch.float64).tiny)
+    return lowest + group_sum(weights * above, group) / group_sum(weights, group).clamp(
+        min=torch.finfo(torch.float64).tiny
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """One score per response, and which responses are siblings. A row that is not valid (a failed sample) plays no part."""
+    """One score per response, and which responses are siblings. A row that is not valid (a failed sample) plays no
+    part.
+    """
 
     scores: Tensor  # [B] float64
     is_valid: Tensor  # [B] bool
@@ -62,7 +67,9 @@ class Scored:
         return group_sum(self.is_valid.double(), self.group)
 
     def centred(self, weights: Tensor | None = None) -> Tensor:
-        """[B]: score less the group's mean, weighted by ``weights`` [B] (0 for failed samples) where given; 0 for equal scores."""
+        """[B]: score less the group's mean, weighted by ``weights`` [B] (0 for failed samples) where given; 0 for equal
+        scores.
+        """
         mean = group_mean(self.scores, self.is_valid.double() if weights is None else weights, self.group)
         return torch.where(self.is_valid, self.scores - mean, 0.0)
 

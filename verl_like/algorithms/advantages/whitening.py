@@ -19,8 +19,11 @@ class Moments:
     count: int = 0
 
     def __add__(self, other: Moments) -> Moments:
-        return Moments(total=self.total + other.total, total_squares=self.total_squares + other.total_squares,
-                       count=self.count + other.count)
+        return Moments(
+            total=self.total + other.total,
+            total_squares=self.total_squares + other.total_squares,
+            count=self.count + other.count,
+        )
 
     @property
     def mean(self) -> float:

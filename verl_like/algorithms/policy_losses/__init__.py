@@ -1,8 +1,10 @@
-"""Policy losses. ``POLICY_LOSSES`` is the list; an entry is called as ``POLICY_LOSSES[name](inputs, config)`` with one micro-batch.
+"""Policy losses. ``POLICY_LOSSES`` is the list; an entry is called as ``POLICY_LOSSES[name](inputs, config)`` with one
+micro-batch.
 
-All divide by counts of the whole mini-batch, none looks at a statistic of its own micro-batch: shares of micro-batches and ranks
-add up to what one big batch would give. ``clip_ratio_low`` and ``clip_ratio_high`` bound what the method bounds: the ratio
-(ppo, clip_cov, gspo, cispo), the log-ratio (gmpo), or the divergence of the token's probability (dppo_tv, dppo_kl).
+All divide by counts of the whole mini-batch, none looks at a statistic of its own micro-batch: shares of micro-batches
+and ranks add up to what one big batch would give. ``clip_ratio_low`` and ``clip_ratio_high`` bound what the method
+bounds: the ratio (ppo, clip_cov, gspo, cispo), the log-ratio (gmpo), or the divergence of the token's probability
+(dppo_tv, dppo_kl).
 """
 
 from __future__ import annotations
@@ -34,13 +36,15 @@ POLICY_LOSSES: dict[str, PolicyLoss] = {
 def policy_loss(name: str) -> PolicyLoss:
     """The loss that ``actor.policy_loss`` names: one of ``POLICY_LOSSES``, or ``module:name`` of a user's own.
 
-    A user's own is a :class:`PolicyLoss`, or a plain function of (LossInputs, PolicyLossConfig). Of a plain function nothing
-    is known: it gets no ``covariance_rank``, and rows without advantage are not left out.
+    A user's own is a :class:`PolicyLoss`, or a plain function of (LossInputs, PolicyLossConfig). Of a plain function
+    nothing is known: it gets no ``covariance_rank``, and rows without advantage are not left out.
     """
     found = look_up(name, POLICY_LOSSES, knob="actor.policy_loss")
     if isinstance(found, PolicyLoss):
         return found
     if not callable(found):
-        raise ValueError(f"actor.policy_loss={name} names a {type(found).__name__}; expected a PolicyLoss, "
-                         f"or a function of (LossInputs, PolicyLossConfig).")
+        raise ValueError(
+            f"actor.policy_loss={name} names a {type(found).__name__}; expected a PolicyLoss, "
+            f"or a function of (LossInputs, PolicyLossConfig)."
+        )
     return PolicyLoss(fn=found, acts_without_advantage=True)

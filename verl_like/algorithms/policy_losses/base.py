@@ -1,4 +1,6 @@
-"""What policy losses share: their entry in the table, the bounded ratio, the clipped surrogate, and the end of each loss."""
+"""What policy losses share: their entry in the table, the bounded ratio, the clipped surrogate, and the end of each
+loss.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ class PolicyLoss:
     Args:
         fn: the loss of one micro-batch; it sees zeros wherever ``response_mask`` is false.
         needs: columns of :class:`LossInputs` it reads besides log-probs, old log-probs, advantages and mask.
-        acts_without_advantage: true where a token of advantage 0 can still have a gradient, so that its row must be run.
+        acts_without_advantage: true where a token of advantage 0 can still have a gradient, so that its row must be
+            run.
     """
 
     fn: Callable[[LossInputs, PolicyLossConfig], LossOutput]
@@ -32,8 +35,10 @@ class PolicyLoss:
 
     def __post_init__(self) -> None:
         if not self.needs <= OPTIONAL_COLUMNS:
-            raise ValueError(f"a policy loss needs {sorted(self.needs - OPTIONAL_COLUMNS)}, which no stage makes; "
-                             f"expected some of {sorted(OPTIONAL_COLUMNS)}.")
+            raise ValueError(
+                f"a policy loss needs {sorted(self.needs - OPTIONAL_COLUMNS)}, which no stage makes; "
+                f"expected some of {sorted(OPTIONAL_COLUMNS)}."
+            )
 
     def __call__(self, inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
         return self.fn(zero_padded(inputs), config)
@@ -42,8 +47,8 @@ class PolicyLoss:
 def zero_padded(inputs: LossInputs) -> LossInputs:
     """The same bundle with zeros outside the mask.
 
-    Padding may hold anything. Masking the loss would not be enough: a zero gradient times a NaN is NaN, and a sum over the
-    row would carry it to the valid tokens.
+    Padding may hold anything. Masking the loss would not be enough: a zero gradient times a NaN is NaN, and a sum over
+    the row would carry it to the valid tokens.
     """
     mask = inputs.response_mask
 
@@ -51,20 +56,29 @@ def zero_padded(inputs: LossInputs) -> LossInputs:
         return None if column is None else torch.where(mask, column, 0.0)
 
     return replace(
-        inputs, log_probs=torch.where(mask, inputs.log_probs, 0.0), old_log_probs=torch.where(mask, inputs.old_log_probs, 0.0),
-        advantages=torch.where(mask, inputs.advantages, 0.0), ref_log_probs=clean(inputs.ref_log_probs),
-        rollout_log_probs=clean(inputs.rollout_log_probs), entropy=clean(inputs.entropy), weights=clean(inputs.weights),
+        inputs,
+        log_probs=torch.where(mask, inputs.log_probs, 0.0),
+        old_log_probs=torch.where(mask, inputs.old_log_probs, 0.0),
+        advantages=torch.where(mask, inputs.advantages, 0.0),
+        ref_log_probs=clean(inputs.ref_log_probs),
+        rollout_log_probs=clean(inputs.rollout_log_probs),
+        entropy=clean(inputs.entropy),
+        weights=clean(inputs.weights),
         covariance_rank=clean(inputs.covariance_rank),
     )
 
 
 def bounded_log_ratio(inputs: LossInputs) -> Tensor:
-    """[B, T] log_probs - old_log_probs within +-20 nats, so that exp stays finite; a token out there has no gradient."""
+    """[B, T] log_probs - old_log_probs within +-20 nats, so that exp stays finite;
+    a token out there has no gradient.
+    """
     return (inputs.log_probs - inputs.old_log_probs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
 def clipped_surrogate(ratio: Tensor, inputs: LossInputs, config: PolicyLossConfig) -> tuple[Tensor, Tensor]:
-    """[B, T] max(-A r, -A clip(r, 1 - low, 1 + high)), and [B, T] bool: tokens that the clip holds, which have no gradient."""
+    """[B, T] max(-A r, -A clip(r, 1 - low, 1 + high)), and [B, T] bool: tokens that the clip holds, which have no
+    gradient.
+    """
     unclipped = -inputs.advantages * ratio
     clipped = -inputs.advantages * ratio.clamp(1 - config.clip_ratio_low, 1 + config.clip_ratio_high)
     return torch.maximum(unclipped, clipped), clipped > unclipped
@@ -78,8 +92,12 @@ def ratio_metrics(log_ratio: Tensor, ratio: Tensor, inputs: LossInputs) -> dict[
     }
 
 
-def loss_output(token_losses: Tensor, inputs: LossInputs, config: PolicyLossConfig, metrics: Mapping[str, Tensor]) -> LossOutput:
-    """The end of every loss: rollout-correction weights, then ``config.loss_aggregation`` by the mini-batch's counts."""
+def loss_output(
+    token_losses: Tensor, inputs: LossInputs, config: PolicyLossConfig, metrics: Mapping[str, Tensor]
+) -> LossOutput:
+    """The end of every loss: rollout-correction weights,
+    then ``config.loss_aggregation`` by the mini-batch's counts.
+    """
     if inputs.weights is not None:
         token_losses = token_losses * inputs.weights.detach()
     loss = aggregate(token_losses, inputs.response_mask, config.loss_aggregation, inputs.totals)

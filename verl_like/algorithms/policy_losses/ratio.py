@@ -1,4 +1,6 @@
-"""Losses on the token's ratio r = exp(log_probs - old_log_probs), through which the gradient flows: ppo, clip_cov, kl_cov, sapo."""
+"""Losses on the token's ratio r = exp(log_probs - old_log_probs), through which the gradient flows: ppo, clip_cov,
+kl_cov, sapo.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,11 @@ from verl_like.config.schema import PolicyLossConfig
 
 
 def ppo(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
-    """The clipped surrogate (1707.06347, equation 7) with separate bounds below and above (DAPO, 2503.14476, equation 10).
+    """The clipped surrogate (1707.06347, equation 7) with separate bounds below and above (DAPO, 2503.14476, equation
+    10).
 
-    Per token max(-A r, -A clip(r, 1 - low, 1 + high)). For A < 0 that grows without bound in r; ``clip_ratio_dual`` = c > 1
-    caps it at -A c (1912.09729, equation 5), 0 leaves it.
+    Per token max(-A r, -A clip(r, 1 - low, 1 + high)). For A < 0 that grows without bound in r; ``clip_ratio_dual`` = c
+    > 1 caps it at -A c (1912.09729, equation 5), 0 leaves it.
 
     Returns:
         Metrics, all token means: ``clip_frac`` (tokens the clip holds), ``clip_frac_dual`` (tokens the dual clip
@@ -40,14 +43,16 @@ def ppo(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
 def clip_cov(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
     """ppo, less a few tokens of high covariance, which would cost the most entropy (2505.22617, equations 10 to 12).
 
-    The paper draws floor(r N) of the batch's N tokens at random among those whose covariance lies between two bounds. Here the
-    bounds are ranks (``clip_cov_rank_low`` to ``clip_cov_rank_high``: shares of the mini-batch from the top, which need no tuning
-    to the scale of advantages), and the draw is systematic: every so many ranks one token is cut, the band's first among them,
-    ceil(r N) in all. Each part of the band is cut in proportion, as in the mean of the paper's draw, but the choice is a
-    function of the token's rank alone: the same for every micro-batch, rank and epoch over the batch.
+    The paper draws floor(r N) of the batch's N tokens at random among those whose covariance lies between two bounds.
+    Here the bounds are ranks (``clip_cov_rank_low`` to ``clip_cov_rank_high``: shares of the mini-batch from the top,
+    which need no tuning to the scale of advantages), and the draw is systematic: every so many ranks one token is cut,
+    the band's first among them, ceil(r N) in all. Each part of the band is cut in proportion, as in the mean of the
+    paper's draw, but the choice is a function of the token's rank alone: the same for every micro-batch, rank and epoch
+    over the batch.
 
     Returns:
-        Metrics, all token means: ``clip_frac`` (tokens the clip holds), ``cov_frac`` (tokens cut), and those of ``ratio_metrics``.
+        Metrics, all token means: ``clip_frac`` (tokens the clip holds), ``cov_frac`` (tokens cut), and those of
+            ``ratio_metrics``.
     """
     mask, totals = inputs.response_mask, inputs.totals
     assert inputs.covariance_rank is not None, "clip_cov needs covariance_rank, but the batch has none"
@@ -55,8 +60,11 @@ def clip_cov(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
     ratio = log_ratio.exp()
     token_losses, is_held = clipped_surrogate(ratio, inputs, config)
     is_cut = _systematic_draw(inputs.covariance_rank, config, num_tokens=totals.num_tokens)
-    metrics = {"clip_frac": token_share(is_held, mask, totals), "cov_frac": token_share(is_cut, mask, totals),
-               **ratio_metrics(log_ratio, ratio, inputs)}
+    metrics = {
+        "clip_frac": token_share(is_held, mask, totals),
+        "cov_frac": token_share(is_cut, mask, totals),
+        **ratio_metrics(log_ratio, ratio, inputs),
+    }
     return loss_output(torch.where(is_cut, 0.0, token_losses), inputs, config, metrics)
 
 
@@ -64,13 +72,15 @@ def _systematic_draw(covariance_rank: Tensor, config: PolicyLossConfig, *, num_t
     """[B, T] bool: ``clip_cov_ratio`` of all tokens, evenly spaced over the band of ranks."""
     low, high, share = config.clip_cov_rank_low, config.clip_cov_rank_high, config.clip_cov_ratio
     if high <= low or share > high - low:
-        raise ValueError(f"actor.clip_cov_ratio is {share}, but the band from clip_cov_rank_low={low} to clip_cov_rank_high={high} "
-                         f"holds {max(high - low, 0.0):.6g} of the tokens. Lower clip_cov_ratio, or widen the band.")
+        raise ValueError(
+            f"actor.clip_cov_ratio is {share}, but the band from clip_cov_rank_low={low} to clip_cov_rank_high={high} "
+            f"holds {max(high - low, 0.0):.6g} of the tokens. Lower clip_cov_ratio, or widen the band."
+        )
     per_rank = share / (high - low)
     index = (covariance_rank.double() * num_tokens).round()  # tokens above this one
     position = index - math.ceil(low * num_tokens)
-    # One cut wherever the running count passes an integer, so the counts of parts of the band add up. The slack is for a product
-    # that is an integer but for its rounding.
+    # One cut wherever the running count passes an integer, so the counts of parts of the band add up. The slack is for
+    # a product that is an integer but for its rounding.
     is_drawn = ((position + 1) * per_rank - 1e-9).ceil() > (position * per_rank - 1e-9).ceil()
     return is_drawn & (position >= 0) & (index < high * num_tokens)
 
@@ -90,15 +100,18 @@ def kl_cov(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
     # Not the bounded ratio: a token far out is where the penalty must pull.
     penalty = config.ppo_kl_coef * kl(inputs.log_probs, inputs.old_log_probs, "abs")
     token_losses = -inputs.advantages * ratio + torch.where(has_penalty, penalty, 0.0)
-    metrics = {"cov_frac": token_share(has_penalty, inputs.response_mask, inputs.totals), **ratio_metrics(log_ratio, ratio, inputs)}
+    metrics = {
+        "cov_frac": token_share(has_penalty, inputs.response_mask, inputs.totals),
+        **ratio_metrics(log_ratio, ratio, inputs),
+    }
     return loss_output(token_losses, inputs, config, metrics)
 
 
 def sapo(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
     """A soft gate in place of the clip (2511.20347, equations 5 and 6; the paper's mean is ``seq-mean-token-mean``).
 
-    Per token -A (4 / tau) sigmoid(tau (r - 1)), where tau is ``tau_pos`` for A > 0 and ``tau_neg`` otherwise. At r = 1 the
-    gradient is the policy gradient whatever tau; it fades as r leaves 1, the faster the larger tau.
+    Per token -A (4 / tau) sigmoid(tau (r - 1)), where tau is ``tau_pos`` for A > 0 and ``tau_neg`` otherwise. At r = 1
+    the gradient is the policy gradient whatever tau; it fades as r leaves 1, the faster the larger tau.
 
     Returns:
         Metrics: those of ``ratio_metrics``.

@@ -20,7 +20,8 @@ def reinforce(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
 
 
 def cispo(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
-    """-clip(r) A log_probs with the clipped ratio held constant: every token keeps a gradient (2506.13585, equations 4 and 5).
+    """-clip(r) A log_probs with the clipped ratio held constant: every token keeps a gradient (2506.13585, equations 4
+    and 5).
 
     The paper bounds the ratio from above only; that is ``clip_ratio_low`` = 1 here.
 
@@ -30,16 +31,19 @@ def cispo(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
     log_ratio = bounded_log_ratio(inputs).detach()
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1 - config.clip_ratio_low, 1 + config.clip_ratio_high)
-    metrics = {"clip_frac": token_share(clipped != ratio, inputs.response_mask, inputs.totals), **ratio_metrics(log_ratio, ratio, inputs)}
+    metrics = {
+        "clip_frac": token_share(clipped != ratio, inputs.response_mask, inputs.totals),
+        **ratio_metrics(log_ratio, ratio, inputs),
+    }
     return loss_output(-clipped * inputs.advantages * inputs.log_probs, inputs, config, metrics)
 
 
 def dppo_tv(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
     """Trust region on the token's probability p itself, not on its ratio (2602.04879, its Binary-TV).
 
-    Per token -min(r, ``dppo_max_ratio``) A log_probs with the factor held constant. A token whose probability has already moved
-    the way its advantage pushes, by more than ``clip_ratio_high`` up or ``clip_ratio_low`` down, is left out. So a rare token
-    may multiply its probability, and a likely one cannot lose much of it.
+    Per token -min(r, ``dppo_max_ratio``) A log_probs with the factor held constant. A token whose probability has
+    already moved the way its advantage pushes, by more than ``clip_ratio_high`` up or ``clip_ratio_low`` down, is left
+    out. So a rare token may multiply its probability, and a likely one cannot lose much of it.
 
     Returns:
         Metrics, all token means: ``clip_frac`` (tokens left out), and those of ``ratio_metrics``.
@@ -49,7 +53,9 @@ def dppo_tv(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
 
 
 def dppo_kl(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
-    """As ``dppo_tv``, bounded by the KL of (p, 1 - p) from old to new in nats in place of |p - old p| (2602.04879, its Binary-KL)."""
+    """As ``dppo_tv``, bounded by the KL of (p, 1 - p) from old to new in nats in place of |p - old p| (2602.04879, its
+    Binary-KL).
+    """
     log_probs, old = inputs.log_probs.detach(), inputs.old_log_probs
     divergence = old.exp() * (old - log_probs) - old.expm1() * (_log_complement(old) - _log_complement(log_probs))
     return _divergence_bounded(inputs, config, divergence=divergence)
@@ -67,16 +73,20 @@ def _divergence_bounded(inputs: LossInputs, config: PolicyLossConfig, *, diverge
     is_too_low = (log_ratio < 0) & (divergence > config.clip_ratio_low)
     is_held = torch.where(inputs.advantages > 0, is_too_high, is_too_low)
     factor = torch.where(is_held, 0.0, ratio.clamp(max=config.dppo_max_ratio))
-    metrics = {"clip_frac": token_share(is_held, inputs.response_mask, inputs.totals), **ratio_metrics(log_ratio, ratio, inputs)}
+    metrics = {
+        "clip_frac": token_share(is_held, inputs.response_mask, inputs.totals),
+        **ratio_metrics(log_ratio, ratio, inputs),
+    }
     return loss_output(-factor * inputs.advantages * inputs.log_probs, inputs, config, metrics)
 
 
 def dro(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
     """-A log_probs + ``dro_beta`` / 2 * (log_probs - old_log_probs)^2 per token: the square in place of a clip.
 
-    The policy's gradient of Direct Reward Optimisation (2405.19107, section 3, divided by its tau = ``dro_beta``), with the advantage for
-    r - V and the old policy for the reference. Its minimum in a token's log-prob is at A / beta nats from the old one. The
-    log-ratio is not bounded: nothing overflows, and a token far out is where the square must pull.
+    The policy's gradient of Direct Reward Optimisation (2405.19107, section 3, divided by its tau = ``dro_beta``), with
+    the advantage for r - V and the old policy for the reference. Its minimum in a token's log-prob is at A / beta nats
+    from the old one. The log-ratio is not bounded: nothing overflows, and a token far out is where the square must
+    pull.
 
     Returns:
         Metrics: those of ``ratio_metrics``.

@@ -1,7 +1,7 @@
 """Losses on one ratio per response, the geometric mean of its tokens' ratios: gspo, gmpo.
 
-Each token of a response carries the response's loss, so that every aggregation and rollout-correction weights per token work;
-the papers' mean over responses is ``seq-mean-token-mean``.
+Each token of a response carries the response's loss, so that every aggregation and rollout-correction weights per token
+work; the papers' mean over responses is ``seq-mean-token-mean``.
 """
 
 from __future__ import annotations
@@ -23,32 +23,43 @@ def _row_mean(token_values: Tensor, mask: Tensor) -> Tensor:
 def gspo(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
     """The clipped surrogate with the response's ratio for each of its tokens (2507.18071, equations 5 and 7).
 
-    s = exp(mean over the response of log r). The gradient is that of the paper's token form (equations 13 and 14): s A for each token,
-    equal to the sequence form's where the advantage is one number per response, and right as well where it is not. A response is
-    clipped as a whole; its bounds are far tighter than a token's (the paper: 3e-4 and 4e-4).
+    s = exp(mean over the response of log r). The gradient is that of the paper's token form (equations 13 and 14): s A
+    for each token, equal to the sequence form's where the advantage is one number per response, and right as well where
+    it is not. A response is clipped as a whole; its bounds are far tighter than a token's (the paper: 3e-4 and 4e-4).
 
     Returns:
-        Metrics, all token means: ``clip_frac`` (tokens of clipped responses), and those of ``ratio_metrics`` with s as the ratio.
+        Metrics, all token means: ``clip_frac`` (tokens of clipped responses), and those of ``ratio_metrics`` with s as
+            the ratio.
     """
     log_ratio = bounded_log_ratio(inputs)
     # The value is s for every token, the gradient that of the token's own log-prob.
     ratio = (_row_mean(log_ratio, inputs.response_mask).detach() + (log_ratio - log_ratio.detach())).exp()
     token_losses, is_held = clipped_surrogate(ratio, inputs, config)
-    metrics = {"clip_frac": token_share(is_held, inputs.response_mask, inputs.totals), **ratio_metrics(log_ratio, ratio, inputs)}
+    metrics = {
+        "clip_frac": token_share(is_held, inputs.response_mask, inputs.totals),
+        **ratio_metrics(log_ratio, ratio, inputs),
+    }
     return loss_output(token_losses, inputs, config, metrics)
 
 
 def gmpo(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
-    """-A times the geometric mean of the response's clipped ratios (2507.20673, its objective with token-level clipping).
+    """-A times the geometric mean of the response's clipped ratios (2507.20673, its objective with token-level
+    clipping).
 
-    A token's log-ratio is held at +``clip_ratio_high`` for A > 0 and at -``clip_ratio_low`` for A < 0 (the paper: 0.4 nats both), then the
-    mean over the response is taken and exponentiated. A held token has no gradient; the others share the response's.
+    A token's log-ratio is held at +``clip_ratio_high`` for A > 0 and at -``clip_ratio_low`` for A < 0 (the paper: 0.4
+    nats both), then the mean over the response is taken and exponentiated. A held token has no gradient; the others
+    share the response's.
 
     Returns:
         Metrics, all token means: ``clip_frac`` (tokens held), and those of ``ratio_metrics`` with the response's ratio.
     """
     log_ratio = bounded_log_ratio(inputs)
-    held = torch.where(inputs.advantages > 0, log_ratio.clamp(max=config.clip_ratio_high), log_ratio.clamp(min=-config.clip_ratio_low))
+    held = torch.where(
+        inputs.advantages > 0, log_ratio.clamp(max=config.clip_ratio_high), log_ratio.clamp(min=-config.clip_ratio_low)
+    )
     ratio = _row_mean(held, inputs.response_mask).exp().expand_as(log_ratio)
-    metrics = {"clip_frac": token_share(held != log_ratio, inputs.response_mask, inputs.totals), **ratio_metrics(log_ratio, ratio, inputs)}
+    metrics = {
+        "clip_frac": token_share(held != log_ratio, inputs.response_mask, inputs.totals),
+        **ratio_metrics(log_ratio, ratio, inputs),
+    }
     return loss_output(-inputs.advantages * ratio, inputs, config, metrics)

@@ -9,7 +9,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict, set_model_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    get_model_state_dict,
+    get_state_dict,
+    set_model_state_dict,
+    set_state_dict,
+)
 from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 from torch.optim import Optimizer
@@ -18,7 +23,9 @@ from torch.optim.lr_scheduler import LRScheduler
 log = logging.getLogger(__name__)
 
 
-def save_checkpoint(path: Path, *, module: nn.Module, optimizer: Optimizer | None, schedule: LRScheduler | None) -> None:
+def save_checkpoint(
+    path: Path, *, module: nn.Module, optimizer: Optimizer | None, schedule: LRScheduler | None
+) -> None:
     """Write into the folder ``path`` (made if missing); the caller publishes it once all ranks have returned."""
     path.mkdir(parents=True, exist_ok=True)
     save_sharded(_state(module, optimizer, schedule), checkpoint_id=path)
@@ -26,7 +33,9 @@ def save_checkpoint(path: Path, *, module: nn.Module, optimizer: Optimizer | Non
     dist.barrier()
 
 
-def load_checkpoint(path: Path, *, module: nn.Module, optimizer: Optimizer | None, schedule: LRScheduler | None) -> None:
+def load_checkpoint(
+    path: Path, *, module: nn.Module, optimizer: Optimizer | None, schedule: LRScheduler | None
+) -> None:
     """Read what :func:`save_checkpoint` wrote, at this or another number of ranks.
 
     Random states come back only at the same number of ranks; with another they stay as they are, which is logged.

@@ -16,8 +16,22 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from verl_like.algorithms.types import BatchTotals, MicroBatchLoss
 from verl_like.backends.fsdp.checkpoint import load_checkpoint, save_checkpoint
-from verl_like.backends.fsdp.micro_batches import AllRanks, MicroBatch, MicroBatchPlan, agree, aligned_columns, padded_columns
-from verl_like.backends.fsdp.models import PolicyModel, ShardedModel, ValueModel, load_policy, load_score_model, load_value_model
+from verl_like.backends.fsdp.micro_batches import (
+    AllRanks,
+    MicroBatch,
+    MicroBatchPlan,
+    agree,
+    aligned_columns,
+    padded_columns,
+)
+from verl_like.backends.fsdp.models import (
+    PolicyModel,
+    ShardedModel,
+    ValueModel,
+    load_policy,
+    load_score_model,
+    load_value_model,
+)
 from verl_like.backends.fsdp.optim import build_optimizer, build_schedule, clip_grad_norm
 from verl_like.backends.fsdp.sharding import Sharding, move_optimizer_state
 from verl_like.backends.fsdp.weights import export_folder, named_weights
@@ -49,8 +63,8 @@ class FsdpEngine:
     obey, and on GPU has chosen this process's device.
 
     Args:
-        kind: ``policy`` (learns, gives log-probs), ``value`` (learns, gives values), ``frozen`` (gives log-probs) or ``score``
-            (frozen, gives values: those of a sequence classifier with one label, whose scores they are).
+        kind: ``policy`` (learns, gives log-probs), ``value`` (learns, gives values), ``frozen`` (gives log-probs) or
+            ``score`` (frozen, gives values: those of a sequence classifier with one label, whose scores they are).
         model_path: folder or hub name of the weights; the other fields of ``model`` say how to load and run them.
         max_tokens_per_micro_batch: budget of one forward pass per rank.
         optim: the optimiser; None exactly for kinds that do not learn.
@@ -67,10 +81,26 @@ class FsdpEngine:
         ValueError: for a model that cannot be loaded or run as configured.
     """
 
-    def __init__(self, *, kind: str, model_path: str, model: ModelConfig, fsdp: FsdpConfig, max_tokens_per_micro_batch: int,
-                 optim: OptimConfig | None, total_updates: int, max_response_tokens: int, device: torch.device, temperature: float = 1.0,
-                 log_prob_chunk_tokens: int = 4096, use_torch_compile: bool = False, rollout_dtype: str = "auto",
-                 sync_bucket_mib: float = 256, balance_by: str = "tokens", seed: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        kind: str,
+        model_path: str,
+        model: ModelConfig,
+        fsdp: FsdpConfig,
+        max_tokens_per_micro_batch: int,
+        optim: OptimConfig | None,
+        total_updates: int,
+        max_response_tokens: int,
+        device: torch.device,
+        temperature: float = 1.0,
+        log_prob_chunk_tokens: int = 4096,
+        use_torch_compile: bool = False,
+        rollout_dtype: str = "auto",
+        sync_bucket_mib: float = 256,
+        balance_by: str = "tokens",
+        seed: int = 0,
+    ) -> None:
         assert kind in KINDS, f"engine kind {kind!r} is not one of {KINDS}"
         is_frozen = kind in FROZEN_KINDS
         assert (optim is None) == is_frozen, f"a {kind} engine was given optim={optim}"
@@ -92,21 +122,33 @@ class FsdpEngine:
             elif kind == "score":
                 self.module = load_score_model(model_path, model=model, kernel=kernel, dtype=load_dtype)
             else:
-                self.module = load_policy(model_path, model=model, kernel=kernel, dtype=load_dtype, token_stats=self.token_stats)
+                self.module = load_policy(
+                    model_path, model=model, kernel=kernel, dtype=load_dtype, token_stats=self.token_stats
+                )
         self.module.requires_grad_(not is_frozen)
         mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-        self._sharding = Sharding(self.module, mesh=mesh, fsdp=fsdp, param_dtype=self._dtype,
-                                  gradient_checkpointing=model.gradient_checkpointing and not is_frozen)
+        self._sharding = Sharding(
+            self.module,
+            mesh=mesh,
+            fsdp=fsdp,
+            param_dtype=self._dtype,
+            gradient_checkpointing=model.gradient_checkpointing and not is_frozen,
+        )
         self._fsdp = fsdp
         self._optim_config = optim
         self.optimizer = build_optimizer(self.module, optim) if optim is not None else None
-        self.schedule = build_schedule(self.optimizer, optim, total_updates) if self.optimizer is not None and optim is not None else None
+        self.schedule = (
+            build_schedule(self.optimizer, optim, total_updates)
+            if self.optimizer is not None and optim is not None
+            else None
+        )
 
     # Forward passes
 
     @torch.no_grad()
-    def forward_log_probs(self, rows: DataProto, *, temperature: float, entropy: bool = False,
-                          sum_pi_squared: bool = False) -> dict[str, NDArray[np.float32]]:
+    def forward_log_probs(
+        self, rows: DataProto, *, temperature: float, entropy: bool = False, sum_pi_squared: bool = False
+    ) -> dict[str, NDArray[np.float32]]:
         """As :meth:`verl_like.backends.base.TrainEngine.forward_log_probs`."""
         assert isinstance(self.module, PolicyModel), "a value engine has no log-probs"
         plan = self._plan(rows)
@@ -136,18 +178,25 @@ class FsdpEngine:
         return results
 
     def _plan(self, rows: DataProto) -> MicroBatchPlan:
-        return MicroBatchPlan(rows, max_tokens=self._max_tokens, remove_padding=self._model_config.remove_padding,
-                              balance_by=self._balance_by, device=self.device)
+        return MicroBatchPlan(
+            rows,
+            max_tokens=self._max_tokens,
+            remove_padding=self._model_config.remove_padding,
+            balance_by=self._balance_by,
+            device=self.device,
+        )
 
     # Learning
 
     def update(self, rows: DataProto, loss: MicroBatchLoss) -> dict[str, float]:
         """As :meth:`verl_like.backends.base.TrainEngine.update`.
 
-        A mini-batch without any token to learn from, on no rank, leaves the weights alone like a gradient that is not finite.
-        The schedule counts the updates that took place.
+        A mini-batch without any token to learn from, on no rank, leaves the weights alone like a gradient that is not
+        finite. The schedule counts the updates that took place.
         """
-        assert self.optimizer is not None and self.schedule is not None and self._optim_config is not None, "a frozen engine cannot learn"
+        assert self.optimizer is not None and self.schedule is not None and self._optim_config is not None, (
+            "a frozen engine cannot learn"
+        )
         response_mask = rows.ragged("response_mask") if len(rows) else None
         if len(rows):
             rows = rows.select_idxs(loss.moves_weights(rows))
@@ -166,11 +215,22 @@ class FsdpEngine:
         else:
             log.warning("the gradient norm is %s; the weights are left alone", grad_norm)
         self.optimizer.zero_grad(set_to_none=True)
-        return {**self._summed(metrics, facts), "grad_norm": grad_norm, "lr": lr, "skipped_updates": float(not is_finite)}
+        return {
+            **self._summed(metrics, facts),
+            "grad_norm": grad_norm,
+            "lr": lr,
+            "skipped_updates": float(not is_finite),
+        }
 
-    def _accumulate_gradients(self, rows: DataProto, loss: MicroBatchLoss, *, plan: MicroBatchPlan, facts: AllRanks) -> dict[str, Tensor]:
+    def _accumulate_gradients(
+        self, rows: DataProto, loss: MicroBatchLoss, *, plan: MicroBatchPlan, facts: AllRanks
+    ) -> dict[str, Tensor]:
         """Forward and backward over all passes; returns this rank's sums of the loss's metrics."""
-        totals = BatchTotals(num_tokens=facts.num_tokens, num_sequences=facts.num_sequences, max_response_tokens=self._max_response_tokens)
+        totals = BatchTotals(
+            num_tokens=facts.num_tokens,
+            num_sequences=facts.num_sequences,
+            max_response_tokens=self._max_response_tokens,
+        )
         columns = aligned_columns(rows) if len(rows) else {}
         metrics: dict[str, Tensor] = {}
         # Where no row moves the weights there is one empty pass: the optimiser still sees gradients, which are zero.
@@ -216,7 +276,9 @@ class FsdpEngine:
         sums[-1] = checksum
         dist.all_reduce(sums)
         values = sums.tolist()
-        assert values.pop() == checksum * dist.get_world_size(), f"ranks returned different metrics; this one has {names}"
+        assert values.pop() == checksum * dist.get_world_size(), (
+            f"ranks returned different metrics; this one has {names}"
+        )
         return dict(zip(names, values, strict=True))
 
     def warm_up(self, deadline_s: float, *, entropy: bool = False) -> bool:
@@ -233,8 +295,15 @@ class FsdpEngine:
         layer = self.module.output_layer()
         vocab_size, hidden_size = layer.weight.shape
         dtype = "bfloat16" if self._dtype == torch.bfloat16 else "float32"
-        spec = ChunkSpec(vocab_size=vocab_size, hidden_size=hidden_size, has_bias=layer.bias is not None, softcap=layer.softcap,
-                         dtype=dtype, device=str(self.device), with_entropy=entropy)
+        spec = ChunkSpec(
+            vocab_size=vocab_size,
+            hidden_size=hidden_size,
+            has_bias=layer.bias is not None,
+            softcap=layer.softcap,
+            dtype=dtype,
+            device=str(self.device),
+            with_entropy=entropy,
+        )
         compiled = compile_chunk_stats(spec, deadline_s)
         everywhere = torch.tensor(float(compiled is not None), device=self.device)
         dist.all_reduce(everywhere, op=dist.ReduceOp.MIN)
@@ -253,13 +322,22 @@ class FsdpEngine:
 
     def export(self, path: Path) -> None:
         """As :meth:`verl_like.backends.base.TrainEngine.export`, in the dtype the forward pass computes in."""
-        export_folder(path, module=self.module, model=self._model_config, model_path=self._model_path, dtype=self._dtype,
-                      device=self.device, bucket_mib=self._sync_bucket_mib)
+        export_folder(
+            path,
+            module=self.module,
+            model=self._model_config,
+            model_path=self._model_path,
+            dtype=self._dtype,
+            device=self.device,
+            bucket_mib=self._sync_bucket_mib,
+        )
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """As :meth:`verl_like.backends.base.TrainEngine.named_weights`, in the rollout's dtype."""
         self._sharding.reshard()
-        yield from named_weights(self.module, dtype=self._rollout_dtype, device=self.device, bucket_mib=self._sync_bucket_mib)
+        yield from named_weights(
+            self.module, dtype=self._rollout_dtype, device=self.device, bucket_mib=self._sync_bucket_mib
+        )
 
     def offload(self) -> None:
         """As :meth:`verl_like.backends.base.TrainEngine.offload`; nothing on CPU."""

@@ -43,7 +43,9 @@ class MicroBatchPlan:
         balance_by: what is spread evenly over the passes, "tokens" or "attention" (the sum of squares).
     """
 
-    def __init__(self, rows: DataProto, *, max_tokens: int, remove_padding: bool, balance_by: str, device: torch.device) -> None:
+    def __init__(
+        self, rows: DataProto, *, max_tokens: int, remove_padding: bool, balance_by: str, device: torch.device
+    ) -> None:
         self._remove_padding = remove_padding
         self._device = device
         empty = Ragged.from_rows([], "int32")
@@ -54,8 +56,10 @@ class MicroBatchPlan:
         tokens = lengths[answered] if remove_padding else np.full(len(answered), lengths[answered].max(initial=0))
         costs = attention_costs(tokens) if balance_by == "attention" else tokens
         # Longest rows first inside a pass, so that neighbours are of similar length.
-        self._parts = [answered[part][np.argsort(-lengths[answered[part]], kind="stable")]
-                       for part in micro_batches(tokens, max_tokens, count=0, costs=costs)]
+        self._parts = [
+            answered[part][np.argsort(-lengths[answered[part]], kind="stable")]
+            for part in micro_batches(tokens, max_tokens, count=0, costs=costs)
+        ]
 
     @property
     def num_micro_batches(self) -> int:
@@ -67,18 +71,24 @@ class MicroBatchPlan:
         assert count >= len(self._parts), f"{len(self._parts)} micro-batches do not fit into {count} passes"
         for part in self._parts:
             responses = self._responses.take(part)
-            inputs = pack_rows(self._prompts.take(part), responses, remove_padding=self._remove_padding, device=self._device)
+            inputs = pack_rows(
+                self._prompts.take(part), responses, remove_padding=self._remove_padding, device=self._device
+            )
             yield MicroBatch(inputs=inputs, rows=part, valid=valid_mask(responses.lengths, device=self._device))
         for _ in range(count - len(self._parts)):
             token = Ragged.from_rows([[0]], "int32")
             inputs = pack_rows(token, token, remove_padding=self._remove_padding, device=self._device)
-            yield MicroBatch(inputs=inputs, rows=np.empty(0, np.int64), valid=torch.ones(1, 1, dtype=torch.bool, device=self._device))
+            yield MicroBatch(
+                inputs=inputs, rows=np.empty(0, np.int64), valid=torch.ones(1, 1, dtype=torch.bool, device=self._device)
+            )
 
     def response_slots(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where these rows' response tokens sit among all rows' response tokens."""
         lengths = self._responses.lengths[rows]
         before = np.cumsum(lengths) - lengths
-        slots: NDArray[np.int64] = np.arange(int(lengths.sum())) + np.repeat(self._responses.offsets[rows] - before, lengths)
+        slots: NDArray[np.int64] = np.arange(int(lengths.sum())) + np.repeat(
+            self._responses.offsets[rows] - before, lengths
+        )
         return slots
 
     @property
@@ -117,8 +127,11 @@ def agree(plan: MicroBatchPlan, *, device: torch.device, response_mask: Ragged |
 def aligned_columns(rows: DataProto) -> dict[str, Ragged]:
     """The token columns with one entry per response token."""
     lengths = rows.ragged("response_ids").lengths
-    return {name: column for name, column in rows.columns.items()
-            if isinstance(column, Ragged) and name != "prompt_ids" and np.array_equal(column.lengths, lengths)}
+    return {
+        name: column
+        for name, column in rows.columns.items()
+        if isinstance(column, Ragged) and name != "prompt_ids" and np.array_equal(column.lengths, lengths)
+    }
 
 
 def padded_columns(columns: dict[str, Ragged], rows: NDArray[np.int64], *, device: torch.device) -> dict[str, Tensor]:

@@ -1,4 +1,6 @@
-"""Hugging Face models as FSDP roots: a policy that returns token statistics, a value model, and a reward model, which is one."""
+"""Hugging Face models as FSDP roots: a policy that returns token statistics, a value model, and a reward model, which
+is one.
+"""
 
 from __future__ import annotations
 
@@ -53,9 +55,16 @@ class ShardedModel(nn.Module):
         """[K_r, H]: the states that predict the response tokens."""
         arguments: dict[str, Any] = {"attention_mask": inputs.attention_mask}
         if self.kernel is not None:
-            arguments = {"attention_mask": None, "cu_seqlens": inputs.cu_seqlens, "max_seqlen": inputs.max_seqlen,
-                         "groups": inputs.groups, "kernel": self.kernel}
-        outputs = self.backbone.base_model(input_ids=inputs.input_ids, position_ids=inputs.position_ids, use_cache=False, **arguments)
+            arguments = {
+                "attention_mask": None,
+                "cu_seqlens": inputs.cu_seqlens,
+                "max_seqlen": inputs.max_seqlen,
+                "groups": inputs.groups,
+                "kernel": self.kernel,
+            }
+        outputs = self.backbone.base_model(
+            input_ids=inputs.input_ids, position_ids=inputs.position_ids, use_cache=False, **arguments
+        )
         return outputs.last_hidden_state.flatten(0, 1).index_select(0, inputs.predictors)
 
     def decoder_layers(self) -> list[nn.Module]:
@@ -78,9 +87,17 @@ class PolicyModel(ShardedModel):
         assert isinstance(head, nn.Linear), f"the output layer is a {type(head).__name__}, expected a Linear"
         return OutputLayer(weight=head.weight, bias=head.bias, softcap=self.softcap)
 
-    def forward(self, inputs: ModelInputs, *, temperature: float, entropy: bool = False, sum_pi_squared: bool = False) -> TokenStats:
-        return self.token_stats(self.hidden_states(inputs), self.output_layer(), inputs.targets, temperature=temperature,
-                                entropy=entropy, sum_pi_squared=sum_pi_squared)
+    def forward(
+        self, inputs: ModelInputs, *, temperature: float, entropy: bool = False, sum_pi_squared: bool = False
+    ) -> TokenStats:
+        return self.token_stats(
+            self.hidden_states(inputs),
+            self.output_layer(),
+            inputs.targets,
+            temperature=temperature,
+            entropy=entropy,
+            sum_pi_squared=sum_pi_squared,
+        )
 
 
 class ValueModel(ShardedModel):
@@ -99,7 +116,9 @@ class ValueModel(ShardedModel):
         return values if head.bias is None else values + head.bias.float()
 
 
-def load_policy(path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype, token_stats: TokenStatsFunction) -> PolicyModel:
+def load_policy(
+    path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype, token_stats: TokenStatsFunction
+) -> PolicyModel:
     """A causal language model from a folder or hub name, on CPU, without dropout."""
     backbone = _load(AutoModelForCausalLM, path, model=model, kernel=kernel, dtype=dtype)
     return PolicyModel(backbone, kernel=kernel, token_stats=token_stats).eval()
@@ -126,20 +145,32 @@ def load_score_model(path: str, *, model: ModelConfig, kernel: str | None, dtype
     """
     num_labels = load_config(path, model=model).num_labels
     if num_labels != 1:
-        raise ValueError(f"the config of {path!r} has {num_labels} labels, expected the one of a reward model, whose output is a score. "
-                         "Name a model that was trained for sequence classification with num_labels=1.")
+        raise ValueError(
+            f"the config of {path!r} has {num_labels} labels, expected the one of a reward model, whose output is a "
+            f"score. "
+            "Name a model that was trained for sequence classification with num_labels=1."
+        )
     classifier = _load(AutoModelForSequenceClassification, path, model=model, kernel=kernel, dtype=dtype)
     # In transformers a head called score reads the last token; those of encoders, with other names, pool in other ways.
     heads = {name: child for name, child in classifier.named_children() if name != classifier.base_model_prefix}
     if list(heads) != ["score"] or not isinstance(heads["score"], nn.Linear):
         found = ", ".join(f"{name} ({type(child).__name__})" for name, child in heads.items())
-        raise ValueError(f"the {type(classifier).__name__} in {path!r} ends in {found or 'nothing'}, expected one linear layer called "
-                         "score behind a decoder. Name a reward model of a decoder family, such as Llama, Qwen, Mistral or Gemma.")
+        raise ValueError(
+            f"the {type(classifier).__name__} in {path!r} ends in {found or 'nothing'}, expected one linear layer "
+            f"called "
+            "score behind a decoder. Name a reward model of a decoder family, such as Llama, Qwen, Mistral or Gemma."
+        )
     return ValueModel(classifier.base_model, kernel=kernel, head=heads["score"]).eval()
 
 
-def _load(auto: type[AutoModel | AutoModelForCausalLM | AutoModelForSequenceClassification], path: str, *, model: ModelConfig,
-          kernel: str | None, dtype: torch.dtype) -> PreTrainedModel:
+def _load(
+    auto: type[AutoModel | AutoModelForCausalLM | AutoModelForSequenceClassification],
+    path: str,
+    *,
+    model: ModelConfig,
+    kernel: str | None,
+    dtype: torch.dtype,
+) -> PreTrainedModel:
     config = load_config(path, model=model)
     if kernel is not None:
         _check_packable(config)
@@ -147,21 +178,34 @@ def _load(auto: type[AutoModel | AutoModelForCausalLM | AutoModelForSequenceClas
     attention = PACKED_ATTENTION if kernel is not None else "sdpa"
     try:
         with _quiet_loading():
-            backbone, report = auto.from_pretrained(path, config=config, dtype=dtype, attn_implementation=attention,
-                                                    output_loading_info=True, trust_remote_code=model.trust_remote_code)
+            backbone, report = auto.from_pretrained(
+                path,
+                config=config,
+                dtype=dtype,
+                attn_implementation=attention,
+                output_loading_info=True,
+                trust_remote_code=model.trust_remote_code,
+            )
     except OSError as error:
-        raise ValueError(f"the model folder {path!r} has a config.json but its weights cannot be read: {error}. Expected safetensors "
-                         "files beside it.") from error
+        raise ValueError(
+            f"the model folder {path!r} has a config.json but its weights cannot be read: {error}. Expected "
+            f"safetensors "
+            "files beside it."
+        ) from error
     missing = sorted(report["missing_keys"])
     if missing:
-        raise ValueError(f"the weights in {path!r} lack {len(missing)} tensors that {type(backbone).__name__} needs, among them "
-                         f"{missing[:3]}. Check that model.path is the right folder and was written completely.")
+        raise ValueError(
+            f"the weights in {path!r} lack {len(missing)} tensors that {type(backbone).__name__} needs, among them "
+            f"{missing[:3]}. Check that model.path is the right folder and was written completely."
+        )
     return backbone
 
 
 @contextmanager
 def _quiet_loading() -> Iterator[None]:
-    """Without transformers' progress bars and reports of left-over weights, one per rank and role; missing weights raise here."""
+    """Without transformers' progress bars and reports of left-over weights, one per rank and role; missing weights
+    raise here.
+    """
     show_progress, verbosity = transformers_logging.is_progress_bar_enabled(), transformers_logging.get_verbosity()
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
@@ -180,30 +224,44 @@ def load_config(path: str, *, model: ModelConfig) -> PreTrainedConfig:
         ValueError: for a missing path, an unknown override, or a model whose logits are scaled after the output layer.
     """
     if not path:
-        raise ValueError("model.path is empty; expected a folder or hub name of a Hugging Face model. Set model.path=PATH.")
+        raise ValueError(
+            "model.path is empty; expected a folder or hub name of a Hugging Face model. Set model.path=PATH."
+        )
     if Path(path).is_dir() and not (Path(path) / "config.json").is_file():
         raise ValueError(f"the folder {path!r} has no config.json; expected a Hugging Face model. Check model.path.")
     is_hub_name = path.count("/") == 1 and not path.startswith((".", "/", "~"))
     if not Path(path).is_dir() and not is_hub_name:
-        raise ValueError(f"the model folder {path!r} does not exist; expected a folder or a hub name like 'owner/name'. Check model.path.")
+        raise ValueError(
+            f"the model folder {path!r} does not exist; expected a folder or a hub name like 'owner/name'. Check "
+            f"model.path."
+        )
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=model.trust_remote_code)
     except OSError as error:
-        raise ValueError(f"the model {path!r} is neither a folder here nor readable from the hub: {error}. Check model.path.") from error
+        raise ValueError(
+            f"the model {path!r} is neither a folder here nor readable from the hub: {error}. Check model.path."
+        ) from error
     known = config.to_dict()
     for name, replacement in model.override_config.items():
         if name not in known:
-            raise ValueError(f"model.override_config has {name!r}, which the {type(config).__name__} of {path!r} does not know; "
-                             f"it knows {sorted(known)}.")
+            raise ValueError(
+                f"model.override_config has {name!r}, which the {type(config).__name__} of {path!r} does not know; "
+                f"it knows {sorted(known)}."
+            )
         setattr(config, name, replacement)
     scales = {name: known[name] for name in _LOGIT_SCALES if name in known and known[name] not in (None, 1, 1.0)}
     if scales:
-        raise ValueError(f"the model {path!r} scales its logits ({scales}), which the log-prob function does not. Choose another model.")
+        raise ValueError(
+            f"the model {path!r} scales its logits ({scales}), which the log-prob function does not. Choose another "
+            f"model."
+        )
     return config
 
 
 def _check_packable(config: PreTrainedConfig) -> None:
     layers = set(config.to_dict().get("layer_types") or ()) - _PACKABLE_LAYERS
     if layers:
-        raise ValueError(f"the model has layers of type {sorted(layers)}, which mix tokens across packed rows. "
-                         "Set model.remove_padding=false.")
+        raise ValueError(
+            f"the model has layers of type {sorted(layers)}, which mix tokens across packed rows. "
+            "Set model.remove_padding=false."
+        )

@@ -48,8 +48,11 @@ def build_schedule(optimizer: AdamW, config: OptimConfig, total_updates: int) ->
         ValueError: for a falling schedule whose end is not known.
     """
     if config.schedule != "constant" and total_updates <= 0:
-        raise ValueError(f"optim.schedule is {config.schedule}, but the number of updates is {total_updates}; it must be known to end "
-                         "there. Set trainer.total_training_steps, or optim.schedule=constant.")
+        raise ValueError(
+            f"optim.schedule is {config.schedule}, but the number of updates is {total_updates}; it must be known to "
+            f"end "
+            "there. Set trainer.total_training_steps, or optim.schedule=constant."
+        )
     return LambdaLR(optimizer, lambda update: lr_factor(update, config, total_updates))
 
 
@@ -59,10 +62,12 @@ def local_shard(tensor: Tensor) -> Tensor:
 
 
 def clip_grad_norm(parameters: Iterable[nn.Parameter], max_norm: float) -> float:
-    """Scale gradients so that their global norm is at most ``max_norm``; gradients of a norm that is not finite are left alone.
+    """Scale gradients so that their global norm is at most ``max_norm``; gradients of a norm that is not finite are
+    left alone.
 
-    Works on the local shards: one foreach norm and one all-reduce of a scalar, where DTensor operators would cost a dispatch
-    per parameter. Every parameter is sharded over all ranks, so the squares of all shards add up to the square of the whole.
+    Works on the local shards: one foreach norm and one all-reduce of a scalar, where DTensor operators would cost a
+    dispatch per parameter. Every parameter is sharded over all ranks, so the squares of all shards add up to the square
+    of the whole.
 
     Returns:
         The norm before clipping, equal on all ranks.

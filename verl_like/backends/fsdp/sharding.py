@@ -11,7 +11,8 @@ from torch.optim import Optimizer
 from verl_like.backends.fsdp.models import ShardedModel
 from verl_like.config.schema import FsdpConfig
 
-# A layer below this size is gathered together with the rest: its own collective would cost more than the memory it saves.
+# A layer below this size is gathered together with the rest: its own collective would cost more than the memory it
+# saves.
 MIN_LAYER_BYTES = 4 * 2**20
 # Up to this size, gradients of all micro-batches add up unsharded and are reduced once; above it memory counts more.
 MAX_UNSHARDED_GRADIENT_BYTES = 2**30
@@ -26,8 +27,15 @@ class Sharding:
         gradient_checkpointing: recompute each decoder layer in backward.
     """
 
-    def __init__(self, module: ShardedModel, *, mesh: DeviceMesh, fsdp: FsdpConfig, param_dtype: torch.dtype,
-                 gradient_checkpointing: bool) -> None:
+    def __init__(
+        self,
+        module: ShardedModel,
+        *,
+        mesh: DeviceMesh,
+        fsdp: FsdpConfig,
+        param_dtype: torch.dtype,
+        gradient_checkpointing: bool,
+    ) -> None:
         self._module = module
         num_parameters = sum(p.numel() for p in module.parameters())
         self._is_reduced_once = num_parameters * torch.float32.itemsize <= MAX_UNSHARDED_GRADIENT_BYTES
@@ -41,7 +49,8 @@ class Sharding:
         fully_shard(module, mesh=mesh, reshard_after_forward=False, mp_policy=policy)
         self._groups: list[FSDPModule] = [child for child in module.modules() if isinstance(child, FSDPModule)]
         for group in self._groups:
-            # FSDP averages gradients over ranks. The loss is already divided by global counts, so the ranks' shares add up.
+            # FSDP averages gradients over ranks. The loss is already divided by global counts, so the ranks' shares add
+            # up.
             group.set_gradient_divide_factor(1.0)
             # Else a factor asks for a scaled sum, which gloo lacks.
             group.set_force_sum_reduction_for_comms(True)
@@ -55,7 +64,9 @@ class Sharding:
         root.set_reshard_after_backward(now)
 
     def reshard(self) -> None:
-        """Free gathered parameters, which stay after a forward pass without backward and would be stale after an update."""
+        """Free gathered parameters, which stay after a forward pass without backward and would be stale after an
+        update.
+        """
         for group in self._groups:
             group.reshard()
 

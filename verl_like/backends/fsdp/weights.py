@@ -34,7 +34,9 @@ class _Sharded:
 
     def local(self) -> Tensor:
         assert isinstance(self.parameter, DTensor), f"{self.names[0]} is not sharded; reshard before reading shards"
-        assert self.parameter.placements == (Shard(0),), f"{self.names[0]} has placements {self.parameter.placements}, expected (Shard(0),)"
+        assert self.parameter.placements == (Shard(0),), (
+            f"{self.names[0]} has placements {self.parameter.placements}, expected (Shard(0),)"
+        )
         return self.parameter.to_local()
 
     @property
@@ -48,12 +50,14 @@ class _Sharded:
         return max(min(most, rows - rank * most), 0)
 
 
-def stream_full_tensors(module: nn.Module, *, dtype: torch.dtype, device: torch.device,
-                        bucket_mib: float) -> Iterator[tuple[str, Tensor]]:
-    """(name inside ``module``, full tensor) of every parameter, in the module's order, tied ones under each of their names.
+def stream_full_tensors(
+    module: nn.Module, *, dtype: torch.dtype, device: torch.device, bucket_mib: float
+) -> Iterator[tuple[str, Tensor]]:
+    """(name inside ``module``, full tensor) of every parameter, in the module's order, tied ones under each of their
+    names.
 
-    One collective per bucket. Every tensor owns its storage and is on ``device`` in ``dtype``; tied names share one tensor. The
-    parameters must be resharded. All ranks must exhaust the stream.
+    One collective per bucket. Every tensor owns its storage and is on ``device`` in ``dtype``; tied names share one
+    tensor. The parameters must be resharded. All ranks must exhaust the stream.
     """
     tied: dict[int, _Sharded] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
@@ -73,7 +77,9 @@ def stream_full_tensors(module: nn.Module, *, dtype: torch.dtype, device: torch.
 
 @torch.no_grad()
 def _gather(bucket: list[_Sharded], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """[ranks, elements]: every rank's shards of the bucket one after the other, each padded to the largest rank's rows."""
+    """[ranks, elements]: every rank's shards of the bucket one after the other,
+    each padded to the largest rank's rows.
+    """
     world_size = dist.get_world_size()
     widths = [sharded.rows_of(0, world_size) * sharded.row_numel for sharded in bucket]
     # Cast before the gather: shards are smaller than what they gather to, and a bfloat16 gather moves half the bytes.
@@ -96,20 +102,34 @@ def _gathered(bucket: list[_Sharded], *, dtype: torch.dtype, device: torch.devic
         return
     start = 0
     for sharded in bucket:
-        pieces = [gathered[rank, start : start + sharded.rows_of(rank, world_size) * sharded.row_numel] for rank in range(world_size)]
+        pieces = [
+            gathered[rank, start : start + sharded.rows_of(rank, world_size) * sharded.row_numel]
+            for rank in range(world_size)
+        ]
         start += sharded.rows_of(0, world_size) * sharded.row_numel
         full = torch.cat(pieces).view(sharded.parameter.shape)
         yield from ((name, full) for name in sharded.names)
 
 
-def named_weights(module: ShardedModel, *, dtype: torch.dtype, device: torch.device, bucket_mib: float) -> Iterator[tuple[str, Tensor]]:
+def named_weights(
+    module: ShardedModel, *, dtype: torch.dtype, device: torch.device, bucket_mib: float
+) -> Iterator[tuple[str, Tensor]]:
     """:func:`stream_full_tensors` of the language model, by the names Hugging Face gives them."""
     yield from stream_full_tensors(module.backbone, dtype=dtype, device=device, bucket_mib=bucket_mib)
 
 
-def export_folder(path: Path, *, module: ShardedModel, model: ModelConfig, model_path: str, dtype: torch.dtype, device: torch.device,
-                  bucket_mib: float) -> None:
-    """Write config, weights in ``dtype`` and tokenizer as a Hugging Face folder; ``path`` appears complete or not at all.
+def export_folder(
+    path: Path,
+    *,
+    module: ShardedModel,
+    model: ModelConfig,
+    model_path: str,
+    dtype: torch.dtype,
+    device: torch.device,
+    bucket_mib: float,
+) -> None:
+    """Write config, weights in ``dtype`` and tokenizer as a Hugging Face folder; ``path`` appears complete or not at
+    all.
 
     An older folder at ``path`` is replaced. All ranks gather, rank 0 writes, and all return when it is done.
     """
@@ -123,7 +143,15 @@ def export_folder(path: Path, *, module: ShardedModel, model: ModelConfig, model
     dist.barrier()
 
 
-def _write(path: Path, *, state: dict[str, Tensor], module: ShardedModel, model: ModelConfig, model_path: str, dtype: torch.dtype) -> None:
+def _write(
+    path: Path,
+    *,
+    state: dict[str, Tensor],
+    module: ShardedModel,
+    model: ModelConfig,
+    model_path: str,
+    dtype: torch.dtype,
+) -> None:
     fresh = path.with_name(f".{path.name}.writing-{os.getpid()}")
     old = path.with_name(f".{path.name}.replaced-{os.getpid()}")
     fresh.mkdir(parents=True)
@@ -134,7 +162,9 @@ def _write(path: Path, *, state: dict[str, Tensor], module: ShardedModel, model:
     backbone.save_pretrained(fresh, state_dict=buffers | weights)
     backbone.config.dtype = master_dtype
     if isinstance(module, ValueModel):
-        head = {name.removeprefix("value_head."): tensor for name, tensor in state.items() if name.startswith("value_head.")}
+        head = {
+            name.removeprefix("value_head."): tensor for name, tensor in state.items() if name.startswith("value_head.")
+        }
         save_file(head, fresh / VALUE_HEAD_FILE)
     _write_tokenizer(fresh, model=model, model_path=model_path)
     if path.exists():

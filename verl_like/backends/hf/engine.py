@@ -25,25 +25,46 @@ class _Row:
     log_probs: list[float] = field(default_factory=list)
 
     def finished(self, reason: str) -> Finished:
-        return Finished(request_id=self.request.request_id, response_ids=self.token_ids, log_probs=self.log_probs, finish_reason=reason)
+        return Finished(
+            request_id=self.request.request_id,
+            response_ids=self.token_ids,
+            log_probs=self.log_probs,
+            finish_reason=reason,
+        )
 
 
 class HfEngine(SyncedEngine):
-    """Requests are decoded in waves of ``rollout.max_num_seqs``: left-padded prompts, one cache, and no newcomers until it is empty.
+    """Requests are decoded in waves of ``rollout.max_num_seqs``: left-padded prompts, one cache, and no newcomers until
+    it is empty.
 
     The arguments are those of :func:`verl_like.backends.rollout.rollout_engine`. ``abort`` leaves out ids that have
     already finished. Log-probs of greedy samples are those of temperature 1.
     """
 
-    def __init__(self, *, model_path: str, tokenizer_path: str, model: ModelConfig, rollout: RolloutConfig,
-                 max_model_len: int, device: str, seed: int, run_id: str) -> None:
+    def __init__(
+        self,
+        *,
+        model_path: str,
+        tokenizer_path: str,
+        model: ModelConfig,
+        rollout: RolloutConfig,
+        max_model_len: int,
+        device: str,
+        seed: int,
+        run_id: str,
+    ) -> None:
         del seed, run_id  # every request brings its seed, and nothing is shared
         if rollout.tensor_parallel_size != 1:
-            raise ValueError(f"rollout.tensor_parallel_size is {rollout.tensor_parallel_size}, but rollout.backend=hf runs on one rank. "
-                             "Set rollout.tensor_parallel_size=1, or use rollout.backend=vllm.")
+            raise ValueError(
+                f"rollout.tensor_parallel_size is {rollout.tensor_parallel_size}, but rollout.backend=hf runs on one "
+                f"rank. "
+                "Set rollout.tensor_parallel_size=1, or use rollout.backend=vllm."
+            )
         if rollout.engine_kwargs:
-            raise ValueError(f"rollout.engine_kwargs has {', '.join(rollout.engine_kwargs)}, but rollout.backend=hf takes none. "
-                             "Remove them, or use rollout.backend=vllm.")
+            raise ValueError(
+                f"rollout.engine_kwargs has {', '.join(rollout.engine_kwargs)}, but rollout.backend=hf takes none. "
+                "Remove them, or use rollout.backend=vllm."
+            )
         folder = model_folder(model_path=model_path, tokenizer_path=tokenizer_path, model=model)
         super().__init__(weight_shapes=folder.weight_shapes, max_model_len=max_model_len, vocab_size=folder.vocab_size)
         self._device = torch.device(device)
@@ -52,7 +73,9 @@ class HfEngine(SyncedEngine):
         auto = torch.float32 if device == "cpu" else torch.bfloat16
         dtype = {"auto": auto, "float32": torch.float32, "bfloat16": torch.bfloat16}[rollout.dtype]
         with torch.random.fork_rng(devices=[]):
-            built = AutoModelForCausalLM.from_config(folder.config, dtype=dtype, trust_remote_code=model.trust_remote_code)
+            built = AutoModelForCausalLM.from_config(
+                folder.config, dtype=dtype, trust_remote_code=model.trust_remote_code
+            )
         self._model = built.to(self._device).eval()
         self._waiting: deque[_Row] = deque()
         self._wave: list[_Row] = []
@@ -63,7 +86,9 @@ class HfEngine(SyncedEngine):
     def submit(self, requests: list[Request]) -> None:
         self._check_submit(requests, in_use={row.request.request_id for row in (*self._waiting, *self._wave)})
         for request in requests:
-            self._waiting.append(_Row(request=request, generator=torch.Generator(self._device).manual_seed(request.seed)))
+            self._waiting.append(
+                _Row(request=request, generator=torch.Generator(self._device).manual_seed(request.seed))
+            )
 
     @torch.no_grad()
     def step(self) -> list[Finished]:
@@ -71,9 +96,19 @@ class HfEngine(SyncedEngine):
             return []
         if not self._wave:
             self._start_wave()
-        positions = (self._mask.cumsum(-1) - 1).clamp(min=0)[:, -self._next_ids.shape[1]:]
-        logits = self._model(input_ids=self._next_ids, attention_mask=self._mask, position_ids=positions, past_key_values=self._cache,
-                             use_cache=True, logits_to_keep=1).logits[:, -1].float()
+        positions = (self._mask.cumsum(-1) - 1).clamp(min=0)[:, -self._next_ids.shape[1] :]
+        logits = (
+            self._model(
+                input_ids=self._next_ids,
+                attention_mask=self._mask,
+                position_ids=positions,
+                past_key_values=self._cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+            .logits[:, -1]
+            .float()
+        )
         for row, row_logits in zip(self._wave, logits, strict=True):
             token_id, log_prob = sampled(row_logits, row.request.sampling, row.generator)
             row.token_ids.append(token_id)
@@ -100,7 +135,9 @@ class HfEngine(SyncedEngine):
         prompts = [row.request.prompt_ids for row in self._wave]
         width = max(len(prompt) for prompt in prompts)
         self._next_ids = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in prompts], device=self._device)
-        self._mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=self._device)
+        self._mask = torch.tensor(
+            [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=self._device
+        )
         self._cache = DynamicCache(config=self._model.config)
 
     def _keep(self, indices: list[int]) -> None:

@@ -61,8 +61,18 @@ class VllmEngine(SyncedEngine):
     ``abort`` leaves out ids that have already finished. Log-probs of greedy samples are those of temperature 1.
     """
 
-    def __init__(self, *, model_path: str, tokenizer_path: str, model: ModelConfig, rollout: RolloutConfig,
-                 max_model_len: int, device: str, seed: int, run_id: str) -> None:
+    def __init__(
+        self,
+        *,
+        model_path: str,
+        tokenizer_path: str,
+        model: ModelConfig,
+        rollout: RolloutConfig,
+        max_model_len: int,
+        device: str,
+        seed: int,
+        run_id: str,
+    ) -> None:
         internals.check_version()
         internals.quiet()
         _check_process(rollout.tensor_parallel_size)
@@ -73,15 +83,23 @@ class VllmEngine(SyncedEngine):
         self._end_token_ids = folder.end_token_ids
         self._internal_ids: dict[str, str] = {}  # ours -> vLLM's, of unfinished requests
         arguments = engine_arguments(
-            model_path=model_path, model=model, rollout=rollout, max_model_len=max_model_len, device=device,
+            model_path=model_path,
+            model=model,
+            rollout=rollout,
+            max_model_len=max_model_len,
+            device=device,
             # Data-parallel engines get different seeds, the ranks of one engine the same.
-            seed=seed + dist.get_rank() // rollout.tensor_parallel_size)
+            seed=seed + dist.get_rank() // rollout.tensor_parallel_size,
+        )
         with internals.construction(device), named_by_run(run_id, device):
             try:
                 self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
             except ValueError as error:  # it speaks of its own arguments
-                cache = (f"rollout.kv_cache_memory_gib={rollout.kv_cache_memory_gib}" if device == "cpu" else
-                         f"rollout.gpu_memory_utilization={rollout.gpu_memory_utilization}")
+                cache = (
+                    f"rollout.kv_cache_memory_gib={rollout.kv_cache_memory_gib}"
+                    if device == "cpu"
+                    else f"rollout.gpu_memory_utilization={rollout.gpu_memory_utilization}"
+                )
                 raise ValueError(f"vLLM refused its configuration (whose cache is set by {cache}): {error}") from error
         internals.leave_process_group(self._engine)
         cache = self._engine.vllm_config.cache_config
@@ -91,7 +109,10 @@ class VllmEngine(SyncedEngine):
         self._check_submit(requests, in_use=self._internal_ids)
         for request in requests:
             self._internal_ids[request.request_id] = self._engine.add_request(
-                request.request_id, tokens_input(request.prompt_ids), self._sampling_params(request.sampling, request.seed))
+                request.request_id,
+                tokens_input(request.prompt_ids),
+                self._sampling_params(request.sampling, request.seed),
+            )
 
     def step(self) -> list[Finished]:
         with self._eager():
@@ -106,7 +127,9 @@ class VllmEngine(SyncedEngine):
         aborted = []
         for request_id in running:
             token_ids, log_probs = internals.partial_output(self._engine, self._internal_ids[request_id])
-            aborted.append(Finished(request_id=request_id, response_ids=token_ids, log_probs=log_probs, finish_reason="abort"))
+            aborted.append(
+                Finished(request_id=request_id, response_ids=token_ids, log_probs=log_probs, finish_reason="abort")
+            )
         self._engine.abort_request([self._internal_ids.pop(request_id) for request_id in running], internal=True)
         return aborted
 
@@ -140,53 +163,81 @@ class VllmEngine(SyncedEngine):
 
     def _sampling_params(self, sampling: Sampling, seed: int) -> SamplingParams:
         return SamplingParams(
-            max_tokens=sampling.max_tokens, temperature=sampling.temperature, top_p=sampling.top_p, top_k=sampling.top_k,
+            max_tokens=sampling.max_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
             seed=seed if sampling.temperature > 0 else None,
             # The end tokens are ours to name, so that every backend ends on the same ones.
-            ignore_eos=True, stop_token_ids=[] if sampling.ignore_eos else self._end_token_ids,
-            logprobs=0, flat_logprobs=True, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY, skip_clone=True)
+            ignore_eos=True,
+            stop_token_ids=[] if sampling.ignore_eos else self._end_token_ids,
+            logprobs=0,
+            flat_logprobs=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+            skip_clone=True,
+        )
 
     def _finished(self, output: RequestOutput) -> Finished:
         completion = output.outputs[0]
-        assert completion.finish_reason in ("stop", "length"), f"vLLM ended request {output.request_id} with {completion.finish_reason!r}"
+        assert completion.finish_reason in ("stop", "length"), (
+            f"vLLM ended request {output.request_id} with {completion.finish_reason!r}"
+        )
         del self._internal_ids[output.request_id]
         token_ids = list(completion.token_ids)
-        return Finished(request_id=output.request_id, response_ids=token_ids, finish_reason=completion.finish_reason,
-                        log_probs=internals.sampled_log_probs(completion.logprobs, len(token_ids)))
+        return Finished(
+            request_id=output.request_id,
+            response_ids=token_ids,
+            finish_reason=completion.finish_reason,
+            log_probs=internals.sampled_log_probs(completion.logprobs, len(token_ids)),
+        )
 
 
-def engine_arguments(*, model_path: str, model: ModelConfig, rollout: RolloutConfig, max_model_len: int, device: str,
-                     seed: int) -> dict[str, Any]:
+def engine_arguments(
+    *, model_path: str, model: ModelConfig, rollout: RolloutConfig, max_model_len: int, device: str, seed: int
+) -> dict[str, Any]:
     """Arguments of vLLM's engine, ``rollout.engine_kwargs`` merged last.
 
     Raises:
         ValueError: for an engine_kwargs key that vLLM does not know or that the adapter must set itself.
     """
     arguments: dict[str, Any] = {
-        "model": model_path, "trust_remote_code": model.trust_remote_code, "hf_overrides": dict(model.override_config),
+        "model": model_path,
+        "trust_remote_code": model.trust_remote_code,
+        "hf_overrides": dict(model.override_config),
         "skip_tokenizer_init": True,  # prompts and responses are ids
         "load_format": "dummy",  # weights come by sync
         "dtype": {"cpu": "float32", "cuda": "bfloat16"}[device] if rollout.dtype == "auto" else rollout.dtype,
-        "max_model_len": max_model_len, "max_num_seqs": rollout.max_num_seqs,
+        "max_model_len": max_model_len,
+        "max_num_seqs": rollout.max_num_seqs,
         # More than all sequences together would only enlarge buffers.
         "max_num_batched_tokens": min(rollout.max_num_batched_tokens, rollout.max_num_seqs * max_model_len),
-        "distributed_executor_backend": "external_launcher", "tensor_parallel_size": rollout.tensor_parallel_size,
+        "distributed_executor_backend": "external_launcher",
+        "tensor_parallel_size": rollout.tensor_parallel_size,
         "logprobs_mode": "processed_logprobs",  # the default ignores temperature, top-p and top-k
-        "seed": seed, "disable_log_stats": True,
+        "seed": seed,
+        "disable_log_stats": True,
         # The ranks of a tensor-parallel group run in lock-step only if each step ends before the next is planned.
         "async_scheduling": False,
-        "enforce_eager": rollout.enforce_eager or device == "cpu", "enable_sleep_mode": device == "cuda",
+        "enforce_eager": rollout.enforce_eager or device == "cpu",
+        "enable_sleep_mode": device == "cuda",
     }
     if device == "cuda":
         arguments |= {"gpu_memory_utilization": rollout.gpu_memory_utilization}
     else:
         if rollout.max_num_batched_tokens < max_model_len:
-            raise ValueError(f"rollout.max_num_batched_tokens is {rollout.max_num_batched_tokens}, but on CPU a whole sequence of "
-                             f"{max_model_len} tokens must fit. Set rollout.max_num_batched_tokens={max_model_len} or more.")
+            raise ValueError(
+                f"rollout.max_num_batched_tokens is {rollout.max_num_batched_tokens}, but on CPU a whole sequence of "
+                f"{max_model_len} tokens must fit. Set rollout.max_num_batched_tokens={max_model_len} or more."
+            )
         # Seeded requests crash in chunks on CPU ("CPU Generator does not use offset").
         block_tokens = _cpu_block_tokens(max_model_len)
-        arguments |= {"kv_cache_memory_bytes": int(rollout.kv_cache_memory_gib * 2**30), "enable_chunked_prefill": False,
-                      "block_size": block_tokens, "enable_prefix_caching": max_model_len > block_tokens}
+        arguments |= {
+            "kv_cache_memory_bytes": int(rollout.kv_cache_memory_gib * 2**30),
+            "enable_chunked_prefill": False,
+            "block_size": block_tokens,
+            "enable_prefix_caching": max_model_len > block_tokens,
+        }
     _check_engine_kwargs(rollout.engine_kwargs, owned=arguments.keys() - _SOFT_ARGUMENTS)
     return arguments | rollout.engine_kwargs
 
@@ -202,8 +253,10 @@ def _check_engine_kwargs(engine_kwargs: dict[str, Any], *, owned: set[str]) -> N
     for name in engine_kwargs:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
-            raise ValueError(f"rollout.engine_kwargs has {name!r}, which vLLM's engine does not take."
-                             + (f" Did you mean {close[0]!r}?" if close else " See vLLM's EngineArgs for what it takes."))
+            raise ValueError(
+                f"rollout.engine_kwargs has {name!r}, which vLLM's engine does not take."
+                + (f" Did you mean {close[0]!r}?" if close else " See vLLM's EngineArgs for what it takes.")
+            )
         if name in _KNOBS:
             raise ValueError(f"rollout.engine_kwargs has {name!r}, which has its own knob. Set {_KNOBS[name]} instead.")
         if name in owned or name in _FORBIDDEN_ARGUMENTS:
@@ -211,12 +264,19 @@ def _check_engine_kwargs(engine_kwargs: dict[str, Any], *, owned: set[str]) -> N
 
 
 def _check_process(tensor_parallel_size: int) -> None:
-    missing = [name for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    missing = [
+        name for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ
+    ]
     if missing or os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING") != "0":
-        raise RuntimeError(f"The process lacks {', '.join(missing) or 'VLLM_ENABLE_V1_MULTIPROCESSING=0'} in its environment. Set the "
-                           "rendezvous variables and those of rollout_environment() before importing anything heavy.")
+        raise RuntimeError(
+            f"The process lacks {', '.join(missing) or 'VLLM_ENABLE_V1_MULTIPROCESSING=0'} in its environment. Set the "
+            "rendezvous variables and those of rollout_environment() before importing anything heavy."
+        )
     assert dist.is_initialized(), "torch.distributed must be initialised before the engine is built"
     num_workers = dist.get_world_size()
     if num_workers % tensor_parallel_size:
-        raise ValueError(f"rollout.tensor_parallel_size is {tensor_parallel_size}, but {num_workers} workers cannot be cut into engines of "
-                         "that size. Set rollout.tensor_parallel_size to a divisor of the number of workers.")
+        raise ValueError(
+            f"rollout.tensor_parallel_size is {tensor_parallel_size}, but {num_workers} workers cannot be cut into "
+            f"engines of "
+            "that size. Set rollout.tensor_parallel_size to a divisor of the number of workers."
+        )

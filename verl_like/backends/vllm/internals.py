@@ -24,7 +24,8 @@ _CHATTY_LOGGERS = (
     "torch._library.triton",  # no Triton on CPU
     "vllm.config.vllm",  # eager mode
     "vllm.engine.arg_utils",  # in-process engine, whole prefills
-    "vllm.model_executor.model_loader.reload.layerwise",  # layers without weights at every sync; names are checked on our side
+    # layers without weights at every sync; names are checked on our side
+    "vllm.model_executor.model_loader.reload.layerwise",
     "vllm.platforms.cpu",
     "vllm.renderers.base",  # no tokenizer
     "vllm.v1.worker.cpu_worker",  # allocators that could be preloaded
@@ -35,7 +36,10 @@ def check_version() -> None:
     found = tuple(int(part) for part in vllm.__version__.split(".")[:2])
     if found < OLDEST_VERSION:
         oldest = ".".join(map(str, OLDEST_VERSION))
-        raise RuntimeError(f"Found vllm {vllm.__version__}, expected {oldest} or newer. Install what the lock file in requirements/ names.")
+        raise RuntimeError(
+            f"Found vllm {vllm.__version__}, expected {oldest} or newer. Install what the lock file in requirements/ "
+            f"names."
+        )
 
 
 def check_head_size(config: PretrainedConfig, device: str) -> None:

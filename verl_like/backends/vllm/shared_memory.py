@@ -34,9 +34,9 @@ def named_by_run(run_id: str, device: str) -> Iterator[None]:
     Leave it when all ranks of the group are attached, as they are once an engine is built. The memory then lives until
     the last process ends, however it ends.
 
-    Replaces two names inside vLLM (0.24 to 0.32 have them), because no argument reaches them: ``make_group_name`` of the
-    CPU communicator, and the module where a group's message queue finds ``SharedMemory``. Should a version lack one,
-    ``patch`` raises AttributeError here, before anything starts.
+    Replaces two names inside vLLM (0.24 to 0.32 have them), because no argument reaches them: ``make_group_name`` of
+    the CPU communicator, and the module where a group's message queue finds ``SharedMemory``. Should a version lack
+    one, ``patch`` raises AttributeError here, before anything starts.
     """
     from vllm.distributed.device_communicators import shm_broadcast
 
@@ -45,7 +45,9 @@ def named_by_run(run_id: str, device: str) -> Iterator[None]:
     group_names: list[str] = []
 
     def shared(name: str | None = None, create: bool = False, size: int = 0) -> _UnlinkedOnce:
-        memory = _UnlinkedOnce(name=f"{start}queue-{uuid.uuid4().hex[:8]}" if create and name is None else name, create=create, size=size)
+        memory = _UnlinkedOnce(
+            name=f"{start}queue-{uuid.uuid4().hex[:8]}" if create and name is None else name, create=create, size=size
+        )
         if create:
             queues.append(memory)
         return memory
@@ -81,7 +83,10 @@ class _UnlinkedOnce(shared_memory.SharedMemory):
 
 def _prefix(run_id: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", run_id):
-        raise ValueError(f"run id {run_id!r} cannot be part of a file name; expected 1 to 64 letters, digits, dots, dashes or underscores.")
+        raise ValueError(
+            f"run id {run_id!r} cannot be part of a file name; expected 1 to 64 letters, digits, dots, dashes or "
+            f"underscores."
+        )
     return f"verl_like-{run_id}-"
 
 

@@ -1,4 +1,6 @@
-"""Whether two answers to a maths problem are equal, in bounded time: numbers exactly, words as text, expressions by their values."""
+"""Whether two answers to a maths problem are equal, in bounded time: numbers exactly, words as text, expressions by
+their values.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _UNDONE = re.compile(r"(?:[\d)}!]|\\pi)(?:[-+]|\\cdot|\\div|\()")
 
 
 def equal(truth: Answer, answer: Answer) -> bool:
-    """Whether the answer says what the truth says; not symmetric where one names a unit or a variable and the other does not."""
+    """Whether the answer says what the truth says; not symmetric where one names a unit or a variable and the other
+    does not.
+    """
     if truth == answer:
         return True
     if isinstance(truth, Relation) or isinstance(answer, Relation):
@@ -120,7 +124,9 @@ def _same_relation(truth: Answer, answer: Answer) -> bool:
     if all(are_close(u * v, 0) for u, v in zip(f, g, strict=True)):
         return False
     ratios_agree = all(are_close(u * g[0], v * f[0]) for u, v in zip(f, g, strict=True))
-    return ratios_agree and (a.sign in ("=", r"\ne") or all(real_part_of_ratio(u, v) > 0 for u, v in zip(f, g, strict=True)))
+    return ratios_agree and (
+        a.sign in ("=", r"\ne") or all(real_part_of_ratio(u, v) > 0 for u, v in zip(f, g, strict=True))
+    )
 
 
 def _as_relation(answer: Answer) -> Relation | None:

@@ -25,18 +25,49 @@ class Leaf:
 
 
 _UNITS = {
-    "mm": "millimeter millimetre", "cm": "centimeter centimetre", "dm": "decimeter decimetre", "m": "meter metre",
-    "km": "kilometer kilometre", "inch": "in inches", "ft": "foot feet", "yd": "yard", "mi": "mile", "acre": "", "unit": "",
-    "mg": "milligram", "g": "gram gm", "kg": "kilogram", "lb": "pound", "oz": "ounce", "ml": "milliliter", "l": "liter litre",
-    "gal": "gallon", "s": "second sec", "min": "minute", "h": "hour hr", "day": "", "week": "", "month": "", "year": "yr", "mph": "",
-    "degree": "deg", "radian": "rad", "dollar": "usd", "cent": "",
+    "mm": "millimeter millimetre",
+    "cm": "centimeter centimetre",
+    "dm": "decimeter decimetre",
+    "m": "meter metre",
+    "km": "kilometer kilometre",
+    "inch": "in inches",
+    "ft": "foot feet",
+    "yd": "yard",
+    "mi": "mile",
+    "acre": "",
+    "unit": "",
+    "mg": "milligram",
+    "g": "gram gm",
+    "kg": "kilogram",
+    "lb": "pound",
+    "oz": "ounce",
+    "ml": "milliliter",
+    "l": "liter litre",
+    "gal": "gallon",
+    "s": "second sec",
+    "min": "minute",
+    "h": "hour hr",
+    "day": "",
+    "week": "",
+    "month": "",
+    "year": "yr",
+    "mph": "",
+    "degree": "deg",
+    "radian": "rad",
+    "dollar": "usd",
+    "cent": "",
 }
-_UNIT_OF = {word: unit for unit, words in _UNITS.items() for name in (unit, *words.split()) for word in (name, f"{name}s")}
+_UNIT_OF = {
+    word: unit for unit, words in _UNITS.items() for name in (unit, *words.split()) for word in (name, f"{name}s")
+}
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _TEXT_UNIT = re.compile(r"(.*[^\s\-+*/^_=({])\s*\\text\{\s*([a-zA-Z°][a-zA-Z°./ -]*?)\s*\}\s*(?:\^\s*\{?([23])\}?)?\s*")
 _PLAIN_UNIT = re.compile(r"(.*(?:[\d)}%°]|\\pi))(\s*)([a-zA-Z][a-zA-Z./ ]*?)\s*(?:\^\s*\{?([23])\}?)?\s*")
 # "5 or more" and "5 million" are not five; 5 a.m. is not 5 p.m.
-_NO_UNIT = re.compile(r"\b(?:or|and|not|no|more|less|than|least|most|mod|base|if|for|to|[ap]\.? ?m|dozen|hundred|thousand|[mbtr]+illion)\b")
+_NO_UNIT = re.compile(
+    r"\b(?:or|and|not|no|more|less|than|least|most|mod|base|if|for|to|[ap]\.? "
+    r"?m|dozen|hundred|thousand|[mbtr]+illion)\b"
+)
 _BASE = re.compile(r"(\d+)_(?:\{?(\d+)\}?|\\text\{(\w+)\}|\{\\text\{(\w+)\}\})")
 
 _N = r"(?:\d+(?:\.\d*)?|\.\d+)"
@@ -50,7 +81,9 @@ _LETTER = re.compile(r"\(([a-zA-Z])\)")
 _WORD = re.compile(r"(?<![\\a-zA-Z])(?:[a-zA-Z]{3,}|[Nn]o(?![a-zA-Z]))")
 # What no expression contains: a set's sign, a line over letters, a congruence.
 _SYMBOL = re.compile(
-    r"[-+]?\\infty|\\emptyset|\\math(?:bb|cal)\{[A-Z]\}|\\[a-zA-Z]+\{[A-Z]{2,}\}|\\(?:triangle|angle) ?[A-Z]+|.*\\equiv.*")
+    r"[-+]?\\infty|\\emptyset|\\math(?:bb|cal)\{[A-Z]\}|\\[a-zA-Z]+\{[A-Z]{2,}\}|\\(?:triangle|angle) "
+    r"?[A-Z]+|.*\\equiv.*"
+)
 _TIME = re.compile(r"(\d+(?::\d+)+) ?(?:([AaPp])\.? ?[Mm]\.?)?")  # or a ratio
 
 
@@ -123,7 +156,10 @@ def _number(text: str) -> Fraction | None:
     if _DECIMAL.fullmatch(text):
         return Fraction(text.removesuffix("."))
     if match := _FRACTION.fullmatch(text):
-        over, under = Fraction((match[2] or match[4]).removesuffix(".")), Fraction((match[3] or match[5]).removesuffix("."))
+        over, under = (
+            Fraction((match[2] or match[4]).removesuffix(".")),
+            Fraction((match[3] or match[5]).removesuffix(".")),
+        )
         return _signed(match[1], over / under) if under else None
     if match := _MIXED.fullmatch(text):
         divisor = int(match[4] or match[6])

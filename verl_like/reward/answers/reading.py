@@ -2,10 +2,12 @@ r"""Reading the answer to a maths problem: LaTeX or plain text becomes values an
 
 Conventions, the same for truths and responses:
 
-- A point is always decimal. A comma before exactly three digits, with no space behind it, separates thousands outside brackets:
-  ``1,000`` is 1000, while ``1, 000`` and ``(1,000)`` are pairs, and ``3,5`` is a pair and never 3.5.
-- A unit behind a value (``\text{cm}``, ``5 cm``, degrees, dollars) is set aside; so is ``x =`` or ``x \in`` in front of it.
-- ``(a,b)`` is a point or an open interval, read alike; ``\{a,b\}`` is a set; ``a, b`` and ``a \text{ or } b`` are values in any order.
+- A point is always decimal. A comma before exactly three digits, with no space behind it, separates thousands outside
+  brackets: ``1,000`` is 1000, while ``1, 000`` and ``(1,000)`` are pairs, and ``3,5`` is a pair and never 3.5.
+- A unit behind a value (``\text{cm}``, ``5 cm``, degrees, dollars) is set aside; so is ``x =`` or ``x \in`` in front of
+  it.
+- ``(a,b)`` is a point or an open interval, read alike; ``\{a,b\}`` is a set; ``a, b`` and ``a \text{ or } b`` are
+  values in any order.
 - ``3 < x \le 5`` is the interval (3,5]; ``a \pm b`` is two values; ``3\frac{1}{2}`` is three and a half.
 """
 
@@ -43,33 +45,77 @@ class Relation:
 
 Answer = Leaf | Group | Relation
 
-_CHARACTERS = str.maketrans({
-    "−": "-", "–": "-", "×": r"\cdot ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": r"\div ", "π": r"\pi ", "∞": r"\infty ", "≤": r"\le ",
-    "≥": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "√": r"\sqrt ", "∪": r"\cup ", "∈": r"\in ", "±": r"\pm ", "∅": r"\emptyset ",
-    "θ": r"\theta ", "½": r"\frac{1}{2}", "º": "°", "\u200b": "", "\n": " ", "\t": " ", "\r": " ",
-    **{digit: f"^{i} " for i, digit in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}, **{digit: f"_{i} " for i, digit in enumerate("₀₁₂₃₄₅₆₇₈₉")},
-})
+_CHARACTERS = str.maketrans(
+    {
+        "−": "-",
+        "–": "-",
+        "×": r"\cdot ",
+        "·": r"\cdot ",
+        "⋅": r"\cdot ",
+        "÷": r"\div ",
+        "π": r"\pi ",
+        "∞": r"\infty ",
+        "≤": r"\le ",
+        "≥": r"\ge ",
+        "≠": r"\ne ",
+        "≈": r"\approx ",
+        "√": r"\sqrt ",
+        "∪": r"\cup ",
+        "∈": r"\in ",
+        "±": r"\pm ",
+        "∅": r"\emptyset ",
+        "θ": r"\theta ",
+        "½": r"\frac{1}{2}",
+        "º": "°",
+        "\u200b": "",
+        "\n": " ",
+        "\t": " ",
+        "\r": " ",
+        **{digit: f"^{i} " for i, digit in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
+        **{digit: f"_{i} " for i, digit in enumerate("₀₁₂₃₄₅₆₇₈₉")},
+    }
+)
 _END = r"(?![a-zA-Z])"
-_REWRITES: tuple[tuple[re.Pattern[str], str], ...] = tuple((re.compile(pattern), by) for pattern, by in (
-    (rf"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle){_END}\s*", ""),
-    (r",\s*\\!\s*", ","), (r"(?<!\\)\\!", ""), (r"\{,\}", ","), (rf"(?<!\\)\\(?:[,;: ]|q?quad{_END})|~", " "),
-    (rf"\\[dtc]frac{_END}", r"\\frac"), (rf"\\[dt]binom{_END}", r"\\binom"),
-    (r"\\(?:text(?:bf|it|rm|sf|tt|normal)|math(?:rm|bf|it|sf)|mbox|boldsymbol|bm|text)\s*\{", r"\\text{"),
-    (r"\\text\{\s*,?\s*(and|or)\s*\}", r" \1 "),
-    (rf"\\lbrace{_END}", r"\\{"), (rf"\\rbrace{_END}", r"\\}"), (rf"\\langle{_END}", "("), (rf"\\rangle{_END}", ")"),
-    (rf"\\leq(?:slant)?{_END}|<=", r"\\le "), (rf"\\geq(?:slant)?{_END}|>=", r"\\ge "), (rf"\\neq{_END}|!=", r"\\ne "),
-    (rf"\\lt{_END}", "<"), (rf"\\gt{_END}", ">"), (rf"\\varnothing{_END}", r"\\emptyset"),
-    (r"(?<!\\)\$", ""), (r"\\%|\\text\{\s*percent\s*\}|(?<=\d)\s*percent\b", "%"),
-    (rf"\^\s*\{{?\s*\\circ\s*\}}?|\\degree{_END}|\^\s*\{{?°\}}?", "°"),
-    (r"\*\*", "^"), (rf"\\(?:times|ast){_END}|\*", r"\\cdot "),
-    (rf"(?<![\\a-zA-Z])((?:arc)?(?:sin|cos|tan)|log|ln|pi){_END}", r"\\\1 "),
-    (rf"(?<![\\a-zA-Z])(?:infty|infinity|oo){_END}", r"\\infty "),
-    (r"(?<![a-zA-Z])\\?sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"), (r"(?<![\\a-zA-Z])sqrt\s*(?=[{\d])", r"\\sqrt"),
-    (r"\\frac\s*(\d)\s*(?=[\d{])", r"\\frac{\1}"), (r"(\\frac\s*\{[^{}]*\})\s*(\d)", r"\1{\2}"), (r"\\(sqrt|frac)\s+(?=\{)", r"\\\1"),
-    (r"\\sqrt\s*([\da-zA-Z])", r"\\sqrt{\1}"), (r"([\^_])\s*\{\s*([\da-zA-Z])\s*\}", r"\1\2 "),
-    (r"\+\s*\\infty", r"\\infty"),
-    (r"[\[(]\s*\\begin\{array\}\{[clr| ]*\}(.*?)\\end\{array\}\s*[\])]", r"\\begin{pmatrix}\1\\end{pmatrix}"),
-))
+_REWRITES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), by)
+    for pattern, by in (
+        (rf"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle){_END}\s*", ""),
+        (r",\s*\\!\s*", ","),
+        (r"(?<!\\)\\!", ""),
+        (r"\{,\}", ","),
+        (rf"(?<!\\)\\(?:[,;: ]|q?quad{_END})|~", " "),
+        (rf"\\[dtc]frac{_END}", r"\\frac"),
+        (rf"\\[dt]binom{_END}", r"\\binom"),
+        (r"\\(?:text(?:bf|it|rm|sf|tt|normal)|math(?:rm|bf|it|sf)|mbox|boldsymbol|bm|text)\s*\{", r"\\text{"),
+        (r"\\text\{\s*,?\s*(and|or)\s*\}", r" \1 "),
+        (rf"\\lbrace{_END}", r"\\{"),
+        (rf"\\rbrace{_END}", r"\\}"),
+        (rf"\\langle{_END}", "("),
+        (rf"\\rangle{_END}", ")"),
+        (rf"\\leq(?:slant)?{_END}|<=", r"\\le "),
+        (rf"\\geq(?:slant)?{_END}|>=", r"\\ge "),
+        (rf"\\neq{_END}|!=", r"\\ne "),
+        (rf"\\lt{_END}", "<"),
+        (rf"\\gt{_END}", ">"),
+        (rf"\\varnothing{_END}", r"\\emptyset"),
+        (r"(?<!\\)\$", ""),
+        (r"\\%|\\text\{\s*percent\s*\}|(?<=\d)\s*percent\b", "%"),
+        (rf"\^\s*\{{?\s*\\circ\s*\}}?|\\degree{_END}|\^\s*\{{?°\}}?", "°"),
+        (r"\*\*", "^"),
+        (rf"\\(?:times|ast){_END}|\*", r"\\cdot "),
+        (rf"(?<![\\a-zA-Z])((?:arc)?(?:sin|cos|tan)|log|ln|pi){_END}", r"\\\1 "),
+        (rf"(?<![\\a-zA-Z])(?:infty|infinity|oo){_END}", r"\\infty "),
+        (r"(?<![a-zA-Z])\\?sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
+        (r"(?<![\\a-zA-Z])sqrt\s*(?=[{\d])", r"\\sqrt"),
+        (r"\\frac\s*(\d)\s*(?=[\d{])", r"\\frac{\1}"),
+        (r"(\\frac\s*\{[^{}]*\})\s*(\d)", r"\1{\2}"),
+        (r"\\(sqrt|frac)\s+(?=\{)", r"\\\1"),
+        (r"\\sqrt\s*([\da-zA-Z])", r"\\sqrt{\1}"),
+        (r"([\^_])\s*\{\s*([\da-zA-Z])\s*\}", r"\1\2 "),
+        (r"\+\s*\\infty", r"\\infty"),
+        (r"[\[(]\s*\\begin\{array\}\{[clr| ]*\}(.*?)\\end\{array\}\s*[\])]", r"\\begin{pmatrix}\1\\end{pmatrix}"),
+    )
+)
 _PLUS_MINUS = re.compile(rf"\\pm{_END}")
 _TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|.", re.DOTALL)
 _OPEN, _CLOSE = {"(", "[", "{", r"\{", r"\begin"}, {")", "]", "}", r"\}", r"\end"}
@@ -80,7 +126,9 @@ _IS_PROSE = re.compile(r"\\text\{[^{}]*\b(?:and|or)\b|^\s*[a-zA-Z]{2,}(?:[ -][a-
 _ALL_TEXT = re.compile(r"\\text\{([^{}]*,[^{}]*|\s*-?\d[^{}]*)\}")
 _SIGNS = {"=", "<", ">", r"\le", r"\ge", r"\ne"}
 _NAME = re.compile(
-    r"(?:\\?[a-zA-Z]+(?: [a-zA-Z]+)*|\\frac\{d[a-z]?\}\{d[a-z]\}|\\angle ?[A-Z]+)'*(?:_(?:\w|\{\w+\}))?(?:\([a-zA-Z](?:,[a-zA-Z])*\))?")
+    r"(?:\\?[a-zA-Z]+(?: [a-zA-Z]+)*|\\frac\{d[a-z]?\}\{d[a-z]\}|\\angle "
+    r"?[A-Z]+)'*(?:_(?:\w|\{\w+\}))?(?:\([a-zA-Z](?:,[a-zA-Z])*\))?"
+)
 _FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le", "=": "=", r"\ne": r"\ne"}
 _CONTAINED = re.compile(rf"({_NAME.pattern})\s*\\in{_END}\s*(.+)")
 _BUILDER = re.compile(rf"\\\{{\s*[a-zA-Z]\s*(?:\\mid{_END}|\||:)(.+)\\\}}")
@@ -91,8 +139,8 @@ def read(text: str) -> Answer:
     """What the text says.
 
     Raises:
-        Unreadable: for text that is empty, longer than ``MAX_CHARS``, of characters that are no text, of unbalanced brackets,
-            nested too deeply or of too many parts.
+        Unreadable: for text that is empty, longer than ``MAX_CHARS``, of characters that are no text, of unbalanced
+            brackets, nested too deeply or of too many parts.
     """
     if len(text) > MAX_CHARS:
         raise Unreadable(f"it has {len(text)} characters, more than {MAX_CHARS}")
@@ -106,7 +154,9 @@ def read(text: str) -> Answer:
         text = pattern.sub(by, text)
     if not _IS_PROSE.search(text):
         has_inequality = any(sign in text for sign in ("<", ">", r"\le ", r"\ge "))
-        text = re.sub(r"(?:\s|,)\s*or\s", r" \\cup " if has_inequality else ", ", re.sub(r"(?:\s|,)\s*and\s", ", ", text))
+        text = re.sub(
+            r"(?:\s|,)\s*or\s", r" \\cup " if has_inequality else ", ", re.sub(r"(?:\s|,)\s*and\s", ", ", text)
+        )
     return _answer(text, 0)
 
 
@@ -132,7 +182,9 @@ def _answer(text: str, depth: int) -> Answer:
         return _named(_answer(match[2], depth + 1), squeezed(match[1]))
     if match := _MATRIX.fullmatch(text):
         rows = [row for row in split(match[2], {r"\\"})[0] if row.strip()]
-        return Group(kind="matrix", parts=tuple(Group(kind="row", parts=_parts(split(row, {"&"})[0], depth)) for row in rows))
+        return Group(
+            kind="matrix", parts=tuple(Group(kind="row", parts=_parts(split(row, {"&"})[0], depth)) for row in rows)
+        )
     if text[0] in "([{" or text.startswith(r"\{"):
         grouped = _grouped(text, depth)
         if grouped is not None:
@@ -235,7 +287,9 @@ def _interval(sides: list[str], signs: list[str], names: list[str], depth: int) 
             sides, signs, names = sides[::-1], [_FLIPPED[signs[0]]], names[::-1]
         bound, is_open = _answer(sides[1], depth + 1), signs[0] in ("<", ">")
         if signs[0] in ("<", r"\le"):
-            return Group(kind="()" if is_open else "(]", parts=(Leaf(text=r"-\infty", is_words=True), bound), name=names[0])
+            return Group(
+                kind="()" if is_open else "(]", parts=(Leaf(text=r"-\infty", is_words=True), bound), name=names[0]
+            )
         return Group(kind="()" if is_open else "[)", parts=(bound, Leaf(text=r"\infty", is_words=True)), name=names[0])
     if len(sides) == 3 and names[1] and not names[0] and not names[2]:
         if all(sign in (">", r"\ge") for sign in signs):

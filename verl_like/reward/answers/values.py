@@ -1,8 +1,8 @@
 """The values of an expression in LaTeX, in bounded time.
 
-math-verify parses; we then *evaluate*, to 120 digits at a few points: what is equal everywhere is equal there, and nothing has to be
-simplified. math-verify's own ``verify`` calls ``sympy.simplify``, which may never return (9**9**9**9, 99999999!), and its timeouts take
-the process's alarm signal.
+math-verify parses; we then *evaluate*, to 120 digits at a few points: what is equal everywhere is equal there, and
+nothing has to be simplified. math-verify's own ``verify`` calls ``sympy.simplify``, which may never return (9**9**9**9,
+99999999!), and its timeouts take the process's alarm signal.
 """
 
 from __future__ import annotations
@@ -34,20 +34,27 @@ DIGITS, TOLERANCE = 120, 100
 _CTX = mpmath.MPContext()
 _CTX.dps = DIGITS
 # The text comes in uniform LaTeX: math-verify shall neither strip units nor look for boxes.
-_AS_WRITTEN = (LatexExtractionConfig(
-    try_extract_without_anchor=False, boxed_match_priority=0,
-    normalization_config=NormalizationConfig(basic_latex=False, units=False, malformed_operators=False, nits=False, boxed="last"),
-),)
+_AS_WRITTEN = (
+    LatexExtractionConfig(
+        try_extract_without_anchor=False,
+        boxed_match_priority=0,
+        normalization_config=NormalizationConfig(
+            basic_latex=False, units=False, malformed_operators=False, nits=False, boxed="last"
+        ),
+    ),
+)
 # Any other command (integrals, sums, limits, determinants, gcd) may cost any time while it is parsed.
 _COMMAND = re.compile(
     r"\\(?!(?:frac|sqrt|cdot|div|pi|binom|log|ln|exp|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|sinh|cosh|tanh|[lr]floor|[lr]ceil|alpha|beta"
-    r"|gamma|delta|epsilon|varepsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau|phi|varphi|chi|psi|omega)(?![a-zA-Z]))")
+    r"|gamma|delta|epsilon|varepsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau|phi|varphi|chi|psi|omega)(?![a-zA-Z]))"
+)
 _SIGNS = re.compile(r"[0-9A-Za-z\\{}()\[\]^_+\-*/.|! ]*")
 # math-verify 0.9.0 evaluates binomials and the index of a root as it parses, drops a number's subscript, transposes
 # x^T, and reads !! as (n!)!.
 _REFUSED = re.compile(
-    r"\\binom(?!\{[a-zA-Z\d]{1,4}\}\{[a-zA-Z\d]{1,4}\})|\\sqrt\[(?![\da-z]{1,3}\])|(?<!\\sqrt)\[|\d_|!!|\|[_^]|\^\{?T|\d \d"
-    r"|(?<![a-zA-Z_^}\]]){|\d{61}")
+    r"\\binom(?!\{[a-zA-Z\d]{1,4}\}\{[a-zA-Z\d]{1,4}\})|\\sqrt\[(?![\da-z]{1,3}\])|(?<!\\sqrt)\[|\d_|!!|\|[_^]"
+    r"|\^\{?T|\d \d|(?<![a-zA-Z_^}\]]){|\d{61}"
+)
 _LOG_BASE = re.compile(r"\\log_(\w) ?")
 # math-verify 0.9.0 takes 2(3) and \frac{4}{2}\frac{1}{2} for mixed numbers.
 _HAS_POWER_OF_FUNCTION = re.compile(r"\\(?:log|ln|a?r?c?(?:sin|cos|tan|cot|sec|csc)h?) ?[\^_]")
@@ -110,7 +117,9 @@ def _parsed(text: str) -> sympy.Basic | None:
 
 
 def _forget_tables() -> None:
-    """Empty the parser's tables when they are large: each new expression adds some 60 KB, and none are freed (antlr4 4.9.3)."""
+    """Empty the parser's tables when they are large: each new expression adds some 60 KB, and none are freed (antlr4
+    4.9.3).
+    """
     if len(PSParser.sharedContextCache.cache) > MAX_TABLE_ENTRIES:
         for tables in (PSParser.decisionsToDFA, PSLexer.decisionsToDFA):
             tables[:] = [DFA(table.atnStartState, decision) for decision, table in enumerate(tables)]
@@ -161,7 +170,7 @@ def _power(node: sympy.Basic, point: int) -> Any:
     # The real root, as a school would: \sqrt[3]{-8} is -2.
     if isinstance(odd, sympy.Rational) and odd.q % 2 == 1 and not _CTX.im(base) and _CTX.re(base) < 0:
         return (-1) ** int(odd.p) * (-base) ** exponent
-    return base ** exponent
+    return base**exponent
 
 
 def _factorial(number: Any) -> Any:
@@ -189,8 +198,25 @@ _NAMED = {"i": _CTX.mpc(0, 1), "omega_e": +_CTX.e}
 _CONSTANTS = {sympy.pi: +_CTX.pi, sympy.E: +_CTX.e, sympy.I: _CTX.mpc(0, 1)}
 _OF_ANY_SIZE = {"Add", "Mul", "Abs", "floor", "ceiling", "log"}
 _FUNCTIONS: dict[str, Any] = {
-    "Add": lambda *terms: sum(terms), "Mul": _product, "Abs": abs, "factorial": _factorial, "floor": _CTX.floor, "ceiling": _CTX.ceil,
-    "exp": _CTX.exp, "log": lambda value, base=_CTX.e: _CTX.log(value, base), "sin": _CTX.sin, "cos": _CTX.cos, "tan": _CTX.tan,
-    "cot": _CTX.cot, "sec": _CTX.sec, "csc": _CTX.csc, "asin": _CTX.asin, "acos": _CTX.acos, "atan": _CTX.atan, "sinh": _CTX.sinh,
-    "cosh": _CTX.cosh, "tanh": _CTX.tanh, "binomial": _CTX.binomial,
+    "Add": lambda *terms: sum(terms),
+    "Mul": _product,
+    "Abs": abs,
+    "factorial": _factorial,
+    "floor": _CTX.floor,
+    "ceiling": _CTX.ceil,
+    "exp": _CTX.exp,
+    "log": lambda value, base=_CTX.e: _CTX.log(value, base),
+    "sin": _CTX.sin,
+    "cos": _CTX.cos,
+    "tan": _CTX.tan,
+    "cot": _CTX.cot,
+    "sec": _CTX.sec,
+    "csc": _CTX.csc,
+    "asin": _CTX.asin,
+    "acos": _CTX.acos,
+    "atan": _CTX.atan,
+    "sinh": _CTX.sinh,
+    "cosh": _CTX.cosh,
+    "tanh": _CTX.tanh,
+    "binomial": _CTX.binomial,
 }

@@ -1,8 +1,8 @@
 """Runs tests against a solution that lives in another process.
 
 Tests may be any Python code. The names of the solution stand for calls into its process, and what comes back is plain
-data that is compared here, where the solution's code never runs. An object that is no plain data stays there; here it is
-a number, equal to no plain data whatever its ``__eq__`` says.
+data that is compared here, where the solution's code never runs. An object that is no plain data stays there; here it
+is a number, equal to no plain data whatever its ``__eq__`` says.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class _Unusable(BaseException):
 def run_asserts(job: dict[str, Any]) -> None:
     """Run ``job["steps"]`` one after the other and report each test, on a channel that the solution does not have.
 
-    A step is ``{"code": ..., "is_test": ...}``; the first ``job["skip"]`` tests are left out. A report is ``{"passed": ..., "why": ...}``
-    for a test (with ``is_last`` where the solution's process ended), ``{"failed": why}`` where nothing further can pass,
-    ``{"unusable": why}`` where the tests are at fault.
+    A step is ``{"code": ..., "is_test": ...}``; the first ``job["skip"]`` tests are left out. A report is
+    ``{"passed": ..., "why": ...}`` for a test (with ``is_last`` where the solution's process ended),
+    ``{"failed": why}`` where nothing further can pass, ``{"unusable": why}`` where the tests are at fault.
     """
     os.dup2(1, 2)  # nobody reads what it prints
     reports = Channel(socket.socket(fileno=REPORT_FD))
@@ -94,12 +94,21 @@ def _failure(code: str, namespace: dict[str, Any], *, is_test: bool) -> str:
 def _names_of_solution(steps: list[dict[str, Any]], entry_point: str) -> list[str]:
     """The names that the tests use and do not define.
 
-    Built-in names are not the solution's to define, unless one is the entry point, or the tests use no other: MBPP asks for a
-    function ``sum``.
+    Built-in names are not the solution's to define, unless one is the entry point, or the tests use no other: MBPP asks
+    for a function ``sum``.
     """
     top = symtable.symtable("\n".join(step["code"] for step in steps), "tests", "exec")
-    bound = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()}
-    used = {symbol.get_name() for table in _tables(top) for symbol in table.get_symbols() if symbol.is_global() or table is top}
+    bound = {
+        symbol.get_name()
+        for symbol in top.get_symbols()
+        if symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
+    }
+    used = {
+        symbol.get_name()
+        for table in _tables(top)
+        for symbol in table.get_symbols()
+        if symbol.is_global() or table is top
+    }
     open_names = used - bound - set(MODULES)
     of_solution = {name for name in open_names if name not in vars(builtins)}
     if entry_point:
@@ -129,9 +138,14 @@ class _Link:
             raise self._lost(f"the solution gave {error}") from None
 
     def do(self, operation: str, *args: Any, **kwargs: Any) -> Any:
-        """The result of an operation of :mod:`solution`; raises the solution's exception as the nearest built-in one."""
-        request = {"do": operation, "args": [encode(item, _refer) for item in args],
-                   "kwargs": {name: encode(item, _refer) for name, item in kwargs.items()}}
+        """The result of an operation of :mod:`solution`;
+        raises the solution's exception as the nearest built-in one.
+        """
+        request = {
+            "do": operation,
+            "args": [encode(item, _refer) for item in args],
+            "kwargs": {name: encode(item, _refer) for name, item in kwargs.items()},
+        }
         if self.gone:
             raise _Gone(self.gone)
         try:
@@ -162,8 +176,11 @@ class _Link:
 def _refer(value: Any) -> dict[str, int]:
     if isinstance(value, _Object):
         return {"object": value._number}
-    raise _Unusable(f"the tests hand the solution a {type(value).__name__}; only plain data and what the solution made itself can be "
-                    "handed over. Rewrite the test.")
+    raise _Unusable(
+        f"the tests hand the solution a {type(value).__name__}; only plain data and what the solution made itself can "
+        f"be "
+        "handed over. Rewrite the test."
+    )
 
 
 def _exception(names: list[str], text: str) -> Exception:
@@ -231,8 +248,27 @@ def _forward(operation: str, *, between_objects: bool = False) -> Any:
     return forwarded
 
 
-for _name in ("getitem", "setitem", "contains", "len", "iter", "next", "str", "repr", "add", "sub", "mul", "truediv", "floordiv",
-              "mod", "pow", "neg", "and_", "or_", "xor"):
+for _name in (
+    "getitem",
+    "setitem",
+    "contains",
+    "len",
+    "iter",
+    "next",
+    "str",
+    "repr",
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "neg",
+    "and_",
+    "or_",
+    "xor",
+):
     setattr(_Object, f"__{_name.strip('_')}__", _forward(_name))
 for _name in ("lt", "le", "gt", "ge"):
     setattr(_Object, f"__{_name}__", _forward(_name, between_objects=True))

@@ -1,4 +1,5 @@
-"""What a process gives up before it runs code that nobody has read. None of it needs privileges, and none can be taken back.
+"""What a process gives up before it runs code that nobody has read. None of it needs privileges, and none can be taken
+back.
 
 Network, processes, signals and other processes' memory go by a seccomp filter; files by Landlock, so that only the
 interpreter's own can be read and only the working folder written. A kernel without Landlock (before 5.13) cannot tell
@@ -46,7 +47,9 @@ def confine(limits: Limits, folder: str, *, has_landlock: bool) -> None:
 
 
 def die_with_parent(parent_pid: int, signal_number: int) -> None:
-    """Get ``signal_number`` when the thread that started this process ends; exit now where that has happened already."""
+    """Get ``signal_number`` when the thread that started this process ends;
+    exit now where that has happened already.
+    """
     _call("prctl", _PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(1)
@@ -87,12 +90,31 @@ def _drop_capabilities() -> None:
 # --- files: Landlock ---
 
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
-_WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_FILE, _MAKE_FILE, _TRUNCATE = 1 << 1, 1 << 2, 1 << 3, 1 << 5, 1 << 8, 1 << 14
+_WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_FILE, _MAKE_FILE, _TRUNCATE = (
+    1 << 1,
+    1 << 2,
+    1 << 3,
+    1 << 5,
+    1 << 8,
+    1 << 14,
+)
 # Rights to a file itself; the others are rights to a folder and cannot be granted for a file.
 _OF_FILES = _WRITE_FILE | _READ_FILE | _TRUNCATE
 # Numerical libraries ask for the kind of processor when they are loaded.
-_READABLE = ("/usr", "/lib", "/lib64", "/etc/localtime", "/etc/ld.so.cache", "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom",
-             "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu")
+_READABLE = (
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/etc/localtime",
+    "/etc/ld.so.cache",
+    "/dev/null",
+    "/dev/zero",
+    "/dev/random",
+    "/dev/urandom",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/sys/devices/system/cpu",
+)
 
 
 def landlock_version() -> int:
@@ -101,7 +123,9 @@ def landlock_version() -> int:
 
 
 def interpreter_folders() -> tuple[str, ...]:
-    return tuple(dict.fromkeys(map(os.path.realpath, (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix))))
+    return tuple(
+        dict.fromkeys(map(os.path.realpath, (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)))
+    )
 
 
 def _restrict_files(folder: str) -> None:
@@ -131,29 +155,84 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 # Name, number on x86-64, number on aarch64 ("-": has none).
 _NUMBERS = """
-socket 41 198; ptrace 101 117; process_vm_readv 310 270; process_vm_writev 311 271; kill 62 129; tkill 200 130; tgkill 234 131;
-rt_sigqueueinfo 129 138; rt_tgsigqueueinfo 297 240; pidfd_send_signal 424 424; pidfd_open 434 434; pidfd_getfd 438 438; fork 57 -;
-vfork 58 -; clone 56 220; clone3 435 435; execve 59 221; execveat 322 281; unshare 272 97; setns 308 268; prlimit64 302 261;
-setpriority 141 140; sched_setaffinity 203 122; sched_setscheduler 144 119; sched_setparam 142 118; sched_setattr 314 274;
-ioprio_set 251 30; migrate_pages 256 238; move_pages 279 239; fcntl 72 25; ioctl 16 29; prctl 157 167; shmget 29 194; semget 64 190;
-msgget 68 186; mq_open 240 180; io_uring_setup 425 425; keyctl 250 219; add_key 248 217; request_key 249 218; openat2 437 437;
-chmod 90 -; fchmod 91 52; fchmodat 268 53; fchmodat2 452 452; chown 92 -; lchown 94 -; fchown 93 55; fchownat 260 54; utime 132 -;
-utimes 235 -; futimesat 261 -; utimensat 280 88; setxattr 188 5; lsetxattr 189 6; fsetxattr 190 7; removexattr 197 14;
-lremovexattr 198 15; fremovexattr 199 16; mkdir 83 -; mkdirat 258 34; mknod 133 -; mknodat 259 33; link 86 -; linkat 265 37;
-symlink 88 -; symlinkat 266 36; rename 82 -; renameat 264 38; renameat2 316 276; unlink 87 -; unlinkat 263 35; rmdir 84 -;
-truncate 76 45; creat 85 -; open 2 -; openat 257 56
+socket 41 198; ptrace 101 117; process_vm_readv 310 270; process_vm_writev 311 271; kill 62 129; tkill 200 130; tgkill
+234 131; rt_sigqueueinfo 129 138; rt_tgsigqueueinfo 297 240; pidfd_send_signal 424 424; pidfd_open 434 434;
+pidfd_getfd 438 438; fork 57 -; vfork 58 -; clone 56 220; clone3 435 435; execve 59 221; execveat 322 281; unshare 272
+97; setns 308 268; prlimit64 302 261; setpriority 141 140; sched_setaffinity 203 122; sched_setscheduler 144 119;
+sched_setparam 142 118; sched_setattr 314 274; ioprio_set 251 30; migrate_pages 256 238; move_pages 279 239; fcntl 72
+25; ioctl 16 29; prctl 157 167; shmget 29 194; semget 64 190; msgget 68 186; mq_open 240 180; io_uring_setup 425 425;
+keyctl 250 219; add_key 248 217; request_key 249 218; openat2 437 437; chmod 90 -; fchmod 91 52; fchmodat 268 53;
+fchmodat2 452 452; chown 92 -; lchown 94 -; fchown 93 55; fchownat 260 54; utime 132 -; utimes 235 -; futimesat 261 -;
+utimensat 280 88; setxattr 188 5; lsetxattr 189 6; fsetxattr 190 7; removexattr 197 14; lremovexattr 198 15;
+fremovexattr 199 16; mkdir 83 -; mkdirat 258 34; mknod 133 -; mknodat 259 33; link 86 -; linkat 265 37; symlink 88 -;
+symlinkat 266 36; rename 82 -; renameat 264 38; renameat2 316 276; unlink 87 -; unlinkat 263 35; rmdir 84 -; truncate
+76 45; creat 85 -; open 2 -; openat 257 56
 """
 # The C library falls back to the older call where a newer one is missing, but not where it is forbidden.
 _ABSENT = ("clone3", "openat2", "fchmodat2")
 # Sockets; other processes; what outlives the process; what Landlock does not cover. Folders and links would make the
-# working folder costly to remove. Signals to itself are denied with those to others: who is who cannot be told by number.
+# working folder costly to remove. Signals to itself are denied with those to others: who is who cannot be told by
+# number.
 _DENIED = (
-    "socket", "io_uring_setup", "ptrace", "process_vm_readv", "process_vm_writev", "kill", "tkill", "tgkill", "rt_sigqueueinfo",
-    "rt_tgsigqueueinfo", "pidfd_send_signal", "pidfd_open", "pidfd_getfd", "fork", "vfork", "execve", "execveat", "unshare", "setns",
-    "setpriority", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr", "ioprio_set", "migrate_pages",
-    "move_pages", "shmget", "semget", "msgget", "mq_open", "keyctl", "add_key", "request_key", "chmod", "fchmod", "fchmodat", "chown",
-    "lchown", "fchown", "fchownat", "utime", "utimes", "futimesat", "utimensat", "setxattr", "lsetxattr", "fsetxattr", "removexattr",
-    "lremovexattr", "fremovexattr", "mkdir", "mkdirat", "mknod", "mknodat", "link", "linkat", "symlink", "symlinkat",
+    "socket",
+    "io_uring_setup",
+    "ptrace",
+    "process_vm_readv",
+    "process_vm_writev",
+    "kill",
+    "tkill",
+    "tgkill",
+    "rt_sigqueueinfo",
+    "rt_tgsigqueueinfo",
+    "pidfd_send_signal",
+    "pidfd_open",
+    "pidfd_getfd",
+    "fork",
+    "vfork",
+    "execve",
+    "execveat",
+    "unshare",
+    "setns",
+    "setpriority",
+    "sched_setaffinity",
+    "sched_setscheduler",
+    "sched_setparam",
+    "sched_setattr",
+    "ioprio_set",
+    "migrate_pages",
+    "move_pages",
+    "shmget",
+    "semget",
+    "msgget",
+    "mq_open",
+    "keyctl",
+    "add_key",
+    "request_key",
+    "chmod",
+    "fchmod",
+    "fchmodat",
+    "chown",
+    "lchown",
+    "fchown",
+    "fchownat",
+    "utime",
+    "utimes",
+    "futimesat",
+    "utimensat",
+    "setxattr",
+    "lsetxattr",
+    "fsetxattr",
+    "removexattr",
+    "lremovexattr",
+    "fremovexattr",
+    "mkdir",
+    "mkdirat",
+    "mknod",
+    "mknodat",
+    "link",
+    "linkat",
+    "symlink",
+    "symlinkat",
 )
 _WRITING = ("rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir", "truncate", "creat")
 _WRITING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
@@ -184,20 +263,31 @@ def _program(*, may_write: bool) -> bytes:
     denied = _step(_RETURN, _ERRNO | errno.EPERM)
 
     def refuse(names: Iterable[str], number: int) -> bytes:
-        return b"".join(_step(_EQUAL, numbers[name], 0, 1) + _step(_RETURN, _ERRNO | number) for name in names if name in numbers)
+        return b"".join(
+            _step(_EQUAL, numbers[name], 0, 1) + _step(_RETURN, _ERRNO | number) for name in names if name in numbers
+        )
 
     def refuse_where(name: str, argument: int, test: int, value: int, *, negate: bool = False) -> bytes:
         if name not in numbers:
             return b""
         jump = (1, 0) if negate else (0, 1)
-        return (_step(_EQUAL, numbers[name], 0, 4) + _step(_LOAD, _AT_ARGUMENT + 8 * argument) + _step(test, value, *jump) + denied
-                + _step(_LOAD, _AT_NUMBER))
+        return (
+            _step(_EQUAL, numbers[name], 0, 4)
+            + _step(_LOAD, _AT_ARGUMENT + 8 * argument)
+            + _step(test, value, *jump)
+            + denied
+            + _step(_LOAD, _AT_NUMBER)
+        )
 
     steps = [
-        _step(_LOAD, _AT_ARCH), _step(_EQUAL, arch, 1, 0), _step(_RETURN, _KILL), _step(_LOAD, _AT_NUMBER),
+        _step(_LOAD, _AT_ARCH),
+        _step(_EQUAL, arch, 1, 0),
+        _step(_RETURN, _KILL),
+        _step(_LOAD, _AT_NUMBER),
         # The x32 variants of all calls would pass below.
         *([_step(_AT_LEAST, 0x40000000, 0, 1), _step(_RETURN, _ERRNO | errno.ENOSYS)] if machine == "x86_64" else []),
-        refuse(_ABSENT, errno.ENOSYS), refuse(_DENIED, errno.EPERM),
+        refuse(_ABSENT, errno.ENOSYS),
+        refuse(_DENIED, errno.EPERM),
         refuse_where("clone", 0, _ANY_BIT, 0x00010000, negate=True),  # CLONE_THREAD: threads only
         refuse_where("prlimit64", 0, _EQUAL, 0, negate=True),  # its own limits only
         refuse_where("prctl", 0, _EQUAL, _PR_SET_PDEATHSIG),
@@ -205,8 +295,11 @@ def _program(*, may_write: bool) -> bytes:
         *(refuse_where("ioctl", 1, _EQUAL, command) for command in (0x8901, 0x8902)),  # FIOSETOWN, SIOCSPGRP: the same
     ]
     if not may_write:
-        steps += [refuse(_WRITING, errno.EPERM), refuse_where("open", 1, _ANY_BIT, _WRITING_FLAGS),
-                  refuse_where("openat", 2, _ANY_BIT, _WRITING_FLAGS)]
+        steps += [
+            refuse(_WRITING, errno.EPERM),
+            refuse_where("open", 1, _ANY_BIT, _WRITING_FLAGS),
+            refuse_where("openat", 2, _ANY_BIT, _WRITING_FLAGS),
+        ]
     return b"".join(steps) + _step(_RETURN, _ALLOW)
 
 

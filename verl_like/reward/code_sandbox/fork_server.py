@@ -1,8 +1,8 @@
 """The process that forks confined processes: ``main SOCKET_FD PARENT_PID FOLDER``, started by ``launcher``.
 
-It is warm (imports done), small, and sees neither programs nor tests: a job comes as a file descriptor that only the forked
-process reads. When its parent dies it ends its children, removes its folder and exits; when it dies itself, the kernel
-ends its children.
+It is warm (imports done), small, and sees neither programs nor tests: a job comes as a file descriptor that only the
+forked process reads. When its parent dies it ends its children, removes its folder and exits; when it dies itself, the
+kernel ends its children.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from verl_like.reward.code_sandbox.confinement import Limits
 _MAX_FDS = 256  # of this process; bounds what a child has to close
 _FIRST_SPARE_FD = 64  # above every number that a job's files get
 _ROLES: dict[str, Callable[[dict[str, Any]], None]] = {
-    "program": solution.run_program, "functions": solution.answer_calls, "asserts": asserts.run_asserts,
+    "program": solution.run_program,
+    "functions": solution.answer_calls,
+    "asserts": asserts.run_asserts,
 }
 
 

@@ -17,8 +17,16 @@ from typing import Any
 
 from verl_like.reward.code_sandbox.confinement import Limits
 
-_ANSWER_TIMEOUT_S = 30.0  # for one request, beyond what it waits for; only a machine that has come to a halt takes that long
-_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+_ANSWER_TIMEOUT_S = (
+    30.0  # for one request, beyond what it waits for; only a machine that has come to a halt takes that long
+)
+_ENVIRONMENT = {
+    "PATH": "/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
 _START = "import sys; sys.path.insert(0, {root!r}); from verl_like.reward.code_sandbox.fork_server import main; main()"
 
 
@@ -52,7 +60,9 @@ class ConfinedProcess:
 
 
 class ForkServer:
-    """A process that forks confined ones; ends with its thread, whatever happens to that. Not for use by several threads."""
+    """A process that forks confined ones; ends with its thread, whatever happens to that. Not for use by several
+    threads.
+    """
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -60,9 +70,22 @@ class ForkServer:
         libraries = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-B", "-X", "utf8", "-c", _START.format(root=root), str(theirs.fileno()), str(os.getpid()),
-                 tempfile.gettempdir()],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=_ENVIRONMENT | libraries, pass_fds=[theirs.fileno()],
+                [
+                    sys.executable,
+                    "-I",
+                    "-B",
+                    "-X",
+                    "utf8",
+                    "-c",
+                    _START.format(root=root),
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                    tempfile.gettempdir(),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env=_ENVIRONMENT | libraries,
+                pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
         self.pid, self._owner = self._process.pid, os.getpid()
@@ -73,7 +96,9 @@ class ForkServer:
         """False once it is closed, and in a fork of the process that started it."""
         return self.close.alive and self._owner == os.getpid() and self._process.poll() is None
 
-    def start(self, role: str, *, limits: Limits, stdin: str = "", channels: Sequence[socket.socket] = (), **job: Any) -> ConfinedProcess:
+    def start(
+        self, role: str, *, limits: Limits, stdin: str = "", channels: Sequence[socket.socket] = (), **job: Any
+    ) -> ConfinedProcess:
         """Start a confined process.
 
         Args:
@@ -89,10 +114,15 @@ class ForkServer:
         try:
             job_fd, stdin_fd, nowhere = lent
             stdout_fd = output if role == "program" else nowhere  # nobody reads what the others print
-            answer = self._request({}, [job_fd, stdin_fd, stdout_fd, errors, *(channel.fileno() for channel in channels)])
+            answer = self._request(
+                {}, [job_fd, stdin_fd, stdout_fd, errors, *(channel.fileno() for channel in channels)]
+            )
             if "error" in answer:
-                raise ValueError(f"the sandbox for programs cannot be used here: {answer['error']}. It needs Linux 3.17 or later with "
-                                 "seccomp filters, on x86-64 or aarch64. Score programs by a service (reward.function=remote_http).")
+                raise ValueError(
+                    f"the sandbox for programs cannot be used here: {answer['error']}. It needs Linux 3.17 or later "
+                    f"with "
+                    "seccomp filters, on x86-64 or aarch64. Score programs by a service (reward.function=remote_http)."
+                )
             pid: int = answer["pid"]
         except BaseException:
             os.close(output)
@@ -112,7 +142,9 @@ class ForkServer:
             answer: dict[str, Any] = json.loads(self._socket.recv(4096) or "{}")
         except OSError as error:
             self.close()
-            raise ValueError(f"the sandbox for programs died or hangs ({error}). Is the machine out of memory?") from error
+            raise ValueError(
+                f"the sandbox for programs died or hangs ({error}). Is the machine out of memory?"
+            ) from error
         except BaseException:
             self.close()  # an answer may be under way, and would be taken for that of the next request
             raise

@@ -1,4 +1,6 @@
-"""Runs a program that a model wrote. Everything in this process is the program's to forge; nothing here decides a score."""
+"""Runs a program that a model wrote. Everything in this process is the program's to forge; nothing here decides a
+score.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,23 @@ from verl_like.reward.code_sandbox.values import Channel, decode, encode
 
 CHANNEL_FD = 3
 
-# What the sites that such tasks come from have at hand for a function: these modules by name, and of the first row all names.
+# What the sites that such tasks come from have at hand for a function: these modules by name, and of the first row all
+# names.
 _STARRED = ("typing", "collections", "functools", "itertools", "heapq", "bisect", "math")
-MODULES = (*_STARRED, "re", "random", "string", "operator", "copy", "datetime", "json", "sys", "os", "fractions", "decimal")
+MODULES = (
+    *_STARRED,
+    "re",
+    "random",
+    "string",
+    "operator",
+    "copy",
+    "datetime",
+    "json",
+    "sys",
+    "os",
+    "fractions",
+    "decimal",
+)
 
 
 def _prelude() -> dict[str, Any]:
@@ -65,7 +81,9 @@ def _exit_code(run: Callable[[], object]) -> int:
 def _join_threads() -> None:
     import threading  # not before: a warm process has no threads, and most programs have none
 
-    while waiting := [each for each in threading.enumerate() if each is not threading.current_thread() and not each.daemon]:
+    while waiting := [
+        each for each in threading.enumerate() if each is not threading.current_thread() and not each.daemon
+    ]:
         waiting[0].join()
 
 
@@ -73,8 +91,9 @@ def answer_calls(job: dict[str, Any]) -> None:
     """Load ``job["code"]`` as a module, then do what the channel asks for until it closes.
 
     The first message says whether the code could be loaded: ``{}`` or ``{"failed": why}``. A request is
-    ``{"do": name in _OPERATIONS, "args": ..., "kwargs": ...}``; its answer has ``value``, and under ``changed`` the arguments that the
-    call has changed in place, by position; or ``error``, the names of the exception's classes and its text.
+    ``{"do": name in _OPERATIONS, "args": ..., "kwargs": ...}``; its answer has ``value``, and under ``changed`` the
+    arguments that the call has changed in place, by position; or ``error``, the names of the exception's classes and
+    its text.
     """
     channel = Channel(socket.socket(fileno=CHANNEL_FD))
     os.dup2(1, 2)  # nobody reads what it prints
@@ -153,8 +172,39 @@ class _Answering:
 
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     "call": lambda function, *args, **kwargs: function(*args, **kwargs),
-    "getattr": getattr, "setattr": setattr, "getitem": operator.getitem, "setitem": operator.setitem, "contains": operator.contains,
-    "len": len, "iter": iter, "next": next, "str": str, "repr": repr, "bool": bool, "hash": hash, "isinstance": isinstance,
-    **{name: vars(operator)[name] for name in ("eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "truediv", "floordiv", "mod", "pow",
-                                               "neg", "and_", "or_", "xor")},
+    "getattr": getattr,
+    "setattr": setattr,
+    "getitem": operator.getitem,
+    "setitem": operator.setitem,
+    "contains": operator.contains,
+    "len": len,
+    "iter": iter,
+    "next": next,
+    "str": str,
+    "repr": repr,
+    "bool": bool,
+    "hash": hash,
+    "isinstance": isinstance,
+    **{
+        name: vars(operator)[name]
+        for name in (
+            "eq",
+            "ne",
+            "lt",
+            "le",
+            "gt",
+            "ge",
+            "add",
+            "sub",
+            "mul",
+            "truediv",
+            "floordiv",
+            "mod",
+            "pow",
+            "neg",
+            "and_",
+            "or_",
+            "xor",
+        )
+    },
 }

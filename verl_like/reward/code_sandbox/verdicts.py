@@ -224,16 +224,24 @@ def _call_failure(answer: dict[str, Any], expected: Any, tolerance: float) -> st
 
 
 def same_value(found: Any, expected: Any, tolerance: float = 0.0) -> bool:
-    """Equal JSON data; with a ``tolerance``, numbers may differ by that much, absolutely or relatively to the expected."""
+    """Equal JSON data; with a ``tolerance``, numbers may differ by that much,
+    absolutely or relatively to the expected.
+    """
     if found == expected:
         return True
     if not tolerance:
         return False
     if isinstance(found, list) and isinstance(expected, list):
-        return len(found) == len(expected) and all(same_value(*pair, tolerance) for pair in zip(found, expected, strict=True))
+        return len(found) == len(expected) and all(
+            same_value(*pair, tolerance) for pair in zip(found, expected, strict=True)
+        )
     if isinstance(found, dict) and isinstance(expected, dict):
-        return found.keys() == expected.keys() and all(same_value(found[key], expected[key], tolerance) for key in found)
-    return isinstance(found, int | float) and isinstance(expected, int | float) and _is_close(found, expected, tolerance)
+        return found.keys() == expected.keys() and all(
+            same_value(found[key], expected[key], tolerance) for key in found
+        )
+    return (
+        isinstance(found, int | float) and isinstance(expected, int | float) and _is_close(found, expected, tolerance)
+    )
 
 
 def _as_json(value: Any) -> Any:
@@ -254,7 +262,10 @@ def _as_key(key: Any) -> str:
 
 
 def _refuse(value: Any) -> Any:
-    raise Unreadable(f"an object ({value['type'] if isinstance(value, dict) else type(value).__name__!s:.40}), which is no plain data")
+    raise Unreadable(
+        f"an object ({value['type'] if isinstance(value, dict) else type(value).__name__!s:.40}), which is no plain "
+        f"data"
+    )
 
 
 # --- asserts ---
@@ -305,8 +316,14 @@ def _testing(first: int, tests: AssertTests, code: str, judging: Judging) -> Ite
         server = fork_server()
         solution = server.start("functions", limits=judging.limits(), channels=[of_solution], code=code)
         stack.callback(solution.end)
-        tester = server.start("asserts", limits=judging.limits(), channels=[to_solution, theirs], skip=first, entry_point=tests.entry_point,
-                              steps=[asdict(step) for step in tests.steps])
+        tester = server.start(
+            "asserts",
+            limits=judging.limits(),
+            channels=[to_solution, theirs],
+            skip=first,
+            entry_point=tests.entry_point,
+            steps=[asdict(step) for step in tests.steps],
+        )
         stack.callback(tester.end)
         yield Channel(mine)
 

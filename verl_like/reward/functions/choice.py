@@ -9,38 +9,48 @@ from typing import Any
 _BEFORE = r"(?:[\s*_\"'`(\[{$:]|\\[(\[]|\\(?:text|textbf|mathrm|mathbf)\s?\{){0,20}"
 _OPTION = r"(?:(?i:the\s+)?(?i:option|choice|letter|answer)\s+)?"
 # Behind a letter that might be a word (A, I) or a variable (b): nothing, a sign, or a reason.
-_ENDS = r"(?=\s*$|\s*\n|[)\]}*_\"`$,;:!?]|\s*</|\.(?![a-z])|\s+(?:[-–—(]|(?i:because|since|as|for|which|with|due|given|by)\b))"
+_ENDS = (
+    r"(?=\s*$|\s*\n|[)\]}*_\"`$,;:!?]|\s*</|\.(?![a-z])"
+    r"|\s+(?:[-–—(]|(?i:because|since|as|for|which|with|due|given|by)\b))"
+)
 _NO_FORMULA = r"(?!<(?!/)|[\w'’(+=/^>]|\s*(?:[+=^>]|<(?!/))|-\w|\s*\\(?:cdot|times|frac|sqrt|in)\b)"
 _LETTER = rf"(?P<letter>(?<![\w'’])(?:[B-HJ-Z]{_NO_FORMULA}|[AIa-z]{_NO_FORMULA}{_ENDS}))"
 _ADVERB = r"(?:,?\s+(?i:therefore|thus|clearly|definitely|most\s+likely|likely|probably|indeed|hence),?)?"
-_STATEMENTS = tuple(re.compile(pattern, re.MULTILINE) for pattern in (
-    # The answer (to this question) is B; Answer: (b); the correct option would be **B**.
-    rf"\b(?i:answer|(?:correct|right|best)\s+(?:option|choice|letter|one|statement))(?:\s+(?i:to|for|of|choice|option|letter)\b[^.\n:]{{0,60}}?)?"
-    rf"[*_]{{0,3}}\s{{0,5}}(?:(?i:is|would\s+be|should\s+be|must\s+be)\b|[:=]){_ADVERB}{_BEFORE}{_OPTION}{_BEFORE}{_LETTER}",
-    rf"(?:\\f?boxed\s{{0,5}}\{{|<answer>){_BEFORE}{_OPTION}{_BEFORE}{_LETTER}",
-    rf"\b(?i:choose|chose|pick|select|go\s+with|going\s+with)\s{_BEFORE}{_OPTION}{_BEFORE}{_LETTER}",
-    # Option B is correct; (B) is the right answer.
-    r"(?:^|[.!?:,;]\s|\b(?i:option|choice|answer|so|thus|therefore|hence|that)\s)[\s*(\"]{0,5}(?P<letter>[A-Z])[)*\"]{0,5}\s+"
-    r"(?i:is|must\s+be|would\s+be)\s+(?i:the\s+)?(?i:only\s+)?(?i:correct|right|best|answer)\b",
-))
+_STATEMENTS = tuple(
+    re.compile(pattern, re.MULTILINE)
+    for pattern in (
+        # The answer (to this question) is B; Answer: (b); the correct option would be **B**.
+        rf"\b(?i:answer|(?:correct|right|best)\s+(?:option|choice|letter|one|statement))(?:\s+(?i:to|for|of|choice|option|letter)\b[^.\n:]{{0,60}}?)?"
+        rf"[*_]{{0,3}}\s{{0,5}}(?:(?i:is|would\s+be|should\s+be|must\s+be)\b|[:=]){_ADVERB}{_BEFORE}{_OPTION}{_BEFORE}{_LETTER}",
+        rf"(?:\\f?boxed\s{{0,5}}\{{|<answer>){_BEFORE}{_OPTION}{_BEFORE}{_LETTER}",
+        rf"\b(?i:choose|chose|pick|select|go\s+with|going\s+with)\s{_BEFORE}{_OPTION}{_BEFORE}{_LETTER}",
+        # Option B is correct; (B) is the right answer.
+        r"(?:^|[.!?:,;]\s|\b(?i:option|choice|answer|so|thus|therefore|hence|that)\s)[\s*(\"]{0,5}(?P<letter>[A-Z])[)*\"]{0,5}\s+"
+        r"(?i:is|must\s+be|would\s+be)\s+(?i:the\s+)?(?i:only\s+)?(?i:correct|right|best|answer)\b",
+    )
+)
 # The last line is a letter, or ends in one that something points at.
 _LAST_LINE = re.compile(
     r"[\s*_\"'`(\[{$]{0,10}(?P<alone>[A-Za-z])[)\]}*_\"'`$.:\s]{0,10}"
-    r"|.*(?:\b(?i:is|be|therefore|thus|so|hence)|:|=>|->|→)\s+[\"'(*$]{0,5}(?P<pointed>[A-Z])[\"')*$.]{0,6}|.*\((?P<closing>[A-Z])\)[.*\s]{0,6}")
+    r"|.*(?:\b(?i:is|be|therefore|thus|so|hence)|:|=>|->|→)\s+[\"'(*$]{0,5}(?P<pointed>[A-Z])[\"')*$.]{0,6}|.*\((?P<closing>[A-Z])\)[.*\s]{0,6}"
+)
 _ONE_LINE = re.compile(r"\s*\(?(?P<letter>[A-Z])[).:]\s.*")
 _BOLD = re.compile(r"\*\*\(?([A-Z])\)?[.:]?\*\*")
 _HEDGE = re.compile(
     rf"[)\]}}*_\"'`$.\s]{{0,10}}(?:(?i:,?\s*\b(?:or|and)\b)|[/&]|\\text\s?\{{\s?(?:or|and)\s?\}}|,(?=[\s(*\"]{{0,5}}[A-Z][)*\"]{{0,5}}(?:[,.;]|\s*$|\s*(?:or|and)\b)))"
-    rf"\s?(?:(?i:possibly|maybe|perhaps|also|both)\s)?{_BEFORE}{_OPTION}{_BEFORE}(?:[B-HJ-Z](?![\w'’])|[AI](?=\s*$|[)\]}}*_.,;$]))")
+    rf"\s?(?:(?i:possibly|maybe|perhaps|also|both)\s)?{_BEFORE}{_OPTION}{_BEFORE}(?:[B-HJ-Z](?![\w'’])|[AI](?=\s*$|[)\]}}*_.,;$]))"
+)
 
 
-def compute_score(data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any], *,
-                  letters: str = "ABCD") -> dict[str, float | str]:
+def compute_score(
+    data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any], *, letters: str = "ABCD"
+) -> dict[str, float | str]:
     r"""1 where the response chose the true letter.
 
-    A letter is chosen by a statement ("The answer is (B)", "Answer: b", "\boxed{B}", "I choose B", "option B is correct") or by the last
-    line, if it is that letter or points at it ("so it must be **B**."); the last one wins. Failing all, a response whose only bold letter
-    is B, or whose one line begins with "B)" or "B.", chose it. The words "A" and "I" are no letters, "A or B" is no choice.
+    A letter is chosen by a statement ("The answer is (B)", "Answer: b", "\boxed{B}", "I choose B", "option B is
+    correct") or by the last line, if it is that letter or points at it ("so it must be **B**."); the last one wins.
+    Failing all, a response whose only bold letter is B, or whose one line begins with "B)" or "B.", chose it. The words
+    "A" and "I" are no letters, "A or B" is no choice.
 
     Args:
         ground_truth: the letter, with or without brackets.
@@ -53,12 +63,17 @@ def compute_score(data_source: str, solution_str: str, ground_truth: Any, extra_
         ValueError: for a truth that is none of the letters, or ``letters`` that are not distinct capital letters.
     """
     if len(letters) < 2 or len(set(letters)) < len(letters) or not re.fullmatch("[A-Z]*", letters):
-        raise ValueError(f"letters is {letters!r}; expected two or more distinct capital letters, such as ABCDE. Set "
-                         "reward.function_kwargs.letters.")
+        raise ValueError(
+            f"letters is {letters!r}; expected two or more distinct capital letters, such as ABCDE. Set "
+            "reward.function_kwargs.letters."
+        )
     match = re.fullmatch(r"\s*\(?([A-Za-z])[).]?\s*", ground_truth) if isinstance(ground_truth, str) else None
     if match is None or match[1].upper() not in letters:
-        raise ValueError(f"ground_truth is {ground_truth!r:.80}; expected one of the letters {letters}. Store the letter, not the option's "
-                         "text or number, or set reward.function_kwargs.letters.")
+        raise ValueError(
+            f"ground_truth is {ground_truth!r:.80}; expected one of the letters {letters}. Store the letter, not the "
+            f"option's "
+            "text or number, or set reward.function_kwargs.letters."
+        )
     chosen = chosen_letter(solution_str)
     is_right = float(chosen == match[1].upper())
     return {"score": is_right, "acc": is_right, "pred": chosen}

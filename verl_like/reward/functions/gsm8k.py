@@ -20,16 +20,23 @@ _STRICT = re.compile(rf"####\s*(-?\s?\$?\s?-?{_AMOUNT}(?:\s?/\s?\d+(?!\d|[.,/]\d
 _GOES_ON = re.compile(r"[.,/]?\d|[ \t]?[*^×/+-][ \t]?[$(]?\d|[eE][+-]?\d")
 
 
-def compute_score(data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any], *,
-                  method: str = "strict", format_score: float = 0.0) -> dict[str, float | str]:
+def compute_score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: dict[str, Any],
+    *,
+    method: str = "strict",
+    format_score: float = 0.0,
+) -> dict[str, float | str]:
     """1 where the response's final number equals the ground truth's.
 
     Thousands separators, a dollar sign and a trailing period do not count, 18.00 equals 18 and 1/2 equals 0.5.
 
     Args:
         ground_truth: the number as text, or a published answer that ends in ``#### N``.
-        method: ``strict`` reads the last ``#### N``, which is no number where it goes on as in 3,5 or 2^10; ``flexible`` the last
-            number anywhere.
+        method: ``strict`` reads the last ``#### N``, which is no number where it goes on as in 3,5 or 2^10;
+            ``flexible`` the last number anywhere.
         format_score: given where a number was found but is wrong.
 
     Returns:
@@ -67,7 +74,9 @@ def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 
 def _plain(number: str) -> str | None:
-    """``-$1,080.50`` as ``-1080.5``: equal numbers become equal text, so that votes can be counted; None for what is too long."""
+    """``-$1,080.50`` as ``-1080.5``: equal numbers become equal text, so that votes can be counted; None for what is
+    too long.
+    """
     digits, _, divisor = re.sub(r"[^\d./]", "", number).partition("/")
     if len(number) > MAX_CHARS or (divisor and not int(divisor)):
         return None

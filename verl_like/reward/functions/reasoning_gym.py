@@ -1,10 +1,11 @@
 """Rewards of reasoning-gym's tasks (2505.24760): each task's own scorer, on guard against answers that fool it.
 
-Each of the 105 tasks of version 0.1.25 was asked with 40 kinds of junk and with right answers cut, doubled and exchanged. Of their
-scorers 4 raise (boxnet, coin_flip, game_of_life, prime_factorization), 21 pay for blank or senseless answers (0.01 to 0.29; one the
-full mark), 9 run the answer as Python, and 9 give a wrong answer the full mark: game_of_life_halting any, coin_flip the first
-digit, puzzle24 other numbers that make 24, complex_arithmetic and number_sorting "nan", countdown a power or factorial, both
-integrations the question's own integral, sokoban the question. The first three tasks are refused, the rest is guarded against.
+Each of the 105 tasks of version 0.1.25 was asked with 40 kinds of junk and with right answers cut, doubled and
+exchanged. Of their scorers 4 raise (boxnet, coin_flip, game_of_life, prime_factorization), 21 pay for blank or
+senseless answers (0.01 to 0.29; one the full mark), 9 run the answer as Python, and 9 give a wrong answer the full
+mark: game_of_life_halting any, coin_flip the first digit, puzzle24 other numbers that make 24, complex_arithmetic and
+number_sorting "nan", countdown a power or factorial, both integrations the question's own integral, sokoban the
+question. The first three tasks are refused, the rest is guarded against.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ try:
     # Half a second and 100 MiB: here, so that a replaced scorer has paid it before its first sample.
     from reasoning_gym.factory import DATASETS, get_score_answer_fn  # type: ignore[import-untyped]
 except ImportError as error:
-    raise ValueError(f"the reward of reasoning_gym needs the package reasoning-gym ({error}); expected it on every node. "
-                     "Install it: pip install 'verl-like[reasoning-gym]'.") from error
+    raise ValueError(
+        f"the reward of reasoning_gym needs the package reasoning-gym ({error}); expected it on every node. "
+        "Install it: pip install 'verl-like[reasoning-gym]'."
+    ) from error
 
 PREFIX = "reasoning_gym/"
 MAX_ANSWER_CHARS = 10_000
@@ -36,16 +39,25 @@ _NONSENSE = ("?", "qwx zvk", "\u2603")  # right for no problem
 _GUESSES = ("0", "[]", "{}", "[[]]")  # well-formed and thoughtless; right for some, as may be the question itself
 _WRONG = {"puzzle24": "6*4*1*1", "coin_flip": "0"}  # well-formed, and right for hardly any problem of the task
 
-# What an answer may hold where the scorer runs it as Python, or skips what it does not know: plain sums for the number games (no
-# power, no factorial), the names of functions for algebra (not Integral), nothing that could call anything for the rest.
+# What an answer may hold where the scorer runs it as Python, or skips what it does not know: plain sums for the number
+# games (no power, no factorial), the names of functions for algebra (not Integral), nothing that could call anything
+# for the rest.
 _SUM = re.compile(r"(?:\d+(?!\w)|[-+()\s]|\*(?!\*)|/(?!/))*")
-_ALGEBRA = re.compile(r"(?:(?:[A-Za-z]\d*|a?(?:sin|cos|tan)h?|sec|csc|cot|exp|log|ln|sqrt|Abs|pi)(?!\w)|[\d.]|[-+*/^(),\s])*")
+_ALGEBRA = re.compile(
+    r"(?:(?:[A-Za-z]\d*|a?(?:sin|cos|tan)h?|sec|csc|cot|exp|log|ln|sqrt|Abs|pi)(?!\w)|[\d.]|[-+*/^(),\s])*"
+)
 _NO_CALL = re.compile(r"[^(]*")
 _MAY_HOLD = {
-    "countdown": _SUM, "puzzle24": _SUM,
-    "intermediate_integration": _ALGEBRA, "polynomial_multiplication": _ALGEBRA, "simple_integration": _ALGEBRA,
+    "countdown": _SUM,
+    "puzzle24": _SUM,
+    "intermediate_integration": _ALGEBRA,
+    "polynomial_multiplication": _ALGEBRA,
+    "simple_integration": _ALGEBRA,
     "sokoban": re.compile(r"[UDLR\s]*"),
-    "binary_matrix": _NO_CALL, "n_queens": _NO_CALL, "spiral_matrix": _NO_CALL, "string_insertion": _NO_CALL,
+    "binary_matrix": _NO_CALL,
+    "n_queens": _NO_CALL,
+    "spiral_matrix": _NO_CALL,
+    "string_insertion": _NO_CALL,
 }
 
 
@@ -59,27 +71,35 @@ class Problem:
     metadata: str  # JSON, by metadata_text
 
 
-def compute_score(data_source: str, solution_str: str, ground_truth: Any, extra_info: Mapping[str, Any], *, answer_tag: str = "answer",
-                  partial: bool = False) -> dict[str, float | str]:
+def compute_score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: Mapping[str, Any],
+    *,
+    answer_tag: str = "answer",
+    partial: bool = False,
+) -> dict[str, float | str]:
     """What the task's scorer gives the answer: 1 or nothing, unless ``partial``.
 
-    Rows come from ``python -m verl_like.data.reasoning_gym``; the task is what follows ``reasoning_gym/`` in ``data_source``. Most
-    scorers need milliseconds; those of codeio and intermediate_integration take seconds over some wrong answers.
+    Rows come from ``python -m verl_like.data.reasoning_gym``; the task is what follows ``reasoning_gym/`` in
+    ``data_source``. Most scorers need milliseconds; those of codeio and intermediate_integration take seconds over some
+    wrong answers.
 
     Args:
         ground_truth: a right answer; None where the task brings none.
         extra_info: the entry's ``question`` and ``metadata``.
-        answer_tag: the answer is the text in the last ``<answer>...</answer>``, or the whole response where there is none (or
-            this is empty); white space around it does not count.
+        answer_tag: the answer is the text in the last ``<answer>...</answer>``, or the whole response where there is
+            none (or this is empty); white space around it does not count.
         partial: pass on what the scorer gives for a half-right answer, where that is more than it gives for junk.
 
     Returns:
-        ``score``, ``acc`` (1 for full marks) and ``pred``, the answer. Blank answers, ones past 10,000 characters, and ones that the
-        scorer raises at, get 0.
+        ``score``, ``acc`` (1 for full marks) and ``pred``, the answer. Blank answers, ones past 10,000 characters, and
+        ones that the scorer raises at, get 0.
 
     Raises:
-        ValueError: an unknown task, a row of another origin, or a problem on which the scorer cannot be trusted: it refuses the
-            right answer, or takes a wrong one.
+        ValueError: an unknown task, a row of another origin, or a problem on which the scorer cannot be trusted: it
+            refuses the right answer, or takes a wrong one.
     """
     problem = _problem(data_source, ground_truth, extra_info)
     floor = junk_mark(problem)
@@ -98,14 +118,20 @@ def junk_mark(problem: Problem) -> float:
         ValueError: the scorer refuses the problem's right answer, or gives junk the full mark.
     """
     if problem.truth is not None and _guarded_mark(problem, problem.truth) < FULL_MARK:
-        raise ValueError(f"the scorer of reasoning_gym/{problem.task} does not take the row's own ground_truth {problem.truth!r:.80}; "
-                         "expected full marks for it. Write the rows again with the installed reasoning-gym, or leave this one out.")
+        raise ValueError(
+            f"the scorer of reasoning_gym/{problem.task} does not take the row's own ground_truth "
+            f"{problem.truth!r:.80}; "
+            "expected full marks for it. Write the rows again with the installed reasoning-gym, or leave this one out."
+        )
     wrong = (*_NONSENSE, _WRONG[problem.task]) if problem.task in _WRONG else _NONSENSE
     marks = {answer: _guarded_mark(problem, answer) for answer in (*wrong, *_GUESSES, problem.question.strip())}
     for answer in wrong:
         if marks[answer] >= FULL_MARK and answer != problem.truth:
-            raise ValueError(f"the scorer of reasoning_gym/{problem.task} gives full marks to {answer!r}, which is wrong; a policy would "
-                             "learn nonsense from it. Leave this task out, or score it with a function of your own.")
+            raise ValueError(
+                f"the scorer of reasoning_gym/{problem.task} gives full marks to {answer!r}, which is wrong; a policy "
+                f"would "
+                "learn nonsense from it. Leave this task out, or score it with a function of your own."
+            )
     return max((mark for mark in marks.values() if mark < FULL_MARK), default=0.0)
 
 
@@ -137,12 +163,17 @@ def _untagged(value: dict[str, Any]) -> Any:
 
 def _problem(data_source: str, truth: Any, extra_info: Mapping[str, Any]) -> Problem:
     if not data_source.startswith(PREFIX):
-        raise ValueError(f"data_source is {data_source!r}; expected {PREFIX}TASK. Write the rows with "
-                         "python -m verl_like.data.reasoning_gym.")
+        raise ValueError(
+            f"data_source is {data_source!r}; expected {PREFIX}TASK. Write the rows with "
+            "python -m verl_like.data.reasoning_gym."
+        )
     question, metadata = extra_info.get("question"), extra_info.get("metadata")
     if not isinstance(question, str) or not isinstance(metadata, str) or not isinstance(truth, str | None):
-        raise ValueError(f"extra_info has {sorted(extra_info)} and ground_truth is a {type(truth).__name__}; expected the texts question "
-                         "and metadata, and a text. Write the rows with python -m verl_like.data.reasoning_gym.")
+        raise ValueError(
+            f"extra_info has {sorted(extra_info)} and ground_truth is a {type(truth).__name__}; expected the texts "
+            f"question "
+            "and metadata, and a text. Write the rows with python -m verl_like.data.reasoning_gym."
+        )
     return Problem(data_source.removeprefix(PREFIX), question, truth, metadata)
 
 
@@ -150,16 +181,24 @@ def _guarded_mark(problem: Problem, answer: str) -> float:
     may_hold = _MAY_HOLD.get(problem.task)
     if not answer.strip() or len(answer) > MAX_ANSWER_CHARS or (may_hold and not may_hold.fullmatch(answer)):
         return 0.0
-    if "nan" in answer.lower() and "nan" not in (problem.truth or "").lower():  # compares as equal, or as near, to anything
+    if (
+        "nan" in answer.lower() and "nan" not in (problem.truth or "").lower()
+    ):  # compares as equal, or as near, to anything
         return 0.0
     return _mark(problem, answer)
 
 
 def _mark(problem: Problem, answer: str) -> float:
-    """What the scorer gives; 0 where it raises, as that is the answer's fault (:func:`junk_mark` has tried the right one)."""
+    """What the scorer gives; 0 where it raises, as that is the answer's fault (:func:`junk_mark` has tried the right
+    one).
+    """
     scorer = task_scorer(problem.task)
     # Decoded anew: some scorers write into the metadata.
-    entry = {"question": problem.question, "answer": problem.truth, "metadata": json.loads(problem.metadata, object_hook=_untagged)}
+    entry = {
+        "question": problem.question,
+        "answer": problem.truth,
+        "metadata": json.loads(problem.metadata, object_hook=_untagged),
+    }
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # tower_of_hanoi prints what it rejects
             return float(scorer(answer, entry))
@@ -178,6 +217,8 @@ def task_scorer(task: str) -> Callable[[str, dict[str, Any]], float]:
     """
     if task not in TASKS:
         near = difflib.get_close_matches(task, TASKS) or sorted(TASKS)
-        raise ValueError(f"reasoning_gym has no task {task!r}; expected one of its {len(TASKS)}, such as {', '.join(near[:5])}.")
+        raise ValueError(
+            f"reasoning_gym has no task {task!r}; expected one of its {len(TASKS)}, such as {', '.join(near[:5])}."
+        )
     scorer: Callable[[str, dict[str, Any]], float] = get_score_answer_fn(task)
     return scorer

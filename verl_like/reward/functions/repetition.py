@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 
-def compute_score(data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any], *, num_words: int = 8) -> float:
+def compute_score(
+    data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any], *, num_words: int = 8
+) -> float:
     """Minus the share of runs of ``num_words`` words that have occurred before in the response: 0 to -1.
 
-    -(1 - distinct runs / runs). Words are what stands between white space. Ordinary prose repeats few runs of eight words, a loop nearly
-    all. A response too short for one run gets 0.
+    -(1 - distinct runs / runs). Words are what stands between white space. Ordinary prose repeats few runs of eight
+    words, a loop nearly all. A response too short for one run gets 0.
 
     Raises:
         ValueError: for ``num_words`` below 1.
