@@ -22,7 +22,7 @@ from statistics import median
 
 from recipes.arithmetic.model import write_model
 from recipes.arithmetic.prepare import write_all
-from verl_like.config.checks import check
+from verl_like.checks.rules import check
 from verl_like.config.compose import compose
 from verl_like.config.schema import Config
 from verl_like.data.loader import PromptLoader

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from verl_like.data.files import Row, read_rows
-from verl_like.reward.functions.gsm8k import strict_number
+from verl_like.graders.gsm8k import strict_number
 
 HUB_NAME = "openai/gsm8k"
 HUB_FILE = "main/{split}-00000-of-00001.parquet"

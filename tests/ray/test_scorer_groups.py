@@ -31,8 +31,8 @@ from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTime
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.single_controller.store import STORE
 from verl_like.single_controller.worker_group import WorkerGroup
-from verl_like.workers.model_scores import ModelScores
-from verl_like.workers.scorer_groups import BlockScorers, ColocatedRewardModel, judges, own_reward_model
+from verl_like.workers.reward_models.groups import BlockScorers, ColocatedRewardModel, judges, own_reward_model
+from verl_like.workers.reward_models.scores import ModelScores
 from verl_like.workers.setup import WorkerSetup, judge_environment, reward_model_environment
 
 
@@ -84,9 +84,13 @@ def groups(ray_cluster: None, config: Config) -> Iterator[dict[str, WorkerGroup]
     env = reward_model_environment(config, "cpu")
     made = {
         "judge": started(
-            config, "judge", "verl_like.workers.judge:build_roles", world_size=2, env=judge_environment(config, "cpu")
+            config,
+            "judge",
+            "verl_like.workers.reward_models.judge:build_roles",
+            world_size=2,
+            env=judge_environment(config, "cpu"),
         ),
-        "own": started(config, "own", "verl_like.workers.reward_model:build_roles", world_size=1, env=env),
+        "own": started(config, "own", "verl_like.workers.reward_models.classifier:build_roles", world_size=1, env=env),
         "hybrid": started(config, "hybrid", "verl_like.workers.hybrid:build_roles", world_size=2, env=env),
     }
     for group in made.values():

@@ -27,8 +27,8 @@ from tests._tiny_model import END_ID, VOCAB_SIZE, save_model
 from tests.unit._fsdp_ranks import build_engine, join_ranks
 from verl_like.config.schema import Config, DataConfig, FsdpConfig, ModelConfig, RewardConfig, RewardModelConfig
 from verl_like.protocol import DataProto, Ragged
-from verl_like.workers.reward_model import RewardModelRole, reward_model_engine
-from verl_like.workers.score_inputs import ScoreInputs
+from verl_like.workers.reward_models.classifier import RewardModelRole, reward_model_engine
+from verl_like.workers.reward_models.inputs import ScoreInputs
 from verl_like.workers.setup import WorkerSetup
 
 LENGTHS = (1, 2, 40, 3, 17, 40, 8, 5, 29)

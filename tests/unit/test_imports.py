@@ -23,52 +23,41 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "config": ("config",),
     "config.schema": (),
     "config.user_code": (),
-    "config.checks": ("config", "algorithms.advantages", "algorithms.policy_losses"),
-    "config.reward_checks": ("config", "algorithms.advantages", "reward.judging", "reward.specs"),
-    "config.algorithm_checks": (
-        "config",
-        "algorithms.advantages",
-        "algorithms.correction",
-        "algorithms.kl",
-        "algorithms.policy_losses",
-    ),
     "telemetry": ("telemetry",),
     "telemetry.ledger": (),
     "ops": ("ops",),
     "algorithms": ("algorithms",),
-    "data": ("data",),
-    "data.reasoning_gym": ("data", "reward.functions.reasoning_gym"),
+    "graders": ("graders",),
+    "data": ("data", "graders.reasoning_gym"),
     "single_controller": ("single_controller",),
     # The scorers turn ids into text with the tokenizer that made the prompts.
-    "reward": ("reward",),
-    "reward.failures": ("single_controller.errors",),
-    "reward.host": ("data.templates", "reward", "single_controller.remote_batch"),
-    "reward.pool": ("reward", "single_controller.remote_batch", "single_controller.store", "single_controller.wait"),
+    "reward": ("data.templates", "graders", "reward", "single_controller"),
+    # Rules know what the words of a configuration stand for.
+    "checks": ("algorithms", "checks", "config", "graders.judging", "reward.specs"),
     "backends": ("algorithms.types", "backends", "ops"),
     "backends.base": ("algorithms.types",),
     "backends.fsdp": ("algorithms.types", "backends.base", "backends.fsdp", "backends.model_folder", "ops"),
     "backends.vllm": ("backends.base", "backends.lifecycle", "backends.model_folder", "backends.vllm", "ops"),
     "backends.hf": ("backends.base", "backends.hf", "backends.lifecycle", "backends.model_folder", "ops"),
-    # A role asks for its engine by name; the folder of a backend is opened by backends.rollout and backends.train
-    # alone.
+    # A role asks for its engine by name; backends.rollout and backends.train alone open its folder.
     "workers": (
         "algorithms",
         "backends.base",
+        "backends.model_folder",
         "backends.rollout",
         "backends.train",
         "ops",
         "single_controller",
         "workers",
     ),
-    # Who scores reads text: it decodes the policy's ids, renders chats its own way and asks the questions that scorers
-    # ask.
-    "workers.score_inputs": ("data.templates",),
-    "workers.judge": (
+    # Models that score read text: they decode the policy's ids, render chats and ask the questions that scorers ask.
+    "workers.reward_models": (
         "backends.base",
         "backends.model_folder",
         "backends.rollout",
+        "backends.train",
         "data.templates",
-        "reward.judging",
+        "graders.judging",
         "single_controller",
         "workers",
     ),
@@ -77,6 +66,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "algorithms",
         "backends.base",
         "backends.rollout",
+        "checks",
         "config",
         "data",
         "ops.partition",
@@ -86,8 +76,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "trainer",
         "workers.facts",
         "workers.groups",
-        "workers.model_scores",
-        "workers.scorer_groups",
+        "workers.reward_models",
         "workers.setup",
     ),
 }

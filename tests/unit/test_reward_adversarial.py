@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.unit._reward import sample, scorer_process, statuses, task
-from tests.unit.test_reward_grading import HOSTILE
+from tests.unit.test_graders_math_answer import HOSTILE
 
 TIMEOUT_S = 3.0
 WRAPPERS = ("\\boxed{%s}", "#### %s", "The answer is %s", "<think>%s</think><answer>%s</answer>", "%s")

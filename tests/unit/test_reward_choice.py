@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.grading_corpus import CHOICES, Pair
-from verl_like.reward.functions import choice
+from verl_like.graders import choice
 
 
 def score(response: str, truth: Any, **kwargs: Any) -> dict[str, Any]:

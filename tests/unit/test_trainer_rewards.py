@@ -16,7 +16,7 @@ from verl_like.single_controller.remote_batch import Facts, RemoteBatch
 from verl_like.trainer import generation
 from verl_like.trainer.generation import generate
 from verl_like.trainer.rewards import add_scores, first_rows, with_model
-from verl_like.workers.model_scores import ModelScores
+from verl_like.workers.reward_models.scores import ModelScores
 
 NAN = float("nan")
 

@@ -21,8 +21,8 @@ from tests._tiny_model import END_ID, save_model, weights_of
 from verl_like.backends.model_folder import checkpoint_weights, model_folder
 from verl_like.config.schema import Config, JudgeConfig, ModelConfig, RewardConfig
 from verl_like.protocol import DataProto, Ragged
-from verl_like.workers.judge import JudgeRole, judge_engine
-from verl_like.workers.model_scores import ModelScores
+from verl_like.workers.reward_models.judge import JudgeRole, judge_engine
+from verl_like.workers.reward_models.scores import ModelScores
 from verl_like.workers.setup import WorkerSetup
 
 TEMPLATE = "{{ prompt }}{{ response }},{{ ground_truth }},{{ extra_info.level }}?"

@@ -71,9 +71,8 @@ class LossInputs:
     rollout_log_probs: Tensor | None = None
     entropy: Tensor | None = None  # with gradient
     weights: Tensor | None = None  # rollout correction: each token's loss is multiplied by it; zero where rejected
-    covariance_rank: Tensor | None = (
-        None  # share of the mini-batch's tokens whose covariance of log-prob and advantage is higher
-    )
+    # Share of the mini-batch's tokens whose covariance of log-prob and advantage is higher.
+    covariance_rank: Tensor | None = None
 
 
 @dataclass(kw_only=True, slots=True)

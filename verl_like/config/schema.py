@@ -1,7 +1,7 @@
 """Every knob once: type, default, unit and one sentence.
 
 Dataclasses own defaults; the YAML files under ``conf/`` own choices. A value that cannot be right by itself
-is refused by its ``check``; rules that span sections live in :mod:`verl_like.config.checks`.
+is refused by its ``check``; rules that span sections live in :mod:`verl_like.checks.rules`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from verl_like.backends.rollout import remove_leftovers
-from verl_like.config.checks import check_devices
+from verl_like.checks.rules import check_devices
 from verl_like.config.schema import Config
 from verl_like.reward.pool import RewardPool
 from verl_like.single_controller.placement import Devices, Placement, devices, ray_cluster
@@ -18,8 +18,11 @@ from verl_like.trainer.rewards import ModelScorer, Rewards
 from verl_like.trainer.roles import needs
 from verl_like.trainer.run_folder import RunFolder
 from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, RefGroup, RolloutGroup
-from verl_like.workers.scorer_groups import ColocatedRewardModel, judges, own_reward_model
+from verl_like.workers.reward_models.groups import ColocatedRewardModel, judges, own_reward_model
 from verl_like.workers.setup import WorkerSetup, judge_environment, reward_model_environment, worker_environment
+
+# Where the roles of models that score in workers of their own are built.
+SCORER_MODULES = {"reward_model": "classifier", "judge": "judge"}
 
 
 @contextmanager
@@ -124,7 +127,7 @@ def scorer_workers(config: Config, name: str, *, where: Devices, run_id: str) ->
         )
 
     try:
-        group.build(f"verl_like.workers.{name}:build_roles", setup, timeout_s=timeout_s)
+        group.build(f"verl_like.workers.reward_models.{SCORER_MODULES[name]}:build_roles", setup, timeout_s=timeout_s)
         yield group
     finally:
         group.shut_down()

@@ -13,8 +13,8 @@ from verl_like.protocol import Array
 from verl_like.reward.failures import Failure, failures_of, judge_failures, value_of_failure
 from verl_like.reward.pool import RewardPool
 from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
-from verl_like.workers.model_scores import ModelScores
-from verl_like.workers.scorer_groups import BlockScorers, ColocatedRewardModel
+from verl_like.workers.reward_models.groups import BlockScorers, ColocatedRewardModel
+from verl_like.workers.reward_models.scores import ModelScores
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from verl_like.config.checks import check
+from verl_like.checks.rules import check
 from verl_like.config.schema import ActorConfig, Config, CriticConfig
 from verl_like.data.loader import PromptLoader
 from verl_like.data.prompts import Prompt, PromptDataset, sft_rows

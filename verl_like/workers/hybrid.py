@@ -14,7 +14,7 @@ from verl_like.config.schema import FsdpConfig, OptimConfig
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.critic import CriticRole
 from verl_like.workers.ref import RefRole
-from verl_like.workers.reward_model import RewardModelRole, reward_model_engine
+from verl_like.workers.reward_models.classifier import RewardModelRole, reward_model_engine
 from verl_like.workers.rollout import RolloutRole, build_rollout_engine
 from verl_like.workers.setup import WorkerSetup, join_process_group
 

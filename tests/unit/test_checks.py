@@ -1,0 +1,412 @@
+"""Every rule: the message says what was found and what would work; a sound configuration passes."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from verl_like.checks import rules as checks
+from verl_like.checks.rules import check, check_devices
+from verl_like.config.schema import Config
+
+Edit = Callable[[Config], None]
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """A configuration that passes, for two workers on CPU, with real files below the working directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    for name in ("train.parquet", "val.jsonl", "notes.txt"):
+        (tmp_path / "data" / name).touch()
+    (tmp_path / "model").mkdir()
+    for name in ("config.json", "tokenizer_config.json"):
+        (tmp_path / "model" / name).touch()
+    sound = Config()
+    sound.model.path = "model"
+    sound.data.train_files = ["data/train.parquet"]
+    sound.data.val_files = ["data/val.jsonl"]
+    sound.cluster.device = "cpu"
+    sound.cluster.workers_per_node = 2
+    return sound
+
+
+def refusal(config: Config, **changes: object) -> str:
+    """The message with which a configuration with these changes (dots as double underscores) is refused."""
+    num_devices = changes.pop("num_devices", 0)
+    assert isinstance(num_devices, int)
+    apply(config, changes)
+    with pytest.raises(ValueError) as caught:
+        check(config, num_devices=num_devices)
+    return str(caught.value)
+
+
+def apply(config: Config, changes: dict[str, object]) -> None:
+    for name, value in changes.items():
+        *parents, leaf = name.split("__")
+        section: object = config
+        for parent in parents:
+            section = getattr(section, parent)
+        assert hasattr(section, leaf), name
+        setattr(section, leaf, value)
+
+
+def test_a_sound_configuration_passes(config: Config) -> None:
+    check(config, num_devices=0)
+    check(config)
+
+
+def test_a_value_out_of_range_is_refused_here_too(config: Config) -> None:
+    assert refusal(config, rollout__n=0) == "rollout.n is 0, but must be a number above 0."
+
+
+def test_unknown_estimator_is_refused_with_the_names_there_are(config: Config) -> None:
+    text = refusal(config, algorithm__adv_estimator="grop")
+    assert "algorithm.adv_estimator=grop" in text
+    assert "grpo" in text
+
+
+def test_unknown_policy_loss_is_refused_with_the_names_there_are(config: Config) -> None:
+    text = refusal(config, actor__policy_loss="pppo")
+    assert "actor.policy_loss=pppo" in text
+    assert "'ppo'" in text
+
+
+# --- models
+
+
+def test_empty_model_path_is_refused(config: Config) -> None:
+    assert refusal(config, model__path="").startswith("model.path is empty")
+
+
+@pytest.mark.parametrize("path", ["./nowhere", "/nowhere", "a/b/c", "~/nowhere-at-all", "../nowhere", "data/nowhere"])
+def test_local_model_path_that_does_not_exist_is_refused(config: Config, path: str) -> None:
+    text = refusal(config, model__path=path)
+    assert text.startswith(f"model.path is {path}, but there is no such folder")
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-0.6B", "gpt2"])
+def test_hub_names_pass(config: Config, name: str) -> None:
+    config.model.path = name
+    check(config, num_devices=0)
+
+
+def test_a_folder_without_a_model_is_refused(config: Config) -> None:
+    assert refusal(config, model__path="data").startswith("model.path is data, a folder without config.json.")
+
+
+def test_a_folder_without_a_tokenizer_is_refused(config: Config) -> None:
+    assert refusal(config, model__tokenizer_path="data").startswith(
+        "model.tokenizer_path is data, a folder without tokenizer_config.json."
+    )
+
+
+# --- data
+
+
+def test_no_training_rows_is_refused_unless_only_validating(config: Config) -> None:
+    assert refusal(config, data__train_files=[]).startswith("data.train_files is empty")
+    config.trainer.val_only = True
+    check(config, num_devices=0)
+
+
+def test_a_missing_file_is_refused_and_its_neighbour_suggested(config: Config) -> None:
+    text = refusal(config, data__train_files=["data/trian.parquet"])
+    assert text == "data.train_files holds data/trian.parquet, which does not exist; did you mean data/train.parquet?"
+
+
+def test_a_missing_folder_of_files_says_where_was_looked(config: Config, tmp_path: Path) -> None:
+    assert f"looked from {tmp_path}" in refusal(config, data__val_files=["nowhere/x.parquet"])
+
+
+def test_a_file_of_another_kind_is_refused(config: Config) -> None:
+    assert "rows are read from .parquet and .jsonl files" in refusal(config, data__train_files=["data/notes.txt"])
+
+
+@pytest.mark.parametrize(("knob", "value"), [("test_freq", 5), ("val_only", True), ("best_metric", "val/x")])
+def test_validation_knobs_without_rows_are_refused(config: Config, knob: str, value: object) -> None:
+    text = refusal(config, data__val_files=[], **{f"trainer__{knob}": value})
+    assert text.startswith(f"trainer.{knob} is set, but data.val_files is empty")
+
+
+def test_training_without_validation_rows_passes(config: Config) -> None:
+    config.data.val_files = []
+    check(config, num_devices=0)
+
+
+def test_mini_batches_must_divide_the_batch_and_the_nearest_is_offered(config: Config) -> None:
+    text = refusal(config, data__train_batch_size=48, actor__mini_batch_size=32)
+    assert text.startswith("data.train_batch_size is 48 prompts, which actor.mini_batch_size=32 does not divide. ")
+    assert "Set actor.mini_batch_size=24" in text
+
+
+def test_a_mini_batch_larger_than_the_batch_is_refused(config: Config) -> None:
+    assert "Set actor.mini_batch_size=8" in refusal(config, data__train_batch_size=8, actor__mini_batch_size=32)
+
+
+def test_the_critics_mini_batch_counts_only_where_there_is_a_critic(config: Config) -> None:
+    config.critic.mini_batch_size = 5
+    check(config, num_devices=0)
+    assert "critic.mini_batch_size=5" in refusal(config, algorithm__adv_estimator="gae")
+
+
+# --- algorithm
+
+
+def test_the_rules_on_algorithms_are_checked_too(config: Config) -> None:
+    assert refusal(config, rollout__n=1).startswith(
+        "rollout.n is 1, but algorithm.adv_estimator=grpo compares siblings"
+    )
+
+
+# --- rewards
+
+
+def test_a_missing_reward_file_is_refused(config: Config) -> None:
+    assert refusal(config, reward__function="rewards/mine.py:score").startswith(
+        "reward.function is rewards/mine.py:score, but there is no file rewards/mine.py"
+    )
+    text = refusal(config, reward__function="", reward__functions={"own": {"function": "rewards/mine.py:score"}})
+    assert text.startswith("reward.functions.own.function is rewards/mine.py:score, but there is no file")
+
+
+def test_one_function_and_several_are_not_both_named(config: Config) -> None:
+    text = refusal(config, reward__function="gsm8k", reward__functions={"short": {"function": "length"}})
+    assert text.startswith("reward.function is 'gsm8k' and reward.functions names ['short']; expected one of the two.")
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("gsm8k", "reward.functions.a is 'gsm8k'; expected a mapping like"),
+        ({"weight": 1.0}, "reward.functions.a is {'weight': 1.0}; expected a mapping like"),
+        ({"function": "gsm8k", "wieght": 2}, "reward.functions.a has ['wieght']; expected function, weight, kwargs."),
+        ({"function": "gsm8k", "weight": "much"}, "reward.functions.a.weight is 'much'; expected a finite number."),
+        ({"function": "gsm8k", "weight": float("nan")}, "reward.functions.a.weight is nan; expected a finite number."),
+        ({"function": 3}, "expected text as function and a mapping as kwargs."),
+    ],
+)
+def test_an_entry_of_several_rewards_is_checked(config: Config, entry: object, message: str) -> None:
+    assert message in refusal(config, reward__functions={"a": entry})
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "judge", "acc"])
+def test_the_names_of_several_rewards_are_names_of_metrics(config: Config, name: str) -> None:
+    assert f"reward.functions has the name {name!r}; expected one without slashes" in refusal(
+        config, reward__functions={name: {"function": "gsm8k"}}
+    )
+
+
+@pytest.mark.parametrize("value", ["zero", "score", "score:", "score:x", "score:nan", "score:inf", "mask:1"])
+def test_on_failure_is_one_of_three_things(config: Config, value: str) -> None:
+    assert "must be mask, abort, or score:<number>" in refusal(config, reward__on_failure=value)
+
+
+@pytest.mark.parametrize("value", ["mask", "abort", "score:0", "score:-1.5"])
+def test_on_failure_may_be_these(config: Config, value: str) -> None:
+    apply(config, {"reward__on_failure": value})
+    check(config, num_devices=0)
+
+
+@pytest.mark.parametrize("knob", ["reward__model__path", "reward__judge__path"])
+def test_a_missing_scoring_model_is_refused(config: Config, knob: str) -> None:
+    assert "there is no such folder" in refusal(config, **{knob: "./nowhere"})
+
+
+def test_a_judge_has_whole_engines(config: Config) -> None:
+    text = refusal(
+        config, reward__judge__path="model", reward__judge__num_workers=3, reward__judge__tensor_parallel_size=2
+    )
+    assert text.startswith(
+        "reward.judge.num_workers is 3, which is no multiple of reward.judge.tensor_parallel_size=2."
+    )
+    config.reward.judge.num_workers = 2
+    assert "generates on one rank at a time" in refusal(config, reward__judge__backend="hf")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"reward__judge__score_pattern": "("}, "reward.judge: "),
+        ({"reward__judge__max_score": 5.0}, "reward.judge: "),
+        ({"reward__judge__template": "{{ prompt"}, "reward.judge: "),
+    ],
+)
+def test_a_judges_template_pattern_and_scale_are_checked(
+    config: Config, changes: dict[str, object], message: str
+) -> None:
+    assert refusal(config, reward__judge__path="model", **changes).startswith(message)
+
+
+def test_a_judge_has_room_for_its_question(config: Config) -> None:
+    text = refusal(config, reward__judge__path="model", reward__judge__max_tokens=512, reward__judge__max_model_len=512)
+    assert "leaves no room for a question" in text
+
+
+def test_greedy_baselines_need_a_reward_model_of_its_own(config: Config) -> None:
+    text = refusal(config, reward__model__path="model", algorithm__adv_estimator="remax")
+    assert "needs the score of a greedy response" in text and "Set reward.model.placement=own" in text
+    config.reward.model.placement = "own"
+    check(config, num_devices=0)
+
+
+def test_models_with_gpus_of_their_own_are_counted(config: Config) -> None:
+    changes = {"cluster__device": "cuda", "reward__judge__path": "model", "reward__judge__num_workers": 2}
+    text = refusal(config, num_devices=3, cluster__workers_per_node=2, **changes)
+    assert (
+        "cluster asks for 4 GPUs (num_nodes=1 x workers_per_node=2 + reward.judge.num_workers=2), but 3 exist." in text
+    )
+    assert "Set cluster.workers_per_node=1," in text
+    text = refusal(config, num_devices=4, cluster__workers_per_node=0, **changes)
+    assert "takes every GPU, but reward.judge.num_workers ask" in text and "Set cluster.workers_per_node=2." in text
+
+
+# --- rollout
+
+
+def test_an_engine_step_shorter_than_a_row_is_refused(config: Config) -> None:
+    text = refusal(
+        config, rollout__max_num_batched_tokens=100, data__max_prompt_length=60, data__max_response_length=64
+    )
+    assert (
+        "is 100, but data.max_prompt_length + data.max_response_length is 124. Set rollout.max_num_batched_tokens=124"
+        in text
+    )
+
+
+def test_tensor_parallel_beyond_the_ranks_is_refused(config: Config) -> None:
+    text = refusal(config, rollout__tensor_parallel_size=4)
+    assert "rollout.tensor_parallel_size is 4, which is more than the 2 workers of a node." in text
+
+
+def test_tensor_parallel_that_does_not_divide_the_ranks_is_refused(config: Config) -> None:
+    text = refusal(config, rollout__tensor_parallel_size=2, cluster__workers_per_node=3)
+    assert "which does not divide the 3 workers of a node" in text
+
+
+def test_tensor_parallel_is_held_against_the_gpus_that_are_there(config: Config) -> None:
+    text = refusal(
+        config, num_devices=6, cluster__device="auto", cluster__workers_per_node=0, rollout__tensor_parallel_size=4
+    )
+    assert "does not divide the 6 workers" in text
+
+
+def test_tensor_parallel_with_the_hf_backend_is_refused(config: Config) -> None:
+    assert "rollout.backend=hf generates on one rank" in refusal(
+        config, rollout__tensor_parallel_size=2, rollout__backend="hf"
+    )
+
+
+def test_started_workers_are_checked_once_more(config: Config) -> None:
+    config.rollout.tensor_parallel_size = 2
+    check_devices(config, world_size=4)
+    with pytest.raises(ValueError, match="does not divide the 3 workers"):
+        check_devices(config, world_size=3)
+    config.cluster.num_nodes = 2
+    with pytest.raises(ValueError, match="more than the 1 worker of a node"):
+        check_devices(config, world_size=2)
+
+
+def test_greedy_validation_repeated_is_refused(config: Config) -> None:
+    text = refusal(config, rollout__val__temperature=0.0, rollout__val__n=4)
+    assert "all 4 responses would be the same" in text
+
+
+# --- cluster
+
+
+def test_cuda_without_a_gpu_is_refused(config: Config) -> None:
+    assert refusal(config, cluster__device="cuda").startswith("cluster.device is cuda, but no GPU was found.")
+
+
+def test_more_gpus_than_exist_are_refused(config: Config) -> None:
+    text = refusal(config, num_devices=4, cluster__device="cuda", cluster__workers_per_node=8)
+    assert text.startswith(
+        "cluster asks for 8 GPUs (num_nodes=1 x workers_per_node=8), but 4 exist. Set cluster.workers_per_node=4"
+    )
+
+
+def test_a_cluster_yet_to_be_joined_is_not_held_against_this_machine(config: Config) -> None:
+    apply(
+        config,
+        {
+            "cluster__device": "cuda",
+            "cluster__address": "auto",
+            "cluster__num_nodes": 4,
+            "cluster__workers_per_node": 8,
+        },
+    )
+    check(config)
+
+
+def test_several_nodes_without_a_cluster_are_refused(config: Config) -> None:
+    assert refusal(config, cluster__num_nodes=2).startswith("cluster.num_nodes is 2, but cluster.address is empty")
+
+
+@pytest.mark.parametrize(
+    "knob",
+    [
+        "actor.fsdp.offload_params",
+        "critic.fsdp.offload_params",
+        "ref.fsdp.offload_params",
+        "actor.optim.offload",
+        "critic.optim.offload",
+    ],
+)
+def test_offload_on_cpu_is_refused(config: Config, knob: str) -> None:
+    assert refusal(config, **{knob.replace(".", "__"): True}).startswith(f"{knob} is true, but the workers run on CPU")
+
+
+def test_a_kernel_of_packed_rows_without_packing_is_refused(config: Config) -> None:
+    assert "model.remove_padding is false" in refusal(config, model__attention="sdpa", model__remove_padding=False)
+
+
+@pytest.mark.parametrize("kernel", ["flash", "varlen"])
+def test_a_gpu_kernel_on_cpu_is_refused(config: Config, kernel: str) -> None:
+    assert f"model.attention is {kernel}, which needs a GPU" in refusal(config, model__attention=kernel)
+
+
+def test_flash_attention_that_is_not_installed_is_refused(config: Config) -> None:
+    if importlib.util.find_spec("flash_attn") is not None:
+        pytest.skip("flash-attn is installed here")
+    text = refusal(config, num_devices=2, cluster__device="cuda", model__attention="flash")
+    assert "flash-attn is not installed" in text
+
+
+# --- trainer
+
+
+def test_an_unknown_logger_is_refused(config: Config) -> None:
+    assert refusal(config, trainer__loggers=["tensorbord"]).endswith("did you mean tensorboard?")
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b"])
+def test_an_experiment_name_that_is_no_folder_name_is_refused(config: Config, name: str) -> None:
+    assert refusal(config, trainer__experiment_name=name).startswith(f"trainer.experiment_name is {name!r}")
+
+
+def test_a_run_folder_below_a_file_is_refused(config: Config) -> None:
+    assert "because data/notes.txt is a file" in refusal(config, trainer__output_dir="data/notes.txt").replace(
+        f"{Path.cwd()}/", ""
+    )
+
+
+def test_resume_from_a_folder_that_is_not_there_is_refused(config: Config) -> None:
+    assert refusal(config, trainer__resume="atuo").endswith("did you mean auto?")
+    assert "no such folder exists" in refusal(config, trainer__resume="outputs/x/checkpoints/step_3")
+
+
+def test_every_rule_of_the_module_is_in_the_list() -> None:
+    rules = [
+        entry
+        for entry in vars(checks).values()
+        if inspect.isfunction(entry)
+        and list(inspect.signature(entry).parameters) == ["config", "facts"]
+        and entry.__annotations__["return"] == "None"
+    ]
+    assert rules
+    assert set(rules) == set(checks.RULES)

@@ -1,0 +1,218 @@
+"""Rules on algorithms that span sections, called by :func:`verl_like.checks.rules.check`: found, expected, remedy."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from verl_like.algorithms.advantages import estimator
+from verl_like.algorithms.correction import refusal
+from verl_like.algorithms.kl import MAX_KL_ERROR
+from verl_like.algorithms.policy_losses import policy_loss
+from verl_like.config.schema import Config
+
+log = logging.getLogger("verl_like.checks.rules")
+
+
+def group_estimators_have_siblings(config: Config) -> None:
+    algorithm = config.algorithm
+    if config.rollout.n > 1:
+        return
+    if estimator(algorithm.adv_estimator).compares_siblings:
+        raise ValueError(
+            f"rollout.n is 1, but algorithm.adv_estimator={algorithm.adv_estimator} compares siblings and needs at "
+            f"least 2. "
+            "Set rollout.n=8, or use algorithm.adv_estimator=gae."
+        )
+    if algorithm.filter_groups:
+        raise ValueError(
+            "rollout.n is 1, but algorithm.filter_groups keeps groups whose scores differ and needs at least 2 "
+            "responses to "
+            "a prompt. Set rollout.n=8, or algorithm.filter_groups=false."
+        )
+
+
+def critic_knobs_have_a_critic(config: Config) -> None:
+    if "values" in estimator(config.algorithm.adv_estimator).needs:
+        return
+    for name, is_set in (
+        ("critic.warmup_steps", config.critic.warmup_steps > 0),
+        ("critic.path", bool(config.critic.path)),
+    ):
+        if is_set:
+            raise ValueError(
+                f"{name} is set, but algorithm.adv_estimator={config.algorithm.adv_estimator} needs no critic, so none "
+                f"exists. Leave {name} at its default, or use algorithm.adv_estimator=gae."
+            )
+
+
+def reference_knobs_have_a_reference(config: Config) -> None:
+    has_kl = config.actor.kl_loss_coef > 0 or config.algorithm.kl_coef > 0
+    wanted = estimator(config.algorithm.adv_estimator).needs | policy_loss(config.actor.policy_loss).needs
+    if config.ref.path and not has_kl and "ref_log_probs" not in wanted:
+        raise ValueError(
+            f"ref.path is {config.ref.path}, but no KL term has a coefficient above 0, so no reference exists. "
+            "Set actor.kl_loss_coef or algorithm.kl_coef, or leave ref.path empty."
+        )
+    if config.actor.kl_loss_coef > 0 and config.algorithm.kl_coef > 0:
+        log.warning(
+            "both actor.kl_loss_coef=%g and algorithm.kl_coef=%g are above 0: the KL to the reference is paid twice.",
+            config.actor.kl_loss_coef,
+            config.algorithm.kl_coef,
+        )
+
+
+def adaptive_kl_can_move(config: Config) -> None:
+    algorithm, responses = config.algorithm, config.data.train_batch_size * config.rollout.n
+    if algorithm.kl_target == 0:
+        return
+    if algorithm.kl_coef == 0:
+        raise ValueError(
+            f"algorithm.kl_target is {algorithm.kl_target}, but algorithm.kl_coef is 0, and a coefficient of 0 stays "
+            f"0. "
+            "Set algorithm.kl_coef=0.001 to start from, or algorithm.kl_target=0."
+        )
+    if MAX_KL_ERROR * responses >= algorithm.kl_horizon:
+        raise ValueError(
+            f"algorithm.kl_horizon is {algorithm.kl_horizon}, but a step has {responses} responses, which could bring "
+            f"the "
+            f"coefficient to 0 at once. Set algorithm.kl_horizon above {MAX_KL_ERROR * responses:g}."
+        )
+
+
+def correction_can_be_right(config: Config) -> None:
+    reason = refusal(config.rollout.top_p, config.rollout.top_k, config.algorithm.rollout_correction)
+    if reason:
+        raise ValueError(reason)
+    if config.rollout.top_p < 1 or config.rollout.top_k > 0:
+        log.warning(
+            "rollout.top_p=%g, rollout.top_k=%d: the engine's log-probs are over the kept candidates and the actor's "
+            "over all, so "
+            "rollout/log_prob_diff_mean will not be near zero.",
+            config.rollout.top_p,
+            config.rollout.top_k,
+        )
+
+
+def engine_log_probs_are_enough(config: Config) -> None:
+    if not config.actor.use_rollout_log_probs:
+        return
+    wanted = estimator(config.algorithm.adv_estimator).needs | policy_loss(config.actor.policy_loss).needs
+    for name, needs_them in (
+        ("algorithm.kl_coef > 0", config.algorithm.kl_coef > 0),
+        (
+            f"algorithm.adv_estimator={config.algorithm.adv_estimator}",
+            bool(wanted & {"old_log_probs", "sum_pi_squared"}),
+        ),
+        (f"actor.policy_loss={config.actor.policy_loss}", "covariance_rank" in wanted),
+        ("algorithm.rollout_correction.batch_normalize=true", config.algorithm.rollout_correction.batch_normalize),
+    ):
+        if needs_them:
+            raise ValueError(
+                f"actor.use_rollout_log_probs is true, but {name} needs the trainer's own old log-probs. "
+                "Set actor.use_rollout_log_probs=false, or change the other."
+            )
+
+
+def covariance_band_holds_its_share(config: Config) -> None:
+    actor = config.actor
+    band = actor.clip_cov_rank_high - actor.clip_cov_rank_low
+    if actor.policy_loss == "clip_cov" and actor.clip_cov_ratio > band:
+        raise ValueError(
+            f"actor.clip_cov_ratio is {actor.clip_cov_ratio:g} of the tokens, but between actor.clip_cov_rank_low="
+            f"{actor.clip_cov_rank_low:g} and actor.clip_cov_rank_high={actor.clip_cov_rank_high:g} there are only "
+            f"{band:g}. "
+            "Lower actor.clip_cov_ratio, or raise actor.clip_cov_rank_high."
+        )
+
+
+def covariance_is_of_the_rows_that_are_learnt(config: Config) -> None:
+    if "covariance_rank" not in policy_loss(config.actor.policy_loss).needs:
+        return
+    for name, is_set in (
+        ("mask_overlong", config.algorithm.mask_overlong),
+        ("pf_ppo", config.algorithm.pf_ppo != "off"),
+    ):
+        if is_set:
+            raise ValueError(
+                f"algorithm.{name} is set, but actor.policy_loss={config.actor.policy_loss} ranks the tokens of a "
+                f"whole "
+                f"mini-batch, of which algorithm.{name} then drops or repeats rows. Leave algorithm.{name} at its "
+                f"default, "
+                "or use another actor.policy_loss."
+            )
+
+
+def skipped_rows_have_no_gradient(config: Config) -> None:
+    actor = config.actor
+    if not actor.skip_zero_advantages:
+        return
+    for name, has_gradient in (
+        ("actor.kl_loss_coef", actor.kl_loss_coef > 0),
+        ("actor.entropy_coef", actor.entropy_coef > 0),
+    ):
+        if has_gradient:
+            raise ValueError(
+                f"actor.skip_zero_advantages is true, but {name} is above 0, so responses without advantage move the "
+                f"weights "
+                f"too. Set actor.skip_zero_advantages=false, or {name}=0."
+            )
+    if policy_loss(actor.policy_loss).acts_without_advantage:
+        raise ValueError(
+            f"actor.skip_zero_advantages is true, but actor.policy_loss={actor.policy_loss} may move the weights for "
+            "responses without advantage. Set actor.skip_zero_advantages=false."
+        )
+
+
+def components_are_named(config: Config) -> None:
+    algorithm = config.algorithm
+    if "reward_components" not in estimator(algorithm.adv_estimator).needs:
+        if algorithm.reward_components:
+            raise ValueError(
+                f"algorithm.reward_components is {algorithm.reward_components}, but algorithm.adv_estimator="
+                f"{algorithm.adv_estimator} reads the score alone. Use algorithm.adv_estimator=gdpo, or leave it empty."
+            )
+        return
+    if not algorithm.reward_components:
+        raise ValueError(
+            f"algorithm.reward_components is empty, but algorithm.adv_estimator={algorithm.adv_estimator} learns from "
+            f"the "
+            "parts that the reward function reports beside its score. Set algorithm.reward_components={name: weight, "
+            "...}."
+        )
+    for name, is_set in (
+        ("kl_coef", algorithm.kl_coef > 0),
+        ("reward_clip", algorithm.reward_clip > 0),
+        ("reward_scale", algorithm.reward_scale != 1),
+        ("overlong_buffer_len", algorithm.overlong_buffer_len > 0),
+    ):
+        if is_set:
+            raise ValueError(
+                f"algorithm.{name} is set, but it changes the score, of which algorithm.adv_estimator="
+                f"{algorithm.adv_estimator} reads the parts. Leave algorithm.{name} at its default."
+            )
+
+
+def overlong_buffer_fits(config: Config) -> None:
+    buffer, longest = config.algorithm.overlong_buffer_len, config.data.max_response_length
+    if buffer >= longest:
+        raise ValueError(
+            f"algorithm.overlong_buffer_len is {buffer} tokens, but data.max_response_length is {longest}. Set a "
+            f"shorter "
+            f"buffer, e.g. algorithm.overlong_buffer_len={longest // 5}."
+        )
+
+
+ALGORITHM_RULES: tuple[Callable[[Config], None], ...] = (
+    group_estimators_have_siblings,
+    critic_knobs_have_a_critic,
+    reference_knobs_have_a_reference,
+    adaptive_kl_can_move,
+    correction_can_be_right,
+    engine_log_probs_are_enough,
+    covariance_band_holds_its_share,
+    covariance_is_of_the_rows_that_are_learnt,
+    skipped_rows_have_no_gradient,
+    components_are_named,
+    overlong_buffer_fits,
+)

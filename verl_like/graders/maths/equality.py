@@ -1,0 +1,150 @@
+"""Whether two answers to a maths problem are equal, in bounded time: numbers exactly, words as text, expressions by
+their values.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Any
+
+from verl_like.graders.maths.leaf import Leaf, Unreadable
+from verl_like.graders.maths.reading import Answer, Group, Relation
+from verl_like.graders.maths.values import NUM_POINTS, are_close, from_fraction, real_part_of_ratio, values
+
+# Arithmetic between numbers that is yet to be done.
+_UNDONE = re.compile(r"(?:[\d)}!]|\\pi)(?:[-+]|\\cdot|\\div|\()")
+
+
+def equal(truth: Answer, answer: Answer) -> bool:
+    """Whether the answer says what the truth says; not symmetric where one names a unit or a variable and the other
+    does not.
+    """
+    if truth == answer:
+        return True
+    if isinstance(truth, Relation) or isinstance(answer, Relation):
+        return _same_relation(truth, answer)
+    if truth.name and answer.name and truth.name != answer.name:
+        return _same_relation(truth, answer)
+    if isinstance(truth, Group) and isinstance(answer, Group):
+        return _same_groups(truth, answer)
+    return isinstance(truth, Leaf) and isinstance(answer, Leaf) and _same_leaves(truth, answer)
+
+
+def check_judgeable(truth: Answer) -> None:
+    """Raise Unreadable for a truth with an expression that has no value we could compare."""
+    if isinstance(truth, Group):
+        for part in truth.parts:
+            check_judgeable(part)
+    elif isinstance(truth, Relation):
+        check_judgeable(truth.left)
+        check_judgeable(truth.right)
+    elif truth.number is None and not truth.is_words and values(truth.text) is None:
+        raise Unreadable(f"{truth.text!r} is an expression that cannot be evaluated")
+
+
+def vote(answer: Answer) -> str:
+    """A text that equal answers share, as far as one text can tell: 1/2 for 0.5, a set's elements sorted."""
+    if isinstance(answer, Relation):
+        return f"{answer.left.text}{answer.sign}{answer.right.text}"
+    if isinstance(answer, Leaf):
+        return f"{answer.text}%" if answer.unit == "%" else answer.text
+    parts = [vote(part) for part in answer.parts]
+    if answer.kind in ("", "{}", "union"):
+        return ("∪" if answer.kind == "union" else ",").join(sorted(parts))
+    brackets = answer.kind if len(answer.kind) == 2 else "[]"
+    return f"{brackets[0]}{','.join(parts)}{brackets[1]}"
+
+
+def _same_leaves(truth: Leaf, answer: Leaf) -> bool:
+    if truth.unit and answer.unit and truth.unit != answer.unit:
+        return False
+    if truth.is_words or answer.is_words:
+        return truth.is_words and answer.is_words and truth.text == answer.text
+    if truth.number is not None and answer.number is not None:
+        return truth.number == answer.number or _same_percents(truth.number, truth.unit, answer.number, answer.unit)
+    if truth.text == answer.text:
+        return True
+    # "123 \cdot 456" restates the problem whose answer is 56088.
+    if truth.number is not None and _UNDONE.search(answer.text):
+        return False
+    return _same_values(_leaf_values(truth), _leaf_values(answer))
+
+
+def _same_percents(truth: Fraction, truth_unit: str, answer: Fraction, answer_unit: str) -> bool:
+    """50 for 50%, because the question asked for percent; 50% for 50, but not 0.5% for 0.5."""
+    if truth_unit == "%" and not answer_unit:
+        return truth == answer / 100
+    return answer_unit == "%" and not truth_unit and truth == answer * 100 and abs(truth) > 1
+
+
+def _same_groups(truth: Group, answer: Group) -> bool:
+    if {truth.kind, answer.kind} <= {"", "{}"}:
+        if "{}" in (truth.kind, answer.kind) and len(answer.parts) <= 2 * len(truth.parts):
+            return _all_in(truth.parts, answer.parts) and _all_in(answer.parts, truth.parts)
+        return _names_decide(truth, answer) and _rearranged(truth, answer)
+    if truth.kind != answer.kind or len(truth.parts) != len(answer.parts):
+        return False
+    if truth.kind == "union":
+        return _rearranged(truth, answer)
+    return all(equal(a, b) for a, b in zip(truth.parts, answer.parts, strict=True))
+
+
+def _all_in(parts: tuple[Answer, ...], others: tuple[Answer, ...]) -> bool:
+    return all(any(equal(part, other) for other in others) for part in parts)
+
+
+def _rearranged(truth: Group, answer: Group) -> bool:
+    """Whether the parts are the same in some order, each as often."""
+    if len(truth.parts) != len(answer.parts):
+        return False
+    left = list(answer.parts)
+    for part in truth.parts:
+        found = next((i for i, other in enumerate(left) if equal(part, other)), None)
+        if found is None:
+            return False
+        del left[found]
+    return True
+
+
+def _names_decide(truth: Group, answer: Group) -> bool:
+    """x = 1, y = 2 must not be answered by 2, 1."""
+    names = {part.name for part in truth.parts if not isinstance(part, Relation)}
+    return len(names - {""}) < 2 or all(isinstance(part, Relation) or part.name for part in answer.parts)
+
+
+def _same_relation(truth: Answer, answer: Answer) -> bool:
+    """Whether one relation is a multiple of the other: y = 2x + 1 and 2x - y + 1 = 0."""
+    a, b = _as_relation(truth), _as_relation(answer)
+    if a is None or b is None or a.sign != b.sign:
+        return False
+    f, g = _difference(a), _difference(b)
+    if f is None or g is None:
+        return False
+    if all(are_close(u * v, 0) for u, v in zip(f, g, strict=True)):
+        return False
+    ratios_agree = all(are_close(u * g[0], v * f[0]) for u, v in zip(f, g, strict=True))
+    return ratios_agree and (
+        a.sign in ("=", r"\ne") or all(real_part_of_ratio(u, v) > 0 for u, v in zip(f, g, strict=True))
+    )
+
+
+def _as_relation(answer: Answer) -> Relation | None:
+    if isinstance(answer, Leaf) and answer.name:
+        return Relation(sign="=", left=Leaf(text=answer.name), right=answer)
+    return answer if isinstance(answer, Relation) else None
+
+
+def _difference(relation: Relation) -> tuple[Any, ...] | None:
+    left, right = _leaf_values(relation.left), _leaf_values(relation.right)
+    return None if left is None or right is None else tuple(a - b for a, b in zip(left, right, strict=True))
+
+
+def _leaf_values(leaf: Leaf) -> tuple[Any, ...] | None:
+    if leaf.is_words:
+        return None
+    return (from_fraction(leaf.number),) * NUM_POINTS if leaf.number is not None else values(leaf.text)
+
+
+def _same_values(a: tuple[Any, ...] | None, b: tuple[Any, ...] | None) -> bool:
+    return a is not None and b is not None and all(are_close(u, v) for u, v in zip(a, b, strict=True))

@@ -1,0 +1,93 @@
+"""The reward model: a frozen sequence classifier that scores whole responses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from verl_like.backends.base import TrainEngine
+from verl_like.backends.train import train_engine
+from verl_like.protocol import DataProto, Ragged
+from verl_like.single_controller.dispatch import Dispatch, dispatch
+from verl_like.single_controller.remote_batch import RemoteRows
+from verl_like.workers.reward_models.inputs import COLUMNS, ScoreInputs
+from verl_like.workers.reward_models.scores import ModelScores
+from verl_like.workers.setup import WorkerSetup, join_process_group
+
+
+def build_roles(setup: WorkerSetup) -> dict[str, Any]:
+    """The one role of a worker that has the reward model for itself."""
+    join_process_group(setup)
+    return {"RewardModelRole": RewardModelRole(setup, reward_model_engine(setup))}
+
+
+def reward_model_engine(setup: WorkerSetup) -> TrainEngine:
+    """The classifier, sharded over all ranks; it shares with the policy only how models are run.
+
+    Raises:
+        ValueError: a model that is no reward model, or that cannot be run as configured.
+    """
+    config, reward_model = setup.config, setup.config.reward.model
+    try:
+        return train_engine(
+            "fsdp",
+            kind="score",
+            model_path=reward_model.path,
+            fsdp=reward_model.fsdp,
+            optim=None,
+            total_updates=0,
+            model=replace(config.model, path=reward_model.path, tokenizer_path="", override_config={}),
+            max_tokens_per_micro_batch=reward_model.max_tokens_per_micro_batch,
+            max_response_tokens=1,
+            balance_by=config.trainer.balance_by,
+            device=torch.device(setup.device),
+            seed=config.trainer.seed,
+        )
+    except ValueError as error:  # it speaks of model.path
+        raise ValueError(f"reward.model.path={reward_model.path} cannot be used: {error}") from error
+
+
+class RewardModelRole:
+    """Scores of the frozen classifier; every method is collective."""
+
+    def __init__(self, setup: WorkerSetup, engine: TrainEngine) -> None:
+        self._engine = engine
+        self._timeout_s = setup.config.trainer.stage_timeout_s
+        self._inputs = ScoreInputs(setup.config)
+
+    @dispatch(Dispatch.SPLIT)
+    def scores(self, rows: RemoteRows) -> tuple[ModelScores, None]:
+        """Of this rank's rows, in their order."""
+        return self._scores(rows.fetch(COLUMNS, timeout_s=self._timeout_s)), None
+
+    @dispatch(Dispatch.BROADCAST)
+    def scores_of_block(self, block: DataProto | None) -> tuple[ModelScores, int] | None:
+        """Of a block's rows, and the bytes that were read; a rank without a block works for the others."""
+        if block is None:
+            self._forward([])
+            return None
+        return self._scores(block), block.nbytes
+
+    def _scores(self, table: DataProto) -> ModelScores:
+        sequences, messages = self._inputs.read(table)
+        scores = np.full(len(table), np.nan, np.float32)
+        scores[[not message for message in messages]] = self._forward([ids for ids in sequences if ids])
+        return ModelScores.of(scores.tolist(), messages, [{} for _ in messages])
+
+    def _forward(self, sequences: list[list[int]]) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """[B]: the value behind each sequence's last token, which is the value before a response of one token that is
+        never read.
+        """
+        rows = DataProto(
+            {
+                "prompt_ids": Ragged.from_rows(sequences, "int32"),
+                "response_ids": Ragged.from_rows([[0]] * len(sequences), "int32"),
+            }
+        )
+        self._engine.onload()
+        values = self._engine.forward_values(rows)
+        self._engine.offload()
+        return values

@@ -1,0 +1,170 @@
+"""The judge: a language model in an engine of its own that is asked for a verdict on each response."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import jinja2
+import torch
+
+from verl_like.backends.base import Finished, Request, RolloutEngine, Sampling
+from verl_like.backends.model_folder import checkpoint_weights, model_folder
+from verl_like.backends.rollout import rollout_engine
+from verl_like.config.schema import ModelConfig, RolloutConfig
+from verl_like.data.templates import load_tokenizer
+from verl_like.graders.judging import check_judging, conversation, judge_prompt, judged_score
+from verl_like.protocol import DataProto
+from verl_like.single_controller.dispatch import Dispatch, dispatch
+from verl_like.workers.reward_models.inputs import decoded, own_tokenizer
+from verl_like.workers.reward_models.scores import ModelScores
+from verl_like.workers.setup import WorkerSetup, join_process_group
+
+STEP_TOKENS = 8192  # of one engine step; on CPU a whole sequence must fit besides
+VERDICT_CHARS = 500  # of a verdict's end, where the score stands, are kept
+
+
+def build_roles(setup: WorkerSetup) -> dict[str, Any]:
+    """The one role of a judge's worker."""
+    join_process_group(setup)
+    return {"JudgeRole": JudgeRole(setup, judge_engine(setup))}
+
+
+def judge_engine(setup: WorkerSetup) -> RolloutEngine:
+    """An engine that holds the judge's weights and is ready to be asked.
+
+    Raises:
+        ValueError: a model that the engine cannot run, or settings that cannot work.
+    """
+    config, judge = setup.config, setup.config.reward.judge
+    if judge.max_tokens >= judge.max_model_len:
+        raise ValueError(
+            f"reward.judge.max_tokens is {judge.max_tokens}, which leaves no room for a question in "
+            f"reward.judge.max_model_len={judge.max_model_len}. Raise the latter."
+        )
+    own_tokenizer(judge.path, trust_remote_code=config.model.trust_remote_code, knob="reward.judge.path")
+    model = ModelConfig(path=judge.path, trust_remote_code=config.model.trust_remote_code)
+    rollout = RolloutConfig(
+        backend=judge.backend,
+        tensor_parallel_size=judge.tensor_parallel_size,
+        gpu_memory_utilization=judge.gpu_memory_utilization,
+        kv_cache_memory_gib=judge.kv_cache_memory_gib,
+        max_num_batched_tokens=max(judge.max_model_len, STEP_TOKENS),
+    )
+    try:
+        check_judging(judge.template, pattern=judge.score_pattern, max_score=judge.max_score)
+        engine = rollout_engine(
+            judge.backend,
+            model_path=judge.path,
+            tokenizer_path="",
+            model=model,
+            rollout=rollout,
+            max_model_len=judge.max_model_len,
+            # Engines of one run share a name for what they share, and the rollout's ranks have the same numbers.
+            device=setup.device,
+            seed=config.trainer.seed,
+            run_id=f"{setup.run_id}-judge",
+        )
+        folder = model_folder(model_path=judge.path, tokenizer_path="", model=model)
+        dtype = torch.float32 if setup.device == "cpu" else torch.bfloat16
+        engine.begin_sync(0)
+        engine.load(checkpoint_weights(judge.path, folder, dtype=dtype, device=torch.device(setup.device)))
+        engine.finish_sync()
+    except ValueError as error:  # it speaks of the policy's engine
+        raise ValueError(
+            f"the judge reward.judge.path={judge.path} cannot be used (its knobs are those of reward.judge, not of "
+            f"rollout): "
+            f"{error}"
+        ) from error
+    engine.wake()
+    return engine
+
+
+class JudgeRole:
+    """Verdicts of this rank's engine; ranks that share an engine are given the same blocks."""
+
+    def __init__(self, setup: WorkerSetup, engine: RolloutEngine) -> None:
+        config = setup.config
+        self._judge, self._engine = config.reward.judge, engine
+        self._seed = config.trainer.seed
+        self._speaks = setup.rank % self._judge.tensor_parallel_size == 0
+        self._policy = load_tokenizer(config.model.tokenizer, config.model.trust_remote_code)
+        self._own = own_tokenizer(
+            self._judge.path, trust_remote_code=config.model.trust_remote_code, knob="reward.judge.path"
+        )
+        self._sampling = Sampling(max_tokens=self._judge.max_tokens, temperature=self._judge.temperature)
+
+    @dispatch(Dispatch.BROADCAST)
+    def judge(self, block: DataProto) -> tuple[ModelScores, int] | None:
+        """Of a block's rows, with the end of each ``judge_verdict``, and the bytes that were read; None from an
+        engine's other ranks.
+        """
+        scores = [float("nan")] * len(block)
+        messages = [""] * len(block)
+        details: list[dict[str, float | str]] = [{} for _ in range(len(block))]
+        questions: dict[int, list[int]] = {}
+        for row, text in enumerate(decoded(self._policy, block)):
+            try:
+                questions[row] = self._question(block, row, text)
+            except (ValueError, jinja2.TemplateError) as error:
+                messages[row] = str(error)
+        for row, verdict in self._verdicts(questions).items():
+            text = self._own.decode(verdict.response_ids, skip_special_tokens=True)
+            details[row] = {"judge_verdict": text[-VERDICT_CHARS:]}
+            try:
+                scores[row] = judged_score(text, pattern=self._judge.score_pattern, max_score=self._judge.max_score)
+            except ValueError as error:
+                was_cut = (
+                    f" It was cut at reward.judge.max_tokens={self._judge.max_tokens}."
+                    if verdict.finish_reason == "length"
+                    else ""
+                )
+                messages[row] = f"{error}{was_cut}"
+        return (ModelScores.of(scores, messages, details), block.nbytes) if self._speaks else None
+
+    def _question(self, block: DataProto, row: int, response: str) -> list[int]:
+        """The ids of the judge's prompt about a row.
+
+        Raises:
+            ValueError: a template that cannot be filled, or a question that is too long.
+            jinja2.TemplateError: from the judge's own chat template.
+        """
+        inputs: Any = block["reward_inputs"]
+        text = judge_prompt(
+            self._judge.template,
+            prompt=conversation(inputs[row]["messages"]),
+            response=response,
+            ground_truth=inputs[row]["ground_truth"],
+            extra_info=inputs[row]["extra_info"],
+        )
+        if self._own.chat_template:
+            text = self._own.apply_chat_template(
+                [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
+            )
+        ids: list[int] = self._own(text, add_special_tokens=not self._own.chat_template, verbose=False)["input_ids"]
+        most = self._judge.max_model_len - self._judge.max_tokens
+        if not 0 < len(ids) <= most:
+            raise ValueError(
+                f"the question to the judge has {len(ids)} tokens, expected 1 to {most}. Raise "
+                f"reward.judge.max_model_len, "
+                "or shorten reward.judge.template."
+            )
+        return ids
+
+    def _verdicts(self, questions: dict[int, list[int]]) -> dict[int, Finished]:
+        self._engine.submit(
+            [
+                Request(request_id=str(row), prompt_ids=ids, sampling=self._sampling, seed=_seed(self._seed, ids))
+                for row, ids in questions.items()
+            ]
+        )
+        verdicts: dict[int, Finished] = {}
+        while self._engine.has_unfinished():
+            verdicts |= {int(done.request_id): done for done in self._engine.step()}
+        return verdicts
+
+
+def _seed(run_seed: int, question: list[int]) -> int:
+    """63 bits of the question itself, so that the same one has the same verdict whenever it is asked."""
+    digest = hashlib.blake2b(f"{run_seed}/{question}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
