@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from verl_like.protocol.ragged import Ragged
-from verl_like.protocol.storage import Array, Values, as_tensor, dtype_name, joined, same, taken
+from verl_like.protocol.storage import Array, as_tensor, dtype_name, joined, same, taken
 
 Column = Ragged | Array | Tensor | list[Any]
 
@@ -217,21 +217,6 @@ def _layout(column: Column) -> tuple[Any, ...]:
         return ("object",)
     trailing = () if isinstance(column, Ragged) else tuple(column.shape[1:])
     return kind_of(column), dtypes_of(column), trailing, _holder(column)
-
-
-def unfolded(name: str, column: Column, n_split: int) -> Column:
-    """[B, n_split * m, ...] -> [B * n_split, m, ...], a copy."""
-    if isinstance(column, Ragged | list):
-        reason = "its rows differ in length" if isinstance(column, Ragged) else "its rows are Python objects"
-        raise ValueError(
-            f"{described(name, column)} and cannot be split along a second axis, because {reason}; expected a fixed "
-            f"column."
-        )
-    if column.ndim < 2 or column.shape[1] % n_split:
-        raise ValueError(f"{described(name, column)}; expected a second axis that divides into {n_split} equal parts.")
-    shape = (column.shape[0] * n_split, column.shape[1] // n_split, *column.shape[2:])
-    values: Values = column.clone() if isinstance(column, Tensor) else column.copy()
-    return values.reshape(shape)
 
 
 def moved(name: str, column: Column, device: str | torch.device) -> Column:

@@ -1,14 +1,15 @@
-"""Which rows: what users write (slices, indices, masks, counts) as indices from 0 to B - 1."""
+"""Which rows and columns: what users write (slices, indices, masks, counts, names), in one form."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from torch import Tensor
 
 from verl_like.protocol.storage import Array, on_host
 
+Names = str | Iterable[str]
 Selection = slice | Sequence[int] | Sequence[bool] | Array | Tensor
 
 
@@ -62,12 +63,8 @@ def repeat_index(num_rows: int, times: int, *, interleave: bool) -> Array:
     return np.repeat(index, times) if interleave else np.tile(index, times)
 
 
-def sample_repeat_index(num_rows: int, times: Sequence[int] | Array | Tensor) -> Array:
-    """Row i ``times[i]`` times, one after the other."""
-    counts = on_host(times)
-    if counts.shape != (num_rows,) or (num_rows and (counts.dtype.kind not in "iu" or counts.min() < 0)):
-        raise ValueError(
-            f"repeat_times is {counts.dtype.name} {list(counts.shape)}; expected a count of 0 or more for each of "
-            f"{num_rows} rows."
-        )
-    return np.repeat(np.arange(num_rows), counts.astype(np.int64))
+def names_of(keys: Names | None, default: Iterable[str]) -> list[str]:
+    """One name or several as a list; ``default`` where there are none."""
+    if isinstance(keys, str):
+        return [keys]
+    return list(default if keys is None else keys)

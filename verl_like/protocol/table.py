@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import copy
-import pickle
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
 
+from verl_like.protocol import verl_methods
 from verl_like.protocol.columns import (
     Column,
     as_object_column,
@@ -25,15 +23,12 @@ from verl_like.protocol.columns import (
     normalised,
     same_column,
     taken_rows,
-    unfolded,
     viewed_rows,
 )
 from verl_like.protocol.ragged import Ragged
-from verl_like.protocol.rows import Selection, order_index, repeat_index, row_index, sample_repeat_index
-from verl_like.protocol.storage import Array, packed, same
+from verl_like.protocol.rows import Names, Selection, names_of, order_index, repeat_index, row_index
+from verl_like.protocol.storage import packed, same
 from verl_like.protocol.views import ColumnView
-
-Names = str | Iterable[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,17 +185,6 @@ class DataProto:
         """Bytes of the token and fixed columns."""
         return sum(c.nbytes for c in self.columns.values() if not isinstance(c, list))
 
-    def print_size(self, prefix: str = "") -> None:
-        """Print one line: MiB of token, fixed and object columns (these as pickled) and their sum."""
-        sizes = dict.fromkeys(("token", "fixed", "object"), 0)
-        for column in self.columns.values():
-            sizes[kind_of(column)] += (
-                len(pickle.dumps(packed(column), protocol=5)) if isinstance(column, list) else column.nbytes
-            )
-        parts = ", ".join(f"{kind} {size / 2**20:.2f} MiB" for kind, size in sizes.items())
-        line = f"{len(self)} rows: {parts}, total {sum(sizes.values()) / 2**20:.2f} MiB"
-        print(f"{prefix}, {line}" if prefix else line)  # noqa: T201  (printing is what it is for)
-
     # Other rows.
 
     def select_idxs(self, idxs: Selection) -> DataProto:
@@ -212,10 +196,6 @@ class DataProto:
         """
         index = row_index(idxs, len(self))
         return DataProto({name: taken_rows(column, index) for name, column in self.columns.items()}, self.meta_info)
-
-    def slice(self, start: int | None = None, end: int | None = None, step: int | None = None) -> DataProto:
-        """Rows ``start`` to ``end`` (excluded), every ``step``-th."""
-        return self.select_idxs(slice(start, end, step))
 
     def view(self, start: int, end: int) -> DataProto:
         """Rows ``start`` to ``end`` (excluded) on this table's own storage: no array is copied, and a write into one
@@ -234,37 +214,17 @@ class DataProto:
         if chunks < 1 or len(self) % chunks:
             raise ValueError(f"{len(self)} rows do not divide into {chunks} equal chunks; pad or drop rows first.")
         size = len(self) // chunks
-        return [self.slice(i * size, (i + 1) * size) for i in range(chunks)]
+        return [self.select_idxs(slice(i * size, (i + 1) * size)) for i in range(chunks)]
 
     def split(self, split_size: int) -> list[DataProto]:
         """Tables of ``split_size`` rows, the last one possibly smaller."""
         if split_size < 1:
             raise ValueError(f"split_size is {split_size} rows; expected at least 1.")
-        return [self.slice(i, i + split_size) for i in range(0, len(self), split_size)]
+        return [self.select_idxs(slice(i, i + split_size)) for i in range(0, len(self), split_size)]
 
     def repeat(self, repeat_times: int = 2, interleave: bool = True) -> DataProto:
         """Each row ``repeat_times`` times: a a b b when interleaved, else a b a b."""
         return self.select_idxs(repeat_index(len(self), repeat_times, interleave=interleave))
-
-    def sample_level_repeat(self, repeat_times: Sequence[int] | Array | torch.Tensor) -> DataProto:
-        """Row i ``repeat_times[i]`` times in a row; ``repeat_times`` [B] ints."""
-        return self.select_idxs(sample_repeat_index(len(self), repeat_times))
-
-    def unfold_column_chunks(self, n_split: int, split_keys: Names | None = None) -> DataProto:
-        """Each row cut into ``n_split``: ``split_keys`` go from [B, n_split * m, ...] to [B * n_split, m, ...], other
-        columns are repeated.
-
-        Raises:
-            ValueError: a split key that is no fixed column, or whose second axis does not divide.
-        """
-        if n_split < 1:
-            raise ValueError(f"n_split is {n_split}; expected at least 1.")
-        cut = {name: unfolded(name, self._column(name), n_split) for name in _names(split_keys, [])}
-        index = np.repeat(np.arange(len(self)), n_split)
-        columns = {
-            name: cut[name] if name in cut else taken_rows(column, index) for name, column in self.columns.items()
-        }
-        return DataProto(columns, self.meta_info)
 
     def reorder(self, indices: Selection) -> DataProto:
         """Put the rows of this table into another order; every row must come once."""
@@ -272,41 +232,11 @@ class DataProto:
         self.columns.update({name: taken_rows(column, index) for name, column in self.columns.items()})
         return self
 
-    def make_iterator(
-        self,
-        mini_batch_size: int,
-        epochs: int,
-        seed: int | None = None,
-        dataloader_kwargs: Mapping[str, Any] | None = None,
-    ) -> Iterator[DataProto]:
-        """Tables of ``mini_batch_size`` rows, all rows ``epochs`` times.
-
-        Args:
-            seed: of the generator that shuffles and that workers are seeded from; torch's global one unless given.
-            dataloader_kwargs: for torch's DataLoader, ``{"shuffle": True}`` for example.
-
-        Raises:
-            ValueError: at once, where the rows do not divide.
-        """
-        if mini_batch_size < 1 or len(self) % mini_batch_size:
-            raise ValueError(
-                f"{len(self)} rows do not divide into mini-batches of {mini_batch_size}; pad or drop rows first."
-            )
-        generator = None if seed is None else torch.Generator().manual_seed(seed)
-        loader: DataLoader[Any] = DataLoader(
-            range(len(self)),  # type: ignore[arg-type]
-            batch_size=mini_batch_size,
-            collate_fn=self.select_idxs,
-            generator=generator,
-            **(dataloader_kwargs or {}),
-        )
-        return (mini_batch for _ in range(epochs) for mini_batch in loader)
-
     # Other columns.
 
     def only(self, names: Names) -> DataProto:
         """A table of just these columns, of any kind; nothing is copied."""
-        return DataProto({name: self._column(name) for name in _names(names, [])}, self.meta_info)
+        return DataProto({name: self._column(name) for name in names_of(names, [])}, self.meta_info)
 
     def select(
         self,
@@ -319,10 +249,10 @@ class DataProto:
         Raises:
             KeyError: a key that is not there.
         """
-        tensors = {name: self.batch[name] for name in _names(batch_keys, self.batch)}
-        objects = {name: self.non_tensor_batch[name] for name in _names(non_tensor_batch_keys, self.non_tensor_batch)}
+        tensors = {name: self.batch[name] for name in names_of(batch_keys, self.batch)}
+        objects = {name: self.non_tensor_batch[name] for name in names_of(non_tensor_batch_keys, self.non_tensor_batch)}
         return DataProto(
-            {**tensors, **objects}, {name: self._meta(name) for name in _names(meta_info_keys, self.meta_info)}
+            {**tensors, **objects}, {name: self._meta(name) for name in names_of(meta_info_keys, self.meta_info)}
         )
 
     def pop(
@@ -337,7 +267,9 @@ class DataProto:
         Raises:
             KeyError: a key that is not there; the table is left as it was.
         """
-        popped = self.select(_names(batch_keys, []), _names(non_tensor_batch_keys, []), _names(meta_info_keys, []))
+        popped = self.select(
+            names_of(batch_keys, []), names_of(non_tensor_batch_keys, []), names_of(meta_info_keys, [])
+        )
         for name in popped.columns:
             del self.columns[name]
         for name in popped.meta_info:
@@ -351,7 +283,7 @@ class DataProto:
             KeyError: an old name that is not there.
             ValueError: a new name that another column has.
         """
-        old, new = _names(old_keys, []), _names(new_keys, [])
+        old, new = names_of(old_keys, []), names_of(new_keys, [])
         if len(old) != len(new) or len(set(old)) != len(old):
             raise ValueError(f"names {old} cannot become {new}; expected a new name for each, and each once.")
         for name in old:
@@ -396,33 +328,17 @@ class DataProto:
         self.columns.update({name: moved(name, column, device) for name, column in self.columns.items()})
         return self
 
-    # Files and pickles.
+    # Methods that users of verl know and nothing of ours calls.
 
-    def save_to_disk(self, filepath: str | Path) -> None:
-        """Write the table as a pickle, for :meth:`load_from_disk`."""
-        with Path(filepath).open("wb") as file:
-            pickle.dump(self, file, protocol=5)
+    slice = verl_methods.slice_rows
+    print_size = verl_methods.print_size
+    sample_level_repeat = verl_methods.sample_level_repeat
+    unfold_column_chunks = verl_methods.unfold_column_chunks
+    make_iterator = verl_methods.make_iterator
+    save_to_disk = verl_methods.save_to_disk
+    load_from_disk = staticmethod(verl_methods.load_from_disk)
 
-    @staticmethod
-    def load_from_disk(filepath: str | Path) -> DataProto:
-        """Read what :meth:`save_to_disk` wrote; tensors come back on the CPU.
-
-        A pickle can run any code while it is read: load only files of your own.
-
-        Raises:
-            ValueError: the file holds something else.
-        """
-        with Path(filepath).open("rb") as file:
-            try:
-                table = pickle.load(file) if file.peek(2)[:2] == b"\x80\x05" else None
-            except (pickle.UnpicklingError, EOFError) as error:
-                raise ValueError(
-                    f"{filepath} is cut off or damaged ({error}); expected a DataProto written by save_to_disk."
-                ) from error
-        if not isinstance(table, DataProto):
-            found = "is no pickle of protocol 5" if table is None else f"holds a {type(table).__name__}"
-            raise ValueError(f"{filepath} {found}; expected a DataProto written by save_to_disk.")
-        return table
+    # Pickles.
 
     def __reduce__(self) -> tuple[Any, ...]:
         seen: dict[int, Any] = {}
@@ -457,13 +373,6 @@ def check_columns(table: DataProto) -> None:
     """
     for name, column in table.columns.items():
         check_column(name, column)
-
-
-def _names(keys: Names | None, default: Iterable[str]) -> list[str]:
-    """One name or several as a list."""
-    if isinstance(keys, str):
-        return [keys]
-    return list(default if keys is None else keys)
 
 
 def _united_meta_info(mine: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

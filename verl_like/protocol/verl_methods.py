@@ -1,0 +1,171 @@
+"""What users of verl know by name and nothing of ours calls: methods of DataProto, and padding to a divisor.
+
+Each function takes the table first and is bound as a method of the same name in :mod:`verl_like.protocol.table`.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from verl_like.protocol.columns import Column, described, kind_of, taken_rows
+from verl_like.protocol.ragged import Ragged
+from verl_like.protocol.rows import Names, names_of
+from verl_like.protocol.storage import Array, Values, on_host, packed
+
+if TYPE_CHECKING:
+    from verl_like.protocol.table import DataProto
+
+
+def slice_rows(
+    table: DataProto, start: int | None = None, end: int | None = None, step: int | None = None
+) -> DataProto:
+    """Rows ``start`` to ``end`` (excluded), every ``step``-th."""
+    return table.select_idxs(slice(start, end, step))
+
+
+def print_size(table: DataProto, prefix: str = "") -> None:
+    """Print one line: MiB of token, fixed and object columns (these as pickled) and their sum."""
+    sizes = dict.fromkeys(("token", "fixed", "object"), 0)
+    for column in table.columns.values():
+        sizes[kind_of(column)] += (
+            len(pickle.dumps(packed(column), protocol=5)) if isinstance(column, list) else column.nbytes
+        )
+    parts = ", ".join(f"{kind} {size / 2**20:.2f} MiB" for kind, size in sizes.items())
+    line = f"{len(table)} rows: {parts}, total {sum(sizes.values()) / 2**20:.2f} MiB"
+    print(f"{prefix}, {line}" if prefix else line)  # noqa: T201  (printing is what it is for)
+
+
+def sample_level_repeat(table: DataProto, repeat_times: Sequence[int] | Array | Tensor) -> DataProto:
+    """Row i ``repeat_times[i]`` times in a row; ``repeat_times`` [B] ints."""
+    return table.select_idxs(_repeat_index(len(table), repeat_times))
+
+
+def unfold_column_chunks(table: DataProto, n_split: int, split_keys: Names | None = None) -> DataProto:
+    """Each row cut into ``n_split``: ``split_keys`` go from [B, n_split * m, ...] to [B * n_split, m, ...], other
+    columns are repeated.
+
+    Raises:
+        ValueError: a split key that is no fixed column, or whose second axis does not divide.
+    """
+    if n_split < 1:
+        raise ValueError(f"n_split is {n_split}; expected at least 1.")
+    cut = {name: _unfolded(name, table[name], n_split) for name in names_of(split_keys, [])}
+    index = np.repeat(np.arange(len(table)), n_split)
+    columns = {name: cut[name] if name in cut else taken_rows(column, index) for name, column in table.columns.items()}
+    return type(table)(columns, table.meta_info)
+
+
+def make_iterator(
+    table: DataProto,
+    mini_batch_size: int,
+    epochs: int,
+    seed: int | None = None,
+    dataloader_kwargs: Mapping[str, Any] | None = None,
+) -> Iterator[DataProto]:
+    """Tables of ``mini_batch_size`` rows, all rows ``epochs`` times.
+
+    Args:
+        seed: of the generator that shuffles and that workers are seeded from; torch's global one unless given.
+        dataloader_kwargs: for torch's DataLoader, ``{"shuffle": True}`` for example.
+
+    Raises:
+        ValueError: at once, where the rows do not divide.
+    """
+    if mini_batch_size < 1 or len(table) % mini_batch_size:
+        raise ValueError(
+            f"{len(table)} rows do not divide into mini-batches of {mini_batch_size}; pad or drop rows first."
+        )
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    loader: DataLoader[Any] = DataLoader(
+        range(len(table)),  # type: ignore[arg-type]
+        batch_size=mini_batch_size,
+        collate_fn=table.select_idxs,
+        generator=generator,
+        **(dataloader_kwargs or {}),
+    )
+    return (mini_batch for _ in range(epochs) for mini_batch in loader)
+
+
+def save_to_disk(table: DataProto, filepath: str | Path) -> None:
+    """Write the table as a pickle, for ``load_from_disk``."""
+    with Path(filepath).open("wb") as file:
+        pickle.dump(table, file, protocol=5)
+
+
+def load_from_disk(filepath: str | Path) -> DataProto:
+    """Read what ``save_to_disk`` wrote; tensors come back on the CPU.
+
+    A pickle can run any code while it is read: load only files of your own.
+
+    Raises:
+        ValueError: the file holds something else.
+    """
+    from verl_like.protocol.table import DataProto
+
+    with Path(filepath).open("rb") as file:
+        try:
+            table = pickle.load(file) if file.peek(2)[:2] == b"\x80\x05" else None
+        except (pickle.UnpicklingError, EOFError) as error:
+            raise ValueError(
+                f"{filepath} is cut off or damaged ({error}); expected a DataProto written by save_to_disk."
+            ) from error
+    if not isinstance(table, DataProto):
+        found = "is no pickle of protocol 5" if table is None else f"holds a {type(table).__name__}"
+        raise ValueError(f"{filepath} {found}; expected a DataProto written by save_to_disk.")
+    return table
+
+
+def pad_dataproto_to_divisor(table: DataProto, size_divisor: int) -> tuple[DataProto, int]:
+    """The table with rows repeated from its start until ``size_divisor`` divides their number, and how many were added.
+
+    A table that divides already (an empty one always does) is returned ittable.
+    """
+    if size_divisor < 1:
+        raise ValueError(f"size_divisor is {size_divisor}; expected at least 1.")
+    num_added = -len(table) % size_divisor
+    if num_added == 0:
+        return table, 0
+    return table.select_idxs(np.arange(len(table) + num_added) % len(table)), num_added
+
+
+def unpad_dataproto(table: DataProto, pad_size: int) -> DataProto:
+    """The table without its last ``pad_size`` rows; ittable where that is 0."""
+    if not 0 <= pad_size <= len(table):
+        raise ValueError(
+            f"pad_size is {pad_size}; expected a number of the table's {len(table)} rows, as the padding reported it."
+        )
+    return table if pad_size == 0 else table.select_idxs(slice(0, len(table) - pad_size))
+
+
+def _repeat_index(num_rows: int, times: Sequence[int] | Array | Tensor) -> Array:
+    """Row i ``times[i]`` times, one after the other."""
+    counts = on_host(times)
+    if counts.shape != (num_rows,) or (num_rows and (counts.dtype.kind not in "iu" or counts.min() < 0)):
+        raise ValueError(
+            f"repeat_times is {counts.dtype.name} {list(counts.shape)}; expected a count of 0 or more for each of "
+            f"{num_rows} rows."
+        )
+    return np.repeat(np.arange(num_rows), counts.astype(np.int64))
+
+
+def _unfolded(name: str, column: Column, n_split: int) -> Column:
+    """[B, n_split * m, ...] -> [B * n_split, m, ...], a copy."""
+    if isinstance(column, Ragged | list):
+        reason = "its rows differ in length" if isinstance(column, Ragged) else "its rows are Python objects"
+        raise ValueError(
+            f"{described(name, column)} and cannot be split along a second axis, because {reason}; expected a fixed "
+            f"column."
+        )
+    if column.ndim < 2 or column.shape[1] % n_split:
+        raise ValueError(f"{described(name, column)}; expected a second axis that divides into {n_split} equal parts.")
+    shape = (column.shape[0] * n_split, column.shape[1] // n_split, *column.shape[2:])
+    values: Values = column.clone() if isinstance(column, Tensor) else column.copy()
+    return values.reshape(shape)
