@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -29,8 +30,18 @@ def dispatch(mode: Dispatch) -> Callable[[Method], Method]:
     return mark
 
 
-def check_mode(method: Callable[..., Any], *allowed: Dispatch) -> Dispatch:
-    """The declared mode, after asserting that the caller uses the method as declared."""
+@dataclass(frozen=True, slots=True)
+class RemoteMethod:
+    """A worker method as a call names it: the class of its role, its own name, and how it is spread over ranks."""
+
+    role: str
+    name: str
+    mode: Dispatch
+
+
+def remote_method(method: Callable[..., Any], *allowed: Dispatch) -> RemoteMethod:
+    """What ``method`` is declared as, after asserting that the caller uses it that way."""
     mode = _MODES.get(method)
     assert mode in allowed, f"{method.__qualname__} is declared {mode}; this call takes {[m.name for m in allowed]}"
-    return mode
+    role, name = method.__qualname__.split(".")
+    return RemoteMethod(role, name, mode)

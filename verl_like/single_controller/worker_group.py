@@ -10,7 +10,7 @@ import ray
 
 from verl_like.protocol import Array
 from verl_like.single_controller.blocks import cut
-from verl_like.single_controller.dispatch import Dispatch, check_mode
+from verl_like.single_controller.dispatch import Dispatch, remote_method
 from verl_like.single_controller.errors import INTERRUPT, Interrupted
 from verl_like.single_controller.placement import Placement
 from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
@@ -86,11 +86,12 @@ class WorkerGroup:
 
     def call(self, method: Method, *args: Any, interruptible: bool = False, **kwargs: Any) -> list[Any]:
         """Results of a BROADCAST method by rank, or the one result of a RANK_ZERO method."""
-        mode = check_mode(method, Dispatch.BROADCAST, Dispatch.RANK_ZERO)
-        actors = self._actors if mode is Dispatch.BROADCAST else self._actors[:1]
-        role, name = method.__qualname__.split(".")
-        refs = {actor.call.remote(role, name, *args, **kwargs): self._who(rank) for rank, actor in enumerate(actors)}
-        return wait(refs, stage=name, timeout_s=self.timeout_s, interruptible=interruptible)
+        of = remote_method(method, Dispatch.BROADCAST, Dispatch.RANK_ZERO)
+        actors = self._actors if of.mode is Dispatch.BROADCAST else self._actors[:1]
+        refs = {
+            actor.call.remote(of.role, of.name, *args, **kwargs): self._who(rank) for rank, actor in enumerate(actors)
+        }
+        return wait(refs, stage=of.name, timeout_s=self.timeout_s, interruptible=interruptible)
 
     def start(self, method: Method, args_of_rank: Sequence[tuple[Any, ...] | None]) -> dict[BlockRef, str]:
         """Begin a BROADCAST method with each rank's own arguments, and not at all on a rank whose entry is None.
@@ -99,11 +100,12 @@ class WorkerGroup:
             References of the answers by rank, with names to wait for them; a reference among the arguments arrives as
             what it stands for.
         """
-        check_mode(method, Dispatch.BROADCAST)
-        role, name = method.__qualname__.split(".")
+        of = remote_method(method, Dispatch.BROADCAST)
         ranks = enumerate(zip(self._actors, args_of_rank, strict=True))
         return {
-            actor.call.remote(role, name, *args): self._who(rank) for rank, (actor, args) in ranks if args is not None
+            actor.call.remote(of.role, of.name, *args): self._who(rank)
+            for rank, (actor, args) in ranks
+            if args is not None
         }
 
     def map_rows(
@@ -132,8 +134,7 @@ class WorkerGroup:
         Returns:
             Each rank's report.
         """
-        check_mode(method, Dispatch.SPLIT)
-        role, name = method.__qualname__.split(".")
+        of = remote_method(method, Dispatch.SPLIT)
         answers: dict[BlockRef, str] = {}
         refs: list[BlockRef] = []
         parts: list[Array] = []
@@ -142,30 +143,31 @@ class WorkerGroup:
         ):
             own = () if per_rank is None else (per_rank[rank],)
             cuts = (blocks or cut(batch.facts, rows, adds)) if adds else []
-            made = actor.map.options(num_returns=1 + len(cuts)).remote(role, name, remote, cuts, *own, *args, **kwargs)
+            made = actor.map.options(num_returns=1 + len(cuts)).remote(
+                of.role, of.name, remote, cuts, *own, *args, **kwargs
+            )
             answer, *tables = made if cuts else [made]
             answers[answer] = self._who(rank)
             refs += tables
             parts += [rows[place] for place in cuts]
-        arrived = wait(answers, stage=name, timeout_s=self.timeout_s, interruptible=interruptible)
+        arrived = wait(answers, stage=of.name, timeout_s=self.timeout_s, interruptible=interruptible)
         STORE.fetched_bytes += sum(fetched_bytes for _, fetched_bytes, _ in arrived)
         pass_on((who, warnings) for who, (_, _, warnings) in zip(answers.values(), arrived, strict=True))
         if adds:
-            batch.attach(adds, refs, parts, producer=name)
+            batch.attach(adds, refs, parts, producer=of.name)
         return [report for report, _, _ in arrived]
 
     def stream(
         self, method: Method, batch: RemoteBatch, partition: Sequence[Array], *args: Any, **kwargs: Any
     ) -> Iterator[tuple[Facts, BlockRef]]:
         """Call a STREAM method on each rank's rows and yield (facts, reference of the block) pairs as they appear."""
-        check_mode(method, Dispatch.STREAM)
-        role, name = method.__qualname__.split(".")
+        of = remote_method(method, Dispatch.STREAM)
         streams = {}
         for rank, (actor, rows) in enumerate(zip(self._actors, batch.partition(partition), strict=True)):
-            stream = actor.stream.options(num_returns="streaming").remote(role, name, rows, *args, **kwargs)
+            stream = actor.stream.options(num_returns="streaming").remote(of.role, of.name, rows, *args, **kwargs)
             streams[stream] = self._who(rank)
         try:
-            yield from self._pairs(dict(streams), name)
+            yield from self._pairs(dict(streams), of.name)
         except Interrupted:
             # ray.cancel would be noticed at the next block only, and at another step by each rank of an engine.
             self.interrupt()
