@@ -12,7 +12,7 @@ from tests.unit._programs import ADD, ASSERTS, RIGHT_ADD, RIGHT_SUM, SUMS, passe
 from verl_like.graders import code
 from verl_like.graders.code import last_program
 from verl_like.graders.programs.code_tests import AssertTests, read_tests
-from verl_like.graders.programs.values import Unreadable, decode, encode
+from verl_like.graders.programs.values import BadMessage, decode, encode
 from verl_like.graders.programs.verdicts import same_text, same_value
 
 # --- which code is run ---
@@ -215,7 +215,7 @@ def test_values_of_every_built_in_type_travel_unchanged() -> None:
     "message", [{"set": [[1]]}, {"int": "x"}, {"eval": "1"}, {}, {"a": 1, "b": 2}, {"dict": [1]}, {"bytes": 3}]
 )
 def test_what_no_value_encodes_to_is_unreadable(message: Any) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(BadMessage):
         decode(message, lambda _: None)
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[2] / "verl_like"
+from tests.tools.house import PACKAGE, covers, imported, modules, own_imports, upward_imports
 
 # Anyone may import these, and they import nothing of ours.
 FOR_ALL = ("protocol", "config.schema", "config.user_code", "telemetry.ledger")
@@ -91,38 +89,6 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
 }
 
 
-def modules() -> dict[str, ast.Module]:
-    """Dotted name below verl_like ("" for the package itself) -> syntax tree, of every file."""
-    found = {}
-    for file in sorted(PACKAGE.rglob("*.py")):
-        parts = file.relative_to(PACKAGE).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(file.read_text(), str(file))
-    return found
-
-
-def imported(tree: ast.Module) -> set[str]:
-    """Everything that a file imports, at its top or inside functions; ``from a import b`` counts as a and a.b."""
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"line {node.lineno}: relative imports hide the direction; write the whole name"
-            assert node.module is not None
-            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
-
-
-def covers(prefix: str, name: str) -> bool:
-    return name == prefix or name.startswith(f"{prefix}.")
-
-
-def own_imports(tree: ast.Module, known: set[str]) -> set[str]:
-    """Modules of ours that a file imports, without the leading ``verl_like``."""
-    names = {name.removeprefix("verl_like.") for name in imported(tree) if name.startswith("verl_like.")}
-    return names & known
-
-
 def rule_for(importer: str) -> tuple[str, ...]:
     parts = importer.split(".")
     for depth in range(len(parts), 0, -1):
@@ -143,6 +109,10 @@ def test_imports_go_only_where_the_table_allows(importer: str) -> None:
         if not any(covers(prefix, name) or covers(name, prefix) for prefix in allowed)
     }
     assert not wrong, f"verl_like.{importer} may import {', '.join(allowed)}; found {sorted(wrong)}"
+
+
+def test_no_import_runs_upwards() -> None:
+    assert upward_imports(MODULES) == []
 
 
 @pytest.mark.parametrize("library", sorted(ONLY_IN))

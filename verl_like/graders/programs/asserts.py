@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any
 
 from verl_like.graders.programs.solution import CHANNEL_FD, MODULES, one_line
-from verl_like.graders.programs.values import Channel, Unreadable, decode, encode
+from verl_like.graders.programs.values import BadMessage, Channel, decode, encode
 
 REPORT_FD = 4
 
@@ -134,7 +134,7 @@ class _Link:
             return self._channel.receive()
         except EOFError:
             raise self._lost("the solution ended its process") from None
-        except Unreadable as error:
+        except BadMessage as error:
             raise self._lost(f"the solution gave {error}") from None
 
     def do(self, operation: str, *args: Any, **kwargs: Any) -> Any:
@@ -160,7 +160,7 @@ class _Link:
             for position, changed in answer["changed"].items():
                 _update(args[int(position)], decode(changed, self._object))
             return decode(answer["value"], self._object)
-        except (KeyError, IndexError, TypeError, Unreadable) as error:
+        except (KeyError, IndexError, TypeError, BadMessage) as error:
             if "error" in answer:
                 raise
             raise self._lost(f"the solution gave an answer that is none: {error!r:.80}") from None

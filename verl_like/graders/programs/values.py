@@ -16,7 +16,7 @@ from typing import Any
 MAX_MESSAGE_BYTES = 2**24
 
 
-class Unreadable(Exception):
+class BadMessage(Exception):
     """What arrived is not what the protocol allows."""
 
 
@@ -38,18 +38,18 @@ class Channel:
         Raises:
             EOFError: the other side is gone.
             TimeoutError: it did not send all of a message in time.
-            Unreadable: it sent something else, or more than ``max_bytes``.
+            BadMessage: it sent something else, or more than ``max_bytes``.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         [size] = struct.unpack("!I", self._exactly(4, deadline))
         if size > max_bytes:
-            raise Unreadable(f"an answer of {size:,} bytes; at most {max_bytes:,} are read")
+            raise BadMessage(f"an answer of {size:,} bytes; at most {max_bytes:,} are read")
         try:
             message = json.loads(self._exactly(size, deadline))
         except (ValueError, RecursionError) as error:
-            raise Unreadable(f"an answer that is no JSON: {error}") from error
+            raise BadMessage(f"an answer that is no JSON: {error}") from error
         if not isinstance(message, dict):
-            raise Unreadable("an answer that is no message")
+            raise BadMessage("an answer that is no message")
         return message
 
     def close(self) -> None:
@@ -102,12 +102,12 @@ def decode(message: Any, resolve: Callable[[Any], Any]) -> Any:
     """What :func:`encode` encoded; ``resolve`` takes what ``refer`` gave.
 
     Raises:
-        Unreadable: for what ``encode`` does not make.
+        BadMessage: for what ``encode`` does not make.
     """
     try:
         return _decode(message, resolve)
     except (TypeError, ValueError, RecursionError, KeyError) as error:
-        raise Unreadable(f"an answer that is no value: {error}") from error
+        raise BadMessage(f"an answer that is no value: {error}") from error
 
 
 def _decode(message: Any, resolve: Callable[[Any], Any]) -> Any:

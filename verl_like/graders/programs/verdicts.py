@@ -17,7 +17,7 @@ from typing import Any
 from verl_like.graders.programs.code_tests import AssertTests, CallTests, PrintTests, Tests
 from verl_like.graders.programs.confinement import Limits
 from verl_like.graders.programs.launcher import Ending, fork_server
-from verl_like.graders.programs.values import MAX_MESSAGE_BYTES, Channel, Unreadable, decode, encode
+from verl_like.graders.programs.values import MAX_MESSAGE_BYTES, BadMessage, Channel, decode, encode
 
 MIN_OUTPUT_BYTES = 2**20  # that a test may always print or return; twice the expected output where that is more
 _TIME_IS_UP = "not run: the time for all tests was used up before"
@@ -164,7 +164,7 @@ def _message(channel: Channel, timeout_s: float, max_bytes: int) -> dict[str, An
         raise _Lost(f"still running after {timeout_s:.1f} s") from None
     except EOFError:
         raise _Lost(_NO_PROCESS) from None
-    except Unreadable as error:
+    except BadMessage as error:
         raise _Lost(f"the solution gave {error}") from None
 
 
@@ -216,7 +216,7 @@ def _call_failure(answer: dict[str, Any], expected: Any, tolerance: float) -> st
     try:
         found = _as_json(decode(answer.get("value"), _refuse))
         is_right = any(same_value(found, each, tolerance) for each in accepted)
-    except Unreadable as error:
+    except BadMessage as error:
         return f"returned {error}"
     except RecursionError:
         return "returned something too deeply nested"
@@ -258,11 +258,11 @@ def _as_key(key: Any) -> str:
         return key
     if key is None or isinstance(key, float) or (isinstance(key, int) and abs(key) < 2**63):
         return json.dumps(key)
-    raise Unreadable(f"a dict with {type(key).__name__} keys, which is no JSON")
+    raise BadMessage(f"a dict with {type(key).__name__} keys, which is no JSON")
 
 
 def _refuse(value: Any) -> Any:
-    raise Unreadable(
+    raise BadMessage(
         f"an object ({value['type'] if isinstance(value, dict) else type(value).__name__!s:.40}), which is no plain "
         f"data"
     )

@@ -1,0 +1,187 @@
+"""The house in figures: ``PYTHONPATH=. python tests/tools/house.py``.
+
+How large files and functions are, whether imports run upwards, how far it is from the step to the loss and from a
+scorer process to the estimator, and whether a word names two things. ``tests/unit/test_house.py`` holds the bounds.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "verl_like"
+
+# From the ground up; a package may import what lies below it. The longest name that fits a module decides.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("protocol", "config.schema", "config.user_code", "telemetry.ledger"),
+    ("config", "graders", "ops", "telemetry"),
+    ("algorithms", "data", "single_controller"),
+    ("backends", "reward"),
+    ("checks", "workers"),
+    ("trainer",),
+    ("doctor", "cli", "__main__", ""),
+)
+
+# Each function calls the next, or hands it to a worker by name. "file:Class.method", without the package's folder.
+STEP_TO_LOSS: tuple[str, ...] = ()
+SCORER_TO_ESTIMATOR: tuple[str, ...] = ()
+
+# Words that once named several things -> the one thing, and the only places where a name may hold the word.
+WORDS: dict[str, tuple[str, tuple[str, ...]]] = {}
+
+
+def modules() -> dict[str, ast.Module]:
+    """Dotted name below verl_like ("" for the package itself) -> syntax tree, of every file."""
+    found = {}
+    for file in sorted(PACKAGE.rglob("*.py")):
+        parts = file.relative_to(PACKAGE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(file.read_text(), str(file))
+    return found
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """Everything that a file imports, at its top or inside functions; ``from a import b`` counts as a and a.b."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: relative imports hide the direction; write the whole name"
+            assert node.module is not None
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def covers(prefix: str, name: str) -> bool:
+    """Whether ``name`` is the module ``prefix`` or lies in it."""
+    return name == prefix or name.startswith(f"{prefix}.")
+
+
+def own_imports(tree: ast.Module, known: set[str]) -> set[str]:
+    """Modules of ours that a file imports, without the leading ``verl_like``."""
+    names = {name.removeprefix("verl_like.") for name in imported(tree) if name.startswith("verl_like.")}
+    return names & known
+
+
+def layer(module: str) -> int:
+    """How far above the ground a module lies."""
+    parts = module.split(".")
+    for depth in range(len(parts), 0, -1):
+        for height, names in enumerate(LAYERS):
+            if ".".join(parts[:depth]) in names:
+                return height
+    raise AssertionError(f"verl_like.{module} has no line in LAYERS; say there where it belongs")
+
+
+def upward_imports(trees: dict[str, ast.Module]) -> list[str]:
+    """Imports of a higher layer, as "importer -> imported"."""
+    return [
+        f"{importer} -> {name}"
+        for importer, tree in trees.items()
+        for name in sorted(own_imports(tree, set(trees)))
+        if layer(name) > layer(importer)
+    ]
+
+
+def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """("function" or "Class.method", node) of every function that is not inside another one."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, node
+        elif isinstance(node, ast.ClassDef):
+            for member in node.body:
+                if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield f"{node.name}.{member.name}", member
+
+
+def length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function, its docstring and decorators aside."""
+    assert node.end_lineno is not None
+    lines = node.end_lineno - node.lineno + 1
+    first = node.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        assert first.end_lineno is not None
+        lines -= first.end_lineno - first.lineno + 1
+    return lines
+
+
+def broken_links(chain: tuple[str, ...]) -> list[str]:
+    """Functions of a chain that do not exist, or that no earlier function of it mentions."""
+    problems, mentioned = [], set[str]()
+    for index, link in enumerate(chain):
+        file, _, name = link.partition(":")
+        nodes = dict(functions(ast.parse((PACKAGE / file).read_text()))) if (PACKAGE / file).is_file() else {}
+        if name not in nodes:
+            problems.append(f"{link} does not exist")
+            continue
+        called = name.rsplit(".", 1)[-1]
+        # An object that is called mentions nobody; its class or the word for it stands in a variable.
+        if index and called != "__call__" and called not in mentioned:
+            problems.append(f"{link} is mentioned by no function before it")
+        for node in ast.walk(nodes[name]):
+            mentioned |= {node.attr} if isinstance(node, ast.Attribute) else set()
+            mentioned |= {node.id} if isinstance(node, ast.Name) else set()
+    return problems
+
+
+def names_in(tree: ast.Module) -> set[str]:
+    """Every name that a file gives to something: classes, functions, parameters, fields, variables."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return found
+
+
+def words_with_two_meanings(trees: dict[str, ast.Module]) -> list[str]:
+    """Public classes that two files define, and names that hold a word of ``WORDS`` outside of its place."""
+    homes: dict[str, list[str]] = defaultdict(list)
+    for module, tree in trees.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(module)
+    found = [f"class {name}: {', '.join(where)}" for name, where in sorted(homes.items()) if len(where) > 1]
+    for word, (_, places) in WORDS.items():
+        for module, tree in trees.items():
+            if not any(covers(place, module) for place in places):
+                found += [f"{word}: {module} has {name}" for name in sorted(names_in(tree)) if word in name.lower()]
+    return found
+
+
+def code_lines(source: str) -> int:
+    """Lines that hold more than white space or a comment."""
+    return sum(1 for line in source.splitlines() if line.strip() and not line.strip().startswith("#"))
+
+
+def figures() -> dict[str, object]:
+    """Everything this page tells, by name."""
+    trees = modules()
+    files = {str(file.relative_to(PACKAGE)): code_lines(file.read_text()) for file in PACKAGE.rglob("*.py")}
+    lengths = {f"{module}:{name}": length(node) for module, tree in trees.items() for name, node in functions(tree)}
+    longest_file, longest_function = max(files, key=files.__getitem__), max(lengths, key=lengths.__getitem__)
+    return {
+        "files": len(files),
+        "code_lines": sum(files.values()),
+        "file_lines_median": statistics.median(n for n in files.values() if n),
+        "file_lines_max": f"{files[longest_file]} ({longest_file})",
+        "functions": len(lengths),
+        "function_lines_median": statistics.median(lengths.values()),
+        "function_lines_max": f"{lengths[longest_function]} ({longest_function})",
+        "imports_upwards": upward_imports(trees),
+        "functions_step_to_loss": len(STEP_TO_LOSS),
+        "functions_scorer_to_estimator": len(SCORER_TO_ESTIMATOR),
+        "broken_links": broken_links(STEP_TO_LOSS) + broken_links(SCORER_TO_ESTIMATOR),
+        "words_with_two_meanings": words_with_two_meanings(trees),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(figures(), indent=2))

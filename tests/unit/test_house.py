@@ -1,0 +1,31 @@
+"""The house stays one that a newcomer finds the way in: ``tests/tools/house.py`` measures, this holds the bounds."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tests.tools import house
+from tests.tools.house import broken_links, modules, words_with_two_meanings
+
+MODULES = modules()
+
+
+def test_no_word_names_two_things() -> None:
+    assert words_with_two_meanings(MODULES) == []
+
+
+def test_the_measures_see_what_they_are_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    low, high = ast.parse("import verl_like.trainer.run"), ast.parse("class Twice: ...")
+    trees = {"ops.low": low, "trainer.run": high, "workers.other": ast.parse("class Twice:\n    sandbox = 1")}
+    assert house.upward_imports(trees) == ["ops.low -> trainer.run"]
+    monkeypatch.setattr(house, "WORDS", {"sandbox": ("", ("graders",))})
+    assert words_with_two_meanings(trees) == [
+        "class Twice: trainer.run, workers.other",
+        "sandbox: workers.other has sandbox",
+    ]
+    assert broken_links(("cli.py:main", "cli.py:nowhere")) == ["cli.py:nowhere does not exist"]
+    assert broken_links(("doctor.py:main", "config/knobs.py:suggestion")) == [
+        "config/knobs.py:suggestion is mentioned by no function before it"
+    ]
