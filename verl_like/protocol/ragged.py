@@ -55,7 +55,7 @@ class Ragged:
 
     @classmethod
     def from_rows(cls, rows: Iterable[Sequence[Any] | Array], dtype: str) -> Ragged:
-        """With numpy; ``rows`` are lists or arrays."""
+        """A token column with numpy of ``rows``, which are lists or arrays."""
         arrays = [np.asarray(row, dtype=dtype) for row in rows]
         return cls.from_lengths(np.concatenate(arrays) if arrays else np.empty(0, dtype), [len(a) for a in arrays])
 
@@ -73,7 +73,7 @@ class Ragged:
 
     @property
     def dtype(self) -> Any:
-        """Of the values: numpy's, or torch's where torch holds them."""
+        """The dtype of the values: numpy's, or torch's where torch holds them."""
         return self.values.dtype
 
     def __len__(self) -> int:
@@ -164,12 +164,12 @@ class Ragged:
         )
 
     def to(self, device: str | torch.device) -> Ragged:
-        """The same rows with torch on ``device``."""
+        """A column of the same rows with torch on ``device``."""
         return Ragged(as_tensor(self.values, device), self.offsets)
 
     @property
     def nbytes(self) -> int:
-        """Of values and offsets."""
+        """Bytes of values and offsets."""
         return int(self.values.nbytes + self.offsets.nbytes)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -44,7 +44,7 @@ def row_index(rows: Selection, num_rows: int) -> Array:
 
 
 def order_index(order: Selection, num_rows: int) -> Array:
-    """As :func:`row_index`, but every row must come once."""
+    """The rows as :func:`row_index` gives them; every row must come once."""
     index = row_index(order, num_rows)
     if not np.array_equal(np.sort(index), np.arange(num_rows)):
         raise ValueError(

@@ -21,13 +21,13 @@ def dtype_name(values: Values) -> str:
 
 
 def on_host(values: Sequence[int] | Values) -> Array:
-    """As a numpy array: lengths, indices and masks may come as lists, arrays or tensors of any device."""
+    """``values`` as a numpy array: lengths, indices and masks may come as lists, arrays or tensors of any device."""
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
 
 
 def as_tensor(values: Values, device: str | torch.device) -> Tensor:
-    """On ``device``; memory is shared where it can be, and copied where it is read-only, as arrays from the object
-    store are.
+    """``values`` on ``device``; memory is shared where it can be, and copied where it is read-only, as arrays from the
+    object store are.
     """
     if isinstance(values, Tensor):
         return values.to(device)

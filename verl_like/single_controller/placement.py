@@ -121,7 +121,7 @@ class Placement:
             )
 
     def of(self, rank: int) -> PlacementGroupSchedulingStrategy:
-        """Where a rank goes; ranks are sorted by node."""
+        """The bundle that a rank goes to; ranks are sorted by node."""
         return PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=rank // self._per_node)
 
     def remove(self) -> None:

@@ -288,7 +288,7 @@ class RemoteBatch:
 
 
 def _aligned(batches: Sequence[RemoteBatch]) -> list[list[Layer]]:
-    """For each set of columns that every batch has in one layer, that layer of each batch."""
+    """A list for each set of columns that every batch has in one layer: that layer of each batch."""
     layer_of = [{name: layer for layer in batch.layers for name in layer.columns} for batch in batches]
     together: dict[tuple[int, ...], list[str]] = {}
     for name in sorted(batches[0].columns):

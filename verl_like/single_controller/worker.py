@@ -47,7 +47,7 @@ class WorkerHost:
 
     @ray.method(concurrency_group="control")
     def status(self) -> dict[str, Any]:
-        """Where this process is and what it is doing; answers while a stage runs."""
+        """The host and id of this process, and what it is doing; answers while a stage runs."""
         return {"where": self._where, "stage": LEDGER.current, "pid": os.getpid()}
 
     @ray.method(concurrency_group="control")

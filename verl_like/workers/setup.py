@@ -34,12 +34,12 @@ def worker_environment(config: Config, device: str) -> dict[str, str]:
 
 
 def reward_model_environment(config: Config, device: str) -> dict[str, str]:
-    """The same of a worker that has the reward model for itself."""
+    """Variables that a worker with the reward model for itself must have, as above."""
     return {**({"OMP_NUM_THREADS": "1"} if device == "cpu" else {}), **config.cluster.env}
 
 
 def judge_environment(config: Config, device: str) -> dict[str, str]:
-    """The same of a judge's worker."""
+    """Variables that a judge's worker must have, as above."""
     return {**rollout_environment(config.reward.judge.backend, device=device), **config.cluster.env}
 
 

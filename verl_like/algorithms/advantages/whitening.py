@@ -31,7 +31,7 @@ class Moments:
 
     @property
     def variance(self) -> float:
-        """With count - 1 in the denominator; 0 below two tokens."""
+        """The variance with count - 1 in the denominator; 0 below two tokens."""
         if self.count < 2:
             return 0.0
         return max(self.total_squares - self.count * self.mean**2, 0.0) / (self.count - 1)

@@ -69,7 +69,7 @@ def partial_output(engine: LLMEngine, internal_id: str) -> tuple[list[int], list
 
 
 def sampled_log_probs(logprobs: FlatLogprobs, num_tokens: int) -> list[float]:
-    """With ``logprobs=0`` the flat form holds exactly one entry per token, the sampled one."""
+    """The log-probs of the sampled tokens; with ``logprobs=0`` the flat form holds one entry per token, that one."""
     assert len(logprobs.logprobs) == num_tokens, f"{len(logprobs.logprobs)} log-probs for {num_tokens} tokens"
     return list(logprobs.logprobs)
 

@@ -109,7 +109,7 @@ def leaf(text: str) -> Leaf:
 
 
 def squeezed(text: str) -> str:
-    """Without the spaces that mean nothing; they mean something between letters and between digits."""
+    """The text without the spaces that mean nothing; they mean something between letters and between digits."""
     text = re.sub(r"(?<=\d)\s+(?=\d)", "\x00", text.strip())
     text = re.sub(r"(?<=[a-zA-Z])\s+(?=[a-zA-Z])", "\x00", text)
     return re.sub(r"\s+", "", text).replace("\x00", " ")

@@ -118,7 +118,7 @@ _READABLE = (
 
 
 def landlock_version() -> int:
-    """Of the kernel's Landlock; 0 where it has none."""
+    """The version of the kernel's Landlock; 0 where it has none."""
     return max(0, int(_LIBC.syscall(_LANDLOCK_CREATE_RULESET, None, 0, 1)))
 
 

@@ -44,7 +44,7 @@ class Judging:
 
 @singledispatch
 def verdicts(tests: Tests, code: str, judging: Judging) -> Generator[str, None, None]:
-    """For each test in order why it fails; "" where it passes. Closing the iterator ends what still runs.
+    """Yield why each test fails, in order; "" where it passes. Closing the iterator ends what still runs.
 
     Raises:
         ValueError: the sandbox or the tests cannot be used, which says nothing about the code.
