@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from verl_like.algorithms.advantages import ADVANTAGES
 from verl_like.config.schema import Config
 from verl_like.single_controller.remote_batch import RemoteBatch
-from verl_like.trainer.balance import MAX_GROUP_IMBALANCE, Plan, update_plan
+from verl_like.trainer.balance import MAX_GROUP_IMBALANCE, Plan, assign, by_rank, plan
 from verl_like.trainer.roles import Needs, needs, update_columns
 from verl_like.workers.rollout import sample_seed
 
@@ -27,6 +27,14 @@ def facts_of(group_ids: list[int], response_tokens: list[int]) -> RemoteBatch:
     )
 
 
+def planned(
+    batch: RemoteBatch, *, mini_batch_prompts: int, ranks: int, by: str = "tokens", skips_zeros: bool = False
+) -> tuple[Plan, float]:
+    """The plan of an assignment made for these mini-batches, and how uneven it is."""
+    imbalance = assign(batch, mini_batch_prompts=mini_batch_prompts, ranks=ranks, by=by, skips_zeros=skips_zeros)
+    return plan(batch, mini_batch_prompts=mini_batch_prompts, ranks=ranks), imbalance
+
+
 def members(plan: Plan, mini_batch: int) -> set[int]:
     """Rows of one mini-batch, of all ranks together."""
     return {int(row) for rows, cuts in zip(plan.rows, plan.mini_batches, strict=True) for row in rows[cuts[mini_batch]]}
@@ -35,7 +43,7 @@ def members(plan: Plan, mini_batch: int) -> set[int]:
 def test_mini_batches_are_cut_by_prompt_before_balancing() -> None:
     # Four prompts of two responses; the long ones are all in the first half.
     batch = facts_of([0, 0, 1, 1, 2, 2, 3, 3], [90, 80, 70, 60, 1, 1, 1, 1])
-    plan = update_plan(batch, prompts_per_mini_batch=2, ranks=2)
+    plan, _ = planned(batch, mini_batch_prompts=2, ranks=2)
     assert members(plan, 0) == {0, 1, 2, 3}
     assert members(plan, 1) == {4, 5, 6, 7}
     tokens = batch.facts["response_tokens"]
@@ -55,8 +63,8 @@ def test_every_row_is_updated_on_once_and_the_cut_does_not_depend_on_ranks(
     lengths: list[int], per_group: int, per_cut: int, ranks: int
 ) -> None:
     batch = facts_of([i // per_group for i in range(len(lengths))], lengths)
-    plan = update_plan(batch, prompts_per_mini_batch=per_cut, ranks=ranks)
-    alone = update_plan(batch, prompts_per_mini_batch=per_cut, ranks=1)
+    plan, _ = planned(batch, mini_batch_prompts=per_cut, ranks=ranks)
+    alone, _ = planned(batch, mini_batch_prompts=per_cut, ranks=1)
     assert sorted(np.concatenate(plan.rows).tolist()) == list(range(len(lengths)))
     assert len({len(cuts) for cuts in plan.mini_batches}) == 1, (
         "ranks that make different numbers of updates wait for each other for ever"
@@ -71,7 +79,7 @@ def test_every_row_is_updated_on_once_and_the_cut_does_not_depend_on_ranks(
 
 def test_a_prompt_whose_samples_all_failed_leaves_the_other_cuts_alone() -> None:
     batch = facts_of([0, 0, 2, 3, 3], [5] * 5)  # prompt 1 has no scored sample
-    plan = update_plan(batch, prompts_per_mini_batch=2, ranks=1)
+    plan, _ = planned(batch, mini_batch_prompts=2, ranks=1)
     assert [members(plan, i) for i in range(2)] == [{0, 1}, {2, 3, 4}]
 
 
@@ -81,27 +89,48 @@ def tokens_of_ranks(batch: RemoteBatch, plan: Plan) -> list[int]:
 
 def test_ranks_get_about_equal_tokens_and_the_plan_says_how_equal() -> None:
     batch = facts_of(list(range(6)), [100, 10, 10, 10, 50, 60])
-    plan = update_plan(batch, prompts_per_mini_batch=6, ranks=2)
+    plan, imbalance = planned(batch, mini_batch_prompts=6, ranks=2)
     tokens = tokens_of_ranks(batch, plan)
-    assert plan.imbalance == max(tokens) / (sum(tokens) / 2) == pytest.approx(1.0, abs=0.05)
+    assert imbalance == max(tokens) / (sum(tokens) / 2) == pytest.approx(1.0, abs=0.05)
 
 
 def test_many_groups_stay_whole() -> None:
     lengths = np.random.default_rng(0).integers(1, 500, 512).tolist()
-    plan = update_plan(facts_of([i // 8 for i in range(512)], lengths), prompts_per_mini_batch=64, ranks=2)
-    assert plan.imbalance <= MAX_GROUP_IMBALANCE
+    plan, imbalance = planned(facts_of([i // 8 for i in range(512)], lengths), mini_batch_prompts=64, ranks=2)
+    assert imbalance <= MAX_GROUP_IMBALANCE
     assert all(len(rows) % 8 == 0 for rows in plan.rows), "no group is on both ranks"
 
 
 def test_attention_balances_squares_and_tokens_balance_sums() -> None:
     lengths = [1000] + [100] * 30
     batch = facts_of(list(range(31)), [length - 3 for length in lengths])
-    by_tokens = update_plan(batch, prompts_per_mini_batch=31, ranks=2)
-    by_attention = update_plan(batch, prompts_per_mini_batch=31, ranks=2, by="attention")
+    by_tokens, _ = planned(batch, mini_batch_prompts=31, ranks=2)
+    by_attention, _ = planned(batch, mini_batch_prompts=31, ranks=2, by="attention")
     assert sorted(tokens_of_ranks(batch, by_tokens)) == [2000, 2000]
     assert sorted(tokens_of_ranks(batch, by_attention)) == [1000, 3000], (
         "one row of 1000 attends to more than thirty of 100 do"
     )
+
+
+def test_a_rank_keeps_its_rows_when_others_leave_the_batch() -> None:
+    batch = facts_of([0, 0, 1, 1, 2, 2, 3, 3], [90, 80, 70, 60, 5, 4, 3, 2])
+    assign(batch, mini_batch_prompts=2, ranks=2)
+    before = [set(rows.tolist()) for rows in by_rank(batch, 2)]
+    assert before[0] | before[1] == set(range(8)) and not before[0] & before[1]
+    kept = np.array([0, 2, 3, 5, 7])
+    after = [set(kept[rows].tolist()) for rows in by_rank(batch.select(kept), 2)]
+    assert after == [rows & set(kept.tolist()) for rows in before]
+
+
+def test_two_learners_with_mini_batches_of_their_own_work_on_the_same_assignment() -> None:
+    batch = facts_of([0, 0, 1, 1, 2, 2, 3, 3], [90, 80, 70, 60, 5, 4, 3, 2])
+    assign(batch, mini_batch_prompts=2, ranks=2)
+    actor = plan(batch, mini_batch_prompts=4, ranks=2)
+    critic = plan(batch, mini_batch_prompts=2, ranks=2)
+    for rank, rows in enumerate(by_rank(batch, 2)):
+        assert actor.rows[rank].tolist() == critic.rows[rank].tolist() == rows.tolist()
+    assert [members(critic, i) for i in range(2)] == [{0, 1, 2, 3}, {4, 5, 6, 7}]
+    assert members(actor, 0) == set(range(8))
 
 
 # --- roles

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.test_trainer_plan import planned
 from verl_like.config.schema import AlgorithmConfig, Config
 from verl_like.single_controller.errors import JudgementError
 from verl_like.single_controller.remote_batch import RemoteBatch
-from verl_like.trainer.balance import update_plan
 from verl_like.trainer.shaping import (
     groups_with_signal,
     has_differing_scores,
@@ -115,7 +115,7 @@ def test_mini_batches_are_cut_by_prompt_as_the_update_cuts_them() -> None:
     )  # prompts 1 and 4 have no usable row
     found = reward_facts(batch, config(), mini_batch_prompts=2).mini_batches
     assert found is not None and found.tolist() == [0, 0, 1, 1, 1, 2]
-    cuts = update_plan(batch, prompts_per_mini_batch=2, ranks=1).mini_batches[0]
+    cuts = planned(batch, mini_batch_prompts=2, ranks=1)[0].mini_batches[0]
     assert [cut.tolist() for cut in cuts] == [np.flatnonzero(found == i).tolist() for i in range(3)]
 
 
@@ -370,18 +370,18 @@ def test_rows_that_the_update_does_not_run_cost_nothing_in_its_plan() -> None:
         prompt_tokens=[3] * 4,
         has_advantage=[False, True, True, True],
     )
-    plan = update_plan(batch, prompts_per_mini_batch=4, ranks=2, skips_zeros=True)
+    plan, imbalance = planned(batch, mini_batch_prompts=4, ranks=2, skips_zeros=True)
     tokens = batch.facts["response_tokens"]
     run = [sorted(tokens[row] for row in rows if batch.facts["has_advantage"][row]) for rows in plan.rows]
     assert sorted(run) == [[7, 7], [97]]
-    assert plan.imbalance == pytest.approx(100 / 60)
+    assert imbalance == pytest.approx(100 / 60)
     assert sorted(np.concatenate(plan.rows).tolist()) == [0, 1, 2, 3], "they still count in the totals"
 
 
 def test_a_batch_without_any_advantage_still_has_a_plan() -> None:
     batch = scored([0, 1, 2], [0.0] * 3, response_tokens=[5, 6, 7], prompt_tokens=[3] * 3, has_advantage=[False] * 3)
     for by in ("tokens", "attention"):
-        plan = update_plan(batch, prompts_per_mini_batch=2, ranks=2, by=by, skips_zeros=True)
+        plan, imbalance = planned(batch, mini_batch_prompts=2, ranks=2, by=by, skips_zeros=True)
         assert sorted(np.concatenate(plan.rows).tolist()) == [0, 1, 2]
-        assert plan.imbalance == 1.0
+        assert imbalance == 1.0
         assert {len(cuts) for cuts in plan.mini_batches} == {2}

@@ -1,5 +1,9 @@
 """Which rank works on which rows: mini-batches cut first, then equal work per rank, whole groups where they are even
 enough.
+
+The assignment is a fact of the batch, ``rank``, which survives ``select``. It is made twice a step: after the rollout,
+for all stages before the update, and before the update, because by then rows may have left the batch and the slowest
+rank sets the pace. Where none has left, both are the same, and a rank updates on what it wrote itself.
 """
 
 from __future__ import annotations
@@ -17,45 +21,65 @@ MAX_GROUP_IMBALANCE = 1.02  # above it, single rows are dealt: they balance bett
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The rows of each rank, for every stage of a step: a rank reads what it wrote.
+    """The rows of each rank, in the mini-batches of one learner.
 
     Args:
         rows: ``rows[rank]`` [n] row numbers, mini-batch after mini-batch.
         mini_batches: ``mini_batches[rank][m]`` positions among the rank's rows.
-        imbalance: work of the busiest rank over the mean; 1.0 is even.
     """
 
     rows: list[Array]
     mini_batches: list[list[Array]]
-    imbalance: float
 
 
-def update_plan(
-    batch: RemoteBatch, *, prompts_per_mini_batch: int, ranks: int, by: str = "tokens", skips_zeros: bool = False
-) -> Plan:
-    """Cut mini-batches by prompt in (prompt, sample) order, then balance each over the ranks.
+def assign(
+    batch: RemoteBatch, *, mini_batch_prompts: int, ranks: int, by: str = "tokens", skips_zeros: bool = False
+) -> float:
+    """Give each row the fact ``rank``, the one it had being forgotten: mini-batches are cut by prompt, and each is
+    balanced over the ranks.
 
     The cut comes first, so which rows make an update does not depend on the number of ranks or on lengths.
 
     Args:
+        mini_batch_prompts: prompts per cut; every learner's mini-batch holds whole cuts.
         by: "tokens", or "attention" for the sum of squares.
         skips_zeros: whether rows without advantage cost nothing, because the update does not run them.
+
+    Returns:
+        The work of the busiest rank over the mean; 1.0 is even.
     """
     tokens = batch.facts["prompt_tokens"] + batch.facts["response_tokens"]
     if skips_zeros:
         tokens = tokens * batch.facts["has_advantage"]
     costs = attention_costs(tokens) if by == "attention" else tokens
     groups = batch.facts["group_id"]
-    cut = groups // prompts_per_mini_batch
-    rows: list[list[Array]] = [[] for _ in range(ranks)]
-    for mini_batch in np.unique(cut):
-        members = np.flatnonzero(cut == mini_batch)
+    rank_of = np.empty(len(batch), np.int64)
+    for members in _cuts(groups, mini_batch_prompts):
         for rank, part in enumerate(_dealt(costs[members], groups[members], ranks)):
-            rows[rank].append(members[part])
-    starts = [np.cumsum([0, *map(len, own)]) for own in rows]
+            rank_of[members[part]] = rank
+    batch.facts["rank"] = rank_of
+    return imbalance(costs, by_rank(batch, ranks))
+
+
+def by_rank(batch: RemoteBatch, ranks: int) -> list[Array]:
+    """Row numbers of each rank, ascending."""
+    return [np.flatnonzero(batch.facts["rank"] == rank) for rank in range(ranks)]
+
+
+def plan(batch: RemoteBatch, *, mini_batch_prompts: int, ranks: int) -> Plan:
+    """The rows of each rank as the fact ``rank`` has them, in mini-batches of so many prompts."""
+    cuts = _cuts(batch.facts["group_id"], mini_batch_prompts)
+    rank_of = batch.facts["rank"]
+    parts = [[members[rank_of[members] == rank] for members in cuts] for rank in range(ranks)]
+    starts = [np.cumsum([0, *map(len, own)]) for own in parts]
     mini_batches = [[np.arange(a, b) for a, b in zip(s[:-1], s[1:], strict=True)] for s in starts]
-    joined = [np.concatenate(own) for own in rows]
-    return Plan(joined, mini_batches, imbalance(costs, joined))
+    return Plan([np.concatenate(own) for own in parts], mini_batches)
+
+
+def _cuts(groups: Array, prompts: int) -> list[Array]:
+    """Rows of each mini-batch, ascending; ``groups`` [B] are numbered from 0 in the batch's order."""
+    cut = groups // prompts
+    return [np.flatnonzero(cut == number) for number in np.unique(cut)]
 
 
 def _dealt(costs: Array, groups: Array, ranks: int) -> list[Array]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
+import math
 
 import numpy as np
 
-from verl_like.config.schema import ActorConfig, Config, CriticConfig
+from verl_like.config.schema import Config
 from verl_like.data.loader import PromptLoader
 from verl_like.data.prompts import Prompt
 from verl_like.single_controller.errors import INTERRUPT, Interrupted, JudgementError
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.telemetry.ledger import LEDGER, stage
 from verl_like.telemetry.trackers import Trackers
-from verl_like.trainer.balance import Plan, update_plan
+from verl_like.trainer.balance import assign, by_rank, plan
 from verl_like.trainer.build import Stack
 from verl_like.trainer.checkpoint import Checkpoints, load_state
 from verl_like.trainer.generation import generate, greedy_sampling, train_sampling
@@ -91,41 +92,57 @@ class PPOTrainer:
 
     def step(self, step: int) -> Metrics:
         """One round of reinforcement learning on one batch of prompts."""
-        config, parts = self.config, self.parts
-        metrics = StepMetrics()
         LEDGER.take()
+        metrics = StepMetrics()
         batch = self.rollout(step, metrics)
-        with stage("engine_sleep"):
-            parts.rollout.sleep()
+        self.log_probs(batch, metrics)
+        batch = self.score(batch, step, metrics)
+        batch = self.advantages(batch, step, metrics)
+        self.learn(batch, step, metrics)
+        self.sync(batch, metrics)
+        return metrics.finish(LEDGER.take())
+
+    def log_probs(self, batch: RemoteBatch, metrics: StepMetrics) -> None:
+        """What the models say of the responses: the reward model beside the actor, then old and reference log-probs
+        and values.
+        """
+        parts = self.parts
         with stage("balance"):
-            rows = self.plan(batch, config.actor).rows
+            self.assign(batch)
+            rows = by_rank(batch, self.ranks)
         if self.needs.reward_model and "score" not in batch.facts:
             with stage("reward_model"):
                 parts.rewards.ask_hybrid_workers(batch, rows)
         if self.needs.old_log_probs:
             with stage("old_log_probs"):
-                metrics.add_log_prob_gap(
-                    parts.actor.add_log_probs(batch, rows, sum_pi_squared=self.needs.sum_pi_squared)
-                )
+                reports = parts.actor.add_log_probs(batch, rows, sum_pi_squared=self.needs.sum_pi_squared)
+                metrics.add_log_prob_gap(reports)
         if parts.ref is not None:
             with stage("ref_log_probs"):
                 parts.ref.add_log_probs(batch, rows)
         if parts.critic is not None:
             with stage("values"):
                 parts.critic.add_values(batch, rows)
+
+    def score(self, batch: RemoteBatch, step: int, metrics: StepMetrics) -> RemoteBatch:
+        """The rows that have a score, once all scores have come; some responses are written down meanwhile."""
         with stage("reward_wait"):
             if "score" not in batch.facts:
-                add_scores(batch, parts.rewards, config.reward)
+                add_scores(batch, self.parts.rewards, self.config.reward)
             metrics.add_rewards(batch)
             self.save_samples(batch, step)
-            batch = batch.select(is_usable(batch))
+            return batch.select(is_usable(batch))
+
+    def advantages(self, batch: RemoteBatch, step: int, metrics: StepMetrics) -> RemoteBatch:
+        """The rows that are learnt from, with their advantages."""
+        config = self.config
         with stage("advantages"):
             facts = reward_facts(
                 batch, config, mini_batch_prompts=config.actor.mini_batch_size if self.needs.covariance_rank else None
             )
-            report = parts.advantages.add(
+            report = self.parts.advantages.add(
                 batch,
-                self.plan(batch, config.actor).rows,
+                by_rank(batch, self.ranks),
                 facts,
                 adds=self.needs.advantage_columns,
                 kl_coef=self.steering.kl_coef,
@@ -134,28 +151,35 @@ class PPOTrainer:
             if config.algorithm.kl_target > 0:
                 metrics.add({"reward/kl_coef": self.steering.kl_coef})
             batch.add_facts({"has_advantage": report.has_advantage})
-            batch = batch.select(learnt_from(batch, config, np.random.default_rng((config.trainer.seed, step))))
+            return batch.select(learnt_from(batch, config, np.random.default_rng((config.trainer.seed, step))))
+
+    def learn(self, batch: RemoteBatch, step: int, metrics: StepMetrics) -> None:
+        """The updates of the critic and, once that has warmed up, of the actor."""
+        config, parts = self.config, self.parts
         with stage("balance"):
-            plan = self.plan(batch, config.actor, skips_zeros=config.actor.skip_zero_advantages)
-            metrics.add({"balance/imbalance": plan.imbalance})
+            imbalance = self.assign(batch, skips_zeros=config.actor.skip_zero_advantages)
+            metrics.add({"balance/imbalance": imbalance})
         if parts.critic is not None:
             with stage("update_critic"):
-                critic_plan = self.plan(batch, config.critic)
-                metrics.add_mean(parts.critic.update(batch, critic_plan.rows, critic_plan.mini_batches))
+                shares = plan(batch, mini_batch_prompts=config.critic.mini_batch_size, ranks=self.ranks)
+                metrics.add_mean(parts.critic.update(batch, shares.rows, shares.mini_batches))
                 batch.drop({"values", "returns"})
         if step > config.critic.warmup_steps:
             with stage("update_actor"):
+                shares = plan(batch, mini_batch_prompts=config.actor.mini_batch_size, ranks=self.ranks)
                 terms = UpdateTerms(
                     columns=update_columns(config),
                     mean_weight=metrics.mean_weight,
                     is_corrected=self.steering.is_corrected(config, gap_now=metrics.log_prob_gap),
                 )
-                metrics.add_update(parts.actor.update(batch, plan.rows, plan.mini_batches, terms))
+                metrics.add_update(parts.actor.update(batch, shares.rows, shares.mini_batches, terms))
+
+    def sync(self, batch: RemoteBatch, metrics: StepMetrics) -> None:
+        """Give the engines the new weights, and look at what the step left in the store."""
         with stage("sync"):
-            self.version = parts.rollout.sync()
+            self.version = self.parts.rollout.sync()
         with stage("report"):
             metrics.add(self.store.take(batch))
-        return metrics.finish(LEDGER.take())
 
     def rollout(self, step: int, metrics: StepMetrics) -> RemoteBatch:
         """The step's responses; where groups are filtered, of as many draws as it takes, with their scores."""
@@ -171,6 +195,8 @@ class PPOTrainer:
             batch = self.draw(step)
         metrics.add_rollout(batch)
         self.store.check(batch, step_columns(config))
+        with stage("engine_sleep"):
+            self.parts.rollout.sleep()
         return batch
 
     def draw(self, step: int, draw: int = 0) -> RemoteBatch:
@@ -212,13 +238,15 @@ class PPOTrainer:
             add_scores(batch, self.parts.rewards, self.config.reward)
         return batch
 
-    def plan(self, batch: RemoteBatch, learner: ActorConfig | CriticConfig, *, skips_zeros: bool = False) -> Plan:
-        """Which rank works on which rows, in the mini-batches of this learner."""
-        return update_plan(
+    def assign(self, batch: RemoteBatch, *, skips_zeros: bool = False) -> float:
+        """Give each row its rank; returns how uneven the work is."""
+        config = self.config
+        sizes = [config.actor.mini_batch_size, *[config.critic.mini_batch_size] * self.needs.critic]
+        return assign(
             batch,
-            prompts_per_mini_batch=learner.mini_batch_size,
+            mini_batch_prompts=math.gcd(*sizes),
             ranks=self.ranks,
-            by=self.config.trainer.balance_by,
+            by=config.trainer.balance_by,
             skips_zeros=skips_zeros,
         )
 
