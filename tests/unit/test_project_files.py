@@ -1,0 +1,92 @@
+"""What the files around the code promise: targets and tests that exist, links that lead somewhere, one version."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+import verl_like
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(page for name in ("docs", "recipes", "benchmarks", "requirements", "docker", ".github")
+                           for page in (ROOT / name).rglob("*.md"))]
+)  # fmt: skip
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def targets() -> set[str]:
+    return set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL))
+    local = [link.partition("#")[0] for link in links if "://" not in link and not link.startswith("#")]
+    assert [link for link in local if not (page.parent / link).exists()] == []
+
+
+def test_the_documentation_lists_all_its_pages() -> None:
+    listed = re.findall(r"\]\(([^)#]+)\)", (ROOT / "docs/README.md").read_text())
+    missing = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"} - set(listed)
+    assert not missing
+
+
+def steps(job: dict[str, object]) -> list[dict[str, str]]:
+    found = job["steps"]
+    assert isinstance(found, list)
+    return found
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=named)
+def test_a_workflow_runs_targets_of_the_makefile_and_nothing_else(workflow: Path) -> None:
+    jobs = yaml.safe_load(workflow.read_text())["jobs"].values()
+    commands = [step["run"] for job in jobs for step in steps(job) if "run" in step]
+    assert commands
+    for command in commands:
+        make, target, *_ = command.split()
+        assert make == "make" and target in targets(), command
+
+
+def test_the_workflows_cover_what_make_test_runs() -> None:
+    text = (ROOT / ".github/workflows/tests.yml").read_text()
+    assert set(re.findall(r"run: make (\S+)", text)) == {"lint", "types", "unit", "e2e"}
+
+
+def test_a_local_action_that_a_workflow_uses_exists() -> None:
+    used = {use for path in WORKFLOWS for use in re.findall(r"uses: (\./\S+)", path.read_text())}
+    assert used and all((ROOT / use / "action.yml").is_file() for use in used)
+
+
+def test_hooks_before_a_commit_run_the_tools_of_the_lock() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert {repo["repo"] for repo in hooks} == {"local"}, "a hook from elsewhere would bring a version of its own"
+    locked = (ROOT / "requirements/cpu.lock").read_text()
+    for hook in (hook for repo in hooks for hook in repo["hooks"] if hook["language"] == "system"):
+        module = re.fullmatch(r"\.venv/bin/python -m (\w+).*", hook["entry"])
+        assert module and re.search(rf"^{module[1]}==", locked, re.MULTILINE), hook["entry"]
+
+
+@pytest.mark.parametrize(
+    ("message", "is_refused"),
+    [("x" * 71 + "\n\nwhy\n", False), ("x" * 72 + "\n\nwhy\n", True), ("short\n\n" + "why " * 30, False)],
+)
+def test_the_hook_on_subjects_looks_at_the_first_line_alone(message: str, is_refused: bool) -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    (subject,) = [hook for hook in hooks if hook["stages"] == ["commit-msg"]]
+    assert subject["language"] == "pygrep" and subject["args"] == ["--multiline"]
+    # What pre-commit does with such a hook.
+    assert bool(re.search(subject["entry"], message, re.MULTILINE | re.DOTALL)) == is_refused
+
+
+def test_the_citation_is_of_this_version_and_licence() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == verl_like.__version__
+    assert f'license = "{citation["license"]}"' in (ROOT / "pyproject.toml").read_text()
