@@ -123,6 +123,14 @@ def test_a_missing_folder_of_files_says_where_was_looked(config: Config, tmp_pat
     assert f"looked from {tmp_path}" in refusal(config, data__val_files=["nowhere/x.parquet"])
 
 
+def test_what_the_recipe_names_and_nobody_made_yet_is_refused_with_the_command_that_makes_it(config: Config) -> None:
+    config.trainer.prepare_command = "make train"
+    remedy = "Run `make train`, which makes what the recipe names; otherwise correct the path"
+    assert remedy in refusal(config, model__path="outputs/arithmetic/warmstart/model")
+    config.model.path = "gpt2"
+    assert remedy in refusal(config, data__train_files=["outputs/arithmetic/data/train.parquet"])
+
+
 def test_a_file_of_another_kind_is_refused(config: Config) -> None:
     assert "rows are read from .parquet and .jsonl files" in refusal(config, data__train_files=["data/notes.txt"])
 

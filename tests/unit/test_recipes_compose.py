@@ -41,3 +41,14 @@ def test_a_composed_recipe_composes_again_to_the_same(recipe: Path, tmp_path: Pa
     assert {name: value_of(again.config, name) for name in knobs()} == {
         name: value_of(first.config, name) for name in knobs()
     }
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_the_command_that_makes_what_a_recipe_names_exists(recipe: Path) -> None:
+    commands = compose(str(recipe), []).config.trainer.prepare_command.split("&&")
+    for program, *words in map(str.split, commands):
+        if program == "make":
+            assert f"\n{words[0]}:" in (ROOT / "Makefile").read_text()
+        else:
+            assert (program, words[0]) == ("python", "-m")
+            assert (ROOT / f"{words[1].replace('.', '/')}.py").is_file()

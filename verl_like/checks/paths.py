@@ -10,7 +10,7 @@ from verl_like.config.knobs import suggestion
 DATA_SUFFIXES = (".parquet", ".jsonl")
 
 
-def refuse_missing_files(name: str, files: list[str]) -> None:
+def refuse_missing_files(name: str, files: list[str], *, prepare_command: str) -> None:
     """Refuse local data files that are not there; ``name`` is the knob that holds them."""
     for file in files:
         if not file.endswith(DATA_SUFFIXES):
@@ -23,9 +23,15 @@ def refuse_missing_files(name: str, files: list[str]) -> None:
             siblings = [str(path) for path in sorted(Path(file).parent.glob("*")) if path.suffix in DATA_SUFFIXES]
             hint = (
                 suggestion(file, siblings)
-                or f"; looked from {Path.cwd()}. Run the recipe's prepare step, or correct the path."
+                or f"; looked from {Path.cwd()}. {_remedy(prepare_command, 'correct the path.')}"
             )
             raise ValueError(f"{name} holds {file}, which does not exist{hint}")
+
+
+def _remedy(prepare_command: str, otherwise: str) -> str:
+    if not prepare_command:
+        return otherwise[0].upper() + otherwise[1:]
+    return f"Run `{prepare_command}`, which makes what the recipe names; otherwise {otherwise}"
 
 
 def is_local_path(path: str) -> bool:
@@ -39,16 +45,15 @@ def is_local_path(path: str) -> bool:
     )
 
 
-def refuse_missing_folder(name: str, path: str, *, needs_file: str) -> None:
+def refuse_missing_folder(name: str, path: str, *, needs_file: str, prepare_command: str) -> None:
     """Refuse a local folder that is not there or lacks ``needs_file``; hub names pass."""
     if not is_local_path(path):
         return
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise ValueError(
-            f"{name} is {path}, but there is no such folder (looked from {Path.cwd()}). Correct the path, or give a "
-            f"hub name "
-            "like Qwen/Qwen3-0.6B."
+            f"{name} is {path}, but there is no such folder (looked from {Path.cwd()}). "
+            + _remedy(prepare_command, "correct the path, or give a hub name like Qwen/Qwen3-0.6B.")
         )
     if not (folder / needs_file).is_file():
         raise ValueError(

@@ -42,7 +42,7 @@ def scoring_models_exist(config: Config) -> None:
         ("reward.judge.path", config.reward.judge.path),
     ):
         if path:
-            refuse_missing_folder(name, path, needs_file="config.json")
+            refuse_missing_folder(name, path, needs_file="config.json", prepare_command=config.trainer.prepare_command)
 
 
 def judge_engines_are_whole(config: Config) -> None:

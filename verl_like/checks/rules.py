@@ -100,11 +100,11 @@ def train_files_exist(config: Config, facts: Facts) -> None:
             "data.train_files is empty, but training needs rows. Set data.train_files=[path/to/train.parquet], or "
             "trainer.val_only=true."
         )
-    refuse_missing_files("data.train_files", config.data.train_files)
+    refuse_missing_files("data.train_files", config.data.train_files, prepare_command=config.trainer.prepare_command)
 
 
 def val_files_exist(config: Config, facts: Facts) -> None:
-    refuse_missing_files("data.val_files", config.data.val_files)
+    refuse_missing_files("data.val_files", config.data.val_files, prepare_command=config.trainer.prepare_command)
     if config.data.val_files:
         return
     for name, is_set in (
@@ -149,9 +149,14 @@ def model_paths_exist(config: Config, facts: Facts) -> None:
         ("ref.path", config.ref.path),
     ):
         if path:
-            refuse_missing_folder(name, path, needs_file="config.json")
+            refuse_missing_folder(name, path, needs_file="config.json", prepare_command=config.trainer.prepare_command)
     if config.model.tokenizer_path:
-        refuse_missing_folder("model.tokenizer_path", config.model.tokenizer_path, needs_file="tokenizer_config.json")
+        refuse_missing_folder(
+            "model.tokenizer_path",
+            config.model.tokenizer_path,
+            needs_file="tokenizer_config.json",
+            prepare_command=config.trainer.prepare_command,
+        )
 
 
 # --- rollout

@@ -487,6 +487,9 @@ class AlgorithmConfig:
 class TrainerConfig:
     experiment_name: str = knob("default", "Name of the run; its folder is output_dir/experiment_name.")
     output_dir: str = knob("outputs", "Where run folders are made.")
+    prepare_command: str = knob(
+        "", "Command that makes the files and models a recipe names; told where one of them is missing."
+    )
     seed: int = _non_negative(1, "Seed of data order, sampling and initialisation.")
     total_epochs: int = _positive(1, "Passes over the training rows; total_training_steps overrides it.")
     total_training_steps: int = _non_negative(0, "Steps to run; 0 derives them from total_epochs.", unit="steps")
