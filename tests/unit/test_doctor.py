@@ -55,7 +55,7 @@ def test_an_engine_that_does_not_import_is_missing_and_its_error_is_shown(
 ) -> None:
     (tmp_path / "brokenengine.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    found = doctor._rollout_backend("broken", module="brokenengine", distribution="pytest")
+    found = doctor._rollout_backend("broken", probe="import brokenengine", distribution="pytest")
     assert found.status is Status.MISSING
     assert "torchvision::nms" in found.value
 

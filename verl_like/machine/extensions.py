@@ -1,0 +1,114 @@
+"""Whether the native extensions of an engine can be loaded, found out without loading them.
+
+vLLM swallows the error of importing its kernels and fails minutes later over an operator that does not exist
+(vllm 0.32, ``vllm/platforms/cpu.py``); so they are looked at before anything is built.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from verl_like.machine.findings import Finding, Status, refuse
+from verl_like.machine.packages import package_of
+
+# Engine -> its extensions, as patterns below the folder of an installed package.
+EXTENSIONS: dict[str, dict[str, tuple[str, ...]]] = {
+    "vllm": {"vllm": ("*.so", "*/*.so")},
+    "torch": {"torch": ("_C*.so", "lib/libtorch_cpu.so", "lib/libtorch_python.so")},
+    "ray": {"ray": ("_raylet.so",)},
+}
+LDD_TIMEOUT_S = 20
+GPU_DRIVER = ("libcuda.so", "libnvidia-")
+
+
+def extensions(engine: str) -> list[Path]:
+    """The extension files of ``engine`` that are installed; none for an engine that has no line in the table."""
+    files = []
+    for package, patterns in EXTENSIONS.get(engine, {}).items():
+        folder = _folder(package)
+        files += [file for pattern in patterns for file in sorted(folder.glob(pattern))] if folder else []
+    return files
+
+
+def missing_libraries(files: list[Path]) -> dict[str, list[Path]]:
+    """Shared library that the loader does not find -> the extensions that ask for it, directly or through another.
+
+    Libraries of torch and of NVIDIA's wheels count as found: they are in the process before an engine is.
+    """
+    ldd = shutil.which("ldd")
+    if ldd is None or not files:
+        return {}
+    folders = [str(folder) for folder in _folders_of_torch()]
+    path = ":".join([*folders, *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
+    missing: dict[str, list[Path]] = {}
+    for file in files:
+        found = subprocess.run(
+            [ldd, str(file)],
+            env={**os.environ, "LD_LIBRARY_PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=LDD_TIMEOUT_S,
+            check=False,
+        )
+        for line in found.stdout.splitlines():
+            library, arrow, target = line.strip().partition(" => ")
+            if arrow and target == "not found" and file not in missing.setdefault(library, []):
+                missing[library].append(file)
+    return missing
+
+
+def look(engine: str) -> list[Finding]:
+    """One finding for each library that an extension of ``engine`` misses, or one that says that all are there.
+
+    An engine without extensions here has none: that it is not installed is told elsewhere.
+    """
+    files = extensions(engine)
+    if not files:
+        return []
+    missing = missing_libraries(files)
+    if not missing:
+        return [Finding(name=f"{engine} extensions", value=f"{len(files)}, whose libraries are all there")]
+    return [_missing(engine, library, wanting) for library, wanting in missing.items()]
+
+
+def refuse_unloadable(engine: str) -> None:
+    """Refuse an engine whose extensions miss a library on this machine; others have nothing to look at.
+
+    Raises:
+        ValueError: names each library, who asks for it and the command that installs it.
+    """
+    refuse(look(engine))
+
+
+def _missing(engine: str, library: str, wanting: list[Path]) -> Finding:
+    package = package_of(library)
+    remedy = ""
+    if library.startswith(GPU_DRIVER):
+        remedy = "it comes with the NVIDIA driver; in a container, with `docker run --gpus all`"
+    elif package is None:
+        remedy = (
+            f"install the system package that has {library}: `apt-file search {library}`, `dnf provides '*/{library}'`"
+        )
+    value = f"{library} is missing, without which {_some([file.name for file in wanting])} cannot be loaded"
+    return Finding(name=f"{engine} extensions", value=value, status=Status.MISSING, remedy=remedy, package=package)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _folder(package: str) -> Path | None:
+    """Where an installed package lies; asked without importing it."""
+    spec = importlib.util.find_spec(package)
+    return Path(spec.origin).parent if spec is not None and spec.origin else None
+
+
+def _folders_of_torch() -> list[Path]:
+    torch = _folder("torch")
+    if torch is None:
+        return []
+    return [torch / "lib", *sorted((torch.parent / "nvidia").glob("*/lib"))]
