@@ -11,11 +11,23 @@ from pathlib import Path
 
 from recipes.arithmetic.model import write_model
 from recipes.arithmetic.prepare import write_all
+from verl_like.checks.machine import check_machine
 from verl_like.cli import main
+from verl_like.config.compose import compose
 
 HERE = Path(__file__).parent
 OUT = Path("outputs/arithmetic")
 DATA_SEED = 0  # of the split; the runs' seeds leave it alone
+
+
+def look_at_machine(overrides: list[str]) -> int:
+    """Look at the machine before the warm start takes its minutes; returns an exit status."""
+    try:
+        check_machine(compose(str(HERE / "grpo.yaml"), overrides).config, generates=True)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 def prepare() -> int:
@@ -31,4 +43,5 @@ def prepare() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(prepare() or main(["train", str(HERE / "grpo.yaml"), *sys.argv[1:]]))
+    overrides = sys.argv[1:]
+    raise SystemExit(look_at_machine(overrides) or prepare() or main(["train", str(HERE / "grpo.yaml"), *overrides]))

@@ -6,6 +6,7 @@ import importlib
 
 from verl_like.backends.base import RolloutEngine
 from verl_like.config.schema import ModelConfig, RolloutConfig
+from verl_like.machine.extensions import refuse_unloadable
 
 ROLLOUT_BACKENDS: dict[str, str] = {
     "vllm": "verl_like.backends.vllm.engine:VllmEngine",
@@ -44,6 +45,7 @@ def rollout_engine(
             f"rollout.backend is {name!r}, expected {', '.join(ROLLOUT_BACKENDS)} or module:Class. Set "
             f"rollout.backend=vllm."
         )
+    refuse_unloadable(name)
     engine: RolloutEngine = vars(importlib.import_module(module))[attribute](
         model_path=model_path,
         tokenizer_path=tokenizer_path,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from verl_like.checks.machine import check_machine
 from verl_like.checks.rules import check
 from verl_like.config.schema import ActorConfig, Config, CriticConfig
 from verl_like.data.loader import PromptLoader
@@ -70,6 +71,7 @@ def train(config: Config, config_yaml: str) -> Progress:
         ValueError: a configuration, data set or folder that cannot work; nothing has been started then.
     """
     check(config)
+    check_machine(config, generates=True)
     trainer_config = config.trainer
     prompts = _prompts(config, config.data.train_files)
     val_prompts = _prompts(config, config.data.val_files) if config.data.val_files else None
@@ -136,6 +138,7 @@ def sft(config: Config, config_yaml: str) -> int:
     An interrupted run leaves a checkpoint, and its model is not exported.
     """
     check(config)
+    check_machine(config, generates=False)
     tokenizer = load_tokenizer(config.model.tokenizer, config.model.trust_remote_code)
     rows = sft_rows(config.data.train_files, config.data, tokenizer)
     steps_per_epoch = len(rows) // config.data.train_batch_size
@@ -203,6 +206,7 @@ def evaluate(config: Config) -> dict[str, float]:
     is.
     """
     check(config)
+    check_machine(config, generates=True)
     prompts = _prompts(config, config.data.val_files)
     check_reward(config, prompts)
     folder = RunFolder(config)
@@ -226,6 +230,7 @@ def generate_responses(config: Config) -> Path:
     ``<run>/eval``.
     """
     check(config)
+    check_machine(config, generates=True)
     check_reward(config, [])  # nothing is scored, but the scorers that decode load their function
     prompts = _prompts(config, config.data.val_files)
     folder = RunFolder(config)

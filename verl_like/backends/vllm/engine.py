@@ -22,6 +22,7 @@ from verl_like.backends.base import Finished, Request, Sampling
 from verl_like.backends.lifecycle import SyncedEngine
 from verl_like.backends.model_folder import model_folder
 from verl_like.backends.vllm import internals
+from verl_like.backends.vllm.kernels import check_kernels
 from verl_like.backends.vllm.shared_memory import named_by_run
 from verl_like.config.schema import ModelConfig, RolloutConfig
 
@@ -75,6 +76,7 @@ class VllmEngine(SyncedEngine):
     ) -> None:
         internals.check_version()
         internals.quiet()
+        check_kernels()
         _check_process(rollout.tensor_parallel_size)
         folder = model_folder(model_path=model_path, tokenizer_path=tokenizer_path, model=model)
         internals.check_head_size(folder.config, device)
