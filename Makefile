@@ -13,9 +13,8 @@ ifndef ACCELERATOR
 ACCELERATOR := $(shell nvidia-smi -L >/dev/null 2>&1 && echo cuda || echo cpu)
 endif
 LOCK := requirements/$(ACCELERATOR).lock
-TORCH := $(shell sed -n 's/^torch==//p' requirements/base.in)
-# `===` refuses a +cpu build, which pip prefers where it finds one.
-TORCH_PIN := torch$(if $(filter cuda,$(ACCELERATOR)),===,==)$(TORCH)
+# The package index that has the CPU build of torch, where pip's own finds none; PyTorch's installation page names it.
+TORCH_INDEX ?=
 LOCK_HASH := $(shell cat $(LOCK) requirements/base.in 2>/dev/null | sha256sum | cut -c1-16)
 STAMP := $(VENV)/.installed-$(LOCK_HASH)
 EDITABLE := $(VENV)/.editable-$(LOCK_HASH)
@@ -32,13 +31,14 @@ deps: $(STAMP)
 
 $(STAMP):
 	@[ -f $(LOCK) ] || { echo "found ACCELERATOR=$(ACCELERATOR), expected cpu or cuda: there is no $(LOCK)."; exit 1; }
-	@command -v $(PYTHON) >/dev/null || { echo "found no $(PYTHON); install Python 3.11 or newer, or name one: make setup PYTHON=python3.12"; exit 1; }
+	@command -v $(PYTHON) >/dev/null || { echo "found no $(PYTHON). As root, this installs all that is needed:"; \
+		sed -n 's/.*\(apt-get install [a-z0-9 .+-]*\).*/    \1/p' README.md | head -1; \
+		echo "or name a Python, 3.11 or newer: make setup PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "found $$($(PYTHON) --version), need Python 3.11 or newer. Name another one: make setup PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -m verl_like.machine --accelerator $(ACCELERATOR) --venv $(VENV)
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	@echo "installing for $(ACCELERATOR): $(TORCH_PIN), then $(LOCK) (about 3 GiB, a few minutes)"
-	@$(PIP) install --quiet "$(TORCH_PIN)"
-	@$(PIP) install --quiet --no-deps -r $(LOCK)
+	@$(BIN)/python -m requirements.install $(ACCELERATOR) --torch-index "$(TORCH_INDEX)"
 	@rm -f $(VENV)/.installed-* $(VENV)/.editable-*
 	@touch $@
 

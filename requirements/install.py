@@ -1,0 +1,264 @@
+"""Install a lock into the environment of the Python that runs this, in stages that a second start skips when done.
+
+.venv/bin/python -m requirements.install cpu [--torch-index URL]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from verl_like.machine.findings import Status
+from verl_like.machine.look import disk
+from verl_like.machine.room import ROOM, room_wanted
+
+HERE = Path(__file__).parent
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+STAGE_PACKAGES = 24
+LOOK_UP_TIMEOUT_S = 300
+TICK_S = 1.0
+LINE_EVERY_S = 15.0  # where the output is no terminal
+TAIL_LINES = 25
+
+
+class Refused(Exception):
+    """The installation cannot start or go on; the message says what mends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Torch:
+    """The build of torch to install."""
+
+    requirement: str
+    words: str  # for the user
+    room: str  # key of ROOM
+    options: tuple[str, ...] = ()
+
+
+def main() -> int:
+    """Install torch, then the lock; 1 if pip fails, 130 after Ctrl-C."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("accelerator", choices=("cpu", "cuda"))
+    parser.add_argument("--torch-index", default="", help="package index that has the CPU build of torch")
+    arguments = parser.parse_args()
+    try:
+        install(arguments.accelerator, torch_index=arguments.torch_index)
+    except Refused as refused:
+        sys.stderr.write(f"{refused}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("\nstopped; `make setup` continues from here.\n")
+        return 130
+    return 0
+
+
+def install(accelerator: str, *, torch_index: str) -> None:
+    """Say what will be installed and how much room it takes, then do it stage by stage."""
+    venv = Path(sys.prefix)
+    remove_unfinished(Path(sysconfig.get_path("purelib")))
+    lock = HERE / f"{accelerator}.lock"
+    torch = torch_build(accelerator, torch_index=torch_index)
+    pins = pins_of(lock)
+    to_do = [pin for pin in pins if not is_installed(pin)]
+    stages = [to_do[first : first + STAGE_PACKAGES] for first in range(0, len(to_do), STAGE_PACKAGES)]
+    torch_stages = [] if is_installed(torch.requirement) else [torch]
+    room = ROOM[torch.room]
+    say(f"installing for {accelerator}: torch {torch.words}, then {len(pins)} packages of {lock.name}")
+    if len(to_do) == len(pins) and torch_stages:
+        say(f"about {room.installed:.0f} GiB on disk and {room.downloads:.0f} GiB to download: a few minutes")
+    else:
+        say(f"{len(pins) - len(to_do)} packages are there already; {len(to_do)} are left")
+    finding = disk(room_wanted(room, venv))
+    if finding.status is Status.MISSING:
+        raise Refused(f"not enough room on the disk: {finding.value}. Expected that much; {finding.remedy}.")
+    progress = Progress(total=len(to_do) + len(torch_stages), log=venv / "setup.log")
+    with progress:
+        for _ in torch_stages:
+            progress.run([*PIP, "install", *torch.options, torch.requirement], packages=1)
+        for stage in stages:
+            progress.run([*PIP, "install", "--no-deps", *stage], packages=len(stage))
+
+
+def torch_build(accelerator: str, *, torch_index: str) -> Torch:
+    """The build of torch that fits the accelerator, of those that pip can reach; nothing is downloaded."""
+    version = next(pin for pin in pins_of(HERE / "base.in") if pin.startswith("torch==")).partition("==")[2]
+    if accelerator == "cuda":
+        # `===` refuses a +cpu build, which pip prefers where it finds one.
+        return Torch(f"torch==={version}", f"{version} for CUDA", "cuda", ("--no-deps",))
+    cpu = Torch(f"torch=={version}+cpu", f"{version}, CPU build", "cpu", ("--no-deps",))
+    if is_installed(cpu.requirement):
+        return cpu
+    index = ("--index-url", torch_index) if torch_index else ()
+    if f"{version}+cpu" in reachable_versions("torch", index):
+        return Torch(cpu.requirement, cpu.words, cpu.room, (*cpu.options, *index))
+    if torch_index:
+        raise Refused(
+            f"TORCH_INDEX={torch_index} has no torch {version}+cpu for Python {sys.version_info.major}."
+            f"{sys.version_info.minor}. PyTorch's installation page names the index (choose Linux, Pip, CPU); without "
+            "TORCH_INDEX= the CUDA build is taken, which runs on the CPU too."
+        )
+    cpu_room, cuda_room = ROOM["cpu"], ROOM["cpu, CUDA build of torch"]
+    say(
+        f"note: this machine has no GPU, but pip finds torch {version} as the CUDA build alone. It runs on the CPU too "
+        f"and takes {cuda_room.installed:.0f} GiB in place of {cpu_room.installed:.0f}.\n"
+        "      For the CPU build: make setup TORCH_INDEX=URL, with the index that PyTorch's installation page names "
+        "for Linux, Pip, CPU."
+    )
+    # Its NVIDIA libraries are in no lock for CPU; what else it asks for comes in the lock's versions.
+    constraints = ("--constraint", str(HERE / "cpu.lock"))
+    return Torch(f"torch=={version}", f"{version}, CUDA build", "cpu, CUDA build of torch", constraints)
+
+
+def reachable_versions(package: str, options: tuple[str, ...]) -> list[str]:
+    """Versions of ``package`` that pip would consider for this Python, from the pages of its indexes alone."""
+    command = [*PIP, "index", "versions", package, *options]
+    try:
+        listing = subprocess.run(command, capture_output=True, text=True, timeout=LOOK_UP_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as expired:
+        raise Refused(
+            f"`pip index versions {package}` took more than {LOOK_UP_TIMEOUT_S} s. Is the network slow?"
+        ) from expired
+    if listing.returncode != 0:
+        raise Refused(
+            f"pip finds no {package}:\n{listing.stderr.strip()}\nIt needs a package index that it can reach; "
+            "`pip config list` shows which one it asks."
+        )
+    match = re.search(r"^Available versions: (.*)$", listing.stdout, re.MULTILINE)
+    return match.group(1).split(", ") if match else []
+
+
+def pins_of(file: Path) -> list[str]:
+    """Lines of the form package==version."""
+    return [line.strip() for line in file.read_text().splitlines() if "==" in line and not line.startswith("#")]
+
+
+def is_installed(pin: str) -> bool:
+    """Whether exactly the pinned version is installed; a pin without a build label takes any build, ``===`` none."""
+    name, exact, wanted = re.fullmatch(r"(.+?)==(=?)(.+)", pin).groups()  # type: ignore[union-attr]
+    try:
+        found = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return wanted == (found if exact or "+" in wanted else found.partition("+")[0])
+
+
+def remove_unfinished(site: Path) -> list[str]:
+    """Forget packages whose installation was cut off, so that pip installs them again; returns their names.
+
+    pip writes RECORD last (23.0 to 26.3); without it a package looks installed, but files may be missing.
+    """
+    unfinished = [folder for folder in site.glob("*.dist-info") if not (folder / "RECORD").is_file()]
+    for folder in [*unfinished, *site.glob("~*")]:  # ~ is what pip had put aside while it replaced a package
+        if folder.is_dir():
+            shutil.rmtree(folder)
+        else:
+            folder.unlink()
+    return sorted(folder.name.partition("-")[0] for folder in unfinished)
+
+
+def say(text: str) -> None:
+    """Print now, also into a pipe."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+class Progress:
+    """Runs pip, keeps its output in a file and says now and then how far it is."""
+
+    def __init__(self, *, total: int, log: Path) -> None:
+        self._total, self._log = total, log
+        self._done = self._seen = 0
+        self._doing = ""
+        self._started = time.monotonic()
+        self._is_terminal = sys.stdout.isatty()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._tell, daemon=True)
+
+    def __enter__(self) -> Progress:
+        self._log.write_text("")
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        if self._is_terminal:
+            sys.stdout.write("\r\x1b[K")
+        if kind is None and self._total:
+            say(f"installed {self._total} packages in {self._seconds()}; pip's own words are in {self._log}")
+
+    def run(self, command: list[str], *, packages: int) -> None:
+        """Run one pip command that installs ``packages`` packages.
+
+        Raises:
+            Refused: it failed; the message ends with its last lines.
+        """
+        self._seen = 0
+        tail: list[str] = []
+        with (
+            self._log.open("a") as log,
+            subprocess.Popen(
+                [*command, "--progress-bar", "off"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            ) as pip,
+        ):
+            assert pip.stdout is not None, "stdout was asked for"
+            for line in pip.stdout:
+                log.write(line)
+                tail = [*tail, line.rstrip()][-TAIL_LINES:]
+                self._follow(line, packages)
+        if pip.returncode != 0:
+            shown = "\n".join(tail)
+            raise Refused(
+                f"pip failed with exit status {pip.returncode}; all of its output is in {self._log}, and this is its "
+                f"end:\n{shown}\nWhat was installed stays: once this is mended, `make setup` continues from here."
+            )
+        self._done += packages
+
+    def _follow(self, line: str, packages: int) -> None:
+        """Take from a line of pip's what it is doing."""
+        words = line.split()
+        if line.startswith(("Collecting ", "Processing ")):
+            self._seen = min(self._seen + 1, packages)
+            self._doing = f"getting {Path(words[1]).name}"
+        elif line.startswith("  Downloading "):
+            self._doing = f"downloading {words[1].partition('-')[0]} {' '.join(words[2:])}"
+        elif line.startswith("Building wheel"):
+            self._doing = "building a wheel"
+        elif line.startswith("Installing collected packages"):
+            self._doing = f"unpacking {len(words) - 3} packages"
+
+    def _tell(self) -> None:
+        for text in self._lines():
+            if self._is_terminal:
+                sys.stdout.write(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}")
+                sys.stdout.flush()
+            else:
+                say(text)
+
+    def _lines(self) -> Iterator[str]:
+        while not self._ended.wait(TICK_S if self._is_terminal else LINE_EVERY_S):
+            count = min(self._done + self._seen, self._total)
+            yield f"  {count} of {self._total} packages, {self._seconds()}: {self._doing}"
+
+    def _seconds(self) -> str:
+        minutes, seconds = divmod(int(time.monotonic() - self._started), 60)
+        return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
