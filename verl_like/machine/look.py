@@ -17,6 +17,7 @@ from verl_like.machine.findings import Finding, Package, Status
 from verl_like.machine.packages import COMMANDS, HEADERS, LIBRARIES, VENV
 
 OLDEST_PYTHON = (3, 11)
+NEWEST_PYTHON = (3, 13)  # with which the locks were tried
 OLDEST_GLIBC = (2, 28)  # of the wheels: manylinux_2_28
 # Ray's object store at its default size; Docker gives a container 64 MiB unless told otherwise.
 NEEDED_SHM_GIB = 1.0
@@ -29,7 +30,7 @@ NVIDIA_SMI_TIMEOUT_S = 20
 
 def what_set_up_needs(room: dict[Path, float]) -> list[Finding]:
     """Everything that must be there before packages are downloaded; ``room`` is the GiB wanted in each folder."""
-    return [libc(), *commands(), headers(), venv(), *libraries(), disk(room), memory(), shared_memory()]
+    return [python(), libc(), *commands(), headers(), venv(), *libraries(), disk(room), memory(), shared_memory()]
 
 
 def what_runs_need(folder: Path) -> list[Finding]:
@@ -43,9 +44,14 @@ def what_runs_need(folder: Path) -> list[Finding]:
 def python() -> Finding:
     """The interpreter that runs this."""
     value = f"{platform.python_version()} at {sys.executable}"
+    oldest, newest = (".".join(map(str, version)) for version in (OLDEST_PYTHON, NEWEST_PYTHON))
+    if sys.version_info[:2] > NEWEST_PYTHON:
+        remedy = (
+            f"tried with {oldest} to {newest}: where a package has no wheel for it, make setup PYTHON=python{newest}"
+        )
+        return Finding(name="python", value=value, status=Status.NOTE, remedy=remedy)
     if sys.version_info >= OLDEST_PYTHON:
         return Finding(name="python", value=value)
-    oldest = ".".join(map(str, OLDEST_PYTHON))
     remedy = f"make setup PYTHON=python3.12 (needs {oldest} or newer)"
     return Finding(name="python", value=value, status=Status.MISSING, remedy=remedy)
 

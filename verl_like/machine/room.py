@@ -20,7 +20,7 @@ class Room:
 ROOM = {
     "cpu": Room(installed=3.2, downloads=1.1, largest_stage=0.6),
     "cpu, CUDA build of torch": Room(installed=7.0, downloads=3.3, largest_stage=2.5),
-    "cuda": Room(installed=10.0, downloads=5.0, largest_stage=2.5),
+    "cuda": Room(installed=9.2, downloads=4.5, largest_stage=2.0),
 }
 
 

@@ -1,0 +1,251 @@
+"""What a machine must have is known from one place, and what is missing is named before anything is started."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from verl_like.backends.rollout import rollout_engine
+from verl_like.checks.machine import check_machine
+from verl_like.config.schema import Config, ModelConfig, RolloutConfig
+from verl_like.machine import extensions, look, packages
+from verl_like.machine.findings import Finding, Package, Status, install_line, mending, refuse
+from verl_like.machine.room import Room, room_wanted
+
+ROOT = Path(__file__).parents[2]
+FROM_IMAGE = (packages.PYTHON, packages.HEADERS, packages.VENV)  # python:3.11-slim brings these
+
+
+@pytest.fixture
+def broken_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An engine with an extension whose library was there when it was linked and is gone now."""
+    package = tmp_path / "brokenengine"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    library, extension = tmp_path / "libnowhere.so.7", package / "_C.so"
+    source = tmp_path / "empty.c"
+    source.write_text("int nothing(void) { return 0; }\n")
+    shared = ["gcc", "-shared", "-fPIC", str(source), "-o"]
+    subprocess.run([*shared, str(library), "-Wl,-soname,libnowhere.so.7"], check=True)
+    subprocess.run([*shared, str(extension), "-Wl,--no-as-needed", str(library)], check=True)
+    library.unlink()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(extensions.EXTENSIONS, "broken", {"brokenengine": ("*.so",)})
+    return "broken"
+
+
+# --- one place for the packages
+
+
+@pytest.mark.parametrize("manager", ["apt-get", "dnf"])
+def test_the_readme_names_the_packages_that_the_check_looks_for(manager: str) -> None:
+    first = re.search(rf"{manager} install [a-z0-9 .+-]+", (ROOT / "README.md").read_text())
+    assert first is not None
+    assert first.group().strip() == install_line(list(packages.PACKAGES), manager=manager)
+
+
+def test_the_dockerfile_installs_what_its_base_image_lacks() -> None:
+    installed = re.search(
+        r"apt-get install --yes --no-install-recommends (.*?) \\", (ROOT / "docker/Dockerfile").read_text()
+    )
+    assert installed is not None
+    wanted = [package for package in packages.PACKAGES if package not in FROM_IMAGE]
+    assert f"apt-get install {installed.group(1)}" == install_line(wanted)
+
+
+def test_the_dockerfile_copies_what_the_set_up_imports_before_it_installs() -> None:
+    cpu, cuda = (ROOT / "docker/Dockerfile").read_text().split("\nFROM ")[2:]
+    assert "ARG TORCH_INDEX=" in cpu[: cpu.index("RUN make deps")]
+    for target in (cpu, cuda):
+        copied = target[: target.index("RUN make deps")]
+        assert "COPY verl_like/machine ./verl_like/machine" in copied
+        assert "COPY requirements ./requirements" in copied
+    imports = re.findall(r"^from (verl_like\S*) import", (ROOT / "requirements/install.py").read_text(), re.MULTILINE)
+    assert imports
+    assert all(name.startswith("verl_like.machine") for name in imports)
+
+
+# --- before the set-up
+
+
+def set_up_check(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The set-up's first look, as make starts it, with a virtual environment in ``folder``."""
+    return subprocess.run(
+        [sys.executable, "-m", "verl_like.machine", "--venv", str(folder / ".venv")],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+
+
+def test_a_machine_that_has_everything_passes_without_a_word(tmp_path: Path) -> None:
+    run = set_up_check(tmp_path)
+    assert (run.returncode, run.stdout) == (0, "")
+    assert "missing" not in run.stderr
+
+
+def test_all_that_is_missing_is_named_with_one_command_for_each_package_manager(tmp_path: Path) -> None:
+    run = set_up_check(tmp_path, PATH=str(tmp_path))
+    assert run.returncode == 1
+    assert "    apt-get install make git gcc g++ " in run.stderr
+    assert "    dnf install make git gcc gcc-c++ " in run.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_the_set_up_check_loads_only_the_standard_library(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-S", "-m", "verl_like.machine", "--venv", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert run.returncode == 0, run.stderr
+
+
+def test_a_missing_header_and_library_are_found_and_have_a_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(look.sysconfig, "get_path", lambda name: str(tmp_path))
+    assert look.headers().status is Status.MISSING
+    package = Package("libnowhere7", "nowhere-libs")
+    monkeypatch.setattr(look, "LIBRARIES", {"libnowhere.so.7": package})
+    (found,) = look.libraries()
+    assert (found.status, found.package) == (Status.MISSING, package)
+    assert "libnowhere.so.7" in found.value
+
+
+@pytest.mark.parametrize(("default", "apt"), [("python3.999", "-dev"), ("this", "python3-dev")])
+def test_headers_of_another_python_than_the_systems_have_another_package(
+    default: str, apt: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    monkeypatch.setattr(look.Path, "resolve", lambda path: Path("/usr/bin", own if default == "this" else default))
+    assert look._of_this_python(packages.HEADERS).apt == (apt if default == "this" else f"{own}{apt}")
+
+
+def test_room_wanted_in_folders_of_one_file_system_adds_up(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    free = look.shutil.disk_usage(tmp_path).free / 2**30
+    enough = {tmp_path / "one": free * 0.4, tmp_path / "two/below": free * 0.4}
+    assert look.disk(enough).status is Status.OK
+    too_much = {tmp_path / "one": free * 0.6, tmp_path / "two/below": free * 0.6}
+    assert look.disk(too_much).status is Status.MISSING
+
+
+def test_what_an_earlier_start_installed_needs_no_room_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
+    mib = 2**20
+    room = Room(installed=4 / 1024, downloads=9.0, largest_stage=2 / 1024)  # 4 MiB installed, 2 MiB at a time
+    venv = tmp_path / ".venv"
+    venv.mkdir()
+    (venv / "half").write_bytes(os.urandom(2 * mib))
+    temporary = Path(look.os.environ.get("TMPDIR", "/tmp"))
+    wanted = {folder: gib * 1024 for folder, gib in room_wanted(room, venv).items()}
+    assert wanted[venv] == pytest.approx(2, abs=0.1)
+    assert wanted[temporary] == pytest.approx(1, abs=0.1)
+
+
+def test_one_command_mends_all_and_names_each_package_once() -> None:
+    python = Package("python3", "python3")
+    missing = [
+        Finding(name=str(index), value="", status=Status.MISSING, package=package)
+        for index, package in enumerate((python, Package("python3-venv", "python3"), python))
+    ]
+    well = Finding(name="git", value="/usr/bin/git", package=Package("git", "git"))
+    apt, dnf = mending([*missing, well])
+    assert apt.split("    ")[0] == "apt-get install python3 python3-venv"
+    assert dnf.split("    ")[0] == "dnf install python3"
+
+
+# --- native extensions
+
+
+def test_an_extension_whose_library_is_gone_is_named_with_the_library(broken_engine: str) -> None:
+    (found,) = extensions.look(broken_engine)
+    assert found.status is Status.MISSING
+    assert found.value == "libnowhere.so.7 is missing, without which _C.so cannot be loaded"
+    assert "libnowhere.so.7" in found.remedy
+
+
+def test_a_known_library_comes_with_the_command_that_installs_it(
+    broken_engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(packages.LIBRARIES, "libnowhere.so.7", Package("libnowhere7", "nowhere-libs"))
+    with pytest.raises(ValueError, match=r"libnowhere\.so\.7") as caught:
+        extensions.refuse_unloadable(broken_engine)
+    assert "apt-get install libnowhere7" in str(caught.value)
+    assert "dnf install nowhere-libs" in str(caught.value)
+
+
+def test_libraries_of_torch_count_as_found() -> None:
+    files = extensions.extensions("vllm")
+    assert any(file.name.startswith("_C") for file in files)
+    assert extensions.missing_libraries(files) == {}
+
+
+def test_a_finding_that_is_only_a_note_ends_nothing() -> None:
+    refuse([Finding(name="memory", value="2 GiB", status=Status.NOTE)])
+
+
+def test_a_run_is_refused_before_ray_starts_if_its_engine_cannot_load(broken_engine: str) -> None:
+    config = Config()
+    config.rollout.backend = broken_engine
+    with pytest.raises(ValueError, match=r"libnowhere\.so\.7 is missing, without which _C\.so cannot be loaded"):
+        check_machine(config, generates=True)
+    check_machine(config, generates=False)  # supervised training asks no engine
+    config.rollout.backend, config.reward.judge.path = "hf", "judge"
+    config.reward.judge.backend = broken_engine
+    with pytest.raises(ValueError, match=r"libnowhere\.so\.7"):
+        check_machine(config, generates=True)
+    config.cluster.address = "auto"  # the engines are on other machines, whose workers look
+    check_machine(config, generates=True)
+
+
+def test_a_worker_refuses_an_engine_that_cannot_load_before_it_imports_it(
+    broken_engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(extensions.EXTENSIONS, "vllm", extensions.EXTENSIONS[broken_engine])
+    with pytest.raises(ValueError, match=r"libnowhere\.so\.7"):
+        rollout_engine(
+            "vllm",
+            model_path="",
+            tokenizer_path="",
+            model=ModelConfig(),
+            rollout=RolloutConfig(),
+            max_model_len=1,
+            device="cpu",
+            seed=0,
+            run_id="",
+        )
+
+
+def test_kernels_that_vllm_failed_to_load_are_named_with_the_reason() -> None:
+    # What vLLM does where libnuma.so.1 is missing: the import fails, and it goes on.
+    code = """
+import sys
+for name in ("_C", "_C_AVX2", "_C_AVX512", "_C_stable_libtorch"):
+    sys.modules[f"vllm.{name}"] = None
+from verl_like.backends.vllm.kernels import check_kernels
+check_kernels()
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT, timeout=180
+    )
+    last = run.stderr.strip().splitlines()[-1]
+    assert last.startswith("ValueError: vLLM's kernels cannot be loaded (vllm._C")
+    assert "import of vllm._C" in last
+
+
+def test_kernels_that_are_loaded_pass() -> None:
+    code = "from verl_like.backends.vllm.kernels import check_kernels; check_kernels()"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=180, capture_output=True)
