@@ -32,7 +32,7 @@ deps: $(STAMP)
 $(STAMP):
 	@[ -f $(LOCK) ] || { echo "found ACCELERATOR=$(ACCELERATOR), expected cpu or cuda: there is no $(LOCK)."; exit 1; }
 	@command -v $(PYTHON) >/dev/null || { echo "found no $(PYTHON). As root, this installs all that is needed:"; \
-		sed -n 's/.*\(apt-get install [a-z0-9 .+-]*\).*/    \1/p' README.md | head -1; \
+		sed -nE '/^    (apt-get|dnf) install /p' README.md | head -2; \
 		echo "or name a Python, 3.11 or newer: make setup PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "found $$($(PYTHON) --version), need Python 3.11 or newer. Name another one: make setup PYTHON=python3.12"; exit 1; }

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import ray
 
 from verl_like.backends.rollout import rollout_engine
 from verl_like.checks.machine import check_machine
@@ -16,6 +17,7 @@ from verl_like.config.schema import Config, ModelConfig, RolloutConfig
 from verl_like.machine import extensions, look, packages
 from verl_like.machine.findings import Finding, Package, Status, install_line, mending, refuse
 from verl_like.machine.room import Room, room_wanted
+from verl_like.trainer import run
 
 ROOT = Path(__file__).parents[2]
 FROM_IMAGE = (packages.PYTHON, packages.HEADERS, packages.VENV)  # python:3.11-slim brings these
@@ -87,21 +89,21 @@ def set_up_check(folder: Path, **environment: str) -> subprocess.CompletedProces
 
 
 def test_a_machine_that_has_everything_passes_without_a_word(tmp_path: Path) -> None:
-    run = set_up_check(tmp_path)
-    assert (run.returncode, run.stdout) == (0, "")
-    assert "missing" not in run.stderr
+    ended = set_up_check(tmp_path)
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert "missing" not in ended.stderr
 
 
 def test_all_that_is_missing_is_named_with_one_command_for_each_package_manager(tmp_path: Path) -> None:
-    run = set_up_check(tmp_path, PATH=str(tmp_path))
-    assert run.returncode == 1
-    assert "    apt-get install make git gcc g++ " in run.stderr
-    assert "    dnf install make git gcc gcc-c++ " in run.stderr
+    ended = set_up_check(tmp_path, PATH=str(tmp_path))
+    assert ended.returncode == 1
+    assert "    apt-get install make git gcc g++ " in ended.stderr
+    assert "    dnf install make git gcc gcc-c++ " in ended.stderr
     assert not (tmp_path / ".venv").exists()
 
 
 def test_the_set_up_check_loads_only_the_standard_library(tmp_path: Path) -> None:
-    run = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-S", "-m", "verl_like.machine", "--venv", str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
@@ -109,7 +111,7 @@ def test_the_set_up_check_loads_only_the_standard_library(tmp_path: Path) -> Non
         check=False,
         timeout=30,
     )
-    assert run.returncode == 0, run.stderr
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_a_missing_header_and_library_are_found_and_have_a_package(
@@ -211,6 +213,24 @@ def test_a_run_is_refused_before_ray_starts_if_its_engine_cannot_load(broken_eng
     check_machine(config, generates=True)
 
 
+@pytest.mark.parametrize("job", ["train", "evaluate", "generate_responses"])
+def test_each_job_that_generates_looks_at_its_engine_before_it_reads_anything(
+    job: str, broken_engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(extensions.EXTENSIONS, "vllm", extensions.EXTENSIONS[broken_engine])
+    config = Config()
+    config.model.path, config.cluster.device = str(tmp_path / "model"), "cpu"
+    config.data.train_files = config.data.val_files = [str(tmp_path / "rows.parquet")]
+    config.trainer.output_dir = str(tmp_path / "outputs")
+    (tmp_path / "model").mkdir()
+    for name in ("model/config.json", "model/tokenizer_config.json", "rows.parquet"):
+        (tmp_path / name).touch()  # which nobody could read
+    with pytest.raises(ValueError, match=r"libnowhere\.so\.7 is missing"):
+        run.train(config, "") if job == "train" else vars(run)[job](config)
+    assert not (tmp_path / "outputs").exists()
+    assert not ray.is_initialized()
+
+
 def test_a_worker_refuses_an_engine_that_cannot_load_before_it_imports_it(
     broken_engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,10 +258,10 @@ for name in ("_C", "_C_AVX2", "_C_AVX512", "_C_stable_libtorch"):
 from verl_like.backends.vllm.kernels import check_kernels
 check_kernels()
 """
-    run = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT, timeout=180
     )
-    last = run.stderr.strip().splitlines()[-1]
+    last = ended.stderr.strip().splitlines()[-1]
     assert last.startswith("ValueError: vLLM's kernels cannot be loaded (vllm._C")
     assert "import of vllm._C" in last
 
