@@ -260,7 +260,7 @@ def test_requests_that_cannot_be_served_raise_and_nothing_is_queued(tied, folder
 @pytest.mark.parametrize(
     ("engine_kwargs", "message"),
     [
-        ({"max_num_seq": 3}, "Did you mean 'max_num_seqs'"),
+        ({"max_num_seq": 3}, "did you mean max_num_seqs"),
         ({"max_num_seqs": 3}, "Set rollout.max_num_seqs instead"),
         ({"load_format": "auto"}, "the vLLM backend must set itself"),
         ({"pipeline_parallel_size": 2}, "the vLLM backend must set itself"),

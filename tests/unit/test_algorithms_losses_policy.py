@@ -582,7 +582,7 @@ def test_gpg_is_the_plain_policy_gradient() -> None:
 
 
 def test_unknown_policy_loss_gets_a_suggestion() -> None:
-    with pytest.raises(ValueError, match=r"actor\.policy_loss=pppo is unknown.*Did you mean 'ppo'"):
+    with pytest.raises(ValueError, match=r"actor\.policy_loss=pppo is unknown.*did you mean ppo"):
         policy_loss("pppo")
 
 

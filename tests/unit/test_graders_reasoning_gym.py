@@ -238,7 +238,7 @@ def test_sokoban_takes_moves_and_nothing_else() -> None:
             "reasoning_gym/gcds",
             "4",
             {"question": "", "metadata": "{}"},
-            r"has no task 'gcds'; expected one of its \d+, such as gcd",
+            r"has no task 'gcds'; expected one of its \d+, such as .*; did you mean gcd\?",
         ),
         ("reasoning_gym/gcd", "4", {"question": ""}, r"extra_info has \['question'\] and ground_truth is a str"),
         ("reasoning_gym/gcd", 4, {"question": "", "metadata": "{}"}, r"ground_truth is a int; expected .* a text"),

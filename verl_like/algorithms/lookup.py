@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from verl_like.config.suggestion import suggestion
 from verl_like.config.user_code import from_file
 
 
@@ -24,11 +24,9 @@ def look_up(name: str, table: Mapping[str, object], *, knob: str) -> object:
     module_name, colon, attribute = name.rpartition(":")
     is_file = module_name.endswith(".py")
     if not colon or not module_name or (module_name.startswith(".") and not is_file):
-        close = difflib.get_close_matches(name, table, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
         raise ValueError(
             f"{knob}={name} is unknown; expected one of {sorted(table)}, or your own as "
-            f"path/to/file.py:function or module:function.{hint}"
+            f"path/to/file.py:function or module:function{suggestion(name, table) or '.'}"
         )
     if is_file:
         return from_file(Path(module_name).expanduser(), attribute, knob=knob)

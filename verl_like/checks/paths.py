@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from verl_like.config.knobs import suggestion
+from verl_like.config.suggestion import suggestion
 
 DATA_SUFFIXES = (".parquet", ".jsonl")
 

@@ -19,8 +19,9 @@ from verl_like.algorithms.policy_losses import policy_loss
 from verl_like.checks.algorithm import ALGORITHM_RULES
 from verl_like.checks.paths import refuse_missing_files, refuse_missing_folder
 from verl_like.checks.reward import REWARD_RULES, own_gpus
-from verl_like.config.knobs import check_values, suggestion
+from verl_like.config.knobs import check_values
 from verl_like.config.schema import Config
+from verl_like.config.suggestion import suggestion
 
 log = logging.getLogger(__name__)
 

@@ -25,8 +25,9 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from verl_like.config.knobs import Knob, check_values, knobs, sections, suggestion, value_of
+from verl_like.config.knobs import Knob, check_values, knobs, sections, value_of
 from verl_like.config.schema import Config
+from verl_like.config.suggestion import suggestion
 
 DEFAULT = "default"
 COMMAND_LINE = "command line"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any, get_origin, get_type_hints
 
 from verl_like.config.schema import Config
+from verl_like.config.suggestion import suggestion
 
 _IN_WORDS: dict[type, str] = {
     bool: "true or false",
@@ -88,23 +88,6 @@ def value_of(config: Config, name: str) -> Any:
     """The value of the knob called ``name``."""
     # The name comes from the schema itself, so this is a lookup and not a probe.
     return functools.reduce(getattr, name.split("."), config)
-
-
-def suggestion(found: str, known: Iterable[str]) -> str:
-    """``; did you mean X?``, or nothing when no known name is near.
-
-    A dotted name is compared as a whole and by its last word, so a right leaf in the wrong section is found too.
-    """
-    known = list(known)
-    near = difflib.get_close_matches(found, known, n=1, cutoff=0.75)
-    if not near:
-        by_leaf = {name.rsplit(".", 1)[-1]: name for name in reversed(known)}
-        near = [
-            by_leaf[leaf] for leaf in difflib.get_close_matches(found.rsplit(".", 1)[-1], by_leaf, n=1, cutoff=0.75)
-        ]
-    if not near:
-        near = difflib.get_close_matches(found, known, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def check_values(config: Config, origins: Mapping[str, str] | None = None) -> None:

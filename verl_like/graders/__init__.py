@@ -1,8 +1,8 @@
 """Graders: functions that say how good a response is.
 
-They know nothing of runs, Ray or configuration and import nothing of ours but each other, so they are useful by
-themselves: ``from verl_like.graders import gsm8k; gsm8k.compute_score("gsm8k", "#### 4", "4")``. What makes them safe
-to call in a run, with deadlines, limits and processes that can be killed, is :mod:`verl_like.reward`.
+They know nothing of runs, Ray or configuration and import nothing of ours but each other and did-you-mean, so they are
+useful by themselves: ``from verl_like.graders import gsm8k; gsm8k.compute_score("gsm8k", "#### 4", "4")``. What makes
+them safe to call in a run, with deadlines, limits and processes that can be killed, is :mod:`verl_like.reward`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ question. The first three tasks are refused, the rest is guarded against.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import io
 import json
 import re
@@ -19,6 +18,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
+
+from verl_like.config.suggestion import suggestion
 
 try:
     # Half a second and 100 MiB: here, so that a replaced scorer has paid it before its first sample.
@@ -216,9 +217,9 @@ def task_scorer(task: str) -> Callable[[str, dict[str, Any]], float]:
         ValueError: for an unknown task.
     """
     if task not in TASKS:
-        near = difflib.get_close_matches(task, TASKS) or sorted(TASKS)
         raise ValueError(
-            f"reasoning_gym has no task {task!r}; expected one of its {len(TASKS)}, such as {', '.join(near[:5])}."
+            f"reasoning_gym has no task {task!r}; expected one of its {len(TASKS)}, such as "
+            f"{', '.join(sorted(TASKS)[:5])}{suggestion(task, TASKS) or '.'}"
         )
     scorer: Callable[[str, dict[str, Any]], float] = get_score_answer_fn(task)
     return scorer

@@ -5,10 +5,11 @@ python -m verl_like.telemetry.metrics > docs/metrics.md
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 from dataclasses import dataclass
+
+from verl_like.config.suggestion import suggestion
 
 # What a placeholder in a pattern stands for. Sources may hold slashes (openai/gsm8k).
 PLACEHOLDERS = {"stage": r"[a-z][a-z0-9_]*", "source": r".+", "detail": r"[^/]+", "n": r"\d+"}
@@ -271,10 +272,9 @@ def check_name(name: str) -> Metric:
     for metric in METRICS:
         if metric.matches(name):
             return metric
-    close = difflib.get_close_matches(name, [metric.pattern for metric in METRICS], n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
     raise ValueError(
-        f"metric {name!r} is not in the table; expected stage/what_unit. Add a row to METRICS in {__name__}.{hint}"
+        f"metric {name!r} is not in the table; expected stage/what_unit. Add a row to METRICS in {__name__}"
+        f"{suggestion(name, (metric.pattern for metric in METRICS)) or '.'}"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 from collections.abc import Iterable, Iterator
@@ -25,6 +24,7 @@ from verl_like.backends.vllm import internals
 from verl_like.backends.vllm.kernels import check_kernels
 from verl_like.backends.vllm.shared_memory import named_by_run
 from verl_like.config.schema import ModelConfig, RolloutConfig
+from verl_like.config.suggestion import suggestion
 
 logger = logging.getLogger(__name__)
 
@@ -254,10 +254,9 @@ def _check_engine_kwargs(engine_kwargs: dict[str, Any], *, owned: set[str]) -> N
     known = {field.name for field in fields(EngineArgs)}
     for name in engine_kwargs:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
             raise ValueError(
-                f"rollout.engine_kwargs has {name!r}, which vLLM's engine does not take."
-                + (f" Did you mean {close[0]!r}?" if close else " See vLLM's EngineArgs for what it takes.")
+                f"rollout.engine_kwargs has {name!r}, which vLLM's engine does not take"
+                f"{suggestion(name, known) or '. See its EngineArgs for what it takes.'}"
             )
         if name in _KNOBS:
             raise ValueError(f"rollout.engine_kwargs has {name!r}, which has its own knob. Set {_KNOBS[name]} instead.")
