@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from verl_like.algorithms.covariance import covariance_ranks
-from verl_like.algorithms.kl import AdaptiveKl, kl
+from verl_like.algorithms.kl import kl
+from verl_like.algorithms.kl_controller import AdaptiveKl
 from verl_like.algorithms.policy_losses import POLICY_LOSSES
 from verl_like.algorithms.types import BatchTotals, LossInputs
 from verl_like.config.schema import PolicyLossConfig

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from verl_like.algorithms.advantages import ADVANTAGES, batch_advantages
+from verl_like.algorithms.advantages import ADVANTAGES
+from verl_like.algorithms.advantages.batch import batch_advantages
 from verl_like.algorithms.types import AdvantageInputs, Advantages
 from verl_like.config.schema import AlgorithmConfig
 

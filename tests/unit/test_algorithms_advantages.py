@@ -13,15 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.unit._advantage_inputs import COMPONENTS, Row, batch, finish, finished, outcome
-from verl_like.algorithms.advantages import (
-    ADVANTAGES,
-    OPTIONAL_COLUMNS,
-    Estimator,
-    Moments,
-    estimator,
-    whiten_stats,
-    whitened,
-)
+from verl_like.algorithms.advantages import ADVANTAGES, OPTIONAL_COLUMNS, Estimator, estimator
+from verl_like.algorithms.advantages.whitening import Moments, whiten_stats, whitened
 from verl_like.algorithms.types import AdvantageInputs, Advantages
 from verl_like.config.schema import AlgorithmConfig
 

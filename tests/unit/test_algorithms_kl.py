@@ -10,7 +10,8 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from verl_like.algorithms.kl import AdaptiveKl, kl, kl_in_reward
+from verl_like.algorithms.kl import kl, kl_in_reward
+from verl_like.algorithms.kl_controller import AdaptiveKl
 
 KINDS = ("k1", "k2", "k3", "abs")
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from verl_like.algorithms.actor_loss import ActorLoss, SftLoss
-from verl_like.algorithms.advantages import whiten_stats
+from verl_like.algorithms.advantages.whitening import whiten_stats
 from verl_like.algorithms.aggregate import aggregate
 from verl_like.algorithms.critic_loss import CriticLoss
 from verl_like.algorithms.types import BatchTotals, LossOutput, MicroBatchLoss

@@ -578,7 +578,7 @@ def test_a_loss_reads_only_the_columns_it_needs(name: str) -> None:
 
 
 def test_gpg_is_the_plain_policy_gradient() -> None:
-    assert POLICY_LOSSES["gpg"].fn is POLICY_LOSSES["reinforce"].fn
+    assert POLICY_LOSSES["gpg"].fn == POLICY_LOSSES["reinforce"].fn
 
 
 def test_unknown_policy_loss_gets_a_suggestion() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import pytest
 import torch
 
 from verl_like.algorithms.advantages import ADVANTAGES, estimator
+from verl_like.algorithms.lookup import Imported
 from verl_like.algorithms.policy_losses import POLICY_LOSSES, policy_loss
 from verl_like.algorithms.types import AdvantageInputs, BatchTotals, LossInputs
 from verl_like.config.schema import AlgorithmConfig, PolicyLossConfig
@@ -51,6 +53,14 @@ def advantages_of(name: str) -> list[list[float]]:
     )
     found: list[list[float]] = estimator(name)(inputs, AlgorithmConfig()).advantages.tolist()
     return found
+
+
+@pytest.mark.parametrize("name", [*ADVANTAGES, *POLICY_LOSSES])
+def test_every_entry_of_the_tables_says_where_its_functions_are(name: str) -> None:
+    listed = [ADVANTAGES[name].fn, ADVANTAGES[name].final_step] if name in ADVANTAGES else []
+    listed += [POLICY_LOSSES[name].fn] if name in POLICY_LOSSES else []
+    for fn in filter(None, listed):
+        assert isinstance(fn, Imported) and inspect.isfunction(fn.function)
 
 
 def refusal(name: str, *, knob: str = "algorithm.adv_estimator") -> str:
@@ -135,8 +145,11 @@ def test_a_file_may_import_its_neighbours_and_define_dataclasses(tmp_path: Path)
 
 
 def test_module_and_name_work_where_the_module_can_be_imported() -> None:
-    assert estimator("verl_like.algorithms.advantages.by_response:rloo").fn is ADVANTAGES["rloo"].fn
-    assert policy_loss("verl_like.algorithms.policy_losses.ratio:ppo").fn is POLICY_LOSSES["ppo"].fn
+    for found, listed in (
+        (estimator("verl_like.algorithms.advantages.by_response:rloo"), ADVANTAGES["rloo"]),
+        (policy_loss("verl_like.algorithms.policy_losses.ratio:ppo"), POLICY_LOSSES["ppo"]),
+    ):
+        assert isinstance(listed.fn, Imported) and found.fn is listed.fn.function
 
 
 # --- what is refused

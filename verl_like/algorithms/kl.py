@@ -1,11 +1,6 @@
-"""Per-token estimates of KL(policy, ref) from samples of the policy (http://joschu.net/blog/kl-approx.html), and its
-controller.
-"""
+"""Per-token estimates of KL(policy, ref) from samples of the policy (http://joschu.net/blog/kl-approx.html)."""
 
 from __future__ import annotations
-
-import math
-from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -60,39 +55,3 @@ def kl_in_reward(
     ``log_probs`` are those of the policy that wrote the tokens.
     """
     return torch.where(mask, rewards - coef * kl(log_probs, ref_log_probs, kind), 0.0)
-
-
-# Equation 3 of 1909.08593: the relative error counts no further than this.
-MAX_KL_ERROR = 0.2
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AdaptiveKl:
-    """A coefficient that steers the measured KL to a target (1909.08593, section 2.2). ``coef`` is all of its state.
-
-    Args:
-        coef: the weight of the KL penalty now; 0 stays 0.
-        target: the KL to steer to, above 0, in the unit of what ``updated`` is given.
-        horizon: responses over which the coefficient reacts; more than a fifth of the responses of a step.
-    """
-
-    coef: float
-    target: float
-    horizon: float
-
-    def updated(self, measured_kl: float, *, num_responses: int) -> AdaptiveKl:
-        """The controller after a step: coef * (1 + clip(measured / target - 1, -0.2, 0.2) * num_responses / horizon).
-
-        Raises:
-            ValueError: when a step is so large beside the horizon that the coefficient could reach 0 or change its
-                sign.
-        """
-        assert math.isfinite(measured_kl), f"the measured KL is {measured_kl}"
-        if MAX_KL_ERROR * num_responses >= self.horizon:
-            raise ValueError(
-                f"algorithm.kl_horizon is {self.horizon:g}, but a step has {num_responses} responses: one update "
-                f"could bring "
-                f"the KL coefficient to 0. Set algorithm.kl_horizon above {MAX_KL_ERROR * num_responses:g}."
-            )
-        error = min(max(measured_kl / self.target - 1, -MAX_KL_ERROR), MAX_KL_ERROR)
-        return replace(self, coef=self.coef * (1 + error * num_responses / self.horizon))

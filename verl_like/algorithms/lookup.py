@@ -1,13 +1,35 @@
-"""Finding an algorithm by its name in a table, or a user's own as ``path/to/file.py:name`` or ``module:name``."""
+"""Finding an algorithm by its name in a table, or a user's own as ``path/to/file.py:name`` or ``module:name``.
+
+The tables hold their functions by place, so that what an algorithm needs is known before torch is imported.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from verl_like.config.suggestion import suggestion
 from verl_like.config.user_code import from_file
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A function of ours by its place, ``module:name``; its module is imported when it is first called."""
+
+    place: str
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.function(*arguments)
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function itself."""
+        module, _, name = self.place.partition(":")
+        found: Callable[..., Any] = vars(importlib.import_module(module))[name]
+        return found
 
 
 def look_up(name: str, table: Mapping[str, object], *, knob: str) -> object:

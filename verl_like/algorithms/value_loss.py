@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from verl_like.algorithms.advantages import Moments
+from verl_like.algorithms.advantages.whitening import Moments
 from verl_like.algorithms.aggregate import aggregate, token_share
 from verl_like.algorithms.types import BatchTotals, LossOutput
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from verl_like.algorithms.advantages import estimator
 from verl_like.algorithms.correction import refusal
-from verl_like.algorithms.kl import MAX_KL_ERROR
+from verl_like.algorithms.kl_controller import MAX_KL_ERROR
 from verl_like.algorithms.policy_losses import policy_loss
 from verl_like.config.schema import Config
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from verl_like.algorithms.correction import is_needed, is_on
-from verl_like.algorithms.kl import AdaptiveKl
+from verl_like.algorithms.kl_controller import AdaptiveKl
 from verl_like.config.schema import AlgorithmConfig, Config
 
 

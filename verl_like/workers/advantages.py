@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from verl_like.algorithms.advantages import ROW_COLUMNS, Moments, batch_advantages, estimator, whiten_stats
+from verl_like.algorithms.advantages import ROW_COLUMNS, estimator
+from verl_like.algorithms.advantages.batch import batch_advantages
+from verl_like.algorithms.advantages.whitening import Moments, whiten_stats
 from verl_like.algorithms.covariance import covariance_ranks
 from verl_like.algorithms.kl import kl_in_reward
 from verl_like.algorithms.types import AdvantageInputs

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from verl_like.algorithms.advantages.estimator import needed
+from verl_like.algorithms.advantages.batch import needed
 from verl_like.algorithms.advantages.groups import group_index, group_mean, group_sum, scored, token_rewards
 from verl_like.algorithms.types import AdvantageInputs, Advantages
 from verl_like.config.schema import AlgorithmConfig

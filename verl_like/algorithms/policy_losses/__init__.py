@@ -4,32 +4,35 @@ micro-batch.
 All divide by counts of the whole mini-batch, none looks at a statistic of its own micro-batch: shares of micro-batches
 and ranks add up to what one big batch would give. ``clip_ratio_low`` and ``clip_ratio_high`` bound what the method
 bounds: the ratio (ppo, clip_cov, gspo, cispo), the log-ratio (gmpo), or the divergence of the token's probability
-(dppo_tv, dppo_kl).
+(dppo_tv, dppo_kl). The functions are imported when they are called.
 """
 
 from __future__ import annotations
 
-from verl_like.algorithms.lookup import look_up
-from verl_like.algorithms.policy_losses.base import PolicyLoss
-from verl_like.algorithms.policy_losses.ratio import clip_cov, kl_cov, ppo, sapo
-from verl_like.algorithms.policy_losses.score import cispo, dppo_kl, dppo_tv, dro, reinforce
-from verl_like.algorithms.policy_losses.sequence import gmpo, gspo
+from verl_like.algorithms.lookup import Imported, look_up
+from verl_like.algorithms.policy_losses.entry import PolicyLoss
 
 __all__ = ["POLICY_LOSSES", "PolicyLoss", "policy_loss"]
 
+
+def _own(place: str) -> Imported:
+    return Imported(f"{__name__}.{place}")
+
+
 POLICY_LOSSES: dict[str, PolicyLoss] = {
-    "ppo": PolicyLoss(fn=ppo),
-    "gspo": PolicyLoss(fn=gspo),
-    "cispo": PolicyLoss(fn=cispo),
-    "sapo": PolicyLoss(fn=sapo),
-    "gpg": PolicyLoss(fn=reinforce),  # 2504.02546: the plain policy gradient; what is its own is its advantage
-    "clip_cov": PolicyLoss(fn=clip_cov, needs=frozenset({"covariance_rank"})),
-    "kl_cov": PolicyLoss(fn=kl_cov, needs=frozenset({"covariance_rank"}), acts_without_advantage=True),
-    "gmpo": PolicyLoss(fn=gmpo),
-    "dro": PolicyLoss(fn=dro, acts_without_advantage=True),
-    "dppo_tv": PolicyLoss(fn=dppo_tv),
-    "dppo_kl": PolicyLoss(fn=dppo_kl),
-    "reinforce": PolicyLoss(fn=reinforce),
+    "ppo": PolicyLoss(fn=_own("ratio:ppo")),
+    "gspo": PolicyLoss(fn=_own("sequence:gspo")),
+    "cispo": PolicyLoss(fn=_own("score:cispo")),
+    "sapo": PolicyLoss(fn=_own("ratio:sapo")),
+    # 2504.02546: the plain policy gradient; what is its own is its advantage.
+    "gpg": PolicyLoss(fn=_own("score:reinforce")),
+    "clip_cov": PolicyLoss(fn=_own("ratio:clip_cov"), needs=frozenset({"covariance_rank"})),
+    "kl_cov": PolicyLoss(fn=_own("ratio:kl_cov"), needs=frozenset({"covariance_rank"}), acts_without_advantage=True),
+    "gmpo": PolicyLoss(fn=_own("sequence:gmpo")),
+    "dro": PolicyLoss(fn=_own("score:dro"), acts_without_advantage=True),
+    "dppo_tv": PolicyLoss(fn=_own("score:dppo_tv")),
+    "dppo_kl": PolicyLoss(fn=_own("score:dppo_kl")),
+    "reinforce": PolicyLoss(fn=_own("score:reinforce")),
 }
 
 

@@ -1,0 +1,42 @@
+"""A policy loss's entry in the table. Nothing here imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from verl_like.config.schema import PolicyLossConfig
+
+if TYPE_CHECKING:
+    from verl_like.algorithms.types import LossInputs, LossOutput
+
+OPTIONAL_COLUMNS = frozenset({"covariance_rank", "entropy", "ref_log_probs", "rollout_log_probs"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyLoss:
+    """A policy loss and what the trainer must know about it.
+
+    Args:
+        fn: the loss of one micro-batch; it sees zeros wherever ``response_mask`` is false.
+        needs: columns of :class:`LossInputs` it reads besides log-probs, old log-probs, advantages and mask.
+        acts_without_advantage: true where a token of advantage 0 can still have a gradient, so that its row must be
+            run.
+    """
+
+    fn: Callable[[LossInputs, PolicyLossConfig], LossOutput]
+    needs: frozenset[str] = frozenset()
+    acts_without_advantage: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.needs <= OPTIONAL_COLUMNS:
+            raise ValueError(
+                f"a policy loss needs {sorted(self.needs - OPTIONAL_COLUMNS)}, which no stage makes; "
+                f"expected some of {sorted(OPTIONAL_COLUMNS)}."
+            )
+
+    def __call__(self, inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
+        from verl_like.algorithms.policy_losses.base import zero_padded  # here, because it imports torch
+
+        return self.fn(zero_padded(inputs), config)
