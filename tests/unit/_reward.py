@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from verl_like.reward.messages import Task
-from verl_like.reward.sample import Outcome, Sample
+from verl_like.reward.messages import Outcome, Sample, Task
 from verl_like.reward.sandbox import ScorerProcess, Spares
 from verl_like.reward.specs import FunctionSpec
 

@@ -13,8 +13,8 @@ import torch
 from tests.unit._reward import sample
 from verl_like.config.user_code import from_file
 from verl_like.reward.forms import FORMS, bind
+from verl_like.reward.messages import Outcome, Sample
 from verl_like.reward.results import check_result, split_results
-from verl_like.reward.sample import Outcome, Sample
 from verl_like.reward.scoring import BatchFailed, Scoring
 from verl_like.reward.specs import FunctionSpec
 

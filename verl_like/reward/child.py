@@ -16,8 +16,7 @@ import sys
 from multiprocessing.connection import Connection
 from typing import Any
 
-from verl_like.reward.messages import Answer, Ready, Task
-from verl_like.reward.sample import Sample
+from verl_like.reward.messages import Answer, Ready, Sample, Task
 from verl_like.reward.scoring import BatchFailed, Scoring
 
 

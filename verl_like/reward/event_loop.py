@@ -7,8 +7,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
+from verl_like.reward.messages import Outcome, Sample
 from verl_like.reward.results import Details, failed
-from verl_like.reward.sample import Outcome, Sample
 
 Call = Callable[[Sample], Awaitable[tuple[float, Details]]]
 

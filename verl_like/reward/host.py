@@ -20,8 +20,7 @@ import numpy as np
 from verl_like.config.schema import RewardConfig
 from verl_like.protocol import DataProto
 from verl_like.reward.failures import Failure, clipped_failure
-from verl_like.reward.messages import scorer_task
-from verl_like.reward.sample import Outcome, Sample
+from verl_like.reward.messages import Outcome, Sample, scorer_task
 from verl_like.reward.team import ScorerTeam
 from verl_like.single_controller.remote_batch import Facts, RemoteRows
 

@@ -1,12 +1,17 @@
-"""What a scorer process and its parent tell each other, besides samples."""
+"""What travels between a scorer process and its parent."""
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from verl_like.config.schema import RewardConfig
-from verl_like.reward.sample import Outcome
 from verl_like.reward.specs import FunctionSpec, function_specs
+
+# Past its deadline; the process died; over its memory limit; the function raised or returned no score.
+FAILURES = ("timeout", "crash", "memory", "error")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,23 +24,6 @@ class Task:
     max_concurrency: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """The greeting of a process whose functions are loaded."""
-
-    mode: str  # of Scoring
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One sample's outcome, by its position in the chunk;
-    at -1 that of a batch of which nobody knows who spoiled it.
-    """
-
-    position: int
-    outcome: Outcome
-
-
 def scorer_task(config: RewardConfig) -> Task:
     """What the configuration asks of each scorer process."""
     return Task(
@@ -44,3 +32,46 @@ def scorer_task(config: RewardConfig) -> Task:
         max_memory_gib=config.max_memory_gib,
         max_concurrency=config.max_concurrency,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The greeting of a process whose functions are loaded."""
+
+    mode: str  # of Scoring
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One response with everything a reward function may ask for."""
+
+    response: str  # without special tokens
+    prompt: str  # as the chat template rendered it
+    messages: Any  # the prompt as the row has it: a chat list or a string
+    data_source: str
+    ground_truth: Any
+    extra_info: Mapping[str, Any]
+    columns: Mapping[str, Any]  # the row's other columns
+    response_ids: array[int]  # int32
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one sample. ``score`` is None unless ``status`` is ok."""
+
+    status: str  # "ok", or one of FAILURES
+    score: float | None
+    details: dict[str, float | str]  # what the function reported beside the score
+    message: str  # why there is no score, or why it was scored alone; else empty
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The outcome of one sample, by its position among those that were sent.
+
+    Position -1 stands for all that were sent: a call for many samples failed, and nobody knows which of them spoiled it.
+    """
+
+    position: int
+    outcome: Outcome

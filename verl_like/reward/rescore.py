@@ -13,8 +13,7 @@ import numpy as np
 
 from verl_like.config.schema import RewardConfig
 from verl_like.protocol import Array
-from verl_like.reward.messages import scorer_task
-from verl_like.reward.sample import Outcome, Sample
+from verl_like.reward.messages import Outcome, Sample, scorer_task
 from verl_like.reward.team import ScorerTeam
 
 EQUAL = 1e-6  # scores that differ by less agree

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from verl_like.config.user_code import last_lines
-from verl_like.reward.sample import Outcome
+from verl_like.reward.messages import Outcome
 
 Details = dict[str, float | str]
 SCORE_KEYS = ("score", "overall")  # verl's and EasyR1's

@@ -21,8 +21,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
-from verl_like.reward.messages import Answer, Ready, Task
-from verl_like.reward.sample import Outcome, Sample
+from verl_like.reward.messages import Answer, Outcome, Ready, Sample, Task
 
 START_TIMEOUT_S = 60.0  # covers the imports of a user's file
 SOCKET_TIMEOUT_S = 30.0  # one message through a pipe; only a stopped process takes that long

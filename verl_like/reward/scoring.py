@@ -9,9 +9,9 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from verl_like.reward.forms import BoundFunction, bind
+from verl_like.reward.messages import Outcome, Sample
 from verl_like.reward.resolve import resolve
 from verl_like.reward.results import Details, check_result, failed, split_results
-from verl_like.reward.sample import Outcome, Sample
 from verl_like.reward.specs import FunctionSpec
 
 if TYPE_CHECKING:

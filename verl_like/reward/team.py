@@ -9,8 +9,7 @@ from contextlib import ExitStack
 from queue import SimpleQueue
 from types import TracebackType
 
-from verl_like.reward.messages import Task
-from verl_like.reward.sample import Outcome, Sample
+from verl_like.reward.messages import Outcome, Sample, Task
 from verl_like.reward.sandbox import MAX_CHUNK, ScorerProcess, Spares
 
 PIECES_PER_PROCESS = 4  # so that a slow sample holds up few others

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from contextlib import closing
 
 from verl_like.config.schema import RewardConfig
-from verl_like.reward.messages import scorer_task
-from verl_like.reward.sample import Sample
+from verl_like.reward.messages import Sample, scorer_task
 from verl_like.reward.sandbox import ScorerProcess, Spares
 
 

@@ -17,7 +17,7 @@ from verl_like.config.schema import ActorConfig, Config, CriticConfig
 from verl_like.data.loader import PromptLoader
 from verl_like.data.prompts import Prompt, PromptDataset, sft_rows
 from verl_like.data.templates import load_tokenizer
-from verl_like.reward.sample import Sample
+from verl_like.reward.messages import Sample
 from verl_like.reward.trial import try_reward
 from verl_like.telemetry.report import Summary, write_curves, write_summary
 from verl_like.telemetry.trackers import JsonlTracker, trackers

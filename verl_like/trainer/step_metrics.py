@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from verl_like.reward.sample import FAILURES
+from verl_like.reward.messages import FAILURES
 from verl_like.single_controller.remote_batch import RemoteBatch
 
 Metrics = dict[str, float]
