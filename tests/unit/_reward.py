@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from verl_like.reward.messages import Outcome, Sample, Task
-from verl_like.reward.sandbox import ScorerProcess, Spares
 from verl_like.reward.specs import FunctionSpec
+from verl_like.reward.team import ScorerTeam
 
 
 def sample(
@@ -45,10 +45,10 @@ def task(
 
 
 @contextmanager
-def scorer_process(wanted: Task) -> Iterator[ScorerProcess]:
+def scorer_process(wanted: Task) -> Iterator[ScorerTeam]:
     """One scorer process with its spare."""
-    with closing(Spares(wanted)) as spares, closing(ScorerProcess(spares)) as process:
-        yield process
+    with ScorerTeam(wanted, num_processes=1) as scorer:
+        yield scorer
 
 
 def statuses(outcomes: Sequence[Outcome]) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit._reward import sample, statuses, task
-from tests.unit.test_reward_sandbox import child_pids
+from tests.unit.test_reward_scorer_process import child_pids
 from verl_like.reward.team import ScorerTeam
 
 SCORER = """

@@ -70,7 +70,7 @@ class Outcome:
 class Answer:
     """The outcome of one sample, by its position among those that were sent.
 
-    Position -1 stands for all that were sent: a call for many samples failed, and nobody knows which of them spoiled it.
+    Position -1 stands for all that were sent: a call for many failed, and nobody knows which of them spoiled it.
     """
 
     position: int

@@ -1,17 +1,24 @@
-"""The scorer processes of one node: samples are dealt to whichever is free."""
+"""The scorer processes of one node: samples are dealt to whichever is free, and every sample gets exactly one outcome.
+
+Past its deadline a sample's process is killed and a warm spare takes over with the samples that are left. A failure is
+never a score.
+"""
 
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from queue import SimpleQueue
 from types import TracebackType
 
 from verl_like.reward.messages import Outcome, Sample, Task
-from verl_like.reward.sandbox import MAX_CHUNK, ScorerProcess, Spares
+from verl_like.reward.scorer_process import ScorerProcess, Spares
 
+MAX_PIECE = 64  # samples sent at once; what a killed process leaves is sent again
 PIECES_PER_PROCESS = 4  # so that a slow sample holds up few others
 
 
@@ -24,40 +31,87 @@ class ScorerTeam:
     """
 
     def __init__(self, task: Task, num_processes: int) -> None:
+        self._members: list[ScorerProcess] = []
+        self._free: SimpleQueue[int] = SimpleQueue()  # members
         with ExitStack() as started:
             self._spares = Spares(task, num_processes)
             started.callback(self._spares.close)
-            self._processes: list[ScorerProcess] = []
-            for _ in range(num_processes):
-                self._processes.append(ScorerProcess(self._spares))
-                started.callback(self._processes[-1].close)
+            started.callback(self._kill_members)
+            for member in range(num_processes):
+                self._members.append(self._spares.take())
+                self._free.put(member)
             self._executor = ThreadPoolExecutor(num_processes, thread_name_prefix="scorer")
             started.callback(self._stop)
             self._started = started.pop_all()
-        self._free: SimpleQueue[ScorerProcess] = SimpleQueue()
-        for process in self._processes:
-            self._free.put(process)
+        self._is_one_by_one = self._members[0].mode == "each"
+        self._max_piece = MAX_PIECE
 
     def score(self, samples: Sequence[Sample]) -> list[Outcome]:
         """One outcome per sample, in order; may be called by several threads at once."""
-        size = min(MAX_CHUNK, -(-len(samples) // (PIECES_PER_PROCESS * len(self._processes))) or 1)
+        # One process alone has nobody to share with.
+        num_pieces = PIECES_PER_PROCESS * len(self._members) if len(self._members) > 1 else 1
+        size = min(self._max_piece, -(-len(samples) // num_pieces) or 1)
         pieces = [samples[i : i + size] for i in range(0, len(samples), size)]
         return list(itertools.chain.from_iterable(self._executor.map(self._piece, pieces)))
 
     def _piece(self, samples: Sequence[Sample]) -> list[Outcome]:
-        process = self._free.get()
+        """One outcome per sample of a piece, by the first process that is free.
+
+        A process that is lost takes down the sample it was busy with. Where it was busy with several (a batch, async
+        calls), they are scored again one by one, which finds the culprit. A process that somebody else killed is no
+        sample's fault: its sample gets one more attempt.
+        """
+        outcomes: dict[int, Outcome] = {}
+        tried_again: set[int] = set()
+        detours: list[tuple[list[int], Outcome]] = []  # what was scored one by one, and why
+        work = deque(_cut(range(len(samples)), self._max_piece))
+        member = self._free.get()
         try:
-            return process.score(samples)
+            while work:
+                group = work.popleft()
+                answered, loss = self._alive(member).score([samples[i] for i in group])
+                outcomes |= {group[position]: outcome for position, outcome in answered.items()}
+                left = [i for i in group if i not in outcomes]
+                if loss is None:
+                    assert not left, f"the scorer left out samples {left} of {len(samples)}"
+                elif len(left) > 1 and not self._is_one_by_one:
+                    detours.append((left, loss.outcome))
+                    work.extendleft([i] for i in reversed(left))
+                elif loss.was_killed and left[0] not in tried_again:
+                    tried_again.add(left[0])
+                    work.appendleft(left)
+                else:
+                    outcomes[left[0]] = loss.outcome
+                    if left[1:]:
+                        work.appendleft(left[1:])
         finally:
-            self._free.put(process)
+            self._free.put(member)
+        for alone, failed in detours:
+            if all(outcomes[i].status == "ok" for i in alone):
+                # Nobody was at fault: the batch as a whole was too much, for one sample's time or for the function.
+                self._max_piece = max(1, min(self._max_piece, len(alone) // 2))
+                why = f"scored alone, after a batch of {len(alone)} had failed ({failed.status}): {failed.message}"
+                outcomes |= {i: replace(outcomes[i], message=why) for i in alone}
+        return [outcomes[i] for i in range(len(samples))]
+
+    def _alive(self, member: int) -> ScorerProcess:
+        """The member's process, or a spare where that was killed; if it was idle then, it is no sample's fault."""
+        if not self._members[member].is_alive():
+            self._members[member].kill()
+            self._members[member] = self._spares.take()
+        return self._members[member]
 
     def _stop(self) -> None:
         """End what the threads have under way, whatever it is: Ctrl-C does not wait for deadlines."""
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._spares.close()
-        for process in self._processes:
-            process.interrupt()
+        for process in self._members:
+            process.end()
         self._executor.shutdown(wait=True)
+
+    def _kill_members(self) -> None:
+        for process in self._members:
+            process.kill()
 
     def close(self) -> None:
         """Kill all processes; none is left when this returns."""
@@ -70,3 +124,7 @@ class ScorerTeam:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _cut(places: Sequence[int], size: int) -> list[list[int]]:
+    return [list(places[i : i + size]) for i in range(0, len(places), size)]

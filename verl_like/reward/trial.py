@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
 
 from verl_like.config.schema import RewardConfig
 from verl_like.reward.messages import Sample, scorer_task
-from verl_like.reward.sandbox import ScorerProcess, Spares
+from verl_like.reward.team import ScorerTeam
 
 
 def try_reward(config: RewardConfig, samples: Mapping[str, Sample]) -> None:
@@ -24,18 +23,17 @@ def try_reward(config: RewardConfig, samples: Mapping[str, Sample]) -> None:
     if not task.functions:
         return
     names = ", ".join(f"{spec.knob}={spec.function or '(by data_source)'}" for spec in task.functions)
-    spares = Spares(task)
     try:
-        with closing(spares), closing(ScorerProcess(spares)) as process:
-            _try_each(process, samples if config.try_first else {}, names)
+        with ScorerTeam(task, num_processes=1) as scorer:
+            _try_each(scorer, samples if config.try_first else {}, names)
     except RuntimeError as error:  # the process died or hung; only the functions can be the reason
         raise ValueError(f"{names} cannot be used: {error}") from error
 
 
-def _try_each(process: ScorerProcess, samples: Mapping[str, Sample], names: str) -> None:
+def _try_each(scorer: ScorerTeam, samples: Mapping[str, Sample], names: str) -> None:
     for prompt, sample in samples.items():
         # As a batch of two and alone: a list of a fixed length would pass for one of them.
-        for outcome in (*process.score([sample, sample]), *process.score([sample])):
+        for outcome in (*scorer.score([sample, sample]), *scorer.score([sample])):
             if outcome.status != "ok" or outcome.message:
                 raise ValueError(
                     f"{names} was tried on prompt {prompt} (data_source {sample.data_source!r}) with the ground truth "

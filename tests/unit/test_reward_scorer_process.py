@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.unit._reward import sample, scorer_process, statuses, task
-from verl_like.reward.sandbox import ScorerProcess, Spares
+from verl_like.reward.team import ScorerTeam
 
 # The response chooses what the function does.
 SCORER = """
@@ -100,9 +100,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def scorer(file: str) -> Iterator[ScorerProcess]:
-    with scorer_process(task(f"{file}:score", timeout_s=1.0)) as process:
-        yield process
+def scorer(file: str) -> Iterator[ScorerTeam]:
+    with scorer_process(task(f"{file}:score", timeout_s=1.0)) as scorer:
+        yield scorer
 
 
 def eventually(claim: Callable[[], bool], within_s: float = 5.0) -> bool:
@@ -121,12 +121,12 @@ def child_pids() -> set[int]:
     found = set()
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            if "verl_like.reward.child" in child.cmdline():
+            if "verl_like.reward.scorer_main" in child.cmdline():
                 found.add(child.pid)
     return found
 
 
-def test_a_score_comes_back_with_its_details(scorer: ScorerProcess) -> None:
+def test_a_score_comes_back_with_its_details(scorer: ScorerTeam) -> None:
     [outcome] = scorer.score([sample("42")])
     assert (outcome.status, outcome.score, outcome.details) == ("ok", 1.0, {"pred": "42"})
     assert 0 <= outcome.seconds < 1.0
@@ -138,9 +138,7 @@ def test_function_kwargs_reach_the_function(file: str) -> None:
 
 
 @pytest.mark.parametrize("response", ["loop", "power", "sleep"])
-def test_past_its_deadline_a_sample_is_a_timeout_and_the_next_one_is_scored(
-    scorer: ScorerProcess, response: str
-) -> None:
+def test_past_its_deadline_a_sample_is_a_timeout_and_the_next_one_is_scored(scorer: ScorerTeam, response: str) -> None:
     started = time.monotonic()
     outcome, after = scorer.score([sample(response), sample("42")])
     assert (outcome.status, outcome.score) == ("timeout", None) and "reward.timeout_s=1" in outcome.message
@@ -153,14 +151,14 @@ def test_past_its_deadline_a_sample_is_a_timeout_and_the_next_one_is_scored(
     [("exit", "exited with code 3"), ("segfault", "was killed by SIGSEGV"), ("killed", "was killed by SIGKILL")],
 )
 def test_a_process_that_dies_is_a_crash_and_the_next_sample_is_scored(
-    scorer: ScorerProcess, response: str, message: str
+    scorer: ScorerTeam, response: str, message: str
 ) -> None:
     outcome, after = scorer.score([sample(response), sample("42")])
     assert (outcome.status, outcome.score) == ("crash", None) and message in outcome.message
     assert after.score == 1.0
 
 
-def test_a_sample_over_the_memory_limit_fails_and_the_next_one_is_scored(scorer: ScorerProcess) -> None:
+def test_a_sample_over_the_memory_limit_fails_and_the_next_one_is_scored(scorer: ScorerTeam) -> None:
     outcome, after = scorer.score([sample("memory"), sample("42")])
     assert (outcome.status, outcome.score) == ("memory", None) and "MemoryError" in outcome.message
     assert after.score == 1.0
@@ -176,19 +174,19 @@ def test_a_sample_over_the_memory_limit_fails_and_the_next_one_is_scored(scorer:
     ],
 )
 def test_a_function_that_raises_or_returns_no_number_is_an_error_without_a_score(
-    scorer: ScorerProcess, response: str, message: str
+    scorer: ScorerTeam, response: str, message: str
 ) -> None:
     outcome, calls = scorer.score([sample(response), sample("calls")])
     assert (outcome.status, outcome.score) == ("error", None) and message in outcome.message
     assert calls.score == 2.0, "an error does not cost the process"
 
 
-def test_printing_does_not_disturb_the_answers(scorer: ScorerProcess, capfd: pytest.CaptureFixture[str]) -> None:
+def test_printing_does_not_disturb_the_answers(scorer: ScorerTeam, capfd: pytest.CaptureFixture[str]) -> None:
     outcomes = scorer.score([sample("print", "print"), sample("42")])
     assert [outcome.score for outcome in outcomes] == [1.0, 1.0]
 
 
-def test_every_sample_of_a_poisoned_batch_gets_its_own_outcome_in_order(scorer: ScorerProcess) -> None:
+def test_every_sample_of_a_poisoned_batch_gets_its_own_outcome_in_order(scorer: ScorerTeam) -> None:
     responses = ["42", "loop", "43", "exit", "exit", *["42"] * 100, "raise", "power", "42"]
     outcomes = scorer.score([sample(response) for response in responses])
     expected = {"loop": "timeout", "power": "timeout", "exit": "crash", "raise": "error"}
@@ -196,7 +194,7 @@ def test_every_sample_of_a_poisoned_batch_gets_its_own_outcome_in_order(scorer: 
     assert [o.score for o in outcomes if o.status == "ok"] == [float(r == "42") for r in responses if r not in expected]
 
 
-def test_a_process_killed_while_idle_costs_no_sample(scorer: ScorerProcess) -> None:
+def test_a_process_killed_while_idle_costs_no_sample(scorer: ScorerTeam) -> None:
     scorer.score([sample("42")])
     for pid in child_pids():
         os.kill(pid, signal.SIGKILL)
@@ -205,7 +203,7 @@ def test_a_process_killed_while_idle_costs_no_sample(scorer: ScorerProcess) -> N
 
 
 def test_kill_9_in_the_middle_of_a_batch_loses_no_sample_and_answers_none_twice(
-    scorer: ScorerProcess, tmp_path: Path
+    scorer: ScorerTeam, tmp_path: Path
 ) -> None:
     marks = tmp_path / "marks"
     [pid] = [int(outcome.score or 0) for outcome in scorer.score([sample("pid")])]
@@ -219,7 +217,7 @@ def test_kill_9_in_the_middle_of_a_batch_loses_no_sample_and_answers_none_twice(
     assert outcomes[-1].score == 1 + 10 + 1, "the new process scored what was left, and nothing that had been answered"
 
 
-def test_the_spare_takes_over_within_a_second(scorer: ScorerProcess) -> None:
+def test_the_spare_takes_over_within_a_second(scorer: ScorerTeam) -> None:
     started = time.monotonic()
     outcomes = scorer.score([sample("exit"), sample("42")])
     assert statuses(outcomes) == ["crash", "ok"] and time.monotonic() - started < 1.0
@@ -317,7 +315,7 @@ def test_close_leaves_no_process_and_no_descriptor(file: str) -> None:
     assert child_pids() == processes and psutil.Process().num_fds() == descriptors
 
 
-def test_a_timeout_also_ends_what_the_function_has_started(scorer: ScorerProcess, tmp_path: Path) -> None:
+def test_a_timeout_also_ends_what_the_function_has_started(scorer: ScorerTeam, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     assert statuses(scorer.score([sample("grandchild", pid_file=str(pid_file))])) == ["timeout"]
     assert eventually(lambda: not is_running(int(pid_file.read_text())))
@@ -343,21 +341,16 @@ with scorer_process(task({file + ":score"!r}, timeout_s=1000)) as scorer:
 
 
 def test_a_spare_that_was_killed_while_it_waited_is_not_handed_out(file: str) -> None:
-    spares = Spares(task(f"{file}:score"))
-    process = ScorerProcess(spares)
-    try:
-        [pid] = [int(outcome.score or 0) for outcome in process.score([sample("pid")])]
-        assert eventually(lambda: all(child.was_ready() for child in spares._warm))
+    with scorer_process(task(f"{file}:score")) as scorer:
+        [pid] = [int(outcome.score or 0) for outcome in scorer.score([sample("pid")])]
+        assert eventually(lambda: all(spare.was_ready() for spare in scorer._spares._warm))
         for spare in child_pids() - {pid}:
             os.kill(spare, signal.SIGKILL)
-        assert statuses(process.score([sample("exit"), sample("42")])) == ["crash", "ok"]
-    finally:
-        process.close()
-        spares.close()
+        assert statuses(scorer.score([sample("exit"), sample("42")])) == ["crash", "ok"]
 
 
-def test_the_child_is_light_and_quick(file: str) -> None:
-    heavy = "import sys, verl_like.reward.child; print([m for m in ('torch', 'numpy', 'ray', 'asyncio') if m in sys.modules])"  # noqa: E501
+def test_a_scorer_process_is_light_and_quick(file: str) -> None:
+    heavy = "import sys, verl_like.reward.scorer_main; print([m for m in ('torch', 'numpy', 'ray', 'asyncio') if m in sys.modules])"  # noqa: E501
     assert (
         subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )

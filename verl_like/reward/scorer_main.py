@@ -1,7 +1,7 @@
-"""The scorer's side of the sandbox: ``python -m verl_like.reward.child SOCKET_FD LIFELINE_FD``.
+"""What runs in a scorer process: ``python -m verl_like.reward.scorer_main SOCKET_FD LIFELINE_FD``.
 
-Reads chunks of samples from the socket and answers each as soon as it is scored. Imports nothing heavy, so that a
-replacement starts in a tenth of a second.
+It reads lists of samples from the socket and answers each sample as soon as it is scored. It imports nothing heavy, so
+that a replacement starts in a tenth of a second.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def _serve(connection: Connection[Any, Any]) -> None:
     _limit_memory(task.max_memory_gib)
     connection.send(Ready(scoring.mode))
     while True:
-        chunk: list[Sample] = connection.recv()
+        samples: list[Sample] = connection.recv()
         try:
-            for position, outcome in scoring.outcomes(chunk):
+            for position, outcome in scoring.outcomes(samples):
                 connection.send(Answer(position, outcome))
         except BatchFailed as error:
             connection.send(Answer(-1, error.outcome))
