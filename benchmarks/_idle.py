@@ -19,6 +19,7 @@ from verl_like.protocol import Array, DataProto, Ragged
 from verl_like.single_controller.blocks import MAX_STREAM_BLOCKS
 from verl_like.single_controller.placement import Devices
 from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteRows
+from verl_like.single_controller.store import Reply
 from verl_like.single_controller.wait import wait
 from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.trainer.build import Stack
@@ -147,10 +148,10 @@ class IdleAdvantages:
 
 
 class _IdleScorer:
-    def score(self, block: DataProto) -> tuple[Facts, int]:
+    def score(self, block: DataProto) -> Reply:
         rows = len(block)
         nothing = np.empty(rows, object)
-        return {
+        facts: Facts = {
             "score": np.zeros(rows, np.float32),
             "reward_status": np.full(rows, "ok"),
             "reward_seconds": np.zeros(rows, np.float32),
@@ -158,7 +159,8 @@ class _IdleScorer:
             "answer": np.full(rows, "0"),
             "details": np.full(rows, {}),
             "failure": nothing,
-        }, block.nbytes
+        }
+        return Reply(facts, block.nbytes)
 
 
 class IdleRewards:
@@ -175,7 +177,7 @@ class IdleRewards:
     def collect(self) -> Facts:
         answers = wait(dict.fromkeys(self._submitted, "scorer"), stage="reward", timeout_s=TIMEOUT_S)
         self._submitted = []
-        return {name: np.concatenate([facts[name] for facts, _ in answers]) for name in answers[0][0]}
+        return {name: np.concatenate([facts[name] for facts in answers]) for name in answers[0]}
 
 
 class IdlePrompts:

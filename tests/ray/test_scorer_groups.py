@@ -241,10 +241,10 @@ def test_engines_work_side_by_side_and_a_deadline_or_a_death_is_told_with_the_na
 
 class SlowRole:
     @dispatch(Dispatch.BROADCAST)
-    def score(self, block: DataProto) -> tuple[ModelScores, int]:
+    def score(self, block: DataProto) -> ModelScores:
         [delay_s] = block["delay_s"]
         time.sleep(delay_s)
-        return ModelScores.of([delay_s], [""], [{}]), 0
+        return ModelScores.of([delay_s], [""], [{}])
 
 
 def build_slow() -> dict[str, SlowRole]:

@@ -27,6 +27,7 @@ from tests._tiny_model import END_ID, VOCAB_SIZE, save_model
 from tests.unit._fsdp_ranks import build_engine, join_ranks
 from verl_like.config.schema import Config, DataConfig, FsdpConfig, ModelConfig, RewardConfig, RewardModelConfig
 from verl_like.protocol import DataProto, Ragged
+from verl_like.single_controller.store import STORE
 from verl_like.workers.reward_models.classifier import RewardModelRole, reward_model_engine
 from verl_like.workers.reward_models.inputs import ScoreInputs
 from verl_like.workers.setup import WorkerSetup
@@ -307,15 +308,16 @@ def role(folders: dict[str, Path], name: str, **fields: Any) -> RewardModelRole:
 def test_a_block_has_the_scores_of_transformers_and_counts_its_bytes(folders: dict[str, Path]) -> None:
     rows = [("2+2=", "2+2=", "4"), ("1+2+3+4=", "1+2+3+4=", "10"), ("7=", "7=", "")]
     block = table_of(folders, rows)
+    STORE.take()
     found = role(folders, "qwen3").scores_of_block(block)
     assert found is not None
     ids = [
         [*prompt, *response]
         for prompt, response in zip(block.ragged("prompt_ids"), block.ragged("response_ids"), strict=True)
     ]
-    np.testing.assert_allclose(found[0].scores, reference(folders["qwen3"], ids), atol=1e-5)
-    assert found[0].messages.tolist() == [""] * 3
-    assert found[1] == block.nbytes
+    np.testing.assert_allclose(found.scores, reference(folders["qwen3"], ids), atol=1e-5)
+    assert found.messages.tolist() == [""] * 3
+    assert STORE.take() == block.nbytes
 
 
 def test_a_rank_without_a_block_has_nothing_to_say(folders: dict[str, Path]) -> None:
@@ -325,14 +327,14 @@ def test_a_rank_without_a_block_has_nothing_to_say(folders: dict[str, Path]) -> 
 def test_a_row_that_the_template_refuses_has_no_score_and_the_others_keep_theirs(folders: dict[str, Path]) -> None:
     refused = [{"role": "system", "content": "x"}, {"role": "user", "content": "2+2"}]
     rows = [(CHAT, "", "4"), (refused, "", "4"), (CHAT, "", "4")]
-    scores, _ = role(folders, "chat", apply_chat_template=True).scores_of_block(table_of(folders, rows))
+    scores = role(folders, "chat", apply_chat_template=True).scores_of_block(table_of(folders, rows))
     assert np.isnan(scores.scores).tolist() == [False, True, False]
     assert scores.scores[0] == scores.scores[2]
     assert scores.messages.tolist() == ["", "the reward model's chat template refused the prompt: no system", ""]
 
 
 def test_an_empty_row_has_no_score(folders: dict[str, Path]) -> None:
-    scores, _ = role(folders, "qwen3").scores_of_block(table_of(folders, [("", "", "")], ends=False))
+    scores = role(folders, "qwen3").scores_of_block(table_of(folders, [("", "", "")], ends=False))
     assert np.isnan(scores.scores[0])
     assert "empty" in scores.messages[0]
 
@@ -341,7 +343,7 @@ def test_a_score_that_is_not_finite_is_none(folders: dict[str, Path]) -> None:
     broken = role(folders, "qwen3")
     with torch.no_grad():
         broken._engine.module.value_head.weight.fill_(float("inf"))
-    scores, _ = broken.scores_of_block(table_of(folders, [("2+2=", "2+2=", "4")]))
+    scores = broken.scores_of_block(table_of(folders, [("2+2=", "2+2=", "4")]))
     assert np.isnan(scores.scores[0])
     assert scores.messages[0].startswith("the model gave the score ")
 

@@ -21,6 +21,7 @@ from tests._tiny_model import END_ID, save_model, weights_of
 from verl_like.backends.model_folder import checkpoint_weights, model_folder
 from verl_like.config.schema import Config, JudgeConfig, ModelConfig, RewardConfig
 from verl_like.protocol import DataProto, Ragged
+from verl_like.single_controller.store import STORE
 from verl_like.workers.reward_models.judge import JudgeRole, judge_engine
 from verl_like.workers.reward_models.scores import ModelScores
 from verl_like.workers.setup import WorkerSetup
@@ -104,10 +105,11 @@ def greedy(folder: Path, text: str, *, max_tokens: int = 16) -> tuple[str, bool]
 
 
 def judged(role: JudgeRole, block: DataProto) -> ModelScores:
+    STORE.take()
     answer = role.judge(block)
     assert answer is not None
-    assert answer[1] == block.nbytes
-    return answer[0]
+    assert STORE.take() == block.nbytes
+    return answer
 
 
 @pytest.mark.parametrize("name", ["tied", "untied"])

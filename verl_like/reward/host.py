@@ -23,6 +23,7 @@ from verl_like.reward.failures import Failure, clipped_failure
 from verl_like.reward.messages import Outcome, Sample, scorer_task
 from verl_like.reward.team import ScorerTeam
 from verl_like.single_controller.remote_batch import Facts, RemoteRows
+from verl_like.single_controller.store import STORE, Reply
 
 MAX_BLOCKS = 2  # decoded at once; the others wait in the object store
 
@@ -56,19 +57,20 @@ class ScorerHost:
     def ready(self) -> None:
         """Answers once the tokenizer and the functions are loaded."""
 
-    def score(self, block: DataProto) -> tuple[Facts, int]:
-        """Facts of the block's rows and the bytes that were read.
+    def score(self, block: DataProto) -> Reply:
+        """Reply with the facts of the block's rows.
 
         ``score`` is NaN where scoring failed, ``failure`` says why (None elsewhere), ``answer`` is what votes are
         counted by.
         """
         samples = self._samples(block)
+        STORE.add_fetched(block.nbytes)
         outcomes = (
             self._team.score(samples) if self._team is not None else [Outcome("ok", 0.0, {}, "", 0.0)] * len(samples)
         )
         self._record_failures(samples, outcomes)
         pairs = list(zip(samples, outcomes, strict=True))
-        return {
+        facts = {
             "score": np.array([np.nan if o.score is None else o.score for o in outcomes], np.float32),
             "reward_status": np.array([o.status for o in outcomes]),
             "reward_seconds": np.array([o.seconds for o in outcomes], np.float32),
@@ -78,7 +80,8 @@ class ScorerHost:
             ),
             "details": _objects([o.details for o in outcomes]),
             "failure": _objects([_failure(s, o) for s, o in pairs]),
-        }, block.nbytes
+        }
+        return Reply(facts, STORE.take())
 
     def dump(self, rows: RemoteRows, facts: Facts, path: str, *, appends: bool, timeout_s: float) -> None:
         """Write these rows as text, one JSON object a line."""

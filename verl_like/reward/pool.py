@@ -13,7 +13,6 @@ from verl_like.protocol import Array
 from verl_like.reward.failures import Failure, failures_of, judge_failures
 from verl_like.reward.host import MAX_BLOCKS, ScorerHost
 from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
-from verl_like.single_controller.store import STORE
 from verl_like.single_controller.wait import arrivals, wait
 
 # Facts that a samples file has beside each text.
@@ -100,9 +99,8 @@ class RewardPool:
         answers: dict[ray.ObjectRef, Facts] = {}
         failures: list[Failure] = []
         names = {ref: f"scorer host {host}" for ref, host in submitted.items()}
-        for ref, (facts, num_bytes) in arrivals(names, stage="reward", timeout_s=self._timeout_s, interruptible=True):
+        for ref, facts in arrivals(names, stage="reward", timeout_s=self._timeout_s, interruptible=True):
             answers[ref] = facts
-            STORE.fetched_bytes += num_bytes
             failures += failures_of(facts["failure"])
             judge_failures(failures, num_rows, self._config)
         in_order = [answers[ref] for ref in submitted]

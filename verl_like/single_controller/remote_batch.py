@@ -105,7 +105,7 @@ class RemoteRows:
             wanted = [name for name in columns if name in layer.columns]
             if wanted:
                 table = self._gather(layer, wanted, timeout_s)
-                STORE.fetched_bytes += table.nbytes
+                STORE.add_fetched(table.nbytes)
                 found.update(dict.fromkeys(wanted, table))
         missing = set(columns) - set(found)
         if missing:

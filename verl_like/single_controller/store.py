@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
+from typing import Any
 
 from ray._private import internal_api, worker
 from ray._private.state import state
@@ -10,19 +12,38 @@ from ray._private.state import state
 STATS_TIMEOUT_S = 10.0  # a raylet answers in milliseconds
 
 
-@dataclass(slots=True)
 class StoreCounters:
-    """What this process did with the store and nobody else can count."""
+    """What this process did with the store and nobody else can count; for use by many threads."""
 
-    fetched_bytes: int = 0  # copied out of blocks
+    def __init__(self) -> None:
+        self._fetched_bytes, self._lock = 0, threading.Lock()
+
+    def add_fetched(self, num_bytes: int) -> None:
+        """Count bytes that were copied or read out of blocks."""
+        with self._lock:
+            self._fetched_bytes += num_bytes
 
     def take(self) -> int:
         """Bytes fetched since the last call."""
-        fetched, self.fetched_bytes = self.fetched_bytes, 0
-        return fetched
+        with self._lock:
+            fetched, self._fetched_bytes = self._fetched_bytes, 0
+            return fetched
 
 
 STORE = StoreCounters()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a process answers the driver with; :func:`verl_like.single_controller.wait.wait` opens it.
+
+    Args:
+        value: the result.
+        fetched_bytes: by this process since its last reply; they are added to the driver's own ``STORE``.
+    """
+
+    value: Any
+    fetched_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

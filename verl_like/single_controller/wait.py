@@ -9,6 +9,7 @@ from typing import Any
 import ray
 
 from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout, WorkerError, WorkerFailure
+from verl_like.single_controller.store import STORE, Reply
 
 POLL_S = 0.5  # how soon a failure on one rank, or Ctrl-C, ends the wait for the others
 GRACE_S = 2.0  # how long to collect the other ranks' failures, so that the first one in time can be told
@@ -46,12 +47,19 @@ def arrivals(
             results = ray.get(ready)
         except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError):
             raise failure({ref: refs[ref] for ref in pending}, stage) from None
-        yield from zip(ready, results, strict=True)
+        yield from zip(ready, map(_opened, results), strict=True)
         pending = waiting
         if interruptible and INTERRUPT.is_set():
             raise Interrupted(stage)
         if pending and time.monotonic() >= deadline:
             raise timed_out(stage, timeout_s, [refs[ref] for ref in pending])
+
+
+def _opened(result: Any) -> Any:
+    if not isinstance(result, Reply):
+        return result
+    STORE.add_fetched(result.fetched_bytes)
+    return result.value
 
 
 def timed_out(stage: str, timeout_s: float, waited_for: Iterable[str]) -> StageTimeout:

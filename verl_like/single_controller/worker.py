@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from verl_like.single_controller.errors import INTERRUPT, WorkerFailure
-from verl_like.single_controller.store import STORE
+from verl_like.single_controller.store import STORE, Reply
 from verl_like.single_controller.worker_log import WorkerLog
 from verl_like.telemetry.ledger import LEDGER, stage
 
@@ -67,7 +67,7 @@ class WorkerHost:
     @ray.method(concurrency_group="engine")
     def call(self, role: str, method: str, *args: Any, **kwargs: Any) -> Any:
         with self._reporting(f"{role}.{method}", method):
-            return getattr(self._roles[role], method)(*args, **kwargs)
+            return Reply(getattr(self._roles[role], method)(*args, **kwargs), STORE.take())
 
     @ray.method(concurrency_group="engine")
     def map(
@@ -76,14 +76,13 @@ class WorkerHost:
         """Call a method that returns (report, table).
 
         Returns:
-            (report, bytes fetched from the store, warnings), and then the table cut into ``blocks``, where there are
-            any.
+            A reply of (report, warnings), and then the table cut into ``blocks``, where there are any.
         """
         from verl_like.protocol import check_columns
 
         with self._reporting(f"{role}.{method}", method):
             report, table = getattr(self._roles[role], method)(rows, *args, **kwargs)
-            answer = report, STORE.take(), self._log.take()
+            answer = Reply((report, self._log.take()), STORE.take())
             if not blocks:
                 return answer
             check_columns(table)

@@ -14,7 +14,6 @@ from verl_like.single_controller.dispatch import Dispatch, remote_method
 from verl_like.single_controller.errors import INTERRUPT, Interrupted
 from verl_like.single_controller.placement import Placement
 from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
-from verl_like.single_controller.store import STORE
 from verl_like.single_controller.wait import POLL_S, timed_out, wait
 from verl_like.single_controller.worker import WorkerProcess
 from verl_like.single_controller.worker_log import pass_on
@@ -151,11 +150,10 @@ class WorkerGroup:
             refs += tables
             parts += [rows[place] for place in cuts]
         arrived = wait(answers, stage=of.name, timeout_s=self.timeout_s, interruptible=interruptible)
-        STORE.fetched_bytes += sum(fetched_bytes for _, fetched_bytes, _ in arrived)
-        pass_on((who, warnings) for who, (_, _, warnings) in zip(answers.values(), arrived, strict=True))
+        pass_on((who, warnings) for who, (_, warnings) in zip(answers.values(), arrived, strict=True))
         if adds:
             batch.attach(adds, refs, parts, producer=of.name)
-        return [report for report, _, _ in arrived]
+        return [report for report, _ in arrived]
 
     def stream(
         self, method: Method, batch: RemoteBatch, partition: Sequence[Array], *args: Any, **kwargs: Any

@@ -13,6 +13,7 @@ from verl_like.backends.train import train_engine
 from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.remote_batch import RemoteRows
+from verl_like.single_controller.store import STORE
 from verl_like.workers.reward_models.inputs import COLUMNS, ScoreInputs
 from verl_like.workers.reward_models.scores import ModelScores
 from verl_like.workers.setup import WorkerSetup, join_process_group
@@ -60,16 +61,17 @@ class RewardModelRole:
 
     @dispatch(Dispatch.SPLIT)
     def scores(self, rows: RemoteRows) -> tuple[ModelScores, None]:
-        """Of this rank's rows, in their order."""
+        """Scores of this rank's rows, in their order."""
         return self._scores(rows.fetch(COLUMNS, timeout_s=self._timeout_s)), None
 
     @dispatch(Dispatch.BROADCAST)
-    def scores_of_block(self, block: DataProto | None) -> tuple[ModelScores, int] | None:
-        """Of a block's rows, and the bytes that were read; a rank without a block works for the others."""
+    def scores_of_block(self, block: DataProto | None) -> ModelScores | None:
+        """Scores of a block's rows; a rank without a block works for the others."""
         if block is None:
             self._forward([])
             return None
-        return self._scores(block), block.nbytes
+        STORE.add_fetched(block.nbytes)
+        return self._scores(block)
 
     def _scores(self, table: DataProto) -> ModelScores:
         sequences, messages = self._inputs.read(table)

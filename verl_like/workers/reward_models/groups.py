@@ -10,7 +10,6 @@ import numpy as np
 
 from verl_like.protocol import Array
 from verl_like.single_controller.remote_batch import BlockRef, RemoteBatch
-from verl_like.single_controller.store import STORE
 from verl_like.single_controller.wait import wait
 from verl_like.single_controller.worker_group import Method, WorkerGroup
 from verl_like.workers.reward_models.classifier import RewardModelRole
@@ -36,7 +35,7 @@ class BlockScorers:
     Blocks are dealt to the engines in turn, and engines that only work together get theirs in rounds.
 
     Args:
-        method: takes a block and returns (:class:`ModelScores`, bytes read), or None on ranks that say nothing.
+        method: takes a block and returns a :class:`ModelScores`, or None on ranks that say nothing.
         stage: name of the wait for the scores.
         ranks_per_engine: neighbouring ranks that are given the same blocks.
         is_collective: every call is one of all ranks, those without a block being given None.
@@ -73,13 +72,8 @@ class BlockScorers:
         if self._waiting:
             self._start(self._waiting)
         answers, self._answers = self._answers, {}
-        arrived = [
-            answer
-            for answer in wait(answers, stage=self._stage, timeout_s=timeout_s, interruptible=True)
-            if answer is not None
-        ]
-        STORE.fetched_bytes += sum(num_bytes for _, num_bytes in arrived)
-        return ModelScores.concat([scores for scores, _ in arrived])
+        arrived = wait(answers, stage=self._stage, timeout_s=timeout_s, interruptible=True)
+        return ModelScores.concat([scores for scores in arrived if scores is not None])
 
     def forget(self) -> None:
         """Drop what was submitted (an abandoned step); workers finish what they have begun."""
