@@ -16,6 +16,7 @@ from verl_like.backends.base import Sampling
 from verl_like.config.schema import Config
 from verl_like.data.prompts import Prompt
 from verl_like.protocol import Array, DataProto, Ragged
+from verl_like.reward.scores import Scores
 from verl_like.single_controller.blocks import MAX_STREAM_BLOCKS
 from verl_like.single_controller.placement import Devices
 from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteRows
@@ -24,6 +25,7 @@ from verl_like.single_controller.wait import wait
 from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.trainer.build import Stack
 from verl_like.trainer.ppo_trainer import PPOTrainer
+from verl_like.trainer.rewards import Rewards
 from verl_like.trainer.run_folder import RunFolder
 from verl_like.workers.facts import AdvantageReport, RewardFacts, UpdateTerms
 from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, RefGroup, RolloutGroup
@@ -150,34 +152,25 @@ class IdleAdvantages:
 class _IdleScorer:
     def score(self, block: DataProto) -> Reply:
         rows = len(block)
-        nothing = np.empty(rows, object)
-        facts: Facts = {
-            "score": np.zeros(rows, np.float32),
-            "reward_status": np.full(rows, "ok"),
-            "reward_seconds": np.zeros(rows, np.float32),
-            "scored_alone": np.zeros(rows, bool),
-            "answer": np.full(rows, "0"),
-            "details": np.full(rows, {}),
-            "failure": nothing,
-        }
-        return Reply(facts, block.nbytes)
+        return Reply(Scores.of_model([0.0] * rows, [""] * rows, [{}] * rows), block.nbytes)
 
 
-class IdleRewards:
-    """The face of Rewards: blocks go to scorer processes as they appear; every score is zero."""
+class IdleFunctions:
+    """The face of RewardPool: blocks go to scorer processes as they appear; every score is zero."""
 
     def __init__(self, num_workers: int) -> None:
         start = ray.remote(num_cpus=0)(_IdleScorer)
         self._scorers = [start.remote() for _ in range(num_workers)]
-        self._submitted: list[ray.ObjectRef] = []
+        self._answers: dict[ray.ObjectRef, str] = {}
 
-    def submit(self, block: BlockRef, num_rows: int) -> None:
-        self._submitted.append(self._scorers[len(self._submitted) % len(self._scorers)].score.remote(block))
+    def begin(self, facts: Facts, block: BlockRef) -> None:
+        self._answers[self._scorers[len(self._answers) % len(self._scorers)].score.remote(block)] = "scorer"
 
-    def collect(self) -> Facts:
-        answers = wait(dict.fromkeys(self._submitted, "scorer"), stage="reward", timeout_s=TIMEOUT_S)
-        self._submitted = []
-        return {name: np.concatenate([facts[name] for facts in answers]) for name in answers[0]}
+    def scores(self) -> Scores:
+        return Scores.concat(wait(self._answers, stage="reward", timeout_s=TIMEOUT_S))
+
+    def forget(self) -> None:
+        self._answers = {}
 
 
 class IdlePrompts:
@@ -229,7 +222,7 @@ def idle_trainer(
         critic=CriticGroup(workers),
         ref=RefGroup(workers),
         advantages=AdvantageGroup(advantages),
-        rewards=IdleRewards(num_scorers),  # type: ignore[arg-type]
+        rewards=Rewards(IdleFunctions(num_scorers), [], config.reward),  # type: ignore[arg-type]
     )
     loader: Any = IdlePrompts(config.data.train_batch_size)
     trackers: Any = None  # steps are not logged

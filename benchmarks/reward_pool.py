@@ -22,6 +22,7 @@ from verl_like.config.schema import ClusterConfig, RewardConfig
 from verl_like.protocol import DataProto, Ragged
 from verl_like.reward.pool import RewardPool
 from verl_like.single_controller.placement import ray_cluster
+from verl_like.single_controller.remote_batch import BlockRef, Facts
 
 SCORERS = """
 import time
@@ -42,8 +43,8 @@ RESPONSE_TOKENS = 64
 ROUNDS = 5
 
 
-def blocks(num_samples: int) -> list[tuple[ray.ObjectRef, int]]:
-    """References of blocks with random responses, and their rows."""
+def blocks(num_samples: int) -> list[tuple[Facts, BlockRef]]:
+    """Blocks with random responses, and facts of their rows."""
     rng = np.random.default_rng(0)
     found = []
     for first in range(0, num_samples, BLOCK_ROWS):
@@ -60,12 +61,12 @@ def blocks(num_samples: int) -> list[tuple[ray.ObjectRef, int]]:
                 "reward_inputs": inputs,
             }
         )
-        found.append((ray.put(table), rows))
+        found.append(({"uid": np.arange(rows)}, ray.put(table)))
     return found
 
 
 def seconds(folder: Path, function: str, *, num_workers: int, num_samples: int) -> float:
-    """Median time for all samples, submitted at once."""
+    """Median time for all samples, begun at once."""
     config = RewardConfig(function=f"{folder}/scorers.py:{function}", num_workers=num_workers)
     pool = RewardPool(
         config,
@@ -79,13 +80,13 @@ def seconds(folder: Path, function: str, *, num_workers: int, num_samples: int) 
         pool.wait_ready(timeout_s=60)
         found = []
         for _ in range(ROUNDS + 1):
-            submitted = blocks(num_samples)
+            begun = blocks(num_samples)
             started = time.perf_counter()
-            for block, rows in submitted:
-                pool.submit(block, rows)
-            facts = pool.collect()
+            for facts, block in begun:
+                pool.begin(facts, block)
+            scores = pool.scores()
             found.append(time.perf_counter() - started)
-            assert (facts["score"] == 1.0).all(), "a sample was not scored"
+            assert (scores.score == 1.0).all(), "a sample was not scored"
         return median(found[1:])
     finally:
         pool.shut_down()

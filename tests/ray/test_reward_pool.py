@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ from tests._tiny_model import save_model
 from verl_like.config.schema import RewardConfig
 from verl_like.protocol import DataProto, Ragged
 from verl_like.reward.pool import RewardPool
-from verl_like.single_controller.errors import JudgementError
-from verl_like.single_controller.remote_batch import Facts, RemoteBatch
+from verl_like.single_controller.errors import FeedbackError
+from verl_like.single_controller.remote_batch import RemoteBatch
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -56,7 +56,6 @@ def count_letters(solution_str):
     return float(sum(1 for letter in solution_str if letter == "a"))
 """
 BLOCK_ROWS = 32
-CollectedOf = Callable[[RewardPool, Sequence[str]], Facts]
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +107,9 @@ def blocks(folder: Path, responses: Sequence[str], truths: Sequence[str]) -> lis
     ]
 
 
-def submit(made: RewardPool, tables: Sequence[DataProto]) -> None:
+def begin(made: RewardPool, tables: Sequence[DataProto]) -> None:
     for table in tables:
-        made.submit(ray.put(table), len(table))
+        made.begin({"uid": np.arange(len(table))}, ray.put(table))
 
 
 def test_eight_poisoned_samples_of_512_cost_twelve_seconds_at_most_and_are_told_by_kind(
@@ -125,15 +124,21 @@ def test_eight_poisoned_samples_of_512_cost_twelve_seconds_at_most_and_are_told_
     tables = blocks(folder, responses, truths)
     with pool(folder, tmp_path, max_memory_gib=2.0) as made:
         started = time.monotonic()
-        submit(made, tables)
-        facts = made.collect()
+        begin(made, tables)
+        scores = made.scores()
         seconds = time.monotonic() - started
     print(f"512 samples, 8 of them poisoned: {seconds:.1f} s")
     assert seconds < 12
-    assert Counter(facts["reward_status"].tolist()) == {"ok": 504, "timeout": 5, "crash": 1, "error": 1, "memory": 1}
+    assert Counter(scores.facts["reward_status"].tolist()) == {
+        "ok": 504,
+        "timeout": 5,
+        "crash": 1,
+        "error": 1,
+        "memory": 1,
+    }
     right = np.array([float(r == t) for r, t in zip(responses, truths, strict=True)])
     right[places] = np.nan
-    np.testing.assert_array_equal(facts["score"], right.astype(np.float32))
+    np.testing.assert_array_equal(scores.score, right.astype(np.float32))
     written = [json.loads(line) for line in (tmp_path / "reward_failures.jsonl").read_text().splitlines()]
     assert sorted((line["prompt"], line["response"]) for line in written) == sorted(
         (f"prompt {place}", response) for place, response in zip(places, poison, strict=True)
@@ -146,7 +151,7 @@ def test_a_host_that_is_killed_in_mid_batch_loses_no_sample_and_answers_none_twi
     marks = tmp_path / "marks"
     responses = [str(i) for i in range(24)]
     with pool(folder, tmp_path, function="slow", env={"MARKS": str(marks)}) as made:
-        submit(made, blocks(folder, responses, responses))
+        begin(made, blocks(folder, responses, responses))
         while not marks.exists() or len(marks.read_text().split()) < 6:
             time.sleep(0.02)
         [host] = [
@@ -155,8 +160,8 @@ def test_a_host_that_is_killed_in_mid_batch_loses_no_sample_and_answers_none_twi
             if "ScorerHost" in " ".join(process.info["cmdline"] or [])
         ]
         os.kill(host.pid, signal.SIGKILL)
-        facts = made.collect()
-    assert facts["score"].tolist() == [1.0] * 24
+        scores = made.scores()
+    assert scores.score.tolist() == [1.0] * 24
     begun = Counter(marks.read_text().split())
     assert set(begun) == set(responses) and max(begun.values()) > 1, (
         "the block was scored anew, and only the new scores came back"
@@ -169,8 +174,8 @@ def test_a_block_goes_to_every_free_process_of_the_node(folder: Path, tmp_path: 
     responses = [str(i) for i in range(16)]
     with pool(folder, tmp_path, function="slow", env={"MARKS": str(marks)}, num_workers=4) as made:
         started = time.monotonic()
-        submit(made, blocks(folder, responses, responses))
-        made.collect()
+        begin(made, blocks(folder, responses, responses))
+        made.scores()
         assert time.monotonic() - started < 16 * 0.2 / 4 + 0.7
 
 
@@ -193,10 +198,10 @@ def test_seconds_per_token_stay_flat_while_lengths_grow_tenfold_over_100_steps(f
             )
             block = ray.put(table)
             started = time.monotonic()
-            made.submit(block, rows)
-            facts = made.collect()
+            made.begin({"uid": np.arange(rows)}, block)
+            scores = made.scores()
             per_token.append((time.monotonic() - started) / (rows * length))
-            assert (facts["reward_status"] == "ok").all() and (facts["score"] == length).all()
+            assert (scores.facts["reward_status"] == "ok").all() and (scores.score == length).all()
     per_token = per_token[3:]
     first, last = np.median(per_token[:20]), np.median(per_token[-20:])
     print(f"us per token: {first * 1e6:.3f} in the first 20 steps, {last * 1e6:.3f} in the last 20")
@@ -221,9 +226,9 @@ def test_too_many_failures_stop_the_run_and_are_shown(
 ) -> None:
     responses = ["raise" if i % 3 == 0 else "1" for i in range(64)]
     with pool(folder, tmp_path, **knobs) as made:
-        submit(made, blocks(folder, responses, ["1"] * 64))
-        with pytest.raises(JudgementError, match=message) as stopped:
-            made.collect()
+        begin(made, blocks(folder, responses, ["1"] * 64))
+        with pytest.raises(FeedbackError, match=message) as stopped:
+            made.scores()
     shown = str(stopped.value)
     assert "RuntimeError: cannot grade this" in shown and "prompt: 'prompt 0'" in shown and "response: 'raise'" in shown
 
@@ -233,10 +238,10 @@ def test_a_run_is_stopped_as_soon_as_it_is_certain_not_when_every_sample_has_tim
 ) -> None:
     responses = ["1", *["sleep"] * 95]
     with pool(folder, tmp_path, max_failure_frac=0.1, timeout_s=0.2) as made:
-        submit(made, blocks(folder, responses, ["1"] * 96))
+        begin(made, blocks(folder, responses, ["1"] * 96))
         started = time.monotonic()
-        with pytest.raises(JudgementError, match="timeout"):
-            made.collect()
+        with pytest.raises(FeedbackError, match="timeout"):
+            made.scores()
         assert time.monotonic() - started < 95 * 0.2 / 2 * 0.8
 
 
@@ -251,8 +256,8 @@ def test_samples_are_written_with_all_that_another_function_needs(folder: Path, 
     [table] = blocks(folder, responses, ["1", "1", "1"])
     with pool(folder, tmp_path, max_failure_frac=1.0) as made:
         batch = RemoteBatch.put(table, {"uid": np.array(["a", "b", "c"])})
-        submit(made, [table])
-        batch.add_facts(made.collect())
+        begin(made, [table])
+        batch.add_facts(made.scores().facts)
         made.dump(batch, np.arange(3), tmp_path / "step_1.jsonl", appends=False)
         made.settle()
     lines = [json.loads(line) for line in (tmp_path / "step_1.jsonl").read_text().splitlines()]

@@ -14,6 +14,7 @@ from transformers import AutoModelForSequenceClassification
 
 from tests._tiny_model import END_ID, VOCAB_SIZE, save_model
 from tests.ray.conftest import ROOT
+from tests.unit._reward import messages
 from tests.unit.test_fsdp_reward_model import save_classifier
 from tests.unit.test_workers_judge import DIGIT, TEMPLATE, block_of, greedy, save_judge, sums
 from verl_like.config.schema import (
@@ -26,13 +27,14 @@ from verl_like.config.schema import (
     TrainerConfig,
 )
 from verl_like.protocol import DataProto, Ragged
+from verl_like.reward.scores import Scores
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout, WorkerError
-from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.single_controller.store import STORE
 from verl_like.single_controller.worker_group import WorkerGroup
-from verl_like.workers.reward_models.groups import BlockScorers, ColocatedRewardModel, judges, own_reward_model
-from verl_like.workers.reward_models.scores import ModelScores
+from verl_like.telemetry.ledger import LEDGER
+from verl_like.trainer.rewards import ScoringModel
+from verl_like.workers.reward_models.groups import ColocatedModel, OwnModel, judge, own_reward_model
 from verl_like.workers.setup import WorkerSetup, judge_environment, reward_model_environment
 
 
@@ -128,67 +130,90 @@ def reference(config: Config, table: DataProto) -> list[float]:
     return [model(torch.tensor(np.concatenate(pair).astype(np.int64)[None])).logits.item() for pair in pairs]
 
 
-def test_a_colocated_reward_model_scores_rows_in_the_batchs_order(reward_model: WorkerGroup, config: Config) -> None:
-    table = rows_of(7)
-    batch = RemoteBatch.put(table, {"row": np.arange(7)})
-    for partition in ([[5, 0, 3], [1, 6, 2, 4]], [[], [6, 5, 4, 3, 2, 1, 0]]):
-        found = ColocatedRewardModel(reward_model).scores(batch, [np.array(rows, int) for rows in partition])
-        np.testing.assert_allclose(found.scores, reference(config, table), atol=1e-5)
-        assert found.scores.dtype == np.float32
-        assert found.messages.tolist() == [""] * 7 and found.details.tolist() == [{}] * 7
+def begin(model: ScoringModel, *tables: DataProto) -> None:
+    """Have these blocks scored, as a rollout hands them on."""
+    for table in tables:
+        lengths = {f"{part}_tokens": table.ragged(f"{part}_ids").lengths for part in ("prompt", "response")}
+        model.begin({"uid": np.arange(len(table)), **lengths}, ray.put(table))
+
+
+def scores_of(model: ScoringModel) -> Scores:
+    model.finish()
+    return model.scores()
+
+
+@pytest.mark.parametrize("sizes", [(7,), (4, 1, 2), (1,)])
+def test_a_colocated_reward_model_scores_rows_in_the_order_of_their_blocks(
+    reward_model: WorkerGroup, config: Config, sizes: tuple[int, ...]
+) -> None:
+    """A single row leaves one of the two ranks without any."""
+    model = ColocatedModel(reward_model, name="model", weight=1.0)
+    tables = [rows_of(size, seed=number) for number, size in enumerate(sizes)]
+    begin(model, *tables)
+    found = scores_of(model)
+    np.testing.assert_allclose(
+        found.score, [score for table in tables for score in reference(config, table)], atol=1e-5
+    )
+    assert found.score.dtype == np.float32
+    assert messages(found) == [""] * sum(sizes) and found.details.tolist() == [{}] * sum(sizes)
+
+
+def test_a_colocated_reward_model_does_not_touch_the_workers_while_the_rollout_runs(reward_model: WorkerGroup) -> None:
+    model = ColocatedModel(reward_model, name="model", weight=1.0)
+    LEDGER.take()
+    begin(model, rows_of(2))
+    assert "reward_model" not in LEDGER.take()
+    scores_of(model)
+    assert LEDGER.take()["reward_model"] > 0, "a stage of its own"
 
 
 @pytest.mark.parametrize("num_blocks", [1, 2, 5])
-def test_blocks_of_a_sharded_reward_model_come_back_in_the_order_of_submission(
+def test_blocks_of_a_sharded_reward_model_come_back_in_the_order_they_were_begun(
     reward_model: WorkerGroup, config: Config, num_blocks: int
 ) -> None:
-    scorers = own_reward_model(reward_model)
+    model = own_reward_model(reward_model, weight=1.0, timeout_s=60)
     blocks = [rows_of(2 + number, seed=number) for number in range(num_blocks)]
     STORE.take()
-    for block in blocks:
-        scorers.submit(ray.put(block))
-    found = scorers.collect(timeout_s=60)
+    begin(model, *blocks)
+    found = scores_of(model)
     np.testing.assert_allclose(
-        found.scores, [score for block in blocks for score in reference(config, block)], atol=1e-5
+        found.score, [score for block in blocks for score in reference(config, block)], atol=1e-5
     )
     assert STORE.take() == sum(block.nbytes for block in blocks)
-    assert len(scorers.collect(timeout_s=60)) == 0, "scores are collected once"
+    assert len(scores_of(model)) == 0, "scores are told once"
 
 
 def test_a_worker_of_its_own_scores_each_block_at_once(groups: dict[str, WorkerGroup], config: Config) -> None:
-    scorers = own_reward_model(groups["own"])
-    scorers.submit(ray.put(rows_of(3)))
-    assert len(ray.wait(list(scorers._answers), timeout=30)[0]) == 1
-    np.testing.assert_allclose(scorers.collect(timeout_s=60).scores, reference(config, rows_of(3)), atol=1e-5)
+    model = own_reward_model(groups["own"], weight=1.0, timeout_s=60)
+    begin(model, rows_of(3))
+    assert len(ray.wait(list(model._answers), timeout=30)[0]) == 1
+    np.testing.assert_allclose(scores_of(model).score, reference(config, rows_of(3)), atol=1e-5)
 
 
 def test_a_full_round_starts_at_once(reward_model: WorkerGroup) -> None:
-    scorers = own_reward_model(reward_model)
-    scorers.submit(ray.put(rows_of(2)))
-    assert not scorers._answers, "the ranks work together only, and one has no block yet"
-    scorers.submit(ray.put(rows_of(2)))
-    assert len(ray.wait(list(scorers._answers), num_returns=2, timeout=30)[0]) == 2
-    scorers.forget()
+    model = own_reward_model(reward_model, weight=1.0, timeout_s=60)
+    begin(model, rows_of(2))
+    assert not model._answers, "the ranks work together only, and one has no block yet"
+    begin(model, rows_of(2))
+    assert len(ray.wait(list(model._answers), num_returns=2, timeout=30)[0]) == 2
+    model.forget()
 
 
-def test_what_is_forgotten_is_not_collected_and_the_ranks_stay_in_step(
-    reward_model: WorkerGroup, config: Config
-) -> None:
-    scorers = own_reward_model(reward_model)
-    for number in range(3):
-        scorers.submit(ray.put(rows_of(2, seed=number)))
-    scorers.forget()
-    scorers.submit(ray.put(rows_of(3, seed=7)))
-    np.testing.assert_allclose(scorers.collect(timeout_s=60).scores, reference(config, rows_of(3, seed=7)), atol=1e-5)
+def test_what_is_forgotten_is_not_told_and_the_ranks_stay_in_step(reward_model: WorkerGroup, config: Config) -> None:
+    model = own_reward_model(reward_model, weight=1.0, timeout_s=60)
+    begin(model, *[rows_of(2, seed=number) for number in range(3)])
+    model.forget()
+    begin(model, rows_of(3, seed=7))
+    np.testing.assert_allclose(scores_of(model).score, reference(config, rows_of(3, seed=7)), atol=1e-5)
 
 
 def test_ctrl_c_ends_the_wait(reward_model: WorkerGroup) -> None:
-    scorers = own_reward_model(reward_model)
-    scorers.submit(ray.put(rows_of(2)))
+    model = own_reward_model(reward_model, weight=1.0, timeout_s=60)
+    begin(model, rows_of(2))
     INTERRUPT.set()
     try:
-        with pytest.raises(Interrupted, match="reward_model"):
-            scorers.collect(timeout_s=60)
+        with pytest.raises(Interrupted, match="model"):
+            scores_of(model)
     finally:
         INTERRUPT.clear()
 
@@ -197,29 +222,31 @@ def test_a_tensor_parallel_judge_on_vllm_gives_the_verdicts_of_transformers(
     groups: dict[str, WorkerGroup], config: Config
 ) -> None:
     folders = {"policy": Path(config.model.path)}
-    scorers = judges(groups["judge"], tensor_parallel_size=2)
+    model = judge(groups["judge"], weight=1.0, tensor_parallel_size=2, timeout_s=60)
     rows = sums(6)
     rows[4] = ("1+" * 30, "2", "4", {"level": "easy"})
     for part in (rows[:2], rows[2:]):
-        scorers.submit(ray.put(block_of(folders, part)))
-    found = scorers.collect(timeout_s=60)
-    assert "the question to the judge has 69 tokens" in found.messages[4]
+        model.begin({}, ray.put(block_of(folders, part)))
+    found = scores_of(model)
+    assert "the question to the judge has 69 tokens" in messages(found)[4]
     digits = 0
     for row in (0, 1, 2, 3, 5):
         prompt, response, truth, extra = rows[row]
         verdict, _ = greedy(Path(config.reward.judge.path), f"{prompt}{response},{truth},{extra['level']}?")
         assert found.details[row] == {"judge_verdict": verdict}
-        digits += not np.isnan(found.scores[row])
-        assert np.isnan(found.scores[row]) == bool(found.messages[row]) != any(map(str.isdigit, verdict))
+        digits += not np.isnan(found.score[row])
+        assert np.isnan(found.score[row]) == bool(messages(found)[row]) != any(map(str.isdigit, verdict))
     assert digits > 0
 
 
-def slow(group: WorkerGroup, *delays_s: float) -> BlockScorers:
-    """With blocks under way that take these times and score them."""
-    scorers = BlockScorers(group, SlowRole.score, stage="judge", ranks_per_engine=1, is_collective=False)
+def slow(group: WorkerGroup, *delays_s: float, timeout_s: float) -> OwnModel:
+    """A judge with blocks under way that take these times and score them."""
+    model = OwnModel(
+        group, SlowRole.score, name="judge", weight=1.0, ranks_per_engine=1, is_collective=False, timeout_s=timeout_s
+    )
     for delay_s in delays_s:
-        scorers.submit(ray.put(DataProto({"delay_s": [delay_s]})))
-    return scorers
+        model.begin({}, ray.put(DataProto({"delay_s": [delay_s]})))
+    return model
 
 
 def test_engines_work_side_by_side_and_a_deadline_or_a_death_is_told_with_the_name(ray_cluster: None) -> None:
@@ -227,24 +254,25 @@ def test_engines_work_side_by_side_and_a_deadline_or_a_death_is_told_with_the_na
     group.build("tests.ray.test_scorer_groups:build_slow", lambda rank: (), timeout_s=60)
     group.wait_built(timeout_s=60)
     begin = time.monotonic()
-    assert slow(group, 1.8, 0.6, 0.4, 0.8).collect(timeout_s=10).scores.tolist() == pytest.approx([1.8, 0.6, 0.4, 0.8])
+    found = slow(group, 1.8, 0.6, 0.4, 0.8, timeout_s=10).scores()
+    assert found.score.tolist() == pytest.approx([1.8, 0.6, 0.4, 0.8])
     assert 2.2 <= time.monotonic() - begin < 3.4, (
         "1.8 + 0.4 s on one engine, and at the same time 0.6 + 0.8 s on the other"
     )
     with pytest.raises(StageTimeout, match=r"stage 'judge' took longer than 1 s; still waiting for judge rank 1\."):
-        slow(group, 0.0, 30.0, 0.0).collect(timeout_s=1)
-    scorers = slow(group, 0.0, 0.0)
+        slow(group, 0.0, 30.0, 0.0, timeout_s=1).scores()
+    model = slow(group, 0.0, 0.0, timeout_s=30)
     group.shut_down()
     with pytest.raises(WorkerError, match=r"stage 'judge' failed(.|\n)*judge rank 1 died"):
-        scorers.collect(timeout_s=30)
+        model.scores()
 
 
 class SlowRole:
     @dispatch(Dispatch.BROADCAST)
-    def score(self, block: DataProto) -> ModelScores:
+    def score(self, block: DataProto) -> Scores:
         [delay_s] = block["delay_s"]
         time.sleep(delay_s)
-        return ModelScores.of([delay_s], [""], [{}])
+        return Scores.of_model([delay_s], [""], [{}])
 
 
 def build_slow() -> dict[str, SlowRole]:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from verl_like.reward.messages import Outcome, Sample, Task
+from verl_like.reward.scores import Scores
 from verl_like.reward.specs import FunctionSpec
 from verl_like.reward.team import ScorerTeam
 
@@ -49,6 +50,11 @@ def scorer_process(wanted: Task) -> Iterator[ScorerTeam]:
     """One scorer process with its spare."""
     with ScorerTeam(wanted, num_processes=1) as scorer:
         yield scorer
+
+
+def messages(scores: Scores) -> list[str]:
+    """Why each row has no score; empty where it has one."""
+    return [failure.message if failure is not None else "" for failure in scores.failure]
 
 
 def statuses(outcomes: Sequence[Outcome]) -> list[str]:

@@ -25,6 +25,7 @@ from transformers import (
 
 from tests._tiny_model import END_ID, VOCAB_SIZE, save_model
 from tests.unit._fsdp_ranks import build_engine, join_ranks
+from tests.unit._reward import messages as messages_of
 from verl_like.config.schema import Config, DataConfig, FsdpConfig, ModelConfig, RewardConfig, RewardModelConfig
 from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller.store import STORE
@@ -315,8 +316,8 @@ def test_a_block_has_the_scores_of_transformers_and_counts_its_bytes(folders: di
         [*prompt, *response]
         for prompt, response in zip(block.ragged("prompt_ids"), block.ragged("response_ids"), strict=True)
     ]
-    np.testing.assert_allclose(found.scores, reference(folders["qwen3"], ids), atol=1e-5)
-    assert found.messages.tolist() == [""] * 3
+    np.testing.assert_allclose(found.score, reference(folders["qwen3"], ids), atol=1e-5)
+    assert messages_of(found) == [""] * 3
     assert STORE.take() == block.nbytes
 
 
@@ -328,15 +329,15 @@ def test_a_row_that_the_template_refuses_has_no_score_and_the_others_keep_theirs
     refused = [{"role": "system", "content": "x"}, {"role": "user", "content": "2+2"}]
     rows = [(CHAT, "", "4"), (refused, "", "4"), (CHAT, "", "4")]
     scores = role(folders, "chat", apply_chat_template=True).scores_of_block(table_of(folders, rows))
-    assert np.isnan(scores.scores).tolist() == [False, True, False]
-    assert scores.scores[0] == scores.scores[2]
-    assert scores.messages.tolist() == ["", "the reward model's chat template refused the prompt: no system", ""]
+    assert np.isnan(scores.score).tolist() == [False, True, False]
+    assert scores.score[0] == scores.score[2]
+    assert messages_of(scores) == ["", "the reward model's chat template refused the prompt: no system", ""]
 
 
 def test_an_empty_row_has_no_score(folders: dict[str, Path]) -> None:
     scores = role(folders, "qwen3").scores_of_block(table_of(folders, [("", "", "")], ends=False))
-    assert np.isnan(scores.scores[0])
-    assert "empty" in scores.messages[0]
+    assert np.isnan(scores.score[0])
+    assert "empty" in messages_of(scores)[0]
 
 
 def test_a_score_that_is_not_finite_is_none(folders: dict[str, Path]) -> None:
@@ -344,8 +345,8 @@ def test_a_score_that_is_not_finite_is_none(folders: dict[str, Path]) -> None:
     with torch.no_grad():
         broken._engine.module.value_head.weight.fill_(float("inf"))
     scores = broken.scores_of_block(table_of(folders, [("2+2=", "2+2=", "4")]))
-    assert np.isnan(scores.scores[0])
-    assert scores.messages[0].startswith("the model gave the score ")
+    assert np.isnan(scores.score[0])
+    assert messages_of(scores)[0].startswith("the model gave the score ")
 
 
 @pytest.mark.parametrize(

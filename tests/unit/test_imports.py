@@ -58,6 +58,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "backends.train",
         "data.templates",
         "graders.judging",
+        "ops.partition",
+        "reward.scores",
         "single_controller",
         "workers",
     ),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,75 +12,112 @@ import pytest
 
 from verl_like.backends.base import Sampling
 from verl_like.config.schema import RewardConfig
-from verl_like.reward.failures import Failure, judge_failures
-from verl_like.single_controller.errors import JudgementError
+from verl_like.reward.failures import Failure, check_failures
+from verl_like.reward.scores import Scores, objects
+from verl_like.single_controller.errors import FeedbackError
 from verl_like.single_controller.remote_batch import Facts, RemoteBatch
 from verl_like.trainer import generation
 from verl_like.trainer.generation import generate
-from verl_like.trainer.rewards import add_scores, first_rows, with_model
-from verl_like.workers.reward_models.scores import ModelScores
+from verl_like.trainer.rewards import Rewards, first_rows
 
 NAN = float("nan")
 
 
-def objects(items: list[Any]) -> Any:
-    column = np.empty(len(items), object)
-    column[:] = items
-    return column
+def said(scores: list[float], details: list[dict[str, Any]] | None = None) -> Scores:
+    """What the functions say of these rows; NaN is one that timed out."""
+    rows = len(scores)
+    return Scores(
+        score=np.array(scores, np.float32),
+        failure=objects([Failure("timeout", "too slow", "p", "r") if np.isnan(score) else None for score in scores]),
+        details=objects(details or [{} for _ in scores]),
+        answer=np.array([str(score) for score in scores]),
+        seconds=np.zeros(rows, np.float32),
+        was_alone=np.zeros(rows, bool),
+    )
 
 
-def facts(scores: list[float], details: list[dict[str, Any]] | None = None) -> Facts:
-    """What the pool says of these rows; NaN is one that timed out."""
-    failure = [Failure("timeout", "too slow", "p", "r") if np.isnan(score) else None for score in scores]
-    return {
-        "score": np.array(scores, np.float32),
-        "failure": objects(failure),
-        "details": objects(details or [{} for _ in scores]),
-        "reward_status": np.array(["ok" if each is None else each.status for each in failure]),
-    }
+@dataclass(frozen=True)
+class Block:
+    """A reference of a block, which knows the scores of its rows."""
+
+    scores: tuple[float, ...]
+
+    def binary(self) -> bytes:
+        return repr(self).encode()
 
 
 class Engine:
-    """A rollout that answers prompts in reverse, one block each."""
+    """A rollout that answers prompts in reverse, one block each.
+
+    It scores the rows 10 * prompt + sample, and a greedy response 0.5 more than its prompt's first.
+    """
 
     columns = frozenset({"response_ids"})
 
-    def generate(self, prompts: int, *, n: int, **_: object) -> Iterator[tuple[dict[str, Any], str]]:
+    def __init__(self, first_prompt: int = 0) -> None:
+        self._first_prompt = first_prompt
+
+    def generate(self, prompts: int, *, n: int, **_: object) -> Iterator[tuple[Facts, Block]]:
         for prompt in reversed(range(prompts)):
-            yield (
-                {"group_id": np.full(n, prompt), "sample": np.arange(n), "uid": np.full(n, "u")},
-                f"prompt {prompt} x {n}",
-            )
+            scores = [10.0 * (self._first_prompt + prompt) + sample + 0.5 * (n == 1) for sample in range(n)]
+            facts = {"group_id": np.full(n, prompt), "sample": np.arange(n), "uid": np.full(n, "u")}
+            yield facts, Block(tuple(scores))
 
 
-class Scores:
-    """A pool that scores a block's rows 10 * prompt + sample,
-    and a greedy response 0.5 more than its prompt's first.
-    """
+class Functions:
+    """A pool whose scores are those that the blocks know."""
 
-    def __init__(self) -> None:
-        self.submitted: list[float] = []
+    def __init__(self, details: list[dict[str, Any]] | None = None) -> None:
+        self._begun: list[float] = []
+        self._details = details
 
-    def submit(self, block: str, num_rows: int) -> None:
-        prompt, n = (int(word) for word in block.split() if word.isdigit())
-        assert n == num_rows
-        self.submitted += [10.0 * prompt + sample + 0.5 * (n == 1) for sample in range(n)]
+    def begin(self, facts: Facts, block: Block) -> None:
+        assert len(facts["uid"]) == len(block.scores)
+        self._begun += block.scores
 
-    def collect(self) -> dict[str, Any]:
-        collected, self.submitted = self.submitted, []
-        return facts(collected)
+    def scores(self) -> Scores:
+        begun, self._begun = self._begun, []
+        assert begun, "there is nothing to wait for"
+        return said(begun, self._details)
+
+    def forget(self) -> None:
+        self._begun = []
 
 
-def generated(pool: Scores, *, n: int, first_arrival: int = 0) -> RemoteBatch:
+class Model:
+    """A model that gives every row the same score, once the rollout is over."""
+
+    name, weight = "judge", 2.0
+
+    def __init__(self, score: float) -> None:
+        self._score, self._begun, self._finished = score, 0, 0
+
+    def begin(self, facts: Facts, block: Block) -> None:
+        self._begun += len(block.scores)
+
+    def finish(self) -> None:
+        self._begun, self._finished = 0, self._begun
+
+    def scores(self) -> Scores:
+        return Scores.of_model([self._score] * self._finished, [""] * self._finished, [{}] * self._finished)
+
+    def forget(self) -> None:
+        self._begun = 0
+
+
+def rewards_of(functions: Functions | None = None, *models: Model, **knobs: Any) -> Rewards:
+    return Rewards(functions or Functions(), models, RewardConfig(**knobs))  # type: ignore[arg-type]
+
+
+def generated(begin: Callable[..., None], *, n: int, first_prompt: int = 0) -> RemoteBatch:
     return generate(
-        [None] * 3,
-        rollout=Engine(),
-        rewards=pool,
+        [None] * 3,  # type: ignore[list-item]
+        rollout=Engine(first_prompt),  # type: ignore[arg-type]
+        begin=begin,
         n=n,
         sampling=Sampling(max_tokens=1),
         step=1,
-        version=0,  # type: ignore[list-item,arg-type]
-        first_arrival=first_arrival,
+        version=0,
     )
 
 
@@ -89,48 +128,76 @@ def no_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_store")
 def test_scores_find_their_rows_whatever_the_order_of_arrival() -> None:
-    pool = Scores()
-    batch = generated(pool, n=2)
-    add_scores(batch, pool, RewardConfig())  # type: ignore[arg-type]
+    rewards = rewards_of()
+    batch = generated(rewards.begin, n=2)
+    found = rewards.scores(batch)
     assert batch.facts["group_id"].tolist() == [0, 0, 1, 1, 2, 2]
-    assert batch.facts["score"].tolist() == [0, 1, 10, 11, 20, 21]
-    assert "baseline_score" not in batch.facts
+    assert found.score.tolist() == [0, 1, 10, 11, 20, 21]
+    assert found.baseline is None and "baseline_score" not in found.facts
 
 
 @pytest.mark.usefixtures("no_store")
 def test_each_row_gets_the_score_of_its_prompts_greedy_response_as_baseline() -> None:
-    pool = Scores()
-    batch = generated(pool, n=2)
-    greedy = generated(pool, n=1, first_arrival=len(batch))
-    assert sorted(greedy.facts["arrival"]) == [6, 7, 8], "after the six that are waiting already"
-    batch.add_facts({"baseline_arrival": greedy.facts["arrival"][batch.facts["group_id"]]})
-    add_scores(batch, pool, RewardConfig())  # type: ignore[arg-type]
-    assert batch.facts["score"].tolist() == [0, 1, 10, 11, 20, 21]
-    assert batch.facts["baseline_score"].tolist() == [0.5, 0.5, 10.5, 10.5, 20.5, 20.5]
+    rewards = rewards_of()
+    batch = generated(rewards.begin, n=2)
+    generated(partial(rewards.begin, is_baseline=True), n=1)
+    found = rewards.scores(batch)
+    assert found.score.tolist() == [0, 1, 10, 11, 20, 21]
+    assert found.facts["baseline_score"].tolist() == [0.5, 0.5, 10.5, 10.5, 20.5, 20.5]
 
 
-class Collected:
-    """A pool whose scores have come."""
+@pytest.mark.usefixtures("no_store")
+def test_a_models_score_is_in_the_baseline_too() -> None:
+    """A baseline without it would leave every advantage too large by the model's share."""
+    rewards = rewards_of(Functions(), Model(3.0))
+    batch = generated(rewards.begin, n=2)
+    generated(partial(rewards.begin, is_baseline=True), n=1)
+    found = rewards.scores(batch)
+    assert found.baseline is not None
+    assert (found.score - found.baseline).tolist() == [-0.5, 0.5] * 3
 
-    def __init__(self, scores: list[float]) -> None:
-        self._facts = facts(scores)
 
-    def collect(self) -> Facts:
-        return self._facts
+@pytest.mark.usefixtures("no_store")
+def test_rows_of_several_draws_keep_their_scores_through_any_choice_until_they_are_forgotten() -> None:
+    rewards = rewards_of()
+    draws = []
+    for first_prompt in (0, 3):
+        batch = generated(rewards.begin, n=2, first_prompt=first_prompt)
+        generated(partial(rewards.begin, is_baseline=True), n=1, first_prompt=first_prompt)
+        draws.append(batch.with_facts(rewards.scores(batch).facts))
+    chosen = RemoteBatch.concat(draws).select(np.array([11, 0, 6, 7]))
+    chosen.facts["group_id"] = np.array([0, 1, 2, 2])  # as groups_with_signal numbers them anew
+    found = rewards.scores(chosen)
+    assert found.score.tolist() == chosen.facts["score"].tolist() == [51, 0, 30, 31]
+    assert found.facts["baseline_score"].tolist() == [50.5, 0.5, 30.5, 30.5]
+    rewards.forget()
+    with pytest.raises(KeyError):
+        rewards.scores(chosen)
 
 
-def scored(scores: list[float], **knobs: Any) -> RemoteBatch:
-    batch = RemoteBatch({"arrival": np.arange(len(scores)), "uid": np.array([f"row {i}" for i in range(len(scores))])})
-    add_scores(batch, Collected(scores), RewardConfig(**knobs))  # type: ignore[arg-type]
-    return batch
+@pytest.mark.usefixtures("no_store")
+def test_what_is_forgotten_is_not_waited_for() -> None:
+    rewards = rewards_of()
+    generated(rewards.begin, n=2)
+    rewards.forget()
+    batch = generated(rewards.begin, n=1, first_prompt=3)
+    assert rewards.scores(batch).score.tolist() == [30.5, 40.5, 50.5]
+
+
+def scored(scores: list[float], **knobs: Any) -> Scores:
+    rewards = rewards_of(**knobs)
+    facts = {"group_id": np.arange(len(scores)), "uid": np.array([f"row {i}" for i in range(len(scores))])}
+    block: Any = Block(tuple(scores))
+    rewards.begin(facts, block)
+    return rewards.scores(RemoteBatch.from_blocks([(facts, block)], Engine.columns, producer="rollout"))
 
 
 # --- failures
 
 
 def test_a_failure_is_left_without_a_score_unless_the_user_names_one() -> None:
-    assert np.isnan(scored([1.0, NAN]).facts["score"]).tolist() == [False, True]
-    assert scored([1.0, NAN], on_failure="score:-2.5").facts["score"].tolist() == [1.0, -2.5]
+    assert np.isnan(scored([1.0, NAN]).score).tolist() == [False, True]
+    assert scored([1.0, NAN], on_failure="score:-2.5").score.tolist() == [1.0, -2.5]
 
 
 def test_a_failure_that_is_given_a_score_still_counts_as_one() -> None:
@@ -152,49 +219,42 @@ def test_a_failure_that_is_given_a_score_still_counts_as_one() -> None:
 )
 def test_too_many_failures_end_the_run(knobs: dict[str, Any], num_failed: int, message: str) -> None:
     failures = [Failure("error", f"why {i}", "the prompt", "the response") for i in range(num_failed)]
-    with pytest.raises(JudgementError, match=message) as stopped:
-        judge_failures(failures, 4, RewardConfig(**knobs))
+    with pytest.raises(FeedbackError, match=message) as stopped:
+        check_failures(failures, 4, RewardConfig(**knobs))
     assert "why 0" in str(stopped.value) and "prompt: 'the prompt'" in str(stopped.value)
 
 
 @pytest.mark.parametrize(("max_failure_frac", "num_failed"), [(0.5, 2), (1.0, 3), (0.25, 1), (0.0, 0)])
 def test_as_many_failures_as_allowed_do_not(max_failure_frac: float, num_failed: int) -> None:
-    judge_failures([Failure("error", "why", "", "")] * num_failed, 4, RewardConfig(max_failure_frac=max_failure_frac))
+    check_failures([Failure("error", "why", "", "")] * num_failed, 4, RewardConfig(max_failure_frac=max_failure_frac))
 
 
 # --- models
 
 
 def test_a_models_score_is_added_by_weight_and_told_by_name() -> None:
-    model = ModelScores.of([0.5, -1.0], ["", ""], [{}, {"verdict": "poor"}])
-    found = with_model(facts([1.0, 2.0], [{"acc": 1.0}, {}]), model, name="judge", weight=2.0)
-    assert found["score"].tolist() == [2.0, 0.0]
-    assert found["details"].tolist() == [{"acc": 1.0, "judge": 0.5}, {"judge": -1.0, "verdict": "poor"}]
-    assert found["reward_status"].tolist() == ["ok", "ok"]
+    model = Scores.of_model([0.5, -1.0], ["", ""], [{}, {"verdict": "poor"}])
+    found = said([1.0, 2.0], [{"acc": 1.0}, {}]).plus(model, name="judge", weight=2.0)
+    assert found.score.tolist() == [2.0, 0.0]
+    assert found.details.tolist() == [{"acc": 1.0, "judge": 0.5}, {"judge": -1.0, "verdict": "poor"}]
+    assert found.facts["reward_status"].tolist() == ["ok", "ok"]
 
 
 def test_a_row_without_a_models_score_has_none_and_says_why() -> None:
-    model = ModelScores.of([NAN, 1.0, NAN], ["no number in the verdict", "", "too long"], [{}, {}, {}])
-    found = with_model(facts([1.0, 1.0, NAN]), model, name="judge", weight=1.0)
-    assert np.isnan(found["score"]).tolist() == [True, False, True]
-    assert found["reward_status"].tolist() == ["error", "ok", "timeout"], "the first reason stays"
-    assert found["failure"][0].message == "reward.judge: no number in the verdict"
+    model = Scores.of_model([NAN, 1.0, NAN], ["no number in the verdict", "", "too long"], [{}, {}, {}])
+    found = said([1.0, 1.0, NAN]).plus(model, name="judge", weight=1.0)
+    assert np.isnan(found.score).tolist() == [True, False, True]
+    assert found.facts["reward_status"].tolist() == ["error", "ok", "timeout"], "the first reason stays"
+    assert found.failure[0].message == "reward.judge: no number in the verdict"
 
 
-def test_the_model_in_the_hybrid_workers_has_its_weight() -> None:
-    batch = RemoteBatch(
-        {
-            "arrival": np.array([1, 0]),
-            "uid": np.array(["a", "b"]),
-            "model_score": np.array([10.0, 20.0], np.float32),
-            "model_message": objects(["", ""]),
-            "model_details": objects([{}, {}]),
-        }
-    )
-    config = RewardConfig()
-    config.model.weight = 0.5
-    add_scores(batch, Collected([1.0, 2.0]), config)  # type: ignore[arg-type]
-    assert batch.facts["score"].tolist() == [2.0 + 5.0, 1.0 + 10.0]
+def test_a_model_that_scores_when_the_rollout_is_over_has_its_weight() -> None:
+    rewards = rewards_of(Functions(), Model(10.0))
+    facts = {"group_id": np.array([0, 1]), "uid": np.array(["a", "b"])}
+    block: Any = Block((1.0, 2.0))
+    rewards.begin(facts, block)
+    batch = RemoteBatch.from_blocks([(facts, block)], Engine.columns, producer="rollout").select(np.array([1, 0]))
+    assert rewards.scores(batch).score.tolist() == [2.0 + 20.0, 1.0 + 20.0]
 
 
 @pytest.mark.parametrize(("count", "expected"), [(0, 0), (2, 2), (9, 3), (-1, 3)])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.unit.test_trainer_plan import planned
 from verl_like.config.schema import AlgorithmConfig, Config
-from verl_like.single_controller.errors import JudgementError
+from verl_like.single_controller.errors import FeedbackError
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.trainer.shaping import (
     groups_with_signal,
@@ -133,7 +133,7 @@ def test_components_are_what_the_reward_function_reported_beside_the_score() -> 
 @pytest.mark.parametrize("reported", [{}, {"format": "good"}])
 def test_a_component_that_is_no_number_is_refused_with_what_there_was(reported: dict[str, object]) -> None:
     batch = scored([0, 0], [1.0, 0.0], details=[{"format": 1.0}, reported], uid=["a.jsonl:3", "a.jsonl:4"])
-    with pytest.raises(JudgementError) as caught:
+    with pytest.raises(FeedbackError) as caught:
         reward_facts(batch, config(reward_components={"format": 1.0}), mini_batch_prompts=None)
     assert str(caught.value) == (
         "algorithm.reward_components names 'format', but beside the score of a response to prompt a.jsonl:4 the "
@@ -167,7 +167,7 @@ def test_over_long_responses_are_left_out_where_they_are_masked() -> None:
 def test_a_batch_of_nothing_but_over_long_responses_fails_loudly() -> None:
     batch = scored([0, 0], [1.0, 0.0], finish_reason=["length", "length"])
     message = r"left nothing to learn from.*max_response_length=10\. Raise it, or set algorithm\.mask_overlong=false"
-    with pytest.raises(JudgementError, match=message):
+    with pytest.raises(FeedbackError, match=message):
         learnt_from(batch, config(mask_overlong=True), np.random.default_rng(0))
 
 
@@ -317,7 +317,7 @@ def test_a_failed_row_stays_in_its_group_until_the_report_has_counted_it() -> No
 def test_too_few_groups_with_signal_fail_loudly() -> None:
     silent = [scored([0, 0, 1, 1], [1, 1, 0, 0]) for _ in range(2)]
     draw, drawn = drawing([*silent, scored([0, 0, 1, 1], [1, 0, 0, 0]), scored([0, 0, 1, 1], [1, 0, 1, 0])])
-    with pytest.raises(JudgementError) as caught:
+    with pytest.raises(FeedbackError) as caught:
         groups_with_signal(draw, num_groups=2, max_batches=3)
     assert str(caught.value) == (
         "algorithm.filter_groups found 1 of 2 groups with differing scores in algorithm.max_num_gen_batches=3 batches "
@@ -350,7 +350,7 @@ def test_the_groups_are_the_first_ones_with_signal_in_the_order_drawn(
         expected += [f"{number}/{group}" for group, scores in enumerate(groups) if sorted(scores) == [0.0, 1.0]]
     draw, drawn = drawing(batches)
     if len(expected) < num_groups:
-        with pytest.raises(JudgementError, match=f"found {len(expected)} of {num_groups} groups"):
+        with pytest.raises(FeedbackError, match=f"found {len(expected)} of {num_groups} groups"):
             groups_with_signal(draw, num_groups=num_groups, max_batches=len(batches))
         return
     batch, _ = groups_with_signal(draw, num_groups=num_groups, max_batches=len(batches))

@@ -18,12 +18,13 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests._tiny_model import END_ID, save_model, weights_of
+from tests.unit._reward import messages
 from verl_like.backends.model_folder import checkpoint_weights, model_folder
 from verl_like.config.schema import Config, JudgeConfig, ModelConfig, RewardConfig
 from verl_like.protocol import DataProto, Ragged
+from verl_like.reward.scores import Scores
 from verl_like.single_controller.store import STORE
 from verl_like.workers.reward_models.judge import JudgeRole, judge_engine
-from verl_like.workers.reward_models.scores import ModelScores
 from verl_like.workers.setup import WorkerSetup
 
 TEMPLATE = "{{ prompt }}{{ response }},{{ ground_truth }},{{ extra_info.level }}?"
@@ -104,7 +105,7 @@ def greedy(folder: Path, text: str, *, max_tokens: int = 16) -> tuple[str, bool]
     return tokenizer.decode(ids[start:], skip_special_tokens=True), ids[-1] == END_ID
 
 
-def judged(role: JudgeRole, block: DataProto) -> ModelScores:
+def judged(role: JudgeRole, block: DataProto) -> Scores:
     STORE.take()
     answer = role.judge(block)
     assert answer is not None
@@ -123,22 +124,22 @@ def test_verdicts_and_scores_are_those_of_the_models_own_weights(folders: dict[s
         last = re.findall(DIGIT, verdict)[-1:]
         digits += len(last)
         if last:
-            assert found.scores[row] == pytest.approx(int(last[0]) / 9)
-            assert found.messages[row] == ""
+            assert found.score[row] == pytest.approx(int(last[0]) / 9)
+            assert messages(found)[row] == ""
         else:
-            assert math.isnan(found.scores[row])
+            assert math.isnan(found.score[row])
     assert 0 < digits < len(rows), "both kinds of verdict are wanted"
 
 
 def test_a_verdict_without_a_score_says_what_it_was_and_whether_it_was_cut(folders: dict[str, Path]) -> None:
     rows = sums(8)
     found = judged(judge_role(folders, "tied", score_pattern="never (\\d)"), block_of(folders, rows))
-    assert np.isnan(found.scores).all()
+    assert np.isnan(found.score).all()
     for row, (prompt, response, truth, extra) in enumerate(rows):
         verdict, has_ended = greedy(folders["tied"], f"{prompt}{response},{truth},{extra['level']}?")
         assert found.details[row] == {"judge_verdict": verdict}
-        assert found.messages[row]
-        assert ("cut at reward.judge.max_tokens=16" in found.messages[row]) is not has_ended
+        assert messages(found)[row]
+        assert ("cut at reward.judge.max_tokens=16" in messages(found)[row]) is not has_ended
 
 
 def test_a_judge_with_a_chat_template_is_asked_as_a_user(folders: dict[str, Path]) -> None:
@@ -160,18 +161,18 @@ def test_a_question_that_is_too_long_fails_alone(folders: dict[str, Path]) -> No
     found = judged(role, block_of(folders, rows))
     assert (
         "the question to the judge has 69 tokens, expected 1 to 48. Raise reward.judge.max_model_len"
-        in found.messages[1]
+        in messages(found)[1]
     )
-    assert math.isnan(found.scores[1]) and found.details[1] == {}
+    assert math.isnan(found.score[1]) and found.details[1] == {}
     others = judged(role, block_of(folders, [rows[0], rows[2]]))
-    np.testing.assert_array_equal(found.scores[[0, 2]], others.scores)
+    np.testing.assert_array_equal(found.score[[0, 2]], others.score)
 
 
 def test_a_row_that_the_template_cannot_be_filled_with_fails_alone(folders: dict[str, Path]) -> None:
     rows = sums(2)
     rows[0] = ("1+1=", "2", "2", {})
     found = judged(judge_role(folders, "tied"), block_of(folders, rows))
-    assert "level" in found.messages[0]
+    assert "level" in messages(found)[0]
     assert found.details[0] == {} and found.details[1] != {}
 
 

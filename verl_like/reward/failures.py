@@ -9,7 +9,7 @@ import numpy as np
 
 from verl_like.config.schema import RewardConfig
 from verl_like.protocol import Array
-from verl_like.single_controller.errors import JudgementError
+from verl_like.single_controller.errors import FeedbackError
 
 NUM_SHOWN = 3
 NUM_CHARS = 300  # of each text in a message
@@ -45,14 +45,14 @@ def value_of_failure(config: RewardConfig) -> float:
     return float(number) if kind == "score" else float("nan")
 
 
-def judge_failures(failures: Sequence[Failure], num_samples: int, config: RewardConfig) -> None:
+def check_failures(failures: Sequence[Failure], num_samples: int, config: RewardConfig) -> None:
     """Refuse to go on where too many samples have no score.
 
     Args:
         failures: so far, of ``num_samples`` in all.
 
     Raises:
-        JudgementError: more than ``reward.max_failure_frac`` failed, all failed, or one with
+        FeedbackError: more than ``reward.max_failure_frac`` failed, all failed, or one with
             ``reward.on_failure=abort``; some are shown.
     """
     if not failures:
@@ -65,7 +65,7 @@ def judge_failures(failures: Sequence[Failure], num_samples: int, config: Reward
         limit = f"reward.max_failure_frac is {config.max_failure_frac:g}"
     else:
         return
-    raise JudgementError(
+    raise FeedbackError(
         f"{len(failures)} of {num_samples} responses have no score ({_by_kind(f.status for f in failures)}), and "
         f"{limit}."
         f"{_shown(failures)}"
@@ -87,5 +87,5 @@ def _by_kind(statuses: Iterable[str]) -> str:
 
 
 def failures_of(failure: Array) -> list[Failure]:
-    """The failures in a fact column, which holds None for samples with a score."""
+    """The failures among the entries, which are None for samples with a score."""
     return [each for each in failure if each is not None]

@@ -1,6 +1,4 @@
-"""ScorerHost: decodes blocks on a node of the cluster, has them scored by its team,
-and writes responses down as text.
-"""
+"""ScorerHost: decodes blocks on a node of the cluster, has them scored by its team, and writes responses as text."""
 
 from __future__ import annotations
 
@@ -21,6 +19,7 @@ from verl_like.config.schema import RewardConfig
 from verl_like.protocol import DataProto
 from verl_like.reward.failures import Failure, clipped_failure
 from verl_like.reward.messages import Outcome, Sample, scorer_task
+from verl_like.reward.scores import Scores, objects
 from verl_like.reward.team import ScorerTeam
 from verl_like.single_controller.remote_batch import Facts, RemoteRows
 from verl_like.single_controller.store import STORE, Reply
@@ -58,11 +57,7 @@ class ScorerHost:
         """Answers once the tokenizer and the functions are loaded."""
 
     def score(self, block: DataProto) -> Reply:
-        """Reply with the facts of the block's rows.
-
-        ``score`` is NaN where scoring failed, ``failure`` says why (None elsewhere), ``answer`` is what votes are
-        counted by.
-        """
+        """Reply with the :class:`Scores` of the block's rows."""
         samples = self._samples(block)
         STORE.add_fetched(block.nbytes)
         outcomes = (
@@ -70,18 +65,17 @@ class ScorerHost:
         )
         self._record_failures(samples, outcomes)
         pairs = list(zip(samples, outcomes, strict=True))
-        facts = {
-            "score": np.array([np.nan if o.score is None else o.score for o in outcomes], np.float32),
-            "reward_status": np.array([o.status for o in outcomes]),
-            "reward_seconds": np.array([o.seconds for o in outcomes], np.float32),
-            "scored_alone": np.array([o.status == "ok" and bool(o.message) for o in outcomes]),
-            "answer": np.array(
+        scores = Scores(
+            score=np.array([np.nan if o.score is None else o.score for o in outcomes], np.float32),
+            failure=objects([_failure(s, o) for s, o in pairs]),
+            details=objects([o.details for o in outcomes]),
+            answer=np.array(
                 [str(o.details["pred"]) if "pred" in o.details else _fingerprint(s.response) for s, o in pairs]
             ),
-            "details": _objects([o.details for o in outcomes]),
-            "failure": _objects([_failure(s, o) for s, o in pairs]),
-        }
-        return Reply(facts, STORE.take())
+            seconds=np.array([o.seconds for o in outcomes], np.float32),
+            was_alone=np.array([o.status == "ok" and bool(o.message) for o in outcomes]),
+        )
+        return Reply(scores, STORE.take())
 
     def dump(self, rows: RemoteRows, facts: Facts, path: str, *, appends: bool, timeout_s: float) -> None:
         """Write these rows as text, one JSON object a line."""
@@ -143,12 +137,6 @@ def _failure(sample: Sample, outcome: Outcome) -> Failure | None:
     if outcome.status == "ok":
         return None
     return clipped_failure(outcome.status, outcome.message, sample.prompt, sample.response)
-
-
-def _objects(values: Sequence[Any]) -> Any:
-    column = np.empty(len(values), object)
-    column[:] = values
-    return column
 
 
 def _fingerprint(text: str) -> str:

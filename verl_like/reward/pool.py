@@ -1,4 +1,4 @@
-"""RewardPool: scorer processes on the nodes of the cluster, which score blocks while the rollout still runs."""
+"""RewardPool: the reward functions, in scorer processes on all nodes; they score while the rollout still runs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from verl_like.config.schema import RewardConfig
 from verl_like.protocol import Array
-from verl_like.reward.failures import Failure, failures_of, judge_failures
+from verl_like.reward.failures import Failure, check_failures, failures_of
 from verl_like.reward.host import MAX_BLOCKS, ScorerHost
+from verl_like.reward.scores import Scores
 from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.single_controller.wait import arrivals, wait
 
@@ -36,12 +37,12 @@ Host = ray.remote(num_cpus=0, max_restarts=2, max_task_retries=2, concurrency_gr
 
 
 class RewardPool:
-    """Deals blocks to the hosts, equally many rows to each, and gathers the facts.
+    """Deals blocks to the hosts, equally many rows to each, and gathers their scores.
 
     Args:
         failures_path: jsonl that failed samples are appended to, with prompt, response and reason.
         env: environment of the scorers.
-        timeout_s: deadline of :meth:`collect` beyond the samples' own deadlines.
+        timeout_s: deadline of :meth:`scores` beyond the samples' own deadlines.
     """
 
     def __init__(
@@ -69,8 +70,8 @@ class RewardPool:
             )
             for node, share in zip(nodes, shares, strict=True)
         ]
-        self._submitted: dict[ray.ObjectRef, int] = {}  # the host of each block
-        self._num_rows = [0] * len(self._hosts)  # submitted to each
+        self._answers: dict[ray.ObjectRef, str] = {}  # under way, with names to wait for them
+        self._num_rows = [0] * len(self._hosts)  # of these, by host
         self._dump: dict[ray.ObjectRef, str] = {}  # in progress
 
     def wait_ready(self, *, timeout_s: float) -> None:
@@ -82,37 +83,37 @@ class RewardPool:
             interruptible=True,
         )
 
-    def submit(self, block: BlockRef, num_rows: int) -> None:
+    def begin(self, facts: Facts, block: BlockRef) -> None:
         """Have a block scored; returns at once."""
         host = int(np.argmin(self._num_rows))
-        self._num_rows[host] += num_rows
-        self._submitted[self._hosts[host].score.options(concurrency_group="score").remote(block)] = host
+        self._num_rows[host] += len(facts["uid"])
+        answer = self._hosts[host].score.options(concurrency_group="score").remote(block)
+        self._answers[answer] = f"scorer host {host}"
 
-    def collect(self) -> Facts:
-        """Facts of all rows submitted since the last call, in the order of submission.
+    def scores(self) -> Scores:
+        """The scores of all rows begun since the last call, in the order of :meth:`begin`.
 
         Raises:
-            JudgementError: too many samples failed; told as soon as that is certain.
+            FeedbackError: too many samples failed; told as soon as that is certain.
         """
-        submitted, num_rows = self._submitted, sum(self._num_rows)
+        answers, num_rows = self._answers, sum(self._num_rows)
         self.forget()
-        answers: dict[ray.ObjectRef, Facts] = {}
+        found: dict[ray.ObjectRef, Scores] = {}
         failures: list[Failure] = []
-        names = {ref: f"scorer host {host}" for ref, host in submitted.items()}
-        for ref, facts in arrivals(names, stage="reward", timeout_s=self._timeout_s, interruptible=True):
-            answers[ref] = facts
-            failures += failures_of(facts["failure"])
-            judge_failures(failures, num_rows, self._config)
-        in_order = [answers[ref] for ref in submitted]
-        return {name: np.concatenate([facts[name] for facts in in_order]) for name in in_order[0]}
+        for answer, scores in arrivals(answers, stage="reward", timeout_s=self._timeout_s, interruptible=True):
+            found[answer] = scores
+            failures += failures_of(scores.failure)
+            check_failures(failures, num_rows, self._config)
+        return Scores.concat([found[answer] for answer in answers])
 
     def forget(self) -> None:
-        """Drop what was submitted (an abandoned step)."""
-        self._submitted, self._num_rows = {}, [0] * len(self._hosts)
+        """Drop what was begun (an abandoned step)."""
+        self._answers, self._num_rows = {}, [0] * len(self._hosts)
 
     def dump(self, batch: RemoteBatch, rows: Array, path: Path, *, appends: bool) -> None:
-        """Begin to write these rows of the batch as text; a host fetches and decodes them, not the driver.
-        :meth:`settle` waits.
+        """Begin to write these rows of the batch as text; :meth:`settle` waits.
+
+        A host fetches and decodes them, not the driver.
         """
         self.settle()
         chosen = batch.select(rows)

@@ -13,9 +13,10 @@ class RunError(RuntimeError):
     """The run cannot go on; the message says why and what would help."""
 
 
-class JudgementError(RunError):
-    """What judges the policy is broken (a reward that fails on every response, a metric that is not there); the policy
-    is not.
+class FeedbackError(RunError):
+    """What tells how good the policy is cannot be used; the policy can.
+
+    A reward fails on every response, a batch leaves nothing to learn from, a metric is not there.
     """
 
 

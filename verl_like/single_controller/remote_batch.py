@@ -268,6 +268,10 @@ class RemoteBatch:
             raise ValueError(f"facts {sorted(twice)} are in this batch already; every fact has one producer.")
         self.facts = {**self.facts, **facts}
 
+    def with_facts(self, facts: Mapping[str, Array]) -> RemoteBatch:
+        """A handle on the same rows that has these facts besides, or anew."""
+        return RemoteBatch({**self.facts, **facts}, self.layers)
+
     def fetch(self, columns: Sequence[str], *, timeout_s: float) -> DataProto:
         """These columns of all rows as a table here, for looking at them; a training step never calls this. Raises as
         :meth:`RemoteRows.fetch` does."""

@@ -14,11 +14,11 @@ from verl_like.config.schema import Config
 from verl_like.reward.pool import RewardPool
 from verl_like.single_controller.placement import Devices, Placement, devices, ray_cluster
 from verl_like.single_controller.worker_group import WorkerGroup
-from verl_like.trainer.rewards import ModelScorer, Rewards
+from verl_like.trainer.rewards import Rewards, ScoringModel
 from verl_like.trainer.roles import needs
 from verl_like.trainer.run_folder import RunFolder
 from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, RefGroup, RolloutGroup
-from verl_like.workers.reward_models.groups import ColocatedRewardModel, judges, own_reward_model
+from verl_like.workers.reward_models.groups import ColocatedModel, judge, own_reward_model
 from verl_like.workers.setup import WorkerSetup, judge_environment, reward_model_environment, worker_environment
 
 # Where the roles of models that score in workers of their own are built.
@@ -170,20 +170,27 @@ class _Starting:
         The functions come first: one that does not load ends the run before a model has.
         """
         reward, timeout_s = self.config.reward, self.config.cluster.start_timeout_s
+        stage_timeout_s = self.config.trainer.stage_timeout_s
         self.pool.wait_ready(timeout_s=timeout_s)
         hybrid.wait_built(timeout_s=timeout_s)
-        models = []
+        models: list[ScoringModel] = []
+        if needs(self.config).reward_model:
+            models.append(ColocatedModel(hybrid, name="model", weight=reward.model.weight))
         if self.model is not None:
             self.model.wait_built(timeout_s=timeout_s)
-            models.append(ModelScorer("model", reward.model.weight, own_reward_model(self.model)))
+            models.append(own_reward_model(self.model, weight=reward.model.weight, timeout_s=stage_timeout_s))
         if self.judge is not None:
             self.judge.wait_built(timeout_s=timeout_s)
-            scorers = judges(self.judge, tensor_parallel_size=reward.judge.tensor_parallel_size)
-            models.append(ModelScorer("judge", reward.judge.weight, scorers))
-        colocated = ColocatedRewardModel(hybrid) if needs(self.config).reward_model else None
-        return Rewards(
-            self.pool, models, colocated, ranks=hybrid.world_size, timeout_s=self.config.trainer.stage_timeout_s
-        )
+            tensor_parallel_size = reward.judge.tensor_parallel_size
+            models.append(
+                judge(
+                    self.judge,
+                    weight=reward.judge.weight,
+                    tensor_parallel_size=tensor_parallel_size,
+                    timeout_s=stage_timeout_s,
+                )
+            )
+        return Rewards(self.pool, models, reward)
 
 
 @contextmanager

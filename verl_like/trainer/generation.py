@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from verl_like.backends.base import Sampling
 from verl_like.config.schema import Config
 from verl_like.data.prompts import Prompt, prompt_table
 from verl_like.protocol import DataProto
-from verl_like.single_controller.remote_batch import RemoteBatch
-from verl_like.trainer.rewards import Rewards
+from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.workers.groups import RolloutGroup
 
 VALIDATION_STEP = -1  # every validation draws the same samples, so that curves differ by the policy alone
@@ -48,30 +49,27 @@ def generate(
     prompts: list[Prompt],
     *,
     rollout: RolloutGroup,
-    rewards: Rewards | None,
+    begin: Callable[[Facts, BlockRef], None] | None,
     n: int,
     sampling: Sampling,
     step: int,
     version: int,
-    first_arrival: int = 0,
     first_sample: int = 0,
 ) -> RemoteBatch:
     """``n`` responses to each prompt, rows by (prompt, sample) whatever their order of arrival.
 
-    Each block is handed on to be scored (where ``rewards`` are given) the moment it exists; ``add_scores`` collects.
-
     Args:
-        first_arrival: rows handed on to be scored since the last collection, by calls before this one.
+        begin: is called with the facts of some rows and their block the moment they exist, to have them scored; None
+            where nothing is scored.
         first_sample: number of a prompt's first sample in this step's seeds; above 0 where a prompt may come again.
     """
     blocks = []
     for facts, block in rollout.generate(
         put_prompts(prompts), n=n, sampling=sampling, step=step, version=version, first_sample=first_sample
     ):
-        if rewards is not None:
-            rewards.submit(block, len(facts["uid"]))
+        if begin is not None:
+            begin(facts, block)
         blocks.append((facts, block))
     batch = RemoteBatch.from_blocks(blocks, rollout.columns, producer="rollout")
     assert len(batch) == len(prompts) * n, f"{len(batch)} responses came back for {len(prompts)} prompts x {n}"
-    batch.add_facts({"arrival": first_arrival + np.arange(len(batch))})
     return batch.select(np.lexsort((batch.facts["sample"], batch.facts["group_id"])))

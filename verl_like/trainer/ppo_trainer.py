@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
+from functools import partial
 
 import numpy as np
 
 from verl_like.config.schema import Config
 from verl_like.data.loader import PromptLoader
 from verl_like.data.prompts import Prompt
-from verl_like.single_controller.errors import INTERRUPT, Interrupted, JudgementError
+from verl_like.single_controller.errors import INTERRUPT, FeedbackError, Interrupted
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.telemetry.ledger import LEDGER, stage
 from verl_like.telemetry.trackers import Trackers
@@ -19,7 +20,7 @@ from verl_like.trainer.build import Stack
 from verl_like.trainer.checkpoint import Checkpoints, load_state
 from verl_like.trainer.generation import generate, greedy_sampling, train_sampling
 from verl_like.trainer.progress import Progress, Steering
-from verl_like.trainer.rewards import add_scores, first_rows
+from verl_like.trainer.rewards import first_rows
 from verl_like.trainer.roles import needs, step_columns, update_columns
 from verl_like.trainer.run_folder import RunFolder
 from verl_like.trainer.shaping import groups_with_signal, is_usable, learnt_from, reward_facts
@@ -67,8 +68,7 @@ class PPOTrainer:
                 self.finish(self.step(self.progress.step + 1))
         except Interrupted as interrupted:
             log.warning("interrupted in %s; what was unfinished is dropped and comes again", interrupted)
-            self.parts.rewards.forget()
-        except JudgementError:
+        except FeedbackError:
             self.save_unless_saved()
             raise
         self.save_unless_saved()
@@ -103,16 +103,11 @@ class PPOTrainer:
         return metrics.finish(LEDGER.take())
 
     def log_probs(self, batch: RemoteBatch, metrics: StepMetrics) -> None:
-        """What the models say of the responses: the reward model beside the actor, then old and reference log-probs
-        and values.
-        """
+        """What the models say of the responses: old and reference log-probs and values."""
         parts = self.parts
         with stage("balance"):
             self.assign(batch)
             rows = by_rank(batch, self.ranks)
-        if self.needs.reward_model and "score" not in batch.facts:
-            with stage("reward_model"):
-                parts.rewards.ask_hybrid_workers(batch, rows)
         if self.needs.old_log_probs:
             with stage("old_log_probs"):
                 reports = parts.actor.add_log_probs(batch, rows, sum_pi_squared=self.needs.sum_pi_squared)
@@ -127,8 +122,7 @@ class PPOTrainer:
     def score(self, batch: RemoteBatch, step: int, metrics: StepMetrics) -> RemoteBatch:
         """The rows that have a score, once all scores have come; some responses are written down meanwhile."""
         with stage("reward_wait"):
-            if "score" not in batch.facts:
-                add_scores(batch, self.parts.rewards, self.config.reward)
+            batch = batch.with_facts(self.parts.rewards.scores(batch).facts)
             metrics.add_rewards(batch)
             self.save_samples(batch, step)
             return batch.select(is_usable(batch))
@@ -184,6 +178,7 @@ class PPOTrainer:
     def rollout(self, step: int, metrics: StepMetrics) -> RemoteBatch:
         """The step's responses; where groups are filtered, of as many draws as it takes, with their scores."""
         config = self.config
+        self.parts.rewards.forget()  # the last step's
         if config.algorithm.filter_groups:
             batch, found = groups_with_signal(
                 lambda draw: self.scored(self.draw(step, draw)),
@@ -208,7 +203,7 @@ class PPOTrainer:
             batch = generate(
                 prompts,
                 rollout=rollout,
-                rewards=rewards,
+                begin=rewards.begin,
                 n=config.rollout.n,
                 sampling=train_sampling(config),
                 step=step,
@@ -216,27 +211,21 @@ class PPOTrainer:
                 first_sample=draw * config.rollout.n,
             )
             if self.needs.baseline:
-                greedy = generate(
+                generate(
                     prompts,
                     rollout=rollout,
-                    rewards=rewards,
+                    begin=partial(rewards.begin, is_baseline=True),
                     n=1,
                     sampling=greedy_sampling(config),
                     step=step,
                     version=self.version,
-                    first_arrival=len(batch),
                 )
-                batch.add_facts({"baseline_arrival": greedy.facts["arrival"][batch.facts["group_id"]]})
         return batch
 
     def scored(self, batch: RemoteBatch) -> RemoteBatch:
-        """The batch, once its scores have come."""
-        if self.needs.reward_model:
-            with stage("reward_model"):
-                self.parts.rewards.ask_hybrid_workers(batch)
+        """The batch with its scores, for the choice of groups; :meth:`score` asks for those of the chosen rows anew."""
         with stage("reward_wait"):
-            add_scores(batch, self.parts.rewards, self.config.reward)
-        return batch
+            return batch.with_facts(self.parts.rewards.scores(batch).facts)
 
     def assign(self, batch: RemoteBatch, *, skips_zeros: bool = False) -> float:
         """Give each row its rank; returns how uneven the work is."""
@@ -277,7 +266,7 @@ class PPOTrainer:
             )
         metric = self.config.val_metric
         if metric not in found:
-            raise JudgementError(
+            raise FeedbackError(
                 f"trainer.best_metric is {metric!r}, but validation gives {sorted(found)}. Choose one of these."
             )
         value = self.progress.last_val = found[metric]
@@ -286,7 +275,8 @@ class PPOTrainer:
             self.progress.initial_val = value
         elif value > self.progress.best:
             self.progress.best, self.progress.best_step = value, self.progress.step
-        return {**found, "time/validation_s": LEDGER.take()["validation"]}
+        seconds = LEDGER.take()
+        return {**found, "time/validation_s": seconds["validation"] + seconds.get("reward_model", 0.0)}
 
     def save_samples(self, batch: RemoteBatch, step: int) -> None:
         """Write some of this step's responses as text."""

@@ -2,135 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from verl_like.config.schema import RewardConfig
 from verl_like.protocol import Array
-from verl_like.reward.failures import Failure, failures_of, judge_failures, value_of_failure
+from verl_like.reward.failures import check_failures, failures_of, value_of_failure
 from verl_like.reward.pool import RewardPool
+from verl_like.reward.scores import Scores
 from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
-from verl_like.workers.reward_models.groups import BlockScorers, ColocatedRewardModel
-from verl_like.workers.reward_models.scores import ModelScores
 
 
-@dataclass(frozen=True, slots=True)
-class ModelScorer:
-    """A model that scores blocks while the rollout runs, in workers of its own."""
+class ScoringModel(Protocol):
+    """A model whose score is added to that of the functions, told as the component ``name``."""
 
-    name: str  # of its component
+    name: str
     weight: float
-    scorers: BlockScorers
+
+    def begin(self, facts: Facts, block: BlockRef) -> None:
+        """Have a block scored, now or when the rollout is over; returns at once."""
+
+    def finish(self) -> None:
+        """Start what is left: the rollout is over, and no more blocks come."""
+
+    def scores(self) -> Scores:
+        """The scores of all rows begun since the last call, in the order of :meth:`begin`."""
+
+    def forget(self) -> None:
+        """Drop what was begun (an abandoned step)."""
 
 
 class Rewards:
-    """Blocks go in as they appear; facts of all their rows come out.
+    """Blocks go in as the rollout makes them; the scores of any of their rows come out."""
 
-    Args:
-        models: with workers of their own.
-        colocated: the reward model in the hybrid workers, which is asked when their rollout is over.
-        ranks: hybrid workers.
-        timeout_s: deadline for what is left of the models' work when the scores are collected.
-    """
+    def __init__(self, functions: RewardPool, models: Sequence[ScoringModel], config: RewardConfig) -> None:
+        self._functions, self._models, self._config = functions, models, config
+        self._first_row: dict[bytes, int] = {}  # of a block, among all rows begun; a reference would keep the block
+        self._under_way: list[tuple[Array, bool]] = []  # group ids of a block, and whether it is of the baseline
+        self._arrived: list[Scores] = []  # of the rows before those under way
 
-    def __init__(
-        self,
-        pool: RewardPool,
-        models: Sequence[ModelScorer],
-        colocated: ColocatedRewardModel | None,
-        *,
-        ranks: int,
-        timeout_s: float,
-    ) -> None:
-        self._pool, self._models, self._colocated, self._ranks, self._timeout_s = (
-            pool,
-            models,
-            colocated,
-            ranks,
-            timeout_s,
-        )
-
-    def submit(self, block: BlockRef, num_rows: int) -> None:
-        """Have a block scored; returns at once."""
-        self._pool.submit(block, num_rows)
-        for model in self._models:
-            model.scorers.submit(block)
-
-    def ask_hybrid_workers(self, batch: RemoteBatch, partition: Sequence[Array] | None = None) -> None:
-        """Have the reward model in the hybrid workers score this batch, where there is one; :func:`add_scores` adds
-        what it says.
+    def begin(self, facts: Facts, block: BlockRef, *, is_baseline: bool = False) -> None:
+        """Have a block scored; returns at once.
 
         Args:
-            partition: rows of each rank; by default equally many.
+            is_baseline: whether the rows are greedy responses, one to each prompt of what else is under way.
         """
-        if self._colocated is not None:
-            found = self._colocated.scores(batch, partition or np.array_split(np.arange(len(batch)), self._ranks))
-            batch.add_facts(
-                {"model_score": found.scores, "model_message": found.messages, "model_details": found.details}
-            )
-
-    def collect(self) -> Facts:
-        """Facts of all rows submitted since the last call, in the order of submission."""
-        facts = self._pool.collect()
+        self._first_row[block.binary()] = sum(map(len, self._arrived)) + sum(len(ids) for ids, _ in self._under_way)
+        self._under_way.append((facts["group_id"], is_baseline))
+        self._functions.begin(facts, block)
         for model in self._models:
-            facts |= with_model(
-                facts, model.scorers.collect(timeout_s=self._timeout_s), name=model.name, weight=model.weight
-            )
-        return facts
+            model.begin(facts, block)
+
+    def scores(self, batch: RemoteBatch) -> Scores:
+        """The scores of these rows, and of their baseline; waits for what is under way.
+
+        A row may be asked for as often as one likes, until :meth:`forget`.
+
+        Raises:
+            FeedbackError: too many samples failed.
+        """
+        if self._under_way:
+            self._arrived.append(self._collected())
+            self._under_way = []
+        [rollout] = [layer for layer in batch.layers if "response_ids" in layer.columns]
+        first = np.array([self._first_row[ref.binary()] for ref in rollout.refs])
+        return Scores.concat(self._arrived).select(first[rollout.block] + rollout.index)
 
     def forget(self) -> None:
-        """Drop what was submitted (an abandoned step)."""
-        self._pool.forget()
+        """Drop all scores, and what is under way: a new step begins."""
+        self._first_row, self._under_way, self._arrived = {}, [], []
+        self._functions.forget()
         for model in self._models:
-            model.scorers.forget()
+            model.forget()
 
     def dump(self, batch: RemoteBatch, rows: Array, path: Path, *, appends: bool = False) -> None:
         """Begin to write these rows of the batch as text."""
-        self._pool.dump(batch, rows, path, appends=appends)
+        self._functions.dump(batch, rows, path, appends=appends)
 
-
-def with_model(facts: Mapping[str, Array], model: ModelScores, *, name: str, weight: float) -> Facts:
-    """The facts ``score``, ``reward_status``, ``failure`` and ``details`` once a model's scores are added under
-    ``name``.
-    """
-    details, failure = facts["details"].copy(), facts["failure"].copy()
-    for i in range(len(details)):
-        details[i] = {
-            **details[i],
-            **({} if np.isnan(model.scores[i]) else {name: float(model.scores[i])}),
-            **model.details[i],
-        }
-        if np.isnan(model.scores[i]) and failure[i] is None:
-            failure[i] = Failure("error", f"reward.{name}: {model.messages[i]}", "", "")
-    status = np.array([each.status if each is not None else "ok" for each in failure])
-    return {
-        "score": facts["score"] + np.float32(weight) * model.scores,
-        "reward_status": status,
-        "failure": failure,
-        "details": details,
-    }
-
-
-def add_scores(batch: RemoteBatch, rewards: Rewards, config: RewardConfig) -> None:
-    """Wait for the scores of this batch, and of its baseline where there is one, and put them beside its rows.
-
-    Raises:
-        JudgementError: too many samples failed.
-    """
-    scores = rewards.collect()
-    found = {name: fact[batch.facts["arrival"]] for name, fact in scores.items()}
-    if "model_score" in batch.facts:
-        model = ModelScores(batch.facts["model_score"], batch.facts["model_message"], batch.facts["model_details"])
-        found |= with_model(found, model, name="model", weight=config.model.weight)
-    judge_failures(failures_of(found["failure"]), len(batch), config)
-    worth = np.float32(value_of_failure(config))
-    batch.add_facts({**found, "score": np.where(np.isnan(found["score"]), worth, found["score"])})
-    if "baseline_arrival" in batch.facts:
-        baseline = scores["score"][batch.facts["baseline_arrival"]]
-        batch.add_facts({"baseline_score": np.where(np.isnan(baseline), worth, baseline)})
+    def _collected(self) -> Scores:
+        """The scores of what is under way, a failure being worth what ``reward.on_failure`` says."""
+        for model in self._models:
+            model.finish()
+        found = self._functions.scores()
+        for model in self._models:
+            found = found.plus(model.scores(), name=model.name, weight=model.weight)
+        groups = np.concatenate([ids for ids, _ in self._under_way])
+        is_baseline = np.concatenate([np.full(len(ids), greedy) for ids, greedy in self._under_way])
+        check_failures(failures_of(found.failure[~is_baseline]), int((~is_baseline).sum()), self._config)
+        found = found.with_failures_worth(value_of_failure(self._config))
+        if not is_baseline.any():
+            return found
+        of_group = np.full(groups.max() + 1, np.nan, np.float32)
+        of_group[groups[is_baseline]] = found.score[is_baseline]
+        return replace(found, baseline=of_group[groups])
 
 
 def first_rows(batch: RemoteBatch, count: int) -> Array:

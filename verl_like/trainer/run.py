@@ -239,7 +239,7 @@ def generate_responses(config: Config) -> Path:
         batch = generate(
             list(prompts),
             rollout=policy.rollout,
-            rewards=None,
+            begin=None,
             n=config.rollout.val.n,
             sampling=val_sampling(config),
             step=VALIDATION_STEP,

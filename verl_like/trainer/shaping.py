@@ -8,7 +8,7 @@ import numpy as np
 
 from verl_like.config.schema import AlgorithmConfig, Config
 from verl_like.protocol import Array
-from verl_like.single_controller.errors import JudgementError
+from verl_like.single_controller.errors import FeedbackError
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.workers.facts import RewardFacts
 
@@ -43,7 +43,7 @@ def reward_facts(batch: RemoteBatch, config: Config, *, mini_batch_prompts: int 
         mini_batch_prompts: prompts per mini-batch, where the policy loss compares the tokens of one.
 
     Raises:
-        JudgementError: a reward component that the reward function did not report.
+        FeedbackError: a reward component that the reward function did not report.
     """
     baseline = batch.facts.get("baseline_score")
     return RewardFacts(
@@ -60,7 +60,7 @@ def _component(batch: RemoteBatch, name: str) -> Array:
     details = batch.facts["details"]
     for row, reported in enumerate(details):
         if not isinstance(reported.get(name), int | float):
-            raise JudgementError(
+            raise FeedbackError(
                 f"algorithm.reward_components names {name!r}, but beside the score of a response to prompt "
                 f"{batch.facts['uid'][row]} the "
                 f"reward function reported {reported}. Have it return a dict with {name!r} as a number, or take the "
@@ -77,7 +77,7 @@ def learnt_from(batch: RemoteBatch, config: Config, rng: np.random.Generator) ->
     if config.algorithm.mask_overlong:
         rows = rows[batch.facts["finish_reason"] != "length"]
         if not len(rows):
-            raise JudgementError(
+            raise FeedbackError(
                 "algorithm.mask_overlong left nothing to learn from: every response ran into data.max_response_length="
                 f"{config.data.max_response_length}. Raise it, or set algorithm.mask_overlong=false."
             )
@@ -127,7 +127,7 @@ def groups_with_signal(
         another. And metrics.
 
     Raises:
-        JudgementError: ``max_batches`` batches were not enough.
+        FeedbackError: ``max_batches`` batches were not enough.
     """
     kept: list[RemoteBatch] = []
     found = drawn = 0
@@ -143,7 +143,7 @@ def groups_with_signal(
             joined = RemoteBatch.concat(kept)
             metrics = {"rollout/num_batches": float(len(kept)), "rollout/signal_frac": found / drawn}
             return joined.select(joined.facts["group_id"] < num_groups), metrics
-    raise JudgementError(
+    raise FeedbackError(
         f"algorithm.filter_groups found {found} of {num_groups} groups with differing scores in "
         f"algorithm.max_num_gen_batches={max_batches} batches ({drawn} prompts). The task is too easy or too hard for "
         f"this policy: raise "

@@ -8,9 +8,10 @@ import numpy as np
 
 from verl_like.config.schema import Config
 from verl_like.data.prompts import Prompt
+from verl_like.reward.scores import Scores
 from verl_like.single_controller.remote_batch import Facts
 from verl_like.trainer.generation import VALIDATION_STEP, generate, val_sampling
-from verl_like.trainer.rewards import Rewards, add_scores, first_rows
+from verl_like.trainer.rewards import Rewards, first_rows
 from verl_like.trainer.validation_metrics import ValidationSample, validation_metrics
 from verl_like.workers.groups import RolloutGroup
 
@@ -21,33 +22,35 @@ def validate(
     """mean@n, pass@n and maj@n of the policy the engines hold; some responses are written to ``samples_path``.
 
     Raises:
-        JudgementError: too many responses have no score.
+        FeedbackError: too many responses have no score.
     """
     samples: list[ValidationSample] = []
     size = config.data.val_batch_size
     for start in range(0, len(prompts), size):
         chunk = prompts[start : start + size]
+        rewards.forget()
         batch = generate(
             chunk,
             rollout=rollout,
-            rewards=rewards,
+            begin=rewards.begin,
             n=config.rollout.val.n,
             sampling=val_sampling(config),
             step=VALIDATION_STEP,
             version=version,
         )
-        rewards.ask_hybrid_workers(batch)
-        add_scores(batch, rewards, config.reward)
+        scores = rewards.scores(batch)
         num_to_save = config.trainer.num_samples_to_save
         if num_to_save < 0 or (num_to_save > 0 and start == 0):
-            rewards.dump(batch, first_rows(batch, num_to_save), samples_path, appends=start > 0)
-        samples += _samples(chunk, batch.facts)
+            rewards.dump(
+                batch.with_facts(scores.facts), first_rows(batch, num_to_save), samples_path, appends=start > 0
+            )
+        samples += _samples(chunk, batch.facts, scores)
     return validation_metrics(samples, n=config.rollout.val.n)
 
 
-def _samples(prompts: list[Prompt], facts: Facts) -> list[ValidationSample]:
+def _samples(prompts: list[Prompt], facts: Facts, scores: Scores) -> list[ValidationSample]:
     sources = [prompts[i].data_source for i in facts["group_id"]]
-    rows = zip(facts["uid"], sources, facts["answer"], facts["score"], facts["details"], strict=True)
+    rows = zip(facts["uid"], sources, scores.answer, scores.score, scores.details, strict=True)
     return [
         ValidationSample(
             uid=uid,

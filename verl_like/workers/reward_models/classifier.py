@@ -11,11 +11,11 @@ import torch
 from verl_like.backends.base import TrainEngine
 from verl_like.backends.train import train_engine
 from verl_like.protocol import DataProto, Ragged
+from verl_like.reward.scores import Scores
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.remote_batch import RemoteRows
 from verl_like.single_controller.store import STORE
 from verl_like.workers.reward_models.inputs import COLUMNS, ScoreInputs
-from verl_like.workers.reward_models.scores import ModelScores
 from verl_like.workers.setup import WorkerSetup, join_process_group
 
 
@@ -60,12 +60,12 @@ class RewardModelRole:
         self._inputs = ScoreInputs(setup.config)
 
     @dispatch(Dispatch.SPLIT)
-    def scores(self, rows: RemoteRows) -> tuple[ModelScores, None]:
+    def scores(self, rows: RemoteRows) -> tuple[Scores, None]:
         """Scores of this rank's rows, in their order."""
         return self._scores(rows.fetch(COLUMNS, timeout_s=self._timeout_s)), None
 
     @dispatch(Dispatch.BROADCAST)
-    def scores_of_block(self, block: DataProto | None) -> ModelScores | None:
+    def scores_of_block(self, block: DataProto | None) -> Scores | None:
         """Scores of a block's rows; a rank without a block works for the others."""
         if block is None:
             self._forward([])
@@ -73,11 +73,11 @@ class RewardModelRole:
         STORE.add_fetched(block.nbytes)
         return self._scores(block)
 
-    def _scores(self, table: DataProto) -> ModelScores:
+    def _scores(self, table: DataProto) -> Scores:
         sequences, messages = self._inputs.read(table)
         scores = np.full(len(table), np.nan, np.float32)
         scores[[not message for message in messages]] = self._forward([ids for ids in sequences if ids])
-        return ModelScores.of(scores.tolist(), messages, [{} for _ in messages])
+        return Scores.of_model(scores.tolist(), messages, [{} for _ in messages])
 
     def _forward(self, sequences: list[list[int]]) -> np.ndarray[Any, np.dtype[np.float32]]:
         """[B]: the value behind each sequence's last token, which is the value before a response of one token that is

@@ -1,6 +1,4 @@
-"""What the driver calls for scores that a model gives: a reward model beside the actor, or scorers with workers of
-their own.
-"""
+"""What the driver calls for scores that a model gives: beside the actor, or in workers of its own."""
 
 from __future__ import annotations
 
@@ -8,43 +6,80 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from verl_like.protocol import Array
-from verl_like.single_controller.remote_batch import BlockRef, RemoteBatch
+from verl_like.ops.partition import partition
+from verl_like.reward.scores import Scores
+from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.single_controller.wait import wait
 from verl_like.single_controller.worker_group import Method, WorkerGroup
+from verl_like.telemetry.ledger import stage
 from verl_like.workers.reward_models.classifier import RewardModelRole
+from verl_like.workers.reward_models.inputs import COLUMNS
 from verl_like.workers.reward_models.judge import JudgeRole
-from verl_like.workers.reward_models.scores import ModelScores
 
 
-class ColocatedRewardModel:
-    """The reward model in the hybrid workers."""
+class ColocatedModel:
+    """The reward model in the hybrid workers: it scores when their rollout is over, in a stage of its own.
 
-    def __init__(self, group: WorkerGroup) -> None:
+    Args:
+        name: of its component.
+        weight: of its score in the sum.
+    """
+
+    def __init__(self, group: WorkerGroup, *, name: str, weight: float) -> None:
+        self.name, self.weight = name, weight
         self._group = group
+        self._waiting: list[tuple[Facts, BlockRef]] = []
+        self._scores = Scores.concat([])
 
-    def scores(self, batch: RemoteBatch, partition: Sequence[Array]) -> ModelScores:
-        """Of every row, in the batch's order; a stage of its own, ``partition[rank]`` being the rows of each rank."""
-        reports = self._group.map_rows(RewardModelRole.scores, batch, partition, interruptible=True)
-        return ModelScores.concat(reports).select(np.argsort(np.concatenate(partition)))
+    def begin(self, facts: Facts, block: BlockRef) -> None:
+        """Remember a block; the workers are busy with the rollout."""
+        self._waiting.append((facts, block))
+
+    def finish(self) -> None:
+        """Score all blocks, dealt anew: equally many tokens to each rank."""
+        batch = RemoteBatch.from_blocks(self._waiting, frozenset(COLUMNS), producer="rollout")
+        parts = partition(batch.facts["prompt_tokens"] + batch.facts["response_tokens"], self._group.world_size)
+        with stage("reward_model"):
+            reports = self._group.map_rows(RewardModelRole.scores, batch, parts, interruptible=True)
+        self._waiting = []
+        self._scores = Scores.concat(reports).select(np.argsort(np.concatenate(parts)))
+
+    def scores(self) -> Scores:
+        """The scores of the rows that :meth:`finish` found, in the order of :meth:`begin`."""
+        return self._scores
+
+    def forget(self) -> None:
+        """Drop what was begun (an abandoned step)."""
+        self._waiting = []
 
 
-class BlockScorers:
-    """Workers that score blocks while the rollout still runs.
+class OwnModel:
+    """A reward model or a judge with workers of its own, which score blocks while the rollout still runs.
 
     Blocks are dealt to the engines in turn, and engines that only work together get theirs in rounds.
 
     Args:
-        method: takes a block and returns a :class:`ModelScores`, or None on ranks that say nothing.
-        stage: name of the wait for the scores.
+        method: takes a block and returns :class:`Scores`, or None on ranks that say nothing.
+        name: of its component, and of the wait for the scores.
+        weight: of its score in the sum.
         ranks_per_engine: neighbouring ranks that are given the same blocks.
         is_collective: every call is one of all ranks, those without a block being given None.
+        timeout_s: deadline for what is left of the work when the scores are asked for.
     """
 
     def __init__(
-        self, group: WorkerGroup, method: Method, *, stage: str, ranks_per_engine: int, is_collective: bool
+        self,
+        group: WorkerGroup,
+        method: Method,
+        *,
+        name: str,
+        weight: float,
+        ranks_per_engine: int,
+        is_collective: bool,
+        timeout_s: float,
     ) -> None:
-        self._group, self._method, self._stage = group, method, stage
+        self.name, self.weight = name, weight
+        self._group, self._method, self._timeout_s = group, method, timeout_s
         self._ranks_per_engine = ranks_per_engine
         self._round_size = group.world_size // ranks_per_engine
         self._is_collective = is_collective
@@ -52,7 +87,7 @@ class BlockScorers:
         self._waiting: list[BlockRef] = []  # for their round to be full
         self._answers: dict[BlockRef, str] = {}
 
-    def submit(self, block: BlockRef) -> None:
+    def begin(self, facts: Facts, block: BlockRef) -> None:
         """Have a block scored; returns at once."""
         self._waiting.append(block)
         if not self._is_collective:
@@ -61,22 +96,25 @@ class BlockScorers:
         elif len(self._waiting) == self._round_size:
             self._start(self._waiting)
 
-    def collect(self, *, timeout_s: float) -> ModelScores:
-        """Of all rows submitted since the last call, in the order of submission.
+    def finish(self) -> None:
+        """Start the last round, although it is not full."""
+        if self._waiting:
+            self._start(self._waiting)
+
+    def scores(self) -> Scores:
+        """The scores of all rows begun since the last call, in the order of :meth:`begin`.
 
         Raises:
             WorkerError: a worker failed.
             StageTimeout: the scores did not come in time.
             Interrupted: Ctrl-C.
         """
-        if self._waiting:
-            self._start(self._waiting)
         answers, self._answers = self._answers, {}
-        arrived = wait(answers, stage=self._stage, timeout_s=timeout_s, interruptible=True)
-        return ModelScores.concat([scores for scores in arrived if scores is not None])
+        arrived = wait(answers, stage=self.name, timeout_s=self._timeout_s, interruptible=True)
+        return Scores.concat([scores for scores in arrived if scores is not None])
 
     def forget(self) -> None:
-        """Drop what was submitted (an abandoned step); workers finish what they have begun."""
+        """Drop what was begun (an abandoned step); workers finish what they are at."""
         self._waiting, self._answers = [], {}
 
     def _start(self, blocks: Sequence[BlockRef | None]) -> None:
@@ -89,15 +127,27 @@ class BlockScorers:
         self._waiting = []
 
 
-def own_reward_model(group: WorkerGroup) -> BlockScorers:
+def own_reward_model(group: WorkerGroup, *, weight: float, timeout_s: float) -> OwnModel:
     """A reward model that is sharded over all workers of the group; each scores another block of a round."""
-    return BlockScorers(
-        group, RewardModelRole.scores_of_block, stage="reward_model", ranks_per_engine=1, is_collective=True
+    return OwnModel(
+        group,
+        RewardModelRole.scores_of_block,
+        name="model",
+        weight=weight,
+        ranks_per_engine=1,
+        is_collective=True,
+        timeout_s=timeout_s,
     )
 
 
-def judges(group: WorkerGroup, *, tensor_parallel_size: int) -> BlockScorers:
-    """Judges whose engines take ``tensor_parallel_size`` workers each."""
-    return BlockScorers(
-        group, JudgeRole.judge, stage="judge", ranks_per_engine=tensor_parallel_size, is_collective=False
+def judge(group: WorkerGroup, *, weight: float, tensor_parallel_size: int, timeout_s: float) -> OwnModel:
+    """A judge whose engines take ``tensor_parallel_size`` workers each."""
+    return OwnModel(
+        group,
+        JudgeRole.judge,
+        name="judge",
+        weight=weight,
+        ranks_per_engine=tensor_parallel_size,
+        is_collective=False,
+        timeout_s=timeout_s,
     )

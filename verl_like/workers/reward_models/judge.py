@@ -15,10 +15,10 @@ from verl_like.config.schema import ModelConfig, RolloutConfig
 from verl_like.data.templates import load_tokenizer
 from verl_like.graders.judging import check_judging, conversation, judge_prompt, judged_score
 from verl_like.protocol import DataProto
+from verl_like.reward.scores import Scores
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.store import STORE
 from verl_like.workers.reward_models.inputs import decoded, own_tokenizer
-from verl_like.workers.reward_models.scores import ModelScores
 from verl_like.workers.setup import WorkerSetup, join_process_group
 
 STEP_TOKENS = 8192  # of one engine step; on CPU a whole sequence must fit besides
@@ -96,7 +96,7 @@ class JudgeRole:
         self._sampling = Sampling(max_tokens=self._judge.max_tokens, temperature=self._judge.temperature)
 
     @dispatch(Dispatch.BROADCAST)
-    def judge(self, block: DataProto) -> ModelScores | None:
+    def judge(self, block: DataProto) -> Scores | None:
         """Scores of a block's rows, with the end of each ``judge_verdict``; None from an engine's other ranks."""
         STORE.add_fetched(block.nbytes)
         scores = [float("nan")] * len(block)
@@ -120,7 +120,7 @@ class JudgeRole:
                     else ""
                 )
                 messages[row] = f"{error}{was_cut}"
-        return ModelScores.of(scores, messages, details) if self._speaks else None
+        return Scores.of_model(scores, messages, details) if self._speaks else None
 
     def _question(self, block: DataProto, row: int, response: str) -> list[int]:
         """The ids of the judge's prompt about a row.

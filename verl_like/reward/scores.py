@@ -1,0 +1,127 @@
+"""What is said of rows: by one source of scores, or by all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from verl_like.protocol import Array
+from verl_like.reward.failures import Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """One score for each of B rows, or why there is none; every array is [B].
+
+    Args:
+        score: float32, NaN where there is none.
+        failure: object; a :class:`Failure` where scoring failed, else None.
+        details: object; dicts of numbers and short text worth keeping beside the score.
+        answer: str; what votes are counted by.
+        seconds: float32; what the reward functions took.
+        was_alone: bool; scored one by one, after a batch had failed that was too much as a whole.
+        baseline: float32; the score of the greedy response to the same prompt, NaN where that failed. None where no
+            greedy responses were scored.
+    """
+
+    score: Array
+    failure: Array
+    details: Array
+    answer: Array
+    seconds: Array
+    was_alone: Array
+    baseline: Array | None = None
+
+    @classmethod
+    def of_model(
+        cls, score: Sequence[float], messages: Sequence[str], details: Sequence[Mapping[str, float | str]]
+    ) -> Scores:
+        """What a model says; a score that is not finite counts as none.
+
+        Args:
+            messages: why a row has no score; empty where it has one.
+        """
+        found, rows = np.array(score, np.float32), len(score)
+        is_finite = np.isfinite(found)
+        reasons = [
+            message or ("" if fine else f"the model gave the score {score}")
+            for score, message, fine in zip(found, messages, is_finite, strict=True)
+        ]
+        return cls(
+            score=np.where(is_finite, found, np.float32(np.nan)),
+            failure=objects([Failure("error", reason, "", "") if reason else None for reason in reasons]),
+            details=objects(details),
+            answer=np.full(rows, ""),
+            seconds=np.zeros(rows, np.float32),
+            was_alone=np.zeros(rows, bool),
+        )
+
+    @classmethod
+    def concat(cls, parts: Sequence[Scores]) -> Scores:
+        """The rows of all parts, one after the other."""
+        if not parts:
+            return cls.of_model([], [], [])
+        baselines = [part.baseline for part in parts if part.baseline is not None]
+        assert len(baselines) in (0, len(parts)), "either all rows have a baseline, or none"
+        return cls(
+            score=np.concatenate([part.score for part in parts]),
+            failure=np.concatenate([part.failure for part in parts]),
+            details=np.concatenate([part.details for part in parts]),
+            answer=np.concatenate([part.answer for part in parts]),
+            seconds=np.concatenate([part.seconds for part in parts]),
+            was_alone=np.concatenate([part.was_alone for part in parts]),
+            baseline=np.concatenate(baselines) if baselines else None,
+        )
+
+    def select(self, rows: Array) -> Scores:
+        """These rows (indices or a mask), in this order."""
+        return Scores(
+            score=self.score[rows],
+            failure=self.failure[rows],
+            details=self.details[rows],
+            answer=self.answer[rows],
+            seconds=self.seconds[rows],
+            was_alone=self.was_alone[rows],
+            baseline=None if self.baseline is None else self.baseline[rows],
+        )
+
+    def __len__(self) -> int:
+        return len(self.score)
+
+    def plus(self, model: Scores, *, name: str, weight: float) -> Scores:
+        """The scores once a model's are added, which are told under ``name``; the first failure of a row stays."""
+        details, failure = self.details.copy(), self.failure.copy()
+        for i in range(len(self)):
+            own = {} if np.isnan(model.score[i]) else {name: float(model.score[i])}
+            details[i] = {**details[i], **own, **model.details[i]}
+            if model.failure[i] is not None and failure[i] is None:
+                failure[i] = replace(model.failure[i], message=f"reward.{name}: {model.failure[i].message}")
+        return replace(self, score=self.score + np.float32(weight) * model.score, details=details, failure=failure)
+
+    def with_failures_worth(self, worth: float) -> Scores:
+        """The scores with ``worth`` for each that is missing; it still counts as a failure."""
+        return replace(self, score=np.where(np.isnan(self.score), np.float32(worth), self.score))
+
+    @property
+    def facts(self) -> dict[str, Array]:
+        """The same as facts of the rows."""
+        return {
+            "score": self.score,
+            "reward_status": np.array([each.status if each is not None else "ok" for each in self.failure]),
+            "reward_seconds": self.seconds,
+            "scored_alone": self.was_alone,
+            "answer": self.answer,
+            "details": self.details,
+            "failure": self.failure,
+            **({} if self.baseline is None else {"baseline_score": self.baseline}),
+        }
+
+
+def objects(items: Sequence[Any]) -> Array:
+    """[B] object: an array of these items, whatever they are."""
+    array = np.empty(len(items), object)
+    array[:] = items
+    return array
