@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any
 
 from verl_like.graders.programs.code_tests import read_tests
-from verl_like.graders.programs.verdicts import Judging, verdicts
+from verl_like.graders.programs.verdicts import Grading, verdicts
 
 _FENCE = "```"
 _PYTHON = ("python", "python3", "py")
@@ -72,11 +72,11 @@ def compute_score(
             "why": "no closed ```python block",
             "pred": "",
         }
-    judging = Judging(
+    grading = Grading(
         timeout_s=timeout_s, deadline=time.monotonic() + total_timeout_s, memory_mib=memory_mib, tolerance=tolerance
     )
     num_passed, first_failure = 0, ""
-    with closing(verdicts(tests, code, judging)) as each:
+    with closing(verdicts(tests, code, grading)) as each:
         for number, why in enumerate(each, 1):
             num_passed += not why
             first_failure = first_failure or (f"test {number}: {why}" if why else "")

@@ -26,8 +26,9 @@ class EventLoop:
     def outcomes(
         self, samples: Sequence[Sample], call: Call, *, max_concurrency: int, timeout_s: float
     ) -> Iterator[tuple[int, Outcome]]:
-        """(position, outcome) pairs in the order in which they are ready;
-        the loop rests while the caller has the word.
+        """Yield (position, outcome) pairs in the order in which they are ready.
+
+        The loop rests while the caller has the word.
         """
         arrived: asyncio.Queue[tuple[int, Outcome]] = asyncio.Queue()
         slots = asyncio.Semaphore(max_concurrency)
@@ -49,7 +50,7 @@ async def _outcome(call: Call, sample: Sample, timeout_s: float) -> Outcome:
     try:
         async with deadline:
             score, details = await call(sample)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 (the sandbox's border: a scorer may raise anything)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (the border of user code: a scorer may raise anything)
         if deadline.expired():
             message = f"no score within reward.timeout_s={timeout_s:g}; the call was cancelled"
             return Outcome("timeout", None, {}, message, time.perf_counter() - started)

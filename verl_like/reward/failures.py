@@ -40,7 +40,7 @@ def clipped_failure(status: str, message: str, prompt: str, response: str) -> Fa
 
 
 def value_of_failure(config: RewardConfig) -> float:
-    """What a sample without a score is worth: NaN (left out) unless ``reward.on_failure=score:<x>``."""
+    """Return what a sample without a score is worth: NaN (left out) unless ``reward.on_failure=score:<x>``."""
     kind, _, number = config.on_failure.partition(":")
     return float(number) if kind == "score" else float("nan")
 

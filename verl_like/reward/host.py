@@ -28,10 +28,10 @@ MAX_BLOCKS = 2  # decoded at once; the others wait in the object store
 
 
 class ScorerHost:
-    """One per node, with its share of the scorer processes.
+    """Scores blocks on one node, with the node's share of the scorer processes.
 
     Args:
-        num_processes: of this node; none where a reward model or a judge scores alone.
+        num_processes: scorer processes on this node; none are started where a reward model or a judge scores alone.
         failures_path: jsonl that failed samples are appended to.
     """
 
@@ -110,8 +110,9 @@ class ScorerHost:
 
 
 def _audit(sample: Sample, known: dict[str, Any]) -> dict[str, Any]:
-    """One line of a samples file: what was asked and said, what it was worth, and what another function needs to score
-    it again.
+    """One line of a samples file: what was asked and said, and what it was worth.
+
+    It has everything that another function needs to score the response again.
     """
     failure: Failure | None = known.pop("failure", None)
     score = known.pop("score", None)

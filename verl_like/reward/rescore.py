@@ -62,8 +62,9 @@ def rescore(run: Path, config: RewardConfig, *, pattern: str = "*step_*.jsonl") 
 
 
 def agreement(rows: Sequence[Rescored]) -> dict[str, float]:
-    """Figures of the comparison, over the responses that have both scores; a figure that needs spread is left out
-    without it.
+    """Figures of the comparison, over the responses that have both scores.
+
+    A figure that needs spread is left out without it.
 
     Returns:
         ``responses``, ``failed_then``, ``failed_now``, and of those with both scores: ``agree_frac`` (scores equal),
@@ -98,13 +99,14 @@ def agreement(rows: Sequence[Rescored]) -> dict[str, float]:
 
 
 def _in_order(then: Array, now: Array) -> Array:
-    """[pairs] bool: of the pairs of which ``then`` puts one above the other, whether ``now`` does so too."""
+    """For each pair that ``then`` puts in an order, whether ``now`` puts it in the same one: [pairs] bool."""
     return (now[:, None] > now)[then[:, None] > then]
 
 
 def write(rows: Iterable[Rescored], path: Path) -> None:
-    """The samples with ``rescored`` (null where it failed), its ``rescored_components`` and ``rescored_failure``, one a
-    line.
+    """Write the samples, one a line, each with its new score.
+
+    That is ``rescored`` (null where it failed), ``rescored_components`` and ``rescored_failure``.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", errors="backslashreplace") as out:

@@ -95,12 +95,12 @@ class Scoring:
         started = time.perf_counter()
         try:
             values = [self._value(function, sample) for function in self._functions]
-        except (Exception, SystemExit) as error:  # noqa: BLE001 (the sandbox's border: a scorer may raise anything)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (the border of user code: a scorer may raise anything)
             return failed(error, started)
         return self._outcome(values, started)
 
     def _outcome(self, values: Sequence[Any], started: float) -> Outcome:
-        """Of a sample for which the functions returned these values."""
+        """The outcome of a sample for which the functions returned these values."""
         try:
             score, details = self._summed(values)
         except ValueError as error:

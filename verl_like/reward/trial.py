@@ -10,8 +10,9 @@ from verl_like.reward.team import ScorerTeam
 
 
 def try_reward(config: RewardConfig, samples: Mapping[str, Sample]) -> None:
-    """Load the reward functions and, where ``reward.try_first``, score these samples; in a process of its own, never in
-    the caller's.
+    """Load the reward functions and, where ``reward.try_first``, score these samples.
+
+    It happens in a process of its own, never in the caller's.
 
     Args:
         samples: one for each data source, by the name of its prompt.

@@ -1,4 +1,4 @@
-"""Prompts in, a batch of responses out, with scoring under way: shared by training and validation."""
+"""Turns prompts into a batch of responses, with scoring under way; shared by training and validation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs programs that a model wrote, and judges them by tests.
+"""Runs programs that a model wrote, and grades them by tests.
 
 One scorer thread has one fork server (``fork_server``), which never sees a program or a test; it forks a confined
 process (``confinement``) for each program. What a program computes travels back as plain data (``values``) and is

@@ -24,8 +24,8 @@ _TIME_IS_UP = "not run: the time for all tests was used up before"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judging:
-    """How a program is judged."""
+class Grading:
+    """How a program is graded."""
 
     timeout_s: float  # of each test
     deadline: float  # of all, on time.monotonic's clock
@@ -43,7 +43,7 @@ class Judging:
 
 
 @singledispatch
-def verdicts(tests: Tests, code: str, judging: Judging) -> Generator[str, None, None]:
+def verdicts(tests: Tests, code: str, grading: Grading) -> Generator[str, None, None]:
     """Yield why each test fails, in order; "" where it passes. Closing the iterator ends what still runs.
 
     Raises:
@@ -56,18 +56,18 @@ def verdicts(tests: Tests, code: str, judging: Judging) -> Generator[str, None, 
 
 
 @verdicts.register
-def _of_prints(tests: PrintTests, code: str, judging: Judging) -> Generator[str, None, None]:
+def _of_prints(tests: PrintTests, code: str, grading: Grading) -> Generator[str, None, None]:
     for stdin, expected in zip(tests.inputs, tests.outputs, strict=True):
-        left_s = judging.left_s()
+        left_s = grading.left_s()
         if left_s <= 0:
             yield _TIME_IS_UP
             continue
-        limits = judging.limits(expected_bytes=len(expected))
+        limits = grading.limits(expected_bytes=len(expected))
         ending = fork_server().start("program", limits=limits, stdin=stdin, code=code).end(grace_s=left_s)
-        yield _print_failure(ending, expected, limits, judging, left_s)
+        yield _print_failure(ending, expected, limits, grading, left_s)
 
 
-def _print_failure(ending: Ending, expected: str, limits: Limits, judging: Judging, left_s: float) -> str:
+def _print_failure(ending: Ending, expected: str, limits: Limits, grading: Grading, left_s: float) -> str:
     if len(ending.output) >= limits.file_bytes:
         return f"printed more than {limits.file_bytes:,} bytes"
     if ending.code is None:
@@ -76,7 +76,7 @@ def _print_failure(ending: Ending, expected: str, limits: Limits, judging: Judgi
         last = ending.errors.strip().rpartition("\n")[2]
         return f"{_ended(ending)}: {last[:200]}" if last else _ended(ending)
     found = ending.output.decode(errors="replace")
-    if same_text(found, expected, judging.tolerance):
+    if same_text(found, expected, grading.tolerance):
         return ""
     return f"expected {_short(expected)}, found {_short(found)}"
 
@@ -169,28 +169,28 @@ def _message(channel: Channel, timeout_s: float, max_bytes: int) -> dict[str, An
 
 
 @verdicts.register
-def _of_calls(tests: CallTests, code: str, judging: Judging) -> Generator[str, None, None]:
+def _of_calls(tests: CallTests, code: str, grading: Grading) -> Generator[str, None, None]:
     """One process for all tests; another one where a test has ended it."""
     max_bytes = max(MIN_OUTPUT_BYTES, *(4 * len(repr(output)) for output in tests.outputs))
     done = 0
     while done < len(tests):
-        if judging.left_s() <= 0:
+        if grading.left_s() <= 0:
             yield _TIME_IS_UP
             done += 1
         else:
-            done += yield from _calls_from(done, tests, judging, _Solution(code, judging.limits(), max_bytes))
+            done += yield from _calls_from(done, tests, grading, _Solution(code, grading.limits(), max_bytes))
 
 
-def _calls_from(first: int, tests: CallTests, judging: Judging, solution: _Solution) -> Generator[str, None, int]:
+def _calls_from(first: int, tests: CallTests, grading: Grading, solution: _Solution) -> Generator[str, None, int]:
     """Verdicts on the tests from ``first`` on, up to one that ends the solution; how many there were."""
     try:
-        broken = solution.loaded(timeout_s=judging.left_s())
+        broken = solution.loaded(timeout_s=grading.left_s())
     except _Lost as lost:
         broken = f"{lost} (before any test)"
     done = 0
     try:
         for args, expected in zip(tests.args[first:], tests.outputs[first:], strict=True):
-            left_s = judging.left_s()
+            left_s = grading.left_s()
             if broken or left_s <= 0:
                 yield broken or _TIME_IS_UP
                 done += 1
@@ -200,7 +200,7 @@ def _calls_from(first: int, tests: CallTests, judging: Judging, solution: _Solut
             except _Lost as lost:
                 yield str(lost)
                 return done + 1
-            yield _call_failure(answer, expected, judging.tolerance)
+            yield _call_failure(answer, expected, grading.tolerance)
             done += 1
     finally:
         solution.close()
@@ -272,25 +272,25 @@ def _refuse(value: Any) -> Any:
 
 
 @verdicts.register
-def _of_asserts(tests: AssertTests, code: str, judging: Judging) -> Generator[str, None, None]:
+def _of_asserts(tests: AssertTests, code: str, grading: Grading) -> Generator[str, None, None]:
     """The tests in one process, the code in another; both anew where a test has ended the code's."""
     done = 0
     while done < len(tests):
-        if judging.left_s() <= 0:
+        if grading.left_s() <= 0:
             yield _TIME_IS_UP
             done += 1
         else:
-            done += yield from _asserts_from(done, tests, code, judging)
+            done += yield from _asserts_from(done, tests, code, grading)
 
 
-def _asserts_from(first: int, tests: AssertTests, code: str, judging: Judging) -> Generator[str, None, int]:
+def _asserts_from(first: int, tests: AssertTests, code: str, grading: Grading) -> Generator[str, None, int]:
     """Verdicts on the tests from ``first`` on, up to one that ends the solution; how many there were."""
     with ExitStack() as stack:
-        reports = stack.enter_context(_testing(first, tests, code, judging))
+        reports = stack.enter_context(_testing(first, tests, code, grading))
         done = 0
         while first + done < len(tests):
             try:
-                report = _message(reports, judging.left_s(), MAX_MESSAGE_BYTES)
+                report = _message(reports, grading.left_s(), MAX_MESSAGE_BYTES)
             except _Lost as lost:
                 yield str(lost)
                 return done + 1
@@ -308,17 +308,17 @@ def _asserts_from(first: int, tests: AssertTests, code: str, judging: Judging) -
 
 
 @contextmanager
-def _testing(first: int, tests: AssertTests, code: str, judging: Judging) -> Iterator[Channel]:
+def _testing(first: int, tests: AssertTests, code: str, grading: Grading) -> Iterator[Channel]:
     """The channel on which the tests from ``first`` on are reported."""
     with ExitStack() as stack:
         of_solution, to_solution = map(stack.enter_context, socket.socketpair())
         mine, theirs = map(stack.enter_context, socket.socketpair())
         server = fork_server()
-        solution = server.start("functions", limits=judging.limits(), channels=[of_solution], code=code)
+        solution = server.start("functions", limits=grading.limits(), channels=[of_solution], code=code)
         stack.callback(solution.end)
         tester = server.start(
             "asserts",
-            limits=judging.limits(),
+            limits=grading.limits(),
             channels=[to_solution, theirs],
             skip=first,
             entry_point=tests.entry_point,

@@ -52,7 +52,7 @@ def reward_model_engine(setup: WorkerSetup) -> TrainEngine:
 
 
 class RewardModelRole:
-    """Scores of the frozen classifier; every method is collective."""
+    """Scores whole responses with the frozen classifier; every method is collective."""
 
     def __init__(self, setup: WorkerSetup, engine: TrainEngine) -> None:
         self._engine = engine
@@ -80,8 +80,9 @@ class RewardModelRole:
         return Scores.of_model(scores.tolist(), messages, [{} for _ in messages])
 
     def _forward(self, sequences: list[list[int]]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """[B]: the value behind each sequence's last token, which is the value before a response of one token that is
-        never read.
+        """Return the value behind each sequence's last token, [B].
+
+        It is the value before a response of one token that is never read.
         """
         rows = DataProto(
             {

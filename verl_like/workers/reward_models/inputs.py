@@ -55,8 +55,9 @@ class ScoreInputs:
             )
 
     def read(self, table: DataProto) -> tuple[list[list[int]], list[str]]:
-        """(ids, why there are none) for each row; one of the two is empty. The longest sequence is
-        ``reward.model.max_length``.
+        """Return (ids, why there are none) for each row; one of the two is empty.
+
+        The longest sequence is ``reward.model.max_length``.
         """
         rows = len(table)
         if self._reads_ids:
@@ -93,14 +94,15 @@ class ScoreInputs:
         return text
 
     def _ended(self, ids: list[int], response: Any) -> list[int]:
-        """With the reward model's own end token behind a response that ended: decoding dropped the policy's."""
+        """Put the reward model's own end token behind a response that ended; decoding dropped the policy's."""
         end = self._own.eos_token_id
         has_ended = len(response) > 0 and int(response[-1]) in self._ends
         return [*ids, end] if has_ended and end is not None and ids[-1:] != [end] else ids
 
     def _cut(self, ids: list[int]) -> list[int]:
-        """Up to the last token that is no padding, where transformers reads the score, also where padding is the end
-        token.
+        """Drop padding behind the last real token, where transformers reads the score, and what is too long in front.
+
+        The end token goes too where it is also the padding.
         """
         end = len(ids)
         while end > 1 and ids[end - 1] == self._pad_id:
