@@ -27,8 +27,8 @@ from verl_like.trainer.build import Stack
 from verl_like.trainer.ppo_trainer import PPOTrainer
 from verl_like.trainer.rewards import Rewards
 from verl_like.trainer.run_folder import RunFolder
-from verl_like.workers.facts import AdvantageReport, RewardFacts, UpdateTerms
 from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, RefGroup, RolloutGroup
+from verl_like.workers.messages import AdvantageReport, RowRewards, UpdateTerms
 
 TIMEOUT_S = 300.0
 
@@ -135,7 +135,7 @@ class IdleLearner:
 class IdleAdvantages:
     """Reads what GAE with a KL penalty reads, a few groups at a time, and returns zeros."""
 
-    def advantages(self, rows: RemoteRows, facts: RewardFacts, *, kl_coef: float) -> tuple[AdvantageReport, DataProto]:
+    def advantages(self, rows: RemoteRows, earned: RowRewards, *, kl_coef: float) -> tuple[AdvantageReport, DataProto]:
         lengths = []
         for first in range(0, len(rows), 256):
             part = rows.select(np.arange(first, min(first + 256, len(rows))))

@@ -76,7 +76,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "single_controller",
         "telemetry",
         "trainer",
-        "workers.facts",
+        "workers.messages",
         "workers.groups",
         "workers.reward_models",
         "workers.setup",

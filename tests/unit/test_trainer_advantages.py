@@ -15,7 +15,7 @@ from verl_like.config.schema import AlgorithmConfig
 from verl_like.protocol import Array, DataProto, Ragged
 from verl_like.workers import advantages
 from verl_like.workers.advantages import AdvantageRole, columns_needed, whole_groups
-from verl_like.workers.facts import AdvantageReport, RewardFacts
+from verl_like.workers.messages import AdvantageReport, RowRewards
 
 
 @dataclass
@@ -38,12 +38,12 @@ def rows_of(masks: list[list[int]], **columns: list[list[float]]) -> Rows:
     return Rows(DataProto({**table, **{name: Ragged.from_rows(rows, "float32") for name, rows in columns.items()}}), [])
 
 
-def facts_of(group_ids: list[int], rewards: list[float], **more: Any) -> RewardFacts:
-    return RewardFacts(group_ids=np.array(group_ids), rewards=np.array(rewards, np.float32), **more)
+def facts_of(group_ids: list[int], rewards: list[float], **more: Any) -> RowRewards:
+    return RowRewards(group_ids=np.array(group_ids), rewards=np.array(rewards, np.float32), **more)
 
 
 def stage(
-    config: AlgorithmConfig, rows: Rows, facts: RewardFacts, *, kl_coef: float | None = None
+    config: AlgorithmConfig, rows: Rows, facts: RowRewards, *, kl_coef: float | None = None
 ) -> tuple[AdvantageReport, DataProto]:
     """What the stage returns; the KL coefficient is the configuration's unless a controller moved it."""
     return AdvantageRole(config, 1.0).advantages(rows, facts, kl_coef=config.kl_coef if kl_coef is None else kl_coef)  # type: ignore[arg-type]

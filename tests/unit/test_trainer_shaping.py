@@ -20,8 +20,8 @@ from verl_like.trainer.shaping import (
     is_usable,
     learnt_from,
     resampled,
-    reward_facts,
     rewards_of,
+    row_rewards,
     worth,
 )
 
@@ -98,14 +98,14 @@ def test_without_a_buffer_no_length_is_penalised() -> None:
 
 def test_a_baseline_is_clipped_and_scaled_like_a_score() -> None:
     batch = scored([0, 0], [4.0, 1.0], baseline_score=[3.0, 0.5])
-    facts = reward_facts(batch, config(reward_clip=2.0, reward_scale=10.0), mini_batch_prompts=None)
+    facts = row_rewards(batch, config(reward_clip=2.0, reward_scale=10.0), mini_batch_prompts=None)
     assert facts.rewards.tolist() == [20.0, 10.0]
     assert facts.baseline_rewards is not None
     assert facts.baseline_rewards.tolist() == [20.0, 5.0]
 
 
 def test_a_run_that_needs_nothing_more_tells_nothing_more() -> None:
-    facts = reward_facts(scored([0, 0], [1.0, 0.0]), config(), mini_batch_prompts=None)
+    facts = row_rewards(scored([0, 0], [1.0, 0.0]), config(), mini_batch_prompts=None)
     assert facts.baseline_rewards is None and facts.mini_batches is None and facts.components == {}
 
 
@@ -113,7 +113,7 @@ def test_mini_batches_are_cut_by_prompt_as_the_update_cuts_them() -> None:
     batch = scored(
         [0, 0, 2, 3, 3, 5], [0.0] * 6, response_tokens=[1] * 6, prompt_tokens=[1] * 6
     )  # prompts 1 and 4 have no usable row
-    found = reward_facts(batch, config(), mini_batch_prompts=2).mini_batches
+    found = row_rewards(batch, config(), mini_batch_prompts=2).mini_batches
     assert found is not None and found.tolist() == [0, 0, 1, 1, 1, 2]
     cuts = planned(batch, mini_batch_prompts=2, ranks=1)[0].mini_batches[0]
     assert [cut.tolist() for cut in cuts] == [np.flatnonzero(found == i).tolist() for i in range(3)]
@@ -123,7 +123,7 @@ def test_components_are_what_the_reward_function_reported_beside_the_score() -> 
     batch = scored(
         [0, 0], [1.0, 0.0], details=[{"correct": 1.0, "format": 0.5, "pred": "7"}, {"correct": 0, "format": 0.0}]
     )
-    found = reward_facts(
+    found = row_rewards(
         batch, config(reward_components={"correct": 1.0, "format": 0.2}), mini_batch_prompts=None
     ).components
     assert {name: values.tolist() for name, values in found.items()} == {"correct": [1.0, 0.0], "format": [0.5, 0.0]}
@@ -134,7 +134,7 @@ def test_components_are_what_the_reward_function_reported_beside_the_score() -> 
 def test_a_component_that_is_no_number_is_refused_with_what_there_was(reported: dict[str, object]) -> None:
     batch = scored([0, 0], [1.0, 0.0], details=[{"format": 1.0}, reported], uid=["a.jsonl:3", "a.jsonl:4"])
     with pytest.raises(FeedbackError) as caught:
-        reward_facts(batch, config(reward_components={"format": 1.0}), mini_batch_prompts=None)
+        row_rewards(batch, config(reward_components={"format": 1.0}), mini_batch_prompts=None)
     assert str(caught.value) == (
         "algorithm.reward_components names 'format', but beside the score of a response to prompt a.jsonl:4 the "
         "reward function reported "

@@ -23,11 +23,11 @@ from verl_like.trainer.progress import Progress, Steering
 from verl_like.trainer.rewards import first_rows
 from verl_like.trainer.roles import needs, step_columns, update_columns
 from verl_like.trainer.run_folder import RunFolder
-from verl_like.trainer.shaping import groups_with_signal, is_usable, learnt_from, reward_facts
+from verl_like.trainer.shaping import groups_with_signal, is_usable, learnt_from, row_rewards
 from verl_like.trainer.step_metrics import Metrics, StepMetrics
 from verl_like.trainer.store_meter import StoreMeter
 from verl_like.trainer.validation import validate
-from verl_like.workers.facts import UpdateTerms
+from verl_like.workers.messages import UpdateTerms
 
 log = logging.getLogger(__name__)
 
@@ -131,17 +131,17 @@ class PPOTrainer:
         """The rows that are learnt from, with their advantages."""
         config = self.config
         with stage("advantages"):
-            facts = reward_facts(
+            earned = row_rewards(
                 batch, config, mini_batch_prompts=config.actor.mini_batch_size if self.needs.covariance_rank else None
             )
             report = self.parts.advantages.add(
                 batch,
                 by_rank(batch, self.ranks),
-                facts,
+                earned,
                 adds=self.needs.advantage_columns,
                 kl_coef=self.steering.kl_coef,
             )
-            metrics.add({"reward/shaped_mean": float(facts.rewards.mean()), **report.metrics})
+            metrics.add({"reward/shaped_mean": float(earned.rewards.mean()), **report.metrics})
             if config.algorithm.kl_target > 0:
                 metrics.add({"reward/kl_coef": self.steering.kl_coef})
             batch.add_facts({"has_advantage": report.has_advantage})

@@ -10,7 +10,7 @@ from verl_like.config.schema import AlgorithmConfig, Config
 from verl_like.protocol import Array
 from verl_like.single_controller.errors import FeedbackError
 from verl_like.single_controller.remote_batch import RemoteBatch
-from verl_like.workers.facts import RewardFacts
+from verl_like.workers.messages import RowRewards
 
 
 def worth(scores: Array, config: AlgorithmConfig) -> Array:
@@ -36,7 +36,7 @@ def rewards_of(batch: RemoteBatch, config: Config) -> Array:
     return rewards
 
 
-def reward_facts(batch: RemoteBatch, config: Config, *, mini_batch_prompts: int | None) -> RewardFacts:
+def row_rewards(batch: RemoteBatch, config: Config, *, mini_batch_prompts: int | None) -> RowRewards:
     """What the advantages stage is told of the rows.
 
     Args:
@@ -46,7 +46,7 @@ def reward_facts(batch: RemoteBatch, config: Config, *, mini_batch_prompts: int 
         FeedbackError: a reward component that the reward function did not report.
     """
     baseline = batch.facts.get("baseline_score")
-    return RewardFacts(
+    return RowRewards(
         rewards=rewards_of(batch, config),
         group_ids=batch.facts["group_id"],
         baseline_rewards=None if baseline is None else worth(baseline, config.algorithm),

@@ -18,7 +18,7 @@ from verl_like.backends.base import TrainEngine
 from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.remote_batch import RemoteRows
-from verl_like.workers.facts import UpdateTerms
+from verl_like.workers.messages import UpdateTerms
 from verl_like.workers.setup import SEQUENCE, WorkerSetup
 from verl_like.workers.updates import MiniBatches, run_updates
 

@@ -19,7 +19,7 @@ from verl_like.config.schema import AlgorithmConfig
 from verl_like.protocol import Array, DataProto, Ragged
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.remote_batch import RemoteRows
-from verl_like.workers.facts import AdvantageReport, RewardFacts
+from verl_like.workers.messages import AdvantageReport, RowRewards
 
 MAX_ROWS = 256  # padded at once; a larger group is taken whole
 
@@ -47,7 +47,7 @@ class AdvantageRole:
         self._config, self._timeout_s = config, timeout_s
 
     @dispatch(Dispatch.SPLIT)
-    def advantages(self, rows: RemoteRows, facts: RewardFacts, *, kl_coef: float) -> tuple[AdvantageReport, DataProto]:
+    def advantages(self, rows: RemoteRows, earned: RowRewards, *, kl_coef: float) -> tuple[AdvantageReport, DataProto]:
         """``advantages`` of all rows; ``returns`` where the estimator needs values, because a critic learns them;
         ``covariance_rank`` where the mini-batches are given.
 
@@ -59,9 +59,9 @@ class AdvantageRole:
         needed = columns_needed(self._config)
         advantages, returns, penalty = [], [], 0.0
         errors, targets = Moments(), Moments()
-        for index in whole_groups(facts.group_ids, MAX_ROWS):
+        for index in whole_groups(earned.group_ids, MAX_ROWS):
             table = rows.select(index).fetch(["response_mask", *needed], timeout_s=self._timeout_s)
-            inputs, penalty_here = self._inputs(table, facts.select(index), kl_coef)
+            inputs, penalty_here = self._inputs(table, earned.select(index), kl_coef)
             penalty += penalty_here
             out = estimate(inputs, self._config)
             lengths = table.ragged("response_mask").lengths
@@ -76,7 +76,7 @@ class AdvantageRole:
             torch.from_numpy(np.concatenate(advantages)),
             torch.from_numpy(mask.values),
             lengths=torch.from_numpy(mask.lengths),
-            group_ids=torch.from_numpy(facts.group_ids),
+            group_ids=torch.from_numpy(earned.group_ids),
         ).numpy()
         valid = flat[mask.values]
         metrics = {"advantages/mean": float(valid.mean()), "advantages/std": float(valid.std())}
@@ -85,8 +85,8 @@ class AdvantageRole:
         if targets.count:
             metrics["critic/explained_variance"] = explained_variance(errors=errors, returns=targets)
         columns = {"advantages": flat, **({"returns": np.concatenate(returns)} if "values" in estimate.needs else {})}
-        if facts.mini_batches is not None:
-            columns["covariance_rank"] = self._covariance_ranks(rows, flat, mask, facts.mini_batches)
+        if earned.mini_batches is not None:
+            columns["covariance_rank"] = self._covariance_ranks(rows, flat, mask, earned.mini_batches)
         report = AdvantageReport(metrics=metrics, has_advantage=_any_per_row(flat != 0, mask.offsets))
         return report, DataProto({name: Ragged(values, mask.offsets) for name, values in columns.items()})
 
@@ -102,13 +102,13 @@ class AdvantageRole:
             ).numpy()
         return ranks
 
-    def _inputs(self, table: DataProto, facts: RewardFacts, kl_coef: float) -> tuple[AdvantageInputs, float]:
+    def _inputs(self, table: DataProto, earned: RowRewards, kl_coef: float) -> tuple[AdvantageInputs, float]:
         """The estimator's inputs, and what the KL penalty took from their rewards in sum."""
         padded = {name: torch.from_numpy(table.ragged(name).to_padded()) for name in table.columns}
         mask = padded.pop("response_mask")
         rewards = torch.zeros(mask.shape)
         last = mask.shape[1] - 1 - mask.flip(1).int().argmax(1)  # the score sits on the last token the policy chose
-        rewards[torch.arange(len(mask)), last] = torch.from_numpy(facts.rewards) * mask.any(1)
+        rewards[torch.arange(len(mask)), last] = torch.from_numpy(earned.rewards) * mask.any(1)
         penalty = 0.0
         if self._config.kl_coef > 0:
             penalised = kl_in_reward(
@@ -120,9 +120,9 @@ class AdvantageRole:
         return AdvantageInputs(
             rewards=rewards,
             response_mask=mask,
-            group_ids=torch.from_numpy(facts.group_ids),
-            baseline_rewards=None if facts.baseline_rewards is None else torch.from_numpy(facts.baseline_rewards),
-            reward_components={name: torch.from_numpy(values) for name, values in facts.components.items()} or None,
+            group_ids=torch.from_numpy(earned.group_ids),
+            baseline_rewards=None if earned.baseline_rewards is None else torch.from_numpy(earned.baseline_rewards),
+            reward_components={name: torch.from_numpy(values) for name, values in earned.components.items()} or None,
             **{name: values for name, values in padded.items() if name in wanted},
         ), penalty
 

@@ -14,7 +14,7 @@ from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.advantages import AdvantageRole
 from verl_like.workers.critic import CriticRole
-from verl_like.workers.facts import AdvantageReport, RewardFacts, UpdateTerms
+from verl_like.workers.messages import AdvantageReport, RowRewards, UpdateTerms
 from verl_like.workers.ref import RefRole
 from verl_like.workers.rollout import ROLLOUT_COLUMNS, RolloutRole
 
@@ -88,7 +88,7 @@ class AdvantageGroup:
         self._group = group
 
     def add(
-        self, batch: RemoteBatch, partition: Partition, facts: RewardFacts, *, adds: frozenset[str], kl_coef: float
+        self, batch: RemoteBatch, partition: Partition, earned: RowRewards, *, adds: frozenset[str], kl_coef: float
     ) -> AdvantageReport:
         """Attach the columns ``adds`` (see :meth:`AdvantageRole.advantages`) in blocks by rank."""
         blocks = [rows[part] for rows in partition for part in cut(batch.facts, rows, adds)]
@@ -96,7 +96,7 @@ class AdvantageGroup:
             AdvantageRole.advantages,
             batch,
             [np.arange(len(batch))],
-            facts,
+            earned,
             adds=adds,
             blocks=blocks,
             interruptible=True,

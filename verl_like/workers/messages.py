@@ -8,8 +8,8 @@ from verl_like.protocol import Array
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RewardFacts:
-    """What the driver knows of the rows: [B] each.
+class RowRewards:
+    """What the advantages are computed from, besides token columns; every array is [B].
 
     Args:
         rewards: float32, what the response earned.
@@ -25,8 +25,8 @@ class RewardFacts:
     components: dict[str, Array] = field(default_factory=dict)
     mini_batches: Array | None = None
 
-    def select(self, rows: Array) -> RewardFacts:
-        return RewardFacts(
+    def select(self, rows: Array) -> RowRewards:
+        return RowRewards(
             rewards=self.rewards[rows],
             group_ids=self.group_ids[rows],
             baseline_rewards=None if self.baseline_rewards is None else self.baseline_rewards[rows],
