@@ -80,10 +80,8 @@ class IdleRollout:
             "prompt_tokens": source.ragged("prompt_ids").lengths,
             "response_tokens": lengths,
             "finish_reason": np.full(rows, "stop"),
-            "status": np.full(rows, "ok"),
             "log_prob_sum": np.zeros(rows, np.float32),
-            "weight_version_min": np.full(rows, version),
-            "weight_version_max": np.full(rows, version),
+            "weight_version": np.full(rows, version),
         }
         made = {
             name: Ragged.from_lengths(workload.token_column(name, total), lengths)

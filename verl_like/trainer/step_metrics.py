@@ -50,7 +50,7 @@ class StepMetrics:
                 # from.
                 "rollout/entropy_mean": -float(batch.facts["log_prob_sum"].sum() / max(tokens.sum(), 1)),
                 "rollout/length_finish_frac": float((batch.facts["finish_reason"] == "length").mean()),
-                "rollout/weight_version": float(batch.facts["weight_version_min"].min()),
+                "rollout/weight_version": float(batch.facts["weight_version"].min()),
                 "perf/tokens": float(tokens.sum() + batch.facts["prompt_tokens"].sum()),
                 "perf/response_tokens": float(tokens.sum()),
             }

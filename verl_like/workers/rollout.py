@@ -170,10 +170,8 @@ class RolloutRole:
             "prompt_tokens": source.ragged("prompt_ids").lengths,
             "response_tokens": responses.lengths,
             "finish_reason": np.array([f.finish_reason for f in done]),
-            "status": np.array(["aborted" if f.finish_reason == "abort" else "ok" for f in done]),
             "log_prob_sum": np.array([sum(f.log_probs) for f in done], np.float32),
-            "weight_version_min": np.full(len(done), self._engine.version),
-            "weight_version_max": np.full(len(done), self._engine.version),
+            "weight_version": np.full(len(done), self._engine.version),
         }
         yield DataProto(
             {
