@@ -105,6 +105,16 @@ class Scores:
         """The scores with ``worth`` for each that is missing; it still counts as a failure."""
         return replace(self, score=np.where(np.isnan(self.score), np.float32(worth), self.score))
 
+    def with_baseline(self, group_ids: Array, is_baseline: Array) -> Scores:
+        """The scores with that of the greedy response of the same group beside each.
+
+        Args:
+            group_ids: [B] int64; every group has one row ``is_baseline``, [B] bool.
+        """
+        of_group = np.full(int(group_ids.max()) + 1, np.nan, np.float32)
+        of_group[group_ids[is_baseline]] = self.score[is_baseline]
+        return replace(self, baseline=of_group[group_ids])
+
     @property
     def facts(self) -> dict[str, Array]:
         """The same as facts of the rows."""

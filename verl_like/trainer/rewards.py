@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -42,7 +41,7 @@ class Rewards:
     def __init__(self, functions: RewardPool, models: Sequence[ScoringModel], config: RewardConfig) -> None:
         self._functions, self._models, self._config = functions, models, config
         self._first_row: dict[bytes, int] = {}  # of a block, among all rows begun; a reference would keep the block
-        self._under_way: list[tuple[Array, bool]] = []  # group ids of a block, and whether it is of the baseline
+        self._under_way: list[tuple[Array, Array]] = []  # of each block: group ids, and which rows are of the baseline
         self._arrived: list[Scores] = []  # of the rows before those under way
 
     def begin(self, facts: Facts, block: BlockRef, *, is_baseline: bool = False) -> None:
@@ -52,7 +51,7 @@ class Rewards:
             is_baseline: whether the rows are greedy responses, one to each prompt of what else is under way.
         """
         self._first_row[block.binary()] = sum(map(len, self._arrived)) + sum(len(ids) for ids, _ in self._under_way)
-        self._under_way.append((facts["group_id"], is_baseline))
+        self._under_way.append((facts["group_id"], np.full(len(facts["group_id"]), is_baseline)))
         self._functions.begin(facts, block)
         for model in self._models:
             model.begin(facts, block)
@@ -60,13 +59,22 @@ class Rewards:
     def scores(self, batch: RemoteBatch) -> Scores:
         """The scores of these rows, and of their baseline; waits for what is under way.
 
-        A row may be asked for as often as one likes, until :meth:`forget`.
+        A failure is worth what ``reward.on_failure`` says. A row may be asked for as often as one likes, until
+        :meth:`forget`.
 
         Raises:
             FeedbackError: too many samples failed.
         """
         if self._under_way:
-            self._arrived.append(self._collected())
+            for model in self._models:
+                model.finish()
+            found = self._functions.scores()
+            for model in self._models:
+                found = found.plus(model.scores(), name=model.name, weight=model.weight)
+            group_ids, is_baseline = (np.concatenate(each) for each in zip(*self._under_way, strict=True))
+            check_failures(failures_of(found.failure[~is_baseline]), int((~is_baseline).sum()), self._config)
+            found = found.with_failures_worth(value_of_failure(self._config))
+            self._arrived.append(found.with_baseline(group_ids, is_baseline) if is_baseline.any() else found)
             self._under_way = []
         [rollout] = [layer for layer in batch.layers if "response_ids" in layer.columns]
         first = np.array([self._first_row[ref.binary()] for ref in rollout.refs])
@@ -82,23 +90,6 @@ class Rewards:
     def dump(self, batch: RemoteBatch, rows: Array, path: Path, *, appends: bool = False) -> None:
         """Begin to write these rows of the batch as text."""
         self._functions.dump(batch, rows, path, appends=appends)
-
-    def _collected(self) -> Scores:
-        """The scores of what is under way, a failure being worth what ``reward.on_failure`` says."""
-        for model in self._models:
-            model.finish()
-        found = self._functions.scores()
-        for model in self._models:
-            found = found.plus(model.scores(), name=model.name, weight=model.weight)
-        groups = np.concatenate([ids for ids, _ in self._under_way])
-        is_baseline = np.concatenate([np.full(len(ids), greedy) for ids, greedy in self._under_way])
-        check_failures(failures_of(found.failure[~is_baseline]), int((~is_baseline).sum()), self._config)
-        found = found.with_failures_worth(value_of_failure(self._config))
-        if not is_baseline.any():
-            return found
-        of_group = np.full(groups.max() + 1, np.nan, np.float32)
-        of_group[groups[is_baseline]] = found.score[is_baseline]
-        return replace(found, baseline=of_group[groups])
 
 
 def first_rows(batch: RemoteBatch, count: int) -> Array:
