@@ -30,6 +30,7 @@ LOOK_UP_TIMEOUT_S = 300
 TICK_S = 1.0
 LINE_EVERY_S = 15.0  # where the output is no terminal
 TAIL_LINES = 25
+ASK_PIP = "It needs a package index that it can reach; `pip config list` shows which one it asks."
 
 
 class Refused(Exception):
@@ -100,14 +101,17 @@ def torch_build(accelerator: str, *, torch_index: str) -> Torch:
     if is_installed(cpu.requirement):
         return cpu
     index = ("--index-url", torch_index) if torch_index else ()
-    if f"{version}+cpu" in reachable_versions("torch", index):
+    found = reachable_versions("torch", index)
+    if f"{version}+cpu" in found:
         return Torch(cpu.requirement, cpu.words, cpu.room, (*cpu.options, *index))
+    here = f"for Python {sys.version_info.major}.{sys.version_info.minor}, but {', '.join(found[:5]) or 'none at all'}"
     if torch_index:
         raise Refused(
-            f"TORCH_INDEX={torch_index} has no torch {version}+cpu for Python {sys.version_info.major}."
-            f"{sys.version_info.minor}. PyTorch's installation page names the index (choose Linux, Pip, CPU); without "
-            "TORCH_INDEX= the CUDA build is taken, which runs on the CPU too."
+            f"pip finds no torch {version}+cpu at TORCH_INDEX={torch_index} {here}. PyTorch's installation page names "
+            "the index (choose Linux, Pip, CPU); without TORCH_INDEX= the CUDA build is taken, which runs here too."
         )
+    if version not in found:
+        raise Refused(f"pip finds no torch {version} {here}. {ASK_PIP}")
     cpu_room, cuda_room = ROOM["cpu"], ROOM["cpu, CUDA build of torch"]
     say(
         f"note: this machine has no GPU, but pip finds torch {version} as the CUDA build alone. It runs on the CPU too "
@@ -129,11 +133,9 @@ def reachable_versions(package: str, options: tuple[str, ...]) -> list[str]:
         raise Refused(
             f"`pip index versions {package}` took more than {LOOK_UP_TIMEOUT_S} s. Is the network slow?"
         ) from expired
-    if listing.returncode != 0:
-        raise Refused(
-            f"pip finds no {package}:\n{listing.stderr.strip()}\nIt needs a package index that it can reach; "
-            "`pip config list` shows which one it asks."
-        )
+    if listing.returncode != 0 and "No matching distribution" not in listing.stderr:
+        told = "\n".join(line for line in listing.stderr.splitlines() if line.startswith("ERROR")) or listing.stderr
+        raise Refused(f"pip cannot look for {package}: {told}\n{ASK_PIP}")
     match = re.search(r"^Available versions: (.*)$", listing.stdout, re.MULTILINE)
     return match.group(1).split(", ") if match else []
 

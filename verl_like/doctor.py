@@ -203,7 +203,7 @@ def _rollout_backend(name: str, *, probe: str, distribution: str) -> Finding:
         name=label,
         value=f"it cannot be loaded: {last_line}",
         status=Status.MISSING,
-        remedy=f"rm -rf .venv && {MAKE_SETUP}",
+        remedy=f"first what is missing above; if nothing is: rm -rf .venv && {MAKE_SETUP}",
     )
 
 

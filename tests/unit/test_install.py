@@ -171,8 +171,14 @@ def test_torch_comes_from_the_index_that_was_named(monkeypatch: pytest.MonkeyPat
 
 def test_an_index_without_the_cpu_build_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     reachable(monkeypatch, "2.13.0")
-    with pytest.raises(Refused, match=r"TORCH_INDEX=file:///index has no torch 2\.13\.0\+cpu"):
+    with pytest.raises(Refused, match=r"no torch 2\.13\.0\+cpu at TORCH_INDEX=file:///index"):
         torch_build("cpu", torch_index="file:///index")
+
+
+def test_an_index_that_does_not_answer_ends_the_set_up_with_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    reachable(monkeypatch)
+    with pytest.raises(Refused, match=r"pip finds no torch 2\.13\.0 for Python 3\.\d+, but none at all"):
+        torch_build("cpu", torch_index="")
 
 
 def test_a_gpu_gets_the_cuda_build_and_asks_no_index(monkeypatch: pytest.MonkeyPatch) -> None:
