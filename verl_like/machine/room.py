@@ -18,7 +18,7 @@ class Room:
 
 
 ROOM = {
-    "cpu": Room(installed=3.2, downloads=1.1, largest_stage=0.6),
+    "cpu": Room(installed=3.2, downloads=0.8, largest_stage=0.4),
     "cpu, CUDA build of torch": Room(installed=7.0, downloads=3.3, largest_stage=2.5),
     "cuda": Room(installed=9.2, downloads=4.5, largest_stage=2.0),
 }
