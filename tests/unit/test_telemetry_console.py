@@ -106,6 +106,53 @@ def test_the_picture_holds_score_validation_and_stages() -> None:
         assert text in last_frame, text
 
 
+VALIDATED = {**METRICS, "val/mean@4": 0.625, "time/validation_s": 1.01}
+
+
+def test_a_validation_is_told_beside_the_step_not_as_a_stage_of_it() -> None:
+    tracker, out, _ = plain(total_steps=40)
+    tracker.log(40, VALIDATED)
+    stages = "step 0.42 s (rollout 0.20 update_actor 0.10 other 0.12)"
+    assert out.getvalue() == (
+        f"step 40/40  score 0.410  val/mean@4 0.625  1,234 tokens/s  {stages}  validation 1.01 s\n"
+    )
+
+
+def picture_of(tracker: ConsoleTracker) -> str:
+    out = io.StringIO()
+    Console(file=out, width=100).print(tracker.picture())
+    return out.getvalue()
+
+
+def test_the_picture_shows_nothing_of_an_earlier_step() -> None:
+    tracker, _, _ = plain(total_steps=40)
+    tracker.log(1, {**VALIDATED, "time/update_critic_s": 0.1, "reward/num_failed": 3.0})
+    tracker.log(2, METRICS)
+    shown = picture_of(tracker)
+    assert "■ rollout 0.20   ■ update_actor 0.10   ■ other 0.12" in shown
+    for stale in ("validation", "update_critic", "failed rewards"):
+        assert stale not in shown
+    assert "0.625" in shown, "the last validation's value stays"
+
+
+def test_the_bar_of_stages_is_the_step_and_a_stage_keeps_its_colour() -> None:
+    def colours(tracker: ConsoleTracker) -> dict[str, str]:
+        console = Console(file=io.StringIO(), width=100, force_terminal=True)
+        pieces = list(console.render(tracker.picture(), console.options))
+        bar = {str(each.style): each.text for each in pieces if set(each.text) == {"█"}}
+        assert sum(map(len, bar.values())) == pytest.approx(54, abs=2)
+        marks = [(str(a.style), b.text) for a, b in zip(pieces, pieces[1:], strict=False) if a.text == "■ "]
+        return {text.split()[0]: style for style, text in marks}
+
+    tracker, _, _ = plain(total_steps=40)
+    tracker.log(1, {"time/values_s": 0.1, **VALIDATED})
+    before = colours(tracker)
+    tracker.log(2, METRICS)
+    after = colours(tracker)
+    assert "values" in before and "values" not in after
+    assert {name: before[name] for name in after} == after
+
+
 def test_log_lines_of_an_earlier_handler_go_above_the_picture() -> None:
     out, root = io.StringIO(), logging.getLogger()
     handler = logging.StreamHandler(sys.stderr)

@@ -9,6 +9,7 @@ from pathlib import Path
 import matplotlib.image
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from verl_like.telemetry.report import Summary, _smooth, write_curves, write_summary
 from verl_like.telemetry.trackers import JsonlTracker
@@ -105,6 +106,43 @@ def test_a_supervised_run_draws_its_loss(tmp_path: Path) -> None:
     image = pixels(write_curves(tmp_path))[..., :3]
     panel = image[: image.shape[0] // 2, : image.shape[1] // 3]
     assert (panel.max(-1) - panel.min(-1) > 0.2).sum() > 50
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that are saved from now on."""
+    figures: list[Figure] = []
+    save = Figure.savefig
+
+    def keep(figure: Figure, *args: object, **kwargs: object) -> None:
+        figures.append(figure)
+        save(figure, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    return figures
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 6, 30, 200])
+def test_ticks_of_steps_are_whole(tmp_path: Path, drawn: list[Figure], steps: int) -> None:
+    log_run(tmp_path, steps)
+    write_curves(tmp_path)
+    for axes in drawn[0].axes:
+        low, high = axes.get_xlim()
+        ticks = [tick for tick in axes.get_xticks() if low <= tick <= high]
+        assert ticks and all(float(tick).is_integer() for tick in ticks), (axes.get_title(loc="left"), ticks)
+
+
+def test_a_validation_is_no_part_of_a_steps_seconds(tmp_path: Path, drawn: list[Figure]) -> None:
+    tracker = JsonlTracker(tmp_path / "metrics.jsonl")
+    for step in range(1, 7):
+        tracker.log(step, {"time/rollout_s": 0.2, "time/step_s": 0.35, "time/validation_s": 5.0})
+    tracker.close()
+    write_curves(tmp_path)
+    axes = next(axes for axes in drawn[0].axes if axes.get_title(loc="left") == "Where a step's time goes")
+    legend = axes.get_legend()
+    assert legend is not None and [text.get_text() for text in legend.get_texts()] == ["other", "rollout"]
+    heights = [float(np.asarray(layer.get_paths()[0].vertices)[:, 1].max()) for layer in axes.collections]
+    assert max(heights) == pytest.approx(0.35), "the outline is the step"
 
 
 def test_smoothing_keeps_a_constant_and_its_median_ignores_a_spike() -> None:

@@ -15,6 +15,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from verl_like.telemetry.metrics import stages
+
 # (label, metric): shown where the run reports them.
 HEADLINES = (("score", "reward/score_mean"), ("loss", "sft/loss"))
 DETAILS = (
@@ -25,7 +27,8 @@ DETAILS = (
 )
 STAGE_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red", "bright_cyan", "bright_magenta")
 SPARKS = "▁▂▃▄▅▆▇█"
-MIN_STAGE_FRAC = 0.03  # smaller stages are summed up as "other"
+MIN_STAGE_FRAC = 0.03  # smaller stages are summed up
+OTHER = "other"  # they, and what no stage claims
 
 
 class ConsoleTracker:
@@ -56,9 +59,10 @@ class ConsoleTracker:
         self._title, self._total_steps, self._val_metric = title, total_steps, val_metric
         self._console = Console() if console is None else console
         self._every_steps, self._every_s, self._clock = every_steps, every_s, clock
-        self._latest: dict[str, float] = {}
+        self._latest: dict[str, float] = {}  # of the newest step
         self._headlines: list[float] = []  # of every step, for the sparkline
         self._validations: list[tuple[int, float]] = []
+        self._stages_seen: list[str] = []  # in the order of their first appearance, for their colours
         self._step = 0
         self._started = clock()
         self._anchor: tuple[int, float] | None = None  # step and time of the first report
@@ -84,8 +88,10 @@ class ConsoleTracker:
         now = self._clock()
         if self._anchor is None:
             self._anchor = (step, now)
+        # Nothing of an earlier step: what this one did not do (a validation, a stage) must not be shown as its own.
+        self._latest = {**(self._latest if step == self._step else {}), **metrics}
         self._step = step
-        self._latest |= metrics
+        self._stages_seen += [name for name in stages(metrics).values() if name not in self._stages_seen]
         self._headlines += [metrics[name] for _, name in HEADLINES if name in metrics]
         if self._val_metric in metrics:
             self._validations.append((step, metrics[self._val_metric]))
@@ -134,8 +140,10 @@ class ConsoleTracker:
         if "perf/tokens_per_s" in metrics:
             parts.append(f"{metrics['perf/tokens_per_s']:,.0f} tokens/s")
         if "time/step_s" in metrics:
-            stages = " ".join(f"{name} {seconds:.2f}" for name, seconds in stage_seconds(metrics))
-            parts.append(f"step {metrics['time/step_s']:.2f} s" + (f" ({stages})" if stages else ""))
+            split = " ".join(f"{name} {seconds:.2f}" for name, seconds in stage_seconds(metrics))
+            parts.append(f"step {metrics['time/step_s']:.2f} s" + (f" ({split})" if split else ""))
+        if "time/validation_s" in metrics:
+            parts.append(f"validation {metrics['time/validation_s']:.2f} s")
         left = self._seconds_left()
         if left:
             parts.append(f"{_duration(left)} left")
@@ -190,18 +198,16 @@ class ConsoleTracker:
 
     def _stages(self) -> list[RenderableType]:
         """A bar as wide as the step, and its legend."""
-        stages = stage_seconds(self._latest)
-        if not stages:
+        split = stage_seconds(self._latest)
+        if not split:
             return []
-        total = sum(seconds for _, seconds in stages)
+        total = sum(seconds for _, seconds in split)
         width = max(min(self._console.width - 6, 80), 10)
         bar, legend = Text(), Text(f"step {self._latest['time/step_s']:.2f} s   ")
-        # By position among all stages, so that a stage keeps its colour when another falls below the threshold.
-        position = {name: i for i, name in enumerate(name for name in self._latest if name.startswith("time/"))}
-        for name, seconds in stages:
-            colour = (
-                "bright_black" if name == "other" else STAGE_COLOURS[position[f"time/{name}_s"] % len(STAGE_COLOURS)]
-            )
+        for name, seconds in split:
+            # By position among all stages, so that a stage keeps its colour when another falls below the threshold.
+            position = -1 if name == OTHER else self._stages_seen.index(name)
+            colour = "bright_black" if name == OTHER else STAGE_COLOURS[position % len(STAGE_COLOURS)]
             bar.append("█" * round(width * seconds / total), style=colour)
             legend.append("■ ", style=colour).append(f"{name} {seconds:.2f}   ")
         return [Text(), bar, legend]
@@ -212,12 +218,9 @@ def stage_seconds(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
     if "time/step_s" not in metrics:
         return []
     total = metrics["time/step_s"]
-    stages = {
-        name[5:-2]: seconds for name, seconds in metrics.items() if name.startswith("time/") and name != "time/step_s"
-    }
-    large = [(name, seconds) for name, seconds in stages.items() if seconds >= MIN_STAGE_FRAC * total]
+    large = [(name, metrics[m]) for m, name in stages(metrics).items() if metrics[m] >= MIN_STAGE_FRAC * total]
     other = total - sum(seconds for _, seconds in large)
-    return [*large, ("other", other)] if large and other >= 0.005 else large
+    return [*large, (OTHER, other)] if large and other >= 0.005 else large
 
 
 def sparkline(values: list[float], width: int) -> str:

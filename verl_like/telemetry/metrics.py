@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from verl_like.config.suggestion import suggestion
 
 # What a placeholder in a pattern stands for. Sources may hold slashes (openai/gsm8k).
+OUTSIDE_STEP = ("time/step_s", "time/validation_s")  # seconds that are no stage of a step: the whole, and what follows
 PLACEHOLDERS = {"stage": r"[a-z][a-z0-9_]*", "source": r".+", "detail": r"[^/]+", "n": r"\d+"}
 _PLACEHOLDER = re.compile(r"<(\w+)>")
 
@@ -261,6 +263,15 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("sft/loss", "nats", "Mean negative log-prob of the target tokens.", "sft"),
 )
+
+
+def stages(names: Iterable[str]) -> dict[str, str]:
+    """The stages of a step among these metrics, in their order: name of the metric -> name of the stage."""
+    return {
+        name: name.removeprefix("time/").removesuffix("_s")
+        for name in names
+        if name.startswith("time/") and name not in OUTSIDE_STEP
+    }
 
 
 def check_name(name: str) -> Metric:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from verl_like.telemetry.metrics import stages
 from verl_like.telemetry.trackers import read_metrics, write_atomically
 
 if TYPE_CHECKING:
@@ -107,8 +108,11 @@ def _dress(axes: Axes) -> None:
 
 
 def _titles(axes: Axes, title: str, unit: str) -> None:
+    from matplotlib.ticker import MaxNLocator  # matplotlib is imported where a picture is drawn
+
     axes.set_title(title, loc="left", fontsize=11, color=INK)
     axes.set_xlabel("step", fontsize=9, color=INK)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.set_ylabel(unit, fontsize=9, color=INK)
 
 
@@ -217,11 +221,10 @@ def _stage_seconds(axes: Axes, series: Series) -> bool:
     """Stacked: the largest stages by name, the rest as one, so that the outline is the step."""
     _titles(axes, "Where a step's time goes", "seconds")
     total = series.get("time/step_s", {})
-    names = [name for name in series if name.startswith("time/") and name != "time/step_s"]  # in the step's order
-    if not total or not names:
-        return False
     steps = list(total)
-    seconds = {name[5:-2]: [series[name].get(step, 0.0) for step in steps] for name in names}
+    seconds = {name: [series[metric].get(step, 0.0) for step in steps] for metric, name in stages(series).items()}
+    if not steps or not seconds:
+        return False
     largest = set(sorted(seconds, key=lambda stage: -sum(seconds[stage]))[:MAX_STAGES])
     named = {stage: values for stage, values in seconds.items() if stage in largest}
     other = [max(whole - sum(parts), 0.0) for whole, *parts in zip(total.values(), *named.values(), strict=True)]
