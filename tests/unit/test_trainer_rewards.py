@@ -224,6 +224,15 @@ def test_too_many_failures_end_the_run(knobs: dict[str, Any], num_failed: int, m
     assert "why 0" in str(stopped.value) and "prompt: 'the prompt'" in str(stopped.value)
 
 
+def test_failures_alike_are_told_once_with_the_texts_of_each() -> None:
+    failures = [Failure("error", why, f"prompt {i}", "r") for i, why in enumerate(["alike", "alike", "other", "alike"])]
+    with pytest.raises(JudgementError) as stopped:
+        judge_failures(failures, 4, RewardConfig())
+    told = str(stopped.value)
+    assert "The first 3:" in told and told.count("[error] alike") == 1 == told.count("[error] other")
+    assert [f"prompt {i}" in told for i in range(4)] == [True, True, True, False]
+
+
 @pytest.mark.parametrize(("max_failure_frac", "num_failed"), [(0.5, 2), (1.0, 3), (0.25, 1), (0.0, 0)])
 def test_as_many_failures_as_allowed_do_not(max_failure_frac: float, num_failed: int) -> None:
     check_failures([Failure("error", "why", "", "")] * num_failed, 4, RewardConfig(max_failure_frac=max_failure_frac))

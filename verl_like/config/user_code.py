@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
 from pathlib import Path
 from typing import Any
+
+PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+CALLERS = (f"{PACKAGE}config{os.sep}", f"{PACKAGE}reward{os.sep}", "<frozen importlib")
+MAX_LINES = 20  # of an error
+MAX_OWN_FRAMES = 2
 
 
 def from_file(path: Path, name: str, *, knob: str) -> Any:
@@ -17,8 +23,8 @@ def from_file(path: Path, name: str, *, knob: str) -> Any:
         knob: the configuration key that named them, for messages.
 
     Raises:
-        ValueError: no such file or name, something that cannot be called, or an import that fails (with its last
-            lines).
+        ValueError: no such file or name, something that cannot be called, or an import that fails (with
+            the file's own frames).
     """
     spec = f"{knob}={path}:{name}"
     if not path.is_file():
@@ -56,10 +62,36 @@ def _imported(path: Path, spec: str) -> Any:
         module_spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # a user's file may raise anything
         del sys.modules[module_name]
-        raise ValueError(f"{spec}: importing {path} failed:\n{last_lines(error)}\nCorrect the file.") from error
+        raise ValueError(f"{spec}: importing {path} failed:\n{told(error)}\nCorrect the file.") from error
     return module
 
 
-def last_lines(error: BaseException, count: int = 6) -> str:
-    """The last lines of an exception's traceback."""
-    return "\n".join("".join(traceback.format_exception(error)).strip().splitlines()[-count:])
+def told(error: BaseException) -> str:
+    """What the author of a function needs to see of its error: their own frames and the sentence, each once.
+
+    What loads and calls the function is left out, of the causes too. A ``ValueError`` that our own code raised is a
+    sentence for the reader, and stands alone.
+    """
+    chain = traceback.TracebackException.from_exception(error, compact=True)
+    if type(error) is ValueError and all(_is_in(frame, PACKAGE) for frame in chain.stack):
+        return str(error)
+    # The call itself fails where the parameters do not fit, an import where the syntax is wrong: the sentence says all.
+    is_theirs = isinstance(error, SyntaxError) or chain.stack[-1].name == "__call__"
+    if not _without_callers(chain).stack and not is_theirs:
+        chain = traceback.TracebackException.from_exception(error, limit=-MAX_OWN_FRAMES, compact=True)
+    lines = "".join(chain.format()).rstrip().splitlines()
+    return "\n".join([line for line in lines if not line.startswith("Traceback (most")][-MAX_LINES:])
+
+
+def _without_callers(chain: traceback.TracebackException) -> traceback.TracebackException:
+    """The error and its causes without the frames of what loads and calls functions."""
+    kept = [frame for frame in chain.stack if not any(_is_in(frame, place) for place in CALLERS)]
+    chain.stack = traceback.StackSummary.from_list(kept)
+    for cause in (chain.__cause__, chain.__context__):
+        if cause is not None:
+            _without_callers(cause)
+    return chain
+
+
+def _is_in(frame: traceback.FrameSummary, place: str) -> bool:
+    return frame.filename.startswith(place)

@@ -24,9 +24,13 @@ class Failure:
     prompt: str  # this and the response are empty where a model failed
     response: str
 
-    def __str__(self) -> str:
-        texts = f"\n  prompt: {self.prompt!r}\n  response: {self.response!r}" if self.prompt else ""
-        return f"[{self.status}] {self.message}{texts}"
+    @property
+    def reason(self) -> str:
+        return f"[{self.status}] {self.message}"
+
+    @property
+    def texts(self) -> str:
+        return f"\n  prompt: {self.prompt!r}\n  response: {self.response!r}" if self.prompt else ""
 
 
 def _clipped(text: str) -> str:
@@ -73,7 +77,10 @@ def check_failures(failures: Sequence[Failure], num_samples: int, config: Reward
 
 
 def _shown(failures: Sequence[Failure]) -> str:
-    shown = "\n".join(str(failure) for failure in failures[:NUM_SHOWN])
+    texts: dict[str, str] = {}  # by reason, which most failures share: each is told once
+    for failure in failures[:NUM_SHOWN]:
+        texts[failure.reason] = texts.get(failure.reason, "") + failure.texts
+    shown = "\n".join(reason + of_samples for reason, of_samples in texts.items())
     return (
         f" The first {min(len(failures), NUM_SHOWN)}:\n{shown}\nreward_failures.jsonl in the run folder has each one "
         f"whole. Correct "

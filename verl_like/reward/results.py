@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from verl_like.config.user_code import last_lines
+from verl_like.config.user_code import told
 from verl_like.reward.messages import Outcome
 
 Details = dict[str, float | str]
@@ -60,7 +60,7 @@ def split_results(value: Any, count: int) -> list[Any]:
 def failed(error: BaseException, started: float) -> Outcome:
     """The outcome of a sample whose function raised; ``started`` is of ``time.perf_counter``."""
     status = "memory" if isinstance(error, MemoryError) else "error"
-    return Outcome(status, None, {}, last_lines(error), time.perf_counter() - started)
+    return Outcome(status, None, {}, told(error), time.perf_counter() - started)
 
 
 def _list(value: Any, count: int, subject: str) -> list[Any]:

@@ -36,10 +36,11 @@ def _try_each(scorer: ScorerTeam, samples: Mapping[str, Sample], names: str) -> 
         # As a batch of two and alone: a list of a fixed length would pass for one of them.
         for outcome in (*scorer.score([sample, sample]), *scorer.score([sample])):
             if outcome.status != "ok" or outcome.message:
+                kind = "as a batch" if outcome.status == "ok" else outcome.status
                 raise ValueError(
                     f"{names} was tried on prompt {prompt} (data_source {sample.data_source!r}) with the ground truth "
                     f"as response, and "
-                    f"failed ({outcome.status}):\n{outcome.message}\nCorrect the function, or the row; a response "
+                    f"failed ({kind}):\n{outcome.message}\nCorrect the function, or the row; a response "
                     f"that is wrong or "
                     "malformed should score low, not raise. reward.try_first=false skips this trial."
                 )
