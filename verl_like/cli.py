@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from verl_like.disk import DiskRefused, refuse_unwritable, writing
 from verl_like.single_controller.errors import INTERRUPT, RunError, StageTimeout
 
 COMMANDS = {
@@ -72,7 +73,7 @@ def _run(job: Callable[[], int]) -> int:
         logging.getLogger(__name__).debug("details", exc_info=True)
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except (RunError, StageTimeout) as error:
+    except (RunError, StageTimeout, DiskRefused) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:
@@ -133,9 +134,11 @@ def _rescore(arguments: argparse.Namespace) -> int:
         else []
     )
     config = compose(str(recorded), [*function, *arguments.words]).config.reward
-    rows = rescore.rescore(arguments.run, config, pattern=arguments.files)
     out = arguments.out or arguments.run / "rescored.jsonl"
-    rescore.write(rows, out)
+    refuse_unwritable(out.parent, knob="--out")
+    rows = rescore.rescore(arguments.run, config, pattern=arguments.files)
+    with writing(out, knob="--out"):
+        rescore.write(rows, out)
     print(f"{rescore.report(rows)}\n\n{out}")
     return 0
 

@@ -116,6 +116,10 @@ def out(tmp_path: Path) -> Path:
             ["trainer.resume=/no/such/checkpoint"],
             ["trainer.resume is /no/such/checkpoint, but must be auto, never or the folder of a checkpoint"],
         ),
+        (
+            ["trainer.output_dir=/proc/outputs"],
+            ["/proc/outputs/default cannot be written: ", "or choose another place: trainer.output_dir."],
+        ),
         (["algorithm.adv_estimator=grop"], ["algorithm.adv_estimator=grop", "'grpo'"]),
         (["rollout.top_p=3"], ["rollout.top_p is 3", "but must be a number above 0, at most 1"]),
         (["rollout.temprature=0.5"], ["unknown key rollout.temprature", "did you mean rollout.temperature?"]),

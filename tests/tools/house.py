@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parents[2] / "verl_like"
 
 # From the ground up; a package may import what lies below it. The longest name that fits a module decides.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("protocol", "config.schema", "config.user_code", "machine", "telemetry.ledger"),
+    ("protocol", "config.schema", "config.user_code", "disk", "machine", "telemetry.ledger"),
     ("config", "graders", "ops", "telemetry"),
     ("algorithms", "data", "single_controller"),
     ("backends", "reward"),

@@ -22,6 +22,7 @@ from verl_like.checks.reward import REWARD_RULES, own_gpus
 from verl_like.config.knobs import check_values
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
+from verl_like.disk import refuse_unwritable
 
 log = logging.getLogger(__name__)
 
@@ -315,16 +316,7 @@ def run_folder_can_be_written(config: Config, facts: Facts) -> None:
             f"trainer.experiment_name is {name!r}, but must be one folder name. Put folders into trainer.output_dir."
         )
     folder = Path(config.trainer.output_dir).expanduser() / name
-    nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-    if not nearest.is_dir():
-        raise ValueError(
-            f"the run folder {folder} cannot be made, because {nearest} is a file. Set trainer.output_dir or "
-            "trainer.experiment_name."
-        )
-    if not os.access(nearest, os.W_OK):
-        raise ValueError(
-            f"the run folder {folder} cannot be made, because {nearest} is not writable. Set trainer.output_dir."
-        )
+    refuse_unwritable(folder / "eval" if config.trainer.val_only else folder)
 
 
 def resume_path_exists(config: Config, facts: Facts) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from verl_like.config.schema import RewardConfig
+from verl_like.disk import writing
 from verl_like.protocol import DataProto
 from verl_like.reward.failures import Failure, clipped_failure
 from verl_like.reward.messages import Outcome, Sample, scorer_task
@@ -81,7 +82,8 @@ class ScorerHost:
         """Write these rows as text, one JSON object a line."""
         table = rows.fetch(["prompt_text", "response_ids", "reward_inputs"], timeout_s=timeout_s)
         # A lone surrogate of a row, which UTF-8 cannot hold, becomes the escape that JSON has for it.
-        with Path(path).open("a" if appends else "w", encoding="utf-8", errors="backslashreplace") as out:
+        mode = "a" if appends else "w"
+        with writing(Path(path)), Path(path).open(mode, encoding="utf-8", errors="backslashreplace") as out:
             for i, sample in enumerate(self._samples(table)):
                 known = {
                     name: fact[i].item() if isinstance(fact[i], np.generic) else fact[i] for name, fact in facts.items()
@@ -104,7 +106,7 @@ class ScorerHost:
     def _record_failures(self, samples: Sequence[Sample], outcomes: Sequence[Outcome]) -> None:
         failed = [(s, o) for s, o in zip(samples, outcomes, strict=True) if o.status != "ok"]
         if failed:
-            with self._failures_lock, self._failures_path.open("a") as out:
+            with self._failures_lock, writing(self._failures_path), self._failures_path.open("a") as out:
                 for s, o in failed:
                     out.write(json.dumps({"prompt": s.prompt, "response": s.response, **asdict(o)}, default=str) + "\n")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import ray
 
+from verl_like.disk import DiskRefused
 from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout, WorkerError, WorkerFailure
 from verl_like.single_controller.store import STORE, Reply
 
@@ -80,6 +81,8 @@ def failure(refs: Mapping[ray.ObjectRef, str], stage: str) -> WorkerError:
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, WorkerFailure):
                 raised.append(error.cause)
+            elif isinstance(error.cause, DiskRefused):
+                return WorkerError(f"stage {stage!r} failed: {error.cause}")
             else:
                 other.append(f"{refs[ref]}: {error}")
         except ray.exceptions.RayActorError as error:

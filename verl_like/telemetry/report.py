@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from verl_like.disk import writing
 from verl_like.telemetry.metrics import stages
 from verl_like.telemetry.trackers import read_metrics, write_atomically
 
@@ -93,8 +94,9 @@ def write_curves(run_dir: Path) -> Path:
             axes.set_xticks([])
             axes.set_yticks([])
     path, partial = run_dir / "curves.png", run_dir / ".curves.partial.png"
-    figure.savefig(partial)
-    partial.replace(path)
+    with writing(path):
+        figure.savefig(partial)
+        partial.replace(path)
     return path
 
 

@@ -15,6 +15,7 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 from verl_like.config.schema import Config
+from verl_like.disk import writing
 from verl_like.telemetry.console import ConsoleTracker
 
 if TYPE_CHECKING:
@@ -42,14 +43,16 @@ class JsonlTracker:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _drop_torn_line(path)
-        self._file = path.open("a", encoding="utf-8")
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _drop_torn_line(path)
+            self._file = path.open("a", encoding="utf-8")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         row = {"step": step, **{name: value if math.isfinite(value) else None for name, value in metrics.items()}}
-        self._file.write(json.dumps(row) + "\n")
-        self._file.flush()
+        with writing(self._path):
+            self._file.write(json.dumps(row) + "\n")
+            self._file.flush()
 
     def truncate_after(self, step: int) -> None:
         self._file.close()
@@ -62,7 +65,8 @@ class JsonlTracker:
         self._file = self._path.open("a", encoding="utf-8")
 
     def close(self) -> None:
-        self._file.close()
+        with writing(self._path):  # what a full disk refused is tried again
+            self._file.close()
 
 
 def _drop_torn_line(path: Path) -> None:
@@ -78,11 +82,12 @@ def _drop_torn_line(path: Path) -> None:
 def write_atomically(path: Path, text: str) -> None:
     """Replace the file's content so that a reader, or a crash, finds the old or the new one, never half of either."""
     partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    with writing(path):
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
 
 
 def read_metrics(path: Path) -> dict[str, dict[int, float]]:
@@ -111,14 +116,15 @@ class TensorboardTracker:
         self._purge_step: int | None = None
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        if self._writer is None:
-            from torch.utils.tensorboard.writer import SummaryWriter
+        with writing(self._folder):
+            if self._writer is None:
+                from torch.utils.tensorboard.writer import SummaryWriter
 
-            # purge_step hides what an earlier process logged from that step on.
-            self._writer = SummaryWriter(str(self._folder), purge_step=self._purge_step)
-        for name, value in metrics.items():
-            self._writer.add_scalar(name, value, step)
-        self._writer.flush()
+                # purge_step hides what an earlier process logged from that step on.
+                self._writer = SummaryWriter(str(self._folder), purge_step=self._purge_step)
+            for name, value in metrics.items():
+                self._writer.add_scalar(name, value, step)
+            self._writer.flush()
 
     def truncate_after(self, step: int) -> None:
         self.close()
@@ -126,7 +132,8 @@ class TensorboardTracker:
 
     def close(self) -> None:
         if self._writer is not None:
-            self._writer.close()
+            with writing(self._folder):
+                self._writer.close()
             self._writer = None
 
 
@@ -251,7 +258,8 @@ def trackers(config: Config, run_dir: Path, *, total_steps: int) -> Trackers:
     unknown = [name for name in names if name not in TRACKERS]
     if unknown:
         raise ValueError(f"trainer.loggers names {unknown}; expected some of {list(TRACKERS)}.")
-    run_dir.mkdir(parents=True, exist_ok=True)
+    with writing(run_dir):
+        run_dir.mkdir(parents=True, exist_ok=True)
     members: list[Tracker] = []
     with ExitStack() as opened:
         # The console last: it takes the terminal over, and the others may still have something to say.

@@ -11,6 +11,7 @@ from pathlib import Path
 from verl_like.backends.rollout import remove_leftovers
 from verl_like.checks.rules import check_devices
 from verl_like.config.schema import Config
+from verl_like.disk import writing
 from verl_like.reward.pool import RewardPool
 from verl_like.single_controller.placement import Devices, Placement, devices, ray_cluster
 from verl_like.single_controller.worker_group import WorkerGroup
@@ -139,7 +140,8 @@ def scorer_workers(config: Config, name: str, *, where: Devices, run_id: str) ->
 @contextmanager
 def reward_pool(config: Config, failures: Path) -> Iterator[RewardPool]:
     """Scorers, loading their functions; failed samples are written into the folder ``failures``."""
-    failures.mkdir(parents=True, exist_ok=True)
+    with writing(failures):
+        failures.mkdir(parents=True, exist_ok=True)
     pool = RewardPool(
         config.reward,
         tokenizer_path=config.model.tokenizer,

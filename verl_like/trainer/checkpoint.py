@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from verl_like.disk import writing
 from verl_like.workers.groups import ActorGroup, CriticGroup
 
 STEP = re.compile(r"step_(\d+)")
@@ -53,8 +54,20 @@ class Checkpoints:
         return self.folder / f"step_{step}"
 
     def save(self, state: dict[str, Any], *, actor: ActorGroup, critic: CriticGroup | None, is_best: bool) -> Path:
-        """Write actor, critic and ``state`` (JSON; holds ``step``), publish them, forget the oldest."""
+        """Write actor, critic and ``state`` (JSON; holds ``step``), publish them, forget the oldest.
+
+        Raises:
+            DiskRefused: the disk is full, or cannot be written; the older checkpoints are as they were.
+        """
         final = self.path(state["step"])
+        with writing(final):
+            self._write(state, final, actor=actor, critic=critic)
+            if is_best:
+                self._mark_best(final)
+            self._prune()
+        return final
+
+    def _write(self, state: dict[str, Any], final: Path, *, actor: ActorGroup, critic: CriticGroup | None) -> None:
         temporary = self.folder / f".writing-{final.name}"
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
@@ -63,10 +76,6 @@ class Checkpoints:
             critic.save(str((temporary / "critic").absolute()))
         (temporary / "trainer.json").write_text(json.dumps(state, indent=1))
         publish(temporary, final)
-        if is_best:
-            self._mark_best(final)
-        self._prune()
-        return final
 
     def _mark_best(self, final: Path) -> None:
         link = self.folder / ".best"

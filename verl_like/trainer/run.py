@@ -17,6 +17,7 @@ from verl_like.config.schema import ActorConfig, Config, CriticConfig
 from verl_like.data.loader import PromptLoader
 from verl_like.data.prompts import Prompt, PromptDataset, sft_rows
 from verl_like.data.templates import load_tokenizer
+from verl_like.disk import refuse_unwritable, writing
 from verl_like.reward.messages import Sample
 from verl_like.reward.trial import try_reward
 from verl_like.telemetry.report import Summary, write_curves, write_summary
@@ -93,9 +94,14 @@ def train(config: Config, config_yaml: str) -> Progress:
     ):
         progress = PPOTrainer(config, parts, folder, loader, list(val_prompts or []), tracker, steps).fit()
         if progress.step >= steps:
-            parts.actor.export(str(folder.model))
+            _export(parts.actor, folder.model)
     report(config, folder, progress)
     return progress
+
+
+def _export(actor: ActorGroup, out: Path, *, knob: str = "trainer.output_dir") -> None:
+    with writing(out, knob=knob):
+        actor.export(str(out))
 
 
 def _claimed_folder(config: Config, config_yaml: str, *, job: str) -> RunFolder:
@@ -160,7 +166,7 @@ def sft(config: Config, config_yaml: str) -> int:
         actor = ActorGroup(workers)
         step = SftTrainer(config, actor, rows, tracker, checkpoints, total_steps=steps, ranks=where.world_size).fit()
         if step >= steps:
-            actor.export(str(folder.model))
+            _export(actor, folder.model)
     write_curves(folder.path)
     return step
 
@@ -259,6 +265,7 @@ def export(config: Config, checkpoint: Path, out: Path) -> None:
         raise ValueError(
             f"{checkpoint} is not a checkpoint: it has no trainer.json. Give a .../checkpoints/step_N folder."
         )
+    refuse_unwritable(out, knob="the second argument of export")
     version = load_state(checkpoint)["weight_version"]
     with (
         cluster(config) as (where, run_id),
@@ -267,4 +274,4 @@ def export(config: Config, checkpoint: Path, out: Path) -> None:
         workers.wait_built(timeout_s=config.cluster.start_timeout_s)
         actor = ActorGroup(workers)
         actor.load(str((checkpoint / "actor").absolute()), version)
-        actor.export(str(out.absolute()))
+        _export(actor, out.absolute(), knob="the second argument of export")

@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 
 from verl_like.config.schema import Config
+from verl_like.disk import writing
 from verl_like.telemetry.trackers import write_atomically
 
 # What may change between a run and its continuation; everything else must be the same run.
@@ -65,7 +66,8 @@ class RunFolder:
     def claim(self, config_yaml: str, *, job: str) -> None:
         """Make the folder this run's: record its command and configuration in config.yaml."""
         for folder in (self.checkpoints, self.samples):
-            folder.mkdir(parents=True, exist_ok=True)
+            with writing(folder):
+                folder.mkdir(parents=True, exist_ok=True)
         write_atomically(self.config, _first_line(job) + config_yaml)
 
     def _is_used(self) -> bool:

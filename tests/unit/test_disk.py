@@ -1,0 +1,134 @@
+"""A disk that refuses is one sentence: which file, why, and what helps. The refusals are the kernel's own."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+
+from verl_like.disk import DiskRefused, refuse_unwritable, writing
+from verl_like.telemetry.report import write_curves
+from verl_like.telemetry.trackers import JsonlTracker, read_metrics, write_atomically
+from verl_like.trainer.checkpoint import Checkpoints
+
+MAX_FILE_BYTES = 8192
+
+
+@pytest.fixture
+def no_large_files() -> Iterator[None]:
+    """The kernel refuses to let any file of this process grow past ``MAX_FILE_BYTES``."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+# --- before a run
+
+
+@pytest.mark.parametrize("where", ["run", "new/run"])
+def test_a_folder_that_can_be_made_passes_and_is_not_made(tmp_path: Path, where: str) -> None:
+    refuse_unwritable(tmp_path / where)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_exists_passes_and_keeps_what_it_has(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    refuse_unwritable(tmp_path)
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")) == [
+        "checkpoints",
+        "metrics.jsonl",
+    ]
+
+
+def test_a_place_where_the_system_lets_nobody_write_is_refused() -> None:
+    # Not a question of permissions: root may not either, and os.access says that it may.
+    with pytest.raises(ValueError, match=r"^/proc/outputs/run cannot be written: .+, or choose another place: OUT\.$"):
+        refuse_unwritable(Path("/proc/outputs/run"), knob="OUT")
+
+
+def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"run cannot be made, because .*/file is a file.*trainer\.output_dir"):
+        refuse_unwritable(tmp_path / "file/run")
+
+
+@pytest.mark.usefixtures("no_large_files")
+def test_a_place_that_holds_no_more_than_a_small_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"cannot be written: File too large\. Free space there"):
+        refuse_unwritable(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- during a run
+
+
+def test_a_full_disk_is_told_with_the_file_and_what_helps() -> None:
+    path = Path("/dev/full")
+    with pytest.raises(DiskRefused) as refused, writing(path), path.open("w") as file:
+        file.write("x")
+    assert str(refused.value) == (
+        "/dev/full cannot be written: No space left on device. Free space there, and give the same command again, "
+        "or choose another place: trainer.output_dir."
+    )
+
+
+def test_an_error_that_is_not_the_disks_passes_as_it_is(tmp_path: Path) -> None:
+    for error in (RuntimeError("shapes differ"), ConnectionRefusedError(111, "refused"), KeyboardInterrupt()):
+        with pytest.raises(type(error)) as passed, writing(tmp_path / "file"):
+            raise error
+        assert passed.value is error
+
+
+@pytest.mark.usefixtures("no_large_files")
+def test_metrics_that_no_longer_fit_are_told_and_those_before_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    tracker = JsonlTracker(path)
+    tracker.log(1, {"reward/score_mean": 0.5})
+    with pytest.raises(DiskRefused, match=r"metrics\.jsonl cannot be written: File too large"):
+        tracker.log(2, {f"reward/{i}/mean": 0.25 for i in range(1000)})
+    with suppress(DiskRefused):  # closing tries again what was left
+        tracker.close()
+    assert read_metrics(path)["reward/score_mean"] == {1: 0.5}
+    JsonlTracker(path).log(2, {"reward/score_mean": 0.75})
+    assert read_metrics(path)["reward/score_mean"] == {1: 0.5, 2: 0.75}, "a continued run writes on"
+
+
+@pytest.mark.usefixtures("no_large_files")
+def test_what_is_replaced_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    write_atomically(path, "old")
+    with pytest.raises(DiskRefused, match=r"config\.yaml cannot be written"):
+        write_atomically(path, "x" * 2 * MAX_FILE_BYTES)
+    assert path.read_text() == "old"
+
+
+@pytest.mark.usefixtures("no_large_files")
+def test_curves_that_do_not_fit_are_told(tmp_path: Path) -> None:
+    with pytest.raises(DiskRefused, match=r"curves\.png cannot be written"):
+        write_curves(tmp_path)
+
+
+class Saver:
+    """An actor group that saves as torch does, whose errors do not name the disk."""
+
+    def save(self, path: str) -> None:
+        Path(path).mkdir()
+        torch.save(torch.zeros(MAX_FILE_BYTES), Path(path) / "weights")
+
+
+def test_a_checkpoint_that_does_not_fit_is_told_and_the_older_one_stays(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    checkpoints, saver = Checkpoints(tmp_path, max_checkpoints=1), Saver()
+    checkpoints.save({"job": "train", "step": 1}, actor=saver, critic=None, is_best=True)  # type: ignore[arg-type]
+    request.getfixturevalue("no_large_files")
+    with pytest.raises(DiskRefused, match=r"step_2 cannot be written: File too large\. Free space there"):
+        checkpoints.save({"job": "train", "step": 2}, actor=saver, critic=None, is_best=True)  # type: ignore[arg-type]
+    assert checkpoints.steps() == [1] and checkpoints.best() == checkpoints.path(1).resolve()
+    torch.load(tmp_path / "step_1/actor/weights")

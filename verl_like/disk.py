@@ -1,0 +1,101 @@
+"""Writing to a disk that may refuse: one sentence that says what, why and what helps."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+PROBE = bytes(2**20)
+OF_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+OF_DISKS = (
+    OF_SPACE
+    | {errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
+    | {errno.ENAMETOOLONG, errno.ELOOP, errno.ESTALE, errno.ENODEV}
+)
+
+
+class DiskRefused(OSError):
+    """A file could not be written; the message says which, why and what would help."""
+
+
+@contextmanager
+def writing(path: Path, *, knob: str = "trainer.output_dir") -> Iterator[None]:
+    """Turn what goes wrong while ``path`` is written into one sentence, where the disk is the reason.
+
+    Libraries wrap a disk's refusal in errors of their own (torch as "unexpected pos 576 vs 534"), so the disk is asked
+    again: where it takes a small file, the error is another one and passes as it is.
+
+    Args:
+        knob: what chooses another place.
+
+    Raises:
+        DiskRefused: the disk is full, read-only, gone, or not this user's.
+    """
+    try:
+        yield
+    except (DiskRefused, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # torch's CheckpointException is no Exception
+        reason = error if isinstance(error, OSError) and error.errno in OF_DISKS else _refusal(path)
+        if reason is None:
+            raise
+        raise DiskRefused(_sentence(path, reason, knob)) from error
+
+
+def refuse_unwritable(path: Path, *, knob: str = "trainer.output_dir") -> None:
+    """Refuse a folder that cannot be made or written, by trying; nothing of the trial is left.
+
+    Raises:
+        ValueError: what was found and what to do.
+    """
+    nearest = _nearest(path)
+    if not nearest.is_dir():
+        raise ValueError(f"{path} cannot be made, because {nearest} is a file. Choose another place: {knob}.")
+    if reason := _refusal(path):
+        raise ValueError(_sentence(path, reason, knob))
+
+
+def _nearest(path: Path) -> Path:
+    """The path itself or the first of its parents that exists."""
+    path = path.absolute()
+    return next(place for place in (path, *path.parents) if os.path.exists(place))
+
+
+def _refusal(path: Path) -> OSError | None:
+    """Why nothing can be written at ``path`` or in a folder of it, None where it can."""
+    nearest = _nearest(path)
+    places = [nearest if nearest.is_dir() else nearest.parent]
+    try:
+        if nearest == path.absolute() and nearest.is_dir():
+            places += [place for place in nearest.iterdir() if place.is_dir() and not place.is_symlink()]
+        for place in places:
+            _try_writing(place)
+    except OSError as error:
+        return error
+    return None
+
+
+def _try_writing(folder: Path) -> None:
+    probe = tempfile.mkdtemp(prefix=".probe-", dir=folder)
+    try:
+        with (Path(probe) / "file").open("wb") as file:
+            file.write(PROBE)
+            file.flush()
+            os.fsync(file.fileno())  # some disks refuse no sooner
+    finally:
+        with suppress(OSError):
+            shutil.rmtree(probe)
+
+
+def _sentence(path: Path, reason: OSError, knob: str) -> str:
+    why = reason.strerror or str(reason)
+    if reason.errno in OF_SPACE:
+        remedy = "Free space there, and give the same command again"
+    else:
+        remedy = "Make it writable for this user"
+    return f"{path} cannot be written: {why}. {remedy}, or choose another place: {knob}."
