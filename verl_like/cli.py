@@ -11,9 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from verl_like.disk import DiskRefused, refuse_unwritable, writing
 from verl_like.single_controller.errors import INTERRUPT, RunError, StageTimeout
+from verl_like.telemetry.startup import STARTUP
+
+if TYPE_CHECKING:
+    from verl_like.config.compose import Composed
 
 COMMANDS = {
     "train": "reinforcement learning",
@@ -99,24 +104,34 @@ def _command(arguments: argparse.Namespace) -> int:
     if arguments.command == "config":
         print(render(composed, docs=arguments.docs), end="")
         return 0
-    from verl_like.trainer import run
-
-    with _ctrl_c_ends_in_order():
-        if arguments.command == "sft":
-            run.sft(composed.config, composed.yaml())
-        elif arguments.command == "generate":
-            print(run.generate_responses(composed.config))
-        elif composed.config.trainer.val_only:
-            for name, value in run.evaluate(composed.config).items():
-                print(f"{name} {value:.4f}")
-        else:
-            run.train(composed.config, composed.yaml())
-        if INTERRUPT.is_set():
-            print(
-                "interrupted; the last finished step is saved, and the same command continues from it.", file=sys.stderr
-            )
-            return 130
+    with _ctrl_c_ends_in_order(), STARTUP.shown():
+        STARTUP.now("loading PyTorch, transformers and Ray")
+        answer = _job(arguments.command, composed)
+        is_interrupted = INTERRUPT.is_set()
+    print(answer)
+    if is_interrupted:
+        print("interrupted; the last finished step is saved, and the same command continues from it.", file=sys.stderr)
+        return 130
     return 0
+
+
+def _job(command: str, composed: Composed) -> str:
+    """Do it; what there is to say at the end."""
+    from verl_like.trainer import run
+    from verl_like.trainer.endings import shown, what_lies_where
+    from verl_like.trainer.run_folder import RunFolder
+
+    config, folder = composed.config, RunFolder(composed.config)
+    if command == "generate":
+        return str(run.generate_responses(config))
+    if command != "sft" and config.trainer.val_only:
+        found = [f"{name} {value:.4f}" for name, value in run.evaluate(config).items()]
+        return "\n".join([*found, f"responses   {shown(folder.eval)}"])
+    if command == "sft":
+        run.sft(config, composed.yaml())
+    else:
+        run.train(config, composed.yaml())
+    return what_lies_where(folder)
 
 
 def _rescore(arguments: argparse.Namespace) -> int:
@@ -145,7 +160,6 @@ def _rescore(arguments: argparse.Namespace) -> int:
 
 def _export(checkpoint: Path, out: Path | None) -> int:
     from verl_like.config.compose import compose
-    from verl_like.trainer import run
 
     folder = checkpoint.resolve().parents[1]
     recorded = folder / "config.yaml"
@@ -154,7 +168,10 @@ def _export(checkpoint: Path, out: Path | None) -> int:
             f"{checkpoint} does not lie in a run folder: {recorded} is missing. Give RUN/checkpoints/step_N."
         )
     out = out or folder / "export" / checkpoint.resolve().name
-    with _ctrl_c_ends_in_order():
+    with _ctrl_c_ends_in_order(), STARTUP.shown():
+        STARTUP.now("loading PyTorch, transformers and Ray")
+        from verl_like.trainer import run
+
         run.export(compose(str(recorded), []).config, checkpoint, out)
     print(out)
     return 0

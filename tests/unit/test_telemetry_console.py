@@ -162,6 +162,7 @@ def test_log_lines_of_an_earlier_handler_go_above_the_picture() -> None:
         tracker = ConsoleTracker(
             title="run", total_steps=2, val_metric="", console=Console(file=out, force_terminal=True), is_live=True
         )
+        tracker.log(1, METRICS)
         root.warning("disk is getting full")
         tracker.close()
         assert "disk is getting full" in out.getvalue()
@@ -170,12 +171,14 @@ def test_log_lines_of_an_earlier_handler_go_above_the_picture() -> None:
         root.removeHandler(handler)
 
 
-def test_before_the_first_report_the_picture_says_so() -> None:
-    tracker, _, clock = plain()
-    clock.now += 75
-    out = Console(file=io.StringIO(), width=90)
-    out.print(tracker.picture())
-    assert "starting   1m15s passed" in out.file.getvalue()  # type: ignore[attr-defined]
+def test_before_the_first_report_the_terminal_is_the_starts() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=100)
+    tracker = ConsoleTracker(title="my_run", total_steps=2, val_metric="", console=console, is_live=True)
+    assert out.getvalue() == ""
+    tracker.log(1, METRICS)
+    tracker.close()
+    assert "1/2 steps" in out.getvalue()
 
 
 def test_stages_add_up_to_the_step() -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from verl_like.telemetry.live import LiveDisplay, is_watched
 from verl_like.telemetry.metrics import stages
 
 # (label, metric): shown where the run reports them.
@@ -67,27 +64,15 @@ class ConsoleTracker:
         self._started = clock()
         self._anchor: tuple[int, float] | None = None  # step and time of the first report
         self._last_line: float | None = None
-        # FORCE_COLOR makes rich take a pipe for a terminal; redrawing there would fill a log with frames.
-        live = self._console.is_interactive and self._console.file.isatty() if is_live is None else is_live
-        self._live = Live(get_renderable=self.picture, console=self._console, refresh_per_second=4) if live else None
-        self._redirected: list[tuple[logging.StreamHandler[TextIO], TextIO]] = []
-        if self._live is not None:
-            self._start(self._live)
-
-    def _start(self, live: Live) -> None:
-        terminals = (sys.stdout, sys.stderr)
-        live.start()
-        # rich puts what is written to sys.stderr above the picture, but a log handler made earlier holds the bare
-        # stream, and its lines would break the picture.
-        for handler in logging.getLogger().handlers:
-            if isinstance(handler, logging.StreamHandler) and handler.stream in terminals:
-                self._redirected.append((handler, handler.stream))
-                handler.setStream(sys.stderr)
+        is_live = is_watched(self._console) if is_live is None else is_live
+        self._live = LiveDisplay(self._console, self.picture) if is_live else None
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         now = self._clock()
         if self._anchor is None:
             self._anchor = (step, now)
+            if self._live is not None:  # until now the terminal was the start's
+                self._live.start()
         # Nothing of an earlier step: what this one did not do (a validation, a stage) must not be shown as its own.
         self._latest = {**(self._latest if step == self._step else {}), **metrics}
         self._step = step
@@ -103,9 +88,6 @@ class ConsoleTracker:
         """A terminal cannot take back; the next report shows the step it continues from."""
 
     def close(self) -> None:
-        for handler, stream in self._redirected:
-            handler.setStream(stream)
-        self._redirected = []
         if self._live is not None:
             self._live.stop()
 
@@ -162,9 +144,7 @@ class ConsoleTracker:
     def _progress(self) -> RenderableType:
         left = self._seconds_left()
         text = f"{self._step}/{self._total_steps} steps   {_duration(self._clock() - self._started)} passed"
-        if self._anchor is None:
-            text = f"starting   {_duration(self._clock() - self._started)} passed"
-        elif left:
+        if left:
             text += f"   {_duration(left)} left"
         row = Table.grid(padding=(0, 2), expand=True)
         row.add_column(ratio=1)

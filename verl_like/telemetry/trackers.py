@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from verl_like.config.schema import Config
 from verl_like.disk import writing
 from verl_like.telemetry.console import ConsoleTracker
+from verl_like.telemetry.startup import STARTUP
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
@@ -213,6 +214,7 @@ class Trackers:
         self._members = members
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        STARTUP.done()
         for tracker in self._members:
             tracker.log(step, metrics)
 

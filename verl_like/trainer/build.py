@@ -15,6 +15,7 @@ from verl_like.disk import writing
 from verl_like.reward.pool import RewardPool
 from verl_like.single_controller.placement import Devices, Placement, devices, ray_cluster
 from verl_like.single_controller.worker_group import WorkerGroup
+from verl_like.telemetry.startup import STARTUP
 from verl_like.trainer.rewards import Rewards, ScoringModel
 from verl_like.trainer.roles import needs
 from verl_like.trainer.run_folder import RunFolder
@@ -32,6 +33,7 @@ def cluster(config: Config) -> Iterator[tuple[Devices, str]]:
     and the id in every name the run shares.
     """
     run_id = uuid.uuid4().hex[:8]
+    STARTUP.now(f"joining the Ray cluster at {config.cluster.address}" if config.cluster.address else "starting Ray")
     with ray_cluster(config.cluster, run_id):
         where = devices(config.cluster)
         check_devices(config, world_size=where.world_size)
@@ -66,6 +68,7 @@ def hybrid_workers(
             ),
         )
 
+    STARTUP.now(f"loading models in {where.world_size} {where.kind} workers: {', '.join(sorted(roles))}")
     try:
         group.build("verl_like.workers.hybrid:build_roles", setup, timeout_s=config.cluster.start_timeout_s)
         yield group

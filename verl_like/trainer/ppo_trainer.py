@@ -14,6 +14,7 @@ from verl_like.data.prompts import Prompt
 from verl_like.single_controller.errors import INTERRUPT, FeedbackError, Interrupted
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.telemetry.ledger import LEDGER, stage
+from verl_like.telemetry.startup import STARTUP
 from verl_like.telemetry.trackers import Trackers
 from verl_like.trainer.balance import assign, by_rank, plan
 from verl_like.trainer.build import Stack
@@ -58,12 +59,15 @@ class PPOTrainer:
     def fit(self) -> Progress:
         """Run to the last step, or to Ctrl-C; either way the newest state is in a checkpoint when this returns."""
         self.resume()
+        STARTUP.now("copying the weights to the engine")
         self.version = self.parts.rollout.sync()
         try:
             if self.is_validation_due():
+                STARTUP.now(f"validating on {len(self.val_prompts)} prompts")
                 self.trackers.log(self.progress.step, self.validate())
                 if self.is_save_due():
                     self.save()
+            STARTUP.now("taking the first step")
             while self.progress.step < self.total_steps and not INTERRUPT.is_set():
                 self.finish(self.step(self.progress.step + 1))
         except Interrupted as interrupted:

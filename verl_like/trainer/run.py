@@ -21,9 +21,11 @@ from verl_like.disk import refuse_unwritable, writing
 from verl_like.reward.messages import Sample
 from verl_like.reward.trial import try_reward
 from verl_like.telemetry.report import Summary, write_curves, write_summary
+from verl_like.telemetry.startup import STARTUP
 from verl_like.telemetry.trackers import JsonlTracker, trackers
 from verl_like.trainer.build import cluster, hybrid_workers, scorers, stack
 from verl_like.trainer.checkpoint import Checkpoints, load_state
+from verl_like.trainer.endings import finished_step, nothing_to_do, shown
 from verl_like.trainer.generation import VALIDATION_STEP, generate, val_sampling
 from verl_like.trainer.ppo_trainer import PPOTrainer
 from verl_like.trainer.progress import Progress
@@ -44,6 +46,7 @@ def _prompts(config: Config, files: list[str]) -> PromptDataset:
 
 def check_reward(config: Config, prompts: Iterable[Prompt]) -> None:
     """Try the reward on the first prompt of each data source, before anything heavy starts."""
+    STARTUP.now("trying the reward functions")
     first: dict[str, Prompt] = {}
     for prompt in prompts:
         first.setdefault(prompt.data_source, prompt)
@@ -74,14 +77,19 @@ def train(config: Config, config_yaml: str) -> Progress:
     check(config)
     check_machine(config, generates=True)
     trainer_config = config.trainer
+    STARTUP.now("reading the data")
     prompts = _prompts(config, config.data.train_files)
     val_prompts = _prompts(config, config.data.val_files) if config.data.val_files else None
     loader = PromptLoader(
         prompts, batch_size=config.data.train_batch_size, shuffle=config.data.shuffle, seed=trainer_config.seed
     )
-    check_reward(config, [*prompts, *(val_prompts or [])])
     steps = trainer_config.total_training_steps or trainer_config.total_epochs * loader.batches_per_epoch
-    folder = _claimed_folder(config, config_yaml, job="train")
+    folder, start = _folder(config, config_yaml, job="train")
+    if (step := finished_step(folder, start, steps=steps, has_validation=bool(val_prompts))) is not None:
+        log.info(nothing_to_do(config, folder, step))
+        return Progress(step=step)
+    check_reward(config, [*prompts, *(val_prompts or [])])
+    folder.claim(config_yaml, job="train")
     with (
         trackers(config, folder.path, total_steps=steps) as tracker,
         stack(
@@ -100,19 +108,19 @@ def train(config: Config, config_yaml: str) -> Progress:
 
 
 def _export(actor: ActorGroup, out: Path, *, knob: str = "trainer.output_dir") -> None:
+    log.info("writing the model to %s", shown(out))
     with writing(out, knob=knob):
         actor.export(str(out))
 
 
-def _claimed_folder(config: Config, config_yaml: str, *, job: str) -> RunFolder:
-    """The run's folder, once it is certain that the run can start or continue there."""
+def _folder(config: Config, config_yaml: str, *, job: str) -> tuple[RunFolder, Path | None]:
+    """The run's folder and the checkpoint to start from, once it is certain that the run can start or go on there."""
     folder, resume = RunFolder(config), config.trainer.resume
     checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
     start = checkpoints.find(resume)
     folder.refuse_other(config_yaml, job=job, resume=resume)
     checkpoints.check_start(start, job=job)
-    folder.claim(config_yaml, job=job)
-    return folder
+    return folder, start
 
 
 def updates_per_step(config: Config, learner: ActorConfig | CriticConfig) -> int:
@@ -145,6 +153,7 @@ def sft(config: Config, config_yaml: str) -> int:
     """
     check(config)
     check_machine(config, generates=False)
+    STARTUP.now("reading the data")
     tokenizer = load_tokenizer(config.model.tokenizer, config.model.trust_remote_code)
     rows = sft_rows(config.data.train_files, config.data, tokenizer)
     steps_per_epoch = len(rows) // config.data.train_batch_size
@@ -155,7 +164,11 @@ def sft(config: Config, config_yaml: str) -> int:
             f"Set data.train_batch_size={len(rows)} or less, or add rows."
         )
     steps = config.trainer.total_training_steps or config.trainer.total_epochs * steps_per_epoch
-    folder = _claimed_folder(config, config_yaml, job="sft")
+    folder, start = _folder(config, config_yaml, job="sft")
+    if (step := finished_step(folder, start, steps=steps, has_validation=False)) is not None:
+        log.info(nothing_to_do(config, folder, step))
+        return step
+    folder.claim(config_yaml, job="sft")
     checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
     with (
         trackers(config, folder.path, total_steps=steps) as tracker,
@@ -164,6 +177,7 @@ def sft(config: Config, config_yaml: str) -> int:
     ):
         workers.wait_built(timeout_s=config.cluster.start_timeout_s)
         actor = ActorGroup(workers)
+        STARTUP.now("taking the first step")
         step = SftTrainer(config, actor, rows, tracker, checkpoints, total_steps=steps, ranks=where.world_size).fit()
         if step >= steps:
             _export(actor, folder.model)
@@ -200,7 +214,9 @@ def _policy(config: Config, folder: RunFolder) -> Iterator[_Policy]:
     ):
         rewards = starting.ready(workers)
         if checkpoint is not None:
+            STARTUP.now(f"loading {shown(checkpoint)}")
             ActorGroup(workers).load(str(checkpoint.absolute() / "actor"), state["weight_version"])
+        STARTUP.now("copying the weights to the engine")
         rollout = RolloutGroup(workers, tensor_parallel_size=config.rollout.tensor_parallel_size)
         yield _Policy(rollout, rewards, step=state["step"], version=rollout.sync())
 
@@ -213,10 +229,12 @@ def evaluate(config: Config) -> dict[str, float]:
     """
     check(config)
     check_machine(config, generates=True)
+    STARTUP.now("reading the data")
     prompts = _prompts(config, config.data.val_files)
     check_reward(config, prompts)
     folder = RunFolder(config)
     with _policy(config, folder) as policy:
+        STARTUP.now(f"validating on {len(prompts)} prompts")
         found = validate(
             config,
             list(prompts),
@@ -242,6 +260,7 @@ def generate_responses(config: Config) -> Path:
     folder = RunFolder(config)
     with _policy(config, folder) as policy:
         path = folder.eval / f"generated_step_{policy.step}.jsonl"
+        STARTUP.now(f"generating responses to {len(prompts)} prompts")
         batch = generate(
             list(prompts),
             rollout=policy.rollout,

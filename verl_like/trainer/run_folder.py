@@ -28,6 +28,7 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         self.samples = self.path / "samples"
         self.model = self.path / "model"
+        self.curves = self.path / "curves.png"
         self.eval = self.path / "eval"
 
     def refuse_other(self, config_yaml: str, *, job: str, resume: str) -> None:

@@ -1,0 +1,87 @@
+"""A run that is finished is known by its folder alone; where things lie is told as paths to type."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from verl_like.config.compose import compose
+from verl_like.trainer.endings import finished_step, nothing_to_do, what_lies_where
+from verl_like.trainer.run_folder import RunFolder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    """A run of 6 steps, each validated, with its model."""
+    monkeypatch.chdir(tmp_path)
+    run = RunFolder(compose(None, ["trainer.output_dir=out", "trainer.experiment_name=run"]).config)
+    checkpoint(run, 6)
+    run.samples.mkdir()
+    run.model.mkdir()
+    (run.model / "config.json").write_text("{}")
+    return run
+
+
+def checkpoint(run: RunFolder, step: int, *, last_val_step: int | None = None) -> Path:
+    path = run.checkpoints / f"step_{step}"
+    path.mkdir(parents=True)
+    state = {"step": step, "last_val_step": step if last_val_step is None else last_val_step}
+    (path / "trainer.json").write_text(json.dumps(state))
+    return path
+
+
+def last(run: RunFolder, start: Path | None, *, steps: int = 6, has_validation: bool = True) -> int | None:
+    return finished_step(run, start, steps=steps, has_validation=has_validation)
+
+
+def test_a_run_with_its_last_step_validated_and_its_model_written_is_finished(folder: RunFolder) -> None:
+    assert last(folder, folder.checkpoints / "step_6") == 6
+    assert last(folder, folder.checkpoints / "step_6", steps=4) == 6
+
+
+def test_a_run_that_is_made_longer_is_not(folder: RunFolder) -> None:
+    assert last(folder, folder.checkpoints / "step_6", steps=7) is None
+
+
+def test_a_run_that_has_not_begun_or_branches_off_another_is_not(folder: RunFolder, tmp_path: Path) -> None:
+    assert last(folder, None) is None
+    other = RunFolder(compose(None, [f"trainer.output_dir={tmp_path}/other"]).config)
+    assert last(folder, checkpoint(other, 6)) is None
+
+
+def test_a_run_that_was_stopped_before_its_last_validation_is_not(folder: RunFolder) -> None:
+    start = checkpoint(folder, 8, last_val_step=6)
+    os.utime(start / "trainer.json", (1, 1))
+    assert last(folder, start, steps=8) is None
+    assert last(folder, start, steps=8, has_validation=False) == 8
+
+
+def test_a_run_that_was_stopped_before_its_model_was_written_is_not(folder: RunFolder) -> None:
+    start = checkpoint(folder, 8)
+    os.utime(folder.model / "config.json", (1, 1))  # of an earlier end, at step 6
+    assert last(folder, start, steps=8) is None
+    (folder.model / "config.json").unlink()
+    assert last(folder, start, steps=8) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "longer"),
+    [
+        (["trainer.total_training_steps=6"], "trainer.total_training_steps above 6"),
+        (["trainer.total_epochs=2"], "trainer.total_epochs above 2"),
+    ],
+)
+def test_the_sentence_names_what_would_continue_it(folder: RunFolder, words: list[str], longer: str) -> None:
+    assert nothing_to_do(compose(None, words).config, folder, 6) == (
+        f"out/run is finished: step 6 was its last. To go on, set {longer}; for a new run, set trainer.experiment_name."
+    )
+
+
+def test_what_is_there_is_listed_and_nothing_else(folder: RunFolder) -> None:
+    assert what_lies_where(folder).splitlines() == ["model       out/run/model", "checkpoints out/run/checkpoints"]
+    folder.curves.write_bytes(b"")
+    (folder.samples / "step_1.jsonl").write_text("")
+    assert what_lies_where(folder).splitlines()[2:] == ["curves      out/run/curves.png", "samples     out/run/samples"]

@@ -1,0 +1,44 @@
+"""A part of the terminal that is redrawn in place, with log lines above it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+
+def is_watched(console: Console) -> bool:
+    """Whether somebody watches. FORCE_COLOR makes rich take a pipe for a terminal; redrawing would fill a log."""
+    return console.is_interactive and console.file.isatty()
+
+
+class LiveDisplay:
+    """Redraws what ``render`` returns, four times a second.
+
+    Args:
+        transient: whether nothing of it is left when it stops.
+    """
+
+    def __init__(self, console: Console, render: Callable[[], RenderableType], *, transient: bool = False) -> None:
+        self._live = Live(get_renderable=render, console=console, refresh_per_second=4, transient=transient)
+        self._redirected: list[tuple[logging.StreamHandler[TextIO], TextIO]] = []
+
+    def start(self) -> None:
+        terminals = (sys.stdout, sys.stderr)
+        self._live.start()
+        # rich puts what is written to sys.stderr above the picture, but a log handler made earlier holds the bare
+        # stream, and its lines would break the picture.
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, logging.StreamHandler) and handler.stream in terminals:
+                self._redirected.append((handler, handler.stream))
+                handler.setStream(sys.stderr)
+
+    def stop(self) -> None:
+        for handler, stream in self._redirected:
+            handler.setStream(stream)
+        self._redirected = []
+        self._live.stop()
