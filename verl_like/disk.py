@@ -67,14 +67,10 @@ def _nearest(path: Path) -> Path:
 
 
 def _refusal(path: Path) -> OSError | None:
-    """Why nothing can be written at ``path`` or in a folder of it, None where it can."""
+    """Why nothing can be written at ``path``, None where it can."""
     nearest = _nearest(path)
-    places = [nearest if nearest.is_dir() else nearest.parent]
     try:
-        if nearest == path.absolute() and nearest.is_dir():
-            places += [place for place in nearest.iterdir() if place.is_dir() and not place.is_symlink()]
-        for place in places:
-            _try_writing(place)
+        _try_writing(nearest if nearest.is_dir() else nearest.parent)
     except OSError as error:
         return error
     return None

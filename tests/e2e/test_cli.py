@@ -65,6 +65,37 @@ def test_everything_a_run_reports_is_in_the_table_of_metrics(run: Run) -> None:
     assert not [name for name in names if not any(metric.matches(name) for metric in METRICS)]
 
 
+def test_a_finished_run_started_again_says_so_and_starts_nothing(
+    run: Run,
+    arithmetic: Path,
+    overrides: list[str],
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a cluster is asked for")
+
+    monkeypatch.setattr("verl_like.trainer.build.ray_cluster", refuse)
+    before = contents(run.folder)
+    caplog.set_level("INFO")
+    assert main(["train", *arguments(arithmetic, run.folder.parent, *overrides)]) == 0
+    assert "is finished: step 2 was its last. To go on, set trainer.total_training_steps above 2" in caplog.text
+    said = capsys.readouterr()
+    assert [line.split()[0] for line in said.out.splitlines()] == [
+        "model",
+        "checkpoints",
+        "curves",
+        "metrics",
+        "samples",
+    ]
+    assert f"{run.folder}/model" in said.out
+    assert "reading the data" in said.err and "Ray" not in said.err.partition("reading the data")[2]
+    assert contents(run.folder) == before
+    with pytest.raises(AssertionError, match="a cluster is asked for"):
+        main(["train", *arguments(arithmetic, run.folder.parent, *overrides, "trainer.total_training_steps=3")])
+
+
 def test_eval_of_a_checkpoint_gives_what_training_measured_and_touches_nothing_else(
     run: Run, arithmetic: Path, overrides: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

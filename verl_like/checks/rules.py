@@ -316,7 +316,8 @@ def run_folder_can_be_written(config: Config, facts: Facts) -> None:
             f"trainer.experiment_name is {name!r}, but must be one folder name. Put folders into trainer.output_dir."
         )
     folder = Path(config.trainer.output_dir).expanduser() / name
-    refuse_unwritable(folder / "eval" if config.trainer.val_only else folder)
+    for place in ("eval",) if config.trainer.val_only else ("", "checkpoints", "samples"):
+        refuse_unwritable(folder / place)
 
 
 def resume_path_exists(config: Config, facts: Facts) -> None:
