@@ -105,7 +105,6 @@ def _command(arguments: argparse.Namespace) -> int:
         print(render(composed, docs=arguments.docs), end="")
         return 0
     with _ctrl_c_ends_in_order(), STARTUP.shown():
-        STARTUP.now("loading PyTorch, transformers and Ray")
         answer = _job(arguments.command, composed)
         is_interrupted = INTERRUPT.is_set()
     print(answer)
@@ -117,14 +116,19 @@ def _command(arguments: argparse.Namespace) -> int:
 
 def _job(command: str, composed: Composed) -> str:
     """Do it; what there is to say at the end."""
-    from verl_like.trainer import run
-    from verl_like.trainer.endings import shown, what_lies_where
+    from verl_like.trainer.endings import finished_at_once, shown, what_lies_where
     from verl_like.trainer.run_folder import RunFolder
 
     config, folder = composed.config, RunFolder(composed.config)
+    is_training = command == "sft" or (command == "train" and not config.trainer.val_only)
+    if is_training and (finished := finished_at_once(config, composed.yaml(), job=command)):
+        return f"{finished}\n{what_lies_where(folder)}"
+    STARTUP.now("loading PyTorch, transformers and Ray")
+    from verl_like.trainer import run
+
     if command == "generate":
         return str(run.generate_responses(config))
-    if command != "sft" and config.trainer.val_only:
+    if not is_training:
         found = [f"{name} {value:.4f}" for name, value in run.evaluate(config).items()]
         return "\n".join([*found, f"responses   {shown(folder.eval)}"])
     if command == "sft":

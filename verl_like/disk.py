@@ -15,7 +15,7 @@ OF_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 OF_DISKS = (
     OF_SPACE
     | {errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
-    | {errno.ENAMETOOLONG, errno.ELOOP, errno.ESTALE, errno.ENODEV}
+    | {errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.ESTALE, errno.ENODEV}  # EEXIST: a link to nothing
 )
 
 

@@ -68,6 +68,12 @@ def test_a_place_that_holds_no_more_than_a_small_file_is_refused(tmp_path: Path)
 # --- during a run
 
 
+def test_a_link_to_nothing_is_told(tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to(tmp_path / "nothing")
+    with pytest.raises(DiskRefused, match=r"out/run cannot be written: File exists"), writing(tmp_path / "out/run"):
+        (tmp_path / "out").mkdir(exist_ok=True)
+
+
 def test_a_full_disk_is_told_with_the_file_and_what_helps() -> None:
     path = Path("/dev/full")
     with pytest.raises(DiskRefused) as refused, writing(path), path.open("w") as file:

@@ -167,7 +167,9 @@ def test_importing_the_package_loads_nothing_heavy_and_takes_less_than_half_a_se
     assert not {name for name in HEAVY if name in loaded}
 
 
-@pytest.mark.parametrize("name", ["cli", "doctor", "config.schema", "config.knobs", "telemetry.ledger"])
+@pytest.mark.parametrize(
+    "name", ["cli", "doctor", "config.schema", "config.knobs", "telemetry.ledger", "trainer.endings"]
+)
 def test_entry_points_load_nothing_heavy_until_they_are_used(name: str) -> None:
     loaded = run(f"import verl_like.{name}, sys; print(*sys.modules)").split()
     assert not {module for module in HEAVY if module in loaded}

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from verl_like.config.compose import compose
-from verl_like.trainer.endings import finished_step, nothing_to_do, what_lies_where
+from verl_like.config.schema import Config
+from verl_like.trainer.endings import finished_at_once, finished_step, nothing_to_do, what_lies_where
 from verl_like.trainer.run_folder import RunFolder
 
 
@@ -28,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
 def checkpoint(run: RunFolder, step: int, *, last_val_step: int | None = None) -> Path:
     path = run.checkpoints / f"step_{step}"
     path.mkdir(parents=True)
-    state = {"step": step, "last_val_step": step if last_val_step is None else last_val_step}
+    state = {"job": "train", "step": step, "last_val_step": step if last_val_step is None else last_val_step}
     (path / "trainer.json").write_text(json.dumps(state))
     return path
 
@@ -85,3 +86,25 @@ def test_what_is_there_is_listed_and_nothing_else(folder: RunFolder) -> None:
     folder.curves.write_bytes(b"")
     (folder.samples / "step_1.jsonl").write_text("")
     assert what_lies_where(folder).splitlines()[2:] == ["curves      out/run/curves.png", "samples     out/run/samples"]
+
+
+def recorded(run: RunFolder, *words: str) -> tuple[Config, str]:
+    """The configuration of the run with these words, claimed by the run as it is without them."""
+    own = ["trainer.output_dir=out", "trainer.experiment_name=run"]
+    run.claim(compose(None, own).yaml(), job="train")
+    composed = compose(None, [*own, *words])
+    return composed.config, composed.yaml()
+
+
+def test_a_finished_run_is_known_without_its_data_where_its_steps_are_a_number(folder: RunFolder) -> None:
+    said = finished_at_once(*recorded(folder, "trainer.total_training_steps=6"), job="train")
+    assert said is not None and said.startswith("out/run is finished: step 6")
+    for words in ("trainer.total_epochs=1", "trainer.total_training_steps=7"):
+        assert finished_at_once(*recorded(folder, words), job="train") is None
+
+
+def test_the_finished_run_of_somebody_else_is_refused(folder: RunFolder) -> None:
+    with pytest.raises(ValueError, match=r"is the folder of another run; it differs in rollout\.n"):
+        finished_at_once(*recorded(folder, "trainer.total_training_steps=6", "rollout.n=3"), job="train")
+    with pytest.raises(ValueError, match=r"verl-like train there, verl-like sft here"):
+        finished_at_once(*recorded(folder, "trainer.total_training_steps=6"), job="sft")

@@ -8,10 +8,12 @@ import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from verl_like.disk import writing
-from verl_like.workers.groups import ActorGroup, CriticGroup
+
+if TYPE_CHECKING:  # torch and Ray come with them; whoever only looks a checkpoint up needs neither
+    from verl_like.workers.groups import ActorGroup, CriticGroup
 
 STEP = re.compile(r"step_(\d+)")
 

@@ -1,4 +1,4 @@
-"""What a run says when it has ended, or has nothing left to do."""
+"""Where a run starts from, whether anything is left to do, and what it says when it has ended."""
 
 from __future__ import annotations
 
@@ -6,8 +6,39 @@ import os
 from pathlib import Path
 
 from verl_like.config.schema import Config
-from verl_like.trainer.checkpoint import load_state
+from verl_like.trainer.checkpoint import Checkpoints, load_state
 from verl_like.trainer.run_folder import RunFolder
+
+
+def start_of(config: Config, config_yaml: str, *, job: str) -> tuple[RunFolder, Path | None]:
+    """The run's folder and the checkpoint to start from, once it is certain that the run can start or go on there."""
+    folder, resume = RunFolder(config), config.trainer.resume
+    checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
+    start = checkpoints.find(resume)
+    folder.refuse_other(config_yaml, job=job, resume=resume)
+    checkpoints.check_start(start, job=job)
+    return folder, start
+
+
+def finished_at_once(config: Config, config_yaml: str, *, job: str) -> str | None:
+    """What :func:`nothing_to_do` says, where the number of steps is known without reading the data; else None.
+
+    Light, so that it can be asked before anything is imported. A run that is not finished is not judged here.
+
+    Raises:
+        ValueError: the folder is that of another run, which is finished.
+    """
+    steps = config.trainer.total_training_steps
+    if not steps or config.trainer.resume != "auto":
+        return None
+    folder = RunFolder(config)
+    newest = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints).find("auto")
+    has_validation = job == "train" and bool(config.data.val_files)
+    step = finished_step(folder, newest, steps=steps, has_validation=has_validation)
+    if step is None:
+        return None
+    start_of(config, config_yaml, job=job)
+    return nothing_to_do(config, folder, step)
 
 
 def finished_step(folder: RunFolder, start: Path | None, *, steps: int, has_validation: bool) -> int | None:
@@ -22,7 +53,9 @@ def finished_step(folder: RunFolder, start: Path | None, *, steps: int, has_vali
         return None
     state = load_state(start)
     step = int(state["step"])
-    is_validated = not has_validation or step > steps or state["last_val_step"] == step
+    is_validated = (
+        not has_validation or step > steps or state.get("last_val_step") == step
+    )  # none of supervised training
     if step < steps or not is_validated:
         return None
     # The model may be that of an earlier end, before the run was made longer.

@@ -25,7 +25,7 @@ from verl_like.telemetry.startup import STARTUP
 from verl_like.telemetry.trackers import JsonlTracker, trackers
 from verl_like.trainer.build import cluster, hybrid_workers, scorers, stack
 from verl_like.trainer.checkpoint import Checkpoints, load_state
-from verl_like.trainer.endings import finished_step, nothing_to_do, shown
+from verl_like.trainer.endings import finished_step, nothing_to_do, shown, start_of
 from verl_like.trainer.generation import VALIDATION_STEP, generate, val_sampling
 from verl_like.trainer.ppo_trainer import PPOTrainer
 from verl_like.trainer.progress import Progress
@@ -84,7 +84,7 @@ def train(config: Config, config_yaml: str) -> Progress:
         prompts, batch_size=config.data.train_batch_size, shuffle=config.data.shuffle, seed=trainer_config.seed
     )
     steps = trainer_config.total_training_steps or trainer_config.total_epochs * loader.batches_per_epoch
-    folder, start = _folder(config, config_yaml, job="train")
+    folder, start = start_of(config, config_yaml, job="train")
     if (step := finished_step(folder, start, steps=steps, has_validation=bool(val_prompts))) is not None:
         log.info(nothing_to_do(config, folder, step))
         return Progress(step=step)
@@ -111,16 +111,6 @@ def _export(actor: ActorGroup, out: Path, *, knob: str = "trainer.output_dir") -
     log.info("writing the model to %s", shown(out))
     with writing(out, knob=knob):
         actor.export(str(out))
-
-
-def _folder(config: Config, config_yaml: str, *, job: str) -> tuple[RunFolder, Path | None]:
-    """The run's folder and the checkpoint to start from, once it is certain that the run can start or go on there."""
-    folder, resume = RunFolder(config), config.trainer.resume
-    checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
-    start = checkpoints.find(resume)
-    folder.refuse_other(config_yaml, job=job, resume=resume)
-    checkpoints.check_start(start, job=job)
-    return folder, start
 
 
 def updates_per_step(config: Config, learner: ActorConfig | CriticConfig) -> int:
@@ -164,7 +154,7 @@ def sft(config: Config, config_yaml: str) -> int:
             f"Set data.train_batch_size={len(rows)} or less, or add rows."
         )
     steps = config.trainer.total_training_steps or config.trainer.total_epochs * steps_per_epoch
-    folder, start = _folder(config, config_yaml, job="sft")
+    folder, start = start_of(config, config_yaml, job="sft")
     if (step := finished_step(folder, start, steps=steps, has_validation=False)) is not None:
         log.info(nothing_to_do(config, folder, step))
         return step
