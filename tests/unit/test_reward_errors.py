@@ -9,7 +9,7 @@ import pytest
 from tests.unit._reward import sample, task
 from verl_like.config.schema import RewardConfig
 from verl_like.config.user_code import PACKAGE
-from verl_like.reward.sample import Outcome
+from verl_like.reward.messages import Outcome
 from verl_like.reward.scoring import BatchFailed, Scoring
 from verl_like.reward.trial import try_reward
 

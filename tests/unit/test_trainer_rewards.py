@@ -226,8 +226,8 @@ def test_too_many_failures_end_the_run(knobs: dict[str, Any], num_failed: int, m
 
 def test_failures_alike_are_told_once_with_the_texts_of_each() -> None:
     failures = [Failure("error", why, f"prompt {i}", "r") for i, why in enumerate(["alike", "alike", "other", "alike"])]
-    with pytest.raises(JudgementError) as stopped:
-        judge_failures(failures, 4, RewardConfig())
+    with pytest.raises(FeedbackError) as stopped:
+        check_failures(failures, 4, RewardConfig())
     told = str(stopped.value)
     assert "The first 3:" in told and told.count("[error] alike") == 1 == told.count("[error] other")
     assert [f"prompt {i}" in told for i in range(4)] == [True, True, True, False]
