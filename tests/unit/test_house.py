@@ -26,6 +26,6 @@ def test_the_measures_see_what_they_are_for(monkeypatch: pytest.MonkeyPatch) -> 
         "sandbox: workers.other has sandbox",
     ]
     assert broken_links(("cli.py:main", "cli.py:nowhere")) == ["cli.py:nowhere does not exist"]
-    assert broken_links(("doctor.py:main", "config/knobs.py:suggestion")) == [
-        "config/knobs.py:suggestion is mentioned by no function before it"
+    assert broken_links(("doctor.py:main", "config/suggestion.py:suggestion")) == [
+        "config/suggestion.py:suggestion is mentioned by no function before it"
     ]
