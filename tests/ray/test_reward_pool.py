@@ -24,6 +24,7 @@ from verl_like.protocol import DataProto, Ragged
 from verl_like.reward.pool import RewardPool
 from verl_like.single_controller.errors import FeedbackError
 from verl_like.single_controller.remote_batch import RemoteBatch
+from verl_like.single_controller.store import STORE
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -256,8 +257,10 @@ def test_samples_are_written_with_all_that_another_function_needs(folder: Path, 
     [table] = blocks(folder, responses, ["1", "1", "1"])
     with pool(folder, tmp_path, max_failure_frac=1.0) as made:
         batch = RemoteBatch.put(table, {"uid": np.array(["a", "b", "c"])})
+        STORE.take()
         begin(made, [table])
         batch.add_facts(made.scores().facts)
+        assert STORE.take() == table.nbytes, "what the host read is counted here"
         made.dump(batch, np.arange(3), tmp_path / "step_1.jsonl", appends=False)
         made.settle()
     lines = [json.loads(line) for line in (tmp_path / "step_1.jsonl").read_text().splitlines()]

@@ -268,6 +268,7 @@ def test_an_async_function_that_blocks_the_loop_is_killed_and_its_neighbours_are
     with scorer_process(task(f"{file}:score_async", timeout_s=0.5)) as scorer:
         outcomes = scorer.score([sample(response) for response in ("42", "loop", "43", "exit")])
     assert statuses(outcomes) == ["ok", "timeout", "ok", "crash"]
+    assert "no score within reward.timeout_s=0.5;" in outcomes[1].message, "the user's number, without our grace"
 
 
 def test_an_empty_name_chooses_per_row() -> None:
