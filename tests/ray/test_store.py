@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 import numpy as np
@@ -37,6 +38,7 @@ def add_values(group: WorkerGroup, batch: RemoteBatch, tokens: int) -> None:
 
 
 def grown(count: Callable[[], int], act: Callable[[], None]) -> int:
+    gc.collect()  # tracebacks of earlier tests hold references, which must not be let go in between
     before = count()
     act()
     return count() - before
