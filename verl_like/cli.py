@@ -26,7 +26,7 @@ COMMANDS = {
     "eval": "validate the run's newest checkpoint, that of trainer.resume=PATH, or (resume=never) the model",
     "generate": "write responses to data.val_files, of the same choice of policies as eval",
     "rescore": "score a run's written responses with another reward function: rescore RUN reward.function=f.py:g",
-    "export": "write a checkpoint as a Hugging Face folder: export RUN/checkpoints/step_N [OUT]",
+    "export": "write a checkpoint as a Hugging Face folder: export RUN/checkpoints/step_N [OUT], or RUN for its newest",
     "config": "print the composed configuration and where each value came from",
     "doctor": "say what is installed, what will be used, what is missing and how to mend it",
 }
@@ -39,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, what in COMMANDS.items():
         command = commands.add_parser(name, help=what, description=what)
         if name == "export":
-            command.add_argument("checkpoint", type=Path, help="a checkpoints/step_N folder of a run")
+            command.add_argument(
+                "checkpoint", type=Path, help="a checkpoints/step_N folder of a run, or a run, whose newest it is"
+            )
             command.add_argument("out", type=Path, nargs="?", help="where to write; default is RUN/export/step_N")
         elif name == "rescore":
             command.add_argument("run", type=Path, help="a run folder, with responses in samples/")
@@ -95,15 +97,9 @@ def _command(arguments: argparse.Namespace) -> int:
         return _export(arguments.checkpoint, arguments.out)
     if arguments.command == "rescore":
         return _rescore(arguments)
-    from verl_like.config.compose import compose, render
-
-    words: list[str] = arguments.words
-    is_recipe = bool(words) and "=" not in words[0]
-    forced = ["trainer.val_only=true"] if arguments.command in ("eval", "generate") else []
-    composed = compose(words[0] if is_recipe else None, [*(words[1:] if is_recipe else words), *forced])
     if arguments.command == "config":
-        print(render(composed, docs=arguments.docs), end="")
-        return 0
+        return _config(arguments)
+    composed = _checked(arguments)
     with _ctrl_c_ends_in_order(), STARTUP.shown():
         answer = _job(arguments.command, composed)
         is_interrupted = INTERRUPT.is_set()
@@ -138,8 +134,51 @@ def _job(command: str, composed: Composed) -> str:
     return what_lies_where(folder)
 
 
+def _config(arguments: argparse.Namespace) -> int:
+    """Print the configuration, and refuse what a run would refuse; without any words there is nothing to refuse yet."""
+    from verl_like.checks.rules import problems
+    from verl_like.config.compose import read, render
+    from verl_like.config.problems import refuse, without_echoes
+
+    composed, found = read(*_recipe_and_overrides(arguments))
+    if not found:
+        print(render(composed, docs=arguments.docs), end="", flush=True)
+    if arguments.words and not arguments.docs:
+        found += without_echoes(found, problems(composed.config))
+    refuse(found)
+    return 0
+
+
+def _checked(arguments: argparse.Namespace) -> Composed:
+    """The configuration of a command, once everything is refused that can be known before the heavy imports."""
+    from verl_like.checks.rules import problems
+    from verl_like.config.compose import read
+    from verl_like.config.problems import refuse, without_echoes
+    from verl_like.trainer.start import start_problems
+
+    composed, found = read(*_recipe_and_overrides(arguments))
+    refuse([*found, *without_echoes(found, problems(composed.config))])
+    refuse(start_problems(composed.config, composed.yaml(), command=arguments.command))
+    return composed
+
+
+def _recipe_and_overrides(arguments: argparse.Namespace) -> tuple[str | None, list[str]]:
+    """The recipe may stand anywhere among the overrides."""
+    recipes = [word for word in arguments.words if "=" not in word and not word.startswith("~")]
+    if len(recipes) > 1:
+        raise ValueError(
+            f"{' and '.join(recipes)} have no =, but a command takes one recipe besides overrides like rollout.n=4. "
+            "Name one, or write key=value."
+        )
+    overrides = [word for word in arguments.words if word not in recipes]
+    forced = ["trainer.val_only=true"] if arguments.command in ("eval", "generate") else []
+    return (recipes[0] if recipes else None), [*overrides, *forced]
+
+
 def _rescore(arguments: argparse.Namespace) -> int:
+    from verl_like.checks.reward import reward_functions_are_there
     from verl_like.config.compose import compose
+    from verl_like.config.problems import refuse
     from verl_like.reward import rescore
 
     recorded = arguments.run / "config.yaml"
@@ -152,7 +191,9 @@ def _rescore(arguments: argparse.Namespace) -> int:
         if arguments.function
         else []
     )
-    config = compose(str(recorded), [*function, *arguments.words]).config.reward
+    composed = compose(str(recorded), [*function, *arguments.words])
+    refuse(reward_functions_are_there(composed.config))
+    config = composed.config.reward
     out = arguments.out or arguments.run / "rescored.jsonl"
     refuse_unwritable(out.parent, knob="--out")
     rows = rescore.rescore(arguments.run, config, pattern=arguments.files)
@@ -162,9 +203,11 @@ def _rescore(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _export(checkpoint: Path, out: Path | None) -> int:
+def _export(path: Path, out: Path | None) -> int:
+    from verl_like.checks.checkpoints import checkpoint_of
     from verl_like.config.compose import compose
 
+    checkpoint = checkpoint_of(path)
     folder = checkpoint.resolve().parents[1]
     recorded = folder / "config.yaml"
     if not recorded.exists():
@@ -172,11 +215,12 @@ def _export(checkpoint: Path, out: Path | None) -> int:
             f"{checkpoint} does not lie in a run folder: {recorded} is missing. Give RUN/checkpoints/step_N."
         )
     out = out or folder / "export" / checkpoint.resolve().name
+    config = compose(str(recorded), []).config
     with _ctrl_c_ends_in_order(), STARTUP.shown():
         STARTUP.now("loading PyTorch, transformers and Ray")
         from verl_like.trainer import run
 
-        run.export(compose(str(recorded), []).config, checkpoint, out)
+        run.export(config, checkpoint, out)
     print(out)
     return 0
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from verl_like.checks import cluster, models, validation
 from verl_like.checks import rules as checks
 from verl_like.checks.rules import check, check_devices
 from verl_like.config.schema import Config
@@ -24,8 +26,8 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     for name in ("train.parquet", "val.jsonl", "notes.txt"):
         (tmp_path / "data" / name).touch()
     (tmp_path / "model").mkdir()
-    for name in ("config.json", "tokenizer_config.json"):
-        (tmp_path / "model" / name).touch()
+    for name in ("config.json", "tokenizer_config.json", "model.safetensors"):
+        (tmp_path / "model" / name).write_text("{}")
     sound = Config()
     sound.model.path = "model"
     sound.data.train_files = ["data/train.parquet"]
@@ -58,6 +60,27 @@ def apply(config: Config, changes: dict[str, object]) -> None:
 def test_a_sound_configuration_passes(config: Config) -> None:
     check(config, num_devices=0)
     check(config)
+
+
+def test_what_is_odd_but_can_work_is_warned_about(config: Config, caplog: pytest.LogCaptureFixture) -> None:
+    apply(config, {"actor__kl_loss_coef": 0.02, "algorithm__kl_coef": 0.01})
+    with caplog.at_level(logging.WARNING):
+        check(config, num_devices=0)
+    assert "the KL to the reference is paid twice" in caplog.text
+
+
+def test_all_problems_are_told_at_once_and_numbered(config: Config) -> None:
+    text = refusal(config, model__path="", trainer__loggers=["tensorbord"], actor__mini_batch_size=5)
+    assert text.splitlines()[0] == "3 problems:"
+    assert [line[:5] for line in text.splitlines()[1:]] == ["  1. ", "  2. ", "  3. "]
+    for part in ("model.path is empty", "trainer.loggers holds tensorbord", "actor.mini_batch_size=5 does not divide"):
+        assert part in text
+
+
+def test_rules_that_need_an_algorithm_wait_until_it_exists(config: Config) -> None:
+    text = refusal(config, algorithm__adv_estimator="grop", critic__path="model", rollout__tensor_parallel_size=4)
+    assert text.splitlines()[0] == "2 problems:"
+    assert "did you mean grpo?" in text and "more than the 2 workers" in text and "critic" not in text
 
 
 def test_a_value_out_of_range_is_refused_here_too(config: Config) -> None:
@@ -278,12 +301,27 @@ def test_models_with_gpus_of_their_own_are_counted(config: Config) -> None:
 
 def test_an_engine_step_shorter_than_a_row_is_refused(config: Config) -> None:
     text = refusal(
-        config, rollout__max_num_batched_tokens=100, data__max_prompt_length=60, data__max_response_length=64
+        config,
+        rollout__max_num_batched_tokens=100,
+        rollout__max_num_seqs=64,
+        data__max_prompt_length=60,
+        data__max_response_length=64,
     )
-    assert (
-        "is 100, but data.max_prompt_length + data.max_response_length is 124. Set rollout.max_num_batched_tokens=124"
-        in text
+    assert text == (
+        "rollout.max_num_batched_tokens is 100, but data.max_prompt_length + data.max_response_length is 124, which "
+        "vLLM on CPU takes whole. Set rollout.max_num_batched_tokens=124 or more, or shorten the rows."
     )
+
+
+def test_a_gpu_takes_a_row_in_several_engine_steps(config: Config) -> None:
+    apply(config, {"cluster__device": "cuda", "data__max_response_length": 100_000, "cluster__workers_per_node": 1})
+    check(config, num_devices=1)
+
+
+def test_an_engine_step_shorter_than_its_sequences_is_refused(config: Config) -> None:
+    text = refusal(config, rollout__max_num_batched_tokens=1500, rollout__max_num_seqs=2000)
+    assert "rollout.max_num_seqs=2000 sequences may each want a token" in text
+    assert text.endswith("Set rollout.max_num_seqs=1500 or less.")
 
 
 def test_tensor_parallel_beyond_the_ranks_is_refused(config: Config) -> None:
@@ -338,7 +376,7 @@ def test_more_gpus_than_exist_are_refused(config: Config) -> None:
     )
 
 
-def test_a_cluster_yet_to_be_joined_is_not_held_against_this_machine(config: Config) -> None:
+def test_a_cluster_yet_to_be_joined_is_not_held_against_gpus_here(config: Config) -> None:
     apply(
         config,
         {
@@ -408,13 +446,14 @@ def test_resume_from_a_folder_that_is_not_there_is_refused(config: Config) -> No
     assert "no such folder exists" in refusal(config, trainer__resume="outputs/x/checkpoints/step_3")
 
 
-def test_every_rule_of_the_module_is_in_the_list() -> None:
+def test_every_rule_is_in_the_list() -> None:
     rules = [
         entry
-        for entry in vars(checks).values()
+        for module in (checks, cluster, models, validation)
+        for entry in vars(module).values()
         if inspect.isfunction(entry)
-        and list(inspect.signature(entry).parameters) == ["config", "facts"]
-        and entry.__annotations__["return"] == "None"
+        and list(inspect.signature(entry).parameters) == ["config", "gpus"]
+        and entry.__annotations__["return"] == "Iterator[str]"
     ]
     assert rules
     assert set(rules) == set(checks.RULES)

@@ -16,6 +16,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "": (),
     "__main__": ("cli",),
     "cli": (
+        "checks",
         "config",
         "doctor",
         "reward.rescore",
@@ -42,7 +43,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     # The scorers turn ids into text with the tokenizer that made the prompts.
     "reward": ("data.templates", "graders", "reward", "single_controller"),
     # Rules know what the words of a configuration stand for.
-    "checks": ("algorithms", "checks", "config", "graders.judging", "reward.specs"),
+    "checks": ("algorithms", "checks", "config", "graders", "reward.specs"),
     "backends": ("algorithms.types", "backends", "ops"),
     "backends.base": ("algorithms.types",),
     "backends.fsdp": ("algorithms.types", "backends.base", "backends.fsdp", "backends.model_folder", "ops"),
@@ -97,7 +98,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "vllm": ("backends.vllm",),
     "torch.distributed.fsdp": ("backends.fsdp",),
     "torch.distributed._composable": ("backends.fsdp",),
-    "hydra": ("config.compose",),
+    "hydra": ("config.compose", "config.overrides"),
     "omegaconf": ("config.compose",),
 }
 

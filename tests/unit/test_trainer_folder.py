@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from verl_like.checks.checkpoints import checkpoint_of, resume_problem
 from verl_like.config.compose import compose
 from verl_like.trainer.checkpoint import Checkpoints, load_state, publish
 from verl_like.trainer.run_folder import RunFolder
@@ -105,11 +106,42 @@ def test_auto_finds_the_newest_never_finds_none_and_a_path_itself(checkpoints: C
     assert checkpoints.find(str(checkpoints.path(2))) == checkpoints.path(2)
 
 
-def test_a_path_that_is_no_checkpoint_is_refused(checkpoints: Checkpoints, tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match=r"trainer.resume=.* is not a checkpoint: it has no trainer.json. Give a .*step_N folder"
-    ):
-        checkpoints.find(str(tmp_path))
+def test_a_relative_path_to_a_checkpoint_becomes_absolute(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(checkpoints, 2)
+    monkeypatch.chdir(checkpoints.folder)
+    assert checkpoints.find("step_2") == checkpoints.path(2), "workers read it from directories of their own"
+
+
+def test_a_path_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    assert resume_problem(str(tmp_path)) == (
+        f"trainer.resume is {tmp_path}, but must be auto, never or the folder of a checkpoint, and that folder has no "
+        f"trainer.json (looked from {Path.cwd()}). Give a .../checkpoints/step_N folder of a run."
+    )
+
+
+@pytest.mark.parametrize("named", ["checkpoints/step_80", "checkpoints", "."])
+def test_a_missing_checkpoint_is_refused_with_those_there_are(
+    named: str, checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in (120, 200):
+        save(checkpoints, step, is_best=step == 120)
+    monkeypatch.chdir(checkpoints.folder.parent)
+    problem = resume_problem(f"./{named}")
+    assert problem is not None and problem.endswith("checkpoints holds step_120, step_200, best: name one of these.")
+    assert ("no such folder exists" in problem) == named.endswith("80")
+
+
+def test_the_checkpoint_of_a_run_is_its_newest(checkpoints: Checkpoints) -> None:
+    for step in (9, 10):
+        save(checkpoints, step)
+    run = checkpoints.folder.parent
+    for path in (run, checkpoints.folder, checkpoints.path(10)):
+        assert checkpoint_of(path) == checkpoints.path(10)
+    assert checkpoint_of(checkpoints.path(9)) == checkpoints.path(9)
+    with pytest.raises(ValueError, match=r"found no checkpoint at .*step_3: no such folder.*holds step_9, step_10: "):
+        checkpoint_of(checkpoints.path(3))
 
 
 def test_branching_off_inside_a_folder_is_refused(checkpoints: Checkpoints) -> None:

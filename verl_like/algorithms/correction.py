@@ -22,8 +22,8 @@ loudest.
 the whole vocabulary. Their ratio is Z times the wanted one, Z being the trainer's mass on S: with equal models the
 weight is Z instead of 1 (Z >= top_p; no such bound for top_k), and Z^T over a sequence. Dividing by Z, token by token,
 would make the weights exact for the policy restricted to S; but that takes S itself, which the engine does not report,
-and the learning policy would have to be restricted to it as well (keep sampling mask, 2512.02556). So :func:`refusal`
-refuses.
+and the learning policy would have to be restricted to it as well (keep sampling mask, 2512.02556). So
+:mod:`verl_like.checks.algorithm` refuses.
 """
 
 from __future__ import annotations
@@ -106,34 +106,6 @@ def is_needed(config: CorrectionConfig, *, mean_gap: float) -> bool:
         mean_gap: mean over the batch's tokens of abs(old_log_probs - rollout_log_probs), in nats.
     """
     return is_on(config) and mean_gap >= config.min_gap
-
-
-def refusal(rollout_top_p: float, rollout_top_k: int, config: CorrectionConfig) -> str | None:
-    """Why this configuration cannot be corrected as it asks (found, expected, remedy), or None where it can."""
-    section = "algorithm.rollout_correction"
-    if config.level == "off":
-        for knob, is_set in (("batch_normalize=true", config.batch_normalize), ("mode=mask", config.mode == "mask")):
-            if is_set:
-                return (
-                    f"{section}.{knob} is about importance weights, but {section}.level=off has none. Set "
-                    f"{section}.level=token, or "
-                    f"leave {knob.partition('=')[0]} at its default."
-                )
-    if not is_on(config) or (rollout_top_p >= 1 and rollout_top_k <= 0):
-        return None
-    off = {
-        "level=off": config.level != "off",
-        "rejection=off": config.rejection != "off",
-        "veto_threshold=0": config.veto_threshold > 0,
-    }
-    remedy = ", ".join(f"{section}.{knob}" for knob, is_wanted in off.items() if is_wanted)
-    return (
-        f"rollout.top_p is {rollout_top_p:g} and rollout.top_k is {rollout_top_k}, but {section} needs 1 and -1: the "
-        f"engine's "
-        "log-probs are over the kept candidates and the actor's over the whole vocabulary, so every weight would "
-        "shrink by the mass "
-        f"that was cut off. Set rollout.top_p=1 rollout.top_k=-1, or turn the correction off: {remedy}."
-    )
 
 
 @torch.no_grad()

@@ -1,38 +1,59 @@
-"""Rules on algorithms that span sections, called by :func:`verl_like.checks.rules.check`: found, expected, remedy."""
+"""Rules on algorithms that span sections, and warnings: found, expected, remedy. Each yields what is wrong.
+
+All but the first ask the tables what the algorithms need, so they run only where the first finds nothing.
+"""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from verl_like.algorithms.advantages import estimator
-from verl_like.algorithms.correction import refusal
 from verl_like.algorithms.kl_controller import MAX_KL_ERROR
 from verl_like.algorithms.policy_losses import policy_loss
 from verl_like.config.schema import Config
 
-log = logging.getLogger("verl_like.checks.rules")
+
+def algorithms_exist(config: Config) -> Iterator[str]:
+    for look_up in (lambda: estimator(config.algorithm.adv_estimator), lambda: policy_loss(config.actor.policy_loss)):
+        try:
+            look_up()
+        except ValueError as error:
+            yield str(error)
 
 
-def group_estimators_have_siblings(config: Config) -> None:
+def batch_divides_into_mini_batches(config: Config) -> Iterator[str]:
+    sizes = {"actor.mini_batch_size": config.actor.mini_batch_size}
+    if "values" in estimator(config.algorithm.adv_estimator).needs:
+        sizes["critic.mini_batch_size"] = config.critic.mini_batch_size
+    batch = config.data.train_batch_size
+    for name, size in sizes.items():
+        if batch % size:
+            nearest = max(divisor for divisor in range(1, min(size, batch) + 1) if batch % divisor == 0)
+            yield (
+                f"data.train_batch_size is {batch} prompts, which {name}={size} does not divide. Set "
+                f"{name}={nearest}, or change data.train_batch_size."
+            )
+
+
+def group_estimators_have_siblings(config: Config) -> Iterator[str]:
     algorithm = config.algorithm
     if config.rollout.n > 1:
         return
     if estimator(algorithm.adv_estimator).compares_siblings:
-        raise ValueError(
+        yield (
             f"rollout.n is 1, but algorithm.adv_estimator={algorithm.adv_estimator} compares siblings and needs at "
             f"least 2. "
             "Set rollout.n=8, or use algorithm.adv_estimator=gae."
         )
     if algorithm.filter_groups:
-        raise ValueError(
+        yield (
             "rollout.n is 1, but algorithm.filter_groups keeps groups whose scores differ and needs at least 2 "
             "responses to "
             "a prompt. Set rollout.n=8, or algorithm.filter_groups=false."
         )
 
 
-def critic_knobs_have_a_critic(config: Config) -> None:
+def critic_knobs_have_a_critic(config: Config) -> Iterator[str]:
     if "values" in estimator(config.algorithm.adv_estimator).needs:
         return
     for name, is_set in (
@@ -40,61 +61,72 @@ def critic_knobs_have_a_critic(config: Config) -> None:
         ("critic.path", bool(config.critic.path)),
     ):
         if is_set:
-            raise ValueError(
+            yield (
                 f"{name} is set, but algorithm.adv_estimator={config.algorithm.adv_estimator} needs no critic, so none "
                 f"exists. Leave {name} at its default, or use algorithm.adv_estimator=gae."
             )
 
 
-def reference_knobs_have_a_reference(config: Config) -> None:
+def reference_knobs_have_a_reference(config: Config) -> Iterator[str]:
     has_kl = config.actor.kl_loss_coef > 0 or config.algorithm.kl_coef > 0
     wanted = estimator(config.algorithm.adv_estimator).needs | policy_loss(config.actor.policy_loss).needs
     if config.ref.path and not has_kl and "ref_log_probs" not in wanted:
-        raise ValueError(
+        yield (
             f"ref.path is {config.ref.path}, but no KL term has a coefficient above 0, so no reference exists. "
             "Set actor.kl_loss_coef or algorithm.kl_coef, or leave ref.path empty."
         )
-    if config.actor.kl_loss_coef > 0 and config.algorithm.kl_coef > 0:
-        log.warning(
-            "both actor.kl_loss_coef=%g and algorithm.kl_coef=%g are above 0: the KL to the reference is paid twice.",
-            config.actor.kl_loss_coef,
-            config.algorithm.kl_coef,
-        )
 
 
-def adaptive_kl_can_move(config: Config) -> None:
+def adaptive_kl_can_move(config: Config) -> Iterator[str]:
     algorithm, responses = config.algorithm, config.data.train_batch_size * config.rollout.n
     if algorithm.kl_target == 0:
         return
     if algorithm.kl_coef == 0:
-        raise ValueError(
+        yield (
             f"algorithm.kl_target is {algorithm.kl_target}, but algorithm.kl_coef is 0, and a coefficient of 0 stays "
             f"0. "
             "Set algorithm.kl_coef=0.001 to start from, or algorithm.kl_target=0."
         )
     if MAX_KL_ERROR * responses >= algorithm.kl_horizon:
-        raise ValueError(
+        yield (
             f"algorithm.kl_horizon is {algorithm.kl_horizon}, but a step has {responses} responses, which could bring "
             f"the "
             f"coefficient to 0 at once. Set algorithm.kl_horizon above {MAX_KL_ERROR * responses:g}."
         )
 
 
-def correction_can_be_right(config: Config) -> None:
-    reason = refusal(config.rollout.top_p, config.rollout.top_k, config.algorithm.rollout_correction)
-    if reason:
-        raise ValueError(reason)
-    if config.rollout.top_p < 1 or config.rollout.top_k > 0:
-        log.warning(
-            "rollout.top_p=%g, rollout.top_k=%d: the engine's log-probs are over the kept candidates and the actor's "
-            "over all, so "
-            "rollout/log_prob_diff_mean will not be near zero.",
-            config.rollout.top_p,
-            config.rollout.top_k,
+def correction_can_be_right(config: Config) -> Iterator[str]:
+    section, correction, rollout = "algorithm.rollout_correction", config.algorithm.rollout_correction, config.rollout
+    if correction.level == "off":
+        for knob, is_set in (
+            ("batch_normalize=true", correction.batch_normalize),
+            ("mode=mask", correction.mode == "mask"),
+        ):
+            if is_set:
+                yield (
+                    f"{section}.{knob} is about importance weights, but {section}.level=off has none. Set "
+                    f"{section}.level=token, or leave {knob.partition('=')[0]} at its default."
+                )
+    off = {
+        "level=off": correction.level != "off",
+        "rejection=off": correction.rejection != "off",
+        "veto_threshold=0": correction.veto_threshold > 0,
+    }
+    remedy = ", ".join(f"{section}.{knob}" for knob, is_on in off.items() if is_on)
+    if remedy and _cuts_candidates(config):
+        yield (
+            f"rollout.top_p is {rollout.top_p:g} and rollout.top_k is {rollout.top_k}, but {section} needs 1 and -1: "
+            "the engine's log-probs are over the kept candidates and the actor's over the whole vocabulary, so every "
+            "weight would shrink by the mass that was cut off. Set rollout.top_p=1 rollout.top_k=-1, or turn the "
+            f"correction off: {remedy}."
         )
 
 
-def engine_log_probs_are_enough(config: Config) -> None:
+def _cuts_candidates(config: Config) -> bool:
+    return config.rollout.top_p < 1 or config.rollout.top_k > 0
+
+
+def engine_log_probs_are_enough(config: Config) -> Iterator[str]:
     if not config.actor.use_rollout_log_probs:
         return
     wanted = estimator(config.algorithm.adv_estimator).needs | policy_loss(config.actor.policy_loss).needs
@@ -108,17 +140,17 @@ def engine_log_probs_are_enough(config: Config) -> None:
         ("algorithm.rollout_correction.batch_normalize=true", config.algorithm.rollout_correction.batch_normalize),
     ):
         if needs_them:
-            raise ValueError(
+            yield (
                 f"actor.use_rollout_log_probs is true, but {name} needs the trainer's own old log-probs. "
                 "Set actor.use_rollout_log_probs=false, or change the other."
             )
 
 
-def covariance_band_holds_its_share(config: Config) -> None:
+def covariance_band_holds_its_share(config: Config) -> Iterator[str]:
     actor = config.actor
     band = actor.clip_cov_rank_high - actor.clip_cov_rank_low
     if actor.policy_loss == "clip_cov" and actor.clip_cov_ratio > band:
-        raise ValueError(
+        yield (
             f"actor.clip_cov_ratio is {actor.clip_cov_ratio:g} of the tokens, but between actor.clip_cov_rank_low="
             f"{actor.clip_cov_rank_low:g} and actor.clip_cov_rank_high={actor.clip_cov_rank_high:g} there are only "
             f"{band:g}. "
@@ -126,7 +158,7 @@ def covariance_band_holds_its_share(config: Config) -> None:
         )
 
 
-def covariance_is_of_the_rows_that_are_learnt(config: Config) -> None:
+def covariance_is_of_the_rows_that_are_learnt(config: Config) -> Iterator[str]:
     if "covariance_rank" not in policy_loss(config.actor.policy_loss).needs:
         return
     for name, is_set in (
@@ -134,7 +166,7 @@ def covariance_is_of_the_rows_that_are_learnt(config: Config) -> None:
         ("pf_ppo", config.algorithm.pf_ppo != "off"),
     ):
         if is_set:
-            raise ValueError(
+            yield (
                 f"algorithm.{name} is set, but actor.policy_loss={config.actor.policy_loss} ranks the tokens of a "
                 f"whole "
                 f"mini-batch, of which algorithm.{name} then drops or repeats rows. Leave algorithm.{name} at its "
@@ -143,7 +175,7 @@ def covariance_is_of_the_rows_that_are_learnt(config: Config) -> None:
             )
 
 
-def skipped_rows_have_no_gradient(config: Config) -> None:
+def skipped_rows_have_no_gradient(config: Config) -> Iterator[str]:
     actor = config.actor
     if not actor.skip_zero_advantages:
         return
@@ -152,29 +184,29 @@ def skipped_rows_have_no_gradient(config: Config) -> None:
         ("actor.entropy_coef", actor.entropy_coef > 0),
     ):
         if has_gradient:
-            raise ValueError(
+            yield (
                 f"actor.skip_zero_advantages is true, but {name} is above 0, so responses without advantage move the "
                 f"weights "
                 f"too. Set actor.skip_zero_advantages=false, or {name}=0."
             )
     if policy_loss(actor.policy_loss).acts_without_advantage:
-        raise ValueError(
+        yield (
             f"actor.skip_zero_advantages is true, but actor.policy_loss={actor.policy_loss} may move the weights for "
             "responses without advantage. Set actor.skip_zero_advantages=false."
         )
 
 
-def components_are_named(config: Config) -> None:
+def components_are_named(config: Config) -> Iterator[str]:
     algorithm = config.algorithm
     if "reward_components" not in estimator(algorithm.adv_estimator).needs:
         if algorithm.reward_components:
-            raise ValueError(
+            yield (
                 f"algorithm.reward_components is {algorithm.reward_components}, but algorithm.adv_estimator="
                 f"{algorithm.adv_estimator} reads the score alone. Use algorithm.adv_estimator=gdpo, or leave it empty."
             )
         return
     if not algorithm.reward_components:
-        raise ValueError(
+        yield (
             f"algorithm.reward_components is empty, but algorithm.adv_estimator={algorithm.adv_estimator} learns from "
             f"the "
             "parts that the reward function reports beside its score. Set algorithm.reward_components={name: weight, "
@@ -187,23 +219,51 @@ def components_are_named(config: Config) -> None:
         ("overlong_buffer_len", algorithm.overlong_buffer_len > 0),
     ):
         if is_set:
-            raise ValueError(
+            yield (
                 f"algorithm.{name} is set, but it changes the score, of which algorithm.adv_estimator="
                 f"{algorithm.adv_estimator} reads the parts. Leave algorithm.{name} at its default."
             )
 
 
-def overlong_buffer_fits(config: Config) -> None:
+def overlong_buffer_fits(config: Config) -> Iterator[str]:
     buffer, longest = config.algorithm.overlong_buffer_len, config.data.max_response_length
     if buffer >= longest:
-        raise ValueError(
+        yield (
             f"algorithm.overlong_buffer_len is {buffer} tokens, but data.max_response_length is {longest}. Set a "
             f"shorter "
             f"buffer, e.g. algorithm.overlong_buffer_len={longest // 5}."
         )
 
 
-ALGORITHM_RULES: tuple[Callable[[Config], None], ...] = (
+def baselines_are_scored_by_all(config: Config) -> Iterator[str]:
+    model = config.reward.model
+    if (
+        model.path
+        and model.placement == "colocated"
+        and "baseline_rewards" in estimator(config.algorithm.adv_estimator).needs
+    ):
+        yield (
+            f"algorithm.adv_estimator={config.algorithm.adv_estimator} needs the score of a greedy response, which a "
+            "colocated reward model does not see. Set reward.model.placement=own."
+        )
+
+
+def algorithm_warnings(config: Config) -> Iterator[str]:
+    """What can work, but is seldom meant."""
+    if config.actor.kl_loss_coef > 0 and config.algorithm.kl_coef > 0:
+        yield (
+            f"both actor.kl_loss_coef={config.actor.kl_loss_coef:g} and algorithm.kl_coef={config.algorithm.kl_coef:g} "
+            "are above 0: the KL to the reference is paid twice."
+        )
+    if _cuts_candidates(config):
+        yield (
+            f"rollout.top_p={config.rollout.top_p:g}, rollout.top_k={config.rollout.top_k}: the engine's log-probs are "
+            "over the kept candidates and the actor's over all, so rollout/log_prob_diff_mean will not be near zero."
+        )
+
+
+ALGORITHM_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
+    batch_divides_into_mini_batches,
     group_estimators_have_siblings,
     critic_knobs_have_a_critic,
     reference_knobs_have_a_reference,
@@ -215,4 +275,5 @@ ALGORITHM_RULES: tuple[Callable[[Config], None], ...] = (
     skipped_rows_have_no_gradient,
     components_are_named,
     overlong_buffer_fits,
+    baselines_are_scored_by_all,
 )

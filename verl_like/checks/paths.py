@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from verl_like.config.suggestion import suggestion
@@ -10,22 +11,21 @@ from verl_like.config.suggestion import suggestion
 DATA_SUFFIXES = (".parquet", ".jsonl")
 
 
-def refuse_missing_files(name: str, files: list[str], *, prepare_command: str) -> None:
-    """Refuse local data files that are not there; ``name`` is the knob that holds them."""
+def missing_files(name: str, files: list[str], *, prepare_command: str) -> Iterator[str]:
+    """What is wrong with local data files; ``name`` is the knob that holds them."""
     for file in files:
         if not file.endswith(DATA_SUFFIXES):
-            raise ValueError(
+            yield (
                 f"{name} holds {file}, but rows are read from {' and '.join(DATA_SUFFIXES)} files. Convert it, or "
-                f"name the "
-                "right file."
+                f"name the right file."
             )
-        if not Path(file).expanduser().is_file():
+        elif not Path(file).expanduser().is_file():
             siblings = [str(path) for path in sorted(Path(file).parent.glob("*")) if path.suffix in DATA_SUFFIXES]
             hint = (
                 suggestion(file, siblings)
                 or f"; looked from {Path.cwd()}. {_remedy(prepare_command, 'correct the path.')}"
             )
-            raise ValueError(f"{name} holds {file}, which does not exist{hint}")
+            yield f"{name} holds {file}, which does not exist{hint}"
 
 
 def _remedy(prepare_command: str, otherwise: str) -> str:
@@ -45,18 +45,18 @@ def is_local_path(path: str) -> bool:
     )
 
 
-def refuse_missing_folder(name: str, path: str, *, needs_file: str, prepare_command: str) -> None:
-    """Refuse a local folder that is not there or lacks ``needs_file``; hub names pass."""
+def missing_folder(name: str, path: str, *, needs_file: str, prepare_command: str) -> str | None:
+    """What is wrong with a local folder that is not there or lacks ``needs_file``; None for a hub name."""
     if not is_local_path(path):
-        return
+        return None
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        raise ValueError(
-            f"{name} is {path}, but there is no such folder (looked from {Path.cwd()}). "
-            + _remedy(prepare_command, "correct the path, or give a hub name like Qwen/Qwen3-0.6B.")
+        return f"{name} is {path}, but there is no such folder (looked from {Path.cwd()}). " + _remedy(
+            prepare_command, "correct the path, or give a hub name like Qwen/Qwen3-0.6B."
         )
     if not (folder / needs_file).is_file():
-        raise ValueError(
+        return (
             f"{name} is {path}, a folder without {needs_file}. Give the folder that holds a Hugging Face model; "
             "`verl-like export` makes one from a checkpoint."
         )
+    return None

@@ -13,27 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from verl_like.config.knobs import Knob, check_values, knobs, sections, value_of
+from verl_like.config.knobs import Knob, knob_at, knobs, sections, set_default, value_of, wrong_values
+from verl_like.config.overrides import read_words
+from verl_like.config.problems import Refused, refuse
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
 
 DEFAULT = "default"
 COMMAND_LINE = "command line"
-# Names that no file in a search path has, so that these nodes can shadow nothing.
-_SCHEMA = "verl_like_schema"
-_ROOT = "verl_like_root"
+_ROOT = "verl_like_root"  # a name that no file in a search path has, so that it can shadow nothing
 _WIDEST_VALUE = 72
 
 
@@ -73,27 +70,56 @@ def compose(config_file: str | None, overrides: list[str]) -> Composed:
     Relative paths in values stay relative to the working directory, which does not change.
 
     Raises:
-        ValueError: a missing file, an unknown key or group option, a value of a wrong type or out of range.
+        Refused: missing files, unknown keys or group options, values of a wrong type or out of range; all of them.
+    """
+    composed, problems = read(config_file, overrides)
+    refuse(problems)
+    return composed
+
+
+def read(config_file: str | None, overrides: list[str]) -> tuple[Composed, list[str]]:
+    """As :func:`compose`, but with the problems beside a configuration in which what is wrong has its default.
+
+    Raises:
+        Refused: something so wrong that there is no configuration.
     """
     recipe = _recipe_path(config_file)
+    problems: list[str] = []
     try:
         with _hydra(recipe) as loader:
-            groups, values = _split(overrides, loader)
-            layers = _layers(loader, recipe, [_searchpath(), *groups])
-            _refuse_shadowed_choices(groups, layers)
-            changes = _command_line(values)
-            tree = hydra_compose(_ROOT, overrides=[_searchpath(), *groups, *(text for text, _ in changes)])
-            config = OmegaConf.to_object(tree)
+            line = read_words(overrides, options_of=lambda group: _options(group, recipe))
+            layers = _layers(loader, recipe, [_searchpath(), *line.groups], problems)
+        problems += [*_shadowed_choices(line.groups, layers), *line.problems]
+        tree = OmegaConf.structured(Config)
+        origins = dict.fromkeys(knobs(), DEFAULT)
+        for layer in layers:
+            for name, value in layer.values.items():
+                problems += _put(tree, name, value, layer.origin)
+                origins[name] = layer.origin
+        for setting in line.settings:
+            for leaf, value in _leaves(setting.value, setting.name, COMMAND_LINE, problems):
+                problems += _put(tree, leaf, value, COMMAND_LINE)
+                origins[_knob_of(leaf).name] = COMMAND_LINE
+        config = OmegaConf.to_object(tree)
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
-        raise ValueError(f"cannot compose {config_file or 'conf/config.yaml'}: {_innermost_message(error)}") from error
+        what = f"cannot compose {config_file or 'conf/config.yaml'}: {_innermost_message(error)}"
+        raise Refused([*problems, what]) from error
     assert isinstance(config, Config), f"composing gave {type(config).__name__}, expected Config"
+    for name, problem in wrong_values(config, origins).items():
+        problems.append(problem)
+        set_default(config, name)
+    return Composed(config=config, origins=origins), problems
 
-    origins = dict.fromkeys(knobs(), DEFAULT)
-    for layer in layers:
-        origins |= dict.fromkeys(layer.values, layer.origin)
-    origins |= dict.fromkeys((name for _, names in changes for name in names), COMMAND_LINE)
-    check_values(config, origins)
-    return Composed(config=config, origins=origins)
+
+def _put(tree: DictConfig, name: str, value: Any, origin: str) -> list[str]:
+    """Set a leaf; what is wrong with an element of its value, if anything is. Mappings are merged."""
+    try:
+        OmegaConf.update(tree, name, value, merge=True)
+    except OmegaConfBaseException as error:
+        return [
+            f"{name} is {value!r} ({origin}), but must be {_knob_of(name).expected_type}: {_innermost_message(error)}"
+        ]
+    return []
 
 
 def render(composed: Composed, *, docs: bool = False) -> str:
@@ -152,78 +178,50 @@ def _searchpath() -> str:
 
 @contextmanager
 def _hydra(recipe: Path | None) -> Iterator[ConfigLoader]:
-    """Hydra with a root that puts the schema below everything; its global state is as before afterwards.
+    """Hydra, whose global state is as before afterwards.
 
     The root lives in memory so that a recipe without a defaults list, e.g. a saved run's config.yaml, composes too.
     """
     folder, name = (conf_dir(), "config") if recipe is None else (recipe.parent, recipe.stem)
     store = ConfigStore.instance()
-    store.store(name=_SCHEMA, node=Config)
-    store.store(name=_ROOT, node={"defaults": [_SCHEMA, name, "_self_"]})
+    store.store(name=_ROOT, node={"defaults": [name, "_self_"]})
     try:
         with initialize_config_dir(config_dir=str(folder), version_base="1.3", job_name="verl_like"):
             yield GlobalHydra.instance().config_loader()
     finally:
-        for node in (_SCHEMA, _ROOT):
-            store.repo.pop(f"{node}.yaml")
+        store.repo.pop(f"{_ROOT}.yaml")
 
 
-def _split(overrides: list[str], loader: ConfigLoader) -> tuple[list[str], list[Override]]:
-    """Separate choices of a group (``algorithm=ppo``) from values of a key (``rollout.n=4``)."""
-    groups: list[str] = []
-    values: list[Override] = []
-    for text in overrides:
-        override = _parse(text)
-        name = override.key_or_group
-        if override.is_sweep_override():
-            raise ValueError(
-                f"{text} holds several values, but a run takes one. For a list write {name}=[a,b]; to keep a comma, "
-                f"quote "
-                "the value."
-            )
-        options = (
-            loader.get_group_options(name, config_name=_ROOT, overrides=[_searchpath()]) if "." not in name else []
-        )
-        if not options:
-            values.append(override)
-            continue
-        option = override.value()
-        if not override.is_delete() and option not in options:
-            raise ValueError(
-                f"{text} chooses no file of conf/{name}: expected one of "
-                f"{', '.join(sorted(options))}{suggestion(str(option), options) or '.'}"
-            )
-        groups.append(text)
-    return groups, values
+def _options(group: str, recipe: Path | None) -> set[str]:
+    """The files of a group; none for what is no group."""
+    return {path.stem for folder in _folders(recipe) for path in (folder / group).glob("*.yaml")}
 
 
-def _parse(text: str) -> Override:
-    try:
-        return OverridesParser.create().parse_override(text)
-    except HydraException as error:
-        raise ValueError(
-            f"cannot read the override {text}: {error}. Write key=value, and quote what has brackets, commas or "
-            f"quotes: "
-            "'key=\"[a]\"'."
-        ) from error
+def _folders(recipe: Path | None) -> list[Path]:
+    """Where files of the defaults list lie; the recipe's folder is searched before ``conf/``, as Hydra does."""
+    return [conf_dir()] if recipe is None else [recipe.parent, conf_dir()]
 
 
-def _layers(loader: ConfigLoader, recipe: Path | None, groups: list[str]) -> list[_Layer]:
-    """The files that make up the configuration, in the order in which they are merged, each one checked."""
+def _layers(loader: ConfigLoader, recipe: Path | None, groups: list[str], problems: list[str]) -> list[_Layer]:
+    """The files that make up the configuration, in the order in which they are merged.
+
+    What is wrong in them is added to ``problems`` and left out.
+    """
     layers = []
     for default in loader.compute_defaults_list(_ROOT, overrides=groups, run_mode=RunMode.RUN).defaults:
         entry = default.config_path
-        if entry is None or entry.startswith("hydra/") or entry in (_SCHEMA, _ROOT):
+        if entry is None or entry.startswith("hydra/") or entry == _ROOT:
             continue
         path = _file_of(entry, recipe)
         origin = f"conf/{entry}.yaml" if path.is_relative_to(conf_dir()) else _short(path)
         tree = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
         if not isinstance(tree, dict):
-            raise ValueError(f"{origin} holds a {type(tree).__name__}, but must be a mapping of sections.")
+            problems.append(f"{origin} holds a {type(tree).__name__}, but must be a mapping of sections.")
+            continue
         tree.pop("defaults", None)
         for part in reversed((default.package or "").split(".") if default.package else []):
             tree = {part: tree}
-        layers.append(_Layer(origin=origin, entry=entry, values=dict(_leaves(tree, "", origin))))
+        layers.append(_Layer(origin=origin, entry=entry, values=dict(_leaves(tree, "", origin, problems))))
     return layers
 
 
@@ -234,8 +232,8 @@ def _short(path: Path) -> str:
 
 
 def _file_of(entry: str, recipe: Path | None) -> Path:
-    """The file of a defaults-list entry; the recipe's folder is searched before ``conf/``, as Hydra does."""
-    folders = [conf_dir()] if recipe is None else [recipe.parent, conf_dir()]
+    """The file of a defaults-list entry."""
+    folders = _folders(recipe)
     for folder in folders:
         for suffix in (".yaml", ".yml"):
             if (folder / f"{entry}{suffix}").is_file():
@@ -245,67 +243,49 @@ def _file_of(entry: str, recipe: Path | None) -> Path:
     )
 
 
-def _leaves(tree: Any, name: str, origin: str) -> Iterator[tuple[str, Any]]:
-    """(knob name, value) for all that ``tree`` sets at ``name``; refuses unknown names and wrong types."""
+def _leaves(tree: Any, name: str, origin: str, problems: list[str]) -> Iterator[tuple[str, Any]]:
+    """(name, value) for all that ``tree`` sets at ``name``; unknown names and wrong types go to ``problems``."""
     if name in sections() or not name:
         if not isinstance(tree, dict):
-            raise ValueError(
+            problems.append(
                 f"{name} is {tree!r} ({origin}), but is a section with keys of its own, e.g. {_example(name)}."
             )
+            return
         for key, value in tree.items():
-            yield from _leaves(value, f"{name}.{key}" if name else str(key), origin)
-    else:
-        knob = _knob_at(name, origin)
-        # A name below a mapping, e.g. rollout.engine_kwargs.seed, may hold anything; an interpolation is typed once
-        # resolved.
-        if knob.name == name and not (isinstance(tree, str) and "${" in tree) and not knob.accepts_type(tree):
-            remedy = f" Write {name}=[{tree}]." if knob.kind is list and isinstance(tree, str) else ""
-            raise ValueError(f"{name} is {tree!r} ({origin}), but must be {knob.expected_type}.{remedy}")
-        yield knob.name, tree
+            yield from _leaves(value, f"{name}.{key}" if name else str(key), origin, problems)
+        return
+    knob = knob_at(name)
+    if knob is None:
+        problems.append(_unknown_key(name, origin))
+        return
+    # A name below a mapping, e.g. rollout.engine_kwargs.seed, may hold anything; an interpolation is typed once
+    # resolved.
+    if knob.name == name and not (isinstance(tree, str) and "${" in tree) and not knob.accepts_type(tree):
+        remedy = f" Write {name}=[{tree}]." if knob.kind is list and isinstance(tree, str) else ""
+        problems.append(f"{name} is {tree!r} ({origin}), but must be {knob.expected_type}.{remedy}")
+        return
+    yield name, tree
 
 
-def _knob_at(name: str, origin: str) -> Knob:
-    """The knob called ``name``, or the mapping that ``name`` lies in."""
-    known = knobs()
-    for depth in range(name.count(".") + 1):
-        candidate = name.rsplit(".", depth)[0]
-        if candidate in known and (depth == 0 or known[candidate].kind is dict):
-            return known[candidate]
+def _knob_of(name: str) -> Knob:
+    knob = knob_at(name)
+    assert knob is not None, f"{name} passed as a key, but is none"
+    return knob
+
+
+def _unknown_key(name: str, origin: str) -> str:
     where = "" if origin == COMMAND_LINE else f" in {origin}"
     groups = [] if "." in name else [folder.name for folder in conf_dir().iterdir() if folder.is_dir()]
-    raise ValueError(
-        f"unknown key "
-        f"{name}{where}{suggestion(name, [*known, *groups]) or '; `verl-like config --docs` lists all keys.'}"
-    )
+    hint = suggestion(name, [*knobs(), *groups]) or "; `verl-like config --docs` lists all keys."
+    return f"unknown key {name}{where}{hint}"
 
 
 def _example(section: str) -> str:
     return next(name for name in knobs() if name.startswith(section))
 
 
-def _command_line(overrides: list[Override]) -> list[tuple[str, list[str]]]:
-    """Each value override as Hydra wants it, with the knobs that it sets."""
-    changes = []
-    for override in overrides:
-        name, text = override.key_or_group, override.input_line
-        assert text is not None, f"the override of {name} lost its text"
-        if override.is_delete():
-            raise ValueError(f"{text} removes a key, but every key has a value. Set it instead: {name}=VALUE.")
-        value = override.value()
-        names = [leaf for leaf, _ in _leaves(value, name, COMMAND_LINE)]
-        knob = knobs().get(name)
-        text = text.lstrip("+")
-        if knob is not None and knob.kind is str and not isinstance(value, str):
-            # A run called 2024_01 is no number, though Hydra's grammar reads it as 202401.
-            text = f"{name}='{text.split('=', 1)[1]}'"
-        # Hydra closes mappings; `++` lets a new key into one.
-        opens_mapping = isinstance(value, dict) or (knob is None and name not in sections())
-        changes.append((f"++{text}" if opens_mapping else text, names))
-    return changes
-
-
-def _refuse_shadowed_choices(groups: list[str], layers: list[_Layer]) -> None:
-    """A group chosen on the command line must not lose to a file that sets the group's own section later."""
+def _shadowed_choices(groups: list[str], layers: list[_Layer]) -> Iterator[str]:
+    """Groups chosen on the command line that lose to a file which sets the group's own section later."""
     for text in groups:
         group, _, option = text.lstrip("+").partition("=")
         group = group.partition("@")[0]
@@ -315,7 +295,7 @@ def _refuse_shadowed_choices(groups: list[str], layers: list[_Layer]) -> None:
         for name, value in layers[chosen].values.items():
             for later in layers[chosen + 1 :]:
                 if name.startswith(f"{group}.") and later.values.get(name, value) != value:
-                    raise ValueError(
+                    yield (
                         f"{text} sets {name}={value}, but {later.origin} sets it to {later.values[name]} afterwards. "
                         f"Use {name}={value} on the command line, or choose the group in the file's defaults list."
                     )

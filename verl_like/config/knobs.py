@@ -90,24 +90,38 @@ def value_of(config: Config, name: str) -> Any:
     return functools.reduce(getattr, name.split("."), config)
 
 
-def check_values(config: Config, origins: Mapping[str, str] | None = None) -> None:
-    """Refuse a value that cannot be right by itself.
+def knob_at(name: str) -> Knob | None:
+    """The knob called ``name``, or the mapping that ``name`` lies in; None where there is neither."""
+    known = knobs()
+    for depth in range(name.count(".") + 1):
+        candidate = name.rsplit(".", depth)[0]
+        if candidate in known and (depth == 0 or known[candidate].kind is dict):
+            return known[candidate]
+    return None
+
+
+def set_default(config: Config, name: str) -> None:
+    """Give the knob called ``name`` its default."""
+    *sections, leaf = name.split(".")
+    setattr(functools.reduce(getattr, sections, config), leaf, value_of(Config(), name))
+
+
+def wrong_values(config: Config, origins: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Values that cannot be right by themselves, by knob: what was found and what is accepted.
 
     Args:
         config: the whole configuration.
         origins: where each value came from, for the message; without it the message names the key alone.
-
-    Raises:
-        ValueError: naming the key, what was found and what is accepted.
     """
+    problems: dict[str, str] = {}
     for name, knob in knobs().items():
         value = value_of(config, name)
         found = f"{name} is {value!r}" + (f" ({origins[name]})" if origins else "")
         if not knob.accepts_type(value):
-            raise ValueError(f"{found}, but must be {knob.expected_type}.")
-        if knob.choices and value not in knob.choices:
-            raise ValueError(
-                f"{found}, but must be one of {', '.join(knob.choices)}{suggestion(str(value), knob.choices) or '.'}"
-            )
-        if knob.check is not None and not knob.check(value):
-            raise ValueError(f"{found}, but must be {knob.expected}.")
+            problems[name] = f"{found}, but must be {knob.expected_type}."
+        elif knob.choices and value not in knob.choices:
+            expected = f"one of {', '.join(knob.choices)}{suggestion(str(value), knob.choices) or '.'}"
+            problems[name] = f"{found}, but must be {expected}"
+        elif knob.check is not None and not knob.check(value):
+            problems[name] = f"{found}, but must be {knob.expected}."
+    return problems

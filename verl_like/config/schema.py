@@ -268,7 +268,7 @@ class RolloutConfig:
     kv_cache_memory_gib: float = _positive(0.25, "Size of the engine's key-value cache on CPU.", unit="GiB")
     max_num_seqs: int = _positive(256, "Sequences the engine decodes at once.", unit="sequences")
     max_num_batched_tokens: int = _positive(
-        8192, "Tokens of one engine step; at least the longest prompt plus response.", unit="tokens"
+        8192, "Tokens of one engine step; on CPU at least the longest prompt plus response.", unit="tokens"
     )
     enforce_eager: bool = knob(False, "Skip CUDA graphs (CPU is always eager).")
     sync_bucket_mib: float = _positive(
@@ -495,7 +495,11 @@ class TrainerConfig:
     total_training_steps: int = _non_negative(0, "Steps to run; 0 derives them from total_epochs.", unit="steps")
     val_before_train: bool = knob(True, "Validate before the first step.")
     val_only: bool = knob(False, "Validate and stop.")
-    test_freq: int = _non_negative(0, "Validate every so many steps; 0 only at the ends.", unit="steps")
+    test_freq: int = _non_negative(
+        0,
+        "Validate every so many steps and at the end; 0 only at the ends, and with val_before_train=false never.",
+        unit="steps",
+    )
     save_freq: int = _non_negative(0, "Checkpoint every so many steps; 0 only at the end.", unit="steps")
     max_checkpoints: int = _positive(2, "Newest checkpoints kept; the best one is kept besides.")
     resume: str = knob(
@@ -550,6 +554,11 @@ class Config:
     algorithm: AlgorithmConfig = knob(AlgorithmConfig, "Advantages and KL.")
     trainer: TrainerConfig = knob(TrainerConfig, "The loop.")
     cluster: ClusterConfig = knob(ClusterConfig, "Machines and processes.")
+
+    @property
+    def validates(self) -> bool:
+        """Whether training is interrupted by validations: there are rows, and not both ways to ask for it are off."""
+        return bool(self.data.val_files) and (self.trainer.val_before_train or self.trainer.test_freq > 0)
 
     @property
     def val_metric(self) -> str:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verl_like.checks.checkpoints import missing_checkpoint, steps_in
 from verl_like.disk import writing
 
 if TYPE_CHECKING:  # torch and Ray come with them; whoever only looks a checkpoint up needs neither
     from verl_like.workers.groups import ActorGroup, CriticGroup
-
-STEP = re.compile(r"step_(\d+)")
 
 
 def publish(temporary: Path, final: Path) -> None:
@@ -50,7 +48,7 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Steps of the published checkpoints, oldest first."""
-        return sorted(int(m[1]) for p in self.folder.glob("step_*") if (m := STEP.fullmatch(p.name)))
+        return steps_in(self.folder)
 
     def path(self, step: int) -> Path:
         return self.folder / f"step_{step}"
@@ -95,22 +93,18 @@ class Checkpoints:
                 shutil.rmtree(self.path(step))
 
     def find(self, resume: str) -> Path | None:
-        """The checkpoint to continue from: the newest (``auto``), none (``never``) or the one at a path.
-
-        Raises:
-            ValueError: the path is not a checkpoint.
+        """The checkpoint to continue from: the newest (``auto``), none (``never``) or the one at a path, which
+        the checks have found to be one.
         """
         if resume == "never":
             return None
         if resume == "auto":
             steps = self.steps()
             return self.path(steps[-1]) if steps else None
-        path = Path(resume).expanduser()
-        if not (path / "trainer.json").exists():
-            raise ValueError(
-                f"trainer.resume={resume} is not a checkpoint: it has no trainer.json. Give a .../checkpoints/step_N "
-                f"folder, auto or never."
-            )
+        # Absolute, because workers read it too, from working directories of their own.
+        path = Path(resume).expanduser().absolute()
+        missing = missing_checkpoint(path)
+        assert missing is None, f"trainer.resume={resume} was let through: {missing}"
         return path
 
     def check_start(self, start: Path | None, *, job: str) -> None:

@@ -33,7 +33,7 @@ def finished_at_once(config: Config, config_yaml: str, *, job: str) -> str | Non
         return None
     folder = RunFolder(config)
     newest = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints).find("auto")
-    has_validation = job == "train" and bool(config.data.val_files)
+    has_validation = job == "train" and config.validates
     step = finished_step(folder, newest, steps=steps, has_validation=has_validation)
     if step is None:
         return None

@@ -13,6 +13,8 @@ import numpy as np
 
 from verl_like.checks.machine import check_machine
 from verl_like.checks.rules import check
+from verl_like.checks.validation import best_metric_problem
+from verl_like.config.problems import refuse
 from verl_like.config.schema import ActorConfig, Config, CriticConfig
 from verl_like.data.loader import PromptLoader
 from verl_like.data.prompts import Prompt, PromptDataset, sft_rows
@@ -33,6 +35,7 @@ from verl_like.trainer.rewards import Rewards
 from verl_like.trainer.roles import needs
 from verl_like.trainer.run_folder import RunFolder
 from verl_like.trainer.sft_trainer import SftTrainer
+from verl_like.trainer.start import policy_checkpoint
 from verl_like.trainer.validation import validate
 from verl_like.workers.groups import ActorGroup, RolloutGroup
 
@@ -79,7 +82,9 @@ def train(config: Config, config_yaml: str) -> Progress:
     trainer_config = config.trainer
     STARTUP.now("reading the data")
     prompts = _prompts(config, config.data.train_files)
-    val_prompts = _prompts(config, config.data.val_files) if config.data.val_files else None
+    val_prompts = _prompts(config, config.data.val_files) if config.validates else None
+    if val_prompts is not None:
+        refuse(filter(None, [best_metric_problem(config, val_prompts.data_sources)]))
     loader = PromptLoader(
         prompts, batch_size=config.data.train_batch_size, shuffle=config.data.shuffle, seed=trainer_config.seed
     )
@@ -187,8 +192,8 @@ class _Policy:
 
 @contextmanager
 def _policy(config: Config, folder: RunFolder) -> Iterator[_Policy]:
-    """The policy of the checkpoint that ``trainer.resume`` names, or of ``model.path`` where there is none."""
-    checkpoint = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints).find(config.trainer.resume)
+    """The policy of the checkpoint that ``trainer.resume`` names, or of ``model.path`` under ``never``."""
+    checkpoint = policy_checkpoint(config)
     state = load_state(checkpoint) if checkpoint is not None else {"step": 0}
     log.info("the policy is that of %s", checkpoint or config.model.path)
     with (
@@ -205,7 +210,7 @@ def _policy(config: Config, folder: RunFolder) -> Iterator[_Policy]:
         rewards = starting.ready(workers)
         if checkpoint is not None:
             STARTUP.now(f"loading {shown(checkpoint)}")
-            ActorGroup(workers).load(str(checkpoint.absolute() / "actor"), state["weight_version"])
+            ActorGroup(workers).load(str(checkpoint / "actor"), state["weight_version"])
         STARTUP.now("copying the weights to the engine")
         rollout = RolloutGroup(workers, tensor_parallel_size=config.rollout.tensor_parallel_size)
         yield _Policy(rollout, rewards, step=state["step"], version=rollout.sync())
@@ -265,15 +270,7 @@ def generate_responses(config: Config) -> Path:
 
 
 def export(config: Config, checkpoint: Path, out: Path) -> None:
-    """Write a checkpoint's policy as a Hugging Face folder (``verl-like export``).
-
-    Raises:
-        ValueError: ``checkpoint`` is not one.
-    """
-    if not (checkpoint / "trainer.json").exists():
-        raise ValueError(
-            f"{checkpoint} is not a checkpoint: it has no trainer.json. Give a .../checkpoints/step_N folder."
-        )
+    """Write a checkpoint's policy as a Hugging Face folder (``verl-like export``)."""
     refuse_unwritable(out, knob="the second argument of export")
     version = load_state(checkpoint)["weight_version"]
     with (

@@ -1,0 +1,161 @@
+"""Rules on the cluster and the engines on it. Each yields what is wrong: found, expected, remedy."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+
+from verl_like.checks.gpus import Gpus
+from verl_like.checks.reward import own_gpus
+from verl_like.config.schema import Config
+
+
+def engine_holds_a_whole_row(config: Config, gpus: Gpus) -> Iterator[str]:
+    rollout = config.rollout
+    longest = config.data.max_prompt_length + config.data.max_response_length
+    # On a GPU vLLM takes a prompt in pieces; its kernels for CPU do not.
+    if rollout.backend == "vllm" and gpus.runs_on_gpu(config) is False and rollout.max_num_batched_tokens < longest:
+        yield (
+            f"rollout.max_num_batched_tokens is {rollout.max_num_batched_tokens}, but data.max_prompt_length + "
+            f"data.max_response_length is {longest}, which vLLM on CPU takes whole. Set "
+            f"rollout.max_num_batched_tokens={longest} or more, or shorten the rows."
+        )
+
+
+def engine_steps_hold_a_token_of_each(config: Config, gpus: Gpus) -> Iterator[str]:
+    rollout = config.rollout
+    if rollout.backend == "vllm" and rollout.max_num_batched_tokens < rollout.max_num_seqs:
+        yield (
+            f"rollout.max_num_batched_tokens is {rollout.max_num_batched_tokens}, but rollout.max_num_seqs="
+            f"{rollout.max_num_seqs} sequences may each want a token in an engine step. Set "
+            f"rollout.max_num_seqs={rollout.max_num_batched_tokens} or less."
+        )
+
+
+def tensor_parallel_fits_ranks(config: Config, gpus: Gpus) -> Iterator[str]:
+    size = config.rollout.tensor_parallel_size
+    if size > 1 and config.rollout.backend == "hf":
+        yield (
+            f"rollout.tensor_parallel_size is {size}, but rollout.backend=hf generates on one rank at a time. "
+            "Set rollout.tensor_parallel_size=1, or rollout.backend=vllm."
+        )
+    ranks = gpus.ranks_per_node(config)
+    if ranks:
+        yield from tensor_parallel_problem(config, ranks=ranks)
+
+
+def tensor_parallel_problem(config: Config, *, ranks: int) -> Iterator[str]:
+    """An engine's ranks share a node, so its size must divide the ``ranks`` of one."""
+    size = config.rollout.tensor_parallel_size
+    if ranks % size:
+        problem = "is more than" if size > ranks else "does not divide"
+        yield (
+            f"rollout.tensor_parallel_size is {size}, which {problem} the {ranks} worker{'s' if ranks > 1 else ''} of "
+            f"a node. "
+            f"Set it to a divisor of {ranks}, or cluster.workers_per_node to a multiple of {size}."
+        )
+
+
+def greedy_validation_is_not_repeated(config: Config, gpus: Gpus) -> Iterator[str]:
+    val = config.rollout.val
+    if val.temperature == 0 and val.n > 1:
+        yield (
+            f"rollout.val.temperature is 0 (greedy) and rollout.val.n is {val.n}: all {val.n} responses would be the "
+            f"same. "
+            "Set rollout.val.n=1, or rollout.val.temperature=1."
+        )
+
+
+def gpus_exist(config: Config, gpus: Gpus) -> Iterator[str]:
+    cluster, found = config.cluster, gpus.number
+    if found is None or not gpus.runs_on_gpu(config):
+        return
+    if found == 0:
+        yield (
+            "cluster.device is cuda, but no GPU was found. Set cluster.device=cpu, or see what `verl-like doctor` "
+            "says about the driver."
+        )
+        return
+    if gpus.torch_is_cpu_build:
+        yield (
+            f"the workers would run on {found} GPU{'s' if found > 1 else ''} (cluster.device={cluster.device}), but "
+            "the installed torch is a CPU build. Run `make setup ACCELERATOR=cuda`, or set cluster.device=cpu."
+        )
+    own = own_gpus(config)
+    left = found - sum(own.values())
+    wanted = cluster.num_nodes * max(cluster.workers_per_node, 1)
+    models = "".join(f" + {name}={count}" for name, count in own.items())
+    if wanted > left:
+        yield (
+            f"cluster asks for {wanted + sum(own.values())} GPUs (num_nodes={cluster.num_nodes} x "
+            f"workers_per_node={max(cluster.workers_per_node, 1)}{models}), but "
+            f"{found} exist{'s' if found == 1 else ''}. Set "
+            f"cluster.workers_per_node={max(left // cluster.num_nodes, 1)}, "
+            "or cluster.address to join a larger cluster."
+        )
+    if own and not cluster.workers_per_node:
+        yield (
+            f"cluster.workers_per_node is 0, which takes every GPU, but {' and '.join(own)} ask for GPUs of their "
+            f"own. Set cluster.workers_per_node={left // cluster.num_nodes}."
+        )
+
+
+def nodes_need_a_cluster(config: Config, gpus: Gpus) -> Iterator[str]:
+    if config.cluster.num_nodes > 1 and not config.cluster.address:
+        yield (
+            f"cluster.num_nodes is {config.cluster.num_nodes}, but cluster.address is empty and a local Ray has 1 "
+            f"node. "
+            "Set cluster.address=auto (or HOST:PORT) to join a running cluster, or cluster.num_nodes=1."
+        )
+
+
+def gpu_only_knobs_have_a_gpu(config: Config, gpus: Gpus) -> Iterator[str]:
+    if gpus.runs_on_gpu(config) is not False:
+        return
+    offloads = {
+        "actor.fsdp.offload_params": config.actor.fsdp.offload_params,
+        "actor.optim.offload": config.actor.optim.offload,
+        "critic.fsdp.offload_params": config.critic.fsdp.offload_params,
+        "critic.optim.offload": config.critic.optim.offload,
+        "ref.fsdp.offload_params": config.ref.fsdp.offload_params,
+    }
+    for name, is_set in offloads.items():
+        if is_set:
+            yield (f"{name} is true, but the workers run on CPU, where nothing can move to the host. Set {name}=false.")
+    if config.model.attention in ("flash", "varlen"):
+        yield (
+            f"model.attention is {config.model.attention}, which needs a GPU, but the workers run on CPU. Set "
+            "model.attention=auto."
+        )
+
+
+def attention_needs_packed_rows(config: Config, gpus: Gpus) -> Iterator[str]:
+    if config.model.attention != "auto" and not config.model.remove_padding:
+        yield (
+            f"model.attention is {config.model.attention}, the kernel of packed rows, but model.remove_padding is "
+            f"false. "
+            "Set model.remove_padding=true, or model.attention=auto."
+        )
+
+
+def attention_is_installed(config: Config, gpus: Gpus) -> Iterator[str]:
+    if config.model.attention == "flash" and importlib.util.find_spec("flash_attn") is None:
+        yield (
+            "model.attention is flash, but flash-attn is not installed. Run `pip install --no-build-isolation "
+            "flash-attn`, "
+            "or set "
+            "model.attention=auto."
+        )
+
+
+CLUSTER_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
+    engine_holds_a_whole_row,
+    engine_steps_hold_a_token_of_each,
+    gpus_exist,
+    nodes_need_a_cluster,
+    tensor_parallel_fits_ranks,
+    greedy_validation_is_not_repeated,
+    gpu_only_knobs_have_a_gpu,
+    attention_needs_packed_rows,
+    attention_is_installed,
+)

@@ -1,0 +1,91 @@
+"""The GPUs of this machine, and the workers that follow from them. Nothing here imports torch."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from verl_like.config.schema import Config
+
+MAX_CPU_WORKERS = 2  # of a node without cluster.workers_per_node
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """The GPUs of a run; besides the configuration, all that the rules know.
+
+    Args:
+        number: GPUs in reach; None on a cluster yet to be joined.
+        torch_is_cpu_build: whether the installed torch could use none of them.
+    """
+
+    number: int | None
+    torch_is_cpu_build: bool = False
+
+    def runs_on_gpu(self, config: Config) -> bool | None:
+        """Whether workers get GPUs; None while that depends on a cluster yet to be joined."""
+        if config.cluster.device != "auto":
+            return config.cluster.device == "cuda"
+        return None if self.number is None else self.number > 0
+
+    def ranks_per_node(self, config: Config) -> int | None:
+        """Hybrid workers on each node; None while that depends on a cluster yet to be joined."""
+        cluster = config.cluster
+        if cluster.workers_per_node:
+            return cluster.workers_per_node
+        on_gpu = self.runs_on_gpu(config)
+        if on_gpu is None or (on_gpu and self.number is None):
+            return None
+        if on_gpu and self.number is not None:
+            return self.number // cluster.num_nodes
+        # A cluster elsewhere has its own number of cores.
+        return None if cluster.address else min(MAX_CPU_WORKERS, os.cpu_count() or 1)
+
+
+def gpus_here() -> Gpus:
+    """What is here."""
+    return Gpus(num_gpus(), torch_is_cpu_build())
+
+
+def num_gpus() -> int:
+    """GPUs that a process may use, as torch counts them: those of the driver, of which CUDA_VISIBLE_DEVICES chooses."""
+    return _num_visible(_num_of_driver(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def _num_of_driver() -> int:
+    """GPUs that the driver's library (NVML) counts; 0 where there is none."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_uint(0)
+    if nvml.nvmlInit_v2() != 0:
+        return 0
+    status = nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+    nvml.nvmlShutdown()
+    return count.value if status == 0 else 0
+
+
+def _num_visible(num_devices: int, visible: str | None) -> int:
+    """CUDA reads its list up to the first entry that is no device."""
+    if visible is None:
+        return num_devices
+    count = 0
+    for entry in (part.strip() for part in visible.split(",")):
+        if not (entry.startswith(("GPU-", "MIG-")) or (entry.isdigit() and int(entry) < num_devices)):
+            break
+        count += 1
+    return min(count, num_devices)
+
+
+def torch_is_cpu_build() -> bool:
+    """Whether the installed torch can use no GPU, by what its own file says."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return False
+    version = Path(spec.origin).with_name("version.py")
+    return version.is_file() and bool(re.search(r"^cuda\b.*=\s*None\s*$", version.read_text(), re.MULTILINE))

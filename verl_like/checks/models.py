@@ -1,0 +1,228 @@
+"""Rules on models: are they there, and do they fit the rows, the engine and each other?
+
+What is known of a model is its ``config.json``, read as JSON: a local folder's, or the one that the hub's cache holds.
+Of other hub names nothing is known before they load.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from verl_like.checks.gpus import Gpus
+from verl_like.checks.paths import is_local_path, missing_folder
+from verl_like.config.schema import Config
+
+# What vLLM's kernels for CPU can compute (0.32); a test holds it against the installed vLLM.
+CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+# How families call the longest sequence they read; the smallest counts, as in vLLM.
+_POSITIONS = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_seq_len",
+    "seq_length",
+    "max_sequence_length",
+    "max_seq_length",
+    "seq_len",
+)
+_WEIGHTS = ("*.safetensors", "*.bin", "*.index.json", "*.pt", "*.pth")
+# These keep the scaled length in config.json; with other kinds of RoPE scaling the factor comes on top, as in vLLM.
+_SCALED_ALREADY = ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
+
+
+def _used(config: Config) -> dict[str, str]:
+    """The models that read whole rows, by the knob that names them; those of hub names too."""
+    named = {"model.path": config.model.path, "critic.path": config.critic.path, "ref.path": config.ref.path}
+    return {name: path for name, path in named.items() if path}
+
+
+def _folder(path: str) -> Path:
+    """Where the files of a model lie on this machine, if they do: a folder, or a snapshot in the hub's cache."""
+    if is_local_path(path):
+        return Path(path).expanduser()
+    home = os.environ.get("HF_HOME", "~/.cache/huggingface")
+    cached = Path(os.environ.get("HF_HUB_CACHE", f"{home}/hub")).expanduser() / f"models--{path.replace('/', '--')}"
+    revision = cached / "refs/main"
+    return cached / "snapshots" / (revision.read_text().strip() if revision.is_file() else "none")
+
+
+def _config_of(path: str, override: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+    """The part of a model's ``config.json`` about text, with ``override``; empty where it cannot be known."""
+    read = {**_read(str(_folder(path) / "config.json")), **(override or {})}
+    inner = read.get("text_config")
+    return {**read, **inner} if isinstance(inner, dict) else read
+
+
+@functools.lru_cache(maxsize=8)
+def _read(file: str) -> dict[str, Any]:
+    try:
+        found = json.loads(Path(file).read_text())
+    except (OSError, ValueError):  # that it is missing or broken is told by a rule of its own
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def model_is_named(config: Config, gpus: Gpus) -> Iterator[str]:
+    if not config.model.path:
+        yield (
+            "model.path is empty, but there is no default model. Set model.path to a folder or a hub name, e.g. "
+            "model.path=Qwen/Qwen3-0.6B."
+        )
+
+
+def models_are_there(config: Config, gpus: Gpus) -> Iterator[str]:
+    reward = config.reward
+    scoring = {"reward.model.path": reward.model.path, "reward.judge.path": reward.judge.path}
+    for name, path in {**_used(config), **{name: path for name, path in scoring.items() if path}}.items():
+        problem = missing_folder(name, path, needs_file="config.json", prepare_command=config.trainer.prepare_command)
+        if problem:
+            yield problem
+            continue
+        folder = _folder(path)
+        if not is_local_path(path):
+            continue
+        try:
+            is_mapping = isinstance(json.loads((folder / "config.json").read_text()), dict)
+        except ValueError:
+            is_mapping = False
+        if not is_mapping:
+            yield f"{name} is {path}, whose config.json is no JSON mapping. Copy the model again, or name another."
+        if not any(next(folder.glob(pattern), None) for pattern in _WEIGHTS):
+            yield (
+                f"{name} is {path}, a folder without weights ({', '.join(_WEIGHTS[:3])}). Copy the model again, or "
+                f"name another."
+            )
+    if config.model.tokenizer_path:
+        problem = missing_folder(
+            "model.tokenizer_path",
+            config.model.tokenizer_path,
+            needs_file="tokenizer_config.json",
+            prepare_command=config.trainer.prepare_command,
+        )
+        if problem:
+            yield problem
+
+
+def rows_fit_the_models(config: Config, gpus: Gpus) -> Iterator[str]:
+    data = config.data
+    longest = data.max_prompt_length + data.max_response_length
+    for name, path in _used(config).items():
+        limit, field = _positions(_config_of(path, config.model.override_config))
+        if limit is not None and longest > limit:
+            yield (
+                f"data.max_prompt_length={data.max_prompt_length} + data.max_response_length="
+                f"{data.max_response_length} are {longest} tokens, but {name}={path} reads at most {limit:g} ({field} "
+                f"in its config.json). Shorten the rows, e.g. data.max_response_length="
+                f"{max(int(limit) - data.max_prompt_length, 1)}, or take a model that reads more."
+            )
+    judge = config.reward.judge
+    if judge.path:
+        limit, field = _positions(_config_of(judge.path))
+        if limit is not None and judge.max_model_len > limit:
+            yield (
+                f"reward.judge.max_model_len is {judge.max_model_len}, but reward.judge.path={judge.path} reads at "
+                f"most {limit:g} tokens ({field} in its config.json). Set reward.judge.max_model_len={limit:g} or less."
+            )
+
+
+def _positions(model: Mapping[str, Any]) -> tuple[float | None, str]:
+    """The longest sequence that a model reads and the field that says so; None where no field does."""
+    stated = {key: model[key] for key in _POSITIONS if isinstance(model.get(key), int)}
+    if not stated:
+        return None, ""
+    field = min(stated, key=lambda key: stated[key])
+    limit = float(stated[field])
+    rope = model.get("rope_parameters") or model.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else "default"
+    if "gemma3" not in str(model.get("model_type")) and isinstance(rope, dict) and kind not in _SCALED_ALREADY:
+        limit *= float(rope.get("factor") or 1.0)
+    own = model.get("model_max_length")  # what some families say besides
+    return (max(limit, float(own)), field) if isinstance(own, int) else (limit, field)
+
+
+def heads_fit_the_engine(config: Config, gpus: Gpus) -> Iterator[str]:
+    rollout, judge = config.rollout, config.reward.judge
+    on_cpu = gpus.runs_on_gpu(config) is False
+    for name, path, override, section, backend, size in (
+        (
+            "model.path",
+            config.model.path,
+            config.model.override_config,
+            "rollout",
+            rollout.backend,
+            rollout.tensor_parallel_size,
+        ),
+        ("reward.judge.path", judge.path, {}, "reward.judge", judge.backend, judge.tensor_parallel_size),
+    ):
+        model = _config_of(path, override) if path else {}
+        heads = model.get("num_attention_heads")
+        if backend != "vllm" or not isinstance(heads, int):
+            continue
+        width = model.get("head_dim") or int(model.get("hidden_size", 0)) // heads
+        if on_cpu and width and "kv_lora_rank" not in model and width not in CPU_HEAD_SIZES:
+            yield (
+                f"the attention heads of {name}={path} have {width} dimensions, but vLLM on CPU has kernels for "
+                f"{', '.join(map(str, CPU_HEAD_SIZES))}. Set {section}.backend=hf, or run on a GPU."
+            )
+        if heads % size:
+            nearest = max(divisor for divisor in range(1, size) if heads % divisor == 0)
+            yield (
+                f"{section}.tensor_parallel_size is {size}, which does not divide the {heads} attention heads of "
+                f"{name}={path}. Set {section}.tensor_parallel_size={nearest}."
+            )
+
+
+def models_speak_the_same_tokens(config: Config, gpus: Gpus) -> Iterator[str]:
+    """Every model gets the ids of one tokenizer, which must mean the same to all and have embeddings."""
+    others = {name: path for name, path in _used(config).items() if name != "model.path"}
+    if config.model.tokenizer_path:
+        others["model.path"] = config.model.path
+    tokenizer = config.model.tokenizer
+    own = _folder(tokenizer) / "tokenizer.json"
+    for name, path in others.items():
+        theirs = _folder(path) / "tokenizer.json"
+        if not own.is_file() or (theirs.is_file() and theirs.read_bytes() == own.read_bytes()):
+            continue
+        tokens, other_tokens = _tokens(str(own)), _tokens(str(theirs))
+        differing = sorted(i for i in tokens.keys() & other_tokens.keys() if tokens[i] != other_tokens[i])
+        if differing:
+            first = differing[0]
+            yield (
+                f"{name} is {path}, to which {len(differing)} token ids of the tokenizer {tokenizer} mean other text "
+                f"({first} is {other_tokens[first]!r} there and {tokens[first]!r} here). Set {name} to a model with "
+                f"this tokenizer."
+            )
+            continue
+        size, num_ids = _config_of(path).get("vocab_size"), max(tokens, default=-1) + 1
+        if isinstance(size, int) and size < num_ids:
+            yield (
+                f"{name} is {path}, which has embeddings of {size} tokens (vocab_size in its config.json), but the "
+                f"tokenizer {tokenizer} makes ids up to {num_ids - 1}. Set {name} to a model with this tokenizer."
+            )
+
+
+@functools.lru_cache(maxsize=4)
+def _tokens(file: str) -> dict[int, str]:
+    """Id -> token of a ``tokenizer.json``; empty where there is none, or one of another form."""
+    try:
+        found = json.loads(Path(file).read_text())
+        words = found["model"]["vocab"]
+        tokens = (
+            {i: word for word, i in words.items()} if isinstance(words, dict) else dict(enumerate(w for w, _ in words))
+        )
+        return tokens | {added["id"]: added["content"] for added in found.get("added_tokens", [])}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+MODEL_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
+    model_is_named,
+    models_are_there,
+    rows_fit_the_models,
+    heads_fit_the_engine,
+    models_speak_the_same_tokens,
+)

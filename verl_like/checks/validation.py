@@ -1,0 +1,67 @@
+"""Rules on validation: is there anything to validate on, and will it give the metric that a run is judged by?"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from verl_like.checks.gpus import Gpus
+from verl_like.checks.paths import missing_files
+from verl_like.config.schema import Config
+from verl_like.config.suggestion import suggestion
+
+
+def val_files_exist(config: Config, gpus: Gpus) -> Iterator[str]:
+    yield from missing_files("data.val_files", config.data.val_files, prepare_command=config.trainer.prepare_command)
+    if config.data.val_files:
+        return
+    for name, is_set in (
+        ("trainer.val_only", config.trainer.val_only),
+        ("trainer.test_freq", config.trainer.test_freq > 0),
+        ("trainer.best_metric", bool(config.trainer.best_metric)),
+    ):
+        if is_set:
+            yield (
+                f"{name} is set, but data.val_files is empty, so there is nothing to validate on. "
+                f"Set data.val_files=[path/to/val.parquet], or leave {name} at its default."
+            )
+
+
+def best_metric_is_measured(config: Config, gpus: Gpus) -> Iterator[str]:
+    trainer = config.trainer
+    if not trainer.best_metric or not config.data.val_files:
+        return
+    if not (config.validates or trainer.val_only):
+        yield (
+            f"trainer.best_metric is {trainer.best_metric}, but trainer.test_freq=0 and "
+            "trainer.val_before_train=false turn validation off. Set trainer.test_freq, or leave trainer.best_metric "
+            "empty."
+        )
+    problem = best_metric_problem(config)
+    if problem:
+        yield problem
+
+
+def best_metric_problem(config: Config, sources: Collection[str] | None = None) -> str | None:
+    """What is wrong with ``trainer.best_metric``; None where validation will give it.
+
+    Args:
+        config: the whole configuration.
+        sources: the data sources of the validation rows; None while they are unknown.
+    """
+    found, n = config.trainer.best_metric, config.rollout.val.n
+    kinds = [f"mean@{n}", f"pass@{n}", f"maj@{n}", "num_failed"]
+    names = [f"val/{source}{kind}" for source in ("", *(f"{s}/" for s in sources or ())) for kind in kinds]
+    if not found or found in names:
+        return None
+    start, _, rest = found.partition("/")
+    source, _, kind = rest.rpartition("/")
+    if start == "val" and source and kind in kinds:
+        # A detail is what the reward function reports beside its score, which shows only when it scores.
+        is_detail = kind == kinds[0] and any(source.startswith(f"{known}/") for known in sources or ())
+        if sources is None or is_detail:
+            return None
+    more = f"val/<{'data source' if sources is None else 'one of these sources'}>/<detail>/{kinds[0]}"
+    return (
+        f"trainer.best_metric is {found!r}, but validation gives {', '.join(names)}, and {more} of each number that "
+        f"the reward function reports{suggestion(found, names) or '. Choose one of these.'}"
+    )

@@ -1,0 +1,124 @@
+"""The words of a command line: choices of a group (``algorithm=ppo``) and values of a key (``rollout.n=4``).
+
+They are in Hydra's grammar. What it cannot read, although a user wrote it plainly (``data.prompt_key=プロンプト``), is
+text where the key takes text, and YAML where it takes a list or a mapping.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+
+from verl_like.config.knobs import Knob, knob_at
+from verl_like.config.suggestion import suggestion
+
+_KEY = re.compile(r"\+{0,2}([A-Za-z_][\w-]*(?:[./][\w-]+)*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A key and the value that a word gives it."""
+
+    name: str
+    value: Any
+
+
+@dataclass(slots=True)
+class CommandLine:
+    """The words, read; what is wrong with them is in ``problems``, and they are left out."""
+
+    groups: list[str] = field(default_factory=list)
+    settings: list[Setting] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def read_words(words: Iterable[str], *, options_of: Callable[[str], Collection[str]]) -> CommandLine:
+    """Sort the words.
+
+    Args:
+        words: as the user typed them.
+        options_of: the files of a group, by its name; none for what is no group.
+    """
+    line, parser = CommandLine(), OverridesParser.create()
+    for word in words:
+        try:
+            override = parser.parse_override(word)
+        except HydraException as error:
+            _read_plainly(word, str(error), line, options_of)
+        else:
+            _sort(word, override, line, options_of)
+    return line
+
+
+def _sort(word: str, override: Override, line: CommandLine, options_of: Callable[[str], Collection[str]]) -> None:
+    name, text = override.key_or_group, word.partition("=")[2]
+    knob, options = knob_at(name), options_of(name)
+    if options:
+        option = None if override.is_sweep_override() else override.value()
+        if override.is_delete() or option in options:
+            line.groups.append(word)
+        else:
+            line.problems.append(_no_such_option(word, name, text, options))
+    elif override.is_delete():
+        line.problems.append(f"{word} removes a key, but every key has a value. Set it instead: {name}=VALUE.")
+    elif _is_plain_text(override, knob, name, text):
+        line.settings.append(Setting(name, text))
+    elif override.is_sweep_override():
+        line.problems.append(
+            f"{word} holds several values, but a run takes one. For a list write {name}=[{text}]; to keep a comma, "
+            f"quote the value."
+        )
+    else:
+        line.settings.append(Setting(name, override.value()))
+
+
+def _is_plain_text(override: Override, knob: Knob | None, name: str, text: str) -> bool:
+    """Whether a key that takes text is given some which the grammar reads as a number, a list or a sweep.
+
+    A run called 2024_01 is no number, though the grammar reads it as 202401.
+    """
+    if knob is None or knob.kind is not str or knob.name != name:
+        return False
+    if override.is_sweep_override():
+        return True
+    value = override.value()
+    return value is not None and not isinstance(value, str) and text[:1] not in ("'", '"')
+
+
+def _read_plainly(word: str, error: str, line: CommandLine, options_of: Callable[[str], Collection[str]]) -> None:
+    """Read a word that is outside of the grammar."""
+    key, equals, text = word.partition("=")
+    match = _KEY.fullmatch(key)
+    knob = knob_at(match[1]) if match else None
+    if not match or not equals or (knob is not None and knob.kind not in (str, list, dict)):
+        line.problems.append(
+            f"cannot read the override {word}: {error}. Write key=value, and quote what has brackets, commas or "
+            "quotes: 'key=\"[a]\"'."
+        )
+        return
+    name = match[1]
+    if options_of(name):
+        line.problems.append(_no_such_option(word, name, text, options_of(name)))
+    else:
+        line.settings.append(Setting(name, text if knob is None or knob.kind is str else _as_yaml(text)))
+
+
+def _as_yaml(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+
+
+def _no_such_option(word: str, group: str, option: str, options: Collection[str]) -> str:
+    return (
+        f"{word} chooses no file of conf/{group}: expected one of "
+        f"{', '.join(sorted(options))}{suggestion(option, options) or '.'}"
+    )
