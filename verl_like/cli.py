@@ -135,8 +135,11 @@ def _job(command: str, composed: Composed) -> str:
 
 
 def _config(arguments: argparse.Namespace) -> int:
-    """Print the configuration, and refuse what a run would refuse; without any words there is nothing to refuse yet."""
-    from verl_like.checks.rules import problems
+    """Print the configuration and refuse what cannot work; files that are not there yet are only told.
+
+    Without a recipe or an override there is nothing to refuse.
+    """
+    from verl_like.checks.rules import contradictions, missing
     from verl_like.config.compose import read, render
     from verl_like.config.problems import refuse, without_echoes
 
@@ -144,7 +147,9 @@ def _config(arguments: argparse.Namespace) -> int:
     if not found:
         print(render(composed, docs=arguments.docs), end="", flush=True)
     if arguments.words and not arguments.docs:
-        found += without_echoes(found, problems(composed.config))
+        for problem in without_echoes(found, missing(composed.config)):
+            print(f"note: {problem}", file=sys.stderr)
+        found += without_echoes(found, contradictions(composed.config))
     refuse(found)
     return 0
 
@@ -176,7 +181,7 @@ def _recipe_and_overrides(arguments: argparse.Namespace) -> tuple[str | None, li
 
 
 def _rescore(arguments: argparse.Namespace) -> int:
-    from verl_like.checks.reward import reward_functions_are_there
+    from verl_like.checks.reward import reward_files_are_there, reward_functions_are_known
     from verl_like.config.compose import compose
     from verl_like.config.problems import refuse
     from verl_like.reward import rescore
@@ -192,7 +197,7 @@ def _rescore(arguments: argparse.Namespace) -> int:
         else []
     )
     composed = compose(str(recorded), [*function, *arguments.words])
-    refuse(reward_functions_are_there(composed.config))
+    refuse([*reward_functions_are_known(composed.config), *reward_files_are_there(composed.config)])
     config = composed.config.reward
     out = arguments.out or arguments.run / "rescored.jsonl"
     refuse_unwritable(out.parent, knob="--out")

@@ -128,7 +128,7 @@ def test_without_a_function_the_runs_own_is_applied_again(run: Path, capsys: pyt
     [
         (["{run}", "--files", "step_9.jsonl"], "found no step_9.jsonl in"),
         (["{run}/samples"], "is no run folder"),
-        (["{run}", "--function", "nowhere.py:f"], "the file nowhere.py does not exist"),
+        (["{run}", "--function", "nowhere.py:f"], "there is no file nowhere.py"),
         (["{run}", "trainer.sede=1"], "did you mean trainer.seed"),
     ],
 )

@@ -74,37 +74,32 @@ def model_is_named(config: Config, gpus: Gpus) -> Iterator[str]:
         )
 
 
-def models_are_there(config: Config, gpus: Gpus) -> Iterator[str]:
-    reward = config.reward
+def models_are_there(config: Config) -> Iterator[str]:
+    reward, command = config.reward, config.trainer.prepare_command
     scoring = {"reward.model.path": reward.model.path, "reward.judge.path": reward.judge.path}
     for name, path in {**_used(config), **{name: path for name, path in scoring.items() if path}}.items():
-        problem = missing_folder(name, path, needs_file="config.json", prepare_command=config.trainer.prepare_command)
+        problem = missing_folder(name, path, needs_file="config.json", prepare_command=command)
         if problem:
             yield problem
-            continue
-        folder = _folder(path)
-        if not is_local_path(path):
-            continue
-        try:
-            is_mapping = isinstance(json.loads((folder / "config.json").read_text()), dict)
-        except ValueError:
-            is_mapping = False
-        if not is_mapping:
-            yield f"{name} is {path}, whose config.json is no JSON mapping. Copy the model again, or name another."
-        if not any(next(folder.glob(pattern), None) for pattern in _WEIGHTS):
-            yield (
-                f"{name} is {path}, a folder without weights ({', '.join(_WEIGHTS[:3])}). Copy the model again, or "
-                f"name another."
-            )
-    if config.model.tokenizer_path:
-        problem = missing_folder(
-            "model.tokenizer_path",
-            config.model.tokenizer_path,
-            needs_file="tokenizer_config.json",
-            prepare_command=config.trainer.prepare_command,
+        elif is_local_path(path):
+            yield from _incomplete_model(name, path)
+    tokenizer = config.model.tokenizer_path
+    if tokenizer:
+        name, file = "model.tokenizer_path", "tokenizer_config.json"
+        problem = missing_folder(name, tokenizer, needs_file=file, prepare_command=command)
+        if problem:
+            yield problem
+
+
+def _incomplete_model(name: str, path: str) -> Iterator[str]:
+    folder = _folder(path)
+    if not _read(str(folder / "config.json")) and (folder / "config.json").read_text().strip() != "{}":
+        yield f"{name} is {path}, whose config.json is no JSON mapping. Copy the model again, or name another."
+    if not any(next(folder.glob(pattern), None) for pattern in _WEIGHTS):
+        yield (
+            f"{name} is {path}, a folder without weights ({', '.join(_WEIGHTS[:3])}). Copy the model again, or "
+            f"name another."
         )
-        if problem:
-            yield problem
 
 
 def rows_fit_the_models(config: Config, gpus: Gpus) -> Iterator[str]:
@@ -221,7 +216,6 @@ def _tokens(file: str) -> dict[int, str]:
 
 MODEL_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     model_is_named,
-    models_are_there,
     rows_fit_the_models,
     heads_fit_the_engine,
     models_speak_the_same_tokens,

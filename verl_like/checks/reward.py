@@ -22,23 +22,31 @@ def own_gpus(config: Config) -> dict[str, int]:
     }
 
 
-def reward_functions_are_there(config: Config) -> Iterator[str]:
+def reward_functions_are_known(config: Config) -> Iterator[str]:
     try:
         specs = function_specs(config.reward)
     except ValueError as error:
         yield str(error)
         return
     for spec in specs:
-        file, colon, _ = spec.function.rpartition(":")
-        if colon and file.endswith(".py") and not Path(file).expanduser().is_file():
-            yield (
-                f"{spec.knob} is {spec.function}, but there is no file {file} (looked from {Path.cwd()}). Correct the "
-                f"path."
-            )
-        elif spec.function and not colon and spec.function not in GRADERS:
+        if spec.function and ":" not in spec.function and spec.function not in GRADERS:
             yield (
                 f"{spec.knob} is {spec.function!r}; expected path/to/file.py:name, or one of {', '.join(GRADERS)}"
                 f"{suggestion(spec.function, GRADERS) or '.'}"
+            )
+
+
+def reward_files_are_there(config: Config) -> Iterator[str]:
+    try:
+        specs = function_specs(config.reward)
+    except ValueError:  # reward_functions_are_known tells it
+        return
+    for spec in specs:
+        file, _, _ = spec.function.rpartition(":")
+        if file.endswith(".py") and not Path(file).expanduser().is_file():
+            yield (
+                f"{spec.knob} is {spec.function}, but there is no file {file} (looked from {Path.cwd()}). Correct the "
+                f"path."
             )
 
 
@@ -73,7 +81,7 @@ def a_judge_can_be_asked(config: Config) -> Iterator[str]:
 
 
 REWARD_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
-    reward_functions_are_there,
+    reward_functions_are_known,
     judge_engines_are_whole,
     a_judge_can_be_asked,
 )

@@ -16,10 +16,10 @@ from verl_like.checks.algorithm import ALGORITHM_RULES, algorithm_warnings, algo
 from verl_like.checks.checkpoints import resume_problem
 from verl_like.checks.cluster import CLUSTER_RULES, tensor_parallel_problem
 from verl_like.checks.gpus import Gpus, gpus_here
-from verl_like.checks.models import MODEL_RULES
+from verl_like.checks.models import MODEL_RULES, models_are_there
 from verl_like.checks.paths import missing_files
-from verl_like.checks.reward import REWARD_RULES
-from verl_like.checks.validation import best_metric_is_measured, val_files_exist
+from verl_like.checks.reward import REWARD_RULES, reward_files_are_there
+from verl_like.checks.validation import best_metric_is_measured, there_is_something_to_validate_on
 from verl_like.config.knobs import wrong_values
 from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
@@ -51,15 +51,33 @@ def problems(config: Config, *, num_devices: int | None = None) -> list[str]:
 
     Args:
         config: the whole configuration.
+        num_devices: as for :func:`contradictions`.
+    """
+    return [*contradictions(config, num_devices=num_devices), *missing(config)]
+
+
+def missing(config: Config) -> list[str]:
+    """Files and folders that the configuration names and that are not there, or not what they should be."""
+    return [problem for rule in FILE_RULES for problem in rule(config)]
+
+
+def contradictions(config: Config, *, num_devices: int | None = None) -> list[str]:
+    """What cannot work whatever files there will be.
+
+    Args:
+        config: the whole configuration.
         num_devices: GPUs in reach, 0 for none. By default those of this machine are counted, except where
             ``cluster.address`` joins a cluster: its devices are known later, to :func:`check_devices`.
     """
     is_here = num_devices is None and not config.cluster.address
     gpus = gpus_here() if is_here else Gpus(num_devices)
-    found = [problem for rule in RULES for problem in rule(config, gpus)]
     unknown = list(algorithms_exist(config))
     own_rules = REWARD_RULES if unknown else (*ALGORITHM_RULES, *REWARD_RULES)
-    return [*unknown, *found, *(problem for own_rule in own_rules for problem in own_rule(config))]
+    return [
+        *unknown,
+        *(problem for rule in RULES for problem in rule(config, gpus)),
+        *(problem for own_rule in own_rules for problem in own_rule(config)),
+    ]
 
 
 def check_devices(config: Config, *, world_size: int) -> None:
@@ -67,15 +85,12 @@ def check_devices(config: Config, *, world_size: int) -> None:
     refuse(tensor_parallel_problem(config, ranks=world_size // config.cluster.num_nodes))
 
 
-def train_files_exist(config: Config, gpus: Gpus) -> Iterator[str]:
+def there_is_something_to_train_on(config: Config, gpus: Gpus) -> Iterator[str]:
     if not config.data.train_files and not config.trainer.val_only:
         yield (
             "data.train_files is empty, but training needs rows. Set data.train_files=[path/to/train.parquet], or "
             "trainer.val_only=true."
         )
-    yield from missing_files(
-        "data.train_files", config.data.train_files, prepare_command=config.trainer.prepare_command
-    )
 
 
 def loggers_exist(config: Config, gpus: Gpus) -> Iterator[str]:
@@ -107,7 +122,13 @@ def run_folder_can_be_written(config: Config, gpus: Gpus) -> Iterator[str]:
         yield str(error)
 
 
-def resume_path_exists(config: Config, gpus: Gpus) -> Iterator[str]:
+def data_files_are_there(config: Config) -> Iterator[str]:
+    command = config.trainer.prepare_command
+    yield from missing_files("data.train_files", config.data.train_files, prepare_command=command)
+    yield from missing_files("data.val_files", config.data.val_files, prepare_command=command)
+
+
+def resume_path_is_a_checkpoint(config: Config) -> Iterator[str]:
     problem = resume_problem(config.trainer.resume)
     if problem:
         yield problem
@@ -115,11 +136,16 @@ def resume_path_exists(config: Config, gpus: Gpus) -> Iterator[str]:
 
 RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     *MODEL_RULES,
-    train_files_exist,
-    val_files_exist,
+    there_is_something_to_train_on,
+    there_is_something_to_validate_on,
     best_metric_is_measured,
     *CLUSTER_RULES,
     loggers_exist,
     run_folder_can_be_written,
-    resume_path_exists,
+)
+FILE_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
+    models_are_there,
+    data_files_are_there,
+    reward_files_are_there,
+    resume_path_is_a_checkpoint,
 )

@@ -14,11 +14,11 @@ from typing import Any
 
 import yaml
 from hydra import initialize_config_dir
-from hydra.core.config_loader import ConfigLoader
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.defaults_list import create_defaults_list
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -177,7 +177,7 @@ def _searchpath() -> str:
 
 
 @contextmanager
-def _hydra(recipe: Path | None) -> Iterator[ConfigLoader]:
+def _hydra(recipe: Path | None) -> Iterator[ConfigLoaderImpl]:
     """Hydra, whose global state is as before afterwards.
 
     The root lives in memory so that a recipe without a defaults list, e.g. a saved run's config.yaml, composes too.
@@ -187,7 +187,9 @@ def _hydra(recipe: Path | None) -> Iterator[ConfigLoader]:
     store.store(name=_ROOT, node={"defaults": [name, "_self_"]})
     try:
         with initialize_config_dir(config_dir=str(folder), version_base="1.3", job_name="verl_like"):
-            yield GlobalHydra.instance().config_loader()
+            loader = GlobalHydra.instance().config_loader()
+            assert isinstance(loader, ConfigLoaderImpl), f"Hydra gave a {type(loader).__name__} as its loader"
+            yield loader
     finally:
         store.repo.pop(f"{_ROOT}.yaml")
 
@@ -202,15 +204,17 @@ def _folders(recipe: Path | None) -> list[Path]:
     return [conf_dir()] if recipe is None else [recipe.parent, conf_dir()]
 
 
-def _layers(loader: ConfigLoader, recipe: Path | None, groups: list[str], problems: list[str]) -> list[_Layer]:
+def _layers(loader: ConfigLoaderImpl, recipe: Path | None, groups: list[str], problems: list[str]) -> list[_Layer]:
     """The files that make up the configuration, in the order in which they are merged.
 
     What is wrong in them is added to ``problems`` and left out.
     """
     layers = []
-    for default in loader.compute_defaults_list(_ROOT, overrides=groups, run_mode=RunMode.RUN).defaults:
-        entry = default.config_path
-        if entry is None or entry.startswith("hydra/") or entry == _ROOT:
+    # compute_defaults_list would also read the ten files of Hydra's own configuration, which nothing here looks at.
+    choices, repository = loader._parse_overrides_and_create_caching_repo(_ROOT, groups)
+    defaults = create_defaults_list(repository, _ROOT, choices, prepend_hydra=False, skip_missing=False).defaults
+    for entry, package in ((default.config_path, default.package) for default in defaults):
+        if entry is None or entry == _ROOT:
             continue
         path = _file_of(entry, recipe)
         origin = f"conf/{entry}.yaml" if path.is_relative_to(conf_dir()) else _short(path)
@@ -219,7 +223,7 @@ def _layers(loader: ConfigLoader, recipe: Path | None, groups: list[str], proble
             problems.append(f"{origin} holds a {type(tree).__name__}, but must be a mapping of sections.")
             continue
         tree.pop("defaults", None)
-        for part in reversed((default.package or "").split(".") if default.package else []):
+        for part in reversed(package.split(".") if package else []):
             tree = {part: tree}
         layers.append(_Layer(origin=origin, entry=entry, values=dict(_leaves(tree, "", origin, problems))))
     return layers
