@@ -184,7 +184,6 @@ def _rescore(arguments: argparse.Namespace) -> int:
     from verl_like.checks.reward import reward_files_are_there, reward_functions_are_known
     from verl_like.config.compose import compose
     from verl_like.config.problems import refuse
-    from verl_like.reward import rescore
 
     recorded = arguments.run / "config.yaml"
     if not recorded.exists():
@@ -201,6 +200,8 @@ def _rescore(arguments: argparse.Namespace) -> int:
     config = composed.config.reward
     out = arguments.out or arguments.run / "rescored.jsonl"
     refuse_unwritable(out.parent, knob="--out")
+    from verl_like.reward import rescore
+
     rows = rescore.rescore(arguments.run, config, pattern=arguments.files)
     with writing(out, knob="--out"):
         rescore.write(rows, out)

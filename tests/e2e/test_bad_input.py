@@ -128,7 +128,53 @@ def out(tmp_path: Path) -> Path:
             ["reward.function=/no/such/file.py:score"],
             ["reward.function is /no/such/file.py:score, but there is no file"],
         ),
-        (["reward.function=gms8k"], ["reward.function is 'gms8k'; expected path/to/file.py:name, or one of gsm8k, "]),
+        (
+            ["reward.function=gms8k"],
+            ["reward.function is 'gms8k'; expected path/to/file.py:name, or one of gsm8k, ", "; did you mean gsm8k?"],
+        ),
+        (
+            ["data.max_response_length=100000"],
+            [
+                "data.max_prompt_length=8 + data.max_response_length=100000 are 100008 tokens, but model.path=",
+                "reads at most 64 (max_position_embeddings in its config.json)",
+                "Shorten the rows, e.g. data.max_response_length=56",
+            ],
+        ),
+        (
+            ["model.override_config={head_dim: 48}"],
+            ["have 48 dimensions, but vLLM on CPU has kernels for 32, 64,", "Set rollout.backend=hf, or run on a GPU"],
+        ),
+        (
+            ["rollout.tensor_parallel_size=4", "cluster.workers_per_node=4"],
+            [
+                "rollout.tensor_parallel_size is 4, which does not divide the 2 attention heads of model.path=",
+                "Set rollout.tensor_parallel_size=2",
+            ],
+        ),
+        (
+            ["ref.path=./nowhere", "actor.kl_loss_coef=0.1"],
+            ["ref.path is ./nowhere, but there is no such folder", "Correct the path"],
+        ),
+        (
+            ["critic.path=./nowhere", "algorithm.adv_estimator=gae"],
+            ["critic.path is ./nowhere, but there is no such folder", "Correct the path"],
+        ),
+        (
+            ["trainer.best_metric=val/accuracy", "trainer.test_freq=1"],
+            ["trainer.best_metric is 'val/accuracy', but validation gives val/mean@1, val/pass@1", "Choose one of"],
+        ),
+        (
+            ["trainer.best_metric=val/arithmetik/mean@1", "trainer.test_freq=1"],
+            ["'val/arithmetik/mean@1', but validation gives val/mean@1,", "; did you mean val/arithmetic/mean@1?"],
+        ),
+        (
+            ["trainer.best_metric=val/mean@1"],
+            ["trainer.test_freq=0 and trainer.val_before_train=false turn validation off", "Set trainer.test_freq"],
+        ),
+        (
+            ["data.prompt_key=プロンプト"],
+            ["data.prompt_key is 'プロンプト', but row 0 of", "Set data.prompt_key to one"],
+        ),
     ],
     ids=lambda value: value[0] if "=" in value[0] else "",
 )
@@ -161,7 +207,14 @@ def test_a_model_folder_without_config_or_tokenizer_is_refused(
     (tmp_path / "model").mkdir()
     message = refusal(capsys, arithmetic, out, f"model.path={tmp_path}/model")
     assert f"model.path is {tmp_path}/model, a folder without config.json" in message
+    (tmp_path / "model/config.json").write_text("{")
+    message = refusal(capsys, arithmetic, out, f"model.path={tmp_path}/model")
+    assert "whose config.json is no JSON mapping" in message
+    (tmp_path / "model/config.json").unlink()
     (tmp_path / "model/config.json").symlink_to(arithmetic / "model/config.json")
+    message = refusal(capsys, arithmetic, out, f"model.path={tmp_path}/model")
+    assert f"model.path is {tmp_path}/model, a folder without weights (*.safetensors, *.bin" in message
+    (tmp_path / "model/model.safetensors").symlink_to(arithmetic / "model/model.safetensors")
     message = refusal(capsys, arithmetic, out, f"model.path={tmp_path}/model")
     assert f"no tokenizer could be loaded from {tmp_path}/model" in message and "Set model.tokenizer_path" in message
 
@@ -244,7 +297,8 @@ def test_rows_that_no_reward_is_known_for_are_refused_at_the_start(
 ) -> None:
     rows = [{"prompt": "1+1=", "answer": "2", "data_source": source} for source in ["arithmetic"] * 8 + ["riddles"]]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    message = refusal(capsys, arithmetic, out, "reward.function=''", f"data.{key}=[{tmp_path}/rows.jsonl]")
+    validates = ["trainer.test_freq=1"] if key == "val_files" else []
+    message = refusal(capsys, arithmetic, out, "reward.function=''", f"data.{key}=[{tmp_path}/rows.jsonl]", *validates)
     assert "no reward function is known for data_source 'riddles'; known are gsm8k, " in message
     assert "Set reward.function=path/to/file.py:name" in message
     assert not out.exists()
@@ -280,12 +334,19 @@ def test_a_validation_metric_that_is_not_there_ends_the_run_and_keeps_the_finish
     status = main(
         [
             "train",
-            *arguments(arithmetic, out, "trainer.best_metric=val/accuracy", "trainer.test_freq=1", "rollout.val.n=1"),
+            *arguments(
+                arithmetic,
+                out,
+                "trainer.best_metric=val/arithmetic/accuracy/mean@1",  # a detail, which only scoring can show
+                "trainer.test_freq=1",
+                "rollout.val.n=1",
+            ),
         ]
     )
     message = capsys.readouterr().err
     assert status == 1
-    assert "error: trainer.best_metric is 'val/accuracy', but validation gives [" in message and "val/mean@1" in message
+    assert "error: trainer.best_metric is 'val/arithmetic/accuracy/mean@1', but validation gives [" in message
+    assert "val/arithmetic/length/mean@1" in message
     assert [path.name for path in (out / "default/checkpoints").iterdir()] == ["step_1"]
 
 
@@ -336,9 +397,17 @@ def test_a_folder_that_is_no_checkpoint_is_refused(
 ) -> None:
     message = refusal(capsys, arithmetic, out, f"trainer.resume={tmp_path}")
     assert (
-        f"trainer.resume={tmp_path} is not a checkpoint: it has no trainer.json. Give a .../checkpoints/step_N folder"
-        in message
-    )
+        f"trainer.resume is {tmp_path}, but must be auto, never or the folder of a checkpoint, and that folder has no "
+        "trainer.json"
+    ) in message
+    assert "Give a .../checkpoints/step_N folder" in message
+
+
+def test_branching_off_a_checkpoint_that_was_pruned_lists_those_that_are_left(
+    arithmetic: Path, out: Path, other_run: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = refusal(capsys, arithmetic, out, f"trainer.resume={other_run.checkpoints}/step_80")
+    assert message.endswith(f"and no such folder exists. {other_run.checkpoints} holds step_1: name one of these.")
 
 
 def test_continuing_from_the_middle_of_a_run_in_its_own_folder_is_refused(
@@ -373,9 +442,9 @@ def test_export_of_what_is_no_checkpoint_is_refused(
     tmp_path: Path, other_run: RunFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["export", str(tmp_path), str(tmp_path / "model")]) == 2
-    assert "does not lie in a run folder" in capsys.readouterr().err
+    assert f"found no checkpoint at {tmp_path}: that folder has no trainer.json" in capsys.readouterr().err
     assert main(["export", str(other_run.checkpoints / "step_9"), str(tmp_path / "model")]) == 2
-    assert "step_9 is not a checkpoint: it has no trainer.json" in capsys.readouterr().err
+    assert f"step_9: no such folder exists. {other_run.checkpoints} holds step_1: name" in capsys.readouterr().err
     assert not (tmp_path / "model").exists()
 
 
@@ -385,3 +454,76 @@ def test_a_recipe_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str
         "found no configuration file recipes/arithmetic/grop.yaml; did you mean recipes/arithmetic/grpo.yaml?"
         in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize("command", ["eval", "generate"])
+def test_evaluating_a_run_that_does_not_exist_is_refused_and_those_there_are_are_named(
+    command: str, arithmetic: Path, out: Path, other_run: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = refusal(capsys, arithmetic, out, "trainer.experiment_name=defaut", command=command)
+    assert f"{out}/defaut holds no checkpoint to evaluate. Name a run by" in message
+    assert "trainer.resume=never evaluates model.path. Runs with checkpoints there: default" in message
+    assert message.endswith("; did you mean default?")
+
+
+def test_everything_that_is_wrong_is_told_at_once(
+    arithmetic: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = refusal(
+        capsys,
+        arithmetic,
+        out,
+        "rollout.temprature=1",
+        "rollout.n=0",
+        "actor.epochs=many",
+        "algorithm.adv_estimator=grop",
+        "model.path=/no/such/model",
+        "data.max_prompt_length=[",
+    )
+    first, *rest = message.splitlines()
+    assert first == "6 problems:"
+    for number, (line, part) in enumerate(
+        zip(
+            rest,
+            [
+                "cannot read the override data.max_prompt_length=[",
+                "unknown key rollout.temprature; did you mean rollout.temperature?",
+                "actor.epochs is 'many' (command line), but must be an integer",
+                "rollout.n is 0 (command line), but must be a number above 0",
+                "algorithm.adv_estimator=grop is unknown",
+                "model.path is /no/such/model, but there is no such folder",
+            ],
+            strict=True,
+        ),
+        start=1,
+    ):
+        assert line.startswith(f"  {number}. ") and part in line
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_recipe_may_stand_anywhere(place: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.yaml").write_text("rollout: {temperature: 0.9}\n")
+    words = ["rollout.n=3", "model.path=Qwen/Qwen3-0.6B"]
+    assert main(["config", *words[:place], str(tmp_path / "mine.yaml"), *words[place:], "trainer.val_only=true"]) == 2
+    printed, refused = capsys.readouterr()
+    assert " temperature: 0.9 " in printed and " n: 3 " in printed
+    assert "trainer.val_only is set, but data.val_files is empty" in refused
+
+
+def test_two_recipes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "recipes/arithmetic/grpo.yaml", "rollout.n=3", "rollout.n"]) == 2
+    message = capsys.readouterr().err
+    assert "recipes/arithmetic/grpo.yaml and rollout.n have no =, but a command takes one recipe" in message
+
+
+@pytest.mark.parametrize("word", ["algorithm.adv_estimator=grop", "rollout.tensor_parallel_size=3"])
+def test_config_prints_and_refuses_what_a_run_would_refuse(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "recipes/arithmetic/grpo.yaml", word]) == 2
+    printed, refused = capsys.readouterr()
+    assert "adv_estimator:" in printed and word.partition("=")[0] in refused
+
+
+def test_config_only_notes_files_that_are_not_there_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    word = f"data.train_files=[{tmp_path}/later.parquet]"
+    assert main(["config", "recipes/arithmetic/grpo.yaml", word]) == 0
+    assert f"note: data.train_files holds {tmp_path}/later.parquet, which does not exist" in capsys.readouterr().err

@@ -97,6 +97,7 @@ def test_functions_a_reward_model_of_its_own_and_a_judge_add_up(
         "reward.max_failure_frac=0.99",
         f"data.val_files=[{arithmetic}/val.parquet]",
         "rollout.val.n=1",
+        "trainer.test_freq=2",
     )
     lines = samples(run)
     judged = [line for line in lines if line["score"] is not None]

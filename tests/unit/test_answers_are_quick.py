@@ -1,0 +1,96 @@
+"""What needs no model is answered without the libraries that models need, and within a second."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {"torch", "transformers", "ray", "vllm", "numpy", "pyarrow"}
+# CPU seconds. On one quiet core of 2.5 GHz: 0.06 for --help, 0.37 for config and for wrong input; a busy core of
+# the same machine takes up to half as long again.
+MAX_HELP_S, MAX_CONFIG_S, MAX_REFUSAL_S = 0.25, 0.75, 0.9
+RECIPE = "recipes/arithmetic/grpo.yaml"
+
+
+def told(words: list[str]) -> subprocess.CompletedProcess[str]:
+    """``verl-like WORDS`` in a process of its own, which prints at the end which modules it has loaded."""
+    code = (
+        "import json, sys\n"
+        "from verl_like.cli import main\n"
+        "try:\n"
+        "    status = main(sys.argv[1:])\n"
+        "except SystemExit as end:\n"
+        "    status = end.code\n"
+        "print(json.dumps([status, sorted(sys.modules)]))\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60, cwd=ROOT, check=True
+    )
+
+
+def cpu_seconds(words: list[str]) -> float:
+    """The least CPU time of three runs."""
+
+    def once() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(
+            [sys.executable, "-m", "verl_like", *words], capture_output=True, timeout=60, cwd=ROOT, check=False
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    return min(once() for _ in range(3))
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["--help"], 0),
+        (["config", RECIPE, "rollout.n=4"], 0),
+        (["config", RECIPE, "algorithm.adv_estimator=grop"], 2),
+        (["train", RECIPE, "model.path=/nowhere"], 2),
+        (["train", RECIPE, "rollout.temprature=1"], 2),
+        (["sft", RECIPE, "actor.mini_batch_size=3"], 2),
+        (["eval", "model.path=Qwen/Qwen3-0.6B", f"data.val_files=[{__file__}l]", "cluster.device=cpu"], 2),
+        (["generate", RECIPE, "trainer.resume=/nowhere"], 2),
+        (["export", "/nowhere"], 2),
+        (["rescore", "/nowhere"], 2),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_an_answer_that_needs_no_model_loads_nothing_heavy(words: list[str], status: int) -> None:
+    found, modules = json.loads(told(words).stdout.splitlines()[-1])
+    assert found == status
+    assert not HEAVY & set(modules)
+
+
+def test_a_run_that_is_not_there_is_refused_without_anything_heavy(tmp_path: Path) -> None:
+    rows, model = tmp_path / "rows.jsonl", tmp_path / "model"
+    rows.touch()
+    model.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (model / name).write_text("{}")
+    words = ["eval", f"model.path={model}", f"data.val_files=[{rows}]", f"trainer.output_dir={tmp_path}"]
+    answer = told([*words, "cluster.device=cpu"])
+    found, modules = json.loads(answer.stdout.splitlines()[-1])
+    assert found == 2 and "holds no checkpoint to evaluate" in answer.stderr
+    assert not HEAVY & set(modules)
+
+
+@pytest.mark.parametrize(
+    ("words", "limit_s"),
+    [
+        (["--help"], MAX_HELP_S),
+        (["config", RECIPE], MAX_CONFIG_S),
+        (["train", RECIPE, "model.path=/nowhere", "algorithm.adv_estimator=grop"], MAX_REFUSAL_S),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_an_answer_that_needs_no_model_is_quick(words: list[str], limit_s: float) -> None:
+    assert cpu_seconds(words) < limit_s
