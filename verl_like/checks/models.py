@@ -6,7 +6,6 @@ Of other hub names nothing is known before they load.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -57,7 +56,6 @@ def _config_of(path: str, override: Mapping[str, Any] | None = None) -> Mapping[
     return {**read, **inner} if isinstance(inner, dict) else read
 
 
-@functools.lru_cache(maxsize=8)
 def _read(file: str) -> dict[str, Any]:
     try:
         found = json.loads(Path(file).read_text())
@@ -200,7 +198,6 @@ def models_speak_the_same_tokens(config: Config, gpus: Gpus) -> Iterator[str]:
             )
 
 
-@functools.lru_cache(maxsize=4)
 def _tokens(file: str) -> dict[int, str]:
     """Id -> token of a ``tokenizer.json``; empty where there is none, or one of another form."""
     try:
