@@ -13,8 +13,9 @@ import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 
-from verl_like.config.compose import Composed, compose, conf_dir, render
+from verl_like.config.compose import Composed, compose, conf_dir, read, render
 from verl_like.config.knobs import knobs, value_of
+from verl_like.config.problems import Refused, without_echoes
 from verl_like.config.schema import Config
 
 ROOT = Path(__file__).parents[2]
@@ -137,6 +138,80 @@ def test_mappings_take_new_keys_without_a_plus(tmp_path: Path) -> None:
 @pytest.mark.parametrize("written", ["2024_01", "1e-6", "007", "true"])
 def test_text_that_looks_like_a_number_stays_as_written(written: str) -> None:
     assert compose(None, [f"trainer.experiment_name={written}"]).config.trainer.experiment_name == written
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("data.prompt_key", "プロンプト"),
+        ("data.prompt_key", "a question, in two parts"),
+        ("trainer.output_dir", "my runs (old), [x=1]"),
+        ("trainer.project_name", "50% more"),
+        ("trainer.project_name", "it's mine"),
+        ("data.format_prompt", "Solve: {{ content }}\nAnswer:"),
+        ("reward.judge.score_pattern", r"\[\[(\d+)\]\]"),
+        ("reward.judge.score_pattern", "[0-9]"),
+        ("model.path", "C:\\models\\qwen"),
+    ],
+)
+def test_text_is_taken_as_it_is_written(name: str, written: str) -> None:
+    composed = compose(None, [f"{name}={written}"])
+    assert value_of(composed.config, name) == written
+    assert composed.origins[name] == "command line"
+
+
+def test_quotes_around_text_are_the_grammars() -> None:
+    assert compose(None, ["data.prompt_key='a, b'"]).config.data.prompt_key == "a, b"
+    assert compose(None, ['data.prompt_key="[a]"']).config.data.prompt_key == "[a]"
+
+
+def test_lists_and_mappings_are_read_where_they_are_wanted() -> None:
+    words = [
+        "data.train_files=[a.parquet, b c.parquet]",
+        "data.val_files=[données/プロンプト.jsonl]",
+        "data.chat_template_kwargs={thinking: false, größe: [1, 2]}",
+        "cluster.env.TOKEN=a b, c=d (e)",
+    ]
+    config = compose(None, words).config
+    assert config.data.train_files == ["a.parquet", "b c.parquet"]
+    assert config.data.val_files == ["données/プロンプト.jsonl"]
+    assert config.data.chat_template_kwargs == {"thinking": False, "größe": [1, 2]}
+    assert config.cluster.env == {"TOKEN": "a b, c=d (e)"}
+
+
+def test_every_mistake_of_recipe_and_command_line_is_in_one_error(tmp_path: Path) -> None:
+    file = recipe(tmp_path, "rollout: {temprature: 1, n: many, top_p: 2.0}\ndata: {shuffle: 3}\n")
+    with pytest.raises(Refused) as caught:
+        compose(
+            file, ["rollout.n=[", "rolout.n=3", "algorithm=pppo", "~rollout.n", "actor.epochs=1,2", "actor.epochs=0"]
+        )
+    for part in (
+        "unknown key rollout.temprature in",
+        "rollout.n is 'many'",
+        "data.shuffle is 3",
+        "cannot read the override rollout.n=[",
+        "unknown key rolout.n",
+        "algorithm=pppo chooses no file",
+        "~rollout.n removes a key",
+        "actor.epochs=1,2 holds several values",
+        "rollout.top_p is 2.0",
+        "actor.epochs is 0",
+    ):
+        assert sum(part in problem for problem in caught.value.problems) == 1, part
+    assert len(caught.value.problems) == 10
+
+
+def test_what_is_wrong_has_its_default_for_the_checks_that_follow() -> None:
+    composed, problems = read(None, ["rollout.n=0", "actor.epochs=many", "data.train_batch_size=16"])
+    assert len(problems) == 2
+    assert (composed.config.rollout.n, composed.config.actor.epochs) == (Config().rollout.n, Config().actor.epochs)
+    assert composed.config.data.train_batch_size == 16
+
+
+def test_a_problem_that_echoes_an_earlier_one_is_left_out() -> None:
+    earlier = ["unknown key model.paht; did you mean model.path?"]
+    later = ["model.path is empty.", "rollout.n is 1.", "a sentence. e.g. this one"]
+    assert without_echoes(earlier, later) == later[1:]
 
 
 def test_hydras_global_state_is_clean_after_success_and_failure() -> None:

@@ -53,7 +53,7 @@ def gpus_here() -> Gpus:
 
 def num_gpus() -> int:
     """GPUs that a process may use, as torch counts them: those of the driver, of which CUDA_VISIBLE_DEVICES chooses."""
-    return _num_visible(_num_of_driver(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return num_visible(_num_of_driver(), os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def _num_of_driver() -> int:
@@ -70,7 +70,7 @@ def _num_of_driver() -> int:
     return count.value if status == 0 else 0
 
 
-def _num_visible(num_devices: int, visible: str | None) -> int:
+def num_visible(num_devices: int, visible: str | None) -> int:
     """CUDA reads its list up to the first entry that is no device."""
     if visible is None:
         return num_devices

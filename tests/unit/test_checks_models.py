@@ -1,0 +1,210 @@
+"""A model's config.json and tokenizer.json are enough to refuse rows, engines and other models that do not fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from verl_like.checks.gpus import Gpus
+from verl_like.checks.models import CPU_HEAD_SIZES, MODEL_RULES
+from verl_like.checks.rules import missing
+from verl_like.config.schema import Config
+
+QWEN3 = {
+    "model_type": "qwen3",
+    "max_position_embeddings": 64,
+    "num_attention_heads": 4,
+    "hidden_size": 128,
+    "head_dim": 32,
+    "vocab_size": 5,
+}
+
+
+def model(folder: Path, tokens: str | None = "abc", **fields: Any) -> str:
+    """A model folder with these fields in its config.json and a token for each character."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(QWEN3 | fields))
+    (folder / "model.safetensors").touch()
+    if tokens is not None:
+        vocabulary = {token: i for i, token in enumerate(tokens)}
+        added = [{"id": len(tokens), "content": "<eos>"}]
+        (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": added}))
+    return str(folder)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """A configuration whose rows are 24 tokens long, with a model that reads 64."""
+    sound = Config()
+    sound.model.path = model(tmp_path / "actor")
+    sound.data.max_prompt_length, sound.data.max_response_length = 8, 16
+    return sound
+
+
+def problems(config: Config, *, num_gpus: int | None = 0) -> list[str]:
+    return [problem for rule in MODEL_RULES for problem in rule(config, Gpus(num_gpus))]
+
+
+def test_a_model_that_fits_passes(config: Config) -> None:
+    assert problems(config) == []
+
+
+# --- length
+
+
+def test_rows_longer_than_the_model_reads_are_refused(config: Config) -> None:
+    config.data.max_response_length = 60
+    assert problems(config) == [
+        f"data.max_prompt_length=8 + data.max_response_length=60 are 68 tokens, but model.path={config.model.path} "
+        "reads at most 64 (max_position_embeddings in its config.json). Shorten the rows, e.g. "
+        "data.max_response_length=56, or take a model that reads more."
+    ]
+    config.data.max_response_length = 56
+    assert problems(config) == [], "the remedy works"
+
+
+def test_what_overrides_the_models_config_counts(config: Config) -> None:
+    config.data.max_response_length = 60
+    config.model.override_config = {"max_position_embeddings": 128}
+    assert problems(config) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "limit"),
+    [
+        ({"max_position_embeddings": 64, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}, 128),
+        ({"max_position_embeddings": 64, "rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, 128),
+        ({"max_position_embeddings": 64, "rope_scaling": {"type": "yarn", "factor": 2.0}}, 64),
+        ({"max_position_embeddings": 64, "rope_parameters": {"rope_type": "default"}}, 64),
+        ({"max_position_embeddings": 64, "rope_scaling": None}, 64),
+        ({"max_position_embeddings": None, "n_positions": 32}, 32),
+        ({"max_position_embeddings": 256, "seq_length": 32}, 32),
+        ({"max_position_embeddings": 64, "model_max_length": 96}, 96),
+        ({"max_position_embeddings": None, "text_config": {"max_position_embeddings": 32}}, 32),
+    ],
+)
+def test_the_longest_row_is_the_one_that_vllm_derives(
+    config: Config, fields: dict[str, Any], limit: int, tmp_path: Path
+) -> None:
+    config.model.path = model(tmp_path / "other", **fields)
+    config.data.max_response_length = limit - 8
+    assert problems(config) == []
+    config.data.max_response_length += 1
+    assert len(problems(config)) == 1 and f"reads at most {limit} (" in problems(config)[0]
+
+
+def test_a_model_that_states_no_length_passes(config: Config, tmp_path: Path) -> None:
+    config.model.path = model(tmp_path / "other", max_position_embeddings=None)
+    config.data.max_response_length = 10**6
+    assert problems(config) == []
+
+
+@pytest.mark.parametrize("section", ["ref", "critic"])
+def test_reference_and_critic_must_read_the_rows_too(config: Config, section: str, tmp_path: Path) -> None:
+    vars(config)[section].path = model(tmp_path / "short", max_position_embeddings=16)
+    (problem,) = problems(config)
+    assert f"are 24 tokens, but {section}.path={tmp_path}/short reads at most 16" in problem
+
+
+def test_a_judge_must_read_its_questions(config: Config) -> None:
+    config.reward.judge.path, config.reward.judge.max_model_len = config.model.path, 65
+    (problem,) = problems(config)
+    assert problem.endswith("Set reward.judge.max_model_len=64 or less.")
+
+
+# --- heads
+
+
+def test_the_head_sizes_are_those_of_the_installed_vllm() -> None:
+    backend = pytest.importorskip("vllm.v1.attention.backends.cpu_attn")
+    assert list(CPU_HEAD_SIZES) == backend.CPUAttentionBackend.get_supported_head_sizes()
+
+
+@pytest.mark.parametrize("fields", [{"head_dim": 48}, {"head_dim": None, "hidden_size": 192}])
+def test_a_head_size_that_vllm_on_cpu_lacks_is_refused(config: Config, fields: dict[str, Any], tmp_path: Path) -> None:
+    config.model.path = model(tmp_path / "other", **fields)
+    (problem,) = problems(config)
+    assert problem.startswith(f"the attention heads of model.path={tmp_path}/other have 48 dimensions, but vLLM on CPU")
+    assert problem.endswith("Set rollout.backend=hf, or run on a GPU.")
+    assert problems(config, num_gpus=1) == []
+    config.rollout.backend = "hf"
+    assert problems(config) == []
+
+
+def test_tensor_parallelism_that_does_not_divide_the_heads_is_refused(config: Config) -> None:
+    config.rollout.tensor_parallel_size = 3
+    (problem,) = problems(config)
+    assert problem.startswith("rollout.tensor_parallel_size is 3, which does not divide the 4 attention heads of ")
+    assert problem.endswith("Set rollout.tensor_parallel_size=2.")
+
+
+# --- tokens
+
+
+def test_a_reference_with_other_tokens_is_refused(config: Config, tmp_path: Path) -> None:
+    config.ref.path = model(tmp_path / "ref", tokens="acb")
+    (problem,) = problems(config)
+    assert problem == (
+        f"ref.path is {tmp_path}/ref, to which 2 token ids of the tokenizer {config.model.path} mean other text (1 is "
+        "'c' there and 'b' here). Set ref.path to a model with this tokenizer."
+    )
+
+
+def test_a_critic_without_embeddings_of_all_tokens_is_refused(config: Config, tmp_path: Path) -> None:
+    config.critic.path = model(tmp_path / "critic", tokens="ab", vocab_size=3)
+    (problem,) = problems(config)
+    assert "2 token ids" not in problem and "mean other text (2 is '<eos>' there and 'c' here)" in problem
+    (tmp_path / "critic/tokenizer.json").unlink()
+    (problem,) = problems(config)
+    assert problem.startswith(f"critic.path is {tmp_path}/critic, which has embeddings of 3 tokens (vocab_size in its")
+    assert "makes ids up to 3. Set critic.path to" in problem
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(config: Config, tmp_path: Path) -> None:
+    config.model.tokenizer_path = model(tmp_path / "tokenizer", tokens="abcdefgh")
+    (problem,) = problems(config)
+    assert problem.startswith(f"model.path is {config.model.path}, to which 1 token ids of the tokenizer")
+    (tmp_path / "actor/tokenizer.json").unlink()
+    (problem,) = problems(config)
+    assert "has embeddings of 5 tokens" in problem and "makes ids up to 8" in problem
+
+
+def test_a_token_that_only_the_actor_has_is_no_conflict(config: Config, tmp_path: Path) -> None:
+    actor = json.loads((tmp_path / "actor/tokenizer.json").read_text())
+    actor["added_tokens"].append({"id": 4, "content": "<pad>"})
+    (tmp_path / "actor/tokenizer.json").write_text(json.dumps(actor))
+    config.ref.path = model(tmp_path / "ref")
+    assert problems(config) == []
+
+
+# --- files
+
+
+def test_a_folder_whose_config_is_broken_or_without_weights_is_refused(config: Config, tmp_path: Path) -> None:
+    config.ref.path = model(tmp_path / "ref")
+    assert missing(config) == []
+    (tmp_path / "ref/config.json").write_text("[]")
+    (tmp_path / "ref/model.safetensors").unlink()
+    assert missing(config) == [
+        f"ref.path is {tmp_path}/ref, whose config.json is no JSON mapping. Copy the model again, or name another.",
+        f"ref.path is {tmp_path}/ref, a folder without weights (*.safetensors, *.bin, *.index.json). Copy the model "
+        "again, or name another.",
+    ]
+
+
+def test_a_hub_name_is_known_where_the_cache_holds_it(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    config.model.path, config.data.max_response_length = "someone/model", 60
+    assert problems(config) == [] and missing(config) == []
+    snapshots = tmp_path / "hub/models--someone--model/snapshots"
+    snapshots.mkdir(parents=True)
+    model(snapshots / "abc123")
+    (tmp_path / "hub/models--someone--model/refs").mkdir()
+    (tmp_path / "hub/models--someone--model/refs/main").write_text("abc123\n")
+    (problem,) = problems(config)
+    assert "model.path=someone/model reads at most 64" in problem

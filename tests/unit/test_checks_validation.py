@@ -1,0 +1,61 @@
+"""The metric that decides the best checkpoint is one that validation will give."""
+
+from __future__ import annotations
+
+import pytest
+
+from verl_like.checks.validation import best_metric_problem
+from verl_like.config.schema import Config
+from verl_like.trainer.validation_metrics import ValidationSample, validation_metrics
+
+SOURCES = ["gsm8k", "openai/gsm8k"]
+
+
+def problem(metric: str, sources: list[str] | None) -> str | None:
+    config = Config()
+    config.rollout.val.n, config.trainer.best_metric = 4, metric
+    return best_metric_problem(config, sources)
+
+
+def test_every_name_that_validation_gives_passes() -> None:
+    samples = [
+        ValidationSample(uid="a", data_source=source, response="1", score=1.0, details={"length": 3.0})
+        for source in SOURCES
+    ]
+    names = validation_metrics(samples, n=4)
+    assert "val/openai/gsm8k/length/mean@4" in names and "val/num_failed" in names
+    for name in names:
+        assert problem(name, SOURCES) is None and problem(name, None) is None, name
+
+
+@pytest.mark.parametrize(
+    "metric", ["val/accuracy", "val/mean@1", "mean@4", "reward/score_mean", "val/gsm8k/mean@8", "val//mean@4"]
+)
+def test_a_name_of_another_form_is_refused_before_any_row_is_read(metric: str) -> None:
+    text = problem(metric, None)
+    assert text is not None
+    assert text.startswith(f"trainer.best_metric is {metric!r}, but validation gives val/mean@4, val/pass@4, val/maj@4")
+
+
+def test_a_source_that_has_no_rows_is_refused_with_the_nearest_name() -> None:
+    assert problem("val/gsm8/pass@4", None) is None
+    text = problem("val/gsm8/pass@4", SOURCES)
+    assert text is not None and text.endswith("; did you mean val/gsm8k/pass@4?")
+    assert problem("val/maths/length/mean@4", SOURCES) is not None
+
+
+def test_empty_means_the_mean_over_all_rows() -> None:
+    assert problem("", SOURCES) is None
+
+
+@pytest.mark.parametrize(
+    ("has_rows", "before", "every", "validates"),
+    [(True, True, 0, True), (True, False, 5, True), (True, False, 0, False), (False, True, 5, False)],
+)
+def test_training_validates_unless_both_ways_to_ask_for_it_are_off(
+    has_rows: bool, before: bool, every: int, validates: bool
+) -> None:
+    config = Config()
+    config.data.val_files = ["val.parquet"] if has_rows else []
+    config.trainer.val_before_train, config.trainer.test_freq = before, every
+    assert config.validates == validates
