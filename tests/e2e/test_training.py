@@ -18,8 +18,16 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 @pytest.fixture(scope="module")
 def grpo(arithmetic: Path, tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Run:
-    """The run the others are compared with: GRPO, two ranks, packed rows."""
-    return train(arithmetic, tmp_path_factory.mktemp("grpo"), "trainer.total_training_steps=4", "trainer.save_freq=2")
+    """The run the others are compared with: GRPO, two ranks, packed rows; validation turned off."""
+    return train(
+        arithmetic,
+        tmp_path_factory.mktemp("grpo"),
+        f"data.val_files=[{arithmetic}/val.parquet]",
+        "trainer.val_before_train=false",
+        "trainer.test_freq=0",
+        "trainer.total_training_steps=4",
+        "trainer.save_freq=2",
+    )
 
 
 def test_grpo_trains_on_two_ranks_with_engine_and_trainer_in_agreement(grpo: Run) -> None:
@@ -29,6 +37,14 @@ def test_grpo_trains_on_two_ranks_with_engine_and_trainer_in_agreement(grpo: Run
         assert metrics["rollout/weight_version"] == step - 1, "each step generates from the weights of the step before"
         assert metrics["actor/grad_norm"] > 0
     assert grpo.progress.step == 4
+
+
+def test_a_run_whose_validation_is_turned_off_never_validates(grpo: Run) -> None:
+    names = {name for metrics in grpo.metrics.values() for name in metrics}
+    assert not [name for name in names if name.startswith("val/")]
+    summary = json.loads((grpo.folder / "summary.json").read_text())
+    assert summary["initial_val"] is None and summary["final_val"] is None
+    assert not list(grpo.folder.glob("samples/val_step_*")) and not (grpo.folder / "checkpoints/best").exists()
 
 
 def test_references_die_with_their_step_and_nothing_is_spilled(grpo: Run) -> None:
