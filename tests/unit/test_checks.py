@@ -278,10 +278,12 @@ def test_a_judge_has_room_for_its_question(config: Config) -> None:
     assert "leaves no room for a question" in text
 
 
-def test_greedy_baselines_need_a_reward_model_of_its_own(config: Config) -> None:
-    text = refusal(config, reward__model__path="model", algorithm__adv_estimator="remax")
-    assert "needs the score of a greedy response" in text and "Set reward.model.placement=own" in text
-    config.reward.model.placement = "own"
+@pytest.mark.parametrize("placement", ["colocated", "own"])
+def test_greedy_baselines_are_scored_by_a_reward_model_wherever_it_is(config: Config, placement: str) -> None:
+    apply(
+        config,
+        {"reward__model__path": "model", "reward__model__placement": placement, "algorithm__adv_estimator": "remax"},
+    )
     check(config, num_devices=0)
 
 

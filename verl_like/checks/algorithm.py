@@ -235,19 +235,6 @@ def overlong_buffer_fits(config: Config) -> Iterator[str]:
         )
 
 
-def baselines_are_scored_by_all(config: Config) -> Iterator[str]:
-    model = config.reward.model
-    if (
-        model.path
-        and model.placement == "colocated"
-        and "baseline_rewards" in estimator(config.algorithm.adv_estimator).needs
-    ):
-        yield (
-            f"algorithm.adv_estimator={config.algorithm.adv_estimator} needs the score of a greedy response, which a "
-            "colocated reward model does not see. Set reward.model.placement=own."
-        )
-
-
 def algorithm_warnings(config: Config) -> Iterator[str]:
     """What can work, but is seldom meant."""
     if config.actor.kl_loss_coef > 0 and config.algorithm.kl_coef > 0:
@@ -275,5 +262,4 @@ ALGORITHM_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
     skipped_rows_have_no_gradient,
     components_are_named,
     overlong_buffer_fits,
-    baselines_are_scored_by_all,
 )
