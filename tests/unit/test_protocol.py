@@ -95,6 +95,16 @@ def test_ragged_offsets_that_do_not_fit_are_refused() -> None:
         Ragged.from_rows([[{}]], "object")
 
 
+def test_nonzero_values_are_counted_row_by_row_and_an_empty_row_has_none() -> None:
+    rows = [[], [0.0, 2.0, float("nan")], [], [0.0], [-1.0, 1.0], []]
+    counts = [0, 2, 0, 0, 2, 0]
+    held_by_numpy = Ragged.from_rows(rows, "float32")
+    assert held_by_numpy.count_nonzero().tolist() == counts
+    assert held_by_numpy.to("cpu").count_nonzero().tolist() == counts
+    assert Ragged(held_by_numpy.values != 0, held_by_numpy.offsets).count_nonzero().tolist() == counts
+    assert Ragged.from_rows([], "bool").count_nonzero().tolist() == []
+
+
 def test_from_dict_keeps_the_sides_apart() -> None:
     t = DataProto.from_dict(
         {"ids": Ragged.from_rows([[1]], "int32"), "x": np.zeros(1)}, {"n": np.array([5]), "s": ["a"]}, {"step": 1}

@@ -44,10 +44,7 @@ class ActorLoss:
     def moves_weights(self, rows: DataProto) -> NDArray[np.bool_]:
         if not self.config.skip_zero_advantages:
             return np.ones(len(rows), bool)
-        advantages = rows.ragged("advantages")
-        found = np.zeros(len(rows), bool)
-        found[np.repeat(np.arange(len(rows)), advantages.lengths)[advantages.values != 0]] = True
-        return found
+        return rows.ragged("advantages").count_nonzero() > 0
 
     def __call__(self, outputs: Mapping[str, Tensor], columns: Mapping[str, Tensor], totals: BatchTotals) -> LossOutput:
         config, mask = self.config, columns["response_mask"]

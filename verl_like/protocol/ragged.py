@@ -105,6 +105,13 @@ class Ragged:
         np.cumsum(lengths, out=offsets[1:])
         return Ragged(_ranges(self.values, starts, lengths, offsets), offsets)
 
+    def count_nonzero(self) -> Array:
+        """[B] int64: how many values of each row are true or not zero."""
+        # Differences of a running total; reduceat would misread rows of length 0.
+        running = np.zeros(len(self.values) + 1, np.int64)
+        np.cumsum(on_host(self.values) != 0, out=running[1:])
+        return np.diff(running[self.offsets])
+
     def view(self, start: int, end: int) -> Ragged:
         """Rows ``start`` to ``end`` (excluded), on the same storage."""
         offsets = self.offsets[start : end + 1]

@@ -35,13 +35,6 @@ def columns_needed(config: AlgorithmConfig) -> list[str]:
     return sorted((estimator(config.adv_estimator).needs - ROW_COLUMNS) | kl)
 
 
-def _any_per_row(values: Array, offsets: Array) -> Array:
-    """[B]: whether any entry of the row is true."""
-    running = np.concatenate([[0], np.cumsum(values)])
-    found: Array = running[offsets[1:]] > running[offsets[:-1]]
-    return found
-
-
 class AdvantageRole:
     def __init__(self, config: AlgorithmConfig, timeout_s: float) -> None:
         self._config, self._timeout_s = config, timeout_s
@@ -87,8 +80,8 @@ class AdvantageRole:
         columns = {"advantages": flat, **({"returns": np.concatenate(returns)} if "values" in estimate.needs else {})}
         if earned.mini_batches is not None:
             columns["covariance_rank"] = self._covariance_ranks(rows, flat, mask, earned.mini_batches)
-        report = AdvantageReport(metrics=metrics, has_advantage=_any_per_row(flat != 0, mask.offsets))
-        return report, DataProto({name: Ragged(values, mask.offsets) for name, values in columns.items()})
+        table = DataProto({name: Ragged(values, mask.offsets) for name, values in columns.items()})
+        return AdvantageReport(metrics=metrics, has_advantage=table.ragged("advantages").count_nonzero() > 0), table
 
     def _covariance_ranks(self, rows: RemoteRows, advantages: Array, mask: Ragged, mini_batches: Array) -> Array:
         """[K] float32: of each token, among the valid tokens of its mini-batch."""

@@ -111,9 +111,7 @@ def agree(plan: MicroBatchPlan, *, device: torch.device, response_mask: Ragged |
     """One small all-gather: counts are summed, and the number of passes is the largest."""
     mine = [float(plan.num_micro_batches), 0.0, 0.0]
     if response_mask is not None and len(response_mask):
-        # Sums per row from a running total; reduceat would misread rows of length 0.
-        running = np.concatenate([[0], np.cumsum(response_mask.values)])
-        per_row = running[response_mask.offsets[1:]] - running[response_mask.offsets[:-1]]
+        per_row = response_mask.count_nonzero()
         mine[1:] = [float(per_row.sum()), float((per_row > 0).sum())]
     table = all_gather(torch.tensor(mine, dtype=torch.float64, device=device)).cpu()
     return AllRanks(
