@@ -18,11 +18,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.unit._policy_losses import WeighedInputs, loss_of
 from verl_like.algorithms.covariance import covariance_ranks
 from verl_like.algorithms.kl import kl
 from verl_like.algorithms.kl_controller import AdaptiveKl
 from verl_like.algorithms.policy_losses import POLICY_LOSSES
-from verl_like.algorithms.types import BatchTotals, LossInputs
+from verl_like.algorithms.types import BatchTotals
 from verl_like.config.schema import PolicyLossConfig
 
 PEERS = Path(__file__).parents[2] / ".peers"
@@ -45,7 +46,7 @@ def trl() -> Any:
     return pytest.importorskip("trl.trainer.grpo_trainer", reason="trl is not installed: make peers")
 
 
-def batch(seed: int, *, spread: float = 0.4, equal_in_row: bool = False, weights: bool = False) -> LossInputs:
+def batch(seed: int, *, spread: float = 0.4, equal_in_row: bool = False, weights: bool = False) -> WeighedInputs:
     """Five rows of 1 to 7 tokens, as a peer takes them: no row is empty, padding is zero."""
     generator = torch.Generator().manual_seed(seed)
     mask = torch.arange(WIDTH) < torch.tensor([7, 1, 3, 5, 7])[:, None]
@@ -59,7 +60,7 @@ def batch(seed: int, *, spread: float = 0.4, equal_in_row: bool = False, weights
         **({"weights": noise[3].abs()} if weights else {}),
     }
     totals = BatchTotals(num_tokens=float(mask.sum()), num_sequences=5.0, max_response_tokens=WIDTH)
-    inputs = LossInputs(
+    inputs = WeighedInputs(
         response_mask=mask, totals=totals, **{name: torch.where(mask, c, 0.0) for name, c in columns.items()}
     )
     rank = torch.zeros(mask.shape)
@@ -75,14 +76,15 @@ def differentiated(loss: Callable[[Tensor], Tensor], log_probs: Tensor) -> tuple
     return float(value.detach()), log_probs.grad
 
 
-def ours(name: str, inputs: LossInputs, config: PolicyLossConfig) -> tuple[float, Tensor]:
+def ours(name: str, inputs: WeighedInputs, config: PolicyLossConfig) -> tuple[float, Tensor]:
     return differentiated(
-        lambda log_probs: POLICY_LOSSES[name](replace(inputs, log_probs=log_probs), config).loss, inputs.log_probs
+        lambda log_probs: loss_of(POLICY_LOSSES[name], replace(inputs, log_probs=log_probs), config).loss,
+        inputs.log_probs,
     )
 
 
 def verls(
-    verl: Any, name: str, inputs: LossInputs, mode: str, *, low: float = LOW, high: float = HIGH, **own: Any
+    verl: Any, name: str, inputs: WeighedInputs, mode: str, *, low: float = LOW, high: float = HIGH, **own: Any
 ) -> tuple[float, Tensor]:
     """verl's loss of that name of ours; ``own`` are fields of its policy-loss section."""
     from verl.workers.config.actor import ActorConfig
@@ -231,7 +233,7 @@ def test_kl_cov_of_two_micro_batches_is_that_of_one_here_and_not_in_verl(verl: A
     inputs = batch(3)
     config = replace(CONFIG, loss_aggregation="token-sum", kl_cov_ratio=0.1)
 
-    def rows(start: int, stop: int) -> LossInputs:
+    def rows(start: int, stop: int) -> WeighedInputs:
         assert inputs.covariance_rank is not None
         return replace(
             inputs,
@@ -331,7 +333,7 @@ def test_adaptive_kl_equals_verl(verl: Any) -> None:
 
 def trls(
     trl: Any,
-    inputs: LossInputs,
+    inputs: WeighedInputs,
     *,
     loss_type: str,
     level: str = "token",

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.unit._policy_losses import WeighedInputs, loss_of
 from verl_like.algorithms import policy_losses
 from verl_like.algorithms.policy_losses import POLICY_LOSSES, PolicyLoss, policy_loss
-from verl_like.algorithms.types import BatchTotals, LossInputs, LossOutput
+from verl_like.algorithms.types import BatchTotals, LossInputs, LossOutput, TokenLosses
 from verl_like.config.schema import PolicyLossConfig
 
 MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
@@ -46,10 +47,10 @@ def one_row(
     log_prob: float = -3.0,
     ranks: list[float] | None = None,
     weights: list[float] | None = None,
-) -> LossInputs:
+) -> WeighedInputs:
     """Old log-probs are such that the log-ratios come out."""
     mask = torch.ones(1, len(log_ratios), dtype=torch.bool)
-    return LossInputs(
+    return WeighedInputs(
         log_probs=torch.full((1, len(log_ratios)), log_prob, requires_grad=True),
         old_log_probs=log_prob - torch.tensor([log_ratios]),
         advantages=torch.tensor([advantages]),
@@ -62,7 +63,7 @@ def one_row(
 
 def batch(
     *, rows: int = 6, width: int = 5, dtype: torch.dtype = torch.float64, equal_in_row: bool = False
-) -> LossInputs:
+) -> WeighedInputs:
     """Random rows of 5, 1, 0, 3, 4, 5 tokens, zeros as padding, ratios from about 0.3 to 3; each token has a covariance
     rank of its own.
     """
@@ -83,12 +84,12 @@ def batch(
         "weights": weights.abs(),
         "covariance_rank": ranks,
     }
-    return LossInputs(
+    return WeighedInputs(
         response_mask=mask, totals=totals_of(mask), **{name: torch.where(mask, c, 0.0) for name, c in columns.items()}
     )
 
 
-def cut(inputs: LossInputs, change: Callable[[Tensor], Tensor]) -> LossInputs:
+def cut(inputs: WeighedInputs, change: Callable[[Tensor], Tensor]) -> WeighedInputs:
     """The same bundle with each [B, T] column changed; the totals stay those of the mini-batch."""
     assert inputs.weights is not None and inputs.covariance_rank is not None
     return replace(
@@ -105,7 +106,7 @@ def cut(inputs: LossInputs, change: Callable[[Tensor], Tensor]) -> LossInputs:
 def run(name: str, inputs: LossInputs, config: PolicyLossConfig) -> tuple[LossOutput, Tensor]:
     """The loss and its gradient with respect to the log-probs."""
     log_probs = inputs.log_probs.detach().clone().requires_grad_()
-    output = POLICY_LOSSES[name](replace(inputs, log_probs=log_probs), config)
+    output = loss_of(POLICY_LOSSES[name], replace(inputs, log_probs=log_probs), config)
     torch.autograd.backward(output.loss)
     assert log_probs.grad is not None
     return LossOutput(loss=output.loss.detach(), metrics=output.metrics), log_probs.grad
@@ -484,7 +485,7 @@ def test_weights_have_no_gradient(name: str) -> None:
     inputs = batch()
     assert inputs.weights is not None
     weights = inputs.weights.requires_grad_()
-    output = POLICY_LOSSES[name](replace(inputs, log_probs=inputs.log_probs.requires_grad_()), CONFIG)
+    output = loss_of(POLICY_LOSSES[name], replace(inputs, log_probs=inputs.log_probs.requires_grad_()), CONFIG)
     torch.autograd.backward(output.loss)
     assert inputs.log_probs.grad is not None and weights.grad is None
 
@@ -542,7 +543,7 @@ def test_a_penalty_still_pulls_back_where_the_ratio_is_held(
 def test_nothing_valid_gives_a_zero_loss_that_can_run_backward(name: str, shape: tuple[int, int]) -> None:
     mask = torch.zeros(shape, dtype=torch.bool)
     nothing = torch.full(shape, math.nan)
-    inputs = LossInputs(
+    inputs = WeighedInputs(
         log_probs=nothing,
         old_log_probs=nothing,
         advantages=nothing,
@@ -593,8 +594,8 @@ def test_a_loss_cannot_need_a_column_that_no_stage_makes() -> None:
         PolicyLoss(fn=POLICY_LOSSES["ppo"].fn, needs=frozenset({"logits"}))
 
 
-def half_a_loss(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
-    return LossOutput(loss=0.5 * torch.where(inputs.response_mask, inputs.log_probs, 0.0).sum())
+def half_a_loss(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
+    return TokenLosses(losses=0.5 * inputs.log_probs, metrics={"ratio_mean": inputs.response_mask})
 
 
 own_loss = PolicyLoss(fn=half_a_loss, needs=frozenset({"entropy"}))
@@ -607,6 +608,50 @@ def test_a_users_own_is_a_policy_loss_or_a_plain_function(monkeypatch: pytest.Mo
     assert policy_loss(f"{prefix}:full") is own_loss
     plain = policy_loss(f"{prefix}:plain")
     assert plain.fn is half_a_loss and plain.acts_without_advantage and not plain.needs
-    assert float(plain(batch(), CONFIG).loss) == pytest.approx(0.5 * float(batch().log_probs.sum()))
+    inputs = replace(batch(), weights=None)
+    output = loss_of(plain, inputs, TOKEN_SUM)
+    assert float(output.loss) == pytest.approx(0.5 * float(inputs.log_probs.sum()))
+    assert float(output.metrics["ratio_mean"]) == 1.0, "a metric is the mean over the tokens"
     with pytest.raises(ValueError, match="names a int; expected a PolicyLoss, or a function"):
         policy_loss(f"{prefix}:number")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_loss_gives_one_number_per_token_and_neither_weighs_nor_aggregates(name: str) -> None:
+    inputs = batch()
+    found = POLICY_LOSSES[name].function(inputs, CONFIG)
+    assert {column.shape for column in (found.losses, *found.metrics.values())} == {inputs.log_probs.shape}
+    for mode in MODES:
+        other = POLICY_LOSSES[name].function(replace(inputs, weights=None), replace(CONFIG, loss_aggregation=mode))
+        assert torch.equal(other.losses, found.losses)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (
+            lambda lp: LossOutput(loss=lp.sum()),
+            r"^actor\.policy_loss=mine\.py:loss returned a LossOutput; expected TokenLosses\. Return TokenLosses",
+        ),
+        (lambda lp: lp.sum(), r"returned a Tensor; expected TokenLosses"),
+        (lambda lp: None, r"returned a NoneType; expected TokenLosses"),
+        (
+            lambda lp: TokenLosses(losses=lp.sum()),
+            r"returned a tensor of shape \[\] for 'losses'; expected a tensor \[B, T\] = \[6, 5\] like inputs",
+        ),
+        (
+            lambda lp: TokenLosses(losses=lp, metrics={"ratio_mean": lp.mean(-1)}),
+            r"returned a tensor of shape \[6\] for 'ratio_mean'; expected a tensor \[B, T\]",
+        ),
+        (
+            lambda lp: TokenLosses(losses=lp, metrics={"ratio_mean": 7.0}),
+            r"returned a float for 'ratio_mean'; expected",
+        ),
+    ],
+)
+def test_what_is_no_token_loss_is_refused_with_the_name_and_the_form(
+    returned: Callable[[Tensor], TokenLosses], message: str
+) -> None:
+    loss = PolicyLoss(fn=lambda inputs, config: returned(inputs.log_probs))
+    with pytest.raises(ValueError, match=message):
+        loss_of(loss, batch(), replace(CONFIG, policy_loss="mine.py:loss"))

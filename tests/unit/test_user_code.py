@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.unit._policy_losses import loss_of
 from verl_like.algorithms.advantages import ADVANTAGES, estimator
 from verl_like.algorithms.lookup import Imported
 from verl_like.algorithms.policy_losses import POLICY_LOSSES, policy_loss
@@ -17,7 +18,7 @@ from verl_like.config.schema import AlgorithmConfig, PolicyLossConfig
 HEAD = """
 from verl_like.algorithms.advantages import Estimator
 from verl_like.algorithms.policy_losses import PolicyLoss
-from verl_like.algorithms.types import Advantages, LossOutput
+from verl_like.algorithms.types import Advantages, TokenLosses
 """
 ESTIMATORS = (
     HEAD
@@ -35,7 +36,7 @@ LOSSES = (
     HEAD
     + """
 def plain(inputs, config):
-    return LossOutput(loss=-(inputs.log_probs * inputs.advantages).sum() / inputs.totals.num_tokens)
+    return TokenLosses(losses=-inputs.log_probs * inputs.advantages)
 
 ranked = PolicyLoss(fn=plain, needs=frozenset({"covariance_rank"}))
 """
@@ -93,7 +94,7 @@ def test_a_function_of_a_file_is_a_policy_loss_of_which_nothing_is_known(tmp_pat
         response_mask=torch.tensor([[True, False]]),
         totals=BatchTotals(num_tokens=2.0, num_sequences=1.0, max_response_tokens=2),
     )
-    assert found(inputs, PolicyLossConfig()).loss.item() == 0.5, "the masked token plays no part: 1 * 1 / 2"
+    assert loss_of(found, inputs, PolicyLossConfig()).loss.item() == 0.5, "the masked token plays no part: 1 * 1 / 2"
     assert found.acts_without_advantage, "so that no row is left out for it"
     assert not found.needs
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from verl_like.algorithms.aggregate import aggregate, token_share
-from verl_like.algorithms.correction import correction
+from verl_like.algorithms.correction import Correction, correction
 from verl_like.algorithms.kl import kl
 from verl_like.algorithms.policy_losses import policy_loss
+from verl_like.algorithms.policy_losses.base import aggregated, zero_padded
 from verl_like.algorithms.types import BatchTotals, LossInputs, LossOutput
 from verl_like.config.schema import ActorConfig, CorrectionConfig
 from verl_like.protocol import DataProto
@@ -36,6 +36,7 @@ class ActorLoss:
     ) -> None:
         self.config, self.correction, self.mean_weight = config, correction, mean_weight
         self.policy_loss = policy_loss(config.policy_loss)
+        self.token_losses = self.policy_loss.function
 
     @property
     def needs_entropy(self) -> bool:
@@ -48,46 +49,30 @@ class ActorLoss:
 
     def __call__(self, outputs: Mapping[str, Tensor], columns: Mapping[str, Tensor], totals: BatchTotals) -> LossOutput:
         config, mask = self.config, columns["response_mask"]
-        corrected = (
-            None
-            if self.correction is None
-            else correction(
-                columns["old_log_probs"],
-                columns["rollout_log_probs"],
-                mask,
-                self.correction,
+        inputs = zero_padded(
+            LossInputs(
+                log_probs=outputs["log_probs"],
+                old_log_probs=columns["old_log_probs"],
+                advantages=columns["advantages"],
+                response_mask=mask,
                 totals=totals,
-                mean_weight=self.mean_weight,
+                ref_log_probs=columns.get("ref_log_probs"),
+                rollout_log_probs=columns.get("rollout_log_probs"),
+                entropy=outputs.get("entropy"),
+                covariance_rank=columns.get("covariance_rank"),
             )
         )
-        inputs = LossInputs(
-            log_probs=outputs["log_probs"],
-            old_log_probs=columns["old_log_probs"],
-            advantages=columns["advantages"],
-            response_mask=mask,
-            totals=totals,
-            ref_log_probs=columns.get("ref_log_probs"),
-            rollout_log_probs=columns.get("rollout_log_probs"),
-            entropy=outputs.get("entropy"),
-            weights=None if corrected is None else corrected.weights,
-            covariance_rank=columns.get("covariance_rank"),
-        )
-        policy = self.policy_loss(inputs, config)
+        kl_loss = self._kl_loss(inputs)
+        corrected = self._corrected(inputs)
+        found = self.token_losses(inputs, config)
+        policy = aggregated(found, inputs, config, weights=None if corrected is None else corrected.weights)
         loss = policy.loss
         metrics = {
             "policy_loss": policy.loss.detach(),
             **policy.metrics,
             **({} if corrected is None else corrected.metrics),
         }
-        if config.kl_loss_coef > 0:
-            assert inputs.ref_log_probs is not None, "actor.kl_loss_coef > 0, but the batch has no ref_log_probs"
-            # Masked before the difference: NaN padding times a zero gradient would still be NaN.
-            token_kl = kl(
-                torch.where(mask, inputs.log_probs, 0.0),
-                torch.where(mask, inputs.ref_log_probs, 0.0),
-                config.kl_loss_type,
-            )
-            kl_loss = aggregate(token_kl, mask, config.loss_aggregation, totals)
+        if kl_loss is not None:
             loss = loss + config.kl_loss_coef * kl_loss
             metrics["kl_loss"] = kl_loss.detach()
         if config.entropy_coef > 0:
@@ -96,6 +81,29 @@ class ActorLoss:
             metrics["entropy"] = token_share(inputs.entropy, mask, totals)
         metrics["loss"] = loss.detach()
         return LossOutput(loss=loss, metrics={f"actor/{name}": value for name, value in metrics.items()})
+
+    def _kl_loss(self, inputs: LossInputs) -> Tensor | None:
+        """KL to the reference, unweighted; None where the loss has no such term."""
+        config = self.config
+        if not config.kl_loss_coef:
+            return None
+        assert inputs.ref_log_probs is not None, "actor.kl_loss_coef > 0, but the batch has no ref_log_probs"
+        token_kl = kl(inputs.log_probs, inputs.ref_log_probs, config.kl_loss_type)
+        return aggregate(token_kl, inputs.response_mask, config.loss_aggregation, inputs.totals)
+
+    def _corrected(self, inputs: LossInputs) -> Correction | None:
+        """The weights for the difference between the engine and the trainer, where it is corrected."""
+        if self.correction is None:
+            return None
+        assert inputs.rollout_log_probs is not None, "a rollout correction, but the batch has no rollout_log_probs"
+        return correction(
+            inputs.old_log_probs,
+            inputs.rollout_log_probs,
+            inputs.response_mask,
+            self.correction,
+            totals=inputs.totals,
+            mean_weight=self.mean_weight,
+        )
 
 
 class SftLoss:

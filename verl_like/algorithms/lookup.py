@@ -32,10 +32,11 @@ class Imported:
         return found
 
 
-def look_up(name: str, table: Mapping[str, object], *, knob: str) -> object:
+def look_up(name: str, table: Mapping[str, object], *, kind: type, knob: str) -> object:
     """``table[name]``, or the object that ``path/to/file.py:name`` or ``module:name`` names.
 
     Args:
+        kind: what the table holds, and a user may define in place of a function.
         knob: the configuration key the name came from, for messages.
 
     Raises:
@@ -51,7 +52,7 @@ def look_up(name: str, table: Mapping[str, object], *, knob: str) -> object:
             f"path/to/file.py:function or module:function{suggestion(name, table) or '.'}"
         )
     if is_file:
-        return from_file(Path(module_name).expanduser(), attribute, knob=knob)
+        return from_file(Path(module_name).expanduser(), attribute, knob=knob, kind=kind)
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

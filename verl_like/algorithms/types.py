@@ -60,7 +60,7 @@ class BatchTotals:
 
 @dataclass(kw_only=True, slots=True)
 class LossInputs:
-    """What a policy loss may read: [B, T] each, one micro-batch."""
+    """What a policy loss may read: [B, T] each, one micro-batch, zeros outside the mask."""
 
     log_probs: Tensor  # with gradient
     old_log_probs: Tensor
@@ -70,9 +70,21 @@ class LossInputs:
     ref_log_probs: Tensor | None = None
     rollout_log_probs: Tensor | None = None
     entropy: Tensor | None = None  # with gradient
-    weights: Tensor | None = None  # rollout correction: each token's loss is multiplied by it; zero where rejected
     # Share of the mini-batch's tokens whose covariance of log-prob and advantage is higher.
     covariance_rank: Tensor | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class TokenLosses:
+    """What a policy loss returns: [B, T] each. What stands outside the mask plays no part.
+
+    Args:
+        losses: each token's loss, with gradient; not yet weighted, masked or aggregated.
+        metrics: name -> a number or truth per token; the mean over the mini-batch's tokens is reported.
+    """
+
+    losses: Tensor
+    metrics: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True, slots=True)

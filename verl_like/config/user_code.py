@@ -16,15 +16,16 @@ MAX_LINES = 20  # of an error
 MAX_OWN_FRAMES = 2
 
 
-def from_file(path: Path, name: str, *, knob: str) -> Any:
+def from_file(path: Path, name: str, *, knob: str, kind: type | None = None) -> Any:
     """What ``name`` is in the Python file ``path``, which is imported once.
 
     Args:
         knob: the configuration key that named them, for messages.
+        kind: what the file may define in place of a function.
 
     Raises:
-        ValueError: no such file or name, something that cannot be called, or an import that fails (with
-            the file's own frames).
+        ValueError: no such file or name, something that is neither a function nor of that kind, or an import that fails
+            (with the file's own frames).
     """
     spec = f"{knob}={path}:{name}"
     if not path.is_file():
@@ -39,7 +40,7 @@ def from_file(path: Path, name: str, *, knob: str) -> Any:
             f"{spec}: {path} defines no {name!r}; its functions are {functions}. Correct the name behind the colon."
         )
     found = vars(module)[name]
-    if not callable(found):
+    if not callable(found) and not (kind is not None and isinstance(found, kind)):
         raise ValueError(
             f"{spec}: {name!r} in {path} is a {type(found).__name__}, not a function; its functions are {functions}."
         )

@@ -58,7 +58,7 @@ def estimator(name: str) -> Estimator:
 
     A user's own is an :class:`Estimator`, or a plain function, which then gets rewards, mask and groups only.
     """
-    found = look_up(name, ADVANTAGES, knob="algorithm.adv_estimator")
+    found = look_up(name, ADVANTAGES, kind=Estimator, knob="algorithm.adv_estimator")
     if isinstance(found, Estimator):
         return found
     if not callable(found):

@@ -1,10 +1,10 @@
-"""Policy losses. ``POLICY_LOSSES`` is the list; an entry is called as ``POLICY_LOSSES[name](inputs, config)`` with one
-micro-batch.
+"""Policy losses. ``POLICY_LOSSES`` is the list; the function of an entry gives each token of one micro-batch its loss.
 
-All divide by counts of the whole mini-batch, none looks at a statistic of its own micro-batch: shares of micro-batches
-and ranks add up to what one big batch would give. ``clip_ratio_low`` and ``clip_ratio_high`` bound what the method
-bounds: the ratio (ppo, clip_cov, gspo, cispo), the log-ratio (gmpo), or the divergence of the token's probability
-(dppo_tv, dppo_kl). The functions are imported when they are called.
+Padding, rollout-correction weights, aggregation and the means of metrics are the same for all and applied by the caller
+(``actor_loss.py``). None looks at a statistic of its own micro-batch: shares of micro-batches and ranks add up to what
+one big batch would give. ``clip_ratio_low`` and ``clip_ratio_high`` bound what the method bounds: the ratio (ppo,
+clip_cov, gspo, cispo), the log-ratio (gmpo), or the divergence of the token's probability (dppo_tv, dppo_kl). The
+functions are imported when a loss is built.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def policy_loss(name: str) -> PolicyLoss:
     A user's own is a :class:`PolicyLoss`, or a plain function of (LossInputs, PolicyLossConfig). Of a plain function
     nothing is known: it gets no ``covariance_rank``, and rows without advantage are not left out.
     """
-    found = look_up(name, POLICY_LOSSES, knob="actor.policy_loss")
+    found = look_up(name, POLICY_LOSSES, kind=PolicyLoss, knob="actor.policy_loss")
     if isinstance(found, PolicyLoss):
         return found
     if not callable(found):

@@ -1,10 +1,9 @@
-"""What policy losses share: the bounded ratio, the clipped surrogate, and the end of each
-loss.
+"""What policy losses share: the bounded ratio, the clipped surrogate; and what is done alike before
+(:func:`zero_padded`) and after (:func:`aggregated`) each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from verl_like.algorithms.aggregate import aggregate, token_share
 from verl_like.algorithms.kl import MAX_LOG_RATIO, kl
-from verl_like.algorithms.types import LossInputs, LossOutput
+from verl_like.algorithms.types import LossInputs, LossOutput, TokenLosses
 from verl_like.config.schema import PolicyLossConfig
 
 
@@ -35,7 +34,6 @@ def zero_padded(inputs: LossInputs) -> LossInputs:
         ref_log_probs=clean(inputs.ref_log_probs),
         rollout_log_probs=clean(inputs.rollout_log_probs),
         entropy=clean(inputs.entropy),
-        weights=clean(inputs.weights),
         covariance_rank=clean(inputs.covariance_rank),
     )
 
@@ -56,21 +54,48 @@ def clipped_surrogate(ratio: Tensor, inputs: LossInputs, config: PolicyLossConfi
     return torch.maximum(unclipped, clipped), clipped > unclipped
 
 
-def ratio_metrics(log_ratio: Tensor, ratio: Tensor, inputs: LossInputs) -> dict[str, Tensor]:
-    """Token means of ``ppo_kl`` (k3 estimate of KL(old, new), nats) and ``ratio_mean``."""
-    return {
-        "ppo_kl": token_share(kl(torch.zeros_like(log_ratio), log_ratio, "k3"), inputs.response_mask, inputs.totals),
-        "ratio_mean": token_share(ratio, inputs.response_mask, inputs.totals),
-    }
+def ratio_metrics(log_ratio: Tensor, ratio: Tensor) -> dict[str, Tensor]:
+    """``ppo_kl`` (k3 estimate of KL(old, new), nats) and ``ratio_mean`` of each token, [B, T]."""
+    return {"ppo_kl": kl(torch.zeros_like(log_ratio), log_ratio, "k3"), "ratio_mean": ratio}
 
 
-def loss_output(
-    token_losses: Tensor, inputs: LossInputs, config: PolicyLossConfig, metrics: Mapping[str, Tensor]
+def aggregated(
+    found: TokenLosses, inputs: LossInputs, config: PolicyLossConfig, *, weights: Tensor | None = None
 ) -> LossOutput:
-    """The end of every loss: rollout-correction weights,
-    then ``config.loss_aggregation`` by the mini-batch's counts.
+    """This micro-batch's share of the mini-batch's policy loss, under ``config.loss_aggregation``, and of its metrics.
+
+    Args:
+        found: what the loss returned for ``inputs``.
+        weights: [B, T] of the rollout correction, by which each token's loss is multiplied; zero where rejected. They
+            get no gradient.
+
+    Raises:
+        ValueError: ``found`` is not what a policy loss returns; a user's own may be anything.
     """
-    if inputs.weights is not None:
-        token_losses = token_losses * inputs.weights.detach()
-    loss = aggregate(token_losses, inputs.response_mask, config.loss_aggregation, inputs.totals)
-    return LossOutput(loss=loss, metrics=dict(metrics))
+    mask, totals = inputs.response_mask, inputs.totals
+    _check(found, mask.shape, name=config.policy_loss)
+    losses = found.losses
+    if weights is not None:
+        # Masked first: a loss that couples the tokens of a row would carry a NaN of the padding to the valid ones.
+        losses = losses * torch.where(mask, weights, 0.0).detach()
+    return LossOutput(
+        loss=aggregate(losses, mask, config.loss_aggregation, totals),
+        metrics={name: token_share(values, mask, totals) for name, values in found.metrics.items()},
+    )
+
+
+def _check(found: object, shape: torch.Size, *, name: str) -> None:
+    remedy = (
+        "Return TokenLosses(losses=..., metrics={...}) of verl_like.algorithms.types, one number per token: weights, "
+        "mask and aggregation are applied to what it returns (docs/algorithms.md, Your own)."
+    )
+    if not isinstance(found, TokenLosses):
+        raise ValueError(f"actor.policy_loss={name} returned a {type(found).__name__}; expected TokenLosses. {remedy}")
+    for what, values in {"losses": found.losses, **found.metrics}.items():
+        is_tensor = isinstance(values, Tensor)
+        if not is_tensor or values.shape != shape:
+            form = f"a tensor of shape {list(values.shape)}" if is_tensor else f"a {type(values).__name__}"
+            raise ValueError(
+                f"actor.policy_loss={name} returned {form} for {what!r}; expected a tensor [B, T] = {list(shape)} like "
+                f"inputs.log_probs. {remedy}"
+            )

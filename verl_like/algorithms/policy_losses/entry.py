@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from verl_like.algorithms.lookup import Imported
 from verl_like.config.schema import PolicyLossConfig
 
 if TYPE_CHECKING:
-    from verl_like.algorithms.types import LossInputs, LossOutput
+    from verl_like.algorithms.types import LossInputs, TokenLosses
 
 OPTIONAL_COLUMNS = frozenset({"covariance_rank", "entropy", "ref_log_probs", "rollout_log_probs"})
 
@@ -19,13 +20,13 @@ class PolicyLoss:
     """A policy loss and what the trainer must know about it.
 
     Args:
-        fn: the loss of one micro-batch; it sees zeros wherever ``response_mask`` is false.
+        fn: the losses of one micro-batch's tokens; it sees zeros wherever ``response_mask`` is false.
         needs: columns of :class:`LossInputs` it reads besides log-probs, old log-probs, advantages and mask.
         acts_without_advantage: true where a token of advantage 0 can still have a gradient, so that its row must be
             run.
     """
 
-    fn: Callable[[LossInputs, PolicyLossConfig], LossOutput]
+    fn: Callable[[LossInputs, PolicyLossConfig], TokenLosses]
     needs: frozenset[str] = frozenset()
     acts_without_advantage: bool = False
 
@@ -36,7 +37,7 @@ class PolicyLoss:
                 f"expected some of {sorted(OPTIONAL_COLUMNS)}."
             )
 
-    def __call__(self, inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
-        from verl_like.algorithms.policy_losses.base import zero_padded  # here, because it imports torch
-
-        return self.fn(zero_padded(inputs), config)
+    @property
+    def function(self) -> Callable[[LossInputs, PolicyLossConfig], TokenLosses]:
+        """``fn`` itself; where it is told by its place, its module is imported now."""
+        return self.fn.function if isinstance(self.fn, Imported) else self.fn

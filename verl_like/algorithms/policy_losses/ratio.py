@@ -9,14 +9,13 @@ import math
 import torch
 from torch import Tensor
 
-from verl_like.algorithms.aggregate import token_share
 from verl_like.algorithms.kl import kl
-from verl_like.algorithms.policy_losses.base import bounded_log_ratio, clipped_surrogate, loss_output, ratio_metrics
-from verl_like.algorithms.types import LossInputs, LossOutput
+from verl_like.algorithms.policy_losses.base import bounded_log_ratio, clipped_surrogate, ratio_metrics
+from verl_like.algorithms.types import LossInputs, TokenLosses
 from verl_like.config.schema import PolicyLossConfig
 
 
-def ppo(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
+def ppo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     """The clipped surrogate (1707.06347, equation 7) with separate bounds below and above (DAPO, 2503.14476, equation
     10).
 
@@ -24,23 +23,22 @@ def ppo(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
     > 1 caps it at -A c (1912.09729, equation 5), 0 leaves it.
 
     Returns:
-        Metrics, all token means: ``clip_frac`` (tokens the clip holds), ``clip_frac_dual`` (tokens the dual clip
-        holds; only where it is on), and those of ``ratio_metrics``.
+        Metrics: ``clip_frac`` (tokens the clip holds), ``clip_frac_dual`` (tokens the dual clip holds; only where it
+        is on), and those of ``ratio_metrics``.
     """
-    mask, advantages, totals = inputs.response_mask, inputs.advantages, inputs.totals
     log_ratio = bounded_log_ratio(inputs)
     ratio = log_ratio.exp()
     token_losses, is_held = clipped_surrogate(ratio, inputs, config)
-    metrics = {"clip_frac": token_share(is_held, mask, totals), **ratio_metrics(log_ratio, ratio, inputs)}
+    metrics = {"clip_frac": is_held, **ratio_metrics(log_ratio, ratio)}
     if config.clip_ratio_dual > 0:
-        cap = -advantages * config.clip_ratio_dual
-        is_capped = (advantages < 0) & (token_losses > cap)
+        cap = -inputs.advantages * config.clip_ratio_dual
+        is_capped = (inputs.advantages < 0) & (token_losses > cap)
         token_losses = torch.where(is_capped, cap, token_losses)
-        metrics["clip_frac_dual"] = token_share(is_capped, mask, totals)
-    return loss_output(token_losses, inputs, config, metrics)
+        metrics["clip_frac_dual"] = is_capped
+    return TokenLosses(losses=token_losses, metrics=metrics)
 
 
-def clip_cov(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
+def clip_cov(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     """ppo, less a few tokens of high covariance, which would cost the most entropy (2505.22617, equations 10 to 12).
 
     The paper draws floor(r N) of the batch's N tokens at random among those whose covariance lies between two bounds.
@@ -51,21 +49,15 @@ def clip_cov(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
     over the batch.
 
     Returns:
-        Metrics, all token means: ``clip_frac`` (tokens the clip holds), ``cov_frac`` (tokens cut), and those of
-            ``ratio_metrics``.
+        Metrics: ``clip_frac`` (tokens the clip holds), ``cov_frac`` (tokens cut), and those of ``ratio_metrics``.
     """
-    mask, totals = inputs.response_mask, inputs.totals
     assert inputs.covariance_rank is not None, "clip_cov needs covariance_rank, but the batch has none"
     log_ratio = bounded_log_ratio(inputs)
     ratio = log_ratio.exp()
     token_losses, is_held = clipped_surrogate(ratio, inputs, config)
-    is_cut = _systematic_draw(inputs.covariance_rank, config, num_tokens=totals.num_tokens)
-    metrics = {
-        "clip_frac": token_share(is_held, mask, totals),
-        "cov_frac": token_share(is_cut, mask, totals),
-        **ratio_metrics(log_ratio, ratio, inputs),
-    }
-    return loss_output(torch.where(is_cut, 0.0, token_losses), inputs, config, metrics)
+    is_cut = _systematic_draw(inputs.covariance_rank, config, num_tokens=inputs.totals.num_tokens)
+    metrics = {"clip_frac": is_held, "cov_frac": is_cut, **ratio_metrics(log_ratio, ratio)}
+    return TokenLosses(losses=torch.where(is_cut, 0.0, token_losses), metrics=metrics)
 
 
 def _systematic_draw(covariance_rank: Tensor, config: PolicyLossConfig, *, num_tokens: float) -> Tensor:
@@ -85,13 +77,13 @@ def _systematic_draw(covariance_rank: Tensor, config: PolicyLossConfig, *, num_t
     return is_drawn & (position >= 0) & (index < high * num_tokens)
 
 
-def kl_cov(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
+def kl_cov(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     """-A r without a clip, plus a KL penalty on the tokens of highest covariance (2505.22617, equations 10, 13 and 14).
 
     The top ``kl_cov_ratio`` of the mini-batch's tokens, by ``covariance_rank``, get ``ppo_kl_coef`` * |log r|.
 
     Returns:
-        Metrics, all token means: ``cov_frac`` (tokens with the penalty), and those of ``ratio_metrics``.
+        Metrics: ``cov_frac`` (tokens with the penalty), and those of ``ratio_metrics``.
     """
     assert inputs.covariance_rank is not None, "kl_cov needs covariance_rank, but the batch has none"
     log_ratio = bounded_log_ratio(inputs)
@@ -100,14 +92,10 @@ def kl_cov(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
     # Not the bounded ratio: a token far out is where the penalty must pull.
     penalty = config.ppo_kl_coef * kl(inputs.log_probs, inputs.old_log_probs, "abs")
     token_losses = -inputs.advantages * ratio + torch.where(has_penalty, penalty, 0.0)
-    metrics = {
-        "cov_frac": token_share(has_penalty, inputs.response_mask, inputs.totals),
-        **ratio_metrics(log_ratio, ratio, inputs),
-    }
-    return loss_output(token_losses, inputs, config, metrics)
+    return TokenLosses(losses=token_losses, metrics={"cov_frac": has_penalty, **ratio_metrics(log_ratio, ratio)})
 
 
-def sapo(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
+def sapo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     """A soft gate in place of the clip (2511.20347, equations 5 and 6; the paper's mean is ``seq-mean-token-mean``).
 
     Per token -A (4 / tau) sigmoid(tau (r - 1)), where tau is ``tau_pos`` for A > 0 and ``tau_neg`` otherwise. At r = 1
@@ -120,4 +108,4 @@ def sapo(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
     ratio = log_ratio.exp()
     tau = torch.where(inputs.advantages > 0, config.tau_pos, config.tau_neg)
     token_losses = -inputs.advantages * (4 / tau) * torch.sigmoid(tau * (ratio - 1))
-    return loss_output(token_losses, inputs, config, ratio_metrics(log_ratio, ratio, inputs))
+    return TokenLosses(losses=token_losses, metrics=ratio_metrics(log_ratio, ratio))

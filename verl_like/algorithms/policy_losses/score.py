@@ -5,40 +5,36 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from verl_like.algorithms.aggregate import token_share
-from verl_like.algorithms.policy_losses.base import bounded_log_ratio, loss_output, ratio_metrics
-from verl_like.algorithms.types import LossInputs, LossOutput
+from verl_like.algorithms.policy_losses.base import bounded_log_ratio, ratio_metrics
+from verl_like.algorithms.types import LossInputs, TokenLosses
 from verl_like.config.schema import PolicyLossConfig
 
 
-def reinforce(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
+def reinforce(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     """-A * log_probs per token: the plain policy gradient, without a ratio, right only for the first update on a batch.
 
     GPG (2504.02546) is this loss under ``token-mean`` with advantages of its own.
     """
-    return loss_output(-inputs.advantages * inputs.log_probs, inputs, config, {})
+    return TokenLosses(losses=-inputs.advantages * inputs.log_probs)
 
 
-def cispo(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
+def cispo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     """-clip(r) A log_probs with the clipped ratio held constant: every token keeps a gradient (2506.13585, equations 4
     and 5).
 
     The paper bounds the ratio from above only; that is ``clip_ratio_low`` = 1 here.
 
     Returns:
-        Metrics, all token means: ``clip_frac`` (tokens whose ratio is out of bounds), and those of ``ratio_metrics``.
+        Metrics: ``clip_frac`` (tokens whose ratio is out of bounds), and those of ``ratio_metrics``.
     """
     log_ratio = bounded_log_ratio(inputs).detach()
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1 - config.clip_ratio_low, 1 + config.clip_ratio_high)
-    metrics = {
-        "clip_frac": token_share(clipped != ratio, inputs.response_mask, inputs.totals),
-        **ratio_metrics(log_ratio, ratio, inputs),
-    }
-    return loss_output(-clipped * inputs.advantages * inputs.log_probs, inputs, config, metrics)
+    metrics = {"clip_frac": clipped != ratio, **ratio_metrics(log_ratio, ratio)}
+    return TokenLosses(losses=-clipped * inputs.advantages * inputs.log_probs, metrics=metrics)
 
 
-def dppo_tv(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
+def dppo_tv(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     """Trust region on the token's probability p itself, not on its ratio (2602.04879, its Binary-TV).
 
     Per token -min(r, ``dppo_max_ratio``) A log_probs with the factor held constant. A token whose probability has
@@ -46,13 +42,13 @@ def dppo_tv(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
     out. So a rare token may multiply its probability, and a likely one cannot lose much of it.
 
     Returns:
-        Metrics, all token means: ``clip_frac`` (tokens left out), and those of ``ratio_metrics``.
+        Metrics: ``clip_frac`` (tokens left out), and those of ``ratio_metrics``.
     """
     moved = inputs.log_probs.detach().exp() - inputs.old_log_probs.exp()
     return _divergence_bounded(inputs, config, divergence=moved.abs())
 
 
-def dppo_kl(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
+def dppo_kl(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     """As ``dppo_tv``, bounded by the KL of (p, 1 - p) from old to new in nats in place of |p - old p| (2602.04879, its
     Binary-KL).
     """
@@ -66,21 +62,18 @@ def _log_complement(log_probs: Tensor) -> Tensor:
     return (-log_probs.expm1()).clamp(min=torch.finfo(log_probs.dtype).tiny).log()
 
 
-def _divergence_bounded(inputs: LossInputs, config: PolicyLossConfig, *, divergence: Tensor) -> LossOutput:
+def _divergence_bounded(inputs: LossInputs, config: PolicyLossConfig, *, divergence: Tensor) -> TokenLosses:
     log_ratio = bounded_log_ratio(inputs).detach()
     ratio = log_ratio.exp()
     is_too_high = (log_ratio > 0) & (divergence > config.clip_ratio_high)
     is_too_low = (log_ratio < 0) & (divergence > config.clip_ratio_low)
     is_held = torch.where(inputs.advantages > 0, is_too_high, is_too_low)
     factor = torch.where(is_held, 0.0, ratio.clamp(max=config.dppo_max_ratio))
-    metrics = {
-        "clip_frac": token_share(is_held, inputs.response_mask, inputs.totals),
-        **ratio_metrics(log_ratio, ratio, inputs),
-    }
-    return loss_output(-factor * inputs.advantages * inputs.log_probs, inputs, config, metrics)
+    metrics = {"clip_frac": is_held, **ratio_metrics(log_ratio, ratio)}
+    return TokenLosses(losses=-factor * inputs.advantages * inputs.log_probs, metrics=metrics)
 
 
-def dro(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
+def dro(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     """-A log_probs + ``dro_beta`` / 2 * (log_probs - old_log_probs)^2 per token: the square in place of a clip.
 
     The policy's gradient of Direct Reward Optimisation (2405.19107, section 3, divided by its tau = ``dro_beta``), with
@@ -94,4 +87,4 @@ def dro(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
     log_ratio = bounded_log_ratio(inputs).detach()
     square = (inputs.log_probs - inputs.old_log_probs).square()
     token_losses = -inputs.advantages * inputs.log_probs + 0.5 * config.dro_beta * square
-    return loss_output(token_losses, inputs, config, ratio_metrics(log_ratio, log_ratio.exp(), inputs))
+    return TokenLosses(losses=token_losses, metrics=ratio_metrics(log_ratio, log_ratio.exp()))

@@ -9,9 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from verl_like.algorithms.aggregate import token_share
-from verl_like.algorithms.policy_losses.base import bounded_log_ratio, clipped_surrogate, loss_output, ratio_metrics
-from verl_like.algorithms.types import LossInputs, LossOutput
+from verl_like.algorithms.policy_losses.base import bounded_log_ratio, clipped_surrogate, ratio_metrics
+from verl_like.algorithms.types import LossInputs, TokenLosses
 from verl_like.config.schema import PolicyLossConfig
 
 
@@ -20,7 +19,7 @@ def _row_mean(token_values: Tensor, mask: Tensor) -> Tensor:
     return token_values.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
 
 
-def gspo(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
+def gspo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     """The clipped surrogate with the response's ratio for each of its tokens (2507.18071, equations 5 and 7).
 
     s = exp(mean over the response of log r). The gradient is that of the paper's token form (equations 13 and 14): s A
@@ -28,21 +27,16 @@ def gspo(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
     it is not. A response is clipped as a whole; its bounds are far tighter than a token's (the paper: 3e-4 and 4e-4).
 
     Returns:
-        Metrics, all token means: ``clip_frac`` (tokens of clipped responses), and those of ``ratio_metrics`` with s as
-            the ratio.
+        Metrics: ``clip_frac`` (tokens of clipped responses), and those of ``ratio_metrics`` with s as the ratio.
     """
     log_ratio = bounded_log_ratio(inputs)
     # The value is s for every token, the gradient that of the token's own log-prob.
     ratio = (_row_mean(log_ratio, inputs.response_mask).detach() + (log_ratio - log_ratio.detach())).exp()
     token_losses, is_held = clipped_surrogate(ratio, inputs, config)
-    metrics = {
-        "clip_frac": token_share(is_held, inputs.response_mask, inputs.totals),
-        **ratio_metrics(log_ratio, ratio, inputs),
-    }
-    return loss_output(token_losses, inputs, config, metrics)
+    return TokenLosses(losses=token_losses, metrics={"clip_frac": is_held, **ratio_metrics(log_ratio, ratio)})
 
 
-def gmpo(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
+def gmpo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     """-A times the geometric mean of the response's clipped ratios (2507.20673, its objective with token-level
     clipping).
 
@@ -51,15 +45,12 @@ def gmpo(inputs: LossInputs, config: PolicyLossConfig) -> LossOutput:
     share the response's.
 
     Returns:
-        Metrics, all token means: ``clip_frac`` (tokens held), and those of ``ratio_metrics`` with the response's ratio.
+        Metrics: ``clip_frac`` (tokens held), and those of ``ratio_metrics`` with the response's ratio.
     """
     log_ratio = bounded_log_ratio(inputs)
     held = torch.where(
         inputs.advantages > 0, log_ratio.clamp(max=config.clip_ratio_high), log_ratio.clamp(min=-config.clip_ratio_low)
     )
     ratio = _row_mean(held, inputs.response_mask).exp().expand_as(log_ratio)
-    metrics = {
-        "clip_frac": token_share(held != log_ratio, inputs.response_mask, inputs.totals),
-        **ratio_metrics(log_ratio, ratio, inputs),
-    }
-    return loss_output(-inputs.advantages * ratio, inputs, config, metrics)
+    metrics = {"clip_frac": held != log_ratio, **ratio_metrics(log_ratio, ratio)}
+    return TokenLosses(losses=-inputs.advantages * ratio, metrics=metrics)
