@@ -11,9 +11,8 @@ from torch import Tensor
 from verl_like.algorithms.actor_loss import ActorLoss, SftLoss
 from verl_like.algorithms.advantages.whitening import whiten_stats
 from verl_like.algorithms.aggregate import aggregate
-from verl_like.algorithms.critic_loss import CriticLoss
+from verl_like.algorithms.critic_loss import CriticLoss, explained_variance
 from verl_like.algorithms.types import BatchTotals, LossOutput, MicroBatchLoss
-from verl_like.algorithms.value_loss import explained_variance
 from verl_like.config.schema import ActorConfig, CriticConfig
 
 MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")

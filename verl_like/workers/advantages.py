@@ -12,9 +12,9 @@ from verl_like.algorithms.advantages import ROW_COLUMNS, estimator
 from verl_like.algorithms.advantages.batch import batch_advantages
 from verl_like.algorithms.advantages.whitening import Moments, whiten_stats
 from verl_like.algorithms.covariance import covariance_ranks
+from verl_like.algorithms.critic_loss import explained_variance
 from verl_like.algorithms.kl import kl_in_reward
 from verl_like.algorithms.types import AdvantageInputs
-from verl_like.algorithms.value_loss import explained_variance
 from verl_like.config.schema import AlgorithmConfig
 from verl_like.protocol import Array, DataProto, Ragged
 from verl_like.single_controller.dispatch import Dispatch, dispatch
