@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from verl_like.algorithms.actor_loss import ActorLoss, SftLoss
+from verl_like.algorithms.actor_loss import ActorLoss, LogProbGap, SftLoss
 from verl_like.algorithms.advantages.whitening import whiten_stats
 from verl_like.algorithms.aggregate import aggregate
 from verl_like.algorithms.critic_loss import CriticLoss, explained_variance
@@ -193,6 +193,31 @@ def test_kl_in_loss_without_a_reference_says_so() -> None:
     del columns["ref_log_probs"]
     with pytest.raises(AssertionError, match="no ref_log_probs"):
         run(ActorLoss(ActorConfig(kl_loss_coef=0.1)), columns, totals_of(columns["response_mask"]))
+
+
+@pytest.mark.parametrize("use_rollout_log_probs", [False, True])
+def test_without_old_log_probs_they_are_this_forwards_or_the_engines_and_the_gap_is_measured(
+    use_rollout_log_probs: bool,
+) -> None:
+    columns = columns_of()
+    mask, totals = columns["response_mask"], totals_of(columns["response_mask"])
+    columns["rollout_log_probs"] = torch.where(mask, columns["old_log_probs"], NAN)
+    config = ActorConfig(use_rollout_log_probs=use_rollout_log_probs)
+    old = columns["rollout_log_probs"] if use_rollout_log_probs else columns["log_probs"]
+    expected, expected_gradient = run(ActorLoss(config), {**columns, "old_log_probs": old}, totals)
+    gap = LogProbGap()
+    del columns["old_log_probs"]
+    found, gradient = run(ActorLoss(config, gap=gap), columns, totals)
+    assert torch.equal(found.loss, expected.loss) and torch.equal(gradient, expected_gradient)
+    assert {name: float(value) for name, value in found.metrics.items()} == {
+        name: float(value) for name, value in expected.metrics.items()
+    }
+    assert (float(found.metrics["actor/ratio_mean"]) == 1.0) is not use_rollout_log_probs
+    gaps = (columns["log_probs"] - columns["rollout_log_probs"]).abs()[mask]
+    report = gap.report()
+    assert report == pytest.approx({"gap_sum": float(gaps.sum()), "gap_max": float(gaps.max()), "gap_count": len(gaps)})
+    run(ActorLoss(config, gap=gap), columns, totals)
+    assert gap.report()["gap_sum"] == 2 * report["gap_sum"], "micro-batches add up"
 
 
 def test_value_loss_by_hand() -> None:

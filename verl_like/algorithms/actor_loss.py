@@ -18,6 +18,24 @@ from verl_like.config.schema import ActorConfig, CorrectionConfig
 from verl_like.protocol import DataProto
 
 
+class LogProbGap:
+    """How far the trainer's log-probs are from the engine's, over the tokens this rank has seen."""
+
+    def __init__(self) -> None:
+        self.total, self.maximum, self.count = 0.0, 0.0, 0
+
+    def add(self, gap: NDArray[np.float32]) -> None:
+        """Count in absolute differences [K], in nats."""
+        if gap.size:
+            self.total += float(gap.sum(dtype=np.float64))
+            self.maximum = max(self.maximum, float(gap.max()))
+            self.count += int(gap.size)
+
+    def report(self) -> dict[str, float]:
+        """Sums that the driver adds up over ranks."""
+        return {"gap_sum": self.total, "gap_max": self.maximum, "gap_count": float(self.count)}
+
+
 class ActorLoss:
     """policy loss + kl_loss_coef * KL(actor, ref) - entropy_coef * entropy, each term under ``actor.loss_aggregation``.
 
@@ -27,14 +45,23 @@ class ActorLoss:
     Reads the columns ``response_mask``, ``old_log_probs``, ``advantages``; ``ref_log_probs`` where ``kl_loss_coef`` >
     0.
 
+    Where no stage has made ``old_log_probs``, a ``gap`` is given, which then collects how far the log-probs of this
+    forward are from the engine's. The old ones are the engine's under ``use_rollout_log_probs``; else those of this
+    forward, which are the same policy's where the batch makes one update.
+
     Metrics are named ``actor/...``: ``loss`` (all terms), ``policy_loss``, ``kl_loss`` and ``entropy`` (unweighted,
     only where their coefficient is above 0; entropy is the mean over tokens, nats), and what the policy loss reports.
     """
 
     def __init__(
-        self, config: ActorConfig, correction: CorrectionConfig | None = None, *, mean_weight: float | None = None
+        self,
+        config: ActorConfig,
+        correction: CorrectionConfig | None = None,
+        *,
+        mean_weight: float | None = None,
+        gap: LogProbGap | None = None,
     ) -> None:
-        self.config, self.correction, self.mean_weight = config, correction, mean_weight
+        self.config, self.correction, self.mean_weight, self.gap = config, correction, mean_weight, gap
         self.policy_loss = policy_loss(config.policy_loss)
         self.token_losses = self.policy_loss.function
 
@@ -52,7 +79,7 @@ class ActorLoss:
         inputs = zero_padded(
             LossInputs(
                 log_probs=outputs["log_probs"],
-                old_log_probs=columns["old_log_probs"],
+                old_log_probs=self._old_log_probs(outputs, columns),
                 advantages=columns["advantages"],
                 response_mask=mask,
                 totals=totals,
@@ -81,6 +108,13 @@ class ActorLoss:
             metrics["entropy"] = token_share(inputs.entropy, mask, totals)
         metrics["loss"] = loss.detach()
         return LossOutput(loss=loss, metrics={f"actor/{name}": value for name, value in metrics.items()})
+
+    def _old_log_probs(self, outputs: Mapping[str, Tensor], columns: Mapping[str, Tensor]) -> Tensor:
+        if self.gap is None:
+            return columns["old_log_probs"]
+        log_probs, engines = outputs["log_probs"].detach(), columns["rollout_log_probs"]
+        self.gap.add((log_probs - engines).abs()[columns["response_mask"]].cpu().numpy())
+        return engines if self.config.use_rollout_log_probs else log_probs
 
     def _kl_loss(self, inputs: LossInputs) -> Tensor | None:
         """KL to the reference, unweighted; None where the loss has no such term."""

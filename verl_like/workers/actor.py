@@ -2,68 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from verl_like.algorithms.actor_loss import ActorLoss, SftLoss
+from verl_like.algorithms.actor_loss import ActorLoss, LogProbGap, SftLoss
 from verl_like.algorithms.correction import finish, weight_sums
-from verl_like.algorithms.types import BatchTotals, LossOutput, MicroBatchLoss
 from verl_like.backends.base import TrainEngine
 from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.remote_batch import RemoteRows
 from verl_like.workers.messages import UpdateTerms
 from verl_like.workers.setup import SEQUENCE, WorkerSetup
-from verl_like.workers.updates import MiniBatches, run_updates
-
-
-class LogProbGap:
-    """How far the trainer's log-probs are from the engine's, over the tokens this rank has seen."""
-
-    def __init__(self) -> None:
-        self.total, self.maximum, self.count = 0.0, 0.0, 0
-
-    def add(self, gap: Any) -> None:
-        """``gap`` [K]: absolute differences in nats."""
-        if gap.size:
-            self.total += float(gap.sum(dtype=np.float64))
-            self.maximum = max(self.maximum, float(gap.max()))
-            self.count += int(gap.size)
-
-    def report(self) -> dict[str, float]:
-        """Sums that the driver adds up over ranks."""
-        return {"gap_sum": self.total, "gap_max": self.maximum, "gap_count": float(self.count)}
-
-
-class _OnPolicyLoss:
-    """The actor loss where no stage made old log-probs: the gap to the engine's is measured in passing.
-
-    Args:
-        trusts_engine: old log-probs are the engine's; else those of this forward, which are the same policy's where the
-            batch makes one update.
-    """
-
-    def __init__(self, loss: MicroBatchLoss, gap: LogProbGap, *, trusts_engine: bool) -> None:
-        self._loss, self._gap, self._trusts_engine = loss, gap, trusts_engine
-
-    @property
-    def needs_entropy(self) -> bool:
-        return self._loss.needs_entropy
-
-    def moves_weights(self, rows: DataProto) -> NDArray[np.bool_]:
-        return self._loss.moves_weights(rows)
-
-    def __call__(self, outputs: Mapping[str, Tensor], columns: Mapping[str, Tensor], totals: BatchTotals) -> LossOutput:
-        log_probs = outputs["log_probs"].detach()
-        self._gap.add((log_probs - columns["rollout_log_probs"]).abs()[columns["response_mask"]].cpu().numpy())
-        old_log_probs = columns["rollout_log_probs"] if self._trusts_engine else log_probs
-        return self._loss(outputs, {**columns, "old_log_probs": old_log_probs}, totals)
+from verl_like.workers.updates import MiniBatches, shares, summary
 
 
 class ActorRole:
@@ -116,30 +69,25 @@ class ActorRole:
         """
         config = self._setup.config.actor
         table = rows.fetch([*SEQUENCE, *terms.columns], timeout_s=self._timeout_s)
-        gap = LogProbGap()
-        is_on_policy = "old_log_probs" not in terms.columns
-        loss: MicroBatchLoss = ActorLoss(
-            config, self._correction if terms.is_corrected else None, mean_weight=terms.mean_weight
+        gap = None if "old_log_probs" in terms.columns else LogProbGap()
+        loss = ActorLoss(
+            config, self._correction if terms.is_corrected else None, mean_weight=terms.mean_weight, gap=gap
         )
-        if is_on_policy:
-            loss = _OnPolicyLoss(loss, gap, trusts_engine=config.use_rollout_log_probs)
         self.engine.onload()
-        metrics = finish(
-            run_updates(self.engine, table, mini_batches, config.epochs, loss, prefix="actor/"), prefix="actor/"
-        )
+        updates = [self.engine.update(share, loss) for share in shares(table, mini_batches, config.epochs)]
         self.engine.offload()
         self.version += 1
+        metrics = finish(summary(updates, prefix="actor/"), prefix="actor/")
         states = {"actor/is_compiled": float(self._is_compiled), "actor/is_corrected": float(terms.is_corrected)}
-        return {**metrics, **states, **(gap.report() if is_on_policy else {})}, None
+        return {**metrics, **states, **({} if gap is None else gap.report())}, None
 
     @dispatch(Dispatch.SPLIT)
     def supervise(self, rows: RemoteRows) -> tuple[dict[str, float], None]:
         """One supervised update on these rows."""
         table = rows.fetch(SEQUENCE, timeout_s=self._timeout_s)
-        everything = [np.arange(len(table))]
-        metrics = run_updates(self.engine, table, everything, 1, SftLoss(), prefix="actor/")
+        updates = [self.engine.update(table, SftLoss())]
         self.version += 1
-        return metrics, None
+        return summary(updates, prefix="actor/"), None
 
     @dispatch(Dispatch.BROADCAST)
     def save(self, path: str) -> None:

@@ -10,7 +10,7 @@ from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.remote_batch import RemoteRows
 from verl_like.workers.setup import SEQUENCE, WorkerSetup
-from verl_like.workers.updates import MiniBatches, run_updates
+from verl_like.workers.updates import MiniBatches, shares, summary
 
 
 class CriticRole:
@@ -33,10 +33,11 @@ class CriticRole:
         """``critic.epochs`` passes over this rank's mini-batches."""
         config = self._setup.config.critic
         table = rows.fetch([*SEQUENCE, "values", "returns"], timeout_s=self._timeout_s)
+        loss = CriticLoss(config)
         self._engine.onload()
-        metrics = run_updates(self._engine, table, mini_batches, config.epochs, CriticLoss(config), prefix="critic/")
+        updates = [self._engine.update(share, loss) for share in shares(table, mini_batches, config.epochs)]
         self._engine.offload()
-        return metrics, None
+        return summary(updates, prefix="critic/"), None
 
     @dispatch(Dispatch.BROADCAST)
     def save(self, path: str) -> None:

@@ -1,30 +1,30 @@
-"""The loop over epochs and mini-batches that actor and critic share."""
+"""What actor and critic share of an update stage: the mini-batches of all epochs, and one report on their updates."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from verl_like.algorithms.types import MicroBatchLoss
-from verl_like.backends.base import TrainEngine
 from verl_like.protocol import Array, DataProto
 
 MiniBatches = Sequence[Array]
 
 
-def run_updates(
-    engine: TrainEngine, table: DataProto, mini_batches: MiniBatches, epochs: int, loss: MicroBatchLoss, *, prefix: str
-) -> dict[str, float]:
-    """One optimiser update per mini-batch and epoch; the mean of each metric over the updates, the sum of what was
-    skipped.
+def shares(table: DataProto, mini_batches: MiniBatches, epochs: int) -> Iterator[DataProto]:
+    """This rank's rows of each mini-batch in turn, ``epochs`` times over; one optimiser update is made of each."""
+    cut = [table.select_idxs(rows) for rows in mini_batches]
+    for _ in range(epochs):
+        yield from cut
+
+
+def summary(updates: Sequence[Mapping[str, float]], *, prefix: str) -> dict[str, float]:
+    """The mean of each metric over the updates that report it, and the sum of what was skipped.
 
     Args:
-        prefix: goes before the engine's own metrics, which do not know whose engine it is ("actor/").
+        prefix: goes before the learner's own metrics, which does not know whose learner it is ("actor/").
     """
-    shares = [table.select_idxs(rows) for rows in mini_batches]
-    metrics = [engine.update(share, loss) for _ in range(epochs) for share in shares]
-    names = dict.fromkeys(name for m in metrics for name in m)  # a skipped update may lack the loss's metrics
-    means = {name: float(np.mean([m[name] for m in metrics if name in m])) for name in names}
-    means["skipped_updates"] = sum(m["skipped_updates"] for m in metrics)
+    names = dict.fromkeys(name for update in updates for name in update)  # a skipped update may lack the loss's metrics
+    means = {name: float(np.mean([update[name] for update in updates if name in update])) for name in names}
+    means["skipped_updates"] = sum(update["skipped_updates"] for update in updates)
     return {name if "/" in name else prefix + name: value for name, value in means.items()}
