@@ -31,8 +31,11 @@ from transformers import (
 
 from verl_like.algorithms.actor_loss import ActorLoss
 from verl_like.algorithms.types import BatchTotals, LossOutput
+from verl_like.backends.base import EngineSettings
 from verl_like.backends.fsdp import sharding
-from verl_like.backends.fsdp.engine import FsdpEngine
+from verl_like.backends.fsdp.engine import FsdpClassifier, FsdpPolicy, FsdpValue
+from verl_like.backends.fsdp.learner import FsdpLearner
+from verl_like.backends.fsdp.weights import stream_full_tensors
 from verl_like.config.schema import ActorConfig, FsdpConfig, ModelConfig, OptimConfig
 from verl_like.protocol import DataProto, Ragged
 
@@ -124,6 +127,13 @@ class ValueLoss(EveryRow):
         return LossOutput(loss=loss, metrics={"loss": loss.detach()})
 
 
+ENGINES: dict[str, type[FsdpPolicy] | type[FsdpValue]] = {
+    "policy": FsdpPolicy,
+    "value": FsdpValue,
+    "classifier": FsdpClassifier,
+}
+
+
 def build_engine(
     path: Path,
     *,
@@ -132,27 +142,33 @@ def build_engine(
     model: dict[str, Any] | None = None,
     fsdp: FsdpConfig | None = None,
     **changes: Any,
-) -> FsdpEngine:
-    # A large eps, because some gradients are zero but for rounding, which Adam would blow up to whole steps.
-    optim = OptimConfig(lr=1e-2, eps=1e-3, weight_decay=0.1, max_grad_norm=0.5, schedule="cosine", warmup_steps=1)
+) -> Any:
+    """An engine that only runs forward; ``changes`` are fields of its settings."""
     settings: dict[str, Any] = {
-        "kind": kind,
-        "model_path": str(path),
         "model": ModelConfig(path=str(path), **(model or {})),
         "fsdp": fsdp or FsdpConfig(),
         "max_tokens_per_micro_batch": max_tokens,
-        "optim": None if kind == "frozen" else optim,
-        "total_updates": 10,
-        "max_response_tokens": 16,
         "device": torch.device("cpu"),
         "temperature": 0.8,
         "seed": 3,
     }
-    return FsdpEngine(**{**settings, **changes})
+    return ENGINES[kind](EngineSettings(**{**settings, **changes}))
 
 
-def weights_of(engine: FsdpEngine) -> dict[str, Tensor]:
-    return dict(engine.named_weights())
+def build_learner(path: Path, **settings: Any) -> FsdpLearner:
+    """The learner of such an engine."""
+    # A large eps, because some gradients are zero but for rounding, which Adam would blow up to whole steps.
+    optim = OptimConfig(lr=1e-2, eps=1e-3, weight_decay=0.1, max_grad_norm=0.5, schedule="cosine", warmup_steps=1)
+    learner: FsdpLearner = build_engine(path, **settings).learner(optim, total_updates=10, max_response_tokens=16)
+    return learner
+
+
+def weights_of(engine: FsdpPolicy | FsdpValue) -> dict[str, Tensor]:
+    """Every weight, full; a policy's as the rollout gets them."""
+    if isinstance(engine, FsdpPolicy):
+        return dict(engine.named_weights())
+    engine.sharding.reshard()
+    return dict(stream_full_tensors(engine.module, dtype=torch.float32, device=engine.device, bucket_mib=256))
 
 
 def my_rows(rows: DataProto, split: str) -> DataProto:
@@ -172,15 +188,15 @@ def my_rows(rows: DataProto, split: str) -> DataProto:
 
 def two_updates(path: Path, *, split: str = "even", kind: str = "policy", **settings: Any) -> dict[str, Any]:
     """Metrics of two updates and the weights after them."""
-    engine = build_engine(path, kind=kind, **settings)
+    learner = build_learner(path, kind=kind, **settings)
     loss = PolicyLoss() if kind == "policy" else ValueLoss()
-    metrics = [engine.update(my_rows(make_rows(seed=seed), split), loss) for seed in (1, 2)]
+    metrics = [learner.update(my_rows(make_rows(seed=seed), split), loss) for seed in (1, 2)]
     forward = (
-        engine.forward_log_probs(my_rows(make_rows(), split), temperature=1.0)["log_probs"]
+        learner.engine.forward_log_probs(my_rows(make_rows(), split), temperature=1.0)["log_probs"]
         if kind == "policy"
         else None
     )
-    return {"metrics": metrics, "weights": weights_of(engine), "forward": forward}
+    return {"metrics": metrics, "weights": weights_of(learner.engine), "forward": forward}
 
 
 class CountedActorLoss(ActorLoss):
@@ -202,7 +218,7 @@ def updates_by_advantage(path: Path, *, skip_zero_advantages: bool) -> list[dict
     """What an update on each of the mini-batches ``ADVANTAGES_OF`` reports, how many rows it ran and the weights after
     it.
     """
-    engine = build_engine(path, max_tokens=20)
+    learner = build_learner(path, max_tokens=20)
     # Counts of tokens and of sequences both divide this loss.
     loss = CountedActorLoss(
         ActorConfig(skip_zero_advantages=skip_zero_advantages, loss_aggregation="seq-mean-token-mean")
@@ -213,10 +229,12 @@ def updates_by_advantage(path: Path, *, skip_zero_advantages: bool) -> list[dict
         kept = [row * has_advantage(number) for number, row in enumerate(whole.ragged("advantages"))]
         whole.columns["advantages"] = Ragged.from_rows(kept, "float32")
         rows = my_rows(whole, "even")
-        old_log_probs = engine.forward_log_probs(rows, temperature=0.8)["log_probs"]
+        old_log_probs = learner.engine.forward_log_probs(rows, temperature=0.8)["log_probs"]
         rows.columns["old_log_probs"] = Ragged(old_log_probs, rows.ragged("response_ids").offsets)
         loss.rows_run = 0
-        reports.append({"metrics": engine.update(rows, loss), "rows_run": loss.rows_run, "weights": weights_of(engine)})
+        reports.append(
+            {"metrics": learner.update(rows, loss), "rows_run": loss.rows_run, "weights": weights_of(learner.engine)}
+        )
     return reports
 
 
@@ -258,14 +276,14 @@ def every_layer_a_group() -> Iterator[None]:
 
 def save(work: Path) -> dict[str, Any]:
     """One update, save, one more update: what a resumed run must reproduce."""
-    engine = build_engine(work / "qwen2")
-    engine.update(my_rows(make_rows(seed=1), "even"), PolicyLoss())
+    learner = build_learner(work / "qwen2")
+    learner.update(my_rows(make_rows(seed=1), "even"), PolicyLoss())
     torch.manual_seed(99 + dist.get_rank())
     world_size = dist.get_world_size()
-    engine.save(work / f"checkpoint-{world_size}")
+    learner.save(work / f"checkpoint-{world_size}")
     draw = torch.rand(3)
-    metrics = engine.update(my_rows(make_rows(seed=2), "even"), PolicyLoss())
-    return {"metrics": metrics, "weights": weights_of(engine), "draw": draw}
+    metrics = learner.update(my_rows(make_rows(seed=2), "even"), PolicyLoss())
+    return {"metrics": metrics, "weights": weights_of(learner.engine), "draw": draw}
 
 
 def load_own(work: Path) -> dict[str, Any]:
@@ -277,20 +295,20 @@ def load_other(work: Path) -> dict[str, Any]:
 
 
 def _load(work: Path, saved_by: int) -> dict[str, Any]:
-    engine = build_engine(work / "qwen2")
-    engine.update(my_rows(make_rows(seed=5), "even"), PolicyLoss())  # a history that loading must wipe out
-    engine.load(work / f"checkpoint-{saved_by}")
+    learner = build_learner(work / "qwen2")
+    learner.update(my_rows(make_rows(seed=5), "even"), PolicyLoss())  # a history that loading must wipe out
+    learner.load(work / f"checkpoint-{saved_by}")
     draw = torch.rand(3)
-    metrics = engine.update(my_rows(make_rows(seed=2), "even"), PolicyLoss())
-    return {"metrics": metrics, "weights": weights_of(engine), "draw": draw}
+    metrics = learner.update(my_rows(make_rows(seed=2), "even"), PolicyLoss())
+    return {"metrics": metrics, "weights": weights_of(learner.engine), "draw": draw}
 
 
 def export(work: Path) -> dict[str, Any]:
     """The exported folder, and what the engine itself says about some rows."""
-    engine = build_engine(work / "qwen3-tied")
-    engine.update(my_rows(make_rows(seed=1), "even"), PolicyLoss())
-    engine.export(work / f"export-{dist.get_world_size()}")
-    return {"weights": weights_of(engine)}
+    learner = build_learner(work / "qwen3-tied")
+    learner.update(my_rows(make_rows(seed=1), "even"), PolicyLoss())
+    learner.engine.export(work / f"export-{dist.get_world_size()}")
+    return {"weights": weights_of(learner.engine)}
 
 
 def weights(work: Path) -> dict[Any, Any]:

@@ -22,6 +22,7 @@ from tests.unit._fsdp_ranks import (
     PolicyLoss,
     ValueLoss,
     build_engine,
+    build_learner,
     join_ranks,
     make_rows,
     run_ranks,
@@ -87,7 +88,7 @@ def reference_log_probs(model: torch.nn.Module, rows: DataProto, temperature: fl
 def test_forward_log_probs_equal_the_plain_model(work: Path, name: str, remove_padding: bool) -> None:
     rows = make_rows(9)
     engine = build_engine(
-        work / name, kind="frozen", max_tokens=25, model={"remove_padding": remove_padding}, log_prob_chunk_tokens=5
+        work / name, is_frozen=True, max_tokens=25, model={"remove_padding": remove_padding}, log_prob_chunk_tokens=5
     )
     found = engine.forward_log_probs(rows, temperature=0.7, entropy=True, sum_pi_squared=True)
     with torch.no_grad():
@@ -105,7 +106,7 @@ def test_first_update_has_the_gradient_of_the_plain_model(work: Path) -> None:
     loss = -((log_probs * advantages + 0.1 * entropy) * mask).sum() / mask.sum()
     loss.backward()
     grad_norm = math.sqrt(sum(p.grad.double().square().sum().item() for p in plain.parameters()))
-    metrics = build_engine(work / "qwen2", max_tokens=25).update(rows, PolicyLoss())
+    metrics = build_learner(work / "qwen2", max_tokens=25).update(rows, PolicyLoss())
     assert metrics["loss"] == pytest.approx(loss.item(), abs=1e-6)
     assert metrics["grad_norm"] == pytest.approx(grad_norm, rel=1e-5)
     assert metrics["lr"] == pytest.approx(0.5e-2)  # the one warm-up update
@@ -159,9 +160,9 @@ def test_forward_after_updates_is_the_same_on_two_ranks(alone: dict[str, Any], t
 def test_gradient_checkpointing_runs_each_layer_again_in_backward(work: Path) -> None:
     calls = {}
     for gradient_checkpointing in (False, True):
-        engine = build_engine(work / "qwen2", model={"gradient_checkpointing": gradient_checkpointing})
+        learner = build_learner(work / "qwen2", model={"gradient_checkpointing": gradient_checkpointing})
         with torch.profiler.profile() as profile:
-            engine.update(make_rows(seed=1), PolicyLoss())
+            learner.update(make_rows(seed=1), PolicyLoss())
         calls[gradient_checkpointing] = sum(
             event.count for event in profile.key_averages() if event.key == "aten::silu"
         )
@@ -169,32 +170,32 @@ def test_gradient_checkpointing_runs_each_layer_again_in_backward(work: Path) ->
 
 
 def test_updates_change_the_weights_and_lower_the_loss(work: Path) -> None:
-    engine = build_engine(work / "qwen2")
-    before = weights_of(engine)
-    losses = [engine.update(make_rows(seed=1), PolicyLoss())["loss"] for _ in range(4)]
+    learner = build_learner(work / "qwen2")
+    before = weights_of(learner.engine)
+    losses = [learner.update(make_rows(seed=1), PolicyLoss())["loss"] for _ in range(4)]
     assert losses == sorted(losses, reverse=True)
-    assert all(not torch.equal(before[name], weight) for name, weight in weights_of(engine).items())
+    assert all(not torch.equal(before[name], weight) for name, weight in weights_of(learner.engine).items())
 
 
 def test_value_model_starts_at_zero_and_learns_the_returns(work: Path) -> None:
     rows = make_rows(seed=1)
-    engine = build_engine(work / "llama", kind="value", max_tokens=30)
-    assert np.all(engine.forward_values(rows) == 0)
-    losses = [engine.update(rows, ValueLoss())["loss"] for _ in range(8)]
+    learner = build_learner(work / "llama", kind="value", max_tokens=30)
+    assert np.all(learner.engine.forward_values(rows) == 0)
+    losses = [learner.update(rows, ValueLoss())["loss"] for _ in range(8)]
     assert losses[-1] < 0.7 * losses[0]
-    assert np.std(engine.forward_values(rows)) > 0.1
+    assert np.std(learner.engine.forward_values(rows)) > 0.1
 
 
 def test_values_belong_to_the_position_before_the_token(work: Path) -> None:
     rows = make_rows(5)
-    engine = build_engine(work / "llama", kind="value")
-    engine.update(rows, ValueLoss())
+    learner = build_learner(work / "llama", kind="value")
+    learner.update(rows, ValueLoss())
     other_tokens = Ragged(rows.ragged("response_ids").values.copy(), rows.ragged("response_ids").offsets)
     last = other_tokens.offsets[1:] - 1
     other_tokens.values[last] = (other_tokens.values[last] + 1) % 64
     changed = DataProto({**rows.columns, "response_ids": other_tokens})
     # The last token of a response is chosen after its value was estimated, so it cannot move it.
-    np.testing.assert_array_equal(engine.forward_values(changed), engine.forward_values(rows))
+    np.testing.assert_array_equal(learner.engine.forward_values(changed), learner.engine.forward_values(rows))
 
 
 def test_rows_without_a_response_are_left_out(work: Path) -> None:
@@ -212,8 +213,8 @@ def test_rows_without_a_response_are_left_out(work: Path) -> None:
         build_engine(work / "qwen2").forward_log_probs(table, temperature=1.0)["log_probs"] for table in (mixed, rows)
     )
     np.testing.assert_allclose(found, expected, atol=1e-6)
-    one = build_engine(work / "qwen2").update(mixed, PolicyLoss())
-    assert one == pytest.approx(build_engine(work / "qwen2").update(rows, PolicyLoss()), abs=1e-6)
+    one = build_learner(work / "qwen2").update(mixed, PolicyLoss())
+    assert one == pytest.approx(build_learner(work / "qwen2").update(rows, PolicyLoss()), abs=1e-6)
 
 
 def test_an_empty_table_gives_empty_results(work: Path) -> None:
@@ -229,14 +230,14 @@ class NanLoss(EveryRow):
 
 
 def test_a_gradient_that_is_not_finite_leaves_weights_and_schedule_alone(work: Path) -> None:
-    engine = build_engine(work / "qwen2")
-    before = weights_of(engine)
-    metrics = engine.update(make_rows(), NanLoss())
+    learner = build_learner(work / "qwen2")
+    before = weights_of(learner.engine)
+    metrics = learner.update(make_rows(), NanLoss())
     assert metrics["skipped_updates"] == 1
     assert math.isnan(metrics["grad_norm"])
-    assert all(torch.equal(before[name], weight) for name, weight in weights_of(engine).items())
-    fresh = build_engine(work / "qwen2").update(make_rows(seed=1), PolicyLoss())
-    assert engine.update(make_rows(seed=1), PolicyLoss()) == pytest.approx(fresh)
+    assert all(torch.equal(before[name], weight) for name, weight in weights_of(learner.engine).items())
+    fresh = build_learner(work / "qwen2").update(make_rows(seed=1), PolicyLoss())
+    assert learner.update(make_rows(seed=1), PolicyLoss()) == pytest.approx(fresh)
 
 
 def test_nothing_to_learn_from_skips_the_update(work: Path) -> None:
@@ -244,10 +245,10 @@ def test_nothing_to_learn_from_skips_the_update(work: Path) -> None:
     rows.columns["response_mask"] = Ragged(
         np.zeros_like(rows.ragged("response_mask").values), rows.ragged("response_mask").offsets
     )
-    engine = build_engine(work / "qwen2")
-    before = weights_of(engine)
-    assert engine.update(rows, PolicyLoss())["skipped_updates"] == 1
-    assert all(torch.equal(before[name], weight) for name, weight in weights_of(engine).items())
+    learner = build_learner(work / "qwen2")
+    before = weights_of(learner.engine)
+    assert learner.update(rows, PolicyLoss())["skipped_updates"] == 1
+    assert all(torch.equal(before[name], weight) for name, weight in weights_of(learner.engine).items())
 
 
 @pytest.mark.parametrize("number", range(len(ADVANTAGES_OF)))
@@ -299,39 +300,39 @@ def test_a_mini_batch_in_which_no_row_moves_the_weights_is_still_an_update(
 
 def test_bfloat16_keeps_float32_masters_and_stays_close(work: Path) -> None:
     rows = make_rows(seed=1)
-    engine = build_engine(work / "qwen2", fsdp=FsdpConfig(param_dtype="bfloat16"))
-    found = engine.update(rows, PolicyLoss())
-    exact = build_engine(work / "qwen2").update(rows, PolicyLoss())
+    learner = build_learner(work / "qwen2", fsdp=FsdpConfig(param_dtype="bfloat16"))
+    found = learner.update(rows, PolicyLoss())
+    exact = build_learner(work / "qwen2").update(rows, PolicyLoss())
     assert found["loss"] != exact["loss"]
     assert found["loss"] == pytest.approx(exact["loss"], abs=0.05)
     assert found["grad_norm"] == pytest.approx(exact["grad_norm"], rel=0.1)
-    assert all(p.dtype == torch.float32 for p in engine.module.parameters())
+    assert all(p.dtype == torch.float32 for p in learner.engine.module.parameters())
 
 
 def test_compiled_and_eager_updates_are_equal_and_the_switch_changes_what_runs(work: Path) -> None:
     rows = make_rows(seed=1)
     results = {}
     for use_torch_compile in (False, True):
-        engine = build_engine(work / "qwen2", use_torch_compile=use_torch_compile, log_prob_chunk_tokens=9)
+        learner = build_learner(work / "qwen2", use_torch_compile=use_torch_compile, log_prob_chunk_tokens=9)
         graphs_before = counters["stats"]["unique_graphs"]
-        assert engine.warm_up(300.0, entropy=True) is use_torch_compile
+        assert learner.engine.warm_up(300.0, entropy=True) is use_torch_compile
         with torch.profiler.profile() as profile:
-            metrics = engine.update(rows, PolicyLoss())
+            metrics = learner.update(rows, PolicyLoss())
         regions = [event.key for event in profile.key_averages() if "Torch-Compiled Region" in event.key]
         assert bool(regions) is use_torch_compile
         for num_rows in (1, 3, 8):
-            engine.forward_log_probs(make_rows(num_rows), temperature=1.0 / num_rows, entropy=True)
+            learner.engine.forward_log_probs(make_rows(num_rows), temperature=1.0 / num_rows, entropy=True)
         # One graph without gradients and one with, for every length and temperature.
         assert counters["stats"]["unique_graphs"] - graphs_before == (2 if use_torch_compile else 0)
-        results[use_torch_compile] = {"metrics": [metrics], "weights": weights_of(engine)}
+        results[use_torch_compile] = {"metrics": [metrics], "weights": weights_of(learner.engine)}
     assert_same_run(results[True], results[False], atol=1e-5)
 
 
 def test_a_missed_compile_deadline_falls_back_to_eager(work: Path, caplog: pytest.LogCaptureFixture) -> None:
-    engine = build_engine(work / "qwen2", use_torch_compile=True)
-    assert engine.warm_up(0.0) is False
+    learner = build_learner(work / "qwen2", use_torch_compile=True)
+    assert learner.engine.warm_up(0.0) is False
     assert "took longer than 0 s" in caplog.text
-    assert engine.update(make_rows(seed=1), PolicyLoss())["skipped_updates"] == 0
+    assert learner.update(make_rows(seed=1), PolicyLoss())["skipped_updates"] == 0
 
 
 def test_a_failed_compilation_falls_back_to_eager(
@@ -375,7 +376,7 @@ def test_one_rank_loads_what_two_ranks_saved(work: Path, two_ranks: list[dict[st
 
 def test_loading_an_empty_folder_says_so(work: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"holds no engine checkpoint.*trainer\.resume"):
-        build_engine(work / "qwen2").load(tmp_path)
+        build_learner(work / "qwen2").load(tmp_path)
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
@@ -393,22 +394,22 @@ def test_exported_folder_loads_in_transformers_with_the_same_logits(
 
 
 def test_exporting_a_critic_keeps_body_and_head(work: Path, tmp_path: Path) -> None:
-    engine = build_engine(work / "llama", kind="value")
-    engine.update(make_rows(seed=1), ValueLoss())
-    engine.export(tmp_path / "critic")
-    engine.export(tmp_path / "critic")  # replaces the older one
+    learner = build_learner(work / "llama", kind="value")
+    learner.update(make_rows(seed=1), ValueLoss())
+    learner.engine.export(tmp_path / "critic")
+    learner.engine.export(tmp_path / "critic")  # replaces the older one
     assert (tmp_path / "critic" / VALUE_HEAD_FILE).is_file()
     AutoModel.from_pretrained(tmp_path / "critic")
     rows = make_rows(3)
     np.testing.assert_array_equal(
-        build_engine(tmp_path / "critic", kind="value").forward_values(rows), engine.forward_values(rows)
+        build_engine(tmp_path / "critic", kind="value").forward_values(rows), learner.engine.forward_values(rows)
     )
     assert [path.name for path in tmp_path.iterdir()] == ["critic"]
 
 
 def test_temperature_of_updates_is_the_engines(work: Path) -> None:
     losses = {
-        t: build_engine(work / "qwen2", temperature=t).update(make_rows(seed=1), PolicyLoss())["loss"]
+        t: build_learner(work / "qwen2", temperature=t).update(make_rows(seed=1), PolicyLoss())["loss"]
         for t in (0.5, 1.0)
     }
     assert abs(losses[0.5] - losses[1.0]) > 1e-3

@@ -26,7 +26,15 @@ from transformers import (
 from tests._tiny_model import END_ID, VOCAB_SIZE, save_model
 from tests.unit._fsdp_ranks import build_engine, join_ranks
 from tests.unit._reward import messages as messages_of
-from verl_like.config.schema import Config, DataConfig, FsdpConfig, ModelConfig, RewardConfig, RewardModelConfig
+from verl_like.config.schema import (
+    Config,
+    DataConfig,
+    FsdpConfig,
+    ModelConfig,
+    OptimConfig,
+    RewardConfig,
+    RewardModelConfig,
+)
 from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller.store import STORE
 from verl_like.workers.reward_models.classifier import RewardModelRole, reward_model_engine
@@ -108,7 +116,11 @@ def test_scores_equal_transformers_classifier(
     folders: dict[str, Path], name: str, remove_padding: bool, max_tokens: int
 ) -> None:
     engine = build_engine(
-        folders[name], kind="score", optim=None, max_tokens=max_tokens, model={"remove_padding": remove_padding}
+        folders[name],
+        kind="classifier",
+        is_frozen=True,
+        max_tokens=max_tokens,
+        model={"remove_padding": remove_padding},
     )
     expected = reference(folders[name], sequences())
     assert np.std(expected) > 0.1, "scores that hardly differ would show no mistake"
@@ -116,7 +128,7 @@ def test_scores_equal_transformers_classifier(
 
 
 def test_a_bias_of_the_head_counts(folders: dict[str, Path]) -> None:
-    engine = build_engine(folders["qwen2"], kind="score", optim=None)
+    engine = build_engine(folders["qwen2"], kind="classifier", is_frozen=True)
     without = engine.forward_values(whole(sequences()))
     head = engine.module.value_head
     head.bias = torch.nn.Parameter(torch.tensor([2.5]), requires_grad=False)
@@ -126,8 +138,9 @@ def test_a_bias_of_the_head_counts(folders: dict[str, Path]) -> None:
 def test_a_reward_model_learns_nothing_and_keeps_its_weights_in_the_dtype_of_the_forward_pass(
     folders: dict[str, Path],
 ) -> None:
-    engine = build_engine(folders["qwen2"], kind="score", optim=None, fsdp=FsdpConfig(param_dtype="bfloat16"))
-    assert engine.optimizer is None
+    engine = build_engine(folders["qwen2"], kind="classifier", is_frozen=True, fsdp=FsdpConfig(param_dtype="bfloat16"))
+    with pytest.raises(AssertionError, match="a frozen model has no float32 masters to learn on"):
+        engine.learner(OptimConfig(), total_updates=1, max_response_tokens=1)
     assert all(p.dtype == torch.bfloat16 and not p.requires_grad for p in engine.module.parameters())
     np.testing.assert_allclose(
         engine.forward_values(whole(sequences())), reference(folders["qwen2"], sequences()), atol=0.3
@@ -165,7 +178,7 @@ def test_two_ranks_with_uneven_rows_give_the_scores_of_transformers(folders: dic
 def on_a_rank(work: Path, folder: Path, rank: int) -> None:
     torch.set_num_threads(1)
     join_ranks(rank, 2, work / "store")
-    engine = build_engine(folder, kind="score", optim=None, max_tokens=50)
+    engine = build_engine(folder, kind="classifier", is_frozen=True, max_tokens=50)
     ids = sequences()
     shares = [ids[:cut] if rank == 0 else ids[cut:] for cut in (8, 9, 0)]
     torch.save([engine.forward_values(whole(share)) for share in shares], work / f"scores-{rank}.pt")
@@ -178,12 +191,14 @@ def on_a_rank(work: Path, folder: Path, rank: int) -> None:
 )
 def test_a_model_with_another_number_of_labels_is_refused(folders: dict[str, Path], name: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        build_engine(folders[name], kind="score", optim=None)
+        build_engine(folders[name], kind="classifier", is_frozen=True)
 
 
 def test_a_language_model_that_claims_one_label_has_no_head(folders: dict[str, Path]) -> None:
     with pytest.raises(ValueError, match=r"lack 1 tensors.*score\.weight"):
-        build_engine(folders["policy"], kind="score", optim=None, model={"override_config": {"id2label": {0: "score"}}})
+        build_engine(
+            folders["policy"], kind="classifier", is_frozen=True, model={"override_config": {"id2label": {0: "score"}}}
+        )
 
 
 def test_an_encoder_is_refused(tmp_path: Path) -> None:
@@ -194,7 +209,7 @@ def test_an_encoder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"ends in dropout \(Dropout\), classifier \(Linear\), expected one linear layer called score"
     ):
-        build_engine(tmp_path, kind="score", optim=None)
+        build_engine(tmp_path, kind="classifier", is_frozen=True)
 
 
 # --- the role ---

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from transformers import AutoModelForCausalLM
 
-from tests.unit._fsdp_ranks import PolicyLoss, build_engine, join_ranks, make_rows, write_models
+from tests.unit._fsdp_ranks import PolicyLoss, build_engine, build_learner, join_ranks, make_rows, write_models
 
 
 @pytest.fixture(scope="module")
@@ -37,21 +37,21 @@ def test_streamed_weights_are_the_models_under_its_names(work: Path, name: str, 
 
 
 def test_streamed_weights_follow_updates_and_equal_the_full_state_dict(work: Path) -> None:
-    engine = build_engine(work / "qwen2")
-    engine.forward_log_probs(make_rows(), temperature=1.0)  # leaves the root gathered unless it is freed
-    engine.update(make_rows(seed=1), PolicyLoss())
-    full = get_model_state_dict(engine.module, options=StateDictOptions(full_state_dict=True))
-    assert all(torch.equal(weight, full[f"backbone.{name}"]) for name, weight in engine.named_weights())
+    learner = build_learner(work / "qwen2")
+    learner.engine.forward_log_probs(make_rows(), temperature=1.0)  # leaves the root gathered unless it is freed
+    learner.update(make_rows(seed=1), PolicyLoss())
+    full = get_model_state_dict(learner.engine.module, options=StateDictOptions(full_state_dict=True))
+    assert all(torch.equal(weight, full[f"backbone.{name}"]) for name, weight in learner.engine.named_weights())
 
 
 def test_every_tensor_owns_its_storage_and_outlives_the_next_update(work: Path) -> None:
-    engine = build_engine(work / "qwen2")
-    weights = dict(engine.named_weights())
+    learner = build_learner(work / "qwen2")
+    weights = dict(learner.engine.named_weights())
     copies = {name: weight.clone() for name, weight in weights.items()}
     for weight in weights.values():
         assert weight.untyped_storage().nbytes() == weight.nbytes
     assert len({weight.untyped_storage().data_ptr() for weight in weights.values()}) == len(weights)
-    engine.update(make_rows(seed=1), PolicyLoss())
+    learner.update(make_rows(seed=1), PolicyLoss())
     assert all(torch.equal(weight, copies[name]) for name, weight in weights.items())
 
 

@@ -1,4 +1,6 @@
-"""The two protocols every backend implements: TrainEngine (FSDP2) and RolloutEngine (vLLM, hf)."""
+"""The protocols that backends implement: RolloutEngine (vLLM, hf), and for training (FSDP2) PolicyEngine and
+ValueEngine, with a Learner on top of what learns.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from verl_like.algorithms.types import MicroBatchLoss
+from verl_like.config.schema import FsdpConfig, ModelConfig, OptimConfig
 from verl_like.protocol import DataProto
 
 
@@ -84,27 +88,42 @@ class RolloutEngine(Protocol):
         """Take the key-value cache's memory back."""
 
 
-class TrainEngine(Protocol):
-    """A sharded model with its optimiser. Every method is collective: all ranks call it, with their own rows.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineSettings:
+    """How a training backend loads a model, cuts it over the ranks and runs it.
 
-    A call works on the rows in the order given; ragged results align with ``response_ids``.
+    Args:
+        model: ``path`` names the folder or hub name of the weights.
+        max_tokens_per_micro_batch: budget of one forward pass per rank.
+        is_frozen: whether the weights are only ever read; they are then kept in the dtype of the forward pass, without
+            float32 masters.
+        temperature: at which updates take log-probs and entropy; that of the rollout.
+        log_prob_chunk_tokens: rows of logits that exist at once.
+        use_torch_compile: let :meth:`PolicyEngine.warm_up` compile the log-prob function.
+        rollout_dtype, sync_bucket_mib: of :meth:`PolicyEngine.named_weights`.
+        balance_by: what is spread evenly over forward passes, "tokens" or "attention".
+        seed: of anything the model's loading draws at random.
     """
 
-    def forward_log_probs(
-        self, rows: DataProto, *, temperature: float, entropy: bool = False, sum_pi_squared: bool = False
-    ) -> dict[str, NDArray[np.float32]]:
-        """Log-probs of the response tokens, without gradients.
+    model: ModelConfig
+    fsdp: FsdpConfig
+    device: torch.device
+    max_tokens_per_micro_batch: int
+    is_frozen: bool = False
+    temperature: float = 1.0
+    log_prob_chunk_tokens: int = 4096
+    use_torch_compile: bool = False
+    rollout_dtype: str = "auto"
+    sync_bucket_mib: float = 256
+    balance_by: str = "tokens"
+    seed: int = 0
 
-        Returns:
-            ``log_probs`` [K] float32 nats, all rows' response tokens one after the other, and where asked
-            ``entropy`` [K] nats and ``sum_pi_squared`` [K], all at ``temperature``.
-        """
 
-    def forward_values(self, rows: DataProto) -> NDArray[np.float32]:
-        """[K] float32: the value at each response token's position *before* that token is chosen."""
+class Learner(Protocol):
+    """An engine's optimiser and learning-rate schedule. Every method is collective."""
 
     def update(self, rows: DataProto, loss: MicroBatchLoss) -> dict[str, float]:
-        """One optimiser update on this rank's share of a mini-batch.
+        """Make one optimiser update on this rank's share of a mini-batch.
 
         The rows are cut into micro-batches of the token budget (equally many on all ranks, an empty one where a rank
         has fewer) and ``loss`` is called on each; its values add up over micro-batches and ranks to the loss and the
@@ -113,6 +132,59 @@ class TrainEngine(Protocol):
         Returns:
             The loss's metrics plus ``grad_norm`` (before clipping), ``lr`` and ``skipped_updates`` (1 where the
             gradient norm was not finite and the weights were left alone), equal on all ranks.
+        """
+
+    def save(self, path: Path) -> None:
+        """Write weights, optimiser, schedule and random states below ``path``."""
+
+    def load(self, path: Path) -> None:
+        """Read what :meth:`save` wrote."""
+
+    def offload(self) -> None:
+        """Move weights and optimiser state to host memory, as configured."""
+
+    def onload(self) -> None:
+        """Undo :meth:`offload`."""
+
+
+class ForwardEngine(Protocol):
+    """A sharded model. Every method is collective: all ranks call it, with their own rows.
+
+    A call works on the rows in the order given; ragged results align with ``response_ids``.
+    """
+
+    def learner(self, optim: OptimConfig, *, total_updates: int, max_response_tokens: int) -> Learner:
+        """Have this model learn; to be called once, before anything is run.
+
+        Args:
+            total_updates: optimiser updates of the whole run, where the schedule ends; 0 when unknown.
+            max_response_tokens: data.max_response_length, handed to losses in :class:`BatchTotals`.
+        """
+
+    def load(self, path: Path) -> None:
+        """Read the weights alone of what :meth:`Learner.save` wrote."""
+
+    def export(self, path: Path) -> None:
+        """Write a Hugging Face folder (rank 0 writes)."""
+
+    def offload(self) -> None:
+        """Move the weights to host memory, as configured."""
+
+    def onload(self) -> None:
+        """Undo :meth:`offload`."""
+
+
+class PolicyEngine(ForwardEngine, Protocol):
+    """A causal language model."""
+
+    def forward_log_probs(
+        self, rows: DataProto, *, temperature: float, entropy: bool = False, sum_pi_squared: bool = False
+    ) -> dict[str, NDArray[np.float32]]:
+        """Compute the log-probs of the response tokens, without gradients.
+
+        Returns:
+            ``log_probs`` [K] float32 nats, all rows' response tokens one after the other, and where asked
+            ``entropy`` [K] nats and ``sum_pi_squared`` [K], all at ``temperature``.
         """
 
     def warm_up(self, deadline_s: float, *, entropy: bool = False) -> bool:
@@ -126,20 +198,12 @@ class TrainEngine(Protocol):
             Whether updates will run compiled.
         """
 
-    def save(self, path: Path) -> None:
-        """Write model, optimiser and schedule state below ``path`` (collective)."""
-
-    def load(self, path: Path) -> None:
-        """The inverse of :meth:`save`."""
-
-    def export(self, path: Path) -> None:
-        """Write a Hugging Face folder (rank 0 writes)."""
-
     def named_weights(self) -> Iterator[tuple[str, Any]]:
-        """(Hugging Face name, full tensor that owns its storage), streamed in buckets."""
+        """Stream (Hugging Face name, full tensor that owns its storage), in buckets."""
 
-    def offload(self) -> None:
-        """Move parameters and optimiser state to host memory, as configured."""
 
-    def onload(self) -> None:
-        """The inverse of :meth:`offload`."""
+class ValueEngine(ForwardEngine, Protocol):
+    """A language model with one number per position: a critic, or a classifier whose number is a score."""
+
+    def forward_values(self, rows: DataProto) -> NDArray[np.float32]:
+        """Compute [K] float32: the value at each response token's position *before* that token is chosen."""

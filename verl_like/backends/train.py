@@ -1,17 +1,37 @@
-"""Training engines by name; a backend's module is imported only where it is used."""
+"""Training backends by name; a backend's modules are imported only where it is used."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from verl_like.backends.base import TrainEngine
-
-TRAIN_BACKENDS = {"fsdp": "verl_like.backends.fsdp.engine:FsdpEngine"}
+from verl_like.backends.base import EngineSettings, PolicyEngine, ValueEngine
 
 
-def train_engine(backend: str, **arguments: Any) -> TrainEngine:
-    """Build the training engine of this name with its own keyword arguments."""
-    module, name = TRAIN_BACKENDS[backend].split(":")
-    engine: TrainEngine = vars(import_module(module))[name](**arguments)
-    return engine
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainBackend:
+    """What loads and shards each kind of model.
+
+    Args:
+        policy: a causal language model.
+        value: a language model's body with a head of one value, fresh unless the folder has one.
+        classifier: a sequence classifier with one label, whose value after the last token is a score.
+    """
+
+    policy: Callable[[EngineSettings], PolicyEngine]
+    value: Callable[[EngineSettings], ValueEngine]
+    classifier: Callable[[EngineSettings], ValueEngine]
+
+
+def _fsdp() -> TrainBackend:
+    from verl_like.backends.fsdp.engine import FsdpClassifier, FsdpPolicy, FsdpValue
+
+    return TrainBackend(policy=FsdpPolicy, value=FsdpValue, classifier=FsdpClassifier)
+
+
+TRAIN_BACKENDS: dict[str, Callable[[], TrainBackend]] = {"fsdp": _fsdp}
+
+
+def train_backend(name: str) -> TrainBackend:
+    """The training backend of this name."""
+    return TRAIN_BACKENDS[name]()

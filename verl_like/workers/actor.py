@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from verl_like.algorithms.actor_loss import ActorLoss, LogProbGap, SftLoss
 from verl_like.algorithms.correction import finish, weight_sums
-from verl_like.backends.base import TrainEngine
+from verl_like.backends.base import PolicyEngine
 from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.remote_batch import RemoteRows
@@ -22,10 +22,15 @@ from verl_like.workers.updates import MiniBatches, shares, summary
 class ActorRole:
     """Calls that need the policy's training engine; every method is collective."""
 
-    def __init__(self, setup: WorkerSetup, engine: TrainEngine) -> None:
+    def __init__(self, setup: WorkerSetup, engine: PolicyEngine) -> None:
         self._setup, self.engine, self.version = setup, engine, 0
         self._timeout_s = setup.config.trainer.stage_timeout_s
         self._correction = setup.config.algorithm.rollout_correction
+        self._learner = engine.learner(
+            setup.config.actor.optim,
+            total_updates=setup.actor_updates,
+            max_response_tokens=setup.config.data.max_response_length,
+        )
         self._is_compiled = engine.warm_up(
             setup.config.cluster.start_timeout_s / 2, entropy=ActorLoss(setup.config.actor).needs_entropy
         )
@@ -73,9 +78,9 @@ class ActorRole:
         loss = ActorLoss(
             config, self._correction if terms.is_corrected else None, mean_weight=terms.mean_weight, gap=gap
         )
-        self.engine.onload()
-        updates = [self.engine.update(share, loss) for share in shares(table, mini_batches, config.epochs)]
-        self.engine.offload()
+        self._learner.onload()
+        updates = [self._learner.update(share, loss) for share in shares(table, mini_batches, config.epochs)]
+        self._learner.offload()
         self.version += 1
         metrics = finish(summary(updates, prefix="actor/"), prefix="actor/")
         states = {"actor/is_compiled": float(self._is_compiled), "actor/is_corrected": float(terms.is_corrected)}
@@ -85,17 +90,17 @@ class ActorRole:
     def supervise(self, rows: RemoteRows) -> tuple[dict[str, float], None]:
         """One supervised update on these rows."""
         table = rows.fetch(SEQUENCE, timeout_s=self._timeout_s)
-        updates = [self.engine.update(table, SftLoss())]
+        updates = [self._learner.update(table, SftLoss())]
         self.version += 1
         return summary(updates, prefix="actor/"), None
 
     @dispatch(Dispatch.BROADCAST)
     def save(self, path: str) -> None:
-        self.engine.save(Path(path))
+        self._learner.save(Path(path))
 
     @dispatch(Dispatch.BROADCAST)
     def load(self, path: str, version: int) -> None:
-        self.engine.load(Path(path))
+        self._learner.load(Path(path))
         self.version = version
 
     @dispatch(Dispatch.BROADCAST)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from verl_like.algorithms.critic_loss import CriticLoss
-from verl_like.backends.base import TrainEngine
+from verl_like.backends.base import ValueEngine
 from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.remote_batch import RemoteRows
@@ -16,8 +16,13 @@ from verl_like.workers.updates import MiniBatches, shares, summary
 class CriticRole:
     """Values and their updates; every method is collective."""
 
-    def __init__(self, setup: WorkerSetup, engine: TrainEngine) -> None:
+    def __init__(self, setup: WorkerSetup, engine: ValueEngine) -> None:
         self._setup, self._engine = setup, engine
+        self._learner = engine.learner(
+            setup.config.critic.optim,
+            total_updates=setup.critic_updates,
+            max_response_tokens=setup.config.data.max_response_length,
+        )
         self._timeout_s = setup.config.trainer.stage_timeout_s
 
     @dispatch(Dispatch.SPLIT)
@@ -34,15 +39,15 @@ class CriticRole:
         config = self._setup.config.critic
         table = rows.fetch([*SEQUENCE, "values", "returns"], timeout_s=self._timeout_s)
         loss = CriticLoss(config)
-        self._engine.onload()
-        updates = [self._engine.update(share, loss) for share in shares(table, mini_batches, config.epochs)]
-        self._engine.offload()
+        self._learner.onload()
+        updates = [self._learner.update(share, loss) for share in shares(table, mini_batches, config.epochs)]
+        self._learner.offload()
         return summary(updates, prefix="critic/"), None
 
     @dispatch(Dispatch.BROADCAST)
     def save(self, path: str) -> None:
-        self._engine.save(Path(path))
+        self._learner.save(Path(path))
 
     @dispatch(Dispatch.BROADCAST)
     def load(self, path: str) -> None:
-        self._engine.load(Path(path))
+        self._learner.load(Path(path))

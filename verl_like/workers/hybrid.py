@@ -4,13 +4,14 @@ critic and reward model side by side.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from verl_like.backends.base import TrainEngine
-from verl_like.backends.train import train_engine
-from verl_like.config.schema import FsdpConfig, OptimConfig
+from verl_like.backends.base import EngineSettings
+from verl_like.backends.train import train_backend
+from verl_like.config.schema import ActorConfig, CriticConfig, RefConfig
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.critic import CriticRole
 from verl_like.workers.ref import RefRole
@@ -20,78 +21,43 @@ from verl_like.workers.setup import WorkerSetup, join_process_group
 
 
 def build_roles(setup: WorkerSetup) -> dict[str, Any]:
-    """The roles of this process by class name; the engine comes first, while the accelerator is empty."""
+    """The roles of this process by class name; the rollout engine comes first, while the accelerator is empty."""
     join_process_group(setup)
-    config = setup.config
+    config, backend = setup.config, train_backend("fsdp")
     roles: dict[str, Any] = {}
-    engine = build_rollout_engine(setup) if "rollout" in setup.roles else None
+    rollout = build_rollout_engine(setup) if "rollout" in setup.roles else None
     if "actor" in setup.roles:
-        train_engine = _train_engine(
-            setup,
-            "policy",
-            config.model.path,
-            config.actor.max_tokens_per_micro_batch,
-            config.actor.fsdp,
-            config.actor.optim,
-            setup.actor_updates,
-        )
-        roles["ActorRole"] = ActorRole(setup, train_engine)
-        if engine is not None:
-            roles["RolloutRole"] = RolloutRole(setup, engine, roles["ActorRole"])
+        actor = ActorRole(setup, backend.policy(_settings(setup, config.actor, config.model.path)))
+        roles["ActorRole"] = actor
+        if rollout is not None:
+            roles["RolloutRole"] = RolloutRole(setup, rollout, actor)
     if "ref" in setup.roles:
-        ref = _train_engine(
-            setup,
-            "frozen",
-            config.ref.path or config.model.path,
-            config.ref.max_tokens_per_micro_batch,
-            config.ref.fsdp,
-            None,
-            0,
-        )
-        roles["RefRole"] = RefRole(setup, ref)
+        settings = _settings(setup, config.ref, config.ref.path, is_frozen=True)
+        roles["RefRole"] = RefRole(setup, backend.policy(settings))
     if "critic" in setup.roles:
-        critic = _train_engine(
-            setup,
-            "value",
-            config.critic.path or config.model.path,
-            config.critic.max_tokens_per_micro_batch,
-            config.critic.fsdp,
-            config.critic.optim,
-            setup.critic_updates,
-        )
-        roles["CriticRole"] = CriticRole(setup, critic)
+        roles["CriticRole"] = CriticRole(setup, backend.value(_settings(setup, config.critic, config.critic.path)))
     if "reward_model" in setup.roles:
         roles["RewardModelRole"] = RewardModelRole(setup, reward_model_engine(setup))
     return roles
 
 
-def _train_engine(
-    setup: WorkerSetup,
-    kind: str,
-    path: str,
-    max_tokens: int,
-    fsdp: FsdpConfig,
-    optim: OptimConfig | None,
-    total_updates: int,
-) -> TrainEngine:
+def _settings(
+    setup: WorkerSetup, role: ActorConfig | RefConfig | CriticConfig, path: str, *, is_frozen: bool = False
+) -> EngineSettings:
+    """How the role's model is run; an empty ``path`` stands for the policy's."""
     config = setup.config
-    return train_engine(
-        "fsdp",
-        kind=kind,
-        model_path=path,
-        model=config.model,
-        fsdp=fsdp,
-        optim=optim,
-        total_updates=total_updates,
-        max_tokens_per_micro_batch=max_tokens,
-        max_response_tokens=config.data.max_response_length,
+    return EngineSettings(
+        model=replace(config.model, path=path or config.model.path),
+        fsdp=role.fsdp,
+        device=torch.device(setup.device),
+        max_tokens_per_micro_batch=role.max_tokens_per_micro_batch,
+        is_frozen=is_frozen,
         # Supervised training samples nothing, so it learns at temperature 1.
         temperature=config.rollout.temperature if "rollout" in setup.roles else 1.0,
         log_prob_chunk_tokens=config.actor.log_prob_chunk_tokens,
-        use_torch_compile=config.actor.use_torch_compile and kind == "policy",
+        use_torch_compile=config.actor.use_torch_compile,
         rollout_dtype=config.rollout.dtype,
         sync_bucket_mib=config.rollout.sync_bucket_mib,
         balance_by=config.trainer.balance_by,
-        device=torch.device(setup.device),
         seed=config.trainer.seed,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_like.backends.base import TrainEngine
+from verl_like.backends.base import PolicyEngine
 from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.remote_batch import RemoteRows
@@ -12,7 +12,7 @@ from verl_like.workers.setup import SEQUENCE, WorkerSetup
 class RefRole:
     """Log-probs of the frozen model; every method is collective."""
 
-    def __init__(self, setup: WorkerSetup, engine: TrainEngine) -> None:
+    def __init__(self, setup: WorkerSetup, engine: PolicyEngine) -> None:
         self._setup, self._engine = setup, engine
 
     @dispatch(Dispatch.SPLIT)

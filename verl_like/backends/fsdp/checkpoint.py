@@ -23,9 +23,7 @@ from torch.optim.lr_scheduler import LRScheduler
 log = logging.getLogger(__name__)
 
 
-def save_checkpoint(
-    path: Path, *, module: nn.Module, optimizer: Optimizer | None, schedule: LRScheduler | None
-) -> None:
+def save_checkpoint(path: Path, *, module: nn.Module, optimizer: Optimizer, schedule: LRScheduler) -> None:
     """Write into the folder ``path`` (made if missing); the caller publishes it once all ranks have returned."""
     path.mkdir(parents=True, exist_ok=True)
     save_sharded(_state(module, optimizer, schedule), checkpoint_id=path)
@@ -33,9 +31,7 @@ def save_checkpoint(
     dist.barrier()
 
 
-def load_checkpoint(
-    path: Path, *, module: nn.Module, optimizer: Optimizer | None, schedule: LRScheduler | None
-) -> None:
+def load_checkpoint(path: Path, *, module: nn.Module, optimizer: Optimizer, schedule: LRScheduler) -> None:
     """Read what :func:`save_checkpoint` wrote, at this or another number of ranks.
 
     Random states come back only at the same number of ranks; with another they stay as they are, which is logged.
@@ -43,27 +39,34 @@ def load_checkpoint(
     Raises:
         ValueError: where ``path`` holds no checkpoint.
     """
-    if not (path / ".metadata").is_file():
-        raise ValueError(f"{path} holds no engine checkpoint (no .metadata file). Check trainer.resume.")
+    _check(path)
     state = _state(module, optimizer, schedule)
     load_sharded(state, checkpoint_id=path)
-    if optimizer is None:
-        set_model_state_dict(module, state["model"])
-    else:
-        set_state_dict(module, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
-    if schedule is not None:
-        schedule.load_state_dict(state["schedule"])
+    set_state_dict(module, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    schedule.load_state_dict(state["schedule"])
     _load_rng(path)
 
 
-def _state(module: nn.Module, optimizer: Optimizer | None, schedule: LRScheduler | None) -> dict[str, Any]:
-    if optimizer is None:
-        return {"model": get_model_state_dict(module)}
+def load_weights(path: Path, *, module: nn.Module) -> None:
+    """Read the weights of what :func:`save_checkpoint` wrote, at this or another number of ranks, and nothing else.
+
+    Raises:
+        ValueError: where ``path`` holds no checkpoint.
+    """
+    _check(path)
+    state = {"model": get_model_state_dict(module)}
+    load_sharded(state, checkpoint_id=path)
+    set_model_state_dict(module, state["model"])
+
+
+def _check(path: Path) -> None:
+    if not (path / ".metadata").is_file():
+        raise ValueError(f"{path} holds no engine checkpoint (no .metadata file). Check trainer.resume.")
+
+
+def _state(module: nn.Module, optimizer: Optimizer, schedule: LRScheduler) -> dict[str, Any]:
     model_state, optimizer_state = get_state_dict(module, optimizer)
-    state: dict[str, Any] = {"model": model_state, "optimizer": optimizer_state}
-    if schedule is not None:
-        state["schedule"] = schedule.state_dict()
-    return state
+    return {"model": model_state, "optimizer": optimizer_state, "schedule": schedule.state_dict()}
 
 
 def _rng_states() -> dict[str, torch.Tensor]:

@@ -1,6 +1,9 @@
-"""The one gather that torch renamed between the versions this project runs on."""
+"""What ranks tell each other: a gather, which torch renamed between the versions this project runs on, and a sum."""
 
 from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -17,3 +20,30 @@ def all_gather(mine: Tensor) -> Tensor:
     gathered = torch.empty(dist.get_world_size() * mine.numel(), dtype=mine.dtype, device=mine.device)
     all_gather_single(gathered, mine)
     return gathered.view(-1, mine.numel())
+
+
+def summed(shares: Mapping[str, Tensor], *, ranks_with_any: Sequence[int], device: torch.device) -> dict[str, float]:
+    """Each scalar's sum over ranks, by name.
+
+    Args:
+        shares: of this rank. One that has none does not know the names, and learns them from a rank that has.
+        ranks_with_any: the ranks that have shares, equal on all ranks.
+    """
+    if not ranks_with_any:
+        return {}
+    names = sorted(shares)
+    if len(ranks_with_any) < dist.get_world_size():
+        shared: list[list[str] | None] = [names]
+        dist.broadcast_object_list(shared, src=ranks_with_any[0], device=device)
+        assert shared[0] is not None, "the names did not arrive"
+        names = shared[0] if not shares else names
+    # Names that differ between ranks would add up different things; their checksum rides along.
+    checksum = float(zlib.crc32("\n".join(names).encode()))
+    sums = torch.zeros(len(names) + 1, dtype=torch.float64, device=device)
+    if shares:
+        sums[:-1] = torch.stack([shares[name] for name in names])
+    sums[-1] = checksum
+    dist.all_reduce(sums)
+    values = sums.tolist()
+    assert values.pop() == checksum * dist.get_world_size(), f"ranks have different metrics; this one has {names}"
+    return dict(zip(names, values, strict=True))

@@ -63,7 +63,7 @@ class MicroBatchPlan:
 
     @property
     def num_micro_batches(self) -> int:
-        """Of this rank; :meth:`passes` adds empty ones up to the number it is given."""
+        """The passes that this rank has rows for; :meth:`passes` adds empty ones up to the number it is given."""
         return len(self._parts)
 
     def passes(self, count: int) -> Iterator[MicroBatch]:
@@ -93,13 +93,13 @@ class MicroBatchPlan:
 
     @property
     def num_response_tokens(self) -> int:
-        """[K_r] of this rank's rows."""
+        """K, over all of this rank's rows."""
         return len(self._responses.values)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AllRanks:
-    """Facts about the rows of every rank, equal on all ranks."""
+    """Counts over the rows of every rank, equal on all ranks."""
 
     num_micro_batches: int  # of the rank that has most
     num_tokens: float  # true entries of response_mask

@@ -119,14 +119,7 @@ def named_weights(
 
 
 def export_folder(
-    path: Path,
-    *,
-    module: ShardedModel,
-    model: ModelConfig,
-    model_path: str,
-    dtype: torch.dtype,
-    device: torch.device,
-    bucket_mib: float,
+    path: Path, *, module: ShardedModel, model: ModelConfig, dtype: torch.dtype, device: torch.device, bucket_mib: float
 ) -> None:
     """Write config, weights in ``dtype`` and tokenizer as a Hugging Face folder; ``path`` appears complete or not at
     all.
@@ -139,18 +132,12 @@ def export_folder(
         if is_writer:
             state[name] = tensor.cpu()
     if is_writer:
-        _write(path, state=state, module=module, model=model, model_path=model_path, dtype=dtype)
+        _write(path, state=state, module=module, model=model, dtype=dtype)
     dist.barrier()
 
 
 def _write(
-    path: Path,
-    *,
-    state: dict[str, Tensor],
-    module: ShardedModel,
-    model: ModelConfig,
-    model_path: str,
-    dtype: torch.dtype,
+    path: Path, *, state: dict[str, Tensor], module: ShardedModel, model: ModelConfig, dtype: torch.dtype
 ) -> None:
     fresh = path.with_name(f".{path.name}.writing-{os.getpid()}")
     old = path.with_name(f".{path.name}.replaced-{os.getpid()}")
@@ -166,15 +153,15 @@ def _write(
             name.removeprefix("value_head."): tensor for name, tensor in state.items() if name.startswith("value_head.")
         }
         save_file(head, fresh / VALUE_HEAD_FILE)
-    _write_tokenizer(fresh, model=model, model_path=model_path)
+    _write_tokenizer(fresh, model=model)
     if path.exists():
         path.rename(old)
     fresh.rename(path)
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _write_tokenizer(folder: Path, *, model: ModelConfig, model_path: str) -> None:
-    source = model.tokenizer_path or model_path
+def _write_tokenizer(folder: Path, *, model: ModelConfig) -> None:
+    source = model.tokenizer
     if Path(source).is_dir() and not (Path(source) / "tokenizer_config.json").is_file():
         log.warning("no tokenizer lies in %s, so the exported folder has none. Set model.tokenizer_path.", source)
         return

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from verl_like.backends.base import TrainEngine
-from verl_like.backends.train import train_engine
+from verl_like.backends.base import EngineSettings, ValueEngine
+from verl_like.backends.train import train_backend
 from verl_like.protocol import DataProto, Ragged
 from verl_like.reward.scores import Scores
 from verl_like.single_controller.dispatch import Dispatch, dispatch
@@ -25,28 +25,24 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
     return {"RewardModelRole": RewardModelRole(setup, reward_model_engine(setup))}
 
 
-def reward_model_engine(setup: WorkerSetup) -> TrainEngine:
+def reward_model_engine(setup: WorkerSetup) -> ValueEngine:
     """The classifier, sharded over all ranks; it shares with the policy only how models are run.
 
     Raises:
         ValueError: a model that is no reward model, or that cannot be run as configured.
     """
     config, reward_model = setup.config, setup.config.reward.model
+    settings = EngineSettings(
+        model=replace(config.model, path=reward_model.path, tokenizer_path="", override_config={}),
+        fsdp=reward_model.fsdp,
+        device=torch.device(setup.device),
+        max_tokens_per_micro_batch=reward_model.max_tokens_per_micro_batch,
+        is_frozen=True,
+        balance_by=config.trainer.balance_by,
+        seed=config.trainer.seed,
+    )
     try:
-        return train_engine(
-            "fsdp",
-            kind="score",
-            model_path=reward_model.path,
-            fsdp=reward_model.fsdp,
-            optim=None,
-            total_updates=0,
-            model=replace(config.model, path=reward_model.path, tokenizer_path="", override_config={}),
-            max_tokens_per_micro_batch=reward_model.max_tokens_per_micro_batch,
-            max_response_tokens=1,
-            balance_by=config.trainer.balance_by,
-            device=torch.device(setup.device),
-            seed=config.trainer.seed,
-        )
+        return train_backend("fsdp").classifier(settings)
     except ValueError as error:  # it speaks of model.path
         raise ValueError(f"reward.model.path={reward_model.path} cannot be used: {error}") from error
 
@@ -54,7 +50,7 @@ def reward_model_engine(setup: WorkerSetup) -> TrainEngine:
 class RewardModelRole:
     """Scores whole responses with the frozen classifier; every method is collective."""
 
-    def __init__(self, setup: WorkerSetup, engine: TrainEngine) -> None:
+    def __init__(self, setup: WorkerSetup, engine: ValueEngine) -> None:
         self._engine = engine
         self._timeout_s = setup.config.trainer.stage_timeout_s
         self._inputs = ScoreInputs(setup.config)

@@ -1,0 +1,116 @@
+"""FsdpLearner: optimiser, schedule and the update passes of a sharded model."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from verl_like.algorithms.types import BatchTotals, MicroBatchLoss
+from verl_like.backends.fsdp.checkpoint import load_checkpoint, save_checkpoint
+from verl_like.backends.fsdp.collectives import summed
+from verl_like.backends.fsdp.micro_batches import agree, aligned_columns, padded_columns
+from verl_like.backends.fsdp.optim import build_optimizer, build_schedule, clip_grad_norm
+from verl_like.backends.fsdp.sharding import move_optimizer_state
+from verl_like.config.schema import OptimConfig
+from verl_like.protocol import DataProto
+
+if TYPE_CHECKING:  # an engine makes its learner
+    from verl_like.backends.fsdp.engine import FsdpEngine
+
+log = logging.getLogger(__name__)
+
+
+class FsdpLearner:
+    """The Learner of :mod:`verl_like.backends.base`, with the arguments of ``ForwardEngine.learner``.
+
+    Raises:
+        ValueError: for a schedule whose end is not known.
+    """
+
+    def __init__(
+        self, engine: FsdpEngine[Any], optim: OptimConfig, *, total_updates: int, max_response_tokens: int
+    ) -> None:
+        assert not engine.settings.is_frozen, "a frozen model has no float32 masters to learn on"
+        self.engine, self._optim, self._max_response_tokens = engine, optim, max_response_tokens
+        self.optimizer = build_optimizer(engine.module, optim)
+        self.schedule = build_schedule(self.optimizer, optim, total_updates)
+
+    def update(self, rows: DataProto, loss: MicroBatchLoss) -> dict[str, float]:
+        """As :meth:`verl_like.backends.base.Learner.update`.
+
+        A mini-batch without any token to learn from, on no rank, leaves the weights alone like a gradient that is not
+        finite. The schedule counts the updates that took place.
+        """
+        engine, device = self.engine, self.engine.device
+        response_mask = rows.ragged("response_mask") if len(rows) else None
+        if len(rows):
+            rows = rows.select_idxs(loss.moves_weights(rows))
+        plan = engine.plan(rows)
+        ranks = agree(plan, device=device, response_mask=response_mask)
+        if ranks.num_tokens == 0:
+            log.warning("no rank has a response token to learn from; this update is skipped")
+            return {"grad_norm": 0.0, "lr": self._lr(), "skipped_updates": 1.0}
+        totals = BatchTotals(
+            num_tokens=ranks.num_tokens,
+            num_sequences=ranks.num_sequences,
+            max_response_tokens=self._max_response_tokens,
+        )
+        columns = aligned_columns(rows) if len(rows) else {}
+        metrics: dict[str, Tensor] = {}
+        # Where no row moves the weights there is one empty pass: the optimiser still sees gradients, which are zero.
+        num_passes = max(ranks.num_micro_batches, 1)
+        for index, batch in enumerate(plan.passes(num_passes)):
+            engine.sharding.expect_backward(is_last=index == num_passes - 1)
+            outputs = engine.outputs(batch, entropy=loss.needs_entropy)
+            if not len(batch.rows):
+                # Every parameter gets a gradient of zero, so that this rank takes part in every reduction.
+                (torch.stack([output.sum() for output in outputs.values()]).sum() * 0.0).backward()
+                continue
+            share = loss(outputs, padded_columns(columns, batch.rows, device=device), totals)
+            share.loss.backward()
+            for name, value in share.metrics.items():
+                metrics[name] = metrics.get(name, 0.0) + value.detach().double()
+        return {**summed(metrics, ranks_with_any=ranks.ranks_with_rows, device=device), **self._step()}
+
+    def _step(self) -> dict[str, float]:
+        """Move the weights by the gradients, unless these are not finite; what every update reports."""
+        lr = self._lr()
+        grad_norm = clip_grad_norm(self.engine.module.parameters(), self._optim.max_grad_norm)
+        is_finite = bool(np.isfinite(grad_norm))
+        if is_finite:
+            self.optimizer.step()
+            self.schedule.step()
+        else:
+            log.warning("the gradient norm is %s; the weights are left alone", grad_norm)
+        self.optimizer.zero_grad(set_to_none=True)
+        return {"grad_norm": grad_norm, "lr": lr, "skipped_updates": float(not is_finite)}
+
+    def _lr(self) -> float:
+        return float(self.schedule.get_last_lr()[0])
+
+    def save(self, path: Path) -> None:
+        """As :meth:`verl_like.backends.base.Learner.save`."""
+        save_checkpoint(path, module=self.engine.module, optimizer=self.optimizer, schedule=self.schedule)
+
+    def load(self, path: Path) -> None:
+        """As :meth:`verl_like.backends.base.Learner.load`; the number of ranks may be another."""
+        load_checkpoint(path, module=self.engine.module, optimizer=self.optimizer, schedule=self.schedule)
+
+    def offload(self) -> None:
+        """As :meth:`verl_like.backends.base.Learner.offload`; nothing on CPU."""
+        self._move_state(torch.device("cpu"))
+        self.engine.offload()  # last, because it gives the allocator's cache back
+
+    def onload(self) -> None:
+        """As :meth:`verl_like.backends.base.Learner.onload`; nothing on CPU."""
+        self.engine.onload()
+        self._move_state(self.engine.device)
+
+    def _move_state(self, device: torch.device) -> None:
+        if self.engine.device.type != "cpu" and self._optim.offload:
+            move_optimizer_state(self.optimizer, device)
