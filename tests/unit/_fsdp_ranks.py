@@ -275,15 +275,16 @@ def every_layer_a_group() -> Iterator[None]:
 
 
 def save(work: Path) -> dict[str, Any]:
-    """One update, save, one more update: what a resumed run must reproduce."""
+    """The weights after one update, which are saved; and one more update, which a resumed run must reproduce."""
     learner = build_learner(work / "qwen2")
     learner.update(my_rows(make_rows(seed=1), "even"), PolicyLoss())
+    saved = weights_of(learner.engine)
     torch.manual_seed(99 + dist.get_rank())
     world_size = dist.get_world_size()
     learner.save(work / f"checkpoint-{world_size}")
     draw = torch.rand(3)
     metrics = learner.update(my_rows(make_rows(seed=2), "even"), PolicyLoss())
-    return {"metrics": metrics, "weights": weights_of(learner.engine), "draw": draw}
+    return {"saved": saved, "metrics": metrics, "weights": weights_of(learner.engine), "draw": draw}
 
 
 def load_own(work: Path) -> dict[str, Any]:
@@ -301,6 +302,18 @@ def _load(work: Path, saved_by: int) -> dict[str, Any]:
     draw = torch.rand(3)
     metrics = learner.update(my_rows(make_rows(seed=2), "even"), PolicyLoss())
     return {"metrics": metrics, "weights": weights_of(learner.engine), "draw": draw}
+
+
+def load_weights(work: Path) -> dict[str, Any]:
+    """What an engine that does not learn reads out of each learner's checkpoint."""
+    results: dict[str, Any] = {}
+    for saved_by in (1, 2):
+        engine = build_engine(work / "qwen2")
+        torch.manual_seed(5)
+        engine.load(work / f"checkpoint-{saved_by}")
+        results[f"draw-{saved_by}"] = torch.rand(3)
+        results[f"weights-{saved_by}"] = weights_of(engine)
+    return results
 
 
 def export(work: Path) -> dict[str, Any]:
@@ -330,7 +343,8 @@ def skips(work: Path) -> dict[bool, list[dict[str, Any]]]:
 
 
 SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
-    scenario.__name__: scenario for scenario in (updates, save, load_own, load_other, export, weights, skips)
+    scenario.__name__: scenario
+    for scenario in (updates, save, load_own, load_other, load_weights, export, weights, skips)
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,11 @@ from tests.unit._fsdp_ranks import (
 )
 from verl_like.algorithms.types import BatchTotals, LossOutput
 from verl_like.backends.fsdp.models import VALUE_HEAD_FILE
-from verl_like.config.schema import FsdpConfig
+from verl_like.config.schema import ActorConfig, Config, FsdpConfig, ModelConfig
 from verl_like.protocol import DataProto, Ragged
+from verl_like.workers import hybrid
+from verl_like.workers.actor import ActorRole
+from verl_like.workers.setup import WorkerSetup
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +61,9 @@ def alone(work: Path) -> dict[str, Any]:
 def two_ranks(work: Path, alone: dict[str, Any]) -> list[dict[str, Any]]:
     """Every scenario on two ranks; loading another number of ranks' checkpoint needs the one written alone."""
     return run_ranks(
-        ["updates", "save", "load_own", "load_other", "export", "weights", "skips"], world_size=2, work=work
+        ["updates", "save", "load_own", "load_other", "load_weights", "export", "weights", "skips"],
+        world_size=2,
+        work=work,
     )
 
 
@@ -374,9 +379,63 @@ def test_one_rank_loads_what_two_ranks_saved(work: Path, two_ranks: list[dict[st
     assert_same_run({**resumed, "metrics": [resumed["metrics"]]}, {**saved, "metrics": [saved["metrics"]]})
 
 
-def test_loading_an_empty_folder_says_so(work: Path, tmp_path: Path) -> None:
+def test_an_engine_that_does_not_learn_reads_the_weights_and_nothing_else(
+    work: Path, alone: dict[str, Any], two_ranks: list[dict[str, Any]]
+) -> None:
+    torch.manual_seed(5)
+    draw = torch.rand(3)
+    for results in (SCENARIOS["load_weights"](work), *(rank["load_weights"] for rank in two_ranks)):
+        for saved_by, run in ((1, alone), (2, two_ranks[0])):
+            found, saved = results[f"weights-{saved_by}"], run["save"]["saved"]
+            assert found.keys() == saved.keys()
+            assert all(torch.equal(weight, saved[name]) for name, weight in found.items())
+            assert torch.equal(results[f"draw-{saved_by}"], draw), "random states are the learner's"
+
+
+@pytest.mark.parametrize("build", [build_engine, build_learner])
+def test_loading_an_empty_folder_says_so(work: Path, tmp_path: Path, build: Callable[[Path], Any]) -> None:
     with pytest.raises(ValueError, match=r"holds no engine checkpoint.*trainer\.resume"):
-        build_learner(work / "qwen2").load(tmp_path)
+        build(work / "qwen2").load(tmp_path)
+
+
+def actor(work: Path, *, updates: int) -> ActorRole:
+    config = Config(model=ModelConfig(path=str(work / "qwen2")), actor=ActorConfig(use_torch_compile=updates == 0))
+    setup = WorkerSetup(
+        config=config,
+        rank=0,
+        world_size=1,
+        device="cpu",
+        run_id="unit",
+        roles=frozenset({"actor"}),
+        actor_updates=updates,
+    )
+    role: ActorRole = hybrid.build_roles(setup)["ActorRole"]
+    return role
+
+
+def test_an_actor_without_updates_to_make_has_weights_alone_and_exports_what_one_that_learns_exports(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hybrid, "join_process_group", lambda setup: None)  # this process has joined one
+    learning = actor(work, updates=10)
+    learning._learning().update(make_rows(seed=1), PolicyLoss())
+    learning.save(str(tmp_path / "checkpoint"))
+    learning.export(str(tmp_path / "expected"))
+    idle = actor(work, updates=0)  # and nothing is compiled, though its configuration asks for it
+    assert not idle._is_compiled
+    idle.load(str(tmp_path / "checkpoint"), version=7)
+    idle.export(str(tmp_path / "found"))
+    assert idle.version == 7
+    assert all(
+        torch.equal(weight, weights_of(idle.engine)[name]) for name, weight in weights_of(learning.engine).items()
+    )
+    files = sorted(path.name for path in (tmp_path / "expected").iterdir())
+    assert files == sorted(path.name for path in (tmp_path / "found").iterdir())
+    assert all(
+        (tmp_path / "found" / name).read_bytes() == (tmp_path / "expected" / name).read_bytes() for name in files
+    )
+    with pytest.raises(AssertionError, match="built without updates to make, so it cannot learn"):
+        idle.save(str(tmp_path / "never"))
 
 
 @pytest.mark.parametrize("world_size", [1, 2])

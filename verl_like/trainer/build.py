@@ -42,9 +42,15 @@ def cluster(config: Config) -> Iterator[tuple[Devices, str]]:
 
 @contextmanager
 def hybrid_workers(
-    config: Config, *, where: Devices, run_id: str, roles: frozenset[str], actor_updates: int, critic_updates: int = 0
+    config: Config,
+    *,
+    where: Devices,
+    run_id: str,
+    roles: frozenset[str],
+    actor_updates: int = 0,
+    critic_updates: int = 0,
 ) -> Iterator[WorkerGroup]:
-    """One hybrid worker per device, being built; killed at the end."""
+    """One hybrid worker per device, being built; killed at the end. An actor without updates to make does not learn."""
     placement = Placement(where, timeout_s=config.cluster.start_timeout_s)
     group = WorkerGroup(
         "worker",

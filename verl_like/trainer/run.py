@@ -200,11 +200,7 @@ def _policy(config: Config, folder: RunFolder) -> Iterator[_Policy]:
         cluster(config) as (where, run_id),
         scorers(config, folder.eval, where=where, run_id=run_id) as starting,
         hybrid_workers(
-            config,
-            where=where,
-            run_id=run_id,
-            roles=needs(config).roles & {"actor", "rollout", "reward_model"},
-            actor_updates=1,
+            config, where=where, run_id=run_id, roles=needs(config).roles & {"actor", "rollout", "reward_model"}
         ) as workers,
     ):
         rewards = starting.ready(workers)
@@ -275,7 +271,7 @@ def export(config: Config, checkpoint: Path, out: Path) -> None:
     version = load_state(checkpoint)["weight_version"]
     with (
         cluster(config) as (where, run_id),
-        hybrid_workers(config, where=where, run_id=run_id, roles=frozenset({"actor"}), actor_updates=1) as workers,
+        hybrid_workers(config, where=where, run_id=run_id, roles=frozenset({"actor"})) as workers,
     ):
         workers.wait_built(timeout_s=config.cluster.start_timeout_s)
         actor = ActorGroup(workers)

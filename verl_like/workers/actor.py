@@ -1,4 +1,4 @@
-"""The actor: the policy that learns."""
+"""The actor: the policy, which learns unless it is only evaluated or exported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from verl_like.algorithms.actor_loss import ActorLoss, LogProbGap, SftLoss
 from verl_like.algorithms.correction import finish, weight_sums
-from verl_like.backends.base import PolicyEngine
+from verl_like.backends.base import Learner, PolicyEngine
 from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.remote_batch import RemoteRows
@@ -20,20 +20,30 @@ from verl_like.workers.updates import MiniBatches, shares, summary
 
 
 class ActorRole:
-    """Calls that need the policy's training engine; every method is collective."""
+    """Calls that need the policy's training engine; every method is collective.
+
+    Without updates to make (``setup.actor_updates`` of 0) it has weights alone: no optimiser, and nothing compiled.
+    """
 
     def __init__(self, setup: WorkerSetup, engine: PolicyEngine) -> None:
         self._setup, self.engine, self.version = setup, engine, 0
         self._timeout_s = setup.config.trainer.stage_timeout_s
         self._correction = setup.config.algorithm.rollout_correction
-        self._learner = engine.learner(
-            setup.config.actor.optim,
-            total_updates=setup.actor_updates,
-            max_response_tokens=setup.config.data.max_response_length,
-        )
-        self._is_compiled = engine.warm_up(
-            setup.config.cluster.start_timeout_s / 2, entropy=ActorLoss(setup.config.actor).needs_entropy
-        )
+        self._learner: Learner | None = None
+        self._is_compiled = False
+        if setup.actor_updates:
+            self._learner = engine.learner(
+                setup.config.actor.optim,
+                total_updates=setup.actor_updates,
+                max_response_tokens=setup.config.data.max_response_length,
+            )
+            self._is_compiled = engine.warm_up(
+                setup.config.cluster.start_timeout_s / 2, entropy=ActorLoss(setup.config.actor).needs_entropy
+            )
+
+    def _learning(self) -> Learner:
+        assert self._learner is not None, "this actor was built without updates to make, so it cannot learn"
+        return self._learner
 
     @dispatch(Dispatch.SPLIT)
     def log_probs(self, rows: RemoteRows, *, sum_pi_squared: bool) -> tuple[dict[str, float], DataProto]:
@@ -72,15 +82,15 @@ class ActorRole:
         Args:
             mini_batches: for each mini-batch the positions, among ``rows``, of this rank's share.
         """
-        config = self._setup.config.actor
+        config, learner = self._setup.config.actor, self._learning()
         table = rows.fetch([*SEQUENCE, *terms.columns], timeout_s=self._timeout_s)
         gap = None if "old_log_probs" in terms.columns else LogProbGap()
         loss = ActorLoss(
             config, self._correction if terms.is_corrected else None, mean_weight=terms.mean_weight, gap=gap
         )
-        self._learner.onload()
-        updates = [self._learner.update(share, loss) for share in shares(table, mini_batches, config.epochs)]
-        self._learner.offload()
+        learner.onload()
+        updates = [learner.update(share, loss) for share in shares(table, mini_batches, config.epochs)]
+        learner.offload()
         self.version += 1
         metrics = finish(summary(updates, prefix="actor/"), prefix="actor/")
         states = {"actor/is_compiled": float(self._is_compiled), "actor/is_corrected": float(terms.is_corrected)}
@@ -90,17 +100,18 @@ class ActorRole:
     def supervise(self, rows: RemoteRows) -> tuple[dict[str, float], None]:
         """One supervised update on these rows."""
         table = rows.fetch(SEQUENCE, timeout_s=self._timeout_s)
-        updates = [self._learner.update(table, SftLoss())]
+        updates = [self._learning().update(table, SftLoss())]
         self.version += 1
         return summary(updates, prefix="actor/"), None
 
     @dispatch(Dispatch.BROADCAST)
     def save(self, path: str) -> None:
-        self._learner.save(Path(path))
+        self._learning().save(Path(path))
 
     @dispatch(Dispatch.BROADCAST)
     def load(self, path: str, version: int) -> None:
-        self._learner.load(Path(path))
+        """Read a checkpoint: all of it where this actor learns, else the weights alone."""
+        (self._learner or self.engine).load(Path(path))
         self.version = version
 
     @dispatch(Dispatch.BROADCAST)

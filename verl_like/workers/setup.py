@@ -24,7 +24,9 @@ class WorkerSetup:
     device: str  # "cpu" or "cuda"
     run_id: str
     roles: frozenset[str]  # of "actor", "rollout", "ref", "critic", "reward_model", "judge"
-    actor_updates: int = 0  # optimiser updates of the whole run, for the learning-rate schedules
+    actor_updates: int = (
+        0  # optimiser updates of the whole run, for the schedules; without any the actor does not learn
+    )
     critic_updates: int = 0
 
 
