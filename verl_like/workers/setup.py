@@ -24,9 +24,8 @@ class WorkerSetup:
     device: str  # "cpu" or "cuda"
     run_id: str
     roles: frozenset[str]  # of "actor", "rollout", "ref", "critic", "reward_model", "judge"
-    actor_updates: int = (
-        0  # optimiser updates of the whole run, for the schedules; without any the actor does not learn
-    )
+    # Optimiser updates of the whole run, for the schedules; an actor without any does not learn.
+    actor_updates: int = 0
     critic_updates: int = 0
 
 
