@@ -90,3 +90,12 @@ def test_the_citation_is_of_this_version_and_licence() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == verl_like.__version__
     assert f'license = "{citation["license"]}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_the_glossary_gives_each_word_one_line_and_names_files_that_exist() -> None:
+    lines = (ROOT / "docs/glossary.md").read_text().splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")][1:]
+    words = [word for word, _, _ in rows]
+    assert len(words) >= 20 and len(set(words)) == len(words)
+    places = [place for _, _, code in rows for place in re.findall(r"`(\w+/[\w/.]*)`", code)]
+    assert [place for place in places if not any((root / place).exists() for root in (ROOT, ROOT / "verl_like"))] == []
