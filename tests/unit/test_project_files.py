@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -90,6 +91,21 @@ def test_the_citation_is_of_this_version_and_licence() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == verl_like.__version__
     assert f'license = "{citation["license"]}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def names_of_tests(file: Path) -> set[str]:
+    return {node.name for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.FunctionDef)}
+
+
+def test_each_test_that_the_page_of_mistakes_names_exists() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs/mistakes.md").read_text())
+    assert len(named) >= 20
+    assert [f"{file}::{name}" for file, name in named if name not in names_of_tests(ROOT / file)] == []
+
+
+def test_each_mistake_names_a_test() -> None:
+    entries = re.split(r"\n\n(?=\*\*)", (ROOT / "docs/mistakes.md").read_text())[1:]
+    assert [entry.split("\n")[0] for entry in entries if "::test_" not in entry] == []
 
 
 def test_the_glossary_gives_each_word_one_line_and_names_files_that_exist() -> None:
