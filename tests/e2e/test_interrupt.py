@@ -106,7 +106,7 @@ class Training:
 
 
 def leaked_shared_memory(before: set[str]) -> set[str]:
-    """New names in /dev/shm that no living process has mapped."""
+    """New names in /dev/shm that no living process has mapped; those that meanwhile went are another run's."""
     new = set(os.listdir("/dev/shm")) - before
     for maps in Path("/proc").glob("[0-9]*/maps"):
         try:
@@ -114,7 +114,7 @@ def leaked_shared_memory(before: set[str]) -> set[str]:
         except OSError:  # ended meanwhile, or another user's
             continue
         new = {name for name in new if f"/dev/shm/{name}" not in text}
-    return new
+    return new & set(os.listdir("/dev/shm"))
 
 
 @dataclass(frozen=True, slots=True)

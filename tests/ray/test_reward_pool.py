@@ -26,7 +26,7 @@ from verl_like.single_controller.errors import FeedbackError
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.single_controller.store import STORE
 
-pytestmark = pytest.mark.usefixtures("ray_cluster")
+pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("ray_cluster")]
 
 SCORER = """
 import os, time
@@ -155,10 +155,11 @@ def test_a_host_that_is_killed_in_mid_batch_loses_no_sample_and_answers_none_twi
         begin(made, blocks(folder, responses, responses))
         while not marks.exists() or len(marks.read_text().split()) < 6:
             time.sleep(0.02)
+        ours = {process.pid for process in psutil.Process().children(recursive=True)}  # other runs have hosts too
         [host] = [
             process
             for process in psutil.process_iter(["cmdline"])
-            if "ScorerHost" in " ".join(process.info["cmdline"] or [])
+            if process.pid in ours and "ScorerHost" in " ".join(process.info["cmdline"] or [])
         ]
         os.kill(host.pid, signal.SIGKILL)
         scores = made.scores()
