@@ -15,9 +15,9 @@ from verl_like.telemetry.metrics import METRICS
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 PRESETS = sorted(path.stem for path in (ROOT / "conf/algorithm").glob("*.yaml"))
-# The others generate in transformers, which starts in half the time: what an algorithm computes does not depend on the
-# engine.
-ENGINE: dict[str, list[str]] = {"dapo": [], "ppo": []}
+# What an algorithm computes does not depend on the engine, and transformers starts in half the time.
+PLAIN_ENGINE = "rollout=hf"
+ON_VLLM = ("dapo", "ppo")
 EXTRA = {"dapo": ["algorithm.overlong_buffer_len=3"]}  # what a preset leaves to the user
 
 
@@ -41,26 +41,27 @@ def test_a_preset_trains(preset: str, arithmetic: Path, tmp_path: Path) -> None:
             "actor.mini_batch_size=4",
             "trainer.total_training_steps=3",
             "cluster.workers_per_node=1",
-            *ENGINE.get(preset, ["rollout=hf"]),
+            *([] if preset in ON_VLLM else [PLAIN_ENGINE]),
             *EXTRA.get(preset, []),
         )
     )
 
 
 # What each way shows in the metrics; nothing does of resampling, which tests/unit/test_trainer_shaping.py proves.
+# The two that compare or use the engine's log-probs run on vLLM.
 SHAPING: dict[str, tuple[list[str], Callable[[dict[str, float]], bool] | None]] = {
-    "filtered-groups": (["algorithm.filter_groups=true"], lambda m: 0 < m["rollout/signal_frac"] <= 1),
+    "filtered-groups": (["algorithm.filter_groups=true", PLAIN_ENGINE], lambda m: 0 < m["rollout/signal_frac"] <= 1),
     "masked-overlong": (
-        ["algorithm.mask_overlong=true", "data.max_response_length=3", "rollout.n=16"],
+        ["algorithm.mask_overlong=true", "data.max_response_length=3", "rollout.n=16", PLAIN_ENGINE],
         lambda m: 0 < m["rollout/length_finish_frac"] < 1,
     ),
-    "resampled": (["algorithm.pf_ppo=pow"], None),
+    "resampled": (["algorithm.pf_ppo=pow", PLAIN_ENGINE], None),
     "clipped-scaled-penalised": (
-        ["algorithm.reward_clip=0.1", "algorithm.reward_scale=0.5", "algorithm.overlong_buffer_len=3"],
+        ["algorithm.reward_clip=0.1", "algorithm.reward_scale=0.5", "algorithm.overlong_buffer_len=3", PLAIN_ENGINE],
         lambda m: m["reward/shaped_mean"] < 0.05,
     ),
     "adaptive-kl": (
-        ["algorithm.kl_coef=0.01", "algorithm.kl_target=0.1", "algorithm.kl_horizon=1000"],
+        ["algorithm.kl_coef=0.01", "algorithm.kl_target=0.1", "algorithm.kl_horizon=1000", PLAIN_ENGINE],
         lambda m: m["reward/kl_coef"] == 0.01,
     ),
     "corrected-sequences": (
@@ -127,6 +128,7 @@ def test_a_users_own_estimator_and_loss_reach_the_workers_from_a_file(arithmetic
         f"actor.policy_loss={tmp_path}/own.py:squared",
         "trainer.total_training_steps=2",
         "actor.max_tokens_per_micro_batch=100000",
+        PLAIN_ENGINE,
     )
     assert_trained(run, steps=2)
     assert run.metrics[1]["actor/ratio_mean"] == pytest.approx(7.0), "the mean over the tokens of both ranks"
@@ -138,7 +140,12 @@ def test_skipping_rows_without_advantage_gives_the_same_weights(arithmetic: Path
         "def half(data_source, solution_str, ground_truth, extra_info):\n"
         "    return float(solution_str.count('7')) if int(ground_truth) % 2 else 0.0\n"
     )
-    overrides = [f"reward.function={reward}:half", "trainer.total_training_steps=2", "actor.mini_batch_size=2"]
+    overrides = [
+        f"reward.function={reward}:half",
+        "trainer.total_training_steps=2",
+        "actor.mini_batch_size=2",
+        PLAIN_ENGINE,
+    ]
     every = train(arithmetic, tmp_path / "every", *overrides)
     skipping = train(arithmetic, tmp_path / "skipping", *overrides, "actor.skip_zero_advantages=true")
     for step in (1, 2):

@@ -314,9 +314,8 @@ def test_a_reward_that_fails_on_every_sample_ends_the_run_and_keeps_the_finished
         "    calls += 1\n"
         "    return len(solution_str) if calls <= 32 else solution_str.no_such_attribute\n"
     )
-    status = main(
-        ["train", *arguments(arithmetic, out, f"reward.function={tmp_path}/reward.py:score", "data.val_files=[]")]
-    )
+    reward = f"reward.function={tmp_path}/reward.py:score"
+    status = main(["train", *arguments(arithmetic, out, reward, "data.val_files=[]", "rollout=hf")])
     message = capsys.readouterr().err
     assert status == 1
     assert "error: 32 of 32 responses have no score (32 error), and nothing is left. The first 3:" in message

@@ -52,7 +52,7 @@ def overrides(val_rows: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def run(arithmetic: Path, overrides: list[str], tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Run:
-    """Two steps with a validation and a checkpoint after each."""
+    """Two steps on two ranks with a validation and a checkpoint after each; one rank gives the same from them."""
     return train(arithmetic, tmp_path_factory.mktemp("run"), *overrides)
 
 
@@ -93,8 +93,8 @@ def test_eval_of_a_checkpoint_gives_what_training_measured_and_touches_nothing_e
     run: Run, arithmetic: Path, overrides: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = contents(run.folder)
-    words = [*arguments(arithmetic, run.folder.parent, *overrides), f"trainer.resume={run.folder}/checkpoints/step_1"]
-    assert main(["eval", *words]) == 0
+    words = arguments(arithmetic, run.folder.parent, *overrides, "cluster.workers_per_node=1")
+    assert main(["eval", *words, f"trainer.resume={run.folder}/checkpoints/step_1"]) == 0
     metrics = read_metrics(run.folder / "eval/metrics.jsonl")
     for name in ("val/mean@2", "val/pass@2", "val/maj@2", "val/default/length/mean@2"):
         assert metrics[name] == {1: run.metrics[1][name]}
@@ -105,7 +105,8 @@ def test_eval_of_a_checkpoint_gives_what_training_measured_and_touches_nothing_e
 def test_generate_writes_every_response_of_the_newest_checkpoint(
     run: Run, arithmetic: Path, overrides: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["generate", *arguments(arithmetic, run.folder.parent, *overrides)]) == 0
+    words = arguments(arithmetic, run.folder.parent, *overrides, "cluster.workers_per_node=1")
+    assert main(["generate", *words]) == 0
     path = Path(capsys.readouterr().out.strip().splitlines()[-1])
     assert path == run.folder / "eval/generated_step_2.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]

@@ -65,7 +65,12 @@ def test_a_reward_model_in_the_hybrid_workers_gives_the_scores(
     arithmetic: Path, classifier: Path, tmp_path: Path
 ) -> None:
     run = train(
-        arithmetic, tmp_path, "reward.function=", f"reward.model.path={classifier}", "trainer.num_samples_to_save=-1"
+        arithmetic,
+        tmp_path,
+        "reward.function=",
+        f"reward.model.path={classifier}",
+        "trainer.num_samples_to_save=-1",
+        "rollout=hf",
     )
     lines = samples(run)
     assert len(lines) == 32
@@ -98,6 +103,7 @@ def test_functions_a_reward_model_of_its_own_and_a_judge_add_up(
         f"data.val_files=[{arithmetic}/val.parquet]",
         "rollout.val.n=1",
         "trainer.test_freq=2",
+        "rollout=hf",  # the judge's engine is vLLM
     )
     lines = samples(run)
     judged = [line for line in lines if line["score"] is not None]
@@ -129,6 +135,7 @@ def test_a_poisoned_reward_costs_its_deadlines_and_masks_its_samples(arithmetic:
         "reward.max_failure_frac=0.95",
         "reward.try_first=false",
         "trainer.num_samples_to_save=-1",
+        "rollout=hf",
     )
     for step, metrics in run.metrics.items():
         lines = samples(run, step)

@@ -80,7 +80,7 @@ def first_step(run: Run) -> dict[str, float]:
     [
         ["cluster.workers_per_node=1"],
         ["cluster.workers_per_node=1", "model.remove_padding=false"],
-        ["actor.max_tokens_per_micro_batch=64"],
+        ["cluster.workers_per_node=1", "actor.max_tokens_per_micro_batch=64"],
         ["rollout.tensor_parallel_size=2"],
         ["actor.use_torch_compile=true"],
     ],
@@ -170,6 +170,7 @@ def test_failed_scores_are_masked_counted_and_written_down(arithmetic: Path, tmp
         "trainer.total_training_steps=1",
         "reward.try_first=false",
         "reward.max_failure_frac=0.95",
+        "rollout=hf",
     )
     num_failed = int(run.metrics[1]["reward/num_failed"])
     assert 0 < num_failed < 32
@@ -188,6 +189,7 @@ def test_validation_keeps_the_best_checkpoint_and_the_summary_tells_both_ends(ar
         "trainer.val_before_train=true",
         "trainer.test_freq=1",
         "trainer.max_checkpoints=1",
+        "rollout=hf",
     )
     summary = json.loads((run.folder / "summary.json").read_text())
     assert (
