@@ -20,6 +20,13 @@ STAMP := $(VENV)/.installed-$(LOCK_HASH)
 EDITABLE := $(VENV)/.editable-$(LOCK_HASH)
 ARGS ?=
 MARKERS := $(if $(filter cpu,$(ACCELERATOR)),-m "not gpu")
+# `make test` runs this many tests side by side, those of a file in one process, for they share what they start. What
+# measures time, or needs a GPU to itself, comes afterwards. pytest's status 5: ARGS left nothing of one of the two.
+JOBS ?= 2
+SIDE_BY_SIDE := not alone and not gpu
+ALONE := $(if $(filter cpu,$(ACCELERATOR)),alone and not gpu,alone or gpu)
+# Written out in a recipe, $(MAKE) would make `make -n test` run the tests instead of printing the commands.
+AGAIN := $(MAKE) --no-print-directory
 UNIT_MARKERS := -m "not slow and not gpu"
 
 help:  ## list the targets
@@ -49,12 +56,15 @@ $(EDITABLE): $(STAMP) setup.py pyproject.toml
 train: setup  ## teach a small model arithmetic by GRPO; ARGS="trainer.seed=2 algorithm=ppo"
 	$(BIN)/python -m recipes.arithmetic.train $(ARGS)
 
-test: setup  ## lint, types and every test this machine can run
-	@failed=0; \
-	$(MAKE) --no-print-directory lint || failed=1; \
-	$(MAKE) --no-print-directory types || failed=1; \
-	$(BIN)/python -m pytest tests $(MARKERS) $(ARGS) || failed=1; \
-	exit $$failed
+test: setup  ## lint, types and every test this machine can run, two at a time; JOBS=1 where memory is short
+	@failed=0; ran=0; \
+	$(AGAIN) lint || failed=1; \
+	$(AGAIN) types || failed=1; \
+	$(BIN)/python -m pytest tests -m "$(SIDE_BY_SIDE)" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS); \
+	case $$? in 0) ran=1 ;; 5) ;; *) failed=1 ;; esac; \
+	$(BIN)/python -m pytest tests -m "$(ALONE)" $(ARGS); \
+	case $$? in 0) ran=1 ;; 5) ;; *) failed=1 ;; esac; \
+	[ $$failed = 0 ] && [ $$ran = 1 ]
 
 unit: setup  ## only the tests without Ray and vLLM: seconds
 	$(BIN)/python -m pytest tests/unit $(UNIT_MARKERS) $(ARGS)

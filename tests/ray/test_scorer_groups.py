@@ -249,6 +249,7 @@ def slow(group: WorkerGroup, *delays_s: float, timeout_s: float) -> OwnModel:
     return model
 
 
+@pytest.mark.alone
 def test_engines_work_side_by_side_and_a_deadline_or_a_death_is_told_with_the_name(ray_cluster: None) -> None:
     group = WorkerGroup("judge", world_size=2, placement=None, env={"PYTHONPATH": str(ROOT)}, timeout_s=60)
     group.build("tests.ray.test_scorer_groups:build_slow", lambda rank: (), timeout_s=60)

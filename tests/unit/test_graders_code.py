@@ -339,6 +339,7 @@ def test_a_function_that_is_not_there_or_does_not_fit_passes_nothing(truth: Any,
     assert found["num_passed"] == 0.0 and reason in found["why"]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("truth", "program"),
     [
@@ -355,6 +356,7 @@ def test_a_test_that_hangs_or_ends_the_program_costs_that_test_only(truth: Any, 
     assert found["why"].startswith(("test 1: still running after 0.3 s", "test 1: the solution ended its process"))
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     "truth",
     [

@@ -251,6 +251,7 @@ def test_calls_run_at_once_up_to_the_callers_bound_over_connections_that_are_kep
     assert len(service.calls) == 24 and service.peak == 4 and service.connections == 4
 
 
+@pytest.mark.alone
 def test_calls_that_never_answer_end_at_their_deadline_and_hold_up_nobody() -> None:
     async def run(url: str) -> tuple[list[str], float, dict[str, Any]]:
         started = time.monotonic()
@@ -265,6 +266,7 @@ def test_calls_that_never_answer_end_at_their_deadline_and_hold_up_nobody() -> N
     assert after == {"score": 1}  # the client that all share is still good
 
 
+@pytest.mark.alone
 def test_a_deadline_ends_a_pause_between_attempts() -> None:
     async def run(url: str) -> tuple[str, float]:
         started = time.monotonic()
@@ -286,6 +288,7 @@ def test_no_more_attempts_start_per_second_than_allowed() -> None:
     assert len(times) == 7 and times[-1] - times[0] >= 6 * 0.05 - 0.03
 
 
+@pytest.mark.alone
 def test_calls_cancelled_in_the_queue_leave_the_rate_to_the_others() -> None:
     async def run(service: Service) -> tuple[list[str], float]:
         ends = await asyncio.gather(*(within(0.3, post_json(service, {})) for _ in range(40)))

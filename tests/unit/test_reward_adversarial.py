@@ -9,6 +9,7 @@ import pytest
 from tests.unit._reward import sample, scorer_process, statuses, task
 from tests.unit.test_graders_math_answer import HOSTILE
 
+pytestmark = pytest.mark.alone
 TIMEOUT_S = 3.0
 WRAPPERS = ("\\boxed{%s}", "#### %s", "The answer is %s", "<think>%s</think><answer>%s</answer>", "%s")
 TRUTHS = {"math": "7", "gsm8k": "7", "exact_match": "7", "choice": "C", "format": "", "repetition": ""}

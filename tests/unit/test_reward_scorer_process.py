@@ -18,6 +18,7 @@ import pytest
 from tests.unit._reward import sample, scorer_process, statuses, task
 from verl_like.reward.team import ScorerTeam
 
+pytestmark = pytest.mark.alone
 # The response chooses what the function does.
 SCORER = """
 import asyncio, os, subprocess, sys, time

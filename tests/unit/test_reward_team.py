@@ -12,6 +12,7 @@ from tests.unit._reward import sample, statuses, task
 from tests.unit.test_reward_scorer_process import child_pids
 from verl_like.reward.team import ScorerTeam
 
+pytestmark = pytest.mark.alone
 SCORER = """
 import time
 from pathlib import Path
