@@ -40,7 +40,7 @@ def fill(disk: Path, *, but_bytes: int) -> Path:
 def test_a_checkpoint_that_does_not_fit_is_one_line_and_the_run_continues_when_there_is_room(
     arithmetic: Path, small_disk: Path, capsys: pytest.CaptureFixture[str], ray_cluster: None
 ) -> None:
-    words = [*base_overrides(arithmetic, small_disk), "trainer.save_freq=1"]
+    words = [*base_overrides(arithmetic, small_disk), "trainer.save_freq=1", "rollout=hf"]
     words.remove("trainer.total_training_steps=2")
     assert main(["train", *words, "trainer.total_training_steps=1"]) == 0
     ballast = fill(small_disk, but_bytes=int(1.2 * 2**20))
