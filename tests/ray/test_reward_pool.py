@@ -98,6 +98,7 @@ def blocks(folder: Path, responses: Sequence[str], truths: Sequence[str]) -> lis
         DataProto(
             {
                 "prompt_text": [f"prompt {i}" for i in range(first, min(first + BLOCK_ROWS, len(responses)))],
+                "prompt_ids": Ragged.from_rows([[7, 8]] * len(inputs[first : first + BLOCK_ROWS]), "int32"),
                 "response_ids": Ragged.from_rows(
                     [tokenizer.encode(text) for text in responses[first : first + BLOCK_ROWS]], "int32"
                 ),
@@ -271,5 +272,6 @@ def test_samples_are_written_with_all_that_another_function_needs(folder: Path, 
         ("prompt 2", "2", "1"),
     ]
     assert [line["score"] for line in lines] == [1.0, None, 0.0]
+    assert lines[0]["prompt_ids"] == [7, 8]
     assert lines[0]["components"] == {"length": 1.0} and lines[0]["failure"] is None and lines[0]["seconds"] >= 0
     assert lines[1]["failure"].startswith("error: ") and "cannot grade this" in lines[1]["failure"]

@@ -80,7 +80,8 @@ class ScorerHost:
 
     def dump(self, rows: RemoteRows, facts: Facts, path: str, *, appends: bool, timeout_s: float) -> None:
         """Write these rows as text, one JSON object a line."""
-        table = rows.fetch(["prompt_text", "response_ids", "reward_inputs"], timeout_s=timeout_s)
+        table = rows.fetch(["prompt_text", "prompt_ids", "response_ids", "reward_inputs"], timeout_s=timeout_s)
+        prompt_ids = table.ragged("prompt_ids")
         # A lone surrogate of a row, which UTF-8 cannot hold, becomes the escape that JSON has for it.
         mode = "a" if appends else "w"
         with writing(Path(path)), Path(path).open(mode, encoding="utf-8", errors="backslashreplace") as out:
@@ -88,7 +89,9 @@ class ScorerHost:
                 known = {
                     name: fact[i].item() if isinstance(fact[i], np.generic) else fact[i] for name, fact in facts.items()
                 }
-                out.write(json.dumps(_audit(sample, known), ensure_ascii=False, default=str) + "\n")
+                out.write(
+                    json.dumps(_audit(sample, known, prompt_ids[i].tolist()), ensure_ascii=False, default=str) + "\n"
+                )
 
     def _samples(self, table: DataProto) -> list[Sample]:
         response_ids = [np.asarray(ids, np.int32) for ids in table.ragged("response_ids")]
@@ -111,10 +114,10 @@ class ScorerHost:
                     out.write(json.dumps({"prompt": s.prompt, "response": s.response, **asdict(o)}, default=str) + "\n")
 
 
-def _audit(sample: Sample, known: dict[str, Any]) -> dict[str, Any]:
+def _audit(sample: Sample, known: dict[str, Any], prompt_ids: list[int]) -> dict[str, Any]:
     """One line of a samples file: what was asked and said, and what it was worth.
 
-    It has everything that another function needs to score the response again.
+    It has everything that another function needs to score the response again, and a model to compute its log-probs.
     """
     failure: Failure | None = known.pop("failure", None)
     score = known.pop("score", None)
@@ -132,6 +135,7 @@ def _audit(sample: Sample, known: dict[str, Any]) -> dict[str, Any]:
         "extra_info": sample.extra_info,
         "messages": sample.messages,
         "columns": sample.columns,
+        "prompt_ids": prompt_ids,
         "response_ids": sample.response_ids.tolist(),
     }
 
