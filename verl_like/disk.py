@@ -12,9 +12,11 @@ from pathlib import Path
 
 PROBE = bytes(2**20)
 OF_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+OF_RIGHTS = {errno.EACCES, errno.EPERM, errno.EROFS}
 OF_DISKS = (
     OF_SPACE
-    | {errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
+    | OF_RIGHTS
+    | {errno.EIO, errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
     | {errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.ESTALE, errno.ENODEV}  # EEXIST: a link to nothing
 )
 
@@ -90,8 +92,11 @@ def _try_writing(folder: Path) -> None:
 
 def _sentence(path: Path, reason: OSError, knob: str) -> str:
     why = reason.strerror or str(reason)
+    elsewhere = f"another place: {knob}."
     if reason.errno in OF_SPACE:
-        remedy = "Free space there, and give the same command again"
+        remedy = f"Free space there, and give the same command again, or choose {elsewhere}"
+    elif reason.errno in OF_RIGHTS:
+        remedy = f"Make it writable for this user, or choose {elsewhere}"
     else:
-        remedy = "Make it writable for this user"
-    return f"{path} cannot be written: {why}. {remedy}, or choose another place: {knob}."
+        remedy = f"Choose {elsewhere}"
+    return f"{path} cannot be written: {why}. {remedy}"

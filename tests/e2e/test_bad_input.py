@@ -118,7 +118,7 @@ def out(tmp_path: Path) -> Path:
         ),
         (
             ["trainer.output_dir=/proc/outputs"],
-            ["/proc/outputs/default cannot be written: ", "or choose another place: trainer.output_dir."],
+            ["/proc/outputs/default cannot be written: ", "hoose another place: trainer.output_dir."],
         ),
         (["algorithm.adv_estimator=grop"], ["algorithm.adv_estimator=grop", "'grpo'"]),
         (["rollout.top_p=3"], ["rollout.top_p is 3", "but must be a number above 0, at most 1"]),

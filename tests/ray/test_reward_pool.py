@@ -22,7 +22,7 @@ from tests._tiny_model import save_model
 from verl_like.config.schema import RewardConfig
 from verl_like.protocol import DataProto, Ragged
 from verl_like.reward.pool import RewardPool
-from verl_like.single_controller.errors import FeedbackError
+from verl_like.single_controller.errors import FeedbackError, WorkerError
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.single_controller.store import STORE
 
@@ -249,9 +249,10 @@ def test_a_run_is_stopped_as_soon_as_it_is_certain_not_when_every_sample_has_tim
 
 
 def test_a_function_that_does_not_load_is_told_at_the_start(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match=r"defines no 'missing'"):
+    with pytest.raises(WorkerError, match=r"defines no 'missing'") as stopped:
         with pool(folder, tmp_path, function="missing"):
             pass
+    assert "\n" not in str(stopped.value), "a sentence, without the frames that led to it"
 
 
 def test_samples_are_written_with_all_that_another_function_needs(folder: Path, tmp_path: Path) -> None:
@@ -275,3 +276,14 @@ def test_samples_are_written_with_all_that_another_function_needs(folder: Path, 
     assert lines[0]["prompt_ids"] == [7, 8]
     assert lines[0]["components"] == {"length": 1.0} and lines[0]["failure"] is None and lines[0]["seconds"] >= 0
     assert lines[1]["failure"].startswith("error: ") and "cannot grade this" in lines[1]["failure"]
+
+
+def test_samples_that_the_disk_refuses_are_told_in_one_sentence(folder: Path, tmp_path: Path) -> None:
+    full = Path("/dev/full")
+    with pool(folder, tmp_path) as made:
+        [table] = blocks(folder, ["1"], ["1"])
+        made.dump(RemoteBatch.put(table, {"uid": np.array(["a"])}), np.arange(1), full, appends=False)
+        with pytest.raises(WorkerError) as stopped:
+            made.settle()
+    assert str(stopped.value).startswith("stage 'samples' failed: /dev/full cannot be written: No space left on device")
+    assert "\n" not in str(stopped.value)

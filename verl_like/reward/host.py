@@ -22,6 +22,7 @@ from verl_like.reward.failures import Failure, clipped_failure
 from verl_like.reward.messages import Outcome, Sample, scorer_task
 from verl_like.reward.scores import Scores, objects
 from verl_like.reward.team import ScorerTeam
+from verl_like.single_controller.errors import RunError
 from verl_like.single_controller.remote_batch import Facts, RemoteRows
 from verl_like.single_controller.store import STORE, Reply
 
@@ -51,14 +52,25 @@ class ScorerHost:
         self._tokenizer = load_tokenizer(tokenizer_path, trust_remote_code)
         self._tokenizer_lock = threading.Lock()
         task = scorer_task(config)
-        self._team = ScorerTeam(task, num_processes) if task.functions else None
+        self._team, self._refusal = None, ""
+        try:
+            self._team = ScorerTeam(task, num_processes) if task.functions else None
+        except (ValueError, RuntimeError) as error:  # told by ready(): Ray would wrap it in its own frames and ours
+            self._refusal = str(error)
         self._failures_path, self._failures_lock = Path(failures_path), threading.Lock()
 
     def ready(self) -> None:
-        """Answers once the tokenizer and the functions are loaded."""
+        """Return once the tokenizer and the functions are loaded.
+
+        Raises:
+            RunError: why a function cannot be used.
+        """
+        if self._refusal:
+            raise RunError(self._refusal)
 
     def score(self, block: DataProto) -> Reply:
         """Reply with the :class:`Scores` of the block's rows."""
+        self.ready()
         samples = self._samples(block)
         STORE.add_fetched(block.nbytes)
         outcomes = (

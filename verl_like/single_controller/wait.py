@@ -9,7 +9,14 @@ from typing import Any
 import ray
 
 from verl_like.disk import DiskRefused
-from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout, WorkerError, WorkerFailure
+from verl_like.single_controller.errors import (
+    INTERRUPT,
+    Interrupted,
+    RunError,
+    StageTimeout,
+    WorkerError,
+    WorkerFailure,
+)
 from verl_like.single_controller.store import STORE, Reply
 
 POLL_S = 0.5  # how soon a failure on one rank, or Ctrl-C, ends the wait for the others
@@ -81,7 +88,7 @@ def failure(refs: Mapping[ray.ObjectRef, str], stage: str) -> WorkerError:
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, WorkerFailure):
                 raised.append(error.cause)
-            elif isinstance(error.cause, DiskRefused):
+            elif isinstance(error.cause, RunError | DiskRefused):  # a sentence for the user
                 return WorkerError(f"stage {stage!r} failed: {error.cause}")
             else:
                 other.append(f"{refs[ref]}: {error}")
