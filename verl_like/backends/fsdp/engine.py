@@ -84,7 +84,7 @@ class FsdpEngine(ABC, Generic[Model]):
         """Run one forward pass with gradients, for what a loss reads: [b, T] each."""
 
     def learner(self, optim: OptimConfig, *, total_updates: int, max_response_tokens: int) -> FsdpLearner:
-        """As :meth:`verl_like.backends.base.ForwardEngine.learner`."""
+        """Implement ``ForwardEngine.learner``."""
         return FsdpLearner(self, optim, total_updates=total_updates, max_response_tokens=max_response_tokens)
 
     def plan(self, rows: DataProto) -> MicroBatchPlan:
@@ -101,7 +101,7 @@ class FsdpEngine(ABC, Generic[Model]):
     def _forward(
         self, rows: DataProto, names: Sequence[str], run: Callable[[ModelInputs], Mapping[str, Tensor]]
     ) -> dict[str, NDArray[np.float32]]:
-        """[K] of each name, from what ``run`` gives [K_r] for the rows of each pass."""
+        """Run every pass: [K] of each name, put together from what ``run`` gives for the rows of a pass."""
         plan = self.plan(rows)
         results = {name: np.empty(plan.num_response_tokens, np.float32) for name in names}
         for batch in plan.passes(agree(plan, device=self.device).num_micro_batches):
@@ -114,11 +114,11 @@ class FsdpEngine(ABC, Generic[Model]):
         return results
 
     def load(self, path: Path) -> None:
-        """As :meth:`verl_like.backends.base.ForwardEngine.load`; the number of ranks may be another."""
+        """Implement ``ForwardEngine.load``; the number of ranks may be another."""
         load_weights(path, module=self.module)
 
     def export(self, path: Path) -> None:
-        """As :meth:`verl_like.backends.base.ForwardEngine.export`, in the dtype the forward pass computes in."""
+        """Implement ``ForwardEngine.export``, in the dtype the forward pass computes in."""
         export_folder(
             path,
             module=self.module,
@@ -129,14 +129,14 @@ class FsdpEngine(ABC, Generic[Model]):
         )
 
     def offload(self) -> None:
-        """As :meth:`verl_like.backends.base.ForwardEngine.offload`; nothing on CPU."""
+        """Implement ``ForwardEngine.offload``; nothing on CPU."""
         if self.device.type != "cpu":
             if self.settings.fsdp.offload_params:
                 self.module.to("cpu")
             torch.cuda.empty_cache()
 
     def onload(self) -> None:
-        """As :meth:`verl_like.backends.base.ForwardEngine.onload`; nothing on CPU."""
+        """Implement ``ForwardEngine.onload``; nothing on CPU."""
         if self.device.type != "cpu" and self.settings.fsdp.offload_params:
             self.module.to(self.device)
 
@@ -153,7 +153,7 @@ class FsdpPolicy(FsdpEngine[PolicyModel]):
         return load_policy(model.path, model=model, kernel=kernel, dtype=dtype, token_stats=self._token_stats)
 
     def outputs(self, batch: MicroBatch, *, entropy: bool) -> dict[str, Tensor]:
-        """``log_probs`` and, where asked, ``entropy``."""
+        """Compute ``log_probs`` and, where asked, ``entropy``."""
         stats = self.module(batch.inputs, temperature=self.settings.temperature, entropy=entropy)
         outputs = {"log_probs": to_padded(stats.log_probs, batch.valid)}
         if stats.entropy is not None:
@@ -163,7 +163,7 @@ class FsdpPolicy(FsdpEngine[PolicyModel]):
     def forward_log_probs(
         self, rows: DataProto, *, temperature: float, entropy: bool = False, sum_pi_squared: bool = False
     ) -> dict[str, NDArray[np.float32]]:
-        """As :meth:`verl_like.backends.base.PolicyEngine.forward_log_probs`."""
+        """Implement ``PolicyEngine.forward_log_probs``."""
 
         def run(inputs: ModelInputs) -> Mapping[str, Tensor]:
             stats = self.module(inputs, temperature=temperature, entropy=entropy, sum_pi_squared=sum_pi_squared)
@@ -173,7 +173,7 @@ class FsdpPolicy(FsdpEngine[PolicyModel]):
         return self._forward(rows, names, run)
 
     def warm_up(self, deadline_s: float, *, entropy: bool = False) -> bool:
-        """As :meth:`verl_like.backends.base.PolicyEngine.warm_up`.
+        """Implement ``PolicyEngine.warm_up``.
 
         All ranks use the compiled function, or none does. The variant that ``entropy`` does not ask for stays
         uncompiled.
@@ -199,7 +199,7 @@ class FsdpPolicy(FsdpEngine[PolicyModel]):
         return self._token_stats.is_compiled
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """As :meth:`verl_like.backends.base.PolicyEngine.named_weights`, in the rollout's dtype."""
+        """Implement ``PolicyEngine.named_weights``, in the rollout's dtype."""
         self.sharding.reshard()
         dtype = resolve_dtype(self.settings.rollout_dtype, self.device)
         yield from named_weights(self.module, dtype=dtype, device=self.device, bucket_mib=self.settings.sync_bucket_mib)
@@ -213,11 +213,11 @@ class FsdpValue(FsdpEngine[ValueModel]):
         return load_value_model(model.path, model=model, kernel=kernel, dtype=dtype)
 
     def outputs(self, batch: MicroBatch, *, entropy: bool) -> dict[str, Tensor]:
-        """``values``."""
+        """Compute ``values``."""
         return {"values": to_padded(self.module(batch.inputs), batch.valid)}
 
     def forward_values(self, rows: DataProto) -> NDArray[np.float32]:
-        """As :meth:`verl_like.backends.base.ValueEngine.forward_values`."""
+        """Implement ``ValueEngine.forward_values``."""
         return self._forward(rows, ["values"], lambda inputs: {"values": self.module(inputs)})["values"]
 
 

@@ -41,7 +41,7 @@ class FsdpLearner:
         self.schedule = build_schedule(self.optimizer, optim, total_updates)
 
     def update(self, rows: DataProto, loss: MicroBatchLoss) -> dict[str, float]:
-        """As :meth:`verl_like.backends.base.Learner.update`.
+        """Implement ``Learner.update``.
 
         A mini-batch without any token to learn from, on no rank, leaves the weights alone like a gradient that is not
         finite. The schedule counts the updates that took place.
@@ -78,7 +78,7 @@ class FsdpLearner:
         return {**summed(metrics, ranks_with_any=ranks.ranks_with_rows, device=device), **self._step()}
 
     def _step(self) -> dict[str, float]:
-        """Move the weights by the gradients, unless these are not finite; what every update reports."""
+        """Move the weights by the gradients, unless these are not finite; returns what every update reports."""
         lr = self._lr()
         grad_norm = clip_grad_norm(self.engine.module.parameters(), self._optim.max_grad_norm)
         is_finite = bool(np.isfinite(grad_norm))
@@ -94,20 +94,20 @@ class FsdpLearner:
         return float(self.schedule.get_last_lr()[0])
 
     def save(self, path: Path) -> None:
-        """As :meth:`verl_like.backends.base.Learner.save`."""
+        """Implement ``Learner.save``."""
         save_checkpoint(path, module=self.engine.module, optimizer=self.optimizer, schedule=self.schedule)
 
     def load(self, path: Path) -> None:
-        """As :meth:`verl_like.backends.base.Learner.load`; the number of ranks may be another."""
+        """Implement ``Learner.load``; the number of ranks may be another."""
         load_checkpoint(path, module=self.engine.module, optimizer=self.optimizer, schedule=self.schedule)
 
     def offload(self) -> None:
-        """As :meth:`verl_like.backends.base.Learner.offload`; nothing on CPU."""
+        """Implement ``Learner.offload``; nothing on CPU."""
         self._move_state(torch.device("cpu"))
         self.engine.offload()  # last, because it gives the allocator's cache back
 
     def onload(self) -> None:
-        """As :meth:`verl_like.backends.base.Learner.onload`; nothing on CPU."""
+        """Implement ``Learner.onload``; nothing on CPU."""
         self.engine.onload()
         self._move_state(self.engine.device)
 
