@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from verl_like.checks.gpus import Gpus
+from verl_like.checks.hub import check_hub_models
 from verl_like.checks.models import CPU_HEAD_SIZES, MODEL_RULES
 from verl_like.checks.rules import missing
+from verl_like.config.problems import Refused
 from verl_like.config.schema import Config
 
 QWEN3 = {
@@ -208,3 +210,41 @@ def test_a_hub_name_is_known_where_the_cache_holds_it(
     (tmp_path / "hub/models--someone--model/refs/main").write_text("abc123\n")
     (problem,) = problems(config)
     assert "model.path=someone/model reads at most 64" in problem
+
+
+def test_a_hub_name_that_cannot_be_reached_is_refused_before_ray_starts(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def download(name: str, file: str) -> None:
+        assert file == "config.json"
+        if name == "nobody/nothing":
+            raise FileNotFoundError("404 Client Error.\nmore that nobody reads")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    check_hub_models(config)
+    config.ref.path, config.critic.path = "nobody/nothing", "someone/model"
+    with pytest.raises(Refused) as caught:
+        check_hub_models(config)
+    assert caught.value.problems == (
+        "ref.path is nobody/nothing, but the hub gave no config.json of that name (404 Client Error.). Correct the "
+        "name or give a folder; where a model needs permission, run `hf auth login`.",
+    )
+
+
+def test_what_the_hub_gave_is_held_against_the_rows(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    cached = tmp_path / "hub/models--someone--model"
+
+    def download(name: str, file: str) -> None:
+        (cached / "snapshots").mkdir(parents=True)
+        (cached / "refs").mkdir()
+        (cached / "refs/main").write_text("abc123")
+        model(cached / "snapshots/abc123", max_position_embeddings=16)
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    config.model.path = "someone/model"
+    config.data.train_files = ["train.parquet"]
+    with pytest.raises(Refused, match=r"model\.path=someone/model reads at most 16"):
+        check_hub_models(config)

@@ -39,6 +39,13 @@ def _used(config: Config) -> dict[str, str]:
     return {name: path for name, path in named.items() if path}
 
 
+def named_models(config: Config) -> dict[str, str]:
+    """All models of a run, by the knob that names them."""
+    reward = config.reward
+    scoring = {"reward.model.path": reward.model.path, "reward.judge.path": reward.judge.path}
+    return {**_used(config), **{name: path for name, path in scoring.items() if path}}
+
+
 def _folder(path: str) -> Path:
     """Where the files of a model lie on this machine, if they do: a folder, or a snapshot in the hub's cache."""
     if is_local_path(path):
@@ -73,9 +80,8 @@ def model_is_named(config: Config, gpus: Gpus) -> Iterator[str]:
 
 
 def models_are_there(config: Config) -> Iterator[str]:
-    reward, command = config.reward, config.trainer.prepare_command
-    scoring = {"reward.model.path": reward.model.path, "reward.judge.path": reward.judge.path}
-    for name, path in {**_used(config), **{name: path for name, path in scoring.items() if path}}.items():
+    command = config.trainer.prepare_command
+    for name, path in named_models(config).items():
         problem = missing_folder(name, path, needs_file="config.json", prepare_command=command)
         if problem:
             yield problem

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from verl_like.checks.hub import check_hub_models
 from verl_like.checks.machine import check_machine
 from verl_like.checks.rules import check
 from verl_like.checks.validation import best_metric_problem
@@ -79,6 +80,7 @@ def train(config: Config, config_yaml: str) -> Progress:
     """
     check(config)
     check_machine(config, generates=True)
+    check_hub_models(config)
     trainer_config = config.trainer
     STARTUP.now("reading the data")
     prompts = _prompts(config, config.data.train_files)
@@ -148,6 +150,7 @@ def sft(config: Config, config_yaml: str) -> int:
     """
     check(config)
     check_machine(config, generates=False)
+    check_hub_models(config)
     STARTUP.now("reading the data")
     tokenizer = load_tokenizer(config.model.tokenizer, config.model.trust_remote_code)
     rows = sft_rows(config.data.train_files, config.data, tokenizer)
@@ -220,6 +223,7 @@ def evaluate(config: Config) -> dict[str, float]:
     """
     check(config)
     check_machine(config, generates=True)
+    check_hub_models(config)
     STARTUP.now("reading the data")
     prompts = _prompts(config, config.data.val_files)
     check_reward(config, prompts)
@@ -246,6 +250,7 @@ def generate_responses(config: Config) -> Path:
     """
     check(config)
     check_machine(config, generates=True)
+    check_hub_models(config)
     check_reward(config, [])  # nothing is scored, but the scorers that decode load their function
     prompts = _prompts(config, config.data.val_files)
     folder = RunFolder(config)
