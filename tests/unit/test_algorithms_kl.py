@@ -144,7 +144,7 @@ def test_adaptive_kl_comes_back_from_a_checkpoint_as_it_was() -> None:
 def test_adaptive_kl_refuses_a_horizon_that_could_turn_its_sign() -> None:
     controller = AdaptiveKl(coef=0.1, target=5.0, horizon=100)
     assert controller.updated(0.0, num_responses=499).coef > 0
-    with pytest.raises(ValueError, match=r"kl_horizon is 100, but a step has 500 responses.*above 100"):
+    with pytest.raises(AssertionError, match="kl_horizon is 100, but a step has 500 responses"):
         controller.updated(0.0, num_responses=500)
 
 

@@ -13,6 +13,7 @@ import pytest
 from verl_like.checks import cluster, models, validation
 from verl_like.checks import rules as checks
 from verl_like.checks.rules import check, check_devices
+from verl_like.config.problems import Refused
 from verl_like.config.schema import Config
 
 Edit = Callable[[Config], None]
@@ -351,12 +352,25 @@ def test_tensor_parallel_with_the_hf_backend_is_refused(config: Config) -> None:
 
 def test_started_workers_are_checked_once_more(config: Config) -> None:
     config.rollout.tensor_parallel_size = 2
-    check_devices(config, world_size=4)
+    check_devices(config, world_size=4, device="cuda")
     with pytest.raises(ValueError, match="does not divide the 3 workers"):
-        check_devices(config, world_size=3)
+        check_devices(config, world_size=3, device="cuda")
     config.cluster.num_nodes = 2
     with pytest.raises(ValueError, match="more than the 1 worker of a node"):
-        check_devices(config, world_size=2)
+        check_devices(config, world_size=2, device="cuda")
+
+
+def test_a_joined_cluster_without_gpus_is_checked_for_cpus(config: Config) -> None:
+    apply(config, {"cluster__address": "auto", "cluster__device": "auto", "rollout__max_num_batched_tokens": 900})
+    check(config)
+    check_devices(config, world_size=2, device="cuda")
+    config.actor.optim.offload = True
+    with pytest.raises(Refused) as caught:
+        check_devices(config, world_size=2, device="cpu")
+    assert [problem.split(" is ")[0] for problem in caught.value.problems] == [
+        "rollout.max_num_batched_tokens",
+        "actor.optim.offload",
+    ]
 
 
 def test_greedy_validation_repeated_is_refused(config: Config) -> None:

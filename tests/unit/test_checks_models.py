@@ -125,7 +125,7 @@ def test_the_head_sizes_are_those_of_the_installed_vllm() -> None:
     assert list(CPU_HEAD_SIZES) == backend.CPUAttentionBackend.get_supported_head_sizes()
 
 
-@pytest.mark.parametrize("fields", [{"head_dim": 48}, {"head_dim": None, "hidden_size": 192}])
+@pytest.mark.parametrize("fields", [{"head_dim": 48}, {"head_dim": None, "hidden_size": 192, "model_type": "llama"}])
 def test_a_head_size_that_vllm_on_cpu_lacks_is_refused(config: Config, fields: dict[str, Any], tmp_path: Path) -> None:
     config.model.path = model(tmp_path / "other", **fields)
     (problem,) = problems(config)

@@ -190,11 +190,6 @@ def test_only_the_first_rank_of_an_engine_speaks(folders: dict[str, Path]) -> No
     assert judge_role(folders, "tied", rank=1).judge(block) is not None
 
 
-def test_no_room_for_a_question_is_refused(folders: dict[str, Path]) -> None:
-    with pytest.raises(ValueError, match=r"reward\.judge\.max_tokens is 64, which leaves no room"):
-        judge_role(folders, "tied", max_tokens=64)
-
-
 def test_a_pattern_without_a_group_is_refused_before_the_model_loads(folders: dict[str, Path]) -> None:
     with pytest.raises(ValueError, match=r"knobs are those of reward\.judge.*score_pattern '\\\\d' has no group"):
         judge_role(folders, "tied", score_pattern=r"\d")

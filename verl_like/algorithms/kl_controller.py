@@ -26,16 +26,12 @@ class AdaptiveKl:
     def updated(self, measured_kl: float, *, num_responses: int) -> AdaptiveKl:
         """The controller after a step: coef * (1 + clip(measured / target - 1, -0.2, 0.2) * num_responses / horizon).
 
-        Raises:
-            ValueError: when a step is so large beside the horizon that the coefficient could reach 0 or change its
-                sign.
+        A step so large beside the horizon that the coefficient could reach 0 or change its sign is refused before the
+        run.
         """
         assert math.isfinite(measured_kl), f"the measured KL is {measured_kl}"
-        if MAX_KL_ERROR * num_responses >= self.horizon:
-            raise ValueError(
-                f"algorithm.kl_horizon is {self.horizon:g}, but a step has {num_responses} responses: one update "
-                f"could bring "
-                f"the KL coefficient to 0. Set algorithm.kl_horizon above {MAX_KL_ERROR * num_responses:g}."
-            )
+        assert MAX_KL_ERROR * num_responses < self.horizon, (
+            f"kl_horizon is {self.horizon:g}, but a step has {num_responses} responses"
+        )
         error = min(max(measured_kl / self.target - 1, -MAX_KL_ERROR), MAX_KL_ERROR)
         return replace(self, coef=self.coef * (1 + error * num_responses / self.horizon))

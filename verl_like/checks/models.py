@@ -28,6 +28,8 @@ _POSITIONS = (
     "max_seq_length",
     "seq_len",
 )
+# Families whose heads share the hidden size; others have a width of their own where config.json states none.
+_DERIVED_HEADS = ("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "phi", "phi3", "gpt_neox", "opt", "starcoder2")
 _WEIGHTS = ("*.safetensors", "*.bin", "*.index.json", "*.pt", "*.pth")
 # These keep the scaled length in config.json; with other kinds of RoPE scaling the factor comes on top, as in vLLM.
 _SCALED_ALREADY = ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
@@ -161,7 +163,9 @@ def heads_fit_the_engine(config: Config, gpus: Gpus) -> Iterator[str]:
         heads = model.get("num_attention_heads")
         if backend != "vllm" or not isinstance(heads, int):
             continue
-        width = model.get("head_dim") or int(model.get("hidden_size", 0)) // heads
+        width = model.get("head_dim") or (
+            int(model.get("hidden_size", 0)) // heads if model.get("model_type") in _DERIVED_HEADS else 0
+        )
         if on_cpu and width and "kv_lora_rank" not in model and width not in CPU_HEAD_SIZES:
             yield (
                 f"the attention heads of {name}={path} have {width} dimensions, but vLLM on CPU has kernels for "

@@ -14,9 +14,14 @@ from pathlib import Path
 
 from verl_like.checks.algorithm import ALGORITHM_RULES, algorithm_warnings, algorithms_exist
 from verl_like.checks.checkpoints import resume_problem
-from verl_like.checks.cluster import CLUSTER_RULES, tensor_parallel_problem
+from verl_like.checks.cluster import (
+    CLUSTER_RULES,
+    engine_holds_a_whole_row,
+    gpu_only_knobs_have_a_gpu,
+    tensor_parallel_problem,
+)
 from verl_like.checks.gpus import Gpus, gpus_here
-from verl_like.checks.models import MODEL_RULES, models_are_there
+from verl_like.checks.models import MODEL_RULES, heads_fit_the_engine, models_are_there
 from verl_like.checks.paths import missing_files
 from verl_like.checks.reward import REWARD_RULES, reward_files_are_there
 from verl_like.checks.validation import best_metric_is_measured, there_is_something_to_validate_on
@@ -80,9 +85,19 @@ def contradictions(config: Config, *, num_devices: int | None = None) -> list[st
     ]
 
 
-def check_devices(config: Config, *, world_size: int) -> None:
-    """Refuse a configuration that the ``world_size`` hybrid workers of a started cluster cannot run."""
-    refuse(tensor_parallel_problem(config, ranks=world_size // config.cluster.num_nodes))
+def check_devices(config: Config, *, world_size: int, device: str) -> None:
+    """Refuse a configuration that the hybrid workers of a started cluster cannot run.
+
+    Args:
+        config: the whole configuration.
+        world_size: hybrid workers on all nodes.
+        device: what they run on, "cpu" or "cuda".
+    """
+    found = list(tensor_parallel_problem(config, ranks=world_size // config.cluster.num_nodes))
+    if device == "cpu":  # which a cluster that is joined tells only now
+        for rule in (engine_holds_a_whole_row, gpu_only_knobs_have_a_gpu, heads_fit_the_engine):
+            found += rule(config, Gpus(0))
+    refuse(found)
 
 
 def there_is_something_to_train_on(config: Config, gpus: Gpus) -> Iterator[str]:

@@ -36,7 +36,7 @@ def cluster(config: Config) -> Iterator[tuple[Devices, str]]:
     STARTUP.now(f"joining the Ray cluster at {config.cluster.address}" if config.cluster.address else "starting Ray")
     with ray_cluster(config.cluster, run_id):
         where = devices(config.cluster)
-        check_devices(config, world_size=where.world_size)
+        check_devices(config, world_size=where.world_size, device=where.kind)
         yield where, run_id
 
 

@@ -102,7 +102,10 @@ class VllmEngine(SyncedEngine):
                     if device == "cpu"
                     else f"rollout.gpu_memory_utilization={rollout.gpu_memory_utilization}"
                 )
-                raise ValueError(f"vLLM refused its configuration (whose cache is set by {cache}): {error}") from error
+                raise ValueError(
+                    f"vLLM refused its configuration: {error}\nIts longest sequence is data.max_prompt_length + "
+                    f"data.max_response_length={max_model_len}; its cache is set by {cache}."
+                ) from error
         internals.leave_process_group(self._engine)
         cache = self._engine.vllm_config.cache_config
         logger.info("vLLM engine ready: %d cache blocks of %d tokens", cache.num_gpu_blocks, cache.block_size)
@@ -227,11 +230,10 @@ def engine_arguments(
     if device == "cuda":
         arguments |= {"gpu_memory_utilization": rollout.gpu_memory_utilization}
     else:
-        if rollout.max_num_batched_tokens < max_model_len:
-            raise ValueError(
-                f"rollout.max_num_batched_tokens is {rollout.max_num_batched_tokens}, but on CPU a whole sequence of "
-                f"{max_model_len} tokens must fit. Set rollout.max_num_batched_tokens={max_model_len} or more."
-            )
+        # Otherwise no sequence of that length could ever start; the checks before a run see to it.
+        assert rollout.max_num_batched_tokens >= max_model_len, (
+            f"max_num_batched_tokens is {rollout.max_num_batched_tokens}, max_model_len {max_model_len}"
+        )
         # Seeded requests crash in chunks on CPU ("CPU Generator does not use offset").
         block_tokens = _cpu_block_tokens(max_model_len)
         arguments |= {
@@ -275,9 +277,6 @@ def _check_process(tensor_parallel_size: int) -> None:
         )
     assert dist.is_initialized(), "torch.distributed must be initialised before the engine is built"
     num_workers = dist.get_world_size()
-    if num_workers % tensor_parallel_size:
-        raise ValueError(
-            f"rollout.tensor_parallel_size is {tensor_parallel_size}, but {num_workers} workers cannot be cut into "
-            f"engines of "
-            "that size. Set rollout.tensor_parallel_size to a divisor of the number of workers."
-        )
+    assert num_workers % tensor_parallel_size == 0, (
+        f"{num_workers} workers cannot be cut into engines of {tensor_parallel_size}"
+    )

@@ -35,14 +35,9 @@ def judge_engine(setup: WorkerSetup) -> RolloutEngine:
     """An engine that holds the judge's weights and is ready to be asked.
 
     Raises:
-        ValueError: a model that the engine cannot run, or settings that cannot work.
+        ValueError: a model that the engine cannot run.
     """
     config, judge = setup.config, setup.config.reward.judge
-    if judge.max_tokens >= judge.max_model_len:
-        raise ValueError(
-            f"reward.judge.max_tokens is {judge.max_tokens}, which leaves no room for a question in "
-            f"reward.judge.max_model_len={judge.max_model_len}. Raise the latter."
-        )
     own_tokenizer(judge.path, trust_remote_code=config.model.trust_remote_code, knob="reward.judge.path")
     model = ModelConfig(path=judge.path, trust_remote_code=config.model.trust_remote_code)
     rollout = RolloutConfig(
