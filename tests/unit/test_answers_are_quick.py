@@ -83,6 +83,15 @@ def test_a_run_that_is_not_there_is_refused_without_anything_heavy(tmp_path: Pat
     assert not HEAVY & set(modules)
 
 
+def test_a_column_that_the_rows_lack_is_told_without_models(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"question": "1+1=", "answer": "2"}\n')
+    words = ["train", "model.path=gpt2", f"data.train_files=[{tmp_path}/rows.jsonl]", "cluster.device=cpu"]
+    answer = told([*words, f"trainer.output_dir={tmp_path}/out"])
+    found, modules = json.loads(answer.stdout.splitlines()[-1])
+    assert found == 2 and "data.prompt_key is 'prompt', but row 0 of" in answer.stderr
+    assert not {"torch", "transformers", "ray", "vllm"} & set(modules)
+
+
 @pytest.mark.parametrize(
     ("words", "limit_s"),
     [

@@ -8,6 +8,8 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from verl_like.checks import cluster, models, validation
@@ -24,7 +26,8 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     """A configuration that passes, for two workers on CPU, with real files below the working directory."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
-    for name in ("train.parquet", "val.jsonl", "notes.txt"):
+    pq.write_table(pa.table({"prompt": ["1+1="], "answer": ["2"]}), tmp_path / "data/train.parquet")
+    for name in ("val.jsonl", "notes.txt"):
         (tmp_path / "data" / name).touch()
     (tmp_path / "model").mkdir()
     for name in ("config.json", "tokenizer_config.json", "model.safetensors"):
@@ -184,6 +187,27 @@ def test_the_critics_mini_batch_counts_only_where_there_is_a_critic(config: Conf
     config.critic.mini_batch_size = 5
     check(config, num_devices=0)
     assert "critic.mini_batch_size=5" in refusal(config, algorithm__adv_estimator="gae")
+
+
+def test_columns_that_the_first_rows_lack_are_refused(config: Config) -> None:
+    Path("data/val.jsonl").write_text('{"prompt": "1+1="}\n')
+    text = refusal(config, data__prompt_key="question", trainer__test_freq=1)
+    assert text.splitlines() == [
+        "2 problems:",
+        "  1. data.prompt_key is 'question', but row 0 of data/train.parquet has no such column; it has ['answer', "
+        "'prompt']. Set data.prompt_key to one of these, or add the column.",
+        "  2. data.prompt_key is 'question', but row 0 of data/val.jsonl has no such column; it has ['prompt']. Set "
+        "data.prompt_key to one of these, or add the column.",
+    ]
+    text = refusal(config, data__prompt_key="prompt")
+    assert text.startswith("row 0 of data/val.jsonl has neither reward_model.ground_truth nor the column")
+    apply(config, {"trainer__val_before_train": False, "trainer__test_freq": 0})
+    check(config, num_devices=0)  # without validation nobody reads them
+
+
+def test_a_file_that_cannot_be_read_is_refused(config: Config) -> None:
+    Path("data/train.parquet").write_text("no parquet")
+    assert refusal(config).startswith("data file data/train.parquet cannot be read as parquet: ")
 
 
 # --- algorithm
@@ -392,7 +416,7 @@ def test_more_gpus_than_exist_are_refused(config: Config) -> None:
     )
 
 
-def test_a_cluster_yet_to_be_joined_is_not_held_against_gpus_here(config: Config) -> None:
+def test_a_cluster_yet_to_be_joined_is_not_held_against_this_machine(config: Config) -> None:
     apply(
         config,
         {

@@ -20,6 +20,7 @@ from verl_like.checks.cluster import (
     gpu_only_knobs_have_a_gpu,
     tensor_parallel_problem,
 )
+from verl_like.checks.data import first_rows_have_their_columns
 from verl_like.checks.gpus import Gpus, gpus_here
 from verl_like.checks.models import MODEL_RULES, heads_fit_the_engine, models_are_there
 from verl_like.checks.paths import missing_files
@@ -58,7 +59,7 @@ def problems(config: Config, *, num_devices: int | None = None) -> list[str]:
         config: the whole configuration.
         num_devices: as for :func:`contradictions`.
     """
-    return [*contradictions(config, num_devices=num_devices), *missing(config)]
+    return [*contradictions(config, num_devices=num_devices), *missing(config), *first_rows_have_their_columns(config)]
 
 
 def missing(config: Config) -> list[str]:

@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from verl_like.config.schema import DataConfig
+
 SUFFIXES = (".parquet", ".jsonl")
 
 
@@ -65,7 +67,34 @@ def read_rows(files: Sequence[str]) -> list[Row]:
     return rows
 
 
-def _records(path: Path) -> Iterator[dict[str, Any]]:
+def first_row(file: str) -> Row | None:
+    """The first row of a file, read without the others; None where there is none.
+
+    Raises:
+        ValueError: as :func:`read_rows`.
+    """
+    path = Path(file).expanduser()
+    values = next(_records(path, batch_size=1), None)
+    return None if values is None else Row(file=str(path), index=0, uid=f"{path.name}:0", values=values)
+
+
+def ground_truth(row: Row, data: DataConfig) -> Any:
+    """``reward_model.ground_truth``, else the column ``data.answer_key``, else None where that key is empty."""
+    nested = row.values.get("reward_model")
+    if isinstance(nested, dict) and "ground_truth" in nested:
+        return nested["ground_truth"]
+    if not data.answer_key:
+        return None
+    if data.answer_key not in row.values:
+        raise ValueError(
+            f"{row.place} has neither reward_model.ground_truth nor the column data.answer_key={data.answer_key!r}; "
+            f"it has {sorted(row.values)}. "
+            f"Set data.answer_key to one of these, or data.answer_key='' where the reward needs no ground truth."
+        )
+    return row.values[data.answer_key]
+
+
+def _records(path: Path, batch_size: int = 8192) -> Iterator[dict[str, Any]]:
     if path.suffix not in SUFFIXES:
         ending = repr(path.suffix) if path.suffix else "no suffix"
         raise ValueError(f"data file {path} ends in {ending}; expected one of {', '.join(SUFFIXES)}. Convert it first.")
@@ -74,16 +103,16 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
             f"data file {path} does not exist (looked from {Path.cwd()}). "
             f"Check data.train_files and data.val_files, or prepare the data first."
         )
-    return _parquet(path) if path.suffix == ".parquet" else _jsonl(path)
+    return _parquet(path, batch_size) if path.suffix == ".parquet" else _jsonl(path)
 
 
-def _parquet(path: Path) -> Iterator[dict[str, Any]]:
+def _parquet(path: Path, batch_size: int) -> Iterator[dict[str, Any]]:
     try:
-        table = pq.read_table(path)
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size):
+                yield from batch.to_pylist()
     except pa.ArrowInvalid as error:
         raise ValueError(f"data file {path} cannot be read as parquet: {error}. Write it again.") from error
-    for batch in table.to_batches(max_chunksize=8192):
-        yield from batch.to_pylist()
 
 
 def _jsonl(path: Path) -> Iterator[dict[str, Any]]:

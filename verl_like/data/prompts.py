@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
-from verl_like.data.files import Row, read_rows
+from verl_like.data.files import Row, ground_truth, read_rows
 from verl_like.data.templates import Renderer
 from verl_like.protocol import DataProto, Ragged
 
@@ -57,7 +57,7 @@ class PromptDataset(Sequence[Prompt]):
                 uid=rows[i].uid,
                 text=texts[i],
                 data_source=_data_source(rows[i], data),
-                ground_truth=_ground_truth(rows[i], data),
+                ground_truth=ground_truth(rows[i], data),
                 extra_info=_extra_info(rows[i]),
                 messages=rows[i].values[data.prompt_key],
                 columns={
@@ -238,22 +238,6 @@ def _data_source(row: Row, data: DataConfig) -> str:
             f"Fill it, or drop the column and set data.data_source."
         )
     return source
-
-
-def _ground_truth(row: Row, data: DataConfig) -> Any:
-    """``reward_model.ground_truth``, else the column ``data.answer_key``, else None where that key is empty."""
-    nested = row.values.get("reward_model")
-    if isinstance(nested, dict) and "ground_truth" in nested:
-        return nested["ground_truth"]
-    if not data.answer_key:
-        return None
-    if data.answer_key not in row.values:
-        raise ValueError(
-            f"{row.place} has neither reward_model.ground_truth nor the column data.answer_key={data.answer_key!r}; "
-            f"it has {sorted(row.values)}. "
-            f"Set data.answer_key to one of these, or data.answer_key='' where the reward needs no ground truth."
-        )
-    return row.values[data.answer_key]
 
 
 def _extra_info(row: Row) -> dict[str, Any]:
