@@ -162,6 +162,7 @@ def test_a_service_that_fails_twice_is_asked_a_third_time() -> None:
     assert len(service.calls) == 3
 
 
+@pytest.mark.alone
 def test_pauses_grow_between_attempts() -> None:
     failure = reply("", status=503)
     with HttpService(failure, failure, failure, reply(1)) as service:
@@ -171,6 +172,7 @@ def test_pauses_grow_between_attempts() -> None:
     assert all(0.5 * mean <= pause <= 1.5 * mean + 0.2 for pause, mean in zip(pauses, (0.08, 0.16, 0.32), strict=True))
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("status", [408, 429, 502])
 def test_retry_after_is_waited_for(status: int) -> None:
     with HttpService(reply("", status=status, headers={"Retry-After": "0.4"}), reply(1)) as service:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import ray
 
+from tests._tiny_model import save_model
 from verl_like.backends.rollout import rollout_engine
 from verl_like.checks.machine import check_machine
 from verl_like.config.schema import Config, ModelConfig, RolloutConfig
@@ -214,17 +215,18 @@ def test_a_run_is_refused_before_ray_starts_if_its_engine_cannot_load(broken_eng
 
 
 @pytest.mark.parametrize("job", ["train", "evaluate", "generate_responses"])
-def test_each_job_that_generates_looks_at_its_engine_before_it_reads_anything(
+def test_each_job_that_generates_looks_at_its_engine_before_it_loads_or_starts_anything(
     job: str, broken_engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(extensions.EXTENSIONS, "vllm", extensions.EXTENSIONS[broken_engine])
     config = Config()
     config.model.path, config.cluster.device = str(tmp_path / "model"), "cpu"
-    config.data.train_files = config.data.val_files = [str(tmp_path / "rows.parquet")]
+    config.data.max_prompt_length = config.data.max_response_length = 8
+    config.data.train_files = config.data.val_files = [str(tmp_path / "rows.jsonl")]
     config.trainer.output_dir = str(tmp_path / "outputs")
-    (tmp_path / "model").mkdir()
-    for name in ("model/config.json", "model/tokenizer_config.json", "rows.parquet"):
-        (tmp_path / name).touch()  # which nobody could read
+    save_model(tmp_path / "model", family="qwen3", tied=True)
+    (tmp_path / "model/tokenizer.json").write_text("")  # which nobody could read
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n')
     with pytest.raises(ValueError, match=r"libnowhere\.so\.7 is missing"):
         run.train(config, "") if job == "train" else vars(run)[job](config)
     assert not (tmp_path / "outputs").exists()

@@ -99,6 +99,7 @@ def test_equal_counts_cost_nearly_no_balance_where_rows_are_many() -> None:
     assert imbalance(lengths, partition(lengths, 128, equal_counts=True)) < 1.001  # 1.04 without the swaps
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("equal_counts", [False, True])
 @pytest.mark.parametrize(
     "lengths", [heavy_tailed(65_536), np.full(65_536, 7), np.arange(65_536) % 3], ids=["tail", "equal", "tiny"]

@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from verl_like.graders.maths.equality import check_judgeable, equal, vote
+from verl_like.graders.maths.equality import check_gradable, equal, vote
 from verl_like.graders.maths.leaf import Unreadable
 from verl_like.graders.maths.reading import MAX_CHARS, Answer, read
 
@@ -95,7 +95,7 @@ def _truth(text: str) -> Answer:
         if shown is None:
             raise Unreadable("its box never closes")
         truth = read(shown)
-        check_judgeable(truth)
+        check_gradable(truth)
     except Unreadable as error:
         raise ValueError(
             f"ground_truth {text!r:.200} cannot be judged by: {error}. Expected an answer such as 12, "

@@ -31,14 +31,14 @@ def equal(truth: Answer, answer: Answer) -> bool:
     return isinstance(truth, Leaf) and isinstance(answer, Leaf) and _same_leaves(truth, answer)
 
 
-def check_judgeable(truth: Answer) -> None:
+def check_gradable(truth: Answer) -> None:
     """Raise Unreadable for a truth with an expression that has no value we could compare."""
     if isinstance(truth, Group):
         for part in truth.parts:
-            check_judgeable(part)
+            check_gradable(part)
     elif isinstance(truth, Relation):
-        check_judgeable(truth.left)
-        check_judgeable(truth.right)
+        check_gradable(truth.left)
+        check_gradable(truth.right)
     elif truth.number is None and not truth.is_words and values(truth.text) is None:
         raise Unreadable(f"{truth.text!r} is an expression that cannot be evaluated")
 
