@@ -92,6 +92,7 @@ def test_a_column_that_the_rows_lack_is_told_without_models(tmp_path: Path) -> N
     assert not HEAVY & set(modules)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("words", "limit_s"),
     [
