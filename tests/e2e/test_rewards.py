@@ -143,5 +143,11 @@ def test_a_poisoned_reward_costs_its_deadlines_and_masks_its_samples(arithmetic:
             poisoned = [line for line in lines if int(line["ground_truth"]) % 8 == rest]
             assert metrics[f"reward/num_{kind}"] == len(poisoned)
             assert all(line["score"] is None and line["failure"].startswith(kind) for line in poisoned)
-        assert metrics["reward/score_min"] >= 0.5 and metrics["actor/grad_norm"] > 0
+        assert metrics["reward/score_min"] >= 0.5
+        scores_of: dict[str, set[float]] = {}
+        for line in lines:
+            scores_of.setdefault(line["uid"], set()).update([] if line["score"] is None else [line["score"]])
+        # A failure is no zero beside its siblings: a gradient comes from scores that differ, and from nothing else.
+        assert (metrics["actor/grad_norm"] > 0) == any(len(scores) > 1 for scores in scores_of.values())
+    assert any(metrics["actor/grad_norm"] > 0 for metrics in run.metrics.values())
     assert any(metrics["reward/num_failed"] > 0 for metrics in run.metrics.values())

@@ -227,10 +227,10 @@ def test_each_job_that_generates_looks_at_its_engine_before_it_loads_or_starts_a
     save_model(tmp_path / "model", family="qwen3", tied=True)
     (tmp_path / "model/tokenizer.json").write_text("")  # which nobody could read
     (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n')
+    monkeypatch.setattr(ray, "init", lambda *_, **__: pytest.fail("Ray was started"))
     with pytest.raises(ValueError, match=r"libnowhere\.so\.7 is missing"):
         run.train(config, "") if job == "train" else vars(run)[job](config)
     assert not (tmp_path / "outputs").exists()
-    assert not ray.is_initialized()
 
 
 def test_a_worker_refuses_an_engine_that_cannot_load_before_it_imports_it(
