@@ -78,13 +78,12 @@ def first_step(run: Run) -> dict[str, float]:
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["cluster.workers_per_node=1"],
         ["cluster.workers_per_node=1", "model.remove_padding=false"],
         ["cluster.workers_per_node=1", "actor.max_tokens_per_micro_batch=64"],
         ["rollout.tensor_parallel_size=2"],
         ["actor.use_torch_compile=true"],
     ],
-    ids=["one-rank", "padded", "micro-batches", "tensor-parallel", "compiled"],
+    ids=["one-rank-padded", "one-rank-in-micro-batches", "tensor-parallel", "compiled"],
 )
 def test_how_a_step_is_computed_does_not_change_its_numbers(
     grpo: Run, arithmetic: Path, tmp_path: Path, overrides: list[str]
