@@ -26,7 +26,7 @@ from verl_like.single_controller.errors import FeedbackError, WorkerError
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.single_controller.store import STORE
 
-pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("ray_cluster")]
+pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 SCORER = """
 import os, time
@@ -114,6 +114,7 @@ def begin(made: RewardPool, tables: Sequence[DataProto]) -> None:
         made.begin({"uid": np.arange(len(table))}, ray.put(table))
 
 
+@pytest.mark.alone
 def test_eight_poisoned_samples_of_512_cost_twelve_seconds_at_most_and_are_told_by_kind(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -172,6 +173,7 @@ def test_a_host_that_is_killed_in_mid_batch_loses_no_sample_and_answers_none_twi
     assert not (tmp_path / "reward_failures.jsonl").exists()
 
 
+@pytest.mark.alone
 def test_a_block_goes_to_every_free_process_of_the_node(folder: Path, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     responses = [str(i) for i in range(16)]
@@ -182,6 +184,7 @@ def test_a_block_goes_to_every_free_process_of_the_node(folder: Path, tmp_path: 
         assert time.monotonic() - started < 16 * 0.2 / 4 + 0.7
 
 
+@pytest.mark.alone
 def test_seconds_per_token_stay_flat_while_lengths_grow_tenfold_over_100_steps(folder: Path, tmp_path: Path) -> None:
     steps, rows = 100, 32
     with pool(folder, tmp_path, function="count_letters") as made:
@@ -236,6 +239,7 @@ def test_too_many_failures_stop_the_run_and_are_shown(
     assert "RuntimeError: cannot grade this" in shown and "prompt: 'prompt 0'" in shown and "response: 'raise'" in shown
 
 
+@pytest.mark.alone
 def test_a_run_is_stopped_as_soon_as_it_is_certain_not_when_every_sample_has_timed_out(
     folder: Path, tmp_path: Path
 ) -> None:
