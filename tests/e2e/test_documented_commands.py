@@ -2,8 +2,8 @@
 
 The checkout's recipes train for two steps instead of 200, with a checkpoint after each. The first ``make train`` is a
 process of its own, and nothing else about it is changed. What follows runs in one process through the same entry points
-and shares its Ray, with one worker, and in plain transformers where it trains a run of its own: a start then takes four
-seconds instead of twenty. The rows of the table of overrides are composed, checked and given their run folder; those of
+and shares its Ray, with one worker that generates in plain transformers: a start then takes seconds, of which each
+command has one. The rows of the table of overrides are composed, checked and given their run folder; those of
 ``TRAINED_ROWS`` are trained too. What cannot be run here stands in ``NOT_RUN`` with its reason.
 """
 
@@ -84,7 +84,7 @@ NOT_RUN = {
         f"verl-like train {RECIPE} 'trainer.loggers=[console,jsonl,wandb]' trainer.experiment_name=wandb",
     ),
 }
-TRAINED_ROWS = ("algorithm=dapo", "reward.functions={right")
+TRAINED_ROWS = ("algorithm=dapo",)
 REASONS = {text: reason for reason, texts in NOT_RUN.items() for text in texts} | {
     command.text: NOT_RUN_PROGRAMS[command.text.split()[0]]
     for command in COMMANDS
@@ -178,11 +178,16 @@ def run(text: str, checkout: Path, commands_here: CommandProcess) -> None:
         for line in shell(f"make -n -o setup {shlex.join(words)}", checkout).splitlines():
             run(line, checkout, commands_here)
     elif name == "verl-like" or (name == "python" and words[0] == "-m" and ">" not in words):
-        is_own_run = any(word.startswith(OWN_RUN) for word in words)
-        quick = ["rollout=hf"] if is_own_run and {"train", "recipes.arithmetic.train"} & set(words) else []
+        quick = ["rollout=hf"] if generates_elsewhere(words) else []
         commands_here.run([name, *words, *quick], timeout_s=COMMAND_TIMEOUT_S)
     else:
         shell(text, checkout)
+
+
+def generates_elsewhere(words: list[str]) -> bool:
+    """Whether the engine may be another one: not where the run of `make train` is to be continued."""
+    is_own_run = any(word.startswith(OWN_RUN) for word in words)
+    return bool({"eval", "generate"} & set(words)) or (is_own_run and "config" not in words)
 
 
 def printed(command: Command) -> str:
