@@ -152,7 +152,7 @@ def shell(command: str, folder: Path) -> str:
         shell=True,
         cwd=folder,
         executable="/bin/bash",
-        env=os.environ | {"PYTHONPATH": str(folder), "PATH": f"{folder}/.venv/bin:{os.environ['PATH']}"},
+        env=newcomers_environment(folder),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -165,6 +165,12 @@ def shell(command: str, folder: Path) -> str:
         raise
     assert process.returncode == 0, f"{command}\n{out[-2000:]}\n{errors[-4000:]}"
     return out
+
+
+def newcomers_environment(folder: Path) -> dict[str, str]:
+    """Ours, with the checkout's packages and without what a `make test` around this test hands down to every make."""
+    ours = {name: value for name, value in os.environ.items() if not re.fullmatch(r"ARGS|MFLAGS|MAKE[A-Z_]*", name)}
+    return ours | {"PYTHONPATH": str(folder), "PATH": f"{folder}/.venv/bin:{os.environ['PATH']}"}
 
 
 def run(text: str, checkout: Path, commands_here: CommandProcess) -> None:
@@ -231,6 +237,15 @@ def test_before_make_train_the_recipe_names_the_command_that_makes_what_is_missi
     assert not (checkout / "outputs").exists(), "this test comes before those that train"
     assert main(["train", RECIPE]) == 2
     assert "`make train`" in capsys.readouterr().err
+
+
+def test_a_make_around_the_tests_does_not_reach_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = shell("make -n -o setup train", ROOT)
+    monkeypatch.setenv("ARGS", "-q")
+    monkeypatch.setenv("MAKELEVEL", "1")
+    monkeypatch.setenv("MAKEFLAGS", " -- ARGS=-q")
+    monkeypatch.setenv("MAKEOVERRIDES", "${-*-command-variables-*-}")
+    assert shell("make -n -o setup train", ROOT) == alone
 
 
 @pytest.mark.slow
