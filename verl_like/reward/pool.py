@@ -60,7 +60,7 @@ class RewardPool:
         shares = [config.num_workers // len(nodes) + (i < config.num_workers % len(nodes)) for i in range(len(nodes))]
         self._hosts = [
             Host.options(
-                runtime_env={"env_vars": env}, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True)
+                runtime_env={"env_vars": env}, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
             ).remote(
                 config,
                 share,
