@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import ray
 
 from tests._tiny_model import save_model
 from verl_like.backends.rollout import rollout_engine
@@ -18,7 +17,7 @@ from verl_like.config.schema import Config, ModelConfig, RolloutConfig
 from verl_like.machine import extensions, look, packages
 from verl_like.machine.findings import Finding, Package, Status, install_line, mending, refuse
 from verl_like.machine.room import Room, room_wanted
-from verl_like.trainer import run
+from verl_like.trainer import build, run
 
 ROOT = Path(__file__).parents[2]
 FROM_IMAGE = (packages.PYTHON, packages.HEADERS, packages.VENV)  # python:3.11-slim brings these
@@ -219,6 +218,8 @@ def test_each_job_that_generates_looks_at_its_engine_before_it_loads_or_starts_a
     job: str, broken_engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(extensions.EXTENSIONS, "vllm", extensions.EXTENSIONS[broken_engine])
+    # Whether Ray is up says nothing: other tests of this process may have started it.
+    monkeypatch.setattr(build, "ray_cluster", lambda *_: pytest.fail("a cluster was started or joined"))
     config = Config()
     config.model.path, config.cluster.device = str(tmp_path / "model"), "cpu"
     config.data.max_prompt_length = config.data.max_response_length = 8
@@ -227,7 +228,6 @@ def test_each_job_that_generates_looks_at_its_engine_before_it_loads_or_starts_a
     save_model(tmp_path / "model", family="qwen3", tied=True)
     (tmp_path / "model/tokenizer.json").write_text("")  # which nobody could read
     (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n')
-    monkeypatch.setattr(ray, "init", lambda *_, **__: pytest.fail("Ray was started"))
     with pytest.raises(ValueError, match=r"libnowhere\.so\.7 is missing"):
         run.train(config, "") if job == "train" else vars(run)[job](config)
     assert not (tmp_path / "outputs").exists()
