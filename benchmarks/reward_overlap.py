@@ -95,14 +95,15 @@ def measure(folder: Path, rounds: int) -> dict[str, object]:
     (folder / "seconds").write_text("0.0")
     config = compose("recipes/arithmetic/grpo.yaml", overrides(folder)).config
     check(config)
-    prompts = PromptDataset(config.data.train_files, config.data, load_tokenizer(config.model.tokenizer, False))
+    tokenizer = load_tokenizer(config.model.tokenizer)
+    prompts = PromptDataset(config.data.train_files, config.data, tokenizer)
     loader = PromptLoader(prompts, batch_size=config.data.train_batch_size, shuffle=True, seed=0)
     run_folder = RunFolder(config)
     total = WARM_UP_STEPS + 4 * rounds
     with (
         trackers(config, run_folder.path, total_steps=total) as tracker,
         stack(
-            config, run_folder, roles=needs(config).roles, actor_updates=2 * total, critic_updates=2 * total
+            config, tokenizer, run_folder, roles=needs(config).roles, actor_updates=2 * total, critic_updates=2 * total
         ) as parts,
     ):
         trainer = PPOTrainer(config, parts, run_folder, loader, [], tracker, total)

@@ -19,7 +19,9 @@ import ray
 
 from recipes.arithmetic.model import write_model
 from verl_like.config.schema import ClusterConfig, RewardConfig
+from verl_like.data.templates import load_tokenizer
 from verl_like.protocol import DataProto, Ragged
+from verl_like.reward.decoding import Decoder
 from verl_like.reward.pool import RewardPool
 from verl_like.single_controller.placement import ray_cluster
 from verl_like.single_controller.remote_batch import BlockRef, Facts
@@ -70,8 +72,7 @@ def seconds(folder: Path, function: str, *, num_workers: int, num_samples: int) 
     config = RewardConfig(function=f"{folder}/scorers.py:{function}", num_workers=num_workers)
     pool = RewardPool(
         config,
-        tokenizer_path=str(folder / "model"),
-        trust_remote_code=False,
+        Decoder(load_tokenizer(str(folder / "model")), trust_remote_code=False),
         failures_path=folder / "failures.jsonl",
         env={},
         timeout_s=300,

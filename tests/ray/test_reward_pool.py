@@ -21,6 +21,7 @@ from transformers import AutoTokenizer
 from tests._tiny_model import save_model
 from verl_like.config.schema import RewardConfig
 from verl_like.protocol import DataProto, Ragged
+from verl_like.reward.decoding import Decoder
 from verl_like.reward.pool import RewardPool
 from verl_like.single_controller.errors import FeedbackError, WorkerError
 from verl_like.single_controller.remote_batch import RemoteBatch
@@ -75,8 +76,7 @@ def pool(
     config = RewardConfig(function=f"{folder}/scorer.py:{function}", **{"num_workers": 2, "timeout_s": 2.0, **knobs})
     made = RewardPool(
         config,
-        tokenizer_path=str(folder),
-        trust_remote_code=False,
+        Decoder(AutoTokenizer.from_pretrained(folder), trust_remote_code=False),
         failures_path=out / "reward_failures.jsonl",
         env=env or {},
         timeout_s=60,

@@ -79,9 +79,9 @@ FLOODS = (
 @pytest.mark.parametrize("flood", FLOODS)
 def test_100_kb_of_anything_take_no_time(flood: str) -> None:
     for response in (flood * (100_000 // len(flood)), "The answer is" + flood * (50_000 // len(flood)) + "x"):
-        started = time.perf_counter()
+        started = time.thread_time()
         choice.chosen_letter(response)
-        assert time.perf_counter() - started < 2.0
+        assert time.thread_time() - started < 2.0
 
 
 @given(st.text(max_size=80))

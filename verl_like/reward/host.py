@@ -18,6 +18,7 @@ import numpy as np
 from verl_like.config.schema import RewardConfig
 from verl_like.disk import writing
 from verl_like.protocol import DataProto
+from verl_like.reward.decoding import Decoder
 from verl_like.reward.failures import Failure, clipped_failure
 from verl_like.reward.messages import Outcome, Sample, scorer_task
 from verl_like.reward.scores import Scores, objects
@@ -34,23 +35,14 @@ class ScorerHost:
 
     Args:
         num_processes: scorer processes on this node; none are started where a reward model or a judge scores alone.
+        decoder: for the responses.
         failures_path: jsonl that failed samples are appended to.
     """
 
-    def __init__(
-        self,
-        config: RewardConfig,
-        num_processes: int,
-        *,
-        tokenizer_path: str,
-        trust_remote_code: bool,
-        failures_path: str,
-    ) -> None:
+    def __init__(self, config: RewardConfig, num_processes: int, decoder: Decoder, *, failures_path: str) -> None:
         faulthandler.register(signal.SIGUSR1, all_threads=True)
-        from verl_like.data.templates import load_tokenizer
-
-        self._tokenizer = load_tokenizer(tokenizer_path, trust_remote_code)
-        self._tokenizer_lock = threading.Lock()
+        decoder.load()
+        self._decoder, self._decoder_lock = decoder, threading.Lock()
         task = scorer_task(config)
         self._team, self._refusal = None, ""
         try:
@@ -60,7 +52,7 @@ class ScorerHost:
         self._failures_path, self._failures_lock = Path(failures_path), threading.Lock()
 
     def ready(self) -> None:
-        """Return once the tokenizer and the functions are loaded.
+        """Return once the functions are loaded.
 
         Raises:
             RunError: why a function cannot be used.
@@ -107,10 +99,8 @@ class ScorerHost:
 
     def _samples(self, table: DataProto) -> list[Sample]:
         response_ids = [np.asarray(ids, np.int32) for ids in table.ragged("response_ids")]
-        with self._tokenizer_lock:  # a tokenizer is not made for two threads
-            responses: list[str] = self._tokenizer.batch_decode(
-                [ids.tolist() for ids in response_ids], skip_special_tokens=True
-            )
+        with self._decoder_lock:  # a tokenizer is not made for two threads
+            responses = self._decoder.texts([ids.tolist() for ids in response_ids])
         prompts: Any = table["prompt_text"]
         inputs: Any = table["reward_inputs"]
         return [

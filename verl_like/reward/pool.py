@@ -10,6 +10,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from verl_like.config.schema import RewardConfig
 from verl_like.protocol import Array
+from verl_like.reward.decoding import Decoder
 from verl_like.reward.failures import Failure, check_failures, failures_of
 from verl_like.reward.host import MAX_BLOCKS, ScorerHost
 from verl_like.reward.scores import Scores
@@ -40,20 +41,14 @@ class RewardPool:
     """Deals blocks to the hosts, equally many rows to each, and gathers their scores.
 
     Args:
+        decoder: for the responses, as the policy's tokenizer decodes.
         failures_path: jsonl that failed samples are appended to, with prompt, response and reason.
         env: environment of the scorers.
         timeout_s: deadline of :meth:`scores` beyond the samples' own deadlines.
     """
 
     def __init__(
-        self,
-        config: RewardConfig,
-        *,
-        tokenizer_path: str,
-        trust_remote_code: bool,
-        failures_path: Path,
-        env: dict[str, str],
-        timeout_s: float,
+        self, config: RewardConfig, decoder: Decoder, *, failures_path: Path, env: dict[str, str], timeout_s: float
     ) -> None:
         self._config, self._timeout_s = config, timeout_s
         nodes = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"])[: config.num_workers]
@@ -61,13 +56,7 @@ class RewardPool:
         self._hosts = [
             Host.options(
                 runtime_env={"env_vars": env}, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
-            ).remote(
-                config,
-                share,
-                tokenizer_path=tokenizer_path,
-                trust_remote_code=trust_remote_code,
-                failures_path=str(failures_path),
-            )
+            ).remote(config, share, decoder, failures_path=str(failures_path))
             for node, share in zip(nodes, shares, strict=True)
         ]
         self._answers: dict[ray.ObjectRef, str] = {}  # under way, with names to wait for them

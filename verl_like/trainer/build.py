@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from transformers import PreTrainedTokenizerBase
+
 from verl_like.backends.rollout import remove_leftovers
 from verl_like.checks.rules import check_devices
 from verl_like.config.schema import Config
 from verl_like.disk import writing
+from verl_like.reward.decoding import Decoder
 from verl_like.reward.pool import RewardPool
 from verl_like.single_controller.placement import Devices, Placement, devices, ray_cluster
 from verl_like.single_controller.worker_group import WorkerGroup
@@ -147,14 +150,13 @@ def scorer_workers(config: Config, name: str, *, where: Devices, run_id: str) ->
 
 
 @contextmanager
-def reward_pool(config: Config, failures: Path) -> Iterator[RewardPool]:
+def reward_pool(config: Config, tokenizer: PreTrainedTokenizerBase, failures: Path) -> Iterator[RewardPool]:
     """Scorers, loading their functions; failed samples are written into the folder ``failures``."""
     with writing(failures):
         failures.mkdir(parents=True, exist_ok=True)
     pool = RewardPool(
         config.reward,
-        tokenizer_path=config.model.tokenizer,
-        trust_remote_code=config.model.trust_remote_code,
+        Decoder(tokenizer, trust_remote_code=config.model.trust_remote_code),
         failures_path=failures / "reward_failures.jsonl",
         env=config.cluster.env,
         timeout_s=config.trainer.stage_timeout_s,
@@ -205,10 +207,12 @@ class _Starting:
 
 
 @contextmanager
-def scorers(config: Config, failures: Path, *, where: Devices, run_id: str) -> Iterator[_Starting]:
+def scorers(
+    config: Config, tokenizer: PreTrainedTokenizerBase, failures: Path, *, where: Devices, run_id: str
+) -> Iterator[_Starting]:
     """Everything that scores, being started."""
     with (
-        reward_pool(config, failures) as pool,
+        reward_pool(config, tokenizer, failures) as pool,
         scorer_workers(config, "reward_model", where=where, run_id=run_id) as model,
         scorer_workers(config, "judge", where=where, run_id=run_id) as judge,
     ):
@@ -230,7 +234,13 @@ class Stack:
 
 @contextmanager
 def stack(
-    config: Config, folder: RunFolder, *, roles: frozenset[str], actor_updates: int, critic_updates: int
+    config: Config,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: RunFolder,
+    *,
+    roles: frozenset[str],
+    actor_updates: int,
+    critic_updates: int,
 ) -> Iterator[Stack]:
     """The parts of a reinforcement-learning run.
 
@@ -239,7 +249,7 @@ def stack(
     timeout_s = config.cluster.start_timeout_s
     with (
         cluster(config) as (where, run_id),
-        scorers(config, folder.samples, where=where, run_id=run_id) as starting,
+        scorers(config, tokenizer, folder.samples, where=where, run_id=run_id) as starting,
         hybrid_workers(
             config, where=where, run_id=run_id, roles=roles, actor_updates=actor_updates, critic_updates=critic_updates
         ) as workers,

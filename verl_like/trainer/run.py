@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from transformers import PreTrainedTokenizerBase
 
 from verl_like.checks.hub import check_hub_models
 from verl_like.checks.machine import check_machine
@@ -43,9 +44,8 @@ from verl_like.workers.groups import ActorGroup, RolloutGroup
 log = logging.getLogger(__name__)
 
 
-def _prompts(config: Config, files: list[str]) -> PromptDataset:
-    tokenizer = load_tokenizer(config.model.tokenizer, config.model.trust_remote_code)
-    return PromptDataset(files, config.data, tokenizer)
+def _tokenizer(config: Config) -> PreTrainedTokenizerBase:
+    return load_tokenizer(config.model.tokenizer, config.model.trust_remote_code)
 
 
 def check_reward(config: Config, prompts: Iterable[Prompt]) -> None:
@@ -83,8 +83,9 @@ def train(config: Config, config_yaml: str) -> Progress:
     check_hub_models(config)
     trainer_config = config.trainer
     STARTUP.now("reading the data")
-    prompts = _prompts(config, config.data.train_files)
-    val_prompts = _prompts(config, config.data.val_files) if config.validates else None
+    tokenizer = _tokenizer(config)
+    prompts = PromptDataset(config.data.train_files, config.data, tokenizer)
+    val_prompts = PromptDataset(config.data.val_files, config.data, tokenizer) if config.validates else None
     if val_prompts is not None:
         refuse(filter(None, [best_metric_problem(config, val_prompts.data_sources)]))
     loader = PromptLoader(
@@ -101,6 +102,7 @@ def train(config: Config, config_yaml: str) -> Progress:
         trackers(config, folder.path, total_steps=steps) as tracker,
         stack(
             config,
+            tokenizer,
             folder,
             roles=needs(config).roles,
             actor_updates=max(steps - config.critic.warmup_steps, 1) * updates_per_step(config, config.actor),
@@ -152,8 +154,7 @@ def sft(config: Config, config_yaml: str) -> int:
     check_machine(config, generates=False)
     check_hub_models(config)
     STARTUP.now("reading the data")
-    tokenizer = load_tokenizer(config.model.tokenizer, config.model.trust_remote_code)
-    rows = sft_rows(config.data.train_files, config.data, tokenizer)
+    rows = sft_rows(config.data.train_files, config.data, _tokenizer(config))
     steps_per_epoch = len(rows) // config.data.train_batch_size
     if not steps_per_epoch:
         raise ValueError(
@@ -194,14 +195,14 @@ class _Policy:
 
 
 @contextmanager
-def _policy(config: Config, folder: RunFolder) -> Iterator[_Policy]:
+def _policy(config: Config, tokenizer: PreTrainedTokenizerBase, folder: RunFolder) -> Iterator[_Policy]:
     """The policy of the checkpoint that ``trainer.resume`` names, or of ``model.path`` under ``never``."""
     checkpoint = policy_checkpoint(config)
     state = load_state(checkpoint) if checkpoint is not None else {"step": 0}
     log.info("the policy is that of %s", checkpoint or config.model.path)
     with (
         cluster(config) as (where, run_id),
-        scorers(config, folder.eval, where=where, run_id=run_id) as starting,
+        scorers(config, tokenizer, folder.eval, where=where, run_id=run_id) as starting,
         hybrid_workers(
             config, where=where, run_id=run_id, roles=needs(config).roles & {"actor", "rollout", "reward_model"}
         ) as workers,
@@ -225,10 +226,11 @@ def evaluate(config: Config) -> dict[str, float]:
     check_machine(config, generates=True)
     check_hub_models(config)
     STARTUP.now("reading the data")
-    prompts = _prompts(config, config.data.val_files)
+    tokenizer = _tokenizer(config)
+    prompts = PromptDataset(config.data.val_files, config.data, tokenizer)
     check_reward(config, prompts)
     folder = RunFolder(config)
-    with _policy(config, folder) as policy:
+    with _policy(config, tokenizer, folder) as policy:
         STARTUP.now(f"validating on {len(prompts)} prompts")
         found = validate(
             config,
@@ -252,9 +254,10 @@ def generate_responses(config: Config) -> Path:
     check_machine(config, generates=True)
     check_hub_models(config)
     check_reward(config, [])  # nothing is scored, but the scorers that decode load their function
-    prompts = _prompts(config, config.data.val_files)
+    tokenizer = _tokenizer(config)
+    prompts = PromptDataset(config.data.val_files, config.data, tokenizer)
     folder = RunFolder(config)
-    with _policy(config, folder) as policy:
+    with _policy(config, tokenizer, folder) as policy:
         path = folder.eval / f"generated_step_{policy.step}.jsonl"
         STARTUP.now(f"generating responses to {len(prompts)} prompts")
         batch = generate(

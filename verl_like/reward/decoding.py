@@ -1,0 +1,54 @@
+"""From token ids back to text, in processes that have no other use for transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tokenizers import Tokenizer
+
+if TYPE_CHECKING:  # its import takes seconds, and half of a scorer host's memory
+    from transformers import PreTrainedTokenizerBase
+
+
+class Decoder:
+    """Decodes as the policy's tokenizer does; is made on the driver and sent to the scorer hosts.
+
+    Nearly every tokenizer leaves this to the ``tokenizers`` library, which then comes alone. One that decodes in a way
+    of its own is loaded where it is needed, and brings transformers along.
+
+    Args:
+        trust_remote_code: whether that may run code of the tokenizer's folder.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, trust_remote_code: bool) -> None:
+        self._library = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str()) if _is_plain(tokenizer) else None
+        self._path, self._trust_remote_code = tokenizer.name_or_path, trust_remote_code
+        self._own: Any = None
+
+    def load(self) -> None:
+        """Get ready to decode, in the process that is to."""
+        if self._library is None:
+            from verl_like.data.templates import load_tokenizer
+
+            self._own = load_tokenizer(self._path, self._trust_remote_code)
+
+    def texts(self, responses: Sequence[list[int]]) -> list[str]:
+        """The responses without their special tokens."""
+        tokenizer = self._library or self._own
+        return [tokenizer.decode(ids, skip_special_tokens=True) for ids in responses]
+
+
+def _is_plain(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether it decodes just as the library does: by no method of its own, and nothing is cleaned up afterwards."""
+    from transformers import PreTrainedTokenizerFast
+
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        return False
+    if any(
+        getattr(type(tokenizer), name) is not getattr(PreTrainedTokenizerFast, name) for name in ("decode", "_decode")
+    ):
+        return False
+    if type(tokenizer.backend_tokenizer.model).__name__ == "BPE":  # transformers 5 leaves its spaces alone, unless told
+        return not tokenizer.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output
+    return not tokenizer.clean_up_tokenization_spaces
