@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -39,9 +40,20 @@ def add_values(group: WorkerGroup, batch: RemoteBatch, tokens: int) -> None:
 
 def grown(count: Callable[[], int], act: Callable[[], None]) -> int:
     gc.collect()  # tracebacks of earlier tests hold references, which must not be let go in between
-    before = count()
+    before = settled(count)
     act()
     return count() - before
+
+
+def settled(count: Callable[[], int]) -> int:
+    """The count once it has not changed for half a second: Ray lets go of what is not needed a little later."""
+    seen = [count()]
+    for _ in range(100):
+        time.sleep(0.1)
+        seen.append(count())
+        if len(set(seen[-6:])) == 1 and len(seen) > 5:
+            return seen[-1]
+    raise AssertionError(f"the count never settles: {seen[-10:]}")
 
 
 def test_a_round_trip_is_exact(group: WorkerGroup) -> None:
