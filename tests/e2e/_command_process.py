@@ -1,7 +1,7 @@
 """One process in a checkout that runs its commands one after the other on one Ray cluster.
 
-What a command imports and what it starts Ray for takes half a minute; here it is done once. Imports nothing of ours at
-the top: the checkout must come first on the path.
+What a command imports, and starts Ray and workers for, takes half a minute; here it is done once. Imports nothing of
+ours at the top: the checkout must come first on the path.
 """
 
 import multiprocessing
@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 CLOSE_S = 60.0
+ROOT = Path(__file__).parents[2]
 
 
 class CommandProcess:
@@ -47,13 +48,14 @@ def _serve(connection: Connection, checkout: str, log: str) -> None:
     for standard in (1, 2):
         os.dup2(descriptor, standard)
     os.chdir(checkout)
-    os.environ["PYTHONPATH"] = checkout
+    os.environ["PYTHONPATH"] = f"{checkout}:{ROOT}"  # these tests are not in the checkout
     sys.path.insert(0, checkout)
 
+    from tests.e2e._kept_workers import kept_workers
     from verl_like.config.schema import ClusterConfig
     from verl_like.single_controller.placement import ray_cluster
 
-    with ray_cluster(ClusterConfig(object_store_memory_gib=0.25), "commands"):
+    with ray_cluster(ClusterConfig(object_store_memory_gib=0.25), "commands"), kept_workers():
         while True:
             try:
                 words = connection.recv()

@@ -1,4 +1,4 @@
-"""A tiny model and its data, and one Ray cluster that every run of a test session shares."""
+"""A tiny model and its data, and one Ray cluster, with worker processes, that every run of a test session shares."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from recipes.arithmetic.model import character_tokenizer
 from recipes.arithmetic.prepare import write_all
+from tests.e2e._kept_workers import KeptWorkers, kept_workers
 from verl_like.config.compose import compose
 from verl_like.config.schema import ClusterConfig
 from verl_like.single_controller.placement import ray_cluster as started
@@ -30,9 +31,9 @@ SHARED_DATA = ROOT.parent / "shared/data"
 
 
 @pytest.fixture(scope="session")
-def ray_cluster() -> Iterator[None]:
-    with started(ClusterConfig(object_store_memory_gib=0.25), "tests"):
-        yield
+def ray_cluster() -> Iterator[KeptWorkers]:
+    with started(ClusterConfig(object_store_memory_gib=0.25), "tests"), kept_workers() as workers:
+        yield workers
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.e2e._kept_workers import KeptWorkers
 from tests.e2e.conftest import OF_THE_MACHINE, ROOT, base_overrides, train
 from verl_like.single_controller.errors import INTERRUPT
 from verl_like.telemetry.ledger import LEDGER
@@ -236,9 +237,11 @@ def test_killing_the_driver_ends_its_workers_and_scorers(killed: Training) -> No
 
 
 def test_an_interrupted_and_killed_run_continues_to_the_numbers_of_an_undisturbed_one(
-    scene: Scene, killed: Training, tmp_path: Path, ray_cluster: None
+    scene: Scene, killed: Training, tmp_path: Path, ray_cluster: KeptWorkers
 ) -> None:
+    ray_cluster.end()
     continued = train(scene.data, scene.out, *scene.overrides)
+    ray_cluster.end()
     undisturbed = train(scene.data, tmp_path, *scene.overrides)
     assert sorted(continued.metrics) == sorted(undisturbed.metrics) == list(range(1, STEPS + 1))
     for step, expected in undisturbed.metrics.items():

@@ -10,6 +10,7 @@ import pytest
 import ray
 from safetensors.torch import load_file
 
+from tests.e2e._kept_workers import KeptWorkers
 from tests.e2e.conftest import OF_THE_MACHINE, Run, train
 from verl_like.protocol import DataProto, Ragged
 
@@ -56,8 +57,11 @@ def test_references_die_with_their_step_and_nothing_is_spilled(grpo: Run) -> Non
         )
 
 
-def test_a_resumed_run_continues_bit_for_bit(grpo: Run, arithmetic: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_continues_bit_for_bit(
+    grpo: Run, arithmetic: Path, tmp_path: Path, ray_cluster: KeptWorkers
+) -> None:
     train(arithmetic, tmp_path, "trainer.total_training_steps=2", "trainer.save_freq=2")
+    ray_cluster.end()  # a run is continued by processes that remember nothing
     resumed = train(arithmetic, tmp_path, "trainer.total_training_steps=4", "trainer.save_freq=2")
     assert sorted(resumed.metrics) == [1, 2, 3, 4]
     for step in (3, 4):

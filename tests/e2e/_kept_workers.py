@@ -1,0 +1,102 @@
+"""Worker processes that outlive their run and serve the next one, for tests that start many small runs.
+
+Most of what such a run costs is its workers' imports of torch, transformers and vLLM. All else is done anew in a
+process that is kept: it meets the other ranks, builds its roles and answers as always.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import ray
+
+from verl_like.single_controller import worker_group
+from verl_like.single_controller.errors import INTERRUPT
+from verl_like.single_controller.worker import WorkerHost
+from verl_like.single_controller.worker_group import WorkerGroup
+
+LEAVE_TIMEOUT_S = 20.0
+Kind = tuple[int, tuple[tuple[str, str], ...]]  # rank and environment of a process
+
+
+class KeptHost(WorkerHost):
+    @ray.method(concurrency_group="engine")
+    def leave(self) -> None:
+        """Forget the run."""
+        import torch.distributed as dist
+
+        self._roles = {}
+        INTERRUPT.clear()
+        if "vllm" in sys.modules:
+            from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+
+            cleanup_dist_env_and_memory()
+        gc.collect()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+KeptProcess = ray.remote(concurrency_groups={"engine": 1, "control": 2})(KeptHost)
+
+
+class KeptWorkers:
+    """Stands where ``WorkerProcess`` does, and hands out processes that are free."""
+
+    def __init__(self) -> None:
+        self._free: dict[Kind, list[Any]] = defaultdict(list)
+        self._kinds: dict[Any, Kind] = {}
+
+    def options(self, *, runtime_env: dict[str, Any], **placement: Any) -> _Order:
+        return _Order(self, runtime_env)  # a process outlives the placement group of its run
+
+    def take(self, rank: int, runtime_env: dict[str, Any]) -> Any:
+        kind = (rank, tuple(sorted(runtime_env["env_vars"].items())))
+        free = self._free[kind]
+        process = free.pop() if free else KeptProcess.options(runtime_env=runtime_env, num_cpus=0).remote(rank)
+        self._kinds[process] = kind
+        return process
+
+    def give_back(self, group: WorkerGroup) -> None:
+        """What ``WorkerGroup.shut_down`` does instead of ending every process."""
+        leaving = {actor.leave.remote(): actor for actor in group._actors}
+        ray.wait(list(leaving), num_returns=len(leaving), timeout=LEAVE_TIMEOUT_S)
+        for answer, actor in leaving.items():
+            kind = self._kinds.pop(actor)
+            try:
+                ray.get(answer, timeout=0)
+            except ray.exceptions.RayError:  # dead, or still busy with what the run was ended in
+                ray.kill(actor)
+            else:
+                self._free[kind].append(actor)
+
+    def end(self) -> None:
+        """End the processes that are free; the next run starts its own."""
+        for free in self._free.values():
+            while free:
+                ray.kill(free.pop())
+
+
+class _Order:
+    def __init__(self, workers: KeptWorkers, runtime_env: dict[str, Any]) -> None:
+        self._workers, self._runtime_env = workers, runtime_env
+
+    def remote(self, rank: int) -> Any:
+        return self._workers.take(rank, self._runtime_env)
+
+
+@contextmanager
+def kept_workers() -> Iterator[KeptWorkers]:
+    """Runs inside share their worker processes, one run after the other."""
+    workers = KeptWorkers()
+    with (
+        patch.object(worker_group, "WorkerProcess", workers),
+        patch.object(WorkerGroup, "shut_down", lambda group: workers.give_back(group)),
+    ):
+        yield workers
+    workers.end()
