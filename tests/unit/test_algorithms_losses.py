@@ -235,6 +235,19 @@ def test_value_loss_by_hand() -> None:
     assert values.grad[0].tolist() == pytest.approx([0.0, -1.5 / 3, -0.9 / 3])
 
 
+def test_no_value_counts_as_held_by_a_clip_that_none_reaches() -> None:
+    values, old_values, returns = torch.randn(3, 40, 50, generator=torch.Generator().manual_seed(3))
+    assert (old_values + (values - old_values) != values).any(), "distances that round are what this is about"
+    columns = {"values": old_values, "returns": returns, "response_mask": torch.ones(40, 50, dtype=torch.bool)}
+    columns |= dict.fromkeys(("new_values", "log_probs", "entropy"), values)
+    totals = totals_of(columns["response_mask"])
+    (free, free_gradient), (clipped, gradient) = (
+        run(CriticLoss(CriticConfig(value_clip=clip)), columns, totals) for clip in (0, 100)
+    )
+    assert float(clipped.metrics["critic/value_clip_frac"]) == 0.0
+    assert torch.equal(clipped.loss, free.loss) and torch.equal(gradient, free_gradient)
+
+
 def test_sft_loss_is_the_mean_negative_log_prob() -> None:
     log_probs = torch.tensor([[-1.0, -2.0], [-4.0, -100.0]], requires_grad=True)
     mask = torch.tensor([[True, True], [True, False]])

@@ -43,7 +43,8 @@ class CriticLoss:
         errors = torch.where(mask, values - returns, 0.0).square()
         metrics = {"critic/value_mean": token_share(values, mask, totals)}
         if clip > 0:
-            held = old_values + (values - old_values).clamp(-clip, clip)
+            # Not old + clamp(v - old), which is v but for rounding: a value within the bounds would count as held.
+            held = values.clamp(old_values - clip, old_values + clip)
             held_errors = torch.where(mask, held - returns, 0.0).square()
             metrics["critic/value_clip_frac"] = token_share(held_errors > errors, mask, totals)
             errors = torch.maximum(errors, held_errors)
