@@ -184,6 +184,58 @@ def test_rows_that_do_not_exist_are_refused() -> None:
         table().view(2, 4)
 
 
+INT_DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+
+
+@pytest.mark.parametrize("dtype", INT_DTYPES)
+@pytest.mark.parametrize("num_rows", [5, 128, 256, 300])
+def test_rows_are_found_by_indices_of_every_integer_dtype(dtype: str, num_rows: int) -> None:
+    """Also where the dtype holds every index, but not the number of rows."""
+    last = min(num_rows, int(np.iinfo(dtype).max) + 1) - 1
+    written = [0, last, 1] + ([-1, -last] if dtype.startswith("int") else [])
+    expected = [i % num_rows for i in written]
+    t = table(num_rows)
+    index = np.array(written, dtype)
+    for form in (index, torch.tensor(written, dtype=getattr(torch, dtype)), index.tolist()):
+        for found in (t.select_idxs(form), t[form]):
+            assert found["text"] == [str(i) for i in expected]
+            assert found.ragged("ids").lengths.tolist() == expected
+    assert [t[i].non_tensor_batch["text"] for i in index] == [str(i) for i in expected]
+    assert len(t.ragged("ids")[index[1]]) == last and t.view(index[0], index[1]) == t.slice(0, last)
+
+
+@pytest.mark.parametrize("dtype", INT_DTYPES)
+def test_an_order_may_have_any_integer_dtype(dtype: str) -> None:
+    order = np.arange(128)[::-1]
+    for form in (order.astype(dtype), torch.tensor(order.copy()).to(getattr(torch, dtype))):
+        assert table(128).reorder(form)["text"] == [str(i) for i in order]
+
+
+@pytest.mark.parametrize(
+    ("index", "row"),
+    [
+        (np.array([0, 3], "uint8"), "3"),
+        (np.array([0, 127, -128], "int8"), "127"),
+        (np.array([-4], "int16"), "-4"),
+        (np.array([2**64 - 1], "uint64"), str(2**64 - 1)),  # -1 once it is cast
+        (torch.tensor([255], dtype=torch.uint8), "255"),
+        (torch.tensor([-128], dtype=torch.int8), "-128"),
+    ],
+)
+def test_an_index_outside_is_told_as_it_was_written(index: Any, row: str) -> None:
+    for choose in (DataProto.select_idxs, DataProto.__getitem__, DataProto.reorder):
+        with pytest.raises(IndexError, match=f"^row {row} does not exist; the table has 3 rows"):
+            choose(table(), index)
+
+
+@pytest.mark.parametrize("dtype", INT_DTYPES)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_lengths_may_have_any_integer_dtype(dtype: str, side: str) -> None:
+    rows = [[1] * 127, [], [2, 3]]
+    padded = Ragged.from_rows(rows, "int64").to_padded(width=300, side=side)
+    assert Ragged.from_padded(padded, np.array([127, 0, 2], dtype), side=side) == Ragged.from_rows(rows, "int64")
+
+
 def test_what_selects_no_rows_is_refused() -> None:
     with pytest.raises(ValueError, match="a mask of 2 entries cannot select from 3 rows"):
         table()[np.array([True, False])]

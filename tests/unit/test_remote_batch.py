@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -84,6 +85,37 @@ def test_choosing_rows_by_reference_equals_choosing_them_in_memory(
     for part, rows_of_part in zip(batch.partition([order[:3], order[3:]]), (order[:3], order[3:]), strict=True):
         assert part.fetch(["ids"], timeout_s=1) == whole.only(["ids"]).select_idxs(rows_of_part)
     assert batch.select(index).facts["row"].tolist() == index.tolist()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint64"])
+def test_rows_are_chosen_by_indices_of_every_integer_dtype_as_in_memory(dtype: str, store: DictStore) -> None:
+    whole = table([[i] for i in range(256)])
+    batch = remote(store, whole, [100, 200])
+    last = min(255, int(np.iinfo(dtype).max))
+    for index in (np.array([last, 0, 3], dtype), torch.tensor([last, 0, 3], dtype=getattr(torch, dtype))):
+        expected = whole.select_idxs([last, 0, 3])
+        assert fetched(batch.select(index)) == expected
+        assert batch.select(index).facts["row"].tolist() == [last, 0, 3]
+        [part] = batch.partition([index])
+        assert part.fetch(["ids", "text", "x"], timeout_s=1) == expected
+        assert part.rows.tolist() == [last, 0, 3]
+        assert part.select(np.array([2, 0], dtype)).rows.tolist() == [3, last]
+    few = batch.select(slice(0, 100))
+    backwards = np.arange(100)[::-1]
+    for order in (backwards.astype(dtype), torch.tensor(backwards.copy()).to(getattr(torch, dtype))):
+        assert fetched(few.reorder(order)) == whole.select_idxs(backwards)
+
+
+def test_negative_rows_count_from_the_end_and_rows_outside_are_refused(store: DictStore) -> None:
+    batch = remote(store, table([[1], [2], [3]]), [2])
+    [part] = batch.partition([np.array([-1, 0], np.int8)])
+    assert part.rows.tolist() == [2, 0] and batch.select([-1]).facts["row"].tolist() == [2]
+    for index in (np.array([3], np.uint8), np.array([-4], np.int8), np.array([2**64 - 1], np.uint64)):
+        for choose in (batch.select, batch.reorder, lambda rows: batch.partition([rows]), part.select):
+            with pytest.raises(IndexError, match="does not exist; the table has"):
+                choose(index)
+    with pytest.raises(ValueError, match="a mask of 2 entries cannot select from 3 rows"):
+        batch.select(np.array([True, False]))
 
 
 @given(blocks=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5)), max_size=20))

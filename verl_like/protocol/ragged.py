@@ -81,6 +81,7 @@ class Ragged:
 
     def __getitem__(self, row: int) -> Any:
         """Row ``row``, counted from 0, as a view."""
+        row = int(row)  # numpy's uint8 has nothing after 255
         return self.values[self.offsets[row] : self.offsets[row + 1]]
 
     def __iter__(self) -> Iterator[Any]:
@@ -114,7 +115,7 @@ class Ragged:
 
     def view(self, start: int, end: int) -> Ragged:
         """Rows ``start`` to ``end`` (excluded), on the same storage."""
-        offsets = self.offsets[start : end + 1]
+        offsets = self.offsets[start : int(end) + 1]
         return Ragged(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def to_padded(self, pad: Any = 0, width: int | None = None, side: str = "right") -> Any:
@@ -195,7 +196,7 @@ def _valid(lengths: Array, width: int, side: str) -> Array:
     if side not in ("right", "left"):
         raise ValueError(f"side is {side!r}; padding goes on the 'right' or on the 'left'.")
     place = np.arange(width)
-    return place < lengths[:, None] if side == "right" else place >= width - lengths[:, None]
+    return place < lengths[:, None] if side == "right" else place + lengths[:, None] >= width
 
 
 def _ranges(values: Values, starts: Array, lengths: Array, offsets: Array) -> Values:

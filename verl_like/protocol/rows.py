@@ -14,8 +14,8 @@ Selection = slice | Sequence[int] | Sequence[bool] | Array | Tensor
 
 
 def row_index(rows: Selection, num_rows: int) -> Array:
-    """The rows that a slice, indices (negative ones count from the end) or a boolean mask select: int64 from 0 to
-    ``num_rows - 1``.
+    """The rows that a slice, indices of any integer dtype (negative ones count from the end) or a boolean mask select:
+    int64 from 0 to ``num_rows - 1``.
 
     Raises:
         IndexError: an index outside of the table.
@@ -40,7 +40,9 @@ def row_index(rows: Selection, num_rows: int) -> Array:
     outside = (index < -num_rows) | (index >= num_rows)
     if outside.any():
         raise IndexError(f"row {index[outside][0]} does not exist; the table has {num_rows} rows.")
-    return np.where(index < 0, index + num_rows, index).astype(np.int64, copy=False)
+    # After the comparisons, which are exact in every dtype: a cast wraps uint64. Before the sum, which is not in int8.
+    index = index.astype(np.int64, copy=False)
+    return np.where(index < 0, index + num_rows, index)
 
 
 def order_index(order: Selection, num_rows: int) -> Array:

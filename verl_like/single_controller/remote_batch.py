@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import ray
 
-from verl_like.protocol import Array, DataProto
+from verl_like.protocol import Array, DataProto, Selection, row_index
 from verl_like.single_controller.errors import LostBlockError, StageTimeout
 from verl_like.single_controller.store import STORE
 
@@ -34,7 +34,7 @@ class Layer:
     index: Array
 
     def select(self, rows: Array) -> Layer:
-        """These rows, with references to their blocks alone."""
+        """These rows (int64, none negative), with references to their blocks alone."""
         if len(rows) == 0:  # one block stays, so that whoever fetches no rows still learns the columns' dtypes
             return Layer(self.columns, self.producer, self.refs[:1], self.block[:0], self.index[:0])
         used, block = np.unique(self.block[rows], return_inverse=True)
@@ -88,9 +88,10 @@ class RemoteRows:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def select(self, rows: Array) -> RemoteRows:
-        """These of the rows, in this order."""
-        return RemoteRows(tuple(layer.select(rows) for layer in self.layers), self.rows[rows])
+    def select(self, rows: Selection) -> RemoteRows:
+        """These of the rows, in this order, as in :meth:`RemoteBatch.select`."""
+        index = row_index(rows, len(self))
+        return RemoteRows(tuple(layer.select(index) for layer in self.layers), self.rows[index])
 
     def fetch(self, columns: Sequence[str], *, timeout_s: float) -> DataProto:
         """Copy these columns of these rows out of the store.
@@ -208,35 +209,43 @@ class RemoteBatch:
         facts = {name: np.concatenate([batch.facts[name] for batch in batches]) for name in batches[0].facts}
         return cls(facts, [_joined(layers) for layers in _aligned(batches)])
 
-    def select(self, rows: Array) -> RemoteBatch:
-        """These rows (indices or a mask), in this order."""
-        index = np.arange(len(self))[rows]
+    def select(self, rows: Selection) -> RemoteBatch:
+        """These rows (a slice, indices or a boolean mask), in this order.
+
+        Raises:
+            IndexError: an index outside of the batch.
+            ValueError: a mask of another length than the batch.
+        """
+        index = row_index(rows, len(self))
         return RemoteBatch(
             {name: fact[index] for name, fact in self.facts.items()}, [layer.select(index) for layer in self.layers]
         )
 
-    def reorder(self, order: Array) -> RemoteBatch:
+    def reorder(self, order: Selection) -> RemoteBatch:
         """The rows in another order: ``order[i]`` is the old place of row i.
 
         Raises:
+            IndexError: an index outside of the batch.
             ValueError: an order that leaves rows out or names some twice.
         """
-        if not np.array_equal(np.sort(order), np.arange(len(self))):
+        index = row_index(order, len(self))
+        if not np.array_equal(np.sort(index), np.arange(len(self))):
             raise ValueError(
-                f"an order of {len(self)} rows names each of 0..{len(self) - 1} once; found {len(order)} entries that "
+                f"an order of {len(self)} rows names each of 0..{len(self) - 1} once; found {len(index)} entries that "
                 f"do not. "
                 "Use select to choose rows."
             )
-        return self.select(order)
+        return self.select(index)
 
     def repeat(self, times: int, *, interleave: bool = True) -> RemoteBatch:
         """Each row ``times`` times, by reference: a a b b when interleaved, else a b a b."""
         index = np.arange(len(self))
         return self.select(np.repeat(index, times) if interleave else np.tile(index, times))
 
-    def partition(self, parts: Sequence[Array]) -> list[RemoteRows]:
-        """What the ranks are sent, ``parts[rank]`` being the rows of each."""
-        return [RemoteRows(tuple(layer.select(rows) for layer in self.layers), rows.astype(np.int32)) for rows in parts]
+    def partition(self, parts: Sequence[Selection]) -> list[RemoteRows]:
+        """What the ranks are sent, ``parts[rank]`` being the rows of each, as in :meth:`select`."""
+        indices = [row_index(rows, len(self)) for rows in parts]
+        return [RemoteRows(tuple(layer.select(i) for layer in self.layers), i.astype(np.int32)) for i in indices]
 
     def attach(
         self, columns: frozenset[str], refs: Sequence[BlockRef], parts: Sequence[Array], *, producer: str
