@@ -170,6 +170,18 @@ def test_gmpo_equals_verl_under_its_only_aggregation(verl: Any) -> None:
             assert_equal(found, verls(verl, "gmpo", inputs, "token-mean"))
 
 
+@pytest.mark.parametrize("name", ["gspo", "gmpo"])
+def test_a_token_past_20_nats_counts_in_the_mean_as_in_verl(verl: Any, name: str) -> None:
+    inputs = batch(0, equal_in_row=True)
+    inputs.advantages[0] = 1.0
+    inputs.old_log_probs[0, 0] = 0.0
+    inputs.log_probs[0, 0] = -30.0
+    mode = "seq-mean-token-mean"
+    found = ours(name, inputs, replace(CONFIG, loss_aggregation=mode))
+    assert found[1][0].any(), "a response that is held would say nothing"
+    assert_equal(found, verls(verl, name, inputs, mode))
+
+
 def test_reinforce_equals_verl(verl: Any) -> None:
     config = MagicMock(global_batch_info={})
     for seed in range(5):

@@ -206,6 +206,27 @@ def test_gmpo_takes_the_geometric_mean_of_clipped_ratios() -> None:
     assert float(output.metrics["clip_frac"]) == pytest.approx(1 / 3)
 
 
+@pytest.mark.parametrize("name", ["gspo", "gmpo"])
+def test_the_mean_of_a_response_has_each_log_ratio_in_it_as_it_is(name: str) -> None:
+    # Were the first held at -20 nats, the mean would be -20 / 3.
+    output, gradient = run(name, one_row([-30.0, 0.0, 0.0], [1.0, 1.0, 1.0]), TOKEN_SUM)
+    assert float(output.loss) == pytest.approx(-3 * math.exp(-10.0))
+    assert gradient[0].tolist() == pytest.approx([-math.exp(-10.0)] * 3)
+
+
+@pytest.mark.parametrize("name", ["gspo", "gmpo"])
+@pytest.mark.parametrize(("log_ratio", "advantage"), [(-90.0, 1.0), (-math.inf, 1.0), (90.0, -1.0), (math.inf, -1.0)])
+def test_the_mean_of_a_response_is_held_at_20_nats_without_a_gradient(
+    name: str, log_ratio: float, advantage: float
+) -> None:
+    inputs = one_row([log_ratio, 0.0], [advantage, advantage])
+    if log_ratio == -math.inf:
+        inputs = replace(inputs, log_probs=torch.tensor([[log_ratio, -3.0]]), old_log_probs=torch.full((1, 2), -3.0))
+    output, gradient = run(name, inputs, replace(TOKEN_SUM, clip_ratio_dual=0.0))
+    assert float(output.loss) == pytest.approx(-2 * advantage * math.exp(math.copysign(20.0, log_ratio)), rel=1e-5)
+    assert gradient[0].tolist() == [0.0, 0.0]
+
+
 def test_dro_by_hand_and_its_minimum_is_advantage_over_beta_away() -> None:
     output, gradient = run(
         "dro", one_row([0.5, 4.0], [2.0, 2.0]), PolicyLossConfig(dro_beta=0.5, loss_aggregation="token-sum")

@@ -2,6 +2,9 @@
 
 Each token of a response carries the response's loss, so that every aggregation and rollout-correction weights per token
 work; the papers' mean over responses is ``seq-mean-token-mean``.
+
+As in the papers, no token's log-ratio is bounded before the mean is taken. The mean is held within +-20 nats, so that
+exp stays finite; a response out there has no gradient.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from verl_like.algorithms.kl import MAX_LOG_RATIO
 from verl_like.algorithms.policy_losses.base import bounded_log_ratio, clipped_surrogate, ratio_metrics
 from verl_like.algorithms.types import LossInputs, TokenLosses
 from verl_like.config.schema import PolicyLossConfig
@@ -19,21 +23,29 @@ def _row_mean(token_values: Tensor, mask: Tensor) -> Tensor:
     return token_values.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
 
 
+def _held(mean_log_ratio: Tensor) -> Tensor:
+    """Held within +-20 nats."""
+    return mean_log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+
 def gspo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     """The clipped surrogate with the response's ratio for each of its tokens (2507.18071, equations 5 and 7).
 
-    s = exp(mean over the response of log r). The gradient is that of the paper's token form (equations 13 and 14): s A
-    for each token, equal to the sequence form's where the advantage is one number per response, and right as well where
-    it is not. A response is clipped as a whole; its bounds are far tighter than a token's (the paper: 3e-4 and 4e-4).
+    s = exp(mean over the response of log r), the mean held within +-20 nats. The gradient is that of the paper's token
+    form (equations 13 and 14): s A for each token, equal to the sequence form's where the advantage is one number per
+    response, and right as well where it is not. A response is clipped as a whole; its bounds are far tighter than a
+    token's (the paper: 3e-4 and 4e-4).
 
     Returns:
         Metrics: ``clip_frac`` (tokens of clipped responses), and those of ``ratio_metrics`` with s as the ratio.
     """
-    log_ratio = bounded_log_ratio(inputs)
-    # The value is s for every token, the gradient that of the token's own log-prob.
-    ratio = (_row_mean(log_ratio, inputs.response_mask).detach() + (log_ratio - log_ratio.detach())).exp()
+    log_ratio = inputs.log_probs - inputs.old_log_probs
+    # The value is s for every token, the gradient that of the token's own log-prob; none, not NaN, where that is -inf.
+    own = (log_ratio - log_ratio.detach()).nan_to_num()
+    ratio = _held(_row_mean(log_ratio, inputs.response_mask).detach() + own).exp()
     token_losses, is_held = clipped_surrogate(ratio, inputs, config)
-    return TokenLosses(losses=token_losses, metrics={"clip_frac": is_held, **ratio_metrics(log_ratio, ratio)})
+    metrics = {"clip_frac": is_held, **ratio_metrics(bounded_log_ratio(inputs), ratio)}
+    return TokenLosses(losses=token_losses, metrics=metrics)
 
 
 def gmpo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
@@ -41,16 +53,16 @@ def gmpo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     clipping).
 
     A token's log-ratio is held at +``clip_ratio_high`` for A > 0 and at -``clip_ratio_low`` for A < 0 (the paper: 0.4
-    nats both), then the mean over the response is taken and exponentiated. A held token has no gradient; the others
-    share the response's.
+    nats both), then the mean over the response is taken, held within +-20 nats and exponentiated. A held token has no
+    gradient; the others share the response's.
 
     Returns:
         Metrics: ``clip_frac`` (tokens held), and those of ``ratio_metrics`` with the response's ratio.
     """
-    log_ratio = bounded_log_ratio(inputs)
+    log_ratio = inputs.log_probs - inputs.old_log_probs
     held = torch.where(
         inputs.advantages > 0, log_ratio.clamp(max=config.clip_ratio_high), log_ratio.clamp(min=-config.clip_ratio_low)
     )
-    ratio = _row_mean(held, inputs.response_mask).exp().expand_as(log_ratio)
-    metrics = {"clip_frac": held != log_ratio, **ratio_metrics(log_ratio, ratio)}
+    ratio = _held(_row_mean(held, inputs.response_mask)).exp().expand_as(log_ratio)
+    metrics = {"clip_frac": held != log_ratio, **ratio_metrics(bounded_log_ratio(inputs), ratio)}
     return TokenLosses(losses=-inputs.advantages * ratio, metrics=metrics)
