@@ -57,6 +57,19 @@ def test_votes_are_counted_by_pred_where_the_reward_returns_it() -> None:
     assert validation_metrics(without, 3)["val/maj@3"] == 0.0
 
 
+def test_no_answer_votes_like_any_other_and_is_wrong_where_it_wins() -> None:
+    """Twice it is more or less frequent than the right answer, twice as frequent, where the first seen wins."""
+    none, right = ("", 0.0), ("7", 1.0)
+    for votes, expected in (
+        ([right, none, ("8", 0.0), none], 0.0),
+        ([none, right, ("8", 0.0), right], 1.0),
+        ([none, right, right, none], 0.0),
+        ([right, none, none, right], 1.0),
+    ):
+        samples = [row("a", f"text {i}", score, pred=pred, acc=score) for i, (pred, score) in enumerate(votes)]
+        assert validation_metrics(samples, 4)["val/maj@4"] == expected
+
+
 def test_acc_decides_what_is_correct_where_the_reward_returns_it() -> None:
     samples = [row("a", "x", 0.1, acc=0.0), row("b", "x", 0.6, acc=1.0)]
     metrics = validation_metrics(samples, 1)

@@ -249,7 +249,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("perf/tokens_per_s", "tokens/s", "`perf/tokens` per second of the step.", "step"),
     Metric("val/mean@<n>", "score", "Mean score over n responses to every validation prompt.", "validation"),
     Metric("val/pass@<n>", "fraction", "Prompts with a correct one among n responses.", "validation"),
-    Metric("val/maj@<n>", "fraction", "Prompts whose most frequent answer of n is correct.", "validation"),
+    Metric(
+        "val/maj@<n>",
+        "fraction",
+        "Prompts whose most frequent answer of n is correct; no answer is an answer that votes, and is wrong.",
+        "validation",
+    ),
     Metric("val/num_failed", "rows", "Validation samples without a score.", "validation"),
     Metric("val/<source>/mean@<n>", "score", "mean@n over the prompts of one data source.", "validation"),
     Metric("val/<source>/pass@<n>", "fraction", "pass@n over the prompts of one data source.", "validation"),

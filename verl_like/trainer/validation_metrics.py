@@ -30,7 +30,7 @@ class ValidationSample:
 
     @property
     def answer(self) -> str:
-        """What votes are counted by: ``pred`` where the reward returned it, else the response."""
+        """What votes are counted by: ``pred`` where the reward returned it, even an empty one, else the response."""
         return str(self.details.get("pred", self.response))
 
 
@@ -40,6 +40,10 @@ def validation_metrics(samples: Sequence[ValidationSample], n: int) -> dict[str,
     ``mean@n`` is the mean score, ``pass@n`` the share of prompts with a correct response, ``maj@n`` the share whose
     most frequent answer is correct (the first seen of equals). Each prompt weighs the same. Responses whose reward
     failed are left out of everything but ``num_failed``; a prompt without any other is left out too.
+
+    No answer, by which graders mean the ``pred`` "", votes like any other answer: where it wins the vote, the prompt
+    counts as wrong. So it is in verl's ``maj@n`` (``calc_maj_val``) and in lighteval's (``MajAtK``); to leave such
+    responses out would let one answer among n win, and ``maj@n`` come out higher the less often a policy answers.
 
     Returns:
         ``val/<source>/mean@n``, ``pass@n``, ``maj@n``, ``num_failed`` for each data source, the same as ``val/...``
