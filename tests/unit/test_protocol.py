@@ -461,6 +461,25 @@ def test_concat_refuses_what_numpy_would_quietly_convert() -> None:
     }
 
 
+def test_concat_takes_metrics_for_a_fact_like_any_other() -> None:
+    first, second = (DataProto({"x": [i]}, {"metrics": {"loss": loss}}) for i, loss in enumerate((0.5, 0.7)))
+    assert DataProto.concat([first, first]).meta_info == {"metrics": {"loss": 0.5}}
+    with pytest.raises(ValueError, match="tables differ in meta_info 'metrics'"):
+        DataProto.concat([first, second])
+
+
+def test_meta_info_that_contains_itself_travels_and_cannot_be_compared() -> None:
+    loop: dict[str, Any] = {}
+    loop["self"] = loop
+    t = DataProto({"x": [1]}, {"loop": loop})
+    for copied in (pickle.loads(pickle.dumps(t)), copy.deepcopy(t)):
+        found = copied.meta_info["loop"]
+        assert found["self"] is found
+    for compare in (t.__eq__, lambda other: DataProto.concat([t, other]), DataProto({}, {"loop": loop}).union):
+        with pytest.raises(RecursionError):
+            compare(DataProto({"x": [1]}, {"loop": loop}))
+
+
 def test_the_seed_decides_the_order_of_mini_batches_and_epochs_differ() -> None:
     def texts(seed: int) -> list[Any]:
         return [part["text"] for part in table(12).make_iterator(6, 2, seed=seed, dataloader_kwargs={"shuffle": True})]

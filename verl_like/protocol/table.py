@@ -93,7 +93,7 @@ class DataProto:
 
     @staticmethod
     def concat(tables: Sequence[DataProto]) -> DataProto:
-        """Rows of all tables, one after the other.
+        """Rows of all tables, one after the other, with the ``meta_info`` of all; ``metrics`` in it are not joined.
 
         Raises:
             ValueError: tables that differ in columns, in a column's kind, dtype, trailing shape or place, or in a
@@ -167,6 +167,9 @@ class DataProto:
         """Equal names, kinds, dtypes, shapes and bits (NaN equals NaN), objects and meta_info equal by ``==``.
 
         The order of the columns does not matter, nor whether numpy or torch holds them.
+
+        Raises:
+            RecursionError: a ``meta_info`` or an object that contains itself.
         """
         if not isinstance(other, DataProto):
             return NotImplemented

@@ -126,7 +126,7 @@ def load_from_disk(filepath: str | Path) -> DataProto:
 def pad_dataproto_to_divisor(table: DataProto, size_divisor: int) -> tuple[DataProto, int]:
     """The table with rows repeated from its start until ``size_divisor`` divides their number, and how many were added.
 
-    A table that divides already (an empty one always does) is returned ittable.
+    A table that divides already (an empty one always does) is returned itself.
     """
     if size_divisor < 1:
         raise ValueError(f"size_divisor is {size_divisor}; expected at least 1.")
@@ -137,7 +137,7 @@ def pad_dataproto_to_divisor(table: DataProto, size_divisor: int) -> tuple[DataP
 
 
 def unpad_dataproto(table: DataProto, pad_size: int) -> DataProto:
-    """The table without its last ``pad_size`` rows; ittable where that is 0."""
+    """The table without its last ``pad_size`` rows; itself where that is 0."""
     if not 0 <= pad_size <= len(table):
         raise ValueError(
             f"pad_size is {pad_size}; expected a number of the table's {len(table)} rows, as the padding reported it."
