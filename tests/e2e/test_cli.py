@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.e2e._engine_process import TIMEOUT_S
 from tests.e2e.conftest import ROOT, Run, base_overrides, train
+from tests.unit._validation_scores import assert_scores_give
 from verl_like.cli import main
 from verl_like.telemetry.metrics import METRICS
 from verl_like.telemetry.trackers import read_metrics
@@ -98,6 +99,7 @@ def test_eval_of_a_checkpoint_gives_what_training_measured_and_touches_nothing_e
     metrics = read_metrics(run.folder / "eval/metrics.jsonl")
     for name in ("val/mean@2", "val/pass@2", "val/maj@2", "val/default/length/mean@2"):
         assert metrics[name] == {1: run.metrics[1][name]}
+    assert_scores_give(run.metrics[1], run.folder / "eval/val_step_1.scores.parquet", n=2)
     assert f"val/mean@2 {run.metrics[1]['val/mean@2']:.4f}" in capsys.readouterr().out
     assert {name: data for name, data in contents(run.folder).items() if not name.startswith("eval/")} == before
 

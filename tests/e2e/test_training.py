@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from tests.e2e._kept_workers import KeptWorkers
 from tests.e2e.conftest import OF_THE_MACHINE, Run, train
+from tests.unit._validation_scores import assert_scores_give
 from verl_like.protocol import DataProto, Ragged
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -199,6 +200,8 @@ def test_validation_keeps_the_best_checkpoint_and_the_summary_tells_both_ends(ar
         summary["initial_val"] == run.metrics[0]["val/mean@2"] and summary["final_val"] == run.metrics[2]["val/mean@2"]
     )
     assert summary["initial_val_metric"] == "val/mean@2" and summary["steps"] == 2 and summary["seed"] == 1
+    for step, metrics in run.metrics.items():
+        assert_scores_give(metrics, run.folder / f"samples/val_step_{step}.scores.parquet", n=2)
     best = max((1, 2), key=lambda step: (run.metrics[step]["val/mean@2"], -step))
     assert (run.folder / "checkpoints/best").resolve().name == f"step_{best}"
     assert load_file(run.folder / "model/model.safetensors")

@@ -80,12 +80,12 @@ def _drop_torn_line(path: Path) -> None:
                 file.truncate(complete)
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace the file's content so that a reader, or a crash, finds the old or the new one, never half of either."""
     partial = path.with_name(f".{path.name}.partial")
     with writing(path):
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with partial.open("wb") as file:
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)

@@ -13,13 +13,17 @@ from verl_like.single_controller.remote_batch import Facts
 from verl_like.trainer.generation import VALIDATION_STEP, generate, val_sampling
 from verl_like.trainer.rewards import Rewards, first_rows
 from verl_like.trainer.validation_metrics import ValidationSample, validation_metrics
+from verl_like.trainer.validation_scores import write_scores
 from verl_like.workers.groups import RolloutGroup
 
 
 def validate(
     config: Config, prompts: list[Prompt], *, rollout: RolloutGroup, rewards: Rewards, version: int, samples_path: Path
 ) -> dict[str, float]:
-    """mean@n, pass@n and maj@n of the policy the engines hold; some responses are written to ``samples_path``.
+    """mean@n, pass@n and maj@n of the policy the engines hold.
+
+    Some responses are written to ``samples_path`` as text, and beside it, to ``<its stem>.scores.parquet``, the scores
+    of all.
 
     Raises:
         FeedbackError: too many responses have no score.
@@ -45,19 +49,23 @@ def validate(
                 batch.with_facts(scores.facts), first_rows(batch, num_to_save), samples_path, appends=start > 0
             )
         samples += _samples(chunk, batch.facts, scores)
+    write_scores(samples, samples_path.with_suffix(".scores.parquet"))
     return validation_metrics(samples, n=config.rollout.val.n)
 
 
 def _samples(prompts: list[Prompt], facts: Facts, scores: Scores) -> list[ValidationSample]:
-    sources = [prompts[i].data_source for i in facts["group_id"]]
-    rows = zip(facts["uid"], sources, scores.answer, scores.score, scores.details, strict=True)
     return [
         ValidationSample(
-            uid=uid,
-            data_source=source,
-            response=answer,
-            score=None if np.isnan(score) else float(score),
-            details=details,
+            uid=facts["uid"][i],
+            data_source=prompts[facts["group_id"][i]].data_source,
+            response=scores.answer[i],
+            score=None if np.isnan(scores.score[i]) else float(scores.score[i]),
+            details=scores.details[i],
+            sample=int(facts["sample"][i]),
+            reward_status="ok" if scores.failure[i] is None else scores.failure[i].status,
+            failure=None if scores.failure[i] is None else scores.failure[i].message,
+            finish_reason=facts["finish_reason"][i],
+            response_tokens=int(facts["response_tokens"][i]),
         )
-        for uid, source, answer, score, details in rows
+        for i in range(len(scores))
     ]

@@ -12,13 +12,22 @@ CORRECT_SCORE = 1.0 - 1e-6  # a response with this score is correct, unless its 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValidationSample:
-    """One response to a validation prompt. ``score`` is None where the reward failed."""
+    """One response to a validation prompt.
+
+    ``score`` is None where the reward failed, unless ``reward.on_failure`` gives failures one. The facts at the end go
+    into the file of scores; no metric reads them.
+    """
 
     uid: str  # of the prompt
     data_source: str
-    response: str
+    response: str  # or what stands for it where only equality matters
     score: float | None
     details: Mapping[str, float | str] = field(default_factory=dict)  # what the reward function returned besides
+    sample: int = 0  # which of the prompt's responses
+    reward_status: str = "ok"
+    failure: str | None = None
+    finish_reason: str = ""
+    response_tokens: int = 0
 
     @property
     def is_correct(self) -> bool:
