@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from verl_like.graders.guard import Verdict, unreadable_is_wrong
+
 # Runs are bounded, so that no text costs more than its length.
 _BEFORE = r"(?:[\s*_\"'`(\[{$:]|\\[(\[]|\\(?:text|textbf|mathrm|mathbf)\s?\{){0,20}"
 _OPTION = r"(?:(?i:the\s+)?(?i:option|choice|letter|answer)\s+)?"
@@ -44,7 +46,7 @@ _HEDGE = re.compile(
 
 def compute_score(
     data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any], *, letters: str = "ABCD"
-) -> dict[str, float | str]:
+) -> Verdict:
     r"""1 where the response chose the true letter.
 
     A letter is chosen by a statement ("The answer is (B)", "Answer: b", "\boxed{B}", "I choose B", "option B is
@@ -62,6 +64,21 @@ def compute_score(
     Raises:
         ValueError: for a truth that is none of the letters, or ``letters`` that are not distinct capital letters.
     """
+    return _verdict(solution_str, _truth(ground_truth, letters))
+
+
+def read_truth(ground_truth: Any, *, letters: str = "ABCD") -> str:
+    """Return "": a letter is compared as what it is.
+
+    Raises:
+        ValueError: as :func:`compute_score`.
+    """
+    _truth(ground_truth, letters)
+    return ""
+
+
+def _truth(ground_truth: Any, letters: str) -> str:
+    """The true letter, as a capital."""
     if len(letters) < 2 or len(set(letters)) < len(letters) or not re.fullmatch("[A-Z]*", letters):
         raise ValueError(
             f"letters is {letters!r}; expected two or more distinct capital letters, such as ABCDE. Set "
@@ -74,8 +91,13 @@ def compute_score(
             f"option's "
             "text or number, or set reward.function_kwargs.letters."
         )
-    chosen = chosen_letter(solution_str)
-    is_right = float(chosen == match[1].upper())
+    return match[1].upper()
+
+
+@unreadable_is_wrong
+def _verdict(response: str, truth: str) -> Verdict:
+    chosen = chosen_letter(response)
+    is_right = float(chosen == truth)
     return {"score": is_right, "acc": is_right, "pred": chosen}
 
 
