@@ -48,6 +48,28 @@ def test_numbers_beside_the_score_are_averaged_over_the_rows_that_have_them() ->
     assert not [name for name in found if not any(metric.matches(name) for metric in METRICS)]
 
 
+def test_responses_that_broke_a_grader_are_counted_whichever_of_several_functions_it_was() -> None:
+    metrics = StepMetrics()
+    metrics.add({"perf/tokens": 1.0})
+    details: list[dict[str, float | str]] = [
+        {"acc": 0.0, "unreadable": 1.0},
+        {"acc": 1.0},
+        {"correct": 0.0, "correct.unreadable": 1.0, "form.unreadable": 1.0},
+        {"unreadable": 0.0},
+    ]
+    metrics.add_rewards(scored(["ok"] * 4, [0.0, 1.0, 0.0, 1.0], details))
+    found = metrics.finish({"reward_wait": 1.0})
+    assert found["reward/unreadable"] == 2 and found["reward/num_failed"] == 0
+    assert not [name for name in found if "unreadable/" in name], "the mean of the marked ones would always be 1"
+
+
+def test_a_step_whose_responses_were_all_read_counts_none_as_unreadable() -> None:
+    metrics = StepMetrics()
+    metrics.add({"perf/tokens": 1.0})
+    metrics.add_rewards(scored(["ok", "error"], [1.0, np.nan], [{"acc": 1.0}, {}]))
+    assert metrics.finish({"reward_wait": 1.0})["reward/unreadable"] == 0
+
+
 def test_the_log_prob_gap_is_weighted_by_tokens_not_by_ranks() -> None:
     metrics = StepMetrics()
     metrics.add({"perf/tokens": 1.0})

@@ -27,10 +27,12 @@ def test_mean_pass_and_majority_of_two_prompts() -> None:
     assert metrics == pytest.approx(
         {
             "val/s/num_failed": 0.0,
+            "val/s/unreadable": 0.0,
             "val/s/mean@3": 0.5,
             "val/s/pass@3": 1.0,
             "val/s/maj@3": 0.5,
             "val/num_failed": 0.0,
+            "val/unreadable": 0.0,
             "val/mean@3": 0.5,
             "val/pass@3": 1.0,
             "val/maj@3": 0.5,
@@ -90,7 +92,26 @@ def test_failed_rewards_are_counted_and_left_out() -> None:
 
 
 def test_only_failures_give_no_means_rather_than_nan() -> None:
-    assert validation_metrics([row("a", "x", None)], 1) == {"val/s/num_failed": 1.0, "val/num_failed": 1.0}
+    assert validation_metrics([row("a", "x", None)], 1) == {
+        "val/s/num_failed": 1.0,
+        "val/s/unreadable": 0.0,
+        "val/num_failed": 1.0,
+        "val/unreadable": 0.0,
+    }
+
+
+def test_responses_that_broke_a_grader_are_counted_and_count_as_wrong() -> None:
+    """a: one broke it and one is right, so mean 1/2; t: one of two functions could not read its response."""
+    samples = [
+        row("a", "x", 0.0, unreadable=1.0),
+        row("a", "y", 1.0),
+        row("b", "z", 0.5, source="t", **{"correct.unreadable": 1.0, "form": 1.0}),
+        row("b", "z", 0.5, source="t", **{"correct.unreadable": 0.0, "form": 1.0}),
+    ]
+    metrics = validation_metrics(samples, 2)
+    assert (metrics["val/s/unreadable"], metrics["val/t/unreadable"], metrics["val/unreadable"]) == (1.0, 1.0, 2.0)
+    assert metrics["val/s/mean@2"] == 0.5
+    assert not [name for name in metrics if "unreadable/" in name], "a mean over the ones that are marked says nothing"
 
 
 def test_equal_uids_of_two_sources_are_two_prompts() -> None:
@@ -108,5 +129,5 @@ def test_details_are_averaged_over_the_rows_that_have_them() -> None:
     assert validation_metrics(samples, 2)["val/s/steps/mean@2"] == 3.0
 
 
-def test_no_samples_give_only_the_count() -> None:
-    assert validation_metrics([], 4) == {"val/num_failed": 0.0}
+def test_no_samples_give_only_the_counts() -> None:
+    assert validation_metrics([], 4) == {"val/num_failed": 0.0, "val/unreadable": 0.0}

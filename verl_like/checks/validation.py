@@ -47,7 +47,7 @@ def best_metric_problem(config: Config, sources: Collection[str] | None = None) 
         sources: the data sources of the validation rows; None while they are unknown.
     """
     found, n = config.trainer.best_metric, config.rollout.val.n
-    kinds = [f"mean@{n}", f"pass@{n}", f"maj@{n}", "num_failed"]
+    kinds = [f"mean@{n}", f"pass@{n}", f"maj@{n}", "num_failed", "unreadable"]
     names = [f"val/{source}{kind}" for source in ("", *(f"{s}/" for s in sources or ())) for kind in kinds]
     if not found or found in names:
         return None

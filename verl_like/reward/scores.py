@@ -135,3 +135,13 @@ def objects(items: Sequence[Any]) -> Array:
     array = np.empty(len(items), object)
     array[:] = items
     return array
+
+
+def was_unreadable(details: Mapping[str, float | str]) -> bool:
+    """Whether one of the functions says that it could not read the response, and scored it as wrong."""
+    return any(value == 1 for name, value in details.items() if is_unreadable_mark(name))
+
+
+def is_unreadable_mark(name: str) -> bool:
+    """Whether a detail is ``unreadable``, by itself or of one of several functions (``correct.unreadable``)."""
+    return name.rpartition(".")[2] == "unreadable"

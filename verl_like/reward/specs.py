@@ -10,7 +10,7 @@ from typing import Any
 from verl_like.config.schema import RewardConfig
 
 _SPEC_KEYS = ("function", "weight", "kwargs")
-_TAKEN = ("model", "judge", "acc", "pred")  # names of components that others give
+_TAKEN = ("model", "judge", "acc", "pred", "unreadable")  # names of components that others give
 
 
 @dataclass(frozen=True, slots=True)

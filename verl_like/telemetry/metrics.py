@@ -50,6 +50,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("reward/num_memory", "rows", "Of these: over reward.max_memory_gib.", "reward"),
     Metric("reward/num_error", "rows", "Of these: the function raised or returned no score.", "reward"),
     Metric(
+        "reward/unreadable",
+        "rows",
+        "Responses that broke a built-in grader: scored 0, and a mistake of the grader.",
+        "reward",
+    ),
+    Metric(
         "reward/num_scored_alone",
         "rows",
         "Samples of batches that failed as a whole although none was at fault; a slow detour.",
@@ -256,10 +262,12 @@ METRICS: tuple[Metric, ...] = (
         "validation",
     ),
     Metric("val/num_failed", "rows", "Validation samples without a score.", "validation"),
+    Metric("val/unreadable", "rows", "Validation responses that broke a built-in grader: scored 0.", "validation"),
     Metric("val/<source>/mean@<n>", "score", "mean@n over the prompts of one data source.", "validation"),
     Metric("val/<source>/pass@<n>", "fraction", "pass@n over the prompts of one data source.", "validation"),
     Metric("val/<source>/maj@<n>", "fraction", "maj@n over the prompts of one data source.", "validation"),
     Metric("val/<source>/num_failed", "rows", "Such samples of one data source.", "validation"),
+    Metric("val/<source>/unreadable", "rows", "Such responses of one data source.", "validation"),
     Metric(
         "val/<source>/<detail>/mean@<n>",
         "",

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from verl_like.reward.messages import FAILURES
+from verl_like.reward.scores import is_unreadable_mark, was_unreadable
 from verl_like.single_controller.remote_batch import RemoteBatch
 
 Metrics = dict[str, float]
@@ -15,11 +16,14 @@ _SUMS = ("gap_sum", "gap_max", "gap_count", "weight_sum", "weight_count")  # of 
 
 
 def detail_means(details: Iterable[Mapping[str, float | str]]) -> Metrics:
-    """Mean of each finite number that was reported beside the scores, over the responses for which it was."""
+    """Mean of each finite number that was reported beside the scores, over the responses for which it was.
+
+    ``unreadable`` is left out: it is counted.
+    """
     found: dict[str, list[float]] = {}
     for reported in details:
         for name, value in reported.items():
-            if isinstance(value, int | float) and np.isfinite(value):
+            if isinstance(value, int | float) and np.isfinite(value) and not is_unreadable_mark(name):
                 found.setdefault(name, []).append(value)
     return {f"reward/{name}/mean": float(np.mean(values)) for name, values in found.items()}
 
@@ -85,6 +89,7 @@ class StepMetrics:
                 "reward/score_max": float(scores.max()),
                 "reward/num_failed": float((status != "ok").sum()),
                 **{f"reward/num_{kind}": float((status == kind).sum()) for kind in FAILURES},
+                "reward/unreadable": float(sum(map(was_unreadable, batch.facts["details"]))),
                 "reward/num_scored_alone": float(batch.facts["scored_alone"].sum()),
                 "reward/seconds_mean": float(batch.facts["reward_seconds"].mean()),
                 "reward/seconds_max": float(batch.facts["reward_seconds"].max()),

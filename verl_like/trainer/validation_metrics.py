@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from verl_like.reward.scores import is_unreadable_mark, was_unreadable
+
 CORRECT_SCORE = 1.0 - 1e-6  # a response with this score is correct, unless its reward says so itself by `acc`
 
 
@@ -48,15 +50,17 @@ def validation_metrics(samples: Sequence[ValidationSample], n: int) -> dict[str,
 
     ``mean@n`` is the mean score, ``pass@n`` the share of prompts with a correct response, ``maj@n`` the share whose
     most frequent answer is correct (the first seen of equals). Each prompt weighs the same. Responses whose reward
-    failed are left out of everything but ``num_failed``; a prompt without any other is left out too.
+    failed are left out of everything but ``num_failed``; a prompt without any other is left out too. ``unreadable``
+    counts the responses that a grader could not read and scored as wrong.
 
     No answer, by which graders mean the ``pred`` "", votes like any other answer: where it wins the vote, the prompt
     counts as wrong. So it is in verl's ``maj@n`` (``calc_maj_val``) and in lighteval's (``MajAtK``); to leave such
     responses out would let one answer among n win, and ``maj@n`` come out higher the less often a policy answers.
 
     Returns:
-        ``val/<source>/mean@n``, ``pass@n``, ``maj@n``, ``num_failed`` for each data source, the same as ``val/...``
-        over all rows, and ``val/<source>/<detail>/mean@n`` for each number the reward returned besides its score.
+        ``val/<source>/mean@n``, ``pass@n``, ``maj@n``, ``num_failed``, ``unreadable`` for each data source, the same
+        as ``val/...`` over all rows, and ``val/<source>/<detail>/mean@n`` for each number the reward returned besides
+        its score.
         A mean over no prompts is left out, never NaN.
     """
     sources = list(dict.fromkeys(sample.data_source for sample in samples))
@@ -71,7 +75,10 @@ def validation_metrics(samples: Sequence[ValidationSample], n: int) -> dict[str,
 def _metrics(samples: Iterable[ValidationSample], n: int) -> dict[str, float]:
     rows = list(samples)
     scored = [sample for sample in rows if sample.score is not None]
-    metrics = {"num_failed": float(len(rows) - len(scored))}
+    metrics = {
+        "num_failed": float(len(rows) - len(scored)),
+        "unreadable": float(sum(was_unreadable(sample.details) for sample in rows)),
+    }
     groups = _by_prompt(scored)
     if groups:
         metrics[f"mean@{n}"] = _mean(
@@ -85,7 +92,11 @@ def _metrics(samples: Iterable[ValidationSample], n: int) -> dict[str, float]:
 def _detail_means(samples: Iterable[ValidationSample], n: int) -> dict[str, float]:
     groups = _by_prompt(sample for sample in samples if sample.score is not None)
     entries = (entry for group in groups for sample in group for entry in sample.details.items())
-    names = dict.fromkeys(name for name, value in entries if not isinstance(value, str) and np.isfinite(value))
+    names = dict.fromkeys(
+        name
+        for name, value in entries
+        if not isinstance(value, str) and np.isfinite(value) and not is_unreadable_mark(name)
+    )
     means = {}
     for name in names:
         said = [[float(sample.details[name]) for sample in group if name in sample.details] for group in groups]
