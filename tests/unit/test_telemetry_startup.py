@@ -77,3 +77,21 @@ def test_nothing_is_said_to_whoever_calls_the_parts_from_python(capfd: pytest.Ca
     start.now("starting Ray")
     start.done()
     assert capfd.readouterr() == ("", "")
+
+
+def test_how_far_a_phase_has_come_is_said_in_its_line_and_with_the_next_reminder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(startup, "EVERY_S", 0.05)
+    out, clock = io.StringIO(), Clock()
+    start = Startup(clock)
+    with start.shown(Console(file=out)):
+        start.now("reading 9 truths")
+        start.so_far("reading 9 truths: 4 are read")
+        assert "4 are read" not in out.getvalue(), "a log is told only every EVERY_S"
+        clock.now += 2
+        assert str(start.line()) == "[  0.0 s] reading 9 truths: 4 are read  2 s"
+        deadline = time.monotonic() + 10
+        while "still" not in out.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert "[  2.0 s] still reading 9 truths: 4 are read\n" in out.getvalue()

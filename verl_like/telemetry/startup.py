@@ -66,6 +66,11 @@ class Startup:
             if self._live is None:
                 self._print(f"{self._stamp(self._since)} {what}")
 
+    def so_far(self, what: str) -> None:
+        """Say how far the present phase has come: in its line, or with the next reminder in a log."""
+        with self._lock:
+            self._what = what
+
     def done(self) -> None:
         """The command has begun to report, or has ended: nothing is shown from here on."""
         with self._lock:
