@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,9 @@ from verl_like.reward.specs import FunctionSpec, function_specs
 
 # Past its deadline; the process died; over its memory limit; the function raised or returned no score.
 FAILURES = ("timeout", "crash", "memory", "error")
+# What a grader's read_truth says of a truth: no function of the row has one; it is compared as what it is; only as
+# text; with nothing, so that no response to the row can be scored.
+NOT_ASKED, COMPARED_AS_VALUE, COMPARED_AS_TEXT, UNREADABLE = "not asked", "value", "text", "unreadable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,3 +78,26 @@ class Answer:
 
     position: int
     outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class RowTruth:
+    """What the responses to a row are compared with."""
+
+    data_source: str
+    ground_truth: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTruths:
+    """The request to read these truths; the answers are lists of :class:`TruthReading`, in their order."""
+
+    truths: Sequence[RowTruth]
+
+
+@dataclass(frozen=True, slots=True)
+class TruthReading:
+    """Whether a truth can be compared with responses."""
+
+    status: str  # one of the four above
+    reason: str  # why only as text, or with nothing; else empty

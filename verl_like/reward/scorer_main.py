@@ -1,7 +1,7 @@
 """What runs in a scorer process: ``python -m verl_like.reward.scorer_main SOCKET_FD LIFELINE_FD``.
 
-It reads lists of samples from the socket and answers each sample as soon as it is scored. It imports nothing heavy, so
-that a replacement starts in a tenth of a second.
+It reads lists of samples from the socket and answers each sample as soon as it is scored; truths to be read are
+answered many at once. It imports nothing heavy, so that a replacement starts in a tenth of a second.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from multiprocessing.connection import Connection
 from typing import Any
 
-from verl_like.reward.messages import Answer, Ready, Sample, Task
+from verl_like.reward.messages import Answer, ReadTruths, Ready, Sample, Task
 from verl_like.reward.scoring import BatchFailed, Scoring
 
 
@@ -41,9 +41,13 @@ def _serve(connection: Connection[Any, Any]) -> None:
     _limit_memory(task.max_memory_gib)
     connection.send(Ready(scoring.mode))
     while True:
-        samples: list[Sample] = connection.recv()
+        wanted: list[Sample] | ReadTruths = connection.recv()
+        if isinstance(wanted, ReadTruths):
+            for readings in scoring.truth_readings(wanted.truths):
+                connection.send(readings)
+            continue
         try:
-            for position, outcome in scoring.outcomes(samples):
+            for position, outcome in scoring.outcomes(wanted):
                 connection.send(Answer(position, outcome))
         except BatchFailed as error:
             connection.send(Answer(-1, error.outcome))

@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from verl_like.reward.messages import Answer, Outcome, Ready, Sample, Task
+from verl_like.reward.messages import Answer, Outcome, ReadTruths, Ready, RowTruth, Sample, Task, TruthReading
 
 START_TIMEOUT_S = 60.0  # covers the imports of a user's file
 SOCKET_TIMEOUT_S = 30.0  # one message through a pipe; only a stopped process takes that long
+PIECE_TIMEOUT_S = 5.0  # for the next news of several truths that are read
 CANCEL_GRACE_S = 1.0  # an async call is cancelled by its own process first
 
 
@@ -107,13 +108,9 @@ class ScorerProcess:
         try:
             self._send(list(samples))
             while len(outcomes) < len(samples):
-                started = time.perf_counter()
-                try:
-                    if not self._connection.poll(self._answer_timeout_s):
-                        return outcomes, self._overdue(time.perf_counter() - started)
-                    answer: Answer = self._connection.recv()
-                except (EOFError, OSError):
-                    return outcomes, self._crash(time.perf_counter() - started)
+                answer: Answer | Loss = self._next(self._answer_timeout_s, missing="no score")
+                if isinstance(answer, Loss):
+                    return outcomes, answer
                 if answer.position < 0:
                     return outcomes, Loss(answer.outcome)
                 outcomes[answer.position] = answer.outcome
@@ -122,13 +119,45 @@ class ScorerProcess:
             raise
         return outcomes, None
 
+    def read(self, truths: Sequence[RowTruth]) -> tuple[list[TruthReading], Loss | None]:
+        """Have these truths read.
+
+        Returns:
+            The readings of the first of them; and where some are left, why. The process is dead then. Of several, it is
+            not known which one is at fault.
+        """
+        readings: list[TruthReading] = []
+        # A piece that is silent is read again one by one, so that waiting long for it would be in vain.
+        timeout_s = self._task.timeout_s if len(truths) == 1 else min(self._task.timeout_s, PIECE_TIMEOUT_S)
+        try:
+            self._send(ReadTruths(truths))
+            while len(readings) < len(truths):
+                answer: list[TruthReading] | Loss = self._next(timeout_s, missing="not read")
+                if isinstance(answer, Loss):
+                    return readings, answer
+                readings += answer
+        except BaseException:  # Ctrl-C, as above
+            self.kill()
+            raise
+        return readings, None
+
+    def _next(self, timeout_s: float, *, missing: str) -> Any:
+        """The next message; a :class:`Loss` where none comes, and the process is dead then."""
+        started = time.perf_counter()
+        try:
+            if not self._connection.poll(timeout_s):
+                return self._overdue(time.perf_counter() - started, missing)
+            return self._connection.recv()
+        except (EOFError, OSError):
+            return self._crash(time.perf_counter() - started)
+
     @property
     def _answer_timeout_s(self) -> float:
         return self._task.timeout_s + (CANCEL_GRACE_S if self.mode == "concurrent" else 0.0)
 
-    def _overdue(self, seconds: float) -> Loss:
+    def _overdue(self, seconds: float, missing: str) -> Loss:
         self.kill()
-        message = f"no score within reward.timeout_s={self._task.timeout_s:g}; the scorer process was killed"
+        message = f"{missing} within reward.timeout_s={self._task.timeout_s:g}; the scorer process was killed"
         return Loss(Outcome("timeout", None, {}, message, seconds))
 
     def _crash(self, seconds: float) -> Loss:

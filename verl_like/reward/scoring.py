@@ -1,23 +1,25 @@
-"""The reward functions of a run, loaded and applied to samples: what a scorer process does."""
+"""The reward functions of a run, loaded and applied to samples and truths: what a scorer process does."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from verl_like.reward.forms import BoundFunction, bind
-from verl_like.reward.messages import Outcome, Sample
+from verl_like.reward.messages import Outcome, RowTruth, Sample, TruthReading
 from verl_like.reward.resolve import resolve
 from verl_like.reward.results import Details, check_result, failed, split_results
 from verl_like.reward.specs import FunctionSpec
+from verl_like.reward.truth_reader import TruthReader, truth_reader, truth_reading
 
 if TYPE_CHECKING:
     from verl_like.reward.event_loop import EventLoop
 
 _FROM_FIRST = ("acc", "pred")  # what validation reads: the first function that reports it has the say
+READINGS_EVERY_S = 0.1
 Numbered = tuple[int, Outcome]
 
 
@@ -35,6 +37,7 @@ class _Function:
     def __init__(self, spec: FunctionSpec) -> None:
         self.spec = spec
         self._by_source: dict[str, BoundFunction] = {}
+        self._readers: dict[str, TruthReader | None] = {}
         self.is_batch = self.is_async = False
         if spec.function:
             bound = self.of("")
@@ -51,6 +54,15 @@ class _Function:
                 )
             self._by_source[key] = bound
         return self._by_source[key]
+
+    def reader(self, data_source: str) -> TruthReader | None:
+        """What reads the truths of a data source; None where its function has no reader."""
+        if data_source not in self._readers:
+            try:
+                self._readers[data_source] = truth_reader(self.of(data_source))
+            except ValueError:  # no function is known for the source: whoever scores a sample of it says so
+                self._readers[data_source] = None
+        return self._readers[data_source]
 
 
 class Scoring:
@@ -90,6 +102,21 @@ class Scoring:
         else:
             for i, sample in enumerate(samples):
                 yield i, self._one(sample)
+
+    def truth_readings(self, truths: Iterable[RowTruth]) -> Iterator[list[TruthReading]]:
+        """What the functions say of each truth, in order, in lists that come every ``READINGS_EVERY_S`` or so."""
+        readings: list[TruthReading] = []
+        since = time.perf_counter()
+        for truth in truths:
+            readers = [
+                (each.spec.name, reader) for each in self._functions if (reader := each.reader(truth.data_source))
+            ]
+            readings.append(truth_reading(readers, truth.ground_truth))
+            if time.perf_counter() - since >= READINGS_EVERY_S:
+                yield readings
+                readings, since = [], time.perf_counter()
+        if readings:
+            yield readings
 
     def _one(self, sample: Sample) -> Outcome:
         started = time.perf_counter()

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from queue import SimpleQueue
 from types import TracebackType
 
-from verl_like.reward.messages import Outcome, Sample, Task
+from verl_like.reward.messages import UNREADABLE, Outcome, RowTruth, Sample, Task, TruthReading
 from verl_like.reward.scorer_process import ScorerProcess, Spares
 
 MAX_PIECE = 64  # samples sent at once; what a killed process leaves is sent again
@@ -53,6 +53,37 @@ class ScorerTeam:
         size = min(self._max_piece, -(-len(samples) // num_pieces) or 1)
         pieces = [samples[i : i + size] for i in range(0, len(samples), size)]
         return list(itertools.chain.from_iterable(self._executor.map(self._piece, pieces)))
+
+    def read(self, pieces: Iterable[Sequence[RowTruth]]) -> Iterator[list[TruthReading]]:
+        """The readings of each piece of truths, in order, as they come."""
+        return self._executor.map(self._read_piece, pieces)
+
+    def _read_piece(self, truths: Sequence[RowTruth]) -> list[TruthReading]:
+        """One reading per truth. What a lost process leaves is read again one by one, which finds the culprit."""
+        readings: list[TruthReading] = []
+        work = deque([truths])
+        has_failed_alone = False
+        member = self._free.get()
+        try:
+            while work:
+                group = work.popleft()
+                answered, loss = self._alive(member).read(group)
+                readings += answered
+                left = group[len(answered) :]
+                if loss is None:
+                    has_failed_alone = False
+                elif len(group) > 1:
+                    work.extendleft([truth] for truth in reversed(left))
+                elif loss.was_killed and not has_failed_alone:  # by somebody else: no truth's fault
+                    has_failed_alone = True
+                    work.appendleft(group)
+                else:
+                    has_failed_alone = False
+                    readings.append(TruthReading(UNREADABLE, loss.outcome.message))
+        finally:
+            self._free.put(member)
+        assert len(readings) == len(truths), f"{len(readings)} readings of {len(truths)} truths"
+        return readings
 
     def _piece(self, samples: Sequence[Sample]) -> list[Outcome]:
         """One outcome per sample of a piece, by the first process that is free.
