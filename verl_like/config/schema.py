@@ -379,7 +379,9 @@ class RewardConfig:
     max_failure_frac: float = _fraction(
         0.5, "Share of a step's (or a validation batch's) samples that may fail before the run ends."
     )
-    try_first: bool = knob(True, "Try the function on one sample of each data source before models load.")
+    try_first: bool = knob(
+        True, "Before models load, try the function on one sample of each data source and read every ground truth."
+    )
     model: RewardModelConfig = knob(RewardModelConfig, "A reward model; its score is added to the function's.")
     judge: JudgeConfig = knob(JudgeConfig, "A judge in engines of its own; its score is added to the function's.")
 

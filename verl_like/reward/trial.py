@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from verl_like.config.schema import RewardConfig
-from verl_like.reward.messages import Sample, scorer_task
+from verl_like.reward.messages import NOT_ASKED, UNREADABLE, RowTruth, Sample, scorer_task
 from verl_like.reward.team import ScorerTeam
+from verl_like.reward.truths import Progress, check_readings, distinct, first_of_each_source, read, untold
 
 
-def try_reward(config: RewardConfig, samples: Mapping[str, Sample]) -> None:
-    """Load the reward functions and, where ``reward.try_first``, score these samples.
+def try_reward(
+    config: RewardConfig,
+    samples: Mapping[str, Sample],
+    truths: Iterable[tuple[str, RowTruth]] = (),
+    *,
+    progress: Progress = untold,
+) -> None:
+    """Load the reward functions and, where ``reward.try_first``, score these samples and read these truths.
 
-    It happens in a process of its own, never in the caller's.
+    It happens in processes of their own, never in the caller's. Truths that are compared as text are warned of.
 
     Args:
         samples: one for each data source, by the name of its prompt.
+        truths: those of all rows, each with the name of its prompt.
+        progress: told how many truths have been read.
 
     Raises:
-        ValueError: a function that cannot be loaded or called, or that gives a sample no score.
+        ValueError: a function that cannot be loaded or called, or that gives a sample no score; truths that nothing can
+            be compared with.
     """
     task = scorer_task(config)
     if not task.functions:
@@ -26,7 +36,17 @@ def try_reward(config: RewardConfig, samples: Mapping[str, Sample]) -> None:
     names = ", ".join(f"{spec.knob}={spec.function or '(by data_source)'}" for spec in task.functions)
     try:
         with ScorerTeam(task, num_processes=1) as scorer:
-            _try_each(scorer, samples if config.try_first else {}, names)
+            if config.try_first:
+                wanted = distinct(truths)
+                first = read(first_of_each_source(wanted), task, num_processes=1, alone=scorer, progress=untold)
+                status = {truth.truth.data_source: reading.status for truth, reading in first}
+                # A sample whose truth cannot be read fails for that alone, and such truths are told all together.
+                sound = {name: each for name, each in samples.items() if status.get(each.data_source) != UNREADABLE}
+                _try_each(scorer, sound, names)
+                done = {truth.index for truth, _ in first}
+                rest = [t for t in wanted if t.index not in done and status[t.truth.data_source] != NOT_ASKED]
+                others = read(rest, task, num_processes=config.num_workers, alone=scorer, progress=progress)
+                check_readings([*first, *others])
     except RuntimeError as error:  # the process died or hung; only the functions can be the reason
         raise ValueError(f"{names} cannot be used: {error}") from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from verl_like.data.loader import PromptLoader
 from verl_like.data.prompts import Prompt, PromptDataset, sft_rows
 from verl_like.data.templates import load_tokenizer
 from verl_like.disk import refuse_unwritable, writing
-from verl_like.reward.messages import Sample
+from verl_like.reward.messages import RowTruth, Sample
 from verl_like.reward.trial import try_reward
 from verl_like.telemetry.report import Summary, write_curves, write_summary
 from verl_like.telemetry.startup import STARTUP
@@ -48,8 +48,8 @@ def _tokenizer(config: Config) -> PreTrainedTokenizerBase:
     return load_tokenizer(config.model.tokenizer, config.model.trust_remote_code)
 
 
-def check_reward(config: Config, prompts: Iterable[Prompt]) -> None:
-    """Try the reward on the first prompt of each data source, before anything heavy starts."""
+def check_reward(config: Config, prompts: Sequence[Prompt]) -> None:
+    """Try the reward on the first prompt of each data source, and on every truth, before anything heavy starts."""
     STARTUP.now("trying the reward functions")
     first: dict[str, Prompt] = {}
     for prompt in prompts:
@@ -67,7 +67,15 @@ def check_reward(config: Config, prompts: Iterable[Prompt]) -> None:
         )
         for p in first.values()
     }
-    try_reward(config.reward, samples)
+    truths = ((p.uid, RowTruth(p.data_source, p.ground_truth)) for p in prompts)
+    try_reward(config.reward, samples, truths, progress=_tell_of_truths)
+
+
+def _tell_of_truths(num_read: int, num_truths: int) -> None:
+    if not num_read:
+        STARTUP.now(f"reading {num_truths} truths")
+    else:
+        STARTUP.so_far(f"reading {num_truths} truths: {num_read} are read")
 
 
 def train(config: Config, config_yaml: str) -> Progress:
