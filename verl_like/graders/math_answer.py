@@ -6,34 +6,17 @@ from __future__ import annotations
 
 import math
 import numbers
-import re
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from verl_like.graders.maths.equality import check_gradable, equal, vote
+from verl_like.graders.guard import unreadable_is_wrong
+from verl_like.graders.maths.equality import equal, vote, why_text
+from verl_like.graders.maths.final_answer import boxed, has_box, unboxed
 from verl_like.graders.maths.leaf import Unreadable
-from verl_like.graders.maths.reading import MAX_CHARS, Answer, read
+from verl_like.graders.maths.reading import MAX_CHARS, Answer, normalized, read
 
 MAX_PRED_CHARS = 200
-MAX_JOINED_BOXES = 10
-
-_BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
-_WORD = re.compile(r"[^\s${}]+")
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-# What may stand between two boxes of one answer: \boxed{1} and \boxed{2}.
-_BETWEEN_BOXES = re.compile(r"[\s$,;]*(?:and|or|\\text\{\s*(?:and|or)\s*\})?[\s$,;]*")
-_STATED = re.compile(
-    r"\banswer(?:\s*(?:is|are|:|=)\s*:?|\s+(?:should|must|would)\s+be|[\s*]*:)(?:\s+(?:therefore|thus|simply|then))?[\s*]*",
-    re.IGNORECASE,
-)
-# A dollar sign opens maths where no space follows it and closes it where none precedes and no digit follows.
-_MATHS = re.compile(
-    r"\$\$(.+?)\$\$|(?<![\\$])\$(?=[^\s$])([^$\n]{1,2000}?)(?<=[^\s\\])\$(?!\d)|\\\[(.+?)\\\]|\\\((.+?)\\\)", re.DOTALL
-)
-_NUMBER = re.compile(
-    r"(?:(?<![\w.)\]}])-\s?)?\\?\$?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:\.\d+|(?<=\d))(?:\s?/\s?\d+)?\s?\\?%?"
-)
-_SENTENCE_END = re.compile(r"[.!?](?=\s|$)|\n|[,;]?\s(?:since|because|as|which|so|where|when)\s", re.IGNORECASE)
 
 
 def compute_score(
@@ -44,8 +27,8 @@ def compute_score(
 
     The final answer is the content of the last ``\boxed{}`` or ``\fbox{}``, nested braces and all; boxes with nothing
     but "and", "or" or a comma between them are one answer. A box that never closes is no answer. Without a box,
-    ``flexible`` takes the formula or the words behind the last "answer is" or "Answer:", and failing that the formula
-    (``$..$``, ``\(..\)``, ``\[..\]``) or number that ends last.
+    ``flexible`` takes what ``<answer>`` tags hold, or the formula or the words behind the last "answer is" or
+    "Answer:", and failing that the formula or number that ends last, as a whole.
 
     Equal are equal values, not equal texts: 0.5 and ``\frac12``, 50% and 0.5, ``(x+1)^2`` and ``x^2+2x+1``, ``x = 5``
     and 5. Not equal are an approximation and the number, a point and its swap, [1,2] and (1,2), 5 cm and 5 m, or
@@ -58,98 +41,80 @@ def compute_score(
 
     Returns:
         ``score`` and ``acc`` (1 or 0), and ``pred``: a text that equal answers mostly share, "" where there is no
-        answer. What is too long, too large or too deep to be an answer scores 0 unevaluated.
+        answer. What is too long, too large or too deep to be an answer scores 0 unevaluated. A response for which the
+        grader itself fails scores 0 with ``unreadable`` 1.
 
     Raises:
-        ValueError: for another method, or a truth that cannot be read or evaluated.
+        ValueError: for another method, or a truth that nothing can be compared with (:func:`read_truth`).
     """
     if method not in ("strict", "flexible"):
         raise ValueError(f"method is {method!r}; expected strict or flexible. Set reward.function_kwargs.method.")
+    return _graded(solution_str, _truth(_as_text(ground_truth)), method)
+
+
+def read_truth(ground_truth: Any) -> str:
+    """Why the truth can be compared as text alone; "" where it is compared by value.
+
+    Raises:
+        ValueError: for what is no text and no number, is empty, too long, or has a box that never closes.
+    """
+    return _truth(_as_text(ground_truth)).why_text
+
+
+@dataclass(frozen=True, slots=True)
+class _Truth:
+    text: str  # normalized
+    answer: Answer | None  # None where it can be compared as text alone
+    why_text: str
+
+
+def _as_text(ground_truth: Any) -> str:
     is_number = (
         isinstance(ground_truth, numbers.Real) and not isinstance(ground_truth, bool) and math.isfinite(ground_truth)
     )
     if not is_number and not isinstance(ground_truth, str):
         raise ValueError(
             f"ground_truth is {type(ground_truth).__name__} {ground_truth!r:.80}; expected the answer as text, or a "
-            f"number."
+            "number."
         )
-    truth = _truth(str(ground_truth))
-    found = boxed(solution_str)
-    if found is None and method == "flexible" and not _BOX.search(solution_str):
-        found = unboxed(solution_str)
-    if found is None:
-        return {"score": 0.0, "acc": 0.0, "pred": ""}
-    try:
-        answer = read(found)
-    except Unreadable:
-        return {"score": 0.0, "acc": 0.0, "pred": ""}
-    is_right = float(equal(truth, answer))
-    return {"score": is_right, "acc": is_right, "pred": vote(answer)[:MAX_PRED_CHARS]}
+    return str(ground_truth)
 
 
 @lru_cache(maxsize=4096)
-def _truth(text: str) -> Answer:
+def _truth(text: str) -> _Truth:
     """Read once for all responses to a prompt."""
-    shown = text if _BOX.search(text) is None else boxed(text)
-    try:
-        if shown is None:
-            raise Unreadable("its box never closes")
-        truth = read(shown)
-        check_gradable(truth)
-    except Unreadable as error:
+    shown = boxed(text) if has_box(text) else text
+    why = ""
+    if shown is None:
+        why = "its box never closes"
+    elif not normalized(shown):
+        why = "it is empty"
+    elif len(shown) > MAX_CHARS:
+        why = f"it has {len(shown)} characters, more than {MAX_CHARS}"
+    if shown is None or why:
         raise ValueError(
-            f"ground_truth {text!r:.200} cannot be judged by: {error}. Expected an answer such as 12, "
-            f"\\frac{{1}}{{2}} or "
+            f"ground_truth {text!r:.200} cannot be graded: {why}. Expected an answer such as 12, \\frac{{1}}{{2}} or "
             "(3,4], or a solution that boxes it. Correct the row, or leave it out."
-        ) from error
-    return truth
+        )
+    try:
+        answer = read(shown)
+    except Unreadable as error:
+        return _Truth(normalized(shown), None, str(error))
+    return _Truth(normalized(shown), answer, why_text(answer))
 
 
-def boxed(text: str) -> str | None:
-    r"""The content of the last ``\boxed{}``, joined by commas to boxes right before it.
-
-    None without a box, or where the last one never closes.
-    """
-    contents: list[str] = []
-    following = None
-    for match in reversed(list(_BOX.finditer(text))[-MAX_JOINED_BOXES:]):
-        content, end = _content(text, match.end())
-        if following is not None and (content is None or not _BETWEEN_BOXES.fullmatch(text, end, following)):
-            break
-        if content is None:
-            return None
-        contents.insert(0, content)
-        following = match.start()
-    return ", ".join(contents) if contents else None
-
-
-def _content(text: str, start: int) -> tuple[str | None, int]:
-    """What the box that opens at ``start`` holds, and where it ends; a box without braces holds a word."""
-    if text[start : start + 1] != "{":
-        word = _WORD.match(text, start)
-        return (word[0], word.end()) if word else (None, start)
-    level = 0
-    for brace in _BRACE.finditer(text, start):
-        level += {"{": 1, "}": -1}.get(brace[0], 0)
-        if level == 0:
-            return text[start + 1 : brace.start()], brace.end()
-    return None, len(text)
-
-
-def unboxed(text: str) -> str | None:
-    """The answer of a response without a box, by the rules of :func:`compute_score`; None where there is none."""
-    stated = list(_STATED.finditer(text))
-    if stated:
-        rest = text[stated[-1].end() :][:MAX_CHARS]
-        if maths := _MATHS.match(rest):
-            return next(content for content in maths.groups() if content)
-        sentence = _SENTENCE_END.split(rest, maxsplit=1)[0].strip(" *:")
-        if sentence:
-            return sentence
-    tail = text[-MAX_CHARS:]
-    last = max(
-        [*_MATHS.finditer(tail), *_NUMBER.finditer(tail)], key=lambda match: (match.end(), -match.start()), default=None
-    )
-    if last is None:
-        return None
-    return next((content for content in last.groups() if content), last[0]) if last.re is _MATHS else last[0]
+@unreadable_is_wrong
+def _graded(response: str, truth: _Truth, method: str) -> dict[str, float | str]:
+    found = boxed(response)
+    if found is None and method == "flexible" and not has_box(response):
+        found = unboxed(response)
+    if found is None or len(found) > MAX_CHARS:
+        return {"score": 0.0, "acc": 0.0, "pred": ""}
+    text = normalized(found)
+    try:
+        answer = read(found)
+    except Unreadable:
+        answer = None
+    is_right = text == truth.text or (truth.answer is not None and answer is not None and equal(truth.answer, answer))
+    pred = vote(answer) if answer is not None else text if text.isprintable() else ""
+    return {"score": float(is_right), "acc": float(is_right), "pred": pred[:MAX_PRED_CHARS]}

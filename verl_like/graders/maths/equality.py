@@ -8,12 +8,12 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from verl_like.graders.maths.leaf import Leaf, Unreadable
+from verl_like.graders.maths.leaf import Leaf
 from verl_like.graders.maths.reading import Answer, Group, Relation
-from verl_like.graders.maths.values import NUM_POINTS, are_close, from_fraction, real_part_of_ratio, values
+from verl_like.graders.maths.values import NUM_POINTS, are_close, is_positive_multiple, less, same_values, times, values
 
 # Arithmetic between numbers that is yet to be done.
-_UNDONE = re.compile(r"(?:[\d)}!]|\\pi)(?:[-+]|\\cdot|\\div|\()")
+_UNDONE = re.compile(r"(?:[\d)}!]|\\pi)(?:[-+]|\\cdot|\\div|\()|\d\^\{[^{}]*\}\d")
 
 
 def equal(truth: Answer, answer: Answer) -> bool:
@@ -31,16 +31,16 @@ def equal(truth: Answer, answer: Answer) -> bool:
     return isinstance(truth, Leaf) and isinstance(answer, Leaf) and _same_leaves(truth, answer)
 
 
-def check_gradable(truth: Answer) -> None:
-    """Raise Unreadable for a truth with an expression that has no value we could compare."""
-    if isinstance(truth, Group):
-        for part in truth.parts:
-            check_gradable(part)
-    elif isinstance(truth, Relation):
-        check_gradable(truth.left)
-        check_gradable(truth.right)
-    elif truth.number is None and not truth.is_words and values(truth.text) is None:
-        raise Unreadable(f"{truth.text!r} is an expression that cannot be evaluated")
+def why_text(truth: Answer) -> str:
+    """Why the truth, or a part of it, can be compared as text alone; "" where it has values."""
+    parts = truth.parts if isinstance(truth, Group) else ()
+    if isinstance(truth, Relation):
+        parts = (truth.left, truth.right)
+    if isinstance(truth, Leaf) and truth.has_formula:
+        return f"{truth.text!r} has words within a formula"
+    if isinstance(truth, Leaf) and truth.number is None and not truth.is_words and values(truth.text) is None:
+        return f"{truth.text!r} is an expression that cannot be evaluated"
+    return next(filter(None, map(why_text, parts)), "")
 
 
 def vote(answer: Answer) -> str:
@@ -68,7 +68,7 @@ def _same_leaves(truth: Leaf, answer: Leaf) -> bool:
     # "123 \cdot 456" restates the problem whose answer is 56088.
     if truth.number is not None and _UNDONE.search(answer.text):
         return False
-    return _same_values(_leaf_values(truth), _leaf_values(answer))
+    return same_values(_leaf_values(truth), _leaf_values(answer))
 
 
 def _same_percents(truth: Fraction, truth_unit: str, answer: Fraction, answer_unit: str) -> bool:
@@ -79,6 +79,8 @@ def _same_percents(truth: Fraction, truth_unit: str, answer: Fraction, answer_un
 
 
 def _same_groups(truth: Group, answer: Group) -> bool:
+    if {truth.kind, answer.kind} in ({""}, {"", "()"}) and _has_names(answer) and not _has_names(truth):
+        return _in_order_of_names(truth, answer)
     if {truth.kind, answer.kind} <= {"", "{}"}:
         if "{}" in (truth.kind, answer.kind) and len(answer.parts) <= 2 * len(truth.parts):
             return _all_in(truth.parts, answer.parts) and _all_in(answer.parts, truth.parts)
@@ -88,6 +90,18 @@ def _same_groups(truth: Group, answer: Group) -> bool:
     if truth.kind == "union":
         return _rearranged(truth, answer)
     return all(equal(a, b) for a, b in zip(truth.parts, answer.parts, strict=True))
+
+
+def _has_names(group: Group) -> bool:
+    """Whether its parts are values of different names: x = 3, y = 4."""
+    names = [part.name for part in group.parts if not isinstance(part, Relation)]
+    return len(names) == len(group.parts) and all(names) and len(set(names)) == len(names) > 1
+
+
+def _in_order_of_names(truth: Group, answer: Group) -> bool:
+    """Whether the truth without names lists the values as their names are sorted."""
+    parts = sorted(answer.parts, key=lambda part: "" if isinstance(part, Relation) else part.name)
+    return len(parts) == len(truth.parts) and all(map(equal, truth.parts, parts))
 
 
 def _all_in(parts: tuple[Answer, ...], others: tuple[Answer, ...]) -> bool:
@@ -121,12 +135,14 @@ def _same_relation(truth: Answer, answer: Answer) -> bool:
     f, g = _difference(a), _difference(b)
     if f is None or g is None:
         return False
-    if all(are_close(u * v, 0) for u, v in zip(f, g, strict=True)):
+    both = [(u, v) for u, v in zip(f, g, strict=True) if u is not None and v is not None]
+    if len(both) < 2 or not any(u and v for u, v in both):
         return False
-    ratios_agree = all(are_close(u * g[0], v * f[0]) for u, v in zip(f, g, strict=True))
-    return ratios_agree and (
-        a.sign in ("=", r"\ne") or all(real_part_of_ratio(u, v) > 0 for u, v in zip(f, g, strict=True))
-    )
+    (first_f, first_g), *_ = both
+    if all(u == first_f for u, _ in both) and all(v == first_g for _, v in both):
+        return False  # 1 < 2 says something else than 1 < 3
+    ratios_agree = all(are_close(times(u, first_g), times(v, first_f)) for u, v in both)
+    return ratios_agree and (a.sign in ("=", r"\ne") or all(is_positive_multiple(u, v) for u, v in both))
 
 
 def _as_relation(answer: Answer) -> Relation | None:
@@ -137,14 +153,12 @@ def _as_relation(answer: Answer) -> Relation | None:
 
 def _difference(relation: Relation) -> tuple[Any, ...] | None:
     left, right = _leaf_values(relation.left), _leaf_values(relation.right)
-    return None if left is None or right is None else tuple(a - b for a, b in zip(left, right, strict=True))
+    if left is None or right is None:
+        return None
+    return tuple(less(a, b) for a, b in zip(left, right, strict=True))
 
 
 def _leaf_values(leaf: Leaf) -> tuple[Any, ...] | None:
     if leaf.is_words:
         return None
-    return (from_fraction(leaf.number),) * NUM_POINTS if leaf.number is not None else values(leaf.text)
-
-
-def _same_values(a: tuple[Any, ...] | None, b: tuple[Any, ...] | None) -> bool:
-    return a is not None and b is not None and all(are_close(u, v) for u, v in zip(a, b, strict=True))
+    return (leaf.number,) * NUM_POINTS if leaf.number is not None else values(leaf.text)

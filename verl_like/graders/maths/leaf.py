@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from verl_like.graders.maths.units import squeezed, without_unit
+
 MAX_POWER_OF_TEN = 1000
 
 
@@ -21,54 +23,12 @@ class Leaf:
     number: Fraction | None = None
     unit: str = ""  # "" where there is none, or none we know
     is_words: bool = False  # compared as text alone
+    has_formula: bool = False  # words with a formula between them
     name: str = ""  # the x of "x = 5"
 
 
-_UNITS = {
-    "mm": "millimeter millimetre",
-    "cm": "centimeter centimetre",
-    "dm": "decimeter decimetre",
-    "m": "meter metre",
-    "km": "kilometer kilometre",
-    "inch": "in inches",
-    "ft": "foot feet",
-    "yd": "yard",
-    "mi": "mile",
-    "acre": "",
-    "unit": "",
-    "mg": "milligram",
-    "g": "gram gm",
-    "kg": "kilogram",
-    "lb": "pound",
-    "oz": "ounce",
-    "ml": "milliliter",
-    "l": "liter litre",
-    "gal": "gallon",
-    "s": "second sec",
-    "min": "minute",
-    "h": "hour hr",
-    "day": "",
-    "week": "",
-    "month": "",
-    "year": "yr",
-    "mph": "",
-    "degree": "deg",
-    "radian": "rad",
-    "dollar": "usd",
-    "cent": "",
-}
-_UNIT_OF = {
-    word: unit for unit, words in _UNITS.items() for name in (unit, *words.split()) for word in (name, f"{name}s")
-}
-_POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
-_TEXT_UNIT = re.compile(r"(.*[^\s\-+*/^_=({])\s*\\text\{\s*([a-zA-Z°][a-zA-Z°./ -]*?)\s*\}\s*(?:\^\s*\{?([23])\}?)?\s*")
-_PLAIN_UNIT = re.compile(r"(.*(?:[\d)}%°]|\\pi))(\s*)([a-zA-Z][a-zA-Z./ ]*?)\s*(?:\^\s*\{?([23])\}?)?\s*")
-# "5 or more" and "5 million" are not five; 5 a.m. is not 5 p.m.
-_NO_UNIT = re.compile(
-    r"\b(?:or|and|not|no|more|less|than|least|most|mod|base|if|for|to|[ap]\.? "
-    r"?m|dozen|hundred|thousand|[mbtr]+illion)\b"
-)
-_BASE = re.compile(r"(\d+)_(?:\{?(\d+)\}?|\\text\{(\w+)\}|\{\\text\{(\w+)\}\})")
+_BASE = re.compile(r"\(?(\d+)\)?_(?:\{?(\d+)\}?|\\text\{(\w+)\}|\{\\text\{(\w+)\}\})")
+_BASES = {"two": "2", "three": "3", "five": "5", "seven": "7", "eight": "8", "ten": "10", "sixteen": "16"}
 
 _N = r"(?:\d+(?:\.\d*)?|\.\d+)"
 _DECIMAL = re.compile(rf"[-+]?{_N}")
@@ -77,8 +37,17 @@ _MIXED = re.compile(r"(-?)(\d+) ?(?:\\frac\{(\d+)\}\{(\d+)\}|(?<= )(\d+)/(\d+))"
 _SCIENTIFIC = re.compile(rf"([-+]?{_N})(?:\\cdot ?10\^(?:(\d)|\{{([-+]?\d{{1,4}})\}})|[eE]([-+]?\d{{1,4}}))")
 _REPEATING = re.compile(r"(-?)(\d*)\.(\d*)\\(?:overline|bar)\{(\d+)\}")
 _PURE_WORDS = re.compile(r"[\w\s.,'!?°-]*")
-_LETTER = re.compile(r"\(([a-zA-Z])\)")
-_WORD = re.compile(r"(?<![\\a-zA-Z])(?:[a-zA-Z]{3,}|[Nn]o(?![a-zA-Z]))")
+_LETTER = re.compile(r"\(?([a-zA-Z])\.?\)?")
+_TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
+_SPELLED = re.compile(r"[^\W\d_]{2,}")
+_WORD = re.compile(r"[a-zA-Z]{3,}|\b(?:[Nn]o|NO)\b")
+_ORDINARY = re.compile(r"(?:[a-z\W\d_]|\b[A-Z][a-z]*\b|\b[A-Z]+\b)*")  # what differs in capitals alone is the same word
+_SHORT = frozenset(
+    ["no", "yes", "odd", "all", "one", "two", "six", "ten", "red", "mon", "sun"]
+)  # no letters of figures
+_PROSE = re.compile(
+    r"(?<![\\a-zA-Z])[a-zA-Z]{5,}|(?<![\\a-zA-Z])[a-zA-Z]+ [a-zA-Z]{2,}|(?<![\\a-zA-Z])[a-zA-Z]{2,} [a-zA-Z]"
+)
 # What no expression contains: a set's sign, a line over letters, a congruence.
 _SYMBOL = re.compile(
     r"[-+]?\\infty|\\emptyset|\\math(?:bb|cal)\{[A-Z]\}|\\[a-zA-Z]+\{[A-Z]{2,}\}|\\(?:triangle|angle) "
@@ -89,9 +58,12 @@ _TIME = re.compile(r"(\d+(?::\d+)+) ?(?:([AaPp])\.? ?[Mm]\.?)?")  # or a ratio
 
 def leaf(text: str) -> Leaf:
     """Read one value; the spelling of its LaTeX is already uniform."""
-    text, unit = _without_unit(text.strip())
-    has_text = r"\text" in text
-    text = squeezed(re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text))
+    if match := _BASE.fullmatch(squeezed(text)):
+        base = next(base for base in match.groups()[1:] if base)
+        return Leaf(text=match[1], number=Fraction(match[1]), unit=f"base {_BASES.get(base, base)}")
+    text, unit = without_unit(text.strip())
+    has_words = any(_SPELLED.search(words) for words in _TEXT.findall(text))
+    text = squeezed(_TEXT.sub(r" \1 ", text))
     if not text:
         raise Unreadable("it is empty")
     if letter := _LETTER.fullmatch(text):
@@ -103,52 +75,12 @@ def leaf(text: str) -> Leaf:
         return Leaf(text=f"{match[1]}{(match[2] or '').lower()}", is_words=True)
     if _SYMBOL.fullmatch(text):
         return Leaf(text=text, is_words=True)
-    if _WORD.search(text) or (has_text and _PURE_WORDS.fullmatch(text)):
-        return Leaf(text=text.lower(), is_words=True)
+    if _PURE_WORDS.fullmatch(text) and (has_words or _WORD.search(text)):
+        is_one_word = _ORDINARY.fullmatch(text) and (len(text) > 3 or text.lower() in _SHORT)
+        return Leaf(text=text.lower() if is_one_word else text, is_words=True)
+    if has_words or _PROSE.search(text):
+        return Leaf(text=text, is_words=True, has_formula=True)
     return Leaf(text=text, unit=unit)
-
-
-def squeezed(text: str) -> str:
-    """The text without the spaces that mean nothing; they mean something between letters and between digits."""
-    text = re.sub(r"(?<=\d)\s+(?=\d)", "\x00", text.strip())
-    text = re.sub(r"(?<=[a-zA-Z])\s+(?=[a-zA-Z])", "\x00", text)
-    return re.sub(r"\s+", "", text).replace("\x00", " ")
-
-
-def _without_unit(text: str) -> tuple[str, str]:
-    unit = ""
-    if match := re.fullmatch(r"(-?)\s*\\\$\s*(.+)", text):
-        text, unit = match[1] + match[2], "dollar"
-    if match := _BASE.fullmatch(squeezed(text)):
-        return match[1], f"base {next(base for base in match.groups()[1:] if base)}"
-    for _ in range(2):  # as in 90° C
-        if text.endswith((r"%", "°")) and len(text) > 1:
-            text, unit = text[:-1].strip(), unit or ("%" if text.endswith("%") else "degree")
-        elif (match := _TEXT_UNIT.fullmatch(text)) and not _NO_UNIT.search(match[2].lower()):
-            text, unit = match[1], unit or _known_unit(match[2], match[3])
-        elif (match := _PLAIN_UNIT.fullmatch(text)) and _is_plain_unit(match[3], has_space=bool(match[2])):
-            text, unit = match[1], unit or _known_unit(match[3], match[4])
-    return text.strip(), unit
-
-
-def _is_plain_unit(words: str, *, has_space: bool) -> bool:
-    """Whether words right behind a value are a unit, as in 5cm, 5 m and 5 apples, and no factor, as in 5m and 5 xy."""
-    if _known_unit(words, None):
-        return has_space or len(words) > 1
-    return has_space and not _NO_UNIT.search(words.lower()) and all(len(word) > 2 for word in words.split())
-
-
-def _known_unit(words: str, power: str | None) -> str:
-    """``cm^2`` for square centimetres, ``mi/h`` for miles per hour; "" where a word is none of ours."""
-    over = []
-    for side in re.split(r"\s+per\s+|/", words.lower().replace(".", "").strip()):
-        names = side.split()
-        raised = next((_POWERS[name] for name in names if name in _POWERS), 1)
-        units = [_UNIT_OF.get(name, "") for name in names if name not in _POWERS]
-        if len(units) != 1 or not units[0]:
-            return ""
-        over.append(units[0] if raised == 1 else f"{units[0]}^{raised}")
-    return "/".join(over) + (f"^{power}" if power else "")
 
 
 def _number(text: str) -> Fraction | None:
@@ -163,7 +95,8 @@ def _number(text: str) -> Fraction | None:
         return _signed(match[1], over / under) if under else None
     if match := _MIXED.fullmatch(text):
         divisor = int(match[4] or match[6])
-        return _signed(match[1], int(match[2]) + Fraction(int(match[3] or match[5]), divisor)) if divisor else None
+        part = Fraction(int(match[3] or match[5]), divisor) if divisor else Fraction(1)
+        return _signed(match[1], int(match[2]) + part) if part < 1 else None
     if match := _SCIENTIFIC.fullmatch(text):
         power = int(match[2] or match[3] or match[4])
         return Fraction(match[1].removesuffix(".")) * Fraction(10) ** power if abs(power) <= MAX_POWER_OF_TEN else None

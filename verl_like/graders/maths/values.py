@@ -1,222 +1,316 @@
-"""The values of an expression in LaTeX, in bounded time.
+"""The values of an expression at a few points, in bounded time.
 
-math-verify parses; we then *evaluate*, to 120 digits at a few points: what is equal everywhere is equal there, and
-nothing has to be simplified. math-verify's own ``verify`` calls ``sympy.simplify``, which may never return (9**9**9**9,
-99999999!), and its timeouts take the process's alarm signal.
+What is equal everywhere is equal there, and nothing has to be simplified. As long as a value is rational it is exact,
+and so are the values of polynomials, since the points are rational. Other values have ``DIGITS`` digits, of which two
+equal ones share ``TOLERANCE``; what could hide a difference below that (a huge number plus a small one, a function of
+almost nothing) has no value here.
 """
 
 from __future__ import annotations
 
-import logging
-import re
+import math
 import zlib
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 import mpmath
-import sympy
-from antlr4.dfa.DFA import DFA
-from latex2sympy2_extended import NormalizationConfig
-from latex2sympy2_extended.antlr_parser import PSLexer, PSParser
-from math_verify import LatexExtractionConfig, parse
 
-MAX_CHARS = 300  # of an expression; the parser takes milliseconds per sign
-MAX_DEPTH = 7  # of brackets within brackets; the parser's time doubles with every few
-MAX_BITS = 100_000  # of a number on the way to the value
+from verl_like.graders.maths.expression import Node, parse
+from verl_like.graders.maths.leaf import Unreadable
+
+NUM_POINTS = 8
+NUM_RATIONAL = 4  # points of these; at the others every symbol is a whole number, for factorials and roundings
+# Decimal digits of each value, and those that two values must share to be equal.
+DIGITS, TOLERANCE = 150, 115
+MAX_BITS = 4096  # of a number on the way to the value
 MAX_FACTORIAL = 2000
 MAX_ARGUMENT = 10**6  # of a function such as sin
-MAX_TABLE_ENTRIES = 100_000  # of the parser's tables, about 70 MB
-NUM_POINTS = 4
-# Decimal digits of each value, and those that two values must share to be equal.
-DIGITS, TOLERANCE = 120, 100
+MAX_HYPERBOLIC = 100  # tanh of more is 1 but for what we could not see
+MAX_EXACT = 10**50  # above and below the line of a rational number that becomes a real one
+MIN_ARGUMENT = Fraction(1, 10**25)  # of a function: cos of less is 1 but for what we could not see
+MAX_RATIO = 10**45  # of the terms of a sum
+
+Value = Any  # Fraction, or a real or complex number of mpmath
 
 _CTX = mpmath.MPContext()
 _CTX.dps = DIGITS
-# The text comes in uniform LaTeX: math-verify shall neither strip units nor look for boxes.
-_AS_WRITTEN = (
-    LatexExtractionConfig(
-        try_extract_without_anchor=False,
-        boxed_match_priority=0,
-        normalization_config=NormalizationConfig(
-            basic_latex=False, units=False, malformed_operators=False, nits=False, boxed="last"
-        ),
-    ),
-)
-# Any other command (integrals, sums, limits, determinants, gcd) may cost any time while it is parsed.
-_COMMAND = re.compile(
-    r"\\(?!(?:frac|sqrt|cdot|div|pi|binom|log|ln|exp|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|sinh|cosh|tanh|[lr]floor|[lr]ceil|alpha|beta"
-    r"|gamma|delta|epsilon|varepsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau|phi|varphi|chi|psi|omega)(?![a-zA-Z]))"
-)
-_SIGNS = re.compile(r"[0-9A-Za-z\\{}()\[\]^_+\-*/.|! ]*")
-# math-verify 0.9.0 evaluates binomials and the index of a root as it parses, drops a number's subscript, transposes
-# x^T, and reads !! as (n!)!.
-_REFUSED = re.compile(
-    r"\\binom(?!\{[a-zA-Z\d]{1,4}\}\{[a-zA-Z\d]{1,4}\})|\\sqrt\[(?![\da-z]{1,3}\])|(?<!\\sqrt)\[|\d_|!!|\|[_^]"
-    r"|\^\{?T|\d \d|(?<![a-zA-Z_^}\]]){|\d{61}"
-)
-_LOG_BASE = re.compile(r"\\log_(\w) ?")
-# math-verify 0.9.0 takes 2(3) and \frac{4}{2}\frac{1}{2} for mixed numbers.
-_HAS_POWER_OF_FUNCTION = re.compile(r"\\(?:log|ln|a?r?c?(?:sin|cos|tan|cot|sec|csc)h?) ?[\^_]")
-_PRODUCT = re.compile(r"(?<=[\d)!])(?=\()|(?<=[)!])(?=\d|\\frac)|(?<=\})(?=\()|(?<=\})(?=\\frac)")
 
 
 class _Unknown(Exception):
     """An expression without a value that we can find in bounded time."""
 
 
-def are_close(a: Any, b: Any) -> bool:
-    """Whether two values are the same but for rounding; an approximation is not the number.
-
-    Relative to the values, because 2^{-400} is not 2^{-401}; but sin(pi) is 0.
+def are_close(a: Value, b: Value) -> bool:
+    """Whether two values are the same, but for rounding where they are not rational; an approximation is not the
+    number.
     """
-    scale = max(abs(a), abs(b)) if a and b else 1
-    return bool(abs(a - b) <= _CTX.mpf(10) ** -TOLERANCE * scale)
+    if a == b:
+        return True
+    if not a or not b or (isinstance(a, Fraction) and isinstance(b, Fraction)):
+        return False
+    try:
+        a, b = _real(a), _real(b)
+    except _Unknown:
+        return False
+    return bool(abs(a - b) <= _CTX.mpf(10) ** -TOLERANCE * max(abs(a), abs(b)))
 
 
-def real_part_of_ratio(a: Any, b: Any) -> Any:
-    """Positive where a / b is, without dividing by zero."""
-    return _CTX.re(a * _CTX.conj(b))
-
-
-def from_fraction(number: Fraction) -> Any:
-    """The number with ``DIGITS`` digits."""
-    return _CTX.mpf(number.numerator) / number.denominator
+def is_positive_multiple(a: Value, b: Value) -> bool:
+    """Whether a / b is a positive number."""
+    if isinstance(a, Fraction) and isinstance(b, Fraction):
+        return a * b > 0
+    return bool(_CTX.re(_real(a) * _CTX.conj(_real(b))) > 0)
 
 
 @lru_cache(maxsize=8192)
-def values(text: str) -> tuple[Any, ...] | None:
+def values(text: str) -> tuple[Value | None, ...] | None:
     """The expression's values at ``NUM_POINTS`` points, where each symbol's is drawn from its name.
 
-    None where it has no value, or none that we can find in bounded time.
+    A value is None where there is none, or none that we can find in bounded time; without any the whole is None.
     """
-    parsed = _parsed(text)
-    if parsed is None:
-        return None
     try:
-        return tuple(_value(parsed, point) for point in range(NUM_POINTS))
+        tree = parse(text)
+    except (Unreadable, ArithmeticError, ValueError):
+        return None
+    if not _has_symbols(tree):
+        found = (_value_or_none(tree, 0),) * NUM_POINTS
+    else:
+        found = tuple(_value_or_none(tree, point) for point in range(NUM_POINTS))
+    return found if any(value is not None for value in found) else None
+
+
+def same_values(a: tuple[Value | None, ...] | None, b: tuple[Value | None, ...] | None) -> bool:
+    """Whether two expressions have the same values, at two points at least and wherever both have one."""
+    if a is None or b is None:
+        return False
+    both = [(u, v) for u, v in zip(a, b, strict=True) if u is not None and v is not None]
+    return len(both) >= 2 and all(are_close(u, v) for u, v in both)
+
+
+def _value_or_none(tree: Node, point: int) -> Value | None:
+    try:
+        return _value(tree, point)
     except (_Unknown, ArithmeticError, ValueError, TypeError, mpmath.libmp.NoConvergence):
         return None
 
 
-def _parsed(text: str) -> sympy.Basic | None:
-    text = _LOG_BASE.sub(r"\\log_{\1}", text)
-    if len(text) > MAX_CHARS or not _SIGNS.fullmatch(text) or _REFUSED.search(text):
+def _has_symbols(node: Node) -> bool:
+    return node.kind in ("symbol", "application") or any(map(_has_symbols, node.parts))
+
+
+def times(a: Value, b: Value) -> Value:
+    """The product of two values."""
+    if isinstance(a, Fraction) and isinstance(b, Fraction):
+        return a * b
+    return _real(a) * _real(b)
+
+
+def less(a: Value | None, b: Value | None) -> Value | None:
+    """The difference of two values; None where it has none."""
+    if a is None or b is None:
         return None
-    if _COMMAND.search(text) or _depth(text) > MAX_DEPTH:
+    try:
+        return _sum([a, times(Fraction(-1), b)])
+    except _Unknown:
         return None
-    # It would evaluate powers of e as it parses.
-    text = re.sub(r"\\[a-zA-Z]+|e", lambda token: r"\Omega_{e}" if token[0] == "e" else token[0], text)
-    if not _HAS_POWER_OF_FUNCTION.search(text):
-        text = _PRODUCT.sub(r"\\cdot ", text)
-    # It would warn once that nothing bounds its time; what bounds it stands above.
-    logging.getLogger("math_verify").setLevel(logging.ERROR)
-    _forget_tables()
-    found = parse(f"\\boxed{{{text}}}", _AS_WRITTEN, parsing_timeout=0)
-    return found[0] if found and isinstance(found[0], sympy.Basic) else None
 
 
-def _forget_tables() -> None:
-    """Empty the parser's tables when they are large: each new expression adds some 60 KB, and none are freed (antlr4
-    4.9.3).
-    """
-    if len(PSParser.sharedContextCache.cache) > MAX_TABLE_ENTRIES:
-        for tables in (PSParser.decisionsToDFA, PSLexer.decisionsToDFA):
-            tables[:] = [DFA(table.atnStartState, decision) for decision, table in enumerate(tables)]
-        PSParser.sharedContextCache.cache.clear()
+def _real(value: Value) -> Any:
+    """A rational number as one of ``DIGITS`` digits."""
+    if not isinstance(value, Fraction):
+        return value
+    if abs(value.numerator) > MAX_EXACT or value.denominator > MAX_EXACT:
+        raise _Unknown
+    return _CTX.mpf(value.numerator) / value.denominator
 
 
-def _depth(text: str) -> int:
-    level = deepest = 0
-    for character in text:
-        level += (character in "([{") - (character in ")]}")
-        deepest = max(deepest, level)
-    return max(deepest, text.count("|") // 2)
-
-
-def _value(node: sympy.Basic, point: int) -> Any:
+def _value(node: Node, point: int) -> Value:
     """The node's value, its size bounded at every step."""
-    result = _of_node(node, point)
-    if not _CTX.isfinite(result) or abs(_CTX.mag(result) if result else 0) > MAX_BITS:
+    if node.kind == "number":
+        return node.number
+    if node.kind == "symbol":
+        return _at(node.name, point)
+    if node.kind in _CONSTANTS:
+        return _CONSTANTS[node.kind]
+    parts = [_value(part, point) for part in node.parts]
+    if node.kind == "application":
+        return _at(f"{node.name}({_shown(parts[0])})", point)
+    result = _OPERATIONS[node.kind](*parts) if node.kind in _OPERATIONS else _function(node.kind, *parts)
+    if isinstance(result, Fraction):
+        if max(result.numerator.bit_length(), result.denominator.bit_length()) > MAX_BITS:
+            raise _Unknown
+    elif not _CTX.isfinite(result) or (result and abs(_CTX.mag(result)) > MAX_BITS):
         raise _Unknown
     return result
 
 
-def _of_node(node: sympy.Basic, point: int) -> Any:
-    if isinstance(node, sympy.Symbol):
-        return _NAMED[node.name] if node.name in _NAMED else _at(node.name, point)
-    if isinstance(node, sympy.Float):
-        return from_fraction(Fraction(str(node)))
-    if isinstance(node, sympy.Rational):
-        return _CTX.mpf(int(node.p)) / int(node.q)
-    if node in _CONSTANTS:
-        return _CONSTANTS[node]
-    name = type(node).__name__
-    if name == "Pow":
-        return _power(node, point)
-    if name not in _FUNCTIONS:
+def _sum(terms: list[Value]) -> Value:
+    if all(isinstance(term, Fraction) for term in terms):
+        return sum(terms, Fraction(0))
+    reals = [_real(term) for term in terms]
+    sizes = [abs(real) for real in reals if real]
+    if sizes and max(sizes) > MAX_RATIO * min(sizes):
         raise _Unknown
-    arguments = [_value(argument, point) for argument in node.args]
-    if name not in _OF_ANY_SIZE and any(abs(argument) > MAX_ARGUMENT for argument in arguments):
+    total = sum(reals, _CTX.mpf(0))
+    return total if abs(total) > _CTX.mpf(10) ** -TOLERANCE * max(sizes, default=1) else Fraction(0)
+
+
+def _quotient(over: Value, under: Value) -> Value:
+    if not under:
         raise _Unknown
-    return _FUNCTIONS[name](*arguments)
+    return over / under if isinstance(over, Fraction) and isinstance(under, Fraction) else _real(over) / _real(under)
 
 
-def _power(node: sympy.Basic, point: int) -> Any:
-    base, exponent = (_value(argument, point) for argument in node.args)
-    if abs(exponent) * max(1, abs(_CTX.mag(base)) if base else 1) > MAX_BITS:
+def _power(base: Value, exponent: Value) -> Value:
+    if not base:
+        if not isinstance(exponent, Fraction) or exponent <= 0:
+            raise _Unknown
+        return Fraction(0)
+    if isinstance(exponent, Fraction):
+        over, under = exponent.numerator, exponent.denominator
+        if isinstance(base, Fraction):
+            if under > 1 and (root := _exact_root(base, under)) is not None:
+                base, under = root, 1
+            if under == 1:
+                size = max(base.numerator.bit_length(), base.denominator.bit_length())
+                if abs(over) * size > MAX_BITS:
+                    raise _Unknown
+                return base**over
+            # The real root, as a school would: \sqrt[3]{-8} is -2.
+            if base < 0 and under % 2:
+                return (-1) ** over * _power(-base, exponent)
+    elif isinstance(base, Fraction) and base == 1:
+        return base
+    raised = _CTX.log(_real(base)) * _real(exponent)
+    _check_argument(raised)
+    return _real(base) ** _real(exponent)
+
+
+def _exact_root(number: Fraction, degree: int) -> Fraction | None:
+    """The rational root, where there is one; of a negative number that of an odd degree."""
+    if degree > 64 or (number < 0 and degree % 2 == 0):
+        return None
+    roots = [_whole_root(abs(part), degree) for part in (number.numerator, number.denominator)]
+    if roots[0] is None or roots[1] is None:
+        return None
+    return Fraction(roots[0], roots[1]) * (-1 if number < 0 else 1)
+
+
+def _whole_root(number: int, degree: int) -> int | None:
+    if number.bit_length() > MAX_BITS:
+        return None
+    found = 1 << -(-number.bit_length() // degree)  # not below the root; Newton's steps go down to it
+    while (lower := ((degree - 1) * found + number // found ** (degree - 1)) // degree) < found:
+        found = lower
+    return found if found**degree == number else None
+
+
+def _whole(value: Value, limit: int) -> int:
+    if not isinstance(value, Fraction) or value.denominator != 1 or not 0 <= value <= limit:
         raise _Unknown
-    odd = node.args[1]
-    # The real root, as a school would: \sqrt[3]{-8} is -2.
-    if isinstance(odd, sympy.Rational) and odd.q % 2 == 1 and not _CTX.im(base) and _CTX.re(base) < 0:
-        return (-1) ** int(odd.p) * (-base) ** exponent
-    return base**exponent
+    return int(value)
 
 
-def _factorial(number: Any) -> Any:
-    if abs(number) > MAX_FACTORIAL:
+def _double_factorial(value: Value) -> Value:
+    return Fraction(math.prod(range(_whole(value, MAX_FACTORIAL), 0, -2)))
+
+
+def _binomial(over: Value, under: Value) -> Value:
+    chosen = _whole(under, MAX_FACTORIAL) if isinstance(under, Fraction) and under.denominator == 1 else None
+    if chosen is not None and chosen <= 30 and isinstance(over, Fraction):  # a polynomial in what stands above
+        product = Fraction(1)
+        for i in range(chosen):
+            product *= (over - i) / (i + 1)
+        return product
+    if isinstance(over, Fraction) and over.denominator == 1 and chosen is not None and over >= 0:
+        return Fraction(math.comb(_whole(over, MAX_FACTORIAL), chosen))
+    return _CTX.binomial(_real(over), _real(under))
+
+
+def _rounded(value: Value, up: bool) -> Value:
+    if isinstance(value, Fraction):
+        return Fraction(math.ceil(value) if up else math.floor(value))
+    if _CTX.im(value) or abs(value) > MAX_EXACT:
         raise _Unknown
-    return _CTX.factorial(number)
+    if abs(value - _CTX.nint(value)) < _CTX.mpf(10) ** -TOLERANCE:
+        raise _Unknown
+    return Fraction(int(_CTX.ceil(value) if up else _CTX.floor(value)))
 
 
-def _product(*factors: Any) -> Any:
-    result = _CTX.mpf(1)
-    for factor in factors:
-        result *= factor
-    return result
+def _check_argument(argument: Any) -> None:
+    """Refuse an argument of which a function's value would tell too little."""
+    if argument and not float(MIN_ARGUMENT) <= abs(argument) <= MAX_ARGUMENT:
+        raise _Unknown
 
 
-def _at(name: str, point: int) -> Any:
-    """A number between 1/4 and 4, of either sign, that depends on the name and the point alone."""
+def _function(name: str, argument: Value, base: Value | None = None) -> Value:
+    real = _real(argument)
+    if name in ("log", "ln", "lg"):
+        if not real:
+            raise _Unknown
+        under = _CTX.log(_real(base)) if base is not None else _CTX.mpf(1) if name == "ln" else _CTX.log(10)
+        if not under:
+            raise _Unknown
+        return _snapped(_CTX.log(real) / under)
+    _check_argument(real)
+    if name.endswith("h") and abs(real) > MAX_HYPERBOLIC:
+        raise _Unknown
+    return _snapped(_FUNCTIONS[name](real))
+
+
+def _snapped(value: Any) -> Value:
+    """What is zero but for rounding is zero: sin(pi)."""
+    return value if abs(value) > _CTX.mpf(10) ** -TOLERANCE else Fraction(0)
+
+
+def _at(name: str, point: int) -> Fraction:
+    """A number that depends on the name and the point alone: rational, between 1/4 and 4, of either sign; or whole."""
     drawn = zlib.crc32(f"{point} {name}".encode())
+    if point >= NUM_RATIONAL:
+        return Fraction(4 + 2 * (drawn % 23) + (point + zlib.crc32(name.encode())) % 2)  # even and odd in turn
     # All positive, all negative, and twice mixed: what holds for positive values alone is not equal.
     is_negative = point == 1 or (point >= 2 and (zlib.crc32(name.encode()) + point) % 2 == 1)
-    return (-1 if is_negative else 1) * (_CTX.mpf(1) / 4 + _CTX.sqrt(drawn) / 17477)
+    return (-1 if is_negative else 1) * Fraction(257 + drawn % 3840, 1024 - 2 * (drawn // 3840 % 10) - 1)
 
 
-_NAMED = {"i": _CTX.mpc(0, 1), "omega_e": +_CTX.e}
-_CONSTANTS = {sympy.pi: +_CTX.pi, sympy.E: +_CTX.e, sympy.I: _CTX.mpc(0, 1)}
-_OF_ANY_SIZE = {"Add", "Mul", "Abs", "floor", "ceiling", "log"}
-_FUNCTIONS: dict[str, Any] = {
-    "Add": lambda *terms: sum(terms),
-    "Mul": _product,
-    "Abs": abs,
-    "factorial": _factorial,
-    "floor": _CTX.floor,
-    "ceiling": _CTX.ceil,
+def _shown(value: Value) -> str:
+    """Text that equal values share, near enough."""
+    return str(value) if isinstance(value, Fraction) else str(_CTX.nstr(value, 40))
+
+
+_CONSTANTS: dict[str, Any] = {"pi": +_CTX.pi, "e": +_CTX.e, "i": _CTX.mpc(0, 1)}
+_OPERATIONS: dict[str, Callable[..., Value]] = {
+    "sum": lambda *terms: _sum(list(terms)),
+    "product": times,
+    "quotient": _quotient,
+    "power": _power,
+    "root": lambda value: _power(value, Fraction(1, 2)),
+    "absolute": abs,
+    "degrees": lambda value: times(value, _CTX.pi / 180),
+    "factorial": lambda value: Fraction(math.factorial(_whole(value, MAX_FACTORIAL))),
+    "double factorial": _double_factorial,
+    "binomial": _binomial,
+    "floor": lambda value: _rounded(value, up=False),
+    "ceil": lambda value: _rounded(value, up=True),
+}
+_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "exp": _CTX.exp,
-    "log": lambda value, base=_CTX.e: _CTX.log(value, base),
     "sin": _CTX.sin,
     "cos": _CTX.cos,
     "tan": _CTX.tan,
     "cot": _CTX.cot,
     "sec": _CTX.sec,
     "csc": _CTX.csc,
-    "asin": _CTX.asin,
-    "acos": _CTX.acos,
-    "atan": _CTX.atan,
+    "arcsin": _CTX.asin,
+    "arccos": _CTX.acos,
+    "arctan": _CTX.atan,
+    "arccot": _CTX.acot,
+    "arcsec": _CTX.asec,
+    "arccsc": _CTX.acsc,
     "sinh": _CTX.sinh,
     "cosh": _CTX.cosh,
     "tanh": _CTX.tanh,
-    "binomial": _CTX.binomial,
+    "coth": _CTX.coth,
 }
