@@ -1,0 +1,77 @@
+"""No response makes a built-in grader raise or wait, however it is garbled."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.gold_answers import MATH_LIKE
+from tests.unit.grading_corpus import CORPUS
+from verl_like.graders import choice, exact_match, gsm8k, math_answer
+
+NUM_MUTATED = 100_000
+SLOWEST_S = 0.3
+TRUTHS = ("5", "x+2", "1, x+2", "(1,2]", r"\text{(C)}", r"\frac{\sqrt{3}}{2}", "x<3", r"\{1,2\}", "Monday", r"x\ne\pm5")
+RESPONSES = sorted({*MATH_LIKE, *(text for pair in CORPUS for text in (pair.response, pair.truth))})
+COMMANDS = (
+    r"\frac \sqrt \boxed{ \text{ \mathrm{ \pm \approx \le \ne \cup \in \\ \{ \} \log_ \sin \left( \overline{ ^\circ"
+)
+ENVIRONMENTS = r"\begin{pmatrix} \end{pmatrix} <answer> </answer> e5"
+SIGNS = "0123456789+-*/^_{}()[]|!.,;:=<>$%&'\\ abcdefghijRxyzπ−√≈∞½²°º–—٣５\u2009\n\t\x00\ud83d"
+PIECES = [*SIGNS, *COMMANDS.split(), *ENVIRONMENTS.split(), "answer is ", "#### ", " and ", " or "]
+
+
+def verdicts(response: str, truth: str) -> Iterator[dict[str, Any]]:
+    for method in ("strict", "flexible"):
+        yield math_answer.compute_score("math", response, truth, {}, method=method)
+        yield gsm8k.compute_score("gsm8k", response, "5", {}, method=method)
+    yield choice.compute_score("choice", response, "C", {})
+    yield exact_match.compute_score("arithmetic", response, truth, {})
+
+
+def check(response: str, truth: str) -> None:
+    started = time.thread_time()
+    for verdict in verdicts(response, truth):
+        assert "unreadable" not in verdict, response
+        assert verdict["score"] in (0.0, 1.0)
+        assert len(verdict.get("pred", "")) <= 1000
+    assert time.thread_time() - started < SLOWEST_S, response
+
+
+def mutated(text: str, rng: random.Random) -> str:
+    """The text after up to four insertions, deletions and replacements, or with the beginning of another in it."""
+    signs = list(text)
+    for _ in range(rng.randint(1, 4)):
+        place, kind = rng.randrange(len(signs) + 1), rng.random()
+        if kind < 0.4:
+            signs[place:place] = [rng.choice(PIECES)]
+        elif kind < 0.7:
+            del signs[place : place + 1]
+        elif kind < 0.85:
+            signs[place : place + 1] = [rng.choice(PIECES)]
+        else:
+            other = rng.choice(RESPONSES)
+            signs[place:place] = other[: rng.randint(0, len(other))]
+    return "".join(signs)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_garbled_response_gets_a_verdict(part: int) -> None:
+    rng = random.Random(part)
+    for _ in range(NUM_MUTATED // 4):
+        response = mutated(rng.choice(RESPONSES), rng)
+        form = rng.choice(("{}", "\\boxed{{{}}}", "The answer is ${}$.", "so it is {}", "#### {}"))
+        check(form.format(response), rng.choice(TRUTHS))
+
+
+@settings(max_examples=500)
+@given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join) | st.text(max_size=60), st.sampled_from(TRUTHS))
+def test_any_text_gets_a_verdict(response: str, truth: str) -> None:
+    check(response, truth)
+    check(f"\\boxed{{{response}}}", truth)
