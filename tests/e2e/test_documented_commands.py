@@ -63,7 +63,7 @@ NOT_RUN = {
         "make e2e-algorithms",
         *(
             f"python -m benchmarks.{name}"
-            for name in ("data_plane", "controller_scaling", "partition", "reward_pool", "reward_overlap")
+            for name in ("data_plane", "controller_scaling", "partition", "reward_pool", "reward_overlap", "grading")
         ),
     ),
     "would remove what the other commands need": ("make clean",),

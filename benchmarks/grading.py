@@ -1,0 +1,104 @@
+"""Time to grade one maths answer, beside math-verify on the same pairs: ``python -m benchmarks.grading [--pairs N]``.
+
+The pairs are gold answers in the forms of MATH, each against itself in other clothes and against another gold answer,
+boxed; or, with ``--data FILE.jsonl``, the reader's own, by the fields ``truth`` and ``response``. Prints one JSON
+object as its last line; math-verify's keys are null where it is not installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tests.unit.gold_answers import MATH_LIKE, rewrites
+from verl_like.graders import math_answer
+
+Grade = Callable[[str, str], bool]  # of truth and response
+
+
+def gold_pairs() -> Iterator[tuple[str, str]]:
+    """Each gold answer with a right response for each way of writing it, and with wrong ones."""
+    for i, gold in enumerate(MATH_LIKE):
+        for text in (gold, *rewrites(gold).values()):
+            yield gold, text if "boxed" in text else f"\\boxed{{{text}}}"
+        for step in (1, 7, 19):
+            yield gold, f"\\boxed{{{MATH_LIKE[(i + step) % len(MATH_LIKE)]}}}"
+
+
+def pairs(data: Path | None, count: int) -> list[tuple[str, str]]:
+    if data is None:
+        found = list(gold_pairs())
+    else:
+        rows = map(json.loads, data.read_text(encoding="utf-8").splitlines())
+        found = [(str(row["truth"]), row["response"]) for row in rows]
+    return random.Random(0).sample(found, min(count, len(found)))
+
+
+def ours(truth: str, response: str) -> bool:
+    return math_answer.compute_score("math", response, truth, {})["score"] == 1.0
+
+
+def math_verifys() -> Grade | None:
+    if importlib.util.find_spec("math_verify") is None:
+        return None
+    from math_verify import parse, verify
+
+    logging.getLogger("math_verify").setLevel(logging.CRITICAL)
+
+    def grade(truth: str, response: str) -> bool:
+        gold = parse(f"\\boxed{{{truth}}}")
+        if not gold:
+            raise ValueError("math-verify reads no truth")
+        return bool(verify(gold, parse(response)))
+
+    return grade
+
+
+def measure(grade: Grade, chosen: list[tuple[str, str]]) -> tuple[dict[str, float], list[bool | None]]:
+    """Times in ms, the share of truths that are refused, and the verdicts, None where the truth was refused."""
+    times, verdicts = [], []
+    for truth, response in chosen:
+        started = time.perf_counter()
+        try:
+            verdict: bool | None = grade(truth, response)
+        except ValueError:
+            verdict = None
+        times.append(1e3 * (time.perf_counter() - started))
+        verdicts.append(verdict)
+    return {
+        "median_ms": float(np.median(times)),
+        "p99_ms": float(np.quantile(times, 0.99)),
+        "max_ms": max(times),
+        "refused_frac": verdicts.count(None) / len(verdicts),
+    }, verdicts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=5000, help="how many are graded")
+    parser.add_argument("--data", type=Path, default=None, help="jsonl with the fields truth and response")
+    args = parser.parse_args()
+    chosen = pairs(args.data, args.pairs)
+    figures, verdicts = measure(ours, chosen)
+    found: dict[str, float | None] = {"pairs": len(chosen), **figures}
+    theirs, peer = math_verifys(), None
+    peer_figures: dict[str, float] = {}
+    if theirs is not None:
+        peer_figures, peer = measure(theirs, chosen)
+    found |= {f"math_verify_{name}": peer_figures.get(name) for name in figures}
+    found["agreement"] = (
+        None if peer is None else sum(a == b for a, b in zip(verdicts, peer, strict=True)) / len(chosen)
+    )
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
