@@ -25,7 +25,8 @@ def metrics_of(path: Path, n: int) -> dict[str, float]:
     for source in {row["data_source"] for row in rows}:
         mine = [row for row in rows if row["data_source"] == source]
         found |= _of_rows(f"val/{source}/", mine, n)
-        for name in {name for row in mine if row["score"] is not None for name, _ in row["numbers"]}:
+        marks = {name for row in mine for name, _ in row["numbers"] if _is_mark(name)}
+        for name in {name for row in mine if row["score"] is not None for name, _ in row["numbers"]} - marks:
             said = [row for row in mine if row["score"] is not None and name in dict(row["numbers"])]
             found[f"val/{source}/{name}/mean@{n}"] = _mean_of_prompts(
                 said, lambda group, name=name: _mean([dict(row["numbers"])[name] for row in group])
@@ -35,7 +36,8 @@ def metrics_of(path: Path, n: int) -> dict[str, float]:
 
 def _of_rows(prefix: str, rows: list[Row], n: int) -> dict[str, float]:
     scored = [row for row in rows if row["score"] is not None]
-    found = {"num_failed": len(rows) - len(scored)}
+    marks = [[value for name, value in row["numbers"] if _is_mark(name)] for row in rows]
+    found = {"num_failed": len(rows) - len(scored), "unreadable": sum(1 in mark for mark in marks)}
     if scored:
         found |= {
             f"mean@{n}": _mean_of_prompts(scored, lambda group: _mean([row["score"] for row in group])),
@@ -43,6 +45,11 @@ def _of_rows(prefix: str, rows: list[Row], n: int) -> dict[str, float]:
             f"maj@{n}": _mean_of_prompts(scored, _winner_is_correct),
         }
     return {prefix + name: value for name, value in found.items()}
+
+
+def _is_mark(name: str) -> bool:
+    """Whether a number says that a grader could not read the response: it is counted, not averaged."""
+    return name.rpartition(".")[2] == "unreadable"
 
 
 def _winner_is_correct(group: list[Row]) -> bool:
