@@ -82,6 +82,10 @@ class Training:
         os.killpg(self._process.pid, signal.SIGINT)
         return self._process.wait(timeout=45)
 
+    def ended(self, *, timeout_s: float) -> int:
+        """The exit status, once it has ended by itself."""
+        return self._process.wait(timeout=timeout_s)
+
     def kill(self) -> None:
         self._process.kill()
         self._process.wait(timeout=10)
@@ -177,9 +181,12 @@ def interrupted(scene: Scene) -> Iterator[dict[str, object]]:
         run.wait_for("step 2", lambda: 2 in scene.steps_logged())
         scene.hold()
         run.wait_for("a step that is held", scene.is_held)
+        second = scene.start("second.log")
+        second_status = second.ended(timeout_s=20)
         started = time.monotonic()
         status = run.interrupt()
         found = {
+            "second": (second_status, second.output),
             "status": status,
             "seconds": time.monotonic() - started,
             "survivors": run.survivors(),
@@ -226,6 +233,12 @@ def test_ctrl_c_in_mid_step_saves_the_last_finished_step_and_leaves_nothing(inte
     )
     assert interrupted["survivors"] == []
     assert interrupted["leaked"] == set()
+
+
+def test_the_same_command_beside_a_run_is_refused_at_once_and_disturbs_nothing(interrupted: dict[str, object]) -> None:
+    second = interrupted["second"]
+    assert isinstance(second, tuple) and second[0] == 2
+    assert "is in use by another run (process " in second[1] and "Traceback" not in second[1]
 
 
 def test_killing_the_driver_ends_its_workers_and_scorers(killed: Training) -> None:

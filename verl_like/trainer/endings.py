@@ -7,12 +7,14 @@ from pathlib import Path
 
 from verl_like.config.schema import Config
 from verl_like.trainer.checkpoint import Checkpoints, load_state
+from verl_like.trainer.folder_lock import refuse_held
 from verl_like.trainer.run_folder import RunFolder
 
 
 def start_of(config: Config, config_yaml: str, *, job: str) -> tuple[RunFolder, Path | None]:
     """The run's folder and the checkpoint to start from, once it is certain that the run can start or go on there."""
     folder, resume = RunFolder(config), config.trainer.resume
+    refuse_held(folder.path)
     checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
     start = checkpoints.find(resume)
     folder.refuse_other(config_yaml, job=job, resume=resume)

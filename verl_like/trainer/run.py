@@ -30,6 +30,7 @@ from verl_like.telemetry.trackers import JsonlTracker, trackers
 from verl_like.trainer.build import cluster, hybrid_workers, scorers, stack
 from verl_like.trainer.checkpoint import Checkpoints, load_state
 from verl_like.trainer.endings import finished_step, nothing_to_do, shown, start_of
+from verl_like.trainer.folder_lock import FolderLock
 from verl_like.trainer.generation import VALIDATION_STEP, generate, val_sampling
 from verl_like.trainer.ppo_trainer import PPOTrainer
 from verl_like.trainer.progress import Progress
@@ -105,22 +106,23 @@ def train(config: Config, config_yaml: str) -> Progress:
         log.info(nothing_to_do(config, folder, step))
         return Progress(step=step)
     check_reward(config, [*prompts, *(val_prompts or [])])
-    folder.claim(config_yaml, job="train")
-    with (
-        trackers(config, folder.path, total_steps=steps) as tracker,
-        stack(
-            config,
-            tokenizer,
-            folder,
-            roles=needs(config).roles,
-            actor_updates=max(steps - config.critic.warmup_steps, 1) * updates_per_step(config, config.actor),
-            critic_updates=steps * updates_per_step(config, config.critic),
-        ) as parts,
-    ):
-        progress = PPOTrainer(config, parts, folder, loader, list(val_prompts or []), tracker, steps).fit()
-        if progress.step >= steps:
-            _export(parts.actor, folder.model)
-    report(config, folder, progress)
+    with FolderLock(folder.path):
+        folder.claim(config_yaml, job="train")
+        with (
+            trackers(config, folder.path, total_steps=steps) as tracker,
+            stack(
+                config,
+                tokenizer,
+                folder,
+                roles=needs(config).roles,
+                actor_updates=max(steps - config.critic.warmup_steps, 1) * updates_per_step(config, config.actor),
+                critic_updates=steps * updates_per_step(config, config.critic),
+            ) as parts,
+        ):
+            progress = PPOTrainer(config, parts, folder, loader, list(val_prompts or []), tracker, steps).fit()
+            if progress.step >= steps:
+                _export(parts.actor, folder.model)
+        report(config, folder, progress)
     return progress
 
 
@@ -175,20 +177,25 @@ def sft(config: Config, config_yaml: str) -> int:
     if (step := finished_step(folder, start, steps=steps, has_validation=False)) is not None:
         log.info(nothing_to_do(config, folder, step))
         return step
-    folder.claim(config_yaml, job="sft")
-    checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
-    with (
-        trackers(config, folder.path, total_steps=steps) as tracker,
-        cluster(config) as (where, run_id),
-        hybrid_workers(config, where=where, run_id=run_id, roles=frozenset({"actor"}), actor_updates=steps) as workers,
-    ):
-        workers.wait_built(timeout_s=config.cluster.start_timeout_s)
-        actor = ActorGroup(workers)
-        STARTUP.now("taking the first step")
-        step = SftTrainer(config, actor, rows, tracker, checkpoints, total_steps=steps, ranks=where.world_size).fit()
-        if step >= steps:
-            _export(actor, folder.model)
-    write_curves(folder.path)
+    with FolderLock(folder.path):
+        folder.claim(config_yaml, job="sft")
+        checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
+        with (
+            trackers(config, folder.path, total_steps=steps) as tracker,
+            cluster(config) as (where, run_id),
+            hybrid_workers(
+                config, where=where, run_id=run_id, roles=frozenset({"actor"}), actor_updates=steps
+            ) as workers,
+        ):
+            workers.wait_built(timeout_s=config.cluster.start_timeout_s)
+            actor = ActorGroup(workers)
+            STARTUP.now("taking the first step")
+            step = SftTrainer(
+                config, actor, rows, tracker, checkpoints, total_steps=steps, ranks=where.world_size
+            ).fit()
+            if step >= steps:
+                _export(actor, folder.model)
+        write_curves(folder.path)
     return step
 
 
