@@ -72,6 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _run(lambda: _command(arguments))
 
 
+FORESEEN = (ValueError, RunError, StageTimeout, DiskRefused)  # their messages say all that is needed
+
+
 def _run(job: Callable[[], int]) -> int:
     """Turn the errors a user can mend into one readable line, and Ctrl-C into a clean end."""
     try:
@@ -80,7 +83,7 @@ def _run(job: Callable[[], int]) -> int:
         logging.getLogger(__name__).debug("details", exc_info=True)
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except (RunError, StageTimeout, DiskRefused) as error:
+    except FORESEEN as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:
@@ -100,9 +103,18 @@ def _command(arguments: argparse.Namespace) -> int:
     if arguments.command == "config":
         return _config(arguments)
     composed = _checked(arguments)
-    with _ctrl_c_ends_in_order(), STARTUP.shown():
-        answer = _job(arguments.command, composed)
-        is_interrupted = INTERRUPT.is_set()
+    try:
+        with _ctrl_c_ends_in_order(), STARTUP.shown():
+            answer = _job(arguments.command, composed)
+            is_interrupted = INTERRUPT.is_set()
+    except (*FORESEEN, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 (a border; torch's CheckpointException is no Exception)
+        from verl_like.trainer.crash import told
+        from verl_like.trainer.run_folder import RunFolder
+
+        print(f"error: {told(error, RunFolder(composed.config).path)}", file=sys.stderr)
+        return 1
     print(answer)
     if is_interrupted:
         print("interrupted; the last finished step is saved, and the same command continues from it.", file=sys.stderr)

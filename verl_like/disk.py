@@ -46,7 +46,7 @@ def writing(path: Path, *, knob: str = "trainer.output_dir") -> Iterator[None]:
         reason = error if isinstance(error, OSError) and error.errno in OF_DISKS else _refusal(path)
         if reason is None:
             raise
-        raise DiskRefused(_sentence(path, reason, knob)) from error
+        raise DiskRefused(sentence(path, reason, knob)) from error
 
 
 def refuse_unwritable(path: Path, *, knob: str = "trainer.output_dir") -> None:
@@ -59,7 +59,7 @@ def refuse_unwritable(path: Path, *, knob: str = "trainer.output_dir") -> None:
     if not nearest.is_dir():
         raise ValueError(f"{path} cannot be made, because {nearest} is a file. Choose another place: {knob}.")
     if reason := _refusal(path):
-        raise ValueError(_sentence(path, reason, knob))
+        raise ValueError(sentence(path, reason, knob))
 
 
 def _nearest(path: Path) -> Path:
@@ -90,7 +90,8 @@ def _try_writing(folder: Path) -> None:
             shutil.rmtree(probe)
 
 
-def _sentence(path: Path, reason: OSError, knob: str) -> str:
+def sentence(path: Path, reason: OSError, knob: str) -> str:
+    """What the disk refused, why, and what helps."""
     why = reason.strerror or str(reason)
     elsewhere = f"another place: {knob}."
     if reason.errno in OF_SPACE:

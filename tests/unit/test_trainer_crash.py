@@ -1,0 +1,104 @@
+"""An error that nobody foresaw ends in one line, and the whole of it lies in the run folder."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+from ray.exceptions import ActorDiedError, OutOfMemoryError, RayTaskError
+from torch.distributed.checkpoint.api import CheckpointException
+
+from verl_like import cli
+from verl_like.trainer.crash import innermost, told
+
+
+def raised(error: BaseException, *causes: BaseException) -> BaseException:
+    """The error as it arrives: raised because of the next, and that because of the one after."""
+    try:
+        if not causes:
+            raise error
+        try:
+            raise raised(causes[0], *causes[1:])
+        except BaseException as cause:
+            raise error from cause
+    except BaseException as arrived:  # noqa: BLE001
+        return arrived
+
+
+def test_the_innermost_cause_is_told_with_the_file_of_the_traceback(tmp_path: Path) -> None:
+    line = told(raised(RuntimeError("outer"), KeyError("middle"), AttributeError("inner\nsecond line")), tmp_path)
+    [file] = (tmp_path / "crashes").iterdir()
+    assert line.startswith(f"AttributeError: inner. {file} has the whole traceback. That is a mistake of the program")
+    assert "\n" not in line
+    assert all(part in file.read_text() for part in ("outer", "middle", "inner\nsecond line", "Traceback"))
+
+
+def test_what_was_raised_while_another_was_handled_is_not_the_first() -> None:
+    second = RuntimeError("second")
+    second.__context__ = OSError("first")
+    assert str(innermost(second)) == "first"
+    second.__suppress_context__ = True  # raised "from None"
+    assert innermost(second) is second
+
+
+def test_errors_that_name_each_other_end(tmp_path: Path) -> None:
+    a, b = RuntimeError("a"), RuntimeError("b")
+    a.__cause__, b.__cause__ = b, a
+    assert "RuntimeError" in told(a, tmp_path)
+
+
+def test_a_checkpoint_error_tells_what_happened_on_the_rank(tmp_path: Path) -> None:
+    inner = RuntimeError("PytorchStreamWriter failed")
+    line = told(raised(CheckpointException("write", {1: (inner, None)})), tmp_path)
+    assert line.startswith("RuntimeError: PytorchStreamWriter failed. ")
+
+
+@pytest.mark.parametrize(
+    ("error", "parts"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            ("cannot be written: No space left on device", "Free space"),
+        ),
+        (OSError(errno.EROFS, "Read-only file system"), ("cannot be written: Read-only file system", "writable")),
+        (OutOfMemoryError("Task was killed due to the node running low on memory."), ("Lower the batch",)),
+        (ActorDiedError(), ("the same command goes on from the last checkpoint",)),
+        (MemoryError(), ("MemoryError.", "Lower the batch")),
+        (ConnectionResetError(104, "Connection reset by peer"), ("goes on from the last checkpoint",)),
+    ],
+)
+def test_what_helps_is_said(error: BaseException, parts: tuple[str, ...], tmp_path: Path) -> None:
+    line = told(raised(RuntimeError("outer"), error), tmp_path)
+    assert all(part in line for part in parts), line
+    assert "mistake of the program" not in line
+
+
+def test_rays_own_wrapping_is_taken_off(tmp_path: Path) -> None:
+    inner = ZeroDivisionError("division by zero")
+    line = told(RayTaskError("score", "Traceback ...", inner), tmp_path)
+    assert line.startswith("ZeroDivisionError: division by zero. ")
+
+
+def test_where_nothing_can_be_written_the_traceback_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "crashes").write_text("a file")
+    assert "Traceback (most recent call last)" in told(raised(RuntimeError("x")), tmp_path)
+
+
+def test_a_command_ends_with_1_and_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(command: str, composed: object) -> str:
+        raise CheckpointException("read", {0: (RuntimeError("not a zip archive"), None)})
+
+    monkeypatch.setattr(cli, "_job", broken)
+    monkeypatch.setattr(cli, "_checked", lambda arguments: cli_composed(tmp_path))
+    assert cli.main(["train"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: RuntimeError: not a zip archive. ") and said.count("\n") == 1
+
+
+def cli_composed(out: Path) -> object:
+    from verl_like.config.compose import compose
+
+    return compose(None, [f"trainer.output_dir={out}"])
