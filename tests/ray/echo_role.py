@@ -48,6 +48,17 @@ class EchoRole:
         time.sleep(seconds if rank == self.rank else 0)
 
     @dispatch(Dispatch.BROADCAST)
+    def spin(self, seconds: float) -> None:
+        """Run Python all the time, in calls that go deep."""
+
+        def deep(calls: int) -> int:
+            return deep(calls - 1) + 1 if calls else 0
+
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            deep(50)
+
+    @dispatch(Dispatch.BROADCAST)
     def die_on(self, rank: int) -> None:
         if rank == self.rank:
             os._exit(3)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 
 import numpy as np
@@ -115,3 +118,23 @@ def test_warnings_of_workers_reach_the_drivers_log_once_with_their_names(
             "echo rank 0, echo rank 1: verl_like.echo: the disk is nearly full",
             "echo rank 1: verl_like.echo: rank 1 is warm",
         ]
+
+
+def test_workers_that_are_asked_for_their_stacks_again_and_again_go_on(group: WorkerGroup) -> None:
+    statuses = group.status(timeout_s=20)
+    ended = threading.Event()
+
+    def ask() -> None:
+        while not ended.wait(0.002):
+            for status in statuses:
+                os.kill(status["pid"], signal.SIGUSR1)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        for _ in range(20):
+            group.call(EchoRole.spin, 0.1)
+    finally:
+        ended.set()
+        asking.join()
+    assert [status["pid"] for status in group.status(timeout_s=20)] == [status["pid"] for status in statuses]

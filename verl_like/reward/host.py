@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import faulthandler
 import json
-import signal
 import threading
 from array import array
 from collections.abc import Sequence
@@ -26,6 +24,7 @@ from verl_like.reward.team import ScorerTeam
 from verl_like.single_controller.errors import RunError
 from verl_like.single_controller.remote_batch import Facts, RemoteRows
 from verl_like.single_controller.store import STORE, Reply
+from verl_like.telemetry import stacks
 
 MAX_BLOCKS = 2  # decoded at once; the others wait in the object store
 
@@ -40,7 +39,7 @@ class ScorerHost:
     """
 
     def __init__(self, config: RewardConfig, num_processes: int, decoder: Decoder, *, failures_path: str) -> None:
-        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        stacks.listen()
         decoder.load()
         self._decoder, self._decoder_lock = decoder, threading.Lock()
         task = scorer_task(config)

@@ -6,7 +6,6 @@ answered many at once. It imports nothing heavy, so that a replacement starts in
 
 from __future__ import annotations
 
-import faulthandler
 import fcntl
 import os
 import resource
@@ -18,10 +17,11 @@ from typing import Any
 
 from verl_like.reward.messages import Answer, ReadTruths, Ready, Sample, Task
 from verl_like.reward.scoring import BatchFailed, Scoring
+from verl_like.telemetry import stacks
 
 
 def main() -> None:
-    faulthandler.register(signal.SIGUSR1)
+    stacks.listen()
     socket_fd, lifeline_fd = int(sys.argv[1]), int(sys.argv[2])
     _die_with_parent(lifeline_fd)
     connection: Connection[Any, Any] = Connection(socket_fd)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import faulthandler
 import importlib
 import logging
 import os
-import signal
 import socket
 import time
 import traceback
@@ -18,9 +16,10 @@ import ray
 from verl_like.single_controller.errors import INTERRUPT, WorkerFailure
 from verl_like.single_controller.store import STORE, Reply
 from verl_like.single_controller.worker_log import WorkerLog
+from verl_like.telemetry import stacks
 from verl_like.telemetry.ledger import LEDGER, stage
 
-if TYPE_CHECKING:  # torch comes with them, and faulthandler comes first
+if TYPE_CHECKING:  # torch comes with them
     from verl_like.protocol import Array
     from verl_like.single_controller.remote_batch import RemoteRows
 
@@ -28,11 +27,11 @@ if TYPE_CHECKING:  # torch comes with them, and faulthandler comes first
 class WorkerHost:
     """Builds a host object by name and calls methods of its roles, one at a time.
 
-    Heavy imports happen in ``build``, after ``faulthandler`` listens and the environment is set.
+    Heavy imports happen in ``build``, after the process listens for ``kill -USR1`` and its environment is set.
     """
 
     def __init__(self, rank: int) -> None:
-        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        stacks.listen()
         self._where = f"rank {rank} on {socket.gethostname()} (pid {os.getpid()})"
         self._roles: dict[str, Any] = {}
         self._log = WorkerLog()

@@ -1,0 +1,60 @@
+"""The stacks of all threads on ``kill -USR1``.
+
+faulthandler would walk the stacks of other threads while these run and change them, which ends a process now and then
+by a segmentation fault. Here the signal wakes a thread that holds the interpreter lock as it looks. Where another
+thread never gives that lock back, only a look from outside helps: ``py-spy dump --pid PID``, which the process allows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from types import FrameType
+
+PR_SET_PTRACER, PR_SET_PTRACER_ANY = 0x59616D61, -1
+
+
+def listen() -> None:
+    """Have SIGUSR1 print the stacks of all threads to standard error.
+
+    Raises:
+        ValueError: in another thread than the main one.
+    """
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.signal(signal.SIGUSR1, _nothing)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    _let_py_spy_look()
+    threading.Thread(target=_print_at_signals, args=(read,), name="stacks", daemon=True).start()
+
+
+def text() -> str:
+    """The stacks of all threads of this process, the newest call last."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    found = [f"stacks of process {os.getpid()} at {time.strftime('%Y-%m-%d %H:%M:%S')}"]
+    for ident, frame in sys._current_frames().items():
+        if ident != threading.get_ident():
+            stack = "".join(traceback.format_stack(frame)).rstrip()
+            found.append(f"thread {names.get(ident, '(of a library)')}:\n{stack}")
+    return "\n".join(found) + "\n"
+
+
+def _print_at_signals(read: int) -> None:
+    while signals := os.read(read, 4096):
+        if signal.SIGUSR1 in signals:  # several at once are one question
+            sys.stderr.write(text())
+            sys.stderr.flush()
+
+
+def _nothing(signum: int, frame: FrameType | None) -> None:
+    """Python writes to the pipe as soon as the signal comes; its handler, in the main thread, has nothing to add."""
+
+
+def _let_py_spy_look() -> None:
+    """Allow any process of this user to look, where the kernel (Yama) allows a parent alone."""
+    ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_ulong(PR_SET_PTRACER_ANY), 0, 0, 0)
