@@ -70,7 +70,7 @@ def test_the_stacks_of_all_threads_are_printed(busy: subprocess.Popen[str], tmp_
 
 
 def test_a_thousand_signals_harm_nobody(busy: subprocess.Popen[str], tmp_path: Path) -> None:
-    """Two in three ended a process within three, when the stacks were walked without the interpreter lock."""
+    """A look at a process must not end it."""
     for _ in range(1000):
         busy.send_signal(signal.SIGUSR1)
         time.sleep(0.002)
