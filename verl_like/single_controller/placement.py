@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,7 +18,10 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from verl_like.config.schema import ClusterConfig
-from verl_like.single_controller.errors import StageTimeout
+from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout
+from verl_like.single_controller.wait import POLL_S
+
+KNOCK_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +58,9 @@ def ray_cluster(config: ClusterConfig, run_id: str) -> Iterator[None]:
     )
     on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
+        _knock(config.address)
         ray.init(namespace=run_id, log_to_driver=False, logging_level=logging.ERROR, **where)
-    except ConnectionError as error:
+    except (ConnectionError, TimeoutError, socket.gaierror) as error:
         raise ValueError(
             f"cluster.address is {config.address}, but no Ray cluster answers there: {error}. "
             f"Start one (ray start --head), correct the address, or leave it empty to start a local one."
@@ -65,6 +71,17 @@ def ray_cluster(config: ClusterConfig, run_id: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Try whether anybody listens at ``HOST:PORT``; Ray itself would try a dead host for a quarter of an hour.
+
+    Raises:
+        OSError: nobody does.
+    """
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_TIMEOUT_S).close()
 
 
 def entering(folder: str) -> Callable[[], None]:
@@ -111,7 +128,13 @@ class Placement:
         self._per_node = where.workers_per_node
         bundle = {name: count * self._per_node for name, count in each.items()}
         self._group: PlacementGroup = placement_group([bundle] * where.num_nodes, strategy="STRICT_SPREAD")
-        if not self._group.wait(timeout_s):
+        deadline = time.monotonic() + timeout_s
+        while not self._group.wait(min(POLL_S, timeout_s)):
+            if INTERRUPT.is_set():
+                self.remove()
+                raise Interrupted("start")
+            if time.monotonic() < deadline:
+                continue
             free = ray.available_resources()
             self.remove()
             raise StageTimeout(
