@@ -13,6 +13,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from tests.e2e.conftest import base_overrides
+from verl_like.checks.manifest import write_manifest
 from verl_like.cli import main
 from verl_like.config.compose import compose
 from verl_like.telemetry.trackers import read_metrics
@@ -361,6 +362,7 @@ def other_run(arithmetic: Path, out: Path) -> RunFolder:
     folder.metrics.write_text('{"step": 1, "reward/score_mean": 0.5}\n')
     (folder.checkpoints / "step_1").mkdir()
     (folder.checkpoints / "step_1/trainer.json").write_text('{"job": "train", "step": 1}')
+    write_manifest(folder.checkpoints / "step_1")
     return folder
 
 
@@ -414,6 +416,7 @@ def test_continuing_from_the_middle_of_a_run_in_its_own_folder_is_refused(
 ) -> None:
     (other_run.checkpoints / "step_2").mkdir()
     (other_run.checkpoints / "step_2/trainer.json").write_text('{"job": "train", "step": 2}')
+    write_manifest(other_run.checkpoints / "step_2")
     message = refusal(capsys, arithmetic, out, "rollout.n=5", f"trainer.resume={other_run.checkpoints}/step_1")
     assert "is step 1, but" in message and "holds step_2 of another continuation" in message
 

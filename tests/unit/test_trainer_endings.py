@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from verl_like.checks.manifest import write_manifest
 from verl_like.config.compose import compose
 from verl_like.config.schema import Config
 from verl_like.trainer.endings import finished_at_once, finished_step, nothing_to_do, what_lies_where
@@ -31,6 +32,7 @@ def checkpoint(run: RunFolder, step: int, *, last_val_step: int | None = None) -
     path.mkdir(parents=True)
     state = {"job": "train", "step": step, "last_val_step": step if last_val_step is None else last_val_step}
     (path / "trainer.json").write_text(json.dumps(state))
+    write_manifest(path)
     return path
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from verl_like.checks.manifest import damage
 from verl_like.config.suggestion import suggestion
 
+ANOTHER = "Name another checkpoint, or put a whole copy there."
 STEP = re.compile(r"step_(\d+)")
 
 
@@ -34,22 +36,28 @@ def resume_problem(resume: str) -> str | None:
         return None
     missing = missing_checkpoint(Path(resume).expanduser())
     if missing is None:
-        return None
+        reason = damage(Path(resume).expanduser())
+        return None if reason is None else f"trainer.resume is {resume}, which is damaged: {reason}. {ANOTHER}"
     if "/" not in resume:  # a word
         missing = "no such folder exists" + (suggestion(resume, ("auto", "never")) or f"; {missing}")
     return f"trainer.resume is {resume}, but must be auto, never or the folder of a checkpoint, and {missing}"
 
 
 def checkpoint_of(path: Path) -> Path:
-    """The checkpoint that ``path`` is, or the newest one of the run (or of its ``checkpoints``) that it is.
+    """The checkpoint that ``path`` is, or the newest whole one of the run (or of its ``checkpoints``) that it is.
 
     Raises:
-        ValueError: neither; the message says which checkpoints are near.
+        ValueError: neither, with the checkpoints that are near; or a damaged one.
     """
-    if (path / "trainer.json").is_file():
-        return path
+    found = [path] if (path / "trainer.json").is_file() else []
     for folder in (path / "checkpoints", path):
-        steps = steps_in(folder)
-        if steps:
-            return folder / f"step_{steps[-1]}"
+        found = found or [folder / f"step_{step}" for step in reversed(steps_in(folder))]
+    reasons = []
+    for checkpoint in found:
+        reason = damage(checkpoint)
+        if reason is None:
+            return checkpoint
+        reasons.append(f"{checkpoint} is damaged: {reason}")
+    if reasons:
+        raise ValueError(f"{'; '.join(reasons)}. {ANOTHER}")
     raise ValueError(f"found no checkpoint at {path}: {missing_checkpoint(path)}")

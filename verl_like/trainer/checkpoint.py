@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 from dataclasses import dataclass
@@ -10,10 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl_like.checks.checkpoints import missing_checkpoint, steps_in
+from verl_like.checks.manifest import damage, write_manifest
 from verl_like.disk import writing
 
 if TYPE_CHECKING:  # torch and Ray come with them; whoever only looks a checkpoint up needs neither
     from verl_like.workers.groups import ActorGroup, CriticGroup
+
+log = logging.getLogger(__name__)
 
 
 def publish(temporary: Path, final: Path) -> None:
@@ -75,6 +79,7 @@ class Checkpoints:
         if critic is not None:
             critic.save(str((temporary / "critic").absolute()))
         (temporary / "trainer.json").write_text(json.dumps(state, indent=1))
+        write_manifest(temporary)
         publish(temporary, final)
 
     def _mark_best(self, final: Path) -> None:
@@ -93,19 +98,47 @@ class Checkpoints:
                 shutil.rmtree(self.path(step))
 
     def find(self, resume: str) -> Path | None:
-        """The checkpoint to continue from: the newest (``auto``), none (``never``) or the one at a path, which
-        the checks have found to be one.
+        """The checkpoint to continue from: the newest that is whole (``auto``), none (``never``) or the one at a path,
+        which the checks have found to be one.
+
+        Raises:
+            ValueError: none of the checkpoints is whole.
         """
         if resume == "never":
             return None
         if resume == "auto":
-            steps = self.steps()
-            return self.path(steps[-1]) if steps else None
+            return self._newest()
         # Absolute, because workers read it too, from working directories of their own.
         path = Path(resume).expanduser().absolute()
         missing = missing_checkpoint(path)
         assert missing is None, f"trainer.resume={resume} was let through: {missing}"
         return path
+
+    def _newest(self) -> Path | None:
+        """The newest checkpoint that is whole; newer ones are told."""
+        damaged: list[str] = []
+        for step in reversed(self.steps()):
+            reason = damage(self.path(step))
+            if reason is None:
+                if damaged:
+                    log.warning("passed over %s; step_%d is the newest that is whole", "; ".join(damaged), step)
+                return self.path(step)
+            damaged.append(f"step_{step}, of which {reason}")
+        if damaged:
+            raise ValueError(
+                f"{self.folder} holds no checkpoint that is whole: {'; '.join(damaged)}. Put a whole one there, or "
+                "begin anew with another trainer.experiment_name."
+            )
+        return None
+
+    def sweep(self) -> None:
+        """Remove what a run that died left half written or half deleted; nobody else may write here."""
+        for old in self.folder.glob(".old-step_*"):
+            final = self.folder / old.name.removeprefix(".old-")
+            if not final.exists():  # it died between two renames
+                old.rename(final)
+        for left in (*self.folder.glob(".old-*"), *self.folder.glob(".writing-*")):
+            shutil.rmtree(left, ignore_errors=True)
 
     def check_start(self, start: Path | None, *, job: str) -> None:
         """Refuse to continue from ``start`` where it is of another job ("train", "sft"), or where this folder has gone
@@ -121,7 +154,9 @@ class Checkpoints:
                 f"cannot continue. "
                 f"To start from its policy, run `verl-like export {start}` and set model.path to the folder it writes."
             )
-        step, newest = state["step"], max(self.steps(), default=0)
+        step = state["step"]
+        newer = [found for found in self.steps() if found > step and damage(self.path(found)) is None]
+        newest = max(newer, default=step)
         if newest > step:
             raise ValueError(
                 f"trainer.resume={start} is step {step}, but {self.folder} holds step_{newest} of another "

@@ -108,6 +108,7 @@ def train(config: Config, config_yaml: str) -> Progress:
     check_reward(config, [*prompts, *(val_prompts or [])])
     with FolderLock(folder.path):
         folder.claim(config_yaml, job="train")
+        Checkpoints(folder.checkpoints, trainer_config.max_checkpoints).sweep()
         with (
             trackers(config, folder.path, total_steps=steps) as tracker,
             stack(
@@ -180,6 +181,7 @@ def sft(config: Config, config_yaml: str) -> int:
     with FolderLock(folder.path):
         folder.claim(config_yaml, job="sft")
         checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
+        checkpoints.sweep()
         with (
             trackers(config, folder.path, total_steps=steps) as tracker,
             cluster(config) as (where, run_id),

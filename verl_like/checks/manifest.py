@@ -1,0 +1,70 @@
+"""The manifest of a checkpoint: size and checksum of every file, so that a damaged one is told before it is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+NAME = "manifest.json"
+CHUNK_BYTES = 2**22
+MAX_THREADS = 8  # zlib lets go of the interpreter lock while it computes
+
+
+def write_manifest(folder: Path) -> None:
+    """Record every file below ``folder``, in ``manifest.json`` there."""
+    files = sorted(_files(folder))
+    (folder / NAME).write_text(json.dumps({"files": dict(zip(files, _entries(folder, files), strict=True))}, indent=1))
+
+
+def damage(folder: Path) -> str | None:
+    """What the checkpoint lacks to be whole; None where every file is as it was written."""
+    if not (folder / NAME).is_file():
+        return f"it has no {NAME}"
+    stats = ((name, (folder / name).stat()) for name in sorted([NAME, *_files(folder)]))
+    return _damage(str(folder.resolve()), tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats))
+
+
+@lru_cache(maxsize=64)
+def _damage(folder: str, state: tuple[tuple[str, int, int], ...]) -> str | None:
+    """Compared once for each state of the files: a start asks several times."""
+    place = Path(folder)
+    try:
+        recorded: dict[str, dict[str, Any]] = json.loads((place / NAME).read_text())["files"]
+        missing = [name for name in recorded if not (place / name).is_file()]
+        if missing:
+            return f"{missing[0]} is missing"
+        for name, entry in recorded.items():
+            found = (place / name).stat().st_size
+            if found != entry["bytes"]:
+                return f"{name} has {found} bytes instead of {entry['bytes']}"
+        for (name, entry), now in zip(recorded.items(), _entries(place, list(recorded)), strict=True):
+            if now != entry:
+                return f"{name} has another checksum than when it was written"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"{NAME} cannot be read ({type(error).__name__}: {error})"
+    return None
+
+
+def _files(folder: Path) -> Iterator[str]:
+    for path in folder.rglob("*"):
+        if path.is_file() and path != folder / NAME:
+            yield path.relative_to(folder).as_posix()
+
+
+def _entries(folder: Path, files: list[str]) -> list[dict[str, Any]]:
+    with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as threads:
+        return list(threads.map(lambda name: _entry(folder / name), files))
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    checksum, size = 0, 0
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            checksum, size = zlib.crc32(chunk, checksum), size + len(chunk)
+    return {"bytes": size, "crc32": f"{checksum:08x}"}
