@@ -27,10 +27,10 @@ _REST = rf"(?P<part> \d+{_OVER})?{_OVER}?{_POWER}?(?P<times>(?:[ -]?(?i:{'|'.joi
 _NUMBER = re.compile(rf"{_SIGN}{_NO_NAME}{_AMOUNT}{_REST}")
 _STRICT = re.compile(rf"####\s*\(?\+?(?P<number>(?:-\s?)?{_AMOUNT}{_REST})")
 # Behind the number of an answer stand words at most, such as what is counted: then it is not cut out of 2^10, 3,5 as a
-# pair, 12 - 3, 2x, 3:30 or 5 and a half.
-_WORD = r"[A-Za-z]+(?:['/-][A-Za-z]+)*"
+# pair, 12 - 3, 2x, 3:30 or 5 and a half. Possessive, so that no text is tried in more than one way.
+_WORD = r"[A-Za-z]++(?:['/-][A-Za-z]++)*+"
 _ENDS = re.compile(
-    rf"\.?(?!!|[A-Z]|[a-z](?![a-z])|[a-z]{{5}})(?:[%)*$,;:](?!\d)|\.(?![.\d])|[ \t(]|{_WORD})*!?[ \t]*(?:\n|$)"
+    rf"\.?(?!!|[A-Z]|[a-z](?![a-z])|[a-z]{{5}})(?:[%)*$,;:](?!\d)|\.(?![.\d])|[ \t(]|{_WORD})*+!?[ \t]*(?:\n|$)"
 )
 _CHANGES = re.compile(
     r"\b(?:plus|minus|times|over|divided|squared|cubed|factorial|remainder|to|or|through|x|pi|sqrt|root|half|thirds?"

@@ -15,7 +15,7 @@ _BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 _WORD = re.compile(r"[^\s${}]+")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 # What may stand between two boxes of one answer: \boxed{1} \quad \text{and} \quad \boxed{2}.
-_BLANK = r"(?:[\s$,;&*_]|\\[()\[\],;:! ]|\\q?quad(?![a-zA-Z]))*"
+_BLANK = r"(?:[\s$,;&*_]|\\[()\[\],;:! ]|\\q?quad(?![a-zA-Z]))*+"  # possessive: two follow each other
 _JOINS = r"(?:(?:and|or)(?:\s+(?:also|else|perhaps|possibly|maybe))?|as well as|plus)"
 _AND = rf"(?:{_JOINS}|\\(?:text[a-z]*|math[a-z]*|mbox)\s*\{{\s*,?\s*{_JOINS}\s*\}})?"
 _BETWEEN_BOXES = re.compile(rf"{_BLANK}{_AND}{_BLANK}(?:[a-zA-Z](?:_\w)?\s*=\s*|\(?[a-z\d][).]\s*)?")
@@ -37,7 +37,7 @@ _STATED = re.compile(
 # A dollar sign opens maths where no space follows it, or where one precedes the next; prices are no maths.
 _MATHS = re.compile(
     r"\$\$(.+?)\$\$|(?<![\\$])\$(?=[^\s$])([^$\n]{1,2000}?)(?<=[^\s\\])\$(?!\d)"
-    r"|(?<![\\$])\$[ \t]+([^$\n]{1,2000}?)[ \t]+\$(?!\d)|\\\[(.+?)\\\]|\\\((.+?)\\\)",
+    r"|(?<![\\$])\$[ \t]++([^\s$][^$\n]{0,1999}?)(?<=\S)[ \t]++\$(?!\d)|\\\[(.+?)\\\]|\\\((.+?)\\\)",
     re.DOTALL,
 )
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)|\n|</|[,;]?\s(?:since|because|as|which|so|where|when)\s", re.IGNORECASE)
