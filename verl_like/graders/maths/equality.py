@@ -10,7 +10,7 @@ from typing import Any
 
 from verl_like.graders.maths.leaf import Leaf
 from verl_like.graders.maths.reading import Answer, Group, Relation
-from verl_like.graders.maths.values import NUM_POINTS, are_close, is_positive_multiple, less, same_values, times, values
+from verl_like.graders.maths.values import NUM_POINTS, are_multiples, less, same_values, values
 
 # Arithmetic between numbers that is yet to be done.
 _UNDONE = re.compile(r"(?:[\d)}!]|\\pi)(?:[-+]|\\cdot|\\div|\()|\d\^\{[^{}]*\}\d")
@@ -141,8 +141,7 @@ def _same_relation(truth: Answer, answer: Answer) -> bool:
     (first_f, first_g), *_ = both
     if all(u == first_f for u, _ in both) and all(v == first_g for _, v in both):
         return False  # 1 < 2 says something else than 1 < 3
-    ratios_agree = all(are_close(times(u, first_g), times(v, first_f)) for u, v in both)
-    return ratios_agree and (a.sign in ("=", r"\ne") or all(is_positive_multiple(u, v) for u, v in both))
+    return are_multiples(both, positive=a.sign not in ("=", r"\ne"))
 
 
 def _as_relation(answer: Answer) -> Relation | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -57,8 +57,17 @@ def are_close(a: Value, b: Value) -> bool:
     return bool(abs(a - b) <= _CTX.mpf(10) ** -TOLERANCE * max(abs(a), abs(b)))
 
 
-def is_positive_multiple(a: Value, b: Value) -> bool:
-    """Whether a / b is a positive number."""
+def are_multiples(pairs: Sequence[tuple[Value, Value]], *, positive: bool) -> bool:
+    """Whether the first of each pair is the same multiple of the second, and, if so asked, a positive one."""
+    f, g = pairs[0]
+    try:
+        are_the_same = all(are_close(_times(u, g), _times(v, f)) for u, v in pairs)
+        return are_the_same and not (positive and any(not _is_positive_multiple(u, v) for u, v in pairs))
+    except _Unknown:
+        return False
+
+
+def _is_positive_multiple(a: Value, b: Value) -> bool:
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         return a * b > 0
     return bool(_CTX.re(_real(a) * _CTX.conj(_real(b))) > 0)
@@ -100,21 +109,21 @@ def _has_symbols(node: Node) -> bool:
     return node.kind in ("symbol", "application") or any(map(_has_symbols, node.parts))
 
 
-def times(a: Value, b: Value) -> Value:
-    """The product of two values."""
-    if isinstance(a, Fraction) and isinstance(b, Fraction):
-        return a * b
-    return _real(a) * _real(b)
-
-
 def less(a: Value | None, b: Value | None) -> Value | None:
     """The difference of two values; None where it has none."""
     if a is None or b is None:
         return None
     try:
-        return _sum([a, times(Fraction(-1), b)])
+        return _sum([a, _times(Fraction(-1), b)])
     except _Unknown:
         return None
+
+
+def _times(a: Value, b: Value) -> Value:
+    """The product of two values."""
+    if isinstance(a, Fraction) and isinstance(b, Fraction):
+        return a * b
+    return _real(a) * _real(b)
 
 
 def _real(value: Value) -> Any:
@@ -283,12 +292,12 @@ def _shown(value: Value) -> str:
 _CONSTANTS: dict[str, Any] = {"pi": +_CTX.pi, "e": +_CTX.e, "i": _CTX.mpc(0, 1)}
 _OPERATIONS: dict[str, Callable[..., Value]] = {
     "sum": lambda *terms: _sum(list(terms)),
-    "product": times,
+    "product": _times,
     "quotient": _quotient,
     "power": _power,
     "root": lambda value: _power(value, Fraction(1, 2)),
     "absolute": abs,
-    "degrees": lambda value: times(value, _CTX.pi / 180),
+    "degrees": lambda value: _times(value, _CTX.pi / 180),
     "factorial": lambda value: Fraction(math.factorial(_whole(value, MAX_FACTORIAL))),
     "double factorial": _double_factorial,
     "binomial": _binomial,
