@@ -1,26 +1,50 @@
-"""Every second of a process is booked to exactly one stage."""
+"""Every second of a process is booked to exactly one stage; waiting is a stage too."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+
+from verl_like.telemetry.beacon import BEACON
+
+MAX_SPANS = 2000  # of a process between two looks; older ones give way
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One visit to a stage, in seconds since the epoch."""
+
+    stage: str
+    start: float
+    end: float
 
 
 class Ledger:
     """Seconds per stage of this process. Stages nest; the inner one gets the time."""
 
-    def __init__(self) -> None:
+    def __init__(self, rest: str = "idle") -> None:
         self._seconds: dict[str, float] = {}
-        self._stack: list[str] = ["idle"]
         self._since = time.perf_counter()
+        self._epoch = time.time() - self._since
+        self._stack: list[tuple[str, float]] = [(rest, self._since)]
+        self._spans: deque[Span] = deque(maxlen=MAX_SPANS)
         self._lock = threading.Lock()
 
     @property
     def current(self) -> str:
         """The stage this process is in now."""
-        return self._stack[-1]
+        return self._stack[-1][0]
+
+    def rest(self, name: str) -> None:
+        """What this process does while it is in no stage."""
+        with self._lock:
+            self._book()
+            self._stack[0] = (name, self._since)
+            self._show()
 
     def _book(self) -> None:
         now = time.perf_counter()
@@ -30,12 +54,20 @@ class Ledger:
     def enter(self, name: str) -> None:
         with self._lock:
             self._book()
-            self._stack.append(name)
+            self._stack.append((name, self._since))
+            self._show()
 
     def leave(self) -> None:
         with self._lock:
             self._book()
-            self._stack.pop()
+            name, start = self._stack.pop()
+            self._spans.append(Span(name, self._epoch + start, self._epoch + self._since))
+            self._show()
+
+    def _show(self) -> None:
+        """Have the beacon show the innermost stage that is no waiting; the two clocks are one on Linux."""
+        shown = next((visit for visit in reversed(self._stack) if not visit[0].startswith("wait/")), self._stack[0])
+        BEACON.enter(*shown)
 
     def take(self) -> dict[str, float]:
         """Seconds per stage since the last call; they add up to the time that passed."""
@@ -43,6 +75,13 @@ class Ledger:
             self._book()
             seconds, self._seconds = self._seconds, {}
             return seconds
+
+    def take_spans(self) -> list[Span]:
+        """The visits to stages that have ended since the last call, by their ends."""
+        with self._lock:
+            spans = list(self._spans)
+            self._spans.clear()
+            return spans
 
 
 LEDGER = Ledger()
@@ -56,3 +95,15 @@ def stage(name: str) -> Iterator[None]:
         yield
     finally:
         LEDGER.leave()
+
+
+@contextmanager
+def waiting(kind: str, whom: str) -> Iterator[None]:
+    """Book the time inside to ``wait/kind``, and tell the watchdog who is waited for.
+
+    Args:
+        kind: "peer" (another rank), "store" (a block of a batch), "reward", "driver".
+        whom: as messages name it ("all ranks, before the first micro-batch").
+    """
+    with stage(f"wait/{kind}"), BEACON.waiting(whom):
+        yield

@@ -1,0 +1,226 @@
+"""The watchdog on real processes that stand still in real ways."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from verl_like.telemetry.beacon import BEACON, read_all
+from verl_like.telemetry.ledger import Ledger
+from verl_like.watchdog import guard
+from verl_like.watchdog.deadlines import Deadlines
+from verl_like.watchdog.guard import beacon_folder, watchdog
+from verl_like.watchdog.processes import children
+from verl_like.watchdog.watch import Watch
+
+FLOOR_S = 1.5
+# A worker that goes twice through the stage "update", and then does what a test wants.
+WORKER = """
+import sys, time, threading
+from pathlib import Path
+from verl_like.telemetry.beacon import BEACON
+from verl_like.telemetry.ledger import LEDGER, stage, waiting
+LEDGER.rest("wait/driver")
+BEACON.light(Path(sys.argv[1]), sys.argv[2])
+for _ in range(2):
+    with stage("update"):
+        time.sleep(0.1)
+    time.sleep(1.1)
+with stage("update"):
+    print("at it", flush=True)
+    exec(sys.argv[3])
+time.sleep(60)
+"""
+HOLDS_THE_LOCK = "import ctypes; ctypes.PyDLL(None).usleep(50_000_000)"
+
+
+class Heard:
+    """What the watchdog said."""
+
+    def __init__(self) -> None:
+        self.stalls: list[tuple[str, bool]] = []
+        self.deaths: dict[str, str] = {}
+
+    def stalled(self, text: str, *, is_certain: bool) -> None:
+        self.stalls.append((text, is_certain))
+
+    def died(self, who: str, text: str) -> None:
+        self.deaths[who] = text
+
+
+@contextmanager
+def worker(folder: Path, who: str, does: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", WORKER, str(folder), who, does], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(10)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def until(claim: Callable[[], object], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not claim():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def heard(tmp_path: Path) -> Iterator[Heard]:
+    listener = Heard()
+    run_id = f"test-{os.getpid()}"
+    with watchdog(run_id, tmp_path / "stalls", listener, floor_s=FLOOR_S, ends=False):
+        yield listener
+    assert not beacon_folder(run_id).exists()
+
+
+@pytest.fixture
+def folder(heard: Heard) -> Path:
+    return beacon_folder(f"test-{os.getpid()}")
+
+
+def test_who_holds_the_interpreter_lock_or_spins_is_named_and_who_waits_is_not(
+    heard: Heard, folder: Path, tmp_path: Path
+) -> None:
+    with (
+        worker(folder, "worker rank 0", "with waiting('peer', 'worker rank 1'): time.sleep(50)"),
+        worker(folder, "worker rank 1", HOLDS_THE_LOCK),
+        worker(folder, "worker rank 2", "while True: pass"),
+    ):
+        until(lambda: "rank 1 (" in str(heard.stalls) and "rank 2 (" in str(heard.stalls))
+    told = "".join(text for text, is_certain in heard.stalls if is_certain)
+    assert "worker rank 1 (pid " in told and "stands still in stage 'update'" in told
+    assert "Waiting meanwhile: worker rank 0 in 'update' for worker rank 1." in told
+    assert "worker rank 0 (pid" not in told
+    assert "uses no processor time" in told and ("it uses 0." in told or "it uses 1." in told)
+    written = sorted((tmp_path / "stalls").iterdir())[-1]
+    assert (written / "verdict.txt").read_text().startswith("worker rank")
+    stacks = (written / "stacks.txt").read_text()
+    assert all(f"== {who}" in stacks for who in ("worker rank 0", "worker rank 1", "worker rank 2", "the driver"))
+    assert "<module> (<string>" in stacks
+
+
+def test_stopped_workers_are_named_at_rest_too_and_those_that_go_on_are_not(heard: Heard, folder: Path) -> None:
+    works = "for _ in range(500): time.sleep(0.1); BEACON.tick()"
+    writes = "f = open('/dev/null', 'wb')\nwhile True: f.write(b'0' * 2**21); time.sleep(0.2)"
+    with (
+        worker(folder, "worker rank 0", "time.sleep(50)") as in_a_stage,
+        worker(folder, "worker rank 1", "pass") as at_rest,
+        worker(folder, "worker rank 2", "pass"),
+        worker(folder, "worker rank 3", works),
+        worker(folder, "worker rank 4", writes),
+    ):
+        for process in (in_a_stage, at_rest):
+            assert process.stdout is not None and process.stdout.readline()
+        time.sleep(0.2)
+        for process in (in_a_stage, at_rest):
+            process.send_signal(signal.SIGSTOP)
+        until(lambda: "rank 0 (" in str(heard.stalls) and "rank 1 (" in str(heard.stalls))
+    told = "".join(text for text, _ in heard.stalls)
+    assert told.count("is stopped by a signal (SIGSTOP)") >= 2
+    assert not any(f"worker rank {rank} (pid" in told for rank in (2, 3, 4))
+
+
+def test_a_worker_that_dies_leaves_its_stage_and_memory_and_a_killed_watchdog_a_successor(
+    heard: Heard, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    until(siblings)
+    time.sleep(0.5)
+    [first] = siblings()
+    os.kill(first, signal.SIGKILL)
+    until(lambda: siblings() not in ([], [first]))
+    assert "the watchdog's process has ended; another one is started" in caplog.text
+    with worker(folder, "worker rank 0", "x = b'1' * 2**28; time.sleep(1.5); import os; os.kill(os.getpid(), 9)"):
+        until(lambda: heard.deaths)
+    text = heard.deaths["worker rank 0"]
+    assert "last seen in stage 'update'" in text and "its memory went from" in text
+
+
+def siblings() -> list[int]:
+    found = []
+    for process in children(os.getpid(), recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "verl_like.watchdog" in process.cmdline():
+                found.append(process.pid)
+    return found
+
+
+def test_a_watchdog_that_is_stopped_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(guard, "SILENT_S", 6.5)
+    with watchdog(f"stopped-{os.getpid()}", tmp_path, Heard(), floor_s=FLOOR_S, ends=False):
+        until(siblings)
+        time.sleep(0.5)
+        [first] = siblings()
+        os.kill(first, signal.SIGSTOP)
+        until(lambda: siblings() not in ([], [first]))
+    assert "was silent for" in caplog.text
+
+
+def test_a_first_deadline_is_longer_and_time_that_the_machine_slept_does_not_count(tmp_path: Path) -> None:
+    now = time.monotonic()
+    watch = Watch(tmp_path, driver=os.getpid(), deadlines=Deadlines(floor_s=10.0), clock=lambda: now)
+    BEACON.light(tmp_path, "this")
+    try:
+        BEACON.enter("checkpoint", now)
+        for second in range(99):
+            now += 1.0
+            assert watch.look() == ({}, []), f"{second} s"
+        now += 3.0
+        assert watch.look() == ({os.getpid(): 100.0}, [])
+        now += 3600.0  # a machine that slept
+        assert watch.look() == ({}, [])
+    finally:
+        BEACON.darken()
+
+
+def test_deadlines_are_learnt_from_whole_passes(tmp_path: Path) -> None:
+    deadlines = Deadlines(floor_s=0.2)
+    BEACON.light(tmp_path, "this")
+    try:
+        BEACON.enter("update", time.monotonic())
+        time.sleep(0.1)
+        BEACON.tick()
+        deadlines.learn(read_all(tmp_path))
+        assert deadlines.of("update") == 2.0 and not deadlines.is_learnt("update")
+        with BEACON.waiting("all ranks"):
+            time.sleep(0.3)  # is no silence of this process
+        BEACON.enter("sync", time.monotonic())
+        deadlines.learn(read_all(tmp_path))
+        assert 0.5 <= deadlines.of("update") < 1.0 and deadlines.is_learnt("update")
+        assert deadlines.of("checkpoint") == 2.0
+    finally:
+        BEACON.darken()
+
+
+def test_a_beacon_shows_the_stage_around_a_wait(tmp_path: Path) -> None:
+    ledger = Ledger()
+    BEACON.light(tmp_path, "this")
+    try:
+        ledger.enter("update")
+        ledger.enter("wait/peer")
+        BEACON.wait_for("all ranks")
+        [reading] = read_all(tmp_path)
+        assert (reading.stage, reading.waits_for, reading.who) == ("update", "all ranks", "this")
+        ledger.leave()
+        [reading] = read_all(tmp_path)
+        assert (reading.stage, reading.waits_for) == ("update", "")
+        ledger.leave()
+        assert read_all(tmp_path)[0].stage == "idle"
+    finally:
+        BEACON.darken()
+    assert not read_all(tmp_path)

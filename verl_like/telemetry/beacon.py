@@ -1,0 +1,182 @@
+"""What a process is doing, readable without asking it: a small file that it maps into memory.
+
+Asking would need the interpreter lock of a process that may be holding it for ever, or that is stopped. Times are of
+``time.monotonic``, which all processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+SUFFIX = ".beacon"
+MAX_STAGES = 48  # of which the longest silence is kept; a run has about twenty
+NUM_TRIES = 20
+_STAGE_BYTES, _TEXT_BYTES = 64, 256
+
+_NOW = struct.Struct("<ddQ")  # since, moved_at, num_moves
+_WORDS = struct.Struct(f"<{_STAGE_BYTES}s{_TEXT_BYTES}s")  # stage, waits_for
+_SELF = struct.Struct(f"<Q{_TEXT_BYTES}s")  # pid, who
+_KNOWN = struct.Struct(f"<{_STAGE_BYTES}sdQ")  # stage, longest silence, visits that have ended
+_WORDS_AT = _NOW.size
+_SELF_AT = _WORDS_AT + _WORDS.size
+_KNOWN_AT = _SELF_AT + _SELF.size
+_SIZE = _KNOWN_AT + MAX_STAGES * _KNOWN.size
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """How long a process was silent in a stage at most, and still went on; and how often it has left the stage."""
+
+    longest_s: float
+    num_visits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a beacon says.
+
+    Args:
+        who: the process as messages name it ("worker rank 3").
+        since: when it entered the stage.
+        moved_at: when it last did something: entered a stage, or ticked.
+        num_moves: how often it did.
+        waits_for: whom or what it says that it waits for; empty while it works.
+        silences: of each stage it was in; time in which it waited for somebody does not count.
+    """
+
+    pid: int
+    who: str
+    stage: str
+    since: float
+    moved_at: float
+    num_moves: int
+    waits_for: str
+    silences: Mapping[str, Silence]
+
+
+class Beacon:
+    """The beacon of this process; dark until :meth:`light`, and everything it is told until then is forgotten."""
+
+    def __init__(self) -> None:
+        self._map: mmap.mmap | None = None
+        self._path: Path | None = None
+
+    def light(self, folder: Path, who: str) -> None:
+        """Make the file, in a folder of this node that the watchdog reads."""
+        self.darken()
+        self._stage, self._whom = "start", ""
+        self._since = self._moved_at = time.monotonic()
+        self._num_moves = 0
+        self._slots: dict[str, int] = {}
+        self._silences: dict[str, Silence] = {}
+        path = folder / f"{os.getpid()}{SUFFIX}"
+        with path.open("w+b") as file:
+            file.truncate(_SIZE)
+            self._map = mmap.mmap(file.fileno(), _SIZE)
+        self._path = path
+        _SELF.pack_into(self._map, _SELF_AT, os.getpid(), _cut(who, _TEXT_BYTES))
+        self._write()
+
+    def darken(self) -> None:
+        """Remove the file: this process is no longer watched."""
+        if self._map is not None and self._path is not None:
+            self._map.close()
+            self._path.unlink(missing_ok=True)
+            self._map = self._path = None
+
+    def enter(self, stage: str, since: float) -> None:
+        """From now on the process is in this stage, which it entered at ``since``, and waits for nobody."""
+        if self._map is not None:
+            self._move(has_left=stage != self._stage or since > self._since)
+            self._stage, self._since, self._whom = stage, since, ""
+            self._write()
+
+    def tick(self) -> None:
+        """The process has come further: a micro-batch, a round of the engine, a bucket of weights."""
+        if self._map is not None:
+            self._move()
+            _NOW.pack_into(self._map, 0, self._since, self._moved_at, self._num_moves)
+
+    def wait_for(self, whom: str) -> None:
+        """The process waits for somebody else (empty: no longer)."""
+        if self._map is not None:
+            self._move()
+            self._whom = whom
+            self._write()
+
+    @contextmanager
+    def waiting(self, whom: str) -> Iterator[None]:
+        """Say whom the process waits for, for as long as it does."""
+        self.wait_for(whom)
+        try:
+            yield
+        finally:
+            self.wait_for("")
+
+    def _move(self, *, has_left: bool = False) -> None:
+        """Keep how long the process was silent until now."""
+        now = time.monotonic()
+        silent_s = 0.0 if self._whom else now - self._moved_at
+        self._moved_at, self._num_moves = now, self._num_moves + 1
+        known = self._silences.get(self._stage, Silence(0.0, 0))
+        if has_left or silent_s > known.longest_s:
+            self._keep(Silence(max(silent_s, known.longest_s), known.num_visits + has_left))
+
+    def _keep(self, silence: Silence) -> None:
+        slot = self._slots.setdefault(self._stage, len(self._slots))
+        self._silences[self._stage] = silence
+        if slot < MAX_STAGES and self._map is not None:
+            name = _cut(self._stage, _STAGE_BYTES)
+            _KNOWN.pack_into(self._map, _KNOWN_AT + slot * _KNOWN.size, name, silence.longest_s, silence.num_visits)
+
+    def _write(self) -> None:
+        assert self._map is not None, "the beacon is dark"
+        _NOW.pack_into(self._map, 0, self._since, self._moved_at, self._num_moves)
+        _WORDS.pack_into(self._map, _WORDS_AT, _cut(self._stage, _STAGE_BYTES), _cut(self._whom, _TEXT_BYTES))
+
+
+BEACON = Beacon()
+
+
+def read(path: Path) -> Reading | None:
+    """What the beacon in this file says; None where there is none, or it is being made."""
+    content = b""
+    for _ in range(NUM_TRIES):  # the process may write meanwhile: two equal looks are one that is whole
+        before = content
+        try:
+            content = path.read_bytes()
+        except OSError:
+            return None
+        if content == before:
+            break
+    if len(content) != _SIZE:
+        return None
+    pid, who = _SELF.unpack_from(content, _SELF_AT)
+    stage, waits_for = _WORDS.unpack_from(content, _WORDS_AT)
+    since, moved_at, num_moves = _NOW.unpack_from(content, 0)
+    known = (_KNOWN.unpack_from(content, _KNOWN_AT + slot * _KNOWN.size) for slot in range(MAX_STAGES))
+    silences = {_text(name): Silence(longest_s, visits) for name, longest_s, visits in known if name.strip(b"\0")}
+    return (
+        Reading(pid, _text(who), _text(stage), since, moved_at, num_moves, _text(waits_for), silences) if pid else None
+    )
+
+
+def read_all(folder: Path) -> list[Reading]:
+    """What all beacons of a folder say, by process id."""
+    readings = (read(path) for path in folder.glob(f"*{SUFFIX}"))
+    return sorted((reading for reading in readings if reading is not None), key=lambda reading: reading.pid)
+
+
+def _cut(text: str, size: int) -> bytes:
+    return text.encode("utf-8", "replace")[:size]
+
+
+def _text(content: bytes) -> str:
+    return content.rstrip(b"\0").decode("utf-8", "ignore")

@@ -1,0 +1,10 @@
+"""The watchdog's own process: ``python -m verl_like.watchdog SETTINGS``, started by :mod:`verl_like.watchdog.guard`."""
+
+from __future__ import annotations
+
+import sys
+
+from verl_like.watchdog.sibling import Settings, Sibling
+
+if __name__ == "__main__":
+    Sibling(Settings.from_json(sys.argv[1])).run()

@@ -1,0 +1,144 @@
+"""The driver's side: start the watchdog's process, hear what it says, start another where it is gone or silent."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from verl_like.telemetry.beacon import BEACON
+from verl_like.watchdog.sibling import BYE, Settings
+
+log = logging.getLogger(__name__)
+SILENT_S = 25.0  # the watchdog says every five seconds that it is alive
+MAX_STARTS = 10
+END_S = 3.0
+
+
+class Listener(Protocol):
+    """Who is told of what the watchdog finds; called from a thread of its own."""
+
+    def stalled(self, text: str, *, is_certain: bool) -> None:
+        """A process stands still; certain where it is stopped, or beyond a deadline that the run itself has taught."""
+
+    def died(self, who: str, text: str) -> None:
+        """A process is gone; ``text`` is what was known of it."""
+
+
+def beacon_folder(run_id: str) -> Path:
+    """Where the processes of a run on this node light their beacons: in memory, where the machine has such a place."""
+    memory = Path("/dev/shm")
+    return (memory if memory.is_dir() else Path(tempfile.gettempdir())) / f"verl_like-{run_id}"
+
+
+@contextmanager
+def watchdog(run_id: str, stalls: Path, listener: Listener, *, floor_s: float, ends: bool) -> Iterator[None]:
+    """Have this process and those that light beacons in the run's folder watched.
+
+    Args:
+        stalls: folder that verdicts and stacks are written below.
+        floor_s: shortest deadline.
+        ends: whether a driver that takes no notice of a verdict is ended.
+    """
+    folder = beacon_folder(run_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = Settings(
+        folder=str(folder), driver=os.getpid(), stalls=str(stalls.absolute()), floor_s=floor_s, ends=ends
+    )
+    BEACON.light(folder, "the driver")
+    guard = _Guard(settings, listener)
+    guard.start()
+    try:
+        yield
+    finally:
+        guard.close()
+        BEACON.darken()
+
+
+class _Guard:
+    def __init__(self, settings: Settings, listener: Listener) -> None:
+        self._settings, self._listener = settings, listener
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._is_closing.set()
+        process = self._process
+        if process is not None and process.stdin is not None:
+            with suppress(OSError):
+                process.stdin.write(BYE)
+                process.stdin.close()
+        self._thread.join(END_S)
+        if process is not None:
+            _end(process)
+
+    def _run(self) -> None:
+        for num_starts in range(MAX_STARTS):
+            process = self._process = _spawn(self._settings)
+            why = self._hear(process)
+            if self._is_closing.is_set():
+                return
+            _end(process)
+            log.warning("the watchdog's process %s; another one is started", why)
+            if self._is_closing.wait(num_starts):
+                return
+        log.warning("the watchdog is off: its process has ended %d times", MAX_STARTS)
+
+    def _hear(self, process: subprocess.Popen[bytes]) -> str:
+        """Pass on what the process says until it has nothing more to say; returns why."""
+        assert process.stdout is not None, "the watchdog's process was started without a pipe"
+        heard_at, left = time.monotonic(), b""
+        while True:
+            if not select.select([process.stdout], [], [], 1.0)[0]:
+                if time.monotonic() - heard_at > SILENT_S:
+                    return f"was silent for {SILENT_S:.0f} s"
+                continue
+            heard_at = time.monotonic()
+            found = os.read(process.stdout.fileno(), 2**16)
+            if not found:
+                return "has ended"
+            *lines, left = (left + found).split(b"\n")
+            for line in lines:
+                self._pass_on(json.loads(line))
+
+    def _pass_on(self, said: dict[str, Any]) -> None:
+        if said["kind"] == "stall":
+            calls = f"\n{said['calls']}" if said["calls"] else ""
+            log.error("watchdog: %s Stacks of all processes: %s%s", said["text"], said["folder"], calls)
+            self._listener.stalled(f"{said['text']} Stacks: {said['folder']}", is_certain=said["is_certain"])
+        elif said["kind"] == "moved":
+            log.warning("watchdog: %s", said["text"])
+        elif said["kind"] == "dead":
+            self._listener.died(said["who"], said["text"])
+
+
+def _spawn(settings: Settings) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "verl_like.watchdog", settings.json()],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C and Ctrl-Z are the driver's business
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(END_S)

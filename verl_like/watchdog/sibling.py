@@ -1,0 +1,191 @@
+"""What the watchdog's process does: look, decide, write down, tell the driver, and end a driver that does not listen.
+
+It tells in lines of JSON on its standard output. Its standard input is the driver's lifeline: ``bye`` is an orderly
+end, and an end of file without it means that the driver is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from verl_like.watchdog.deadlines import Deadlines
+from verl_like.watchdog.processes import children, cores_used, num_oom_kills, process_state
+from verl_like.watchdog.stack_dumps import ThreadStack, dump, text
+from verl_like.watchdog.verdict import Verdict, excerpt, sentence, verdict_on
+from verl_like.watchdog.watch import Watch, Watched
+
+EVERY_S = 1.0
+ALIVE_EVERY_S = 5.0
+GRACE_S = 6.0  # for the culprit to pass its deadline too, where all that have passed theirs only wait for it
+BUSY_S = 0.5  # over which the use of processor time is measured
+KILL_AFTER_S = 45.0  # a driver that was told to end and is still there then: more than its own teardown takes
+ORPHANS_S = 5.0  # until what a vanished driver left behind is ended
+BYE = b"bye"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """What the process is told on its command line.
+
+    Args:
+        folder: of the beacons.
+        driver: its process id.
+        stalls: folder that verdicts and stacks are written below.
+        floor_s: as in :class:`Deadlines`.
+        ends: whether a driver that takes no notice of a verdict is ended.
+    """
+
+    folder: str
+    driver: int
+    stalls: str
+    floor_s: float
+    ends: bool
+
+    def json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Settings:
+        return cls(**json.loads(text))
+
+
+class Sibling:
+    """The loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._deadlines = Deadlines(settings.floor_s)
+        self._watch = Watch(Path(settings.folder), driver=settings.driver, deadlines=self._deadlines)
+        self._told: dict[int, int] = {}  # silent processes of the last verdict -> their moves by then
+        self._suspected_at: float | None = None
+        self._told_alive_at = 0.0
+        self._kill_at: float | None = None
+        self._oom_kills = num_oom_kills()
+
+    def run(self) -> None:
+        """Look once a second until the driver ends."""
+        os.set_blocking(sys.stdout.fileno(), False)  # a driver that does not read must not stop its watchdog
+        while not select.select([sys.stdin], [], [], EVERY_S)[0]:
+            self._round()
+        if not os.read(sys.stdin.fileno(), 64).startswith(BYE):
+            self._end_orphans()
+        shutil.rmtree(self._settings.folder, ignore_errors=True)
+
+    def _round(self) -> None:
+        now = time.monotonic()
+        limits, dead = self._watch.look()
+        for watched in dead:
+            self._say("dead", who=watched.who, text=self._obituary(watched))
+        if now - self._told_alive_at >= ALIVE_EVERY_S:
+            self._told_alive_at = now
+            self._say("alive")
+        self._forget_moved()
+        if any(pid not in self._told for pid in limits):
+            self._suspect(limits, now)
+        else:
+            self._suspected_at = None
+        if self._kill_at is not None and now >= self._kill_at:
+            self._end_driver()
+
+    def _forget_moved(self) -> None:
+        """Notice who was said to stand still and goes on."""
+        for pid, num_moves in list(self._told.items()):
+            watched = self._watch.processes.get(pid)
+            if watched is None:
+                del self._told[pid]
+            elif watched.stopped_since is None and watched.reading and watched.reading.num_moves != num_moves:
+                del self._told[pid]
+                self._say("moved", who=watched.who, text=f"{watched.who} goes on, in stage {watched.stage!r}")
+
+    def _suspect(self, limits: dict[int, float], now: float) -> None:
+        processes = self._watch.processes
+        stacks = {pid: dump(pid) for pid in processes if processes[pid].reading is not None}
+        verdict = verdict_on(limits, processes, stacks, now)
+        self._suspected_at = self._suspected_at or now
+        is_sure = bool(verdict.silent) and all(watched.pid in limits for watched in verdict.silent)
+        if not is_sure and now - self._suspected_at < GRACE_S:
+            return
+        if verdict.silent and all(watched.pid in self._told for watched in verdict.silent):
+            return  # those that wait for them are beyond their deadlines too now
+        self._tell(verdict, limits, stacks, now)
+
+    def _tell(
+        self, verdict: Verdict, limits: dict[int, float], stacks: dict[int, list[ThreadStack] | str], now: float
+    ) -> None:
+        cores = {watched.pid: cores_used(watched.pid, BUSY_S) for watched in verdict.silent}
+        found = sentence(verdict, limits, cores, now)
+        folder = self._written(found, stacks)
+        first = verdict.silent[0] if verdict.silent else None
+        calls = excerpt(stacks.get(first.pid, "")) if first is not None and first.stopped_since is None else ""
+        acts = all(w.stopped_since is not None or self._deadlines.is_learnt(w.stage) for w in verdict.silent)
+        self._told = {
+            watched.pid: watched.reading.num_moves if watched.reading is not None else 0
+            for watched in (*verdict.silent, *verdict.waiting)
+        }
+        self._say("stall", text=found, calls=calls, folder=folder, is_certain=acts)
+        if acts and self._settings.ends:
+            self._kill_at = now + KILL_AFTER_S
+        if any(watched.pid == self._settings.driver for watched in verdict.silent):  # it may not read what it is told
+            sys.stderr.write(f"watchdog: {found}\n")
+            sys.stderr.flush()
+
+    def _written(self, found: str, stacks: dict[int, list[ThreadStack] | str]) -> str:
+        """Write the verdict and the stacks of all processes; returns the folder, or why there is none."""
+        folder = Path(self._settings.stalls) / time.strftime("%Y%m%d-%H%M%S")
+        who = {pid: watched.who for pid, watched in self._watch.processes.items()}
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "verdict.txt").write_text(found + "\n")
+            with (folder / "stacks.txt").open("w") as out:
+                for pid, found_stacks in stacks.items():
+                    out.write(text(who[pid], pid, found_stacks) + "\n")
+                for below in children(self._settings.driver, recursive=True):
+                    state = process_state(below.pid)
+                    if state is not None and state.pid not in stacks and state.name.startswith("python"):
+                        out.write(text(state.name, state.pid, dump(state.pid)) + "\n")
+        except OSError as error:
+            return f"nothing could be written: {error}"
+        return str(folder)
+
+    def _obituary(self, watched: Watched) -> str:
+        """What was known of a process that is gone."""
+        now = time.monotonic()
+        mib = [num_bytes / 2**20 for _, num_bytes in watched.memory]
+        memory = f"its memory went from {mib[0]:.0f} to {mib[-1]:.0f} MiB, at most {max(mib):.0f}" if mib else ""
+        span = f" in {now - watched.memory[0][0]:.0f} s" if mib else ""
+        killed = num_oom_kills() - self._oom_kills
+        oom = f"; the kernel has ended {killed} processes for want of memory meanwhile" if killed else ""
+        seconds = now - watched.since(now)
+        return f"last seen in stage {watched.stage!r}, {seconds:.0f} s after it began; {memory}{span}{oom}"
+
+    def _end_driver(self) -> None:
+        """The driver was told 45 s ago and has not ended: it cannot."""
+        self._kill_at = None
+        state = process_state(self._settings.driver)
+        if state is None or state.is_stopped:  # somebody has stopped it, and may let it go on
+            return
+        sys.stderr.write(f"watchdog: the driver (pid {state.pid}) does not end after the verdict; it is killed now.\n")
+        sys.stderr.flush()
+        os.kill(state.pid, signal.SIGKILL)
+
+    def _end_orphans(self) -> None:
+        """The driver is gone without a word: end its workers that outlive it, such as stopped ones."""
+        time.sleep(ORPHANS_S)
+        for watched in self._watch.processes.values():
+            state = process_state(watched.pid)
+            if state is not None and state.created == watched.created:
+                with suppress(ProcessLookupError):
+                    os.kill(watched.pid, signal.SIGKILL)
+
+    def _say(self, kind: str, **what: object) -> None:
+        with suppress(BlockingIOError, BrokenPipeError):
+            os.write(sys.stdout.fileno(), (json.dumps({"kind": kind, **what}) + "\n").encode())

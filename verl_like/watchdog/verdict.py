@@ -1,0 +1,102 @@
+"""Who of several silent processes is at fault, and how that is said."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from verl_like.watchdog.stack_dumps import ThreadStack
+from verl_like.watchdog.watch import Watched
+
+Stacks = Mapping[int, "list[ThreadStack] | str"]
+MAX_CALLS = 8  # of the silent process's stack, in the log
+RAY_THREADS = ("ray", "grpc", "stacks")  # of no interest in the log; the file has them all
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the watchdog has found.
+
+    Args:
+        silent: the processes that stand still, and wait for nobody.
+        waiting: those that wait for them or for one another.
+    """
+
+    silent: tuple[Watched, ...]
+    waiting: tuple[Watched, ...]
+
+
+def verdict_on(limits: Collection[int], processes: Mapping[int, Watched], stacks: Stacks, now: float) -> Verdict:
+    """Tell the processes that stand still from those that wait.
+
+    Where all that are beyond their deadlines wait, the one that they wait for may still be within its own: it is the
+    most silent one of those that are at work.
+    """
+    waiting = {pid for pid, watched in processes.items() if _waits(watched, stacks.get(pid, ""))}
+    silent = [processes[pid] for pid in limits if pid not in waiting]
+    if not silent:
+        at_work = [w for pid, w in processes.items() if not w.is_resting and pid not in waiting]
+        silent = sorted(at_work, key=lambda watched: watched.moved_at)[:1]
+    told = {watched.pid for watched in silent}
+    return Verdict(tuple(silent), tuple(processes[pid] for pid in sorted(waiting) if pid not in told))
+
+
+def _waits(watched: Watched, stacks: list[ThreadStack] | str) -> bool:
+    if watched.reading is None or watched.is_resting or watched.stopped_since is not None:
+        return False
+    return bool(watched.reading.waits_for) or any(s.waits_for_peers for s in stacks if isinstance(s, ThreadStack))
+
+
+def sentence(verdict: Verdict, limits: Mapping[int, float], cores: Mapping[int, float], now: float) -> str:
+    """What is logged: one paragraph.
+
+    Args:
+        cores: by process id, how many processor cores it uses.
+    """
+    if not verdict.silent:
+        waiting = "; ".join(_waiting(w) for w in verdict.waiting)
+        return f"the run stands still, and everybody waits for somebody else: {waiting}."
+    parts = [_silent(w, limits.get(w.pid), cores.get(w.pid, 0.0), now) for w in verdict.silent]
+    if verdict.waiting:
+        parts.append(f"Waiting meanwhile: {'; '.join(_waiting(w) for w in verdict.waiting)}.")
+    return " ".join(parts)
+
+
+def _silent(watched: Watched, limit: float | None, cores: float, now: float) -> str:
+    place = f"{watched.who} (pid {watched.pid} on {socket.gethostname()})"
+    if watched.stopped_since is not None:
+        seconds = now - watched.stopped_since
+        stage = f" in stage {watched.stage!r}" if watched.stage else ""
+        how = f"is stopped by a signal (SIGSTOP) for {seconds:.0f} s{stage}; kill -CONT {watched.pid} lets it go on"
+        return f"{place} {how}."
+    since = time.strftime("%H:%M:%S", time.localtime(time.time() - (now - watched.since(now))))
+    busy = f"uses {cores:.1f} cores" if cores >= 0.1 else "uses no processor time"
+    allowed = f", {limit:.0f} s is the deadline" if limit is not None else ""
+    seconds = watched.silent_s(now)
+    return (
+        f"{place} stands still in stage {watched.stage!r}, entered at {since}: silent for {seconds:.0f} s{allowed}; "
+        f"it {busy}{_doing(watched)}."
+    )
+
+
+def _doing(watched: Watched) -> str:
+    return f" and waits for {watched.reading.waits_for}" if watched.reading and watched.reading.waits_for else ""
+
+
+def _waiting(watched: Watched) -> str:
+    whom = watched.reading.waits_for if watched.reading is not None else ""
+    return f"{watched.who} in {watched.stage!r} for {whom or 'other ranks (a collective)'}"
+
+
+def excerpt(stacks: list[ThreadStack] | str) -> str:
+    """The calls that matter of a silent process, for the log: its busiest-looking threads, cut short."""
+    if isinstance(stacks, str):
+        return stacks
+    lines = []
+    for stack in stacks:
+        if stack.name.lower().startswith(RAY_THREADS) or len(stack.calls) < 2:
+            continue
+        lines += [f"  thread {stack.name}", *(f"    {call}" for call in stack.calls[:MAX_CALLS])]
+    return "\n".join(lines)

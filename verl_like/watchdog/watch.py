@@ -1,0 +1,131 @@
+"""The look, once a second, at every process of a run: who is silent beyond the deadline of its stage.
+
+A process is judged by what its beacon and the kernel say; nobody is asked. One that is silent because it waits for
+another is no culprit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from verl_like.telemetry.beacon import Reading, read_all
+from verl_like.watchdog.deadlines import Deadlines
+from verl_like.watchdog.processes import ProcessState, children, process_state
+
+STOPPED_S = 8.0  # a process that a signal has stopped this long is not being looked at by somebody in passing
+PAUSE_S = 5.0  # between two looks: longer, and the watchdog itself stood still
+MIN_MOVED_BYTES = 2**20  # read or written since the last look: a process that moves files is not silent
+MAX_MEMORY_POINTS = 120
+RESTING = ("wait/driver",)  # stages in which silence is what is expected
+BUILDING = ("start", "build")  # stages that ``cluster.start_timeout_s`` bounds
+RAY_PROCESSES = ("raylet", "gcs_server")
+
+
+@dataclass
+class Watched:
+    """One process, as far as it is known."""
+
+    who: str
+    pid: int
+    created: float
+    reading: Reading | None  # None for a process without a beacon
+    moved_at: float  # of monotonic time; the beacon's, or later where it moved files
+    memory: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=MAX_MEMORY_POINTS))
+    moved_bytes: int = 0
+    stopped_since: float | None = None
+
+    @property
+    def stage(self) -> str:
+        return self.reading.stage if self.reading is not None else ""
+
+    @property
+    def is_resting(self) -> bool:
+        return self.reading is None or self.stage in RESTING
+
+    def since(self, now: float) -> float:
+        """When it entered its stage, of monotonic time."""
+        return self.reading.since if self.reading is not None else now
+
+    def silent_s(self, now: float) -> float:
+        return now - self.moved_at
+
+
+class Watch:
+    """The processes of one run on this node.
+
+    Args:
+        folder: of the beacons.
+        driver: process id of the driver, below which all others are.
+        clock: ``time.monotonic``.
+    """
+
+    def __init__(
+        self, folder: Path, *, driver: int, deadlines: Deadlines, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._folder, self._driver, self._deadlines, self._clock = folder, driver, deadlines, clock
+        self._watched: dict[int, Watched] = {}
+        self._looked_at = clock()
+
+    @property
+    def processes(self) -> Mapping[int, Watched]:
+        """The processes of the last look, by id."""
+        return self._watched
+
+    def look(self) -> tuple[dict[int, float], list[Watched]]:
+        """Look at all processes.
+
+        Returns:
+            The deadline of each process that is beyond it, by its id, whether it is at fault or only waits; and the
+            processes that have died since the last look.
+        """
+        now = self._clock()
+        if now - self._looked_at > PAUSE_S:  # this machine or this process stood still, and the others with it maybe
+            for watched in self._watched.values():
+                watched.moved_at = now
+                watched.stopped_since = None
+        self._looked_at = now
+        alive: dict[int, Watched] = {}
+        readings = read_all(self._folder)
+        self._deadlines.learn(readings)
+        for reading in readings:
+            if (state := process_state(reading.pid)) is not None:
+                alive[reading.pid] = self._seen(reading.who, state, reading, now)
+        for process in children(self._driver):  # Ray's own, where this run has started it
+            state = process_state(process.pid)
+            if state is not None and state.name in RAY_PROCESSES:
+                alive[state.pid] = self._seen(f"Ray's {state.name}", state, None, now)
+        dead = [watched for pid, watched in self._watched.items() if pid not in alive]
+        self._watched = alive
+        limits = {pid: self._limit(watched, now) for pid, watched in alive.items()}
+        return {pid: limit for pid, limit in limits.items() if limit is not None}, dead
+
+    def _seen(self, who: str, state: ProcessState, reading: Reading | None, now: float) -> Watched:
+        known = self._watched.get(state.pid)
+        if known is None or known.created != state.created:
+            known = Watched(who, state.pid, state.created, reading, moved_at=now)
+        if reading is not None and (known.reading is None or reading.num_moves != known.reading.num_moves):
+            known.moved_at = max(known.moved_at, reading.moved_at)
+        if state.moved_bytes - known.moved_bytes >= MIN_MOVED_BYTES:
+            known.moved_at = now
+        if not state.is_stopped:
+            known.stopped_since = None
+        elif known.stopped_since is None:
+            known.stopped_since = now
+        known.reading, known.moved_bytes = reading, state.moved_bytes
+        if not known.memory or now - known.memory[-1][0] >= 1.0:
+            known.memory.append((now, state.rss_bytes))
+        return known
+
+    def _limit(self, watched: Watched, now: float) -> float | None:
+        """The deadline that a process has passed; None where it has passed none."""
+        if watched.stopped_since is not None:
+            is_wanted = watched.pid == self._driver  # Ctrl-Z, which stops the driver alone to be continued
+            return STOPPED_S if now - watched.stopped_since >= STOPPED_S and not is_wanted else None
+        if watched.is_resting or watched.stage in BUILDING:
+            return None
+        limit = self._deadlines.of(watched.stage)
+        return limit if watched.silent_s(now) > limit else None
