@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from verl_like.disk import DiskRefused, refuse_unwritable, writing
-from verl_like.single_controller.errors import INTERRUPT, RunError, StageTimeout
+from verl_like.single_controller.errors import INTERRUPT, Interrupted, OutOfGrace, RunError, StageTimeout
 from verl_like.telemetry.startup import STARTUP
 
 if TYPE_CHECKING:
     from verl_like.config.compose import Composed
+    from verl_like.config.schema import Config
 
 COMMANDS = {
     "train": "reinforcement learning",
@@ -33,7 +30,9 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit status: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
+    """Run a command; returns the exit status: 0 done, or stopped in order with all that it takes to go on; 1 failed,
+    2 wrong input, 130 interrupted.
+    """
     parser = argparse.ArgumentParser(prog="verl-like", description="Train language models by reinforcement learning.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, what in COMMANDS.items():
@@ -103,23 +102,47 @@ def _command(arguments: argparse.Namespace) -> int:
     if arguments.command == "config":
         return _config(arguments)
     composed = _checked(arguments)
+    return _started(arguments.command, composed)
+
+
+def _started(command: str, composed: Composed) -> int:
+    """Do what the command is for; returns the exit status."""
+    from verl_like.trainer.endings import last_checkpoint
+    from verl_like.trainer.run_folder import RunFolder
+    from verl_like.trainer.signals import ends_in_order
+
+    config, folder = composed.config, RunFolder(composed.config)
+    is_training = _is_training(command, config)
+
+    def left() -> str:
+        return last_checkpoint(folder) if is_training else "The same command begins anew."
+
     try:
-        with _ctrl_c_ends_in_order(), STARTUP.shown():
-            answer = _job(arguments.command, composed)
-            is_interrupted = INTERRUPT.is_set()
+        with ends_in_order(config.trainer.grace_s, left), STARTUP.shown():
+            answer = _job(command, composed)
+            is_interrupted = is_training and INTERRUPT.is_set()
+    except OutOfGrace as error:
+        raise RunError(f"{error} {left()}") from error
+    except Interrupted as where:
+        if not is_training:
+            raise
+        print(f"interrupted in {where}, before the first step. {left()}", file=sys.stderr)
+        return 0
     except (*FORESEEN, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # noqa: BLE001 (a border; torch's CheckpointException is no Exception)
         from verl_like.trainer.crash import told
-        from verl_like.trainer.run_folder import RunFolder
 
-        print(f"error: {told(error, RunFolder(composed.config).path)}", file=sys.stderr)
+        print(f"error: {told(error, folder.path)}", file=sys.stderr)
         return 1
     print(answer)
     if is_interrupted:
         print("interrupted; the last finished step is saved, and the same command continues from it.", file=sys.stderr)
-        return 130
     return 0
+
+
+def _is_training(command: str, config: Config) -> bool:
+    return command == "sft" or (command == "train" and not config.trainer.val_only)
 
 
 def _job(command: str, composed: Composed) -> str:
@@ -128,7 +151,7 @@ def _job(command: str, composed: Composed) -> str:
     from verl_like.trainer.run_folder import RunFolder
 
     config, folder = composed.config, RunFolder(composed.config)
-    is_training = command == "sft" or (command == "train" and not config.trainer.val_only)
+    is_training = _is_training(command, config)
     if is_training and (finished := finished_at_once(config, composed.yaml(), job=command)):
         return f"{finished}\n{what_lies_where(folder)}"
     STARTUP.now("loading PyTorch, transformers and Ray")
@@ -234,29 +257,12 @@ def _export(path: Path, out: Path | None) -> int:
         )
     out = out or folder / "export" / checkpoint.resolve().name
     config = compose(str(recorded), []).config
-    with _ctrl_c_ends_in_order(), STARTUP.shown():
+    from verl_like.trainer.signals import ends_in_order
+
+    with ends_in_order(config.trainer.grace_s, lambda: "The same command begins anew."), STARTUP.shown():
         STARTUP.now("loading PyTorch, transformers and Ray")
         from verl_like.trainer import run
 
         run.export(config, checkpoint, out)
     print(out)
     return 0
-
-
-@contextmanager
-def _ctrl_c_ends_in_order() -> Iterator[None]:
-    """The first Ctrl-C (or SIGTERM) ends the run in order, with a checkpoint; the second one ends it now."""
-
-    def first(signum: int, frame: FrameType | None) -> None:
-        INTERRUPT.set()
-        signal.signal(signum, signal.default_int_handler)
-        # Not print: it fails where the signal came in the middle of another print.
-        os.write(2, b"\nstopping in order, which may take a moment (once more to stop at once)\n")
-
-    handlers = {signum: signal.signal(signum, first) for signum in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for signum, handler in handlers.items():
-            signal.signal(signum, handler)
-        INTERRUPT.clear()

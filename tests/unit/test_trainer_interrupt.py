@@ -2,24 +2,101 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
 from verl_like import cli
-from verl_like.single_controller.errors import INTERRUPT, Interrupted, RunError, StageTimeout, WorkerError
+from verl_like.single_controller.errors import INTERRUPT, Interrupted, OutOfGrace, RunError, StageTimeout, WorkerError
+from verl_like.trainer import signals
+from verl_like.trainer.signals import SIGNALS, ends_in_order
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_asks_and_the_second_insists(signum: signal.Signals) -> None:
-    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    with cli._ctrl_c_ends_in_order():
+@pytest.mark.parametrize("signum", SIGNALS)
+def test_the_first_signal_asks_its_echo_is_passed_over_and_the_second_insists(
+    signum: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with ends_in_order(60, lambda: ""):
         signal.raise_signal(signum)
+        signal.raise_signal(signal.SIGTERM)
         assert INTERRUPT.is_set()
+        monkeypatch.setattr(signals, "ECHO_S", 0.0)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signum)
     assert not INTERRUPT.is_set(), "the next command of this process must not find itself interrupted"
-    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_a_closed_terminal_does_not_end_a_run_that_was_told_not_to_care() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ends_in_order(60, lambda: ""):
+            signal.raise_signal(signal.SIGHUP)
+            assert not INTERRUPT.is_set()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_work_may_go_on_for_the_grace_less_what_the_teardown_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    INTERRUPT.set(work_s=45.0)
+    try:
+        with pytest.raises(Interrupted, match="rollout"):
+            INTERRUPT.stop_before("rollout")
+        now[0] += 44.9
+        INTERRUPT.stop_in("update")
+        now[0] += 0.2
+        with pytest.raises(OutOfGrace, match="its stage 'update' took longer than"):
+            INTERRUPT.stop_in("update")
+    finally:
+        INTERRUPT.clear()
+    INTERRUPT.stop_before("rollout")
+    INTERRUPT.stop_in("update")
+
+
+def in_order(body: str, grace_s: float = 60.0) -> subprocess.Popen[str]:
+    """A process that does ``body`` under :func:`ends_in_order`, once it has said that it is ready."""
+    code = f"""
+import os, signal, sys, time
+from verl_like.single_controller.errors import INTERRUPT
+from verl_like.trainer.signals import ends_in_order
+with ends_in_order({grace_s}, lambda: "The last checkpoint is step_4."):
+    print("ready", flush=True)
+    {body}
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_a_driver_that_hangs_is_ended_when_the_grace_is_over_and_names_the_last_checkpoint() -> None:
+    process = in_order("import ctypes; [ctypes.CDLL(None).pause() for _ in range(9)]", grace_s=0.3)
+    os.killpg(process.pid, signal.SIGTERM)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert said.endswith(
+        "error: the run was to end, but its stage 'idle' took longer than trainer.grace_s allows. The last checkpoint "
+        "is step_4.\n"
+    )
+
+
+def test_a_reader_that_ctrl_c_ended_first_does_not_break_the_end() -> None:
+    process = in_order(
+        "while not INTERRUPT.is_set(): time.sleep(0.01)\n    time.sleep(0.5)\n"
+        "    for _ in range(9): print('x' * 9999, flush=True); print('x', file=sys.stderr, flush=True)"
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    process.stderr.close()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == 0
 
 
 @pytest.mark.parametrize(

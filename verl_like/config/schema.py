@@ -527,6 +527,12 @@ class TrainerConfig:
         choices=("tokens", "attention"),
     )
     stage_timeout_s: float = _positive(1800.0, "Longest time one stage of a step may take.", unit="seconds")
+    grace_s: float = _positive(
+        60.0,
+        "Longest time from Ctrl-C or SIGTERM to the end; at most 15 s of it, or half, are for ending processes. Give "
+        "what the batch system leaves between its SIGTERM and its SIGKILL.",
+        unit="seconds",
+    )
 
 
 @dataclass(kw_only=True)

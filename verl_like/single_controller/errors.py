@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 
 
 class StageTimeout(TimeoutError):
@@ -32,6 +34,13 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C arrived while the driver waited in a stage that may be abandoned."""
 
 
+class OutOfGrace(RunError):
+    """The user asked for an end, and a stage that changes something did not reach its own in time."""
+
+    def __init__(self, stage: str) -> None:
+        super().__init__(f"the run was to end, but its stage {stage!r} took longer than trainer.grace_s allows.")
+
+
 class WorkerFailure(Exception):
     """What a worker raises across the process border: where, when, and the traceback as text."""
 
@@ -43,4 +52,42 @@ class WorkerFailure(Exception):
         return f"{self.where} failed in {self.method}:\n{self.traceback_text}"
 
 
-INTERRUPT = threading.Event()  # set by the CLI's signal handler
+class Interrupt:
+    """Whether the user asked for an end, and for how long what is under way may go on."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+        self._work_ends = math.inf
+
+    def set(self, work_s: float = math.inf) -> None:
+        """Ask for an end; stages that change something may take ``work_s`` seconds more."""
+        self._work_ends = time.monotonic() + work_s
+        self._asked.set()
+
+    def is_set(self) -> bool:
+        return self._asked.is_set()
+
+    def clear(self) -> None:
+        self._asked.clear()
+        self._work_ends = math.inf
+
+    def stop_before(self, stage: str) -> None:
+        """Return, unless an end was asked for.
+
+        Raises:
+            Interrupted: it was, so ``stage`` is not begun.
+        """
+        if self._asked.is_set():
+            raise Interrupted(stage)
+
+    def stop_in(self, stage: str) -> None:
+        """Return while a stage that changes something may go on.
+
+        Raises:
+            OutOfGrace: its time is up.
+        """
+        if time.monotonic() >= self._work_ends:
+            raise OutOfGrace(stage)
+
+
+INTERRUPT = Interrupt()  # set by the signal handler of the command line, and in workers when the driver says so

@@ -9,14 +9,7 @@ from typing import Any
 import ray
 
 from verl_like.disk import DiskRefused
-from verl_like.single_controller.errors import (
-    INTERRUPT,
-    Interrupted,
-    RunError,
-    StageTimeout,
-    WorkerError,
-    WorkerFailure,
-)
+from verl_like.single_controller.errors import INTERRUPT, RunError, StageTimeout, WorkerError, WorkerFailure
 from verl_like.single_controller.store import STORE, Reply
 
 POLL_S = 0.5  # how soon a failure on one rank, or Ctrl-C, ends the wait for the others
@@ -36,6 +29,7 @@ def wait(refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float, int
         WorkerError: a producer failed; the earliest failure is told.
         StageTimeout: the deadline passed.
         Interrupted: Ctrl-C, where ``interruptible``.
+        OutOfGrace: Ctrl-C, and the time since then that ``trainer.grace_s`` leaves.
     """
     results = dict(arrivals(refs, stage=stage, timeout_s=timeout_s, interruptible=interruptible))
     return [results[ref] for ref in refs]
@@ -57,8 +51,10 @@ def arrivals(
             raise failure({ref: refs[ref] for ref in pending}, stage) from None
         yield from zip(ready, map(_opened, results), strict=True)
         pending = waiting
-        if interruptible and INTERRUPT.is_set():
-            raise Interrupted(stage)
+        if interruptible:
+            INTERRUPT.stop_before(stage)
+        if pending:
+            INTERRUPT.stop_in(stage)
         if pending and time.monotonic() >= deadline:
             raise timed_out(stage, timeout_s, [refs[ref] for ref in pending])
 

@@ -177,8 +177,7 @@ class WorkerGroup:
         while streams:
             ray.wait(list(streams), num_returns=1, timeout=POLL_S, fetch_local=False)
             ready, _ = ray.wait(list(streams), num_returns=len(streams), timeout=0, fetch_local=False)
-            if INTERRUPT.is_set():
-                raise Interrupted(name)
+            INTERRUPT.stop_before(name)
             if time.monotonic() >= deadline:
                 raise timed_out(name, self.timeout_s, streams.values())
             facts_due: dict[Any, BlockRef] = {}

@@ -16,6 +16,7 @@ from verl_like.config.schema import Config
 from verl_like.disk import writing
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.pool import RewardPool
+from verl_like.single_controller.errors import INTERRUPT
 from verl_like.single_controller.placement import Devices, Placement, devices, ray_cluster
 from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.telemetry.startup import STARTUP
@@ -36,9 +37,11 @@ def cluster(config: Config) -> Iterator[tuple[Devices, str]]:
     and the id in every name the run shares.
     """
     run_id = uuid.uuid4().hex[:8]
+    INTERRUPT.stop_before("start")
     STARTUP.now(f"joining the Ray cluster at {config.cluster.address}" if config.cluster.address else "starting Ray")
     with ray_cluster(config.cluster, run_id):
         where = devices(config.cluster)
+        INTERRUPT.stop_before("start")
         check_devices(config, world_size=where.world_size, device=where.kind)
         yield where, run_id
 

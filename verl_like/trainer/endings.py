@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from verl_like.checks.checkpoints import steps_in
 from verl_like.config.schema import Config
 from verl_like.trainer.checkpoint import Checkpoints, load_state
 from verl_like.trainer.folder_lock import refuse_held
@@ -77,6 +78,14 @@ def nothing_to_do(config: Config, folder: RunFolder, step: int) -> str:
         f"{shown(folder.path)} is finished: step {step} was its last. To go on, set {longer}; for a new run, set "
         "trainer.experiment_name."
     )
+
+
+def last_checkpoint(folder: RunFolder) -> str:
+    """A sentence on what a run that was stopped can go on from; light, and so without a look at whether it is whole."""
+    steps = steps_in(folder.checkpoints)
+    if not steps:
+        return "There is no checkpoint yet; the same command begins anew."
+    return f"The last checkpoint is {shown(folder.checkpoints)}/step_{steps[-1]}; the same command continues from it."
 
 
 def what_lies_where(folder: RunFolder) -> str:
