@@ -165,7 +165,9 @@ def _job(command: str, composed: Composed) -> str:
     if command == "sft":
         run.sft(config, composed.yaml())
     else:
-        run.train(config, composed.yaml())
+        prompts = run.train(config, composed.yaml()).prompts
+        if prompts.drawn:
+            return f"prompts     {prompts}\n{what_lies_where(folder)}"
     return what_lies_where(folder)
 
 

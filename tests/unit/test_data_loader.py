@@ -68,6 +68,7 @@ def test_resuming_continues_exactly(dataset: PromptDataset, stop_after: int, shu
     state = pickle.loads(pickle.dumps(first.state_dict()))
     resumed = loader(dataset, shuffle=shuffle)
     resumed.load_state_dict(state)
+    assert resumed.num_drawn == first.num_drawn == len(expected[:stop_after]) * len(expected[0])
     assert texts(resumed, 8) == expected[stop_after:]
     assert texts(first, 8) == expected[stop_after:], "taking the state must not disturb the loader"
 

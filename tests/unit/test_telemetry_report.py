@@ -23,6 +23,7 @@ KEYS = [
     "seconds_per_step",
     "tokens_per_s",
     "seed",
+    "prompts",
 ]
 
 
@@ -36,12 +37,13 @@ def summary(**changes: float | None) -> Summary:
         "seconds_per_step": 100 / 240,
         "tokens_per_s": 12000.0,
         "seed": 1,
+        "prompts": {"drawn": 8, "trained": 8},
         **changes,
     }
     return Summary(**fields)  # type: ignore[arg-type]
 
 
-def test_the_summary_has_its_eight_keys(tmp_path: Path) -> None:
+def test_the_summary_has_its_nine_keys(tmp_path: Path) -> None:
     path = write_summary(tmp_path, summary())
     assert path == tmp_path / "summary.json"
     written = json.loads(path.read_text())

@@ -71,6 +71,18 @@ def test_a_line_torn_by_a_kill_is_dropped(tmp_path: Path) -> None:
     assert read_metrics(path) == {"a/b": {1: 1.0, 2: 2.0}}
 
 
+def test_lines_that_a_broken_machine_left_are_dropped_when_the_run_continues(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1, "a": 1.0}\n\0\0\0\n{"step": 2, "a"\n[]\n{"step": 2, "a": 2.0}\n\xff\n{"step": 3')
+    tracker = JsonlTracker(path)
+    tracker.truncate_after(2)
+    tracker.close()
+    assert read_metrics(path) == {"a": {1: 1.0, 2: 2.0}}
+    assert "had 4 lines that cannot be read" in caplog.text
+
+
 def test_what_is_not_finite_is_valid_json_and_reads_as_nan(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     tracker = JsonlTracker(path)

@@ -77,8 +77,33 @@ def test_a_failed_save_publishes_nothing_and_keeps_the_old_one(checkpoints: Chec
         save(checkpoints, 1, actor="newer", is_broken=True)
     assert checkpoints.steps() == [1]
     assert (checkpoints.path(1) / "actor/weights").read_text() == "actor"
-    save(checkpoints, 2)  # what the failed save left does not stand in the way
-    assert names(checkpoints) == [".writing-step_1", "step_1", "step_2"]
+    save(checkpoints, 2)
+    assert names(checkpoints) == ["step_1", "step_2"], "half a checkpoint takes no room"
+
+
+def test_a_damaged_checkpoint_that_was_passed_over_displaces_no_whole_one(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", max_checkpoints=1)
+    save(checkpoints, 4)
+    (checkpoints.path(4) / "trainer.json").unlink()
+    save(checkpoints, 2)
+    save(checkpoints, 3)
+    assert checkpoints.find("auto") == checkpoints.path(3)
+    save(checkpoints, 4, actor="anew")
+    assert checkpoints.find("auto") == checkpoints.path(4) and checkpoints.steps() == [4]
+
+
+def test_the_best_is_what_the_progress_says_and_not_where_a_killed_run_left_the_link(checkpoints: Checkpoints) -> None:
+    save(checkpoints, 1, is_best=True)
+    save(checkpoints, 2)  # the best so far, but the run was killed before it could say so
+    checkpoints.mark_best(2)
+    assert checkpoints.best() == checkpoints.path(2).resolve()
+    checkpoints.mark_best(-1)
+    assert checkpoints.best() == checkpoints.path(2).resolve(), "nothing is the best of a run that validates nothing"
+
+
+def test_a_checkpoint_of_another_run_is_not_held(checkpoints: Checkpoints, tmp_path: Path) -> None:
+    assert checkpoints.holds(save(checkpoints, 1, is_best=True)) and checkpoints.holds(checkpoints.folder / "best")
+    assert not checkpoints.holds(save(Checkpoints(tmp_path / "other", max_checkpoints=1), 1))
 
 
 def test_saving_a_step_again_replaces_it_whole(checkpoints: Checkpoints) -> None:

@@ -84,6 +84,7 @@ class PromptLoader:
                 dataset, batch_sampler=self._batches, collate_fn=list, num_workers=0, generator=torch.Generator()
             )
         self._iterator: Iterator[list[Prompt]] | None = None
+        self.num_drawn = 0  # prompts, since the start of the run
 
     @property
     def batches_per_epoch(self) -> int:
@@ -97,11 +98,13 @@ class PromptLoader:
         """The next ``batch_size`` prompts."""
         if self._iterator is None:
             self._iterator = iter(self._loader)
-        return next(self._iterator)
+        prompts = next(self._iterator)
+        self.num_drawn += len(prompts)
+        return prompts
 
     def state_dict(self) -> dict[str, Any]:
         """The position, and what it is a position in."""
-        return {"loader": self._loader.state_dict(), "dataset": self._identity()}
+        return {"loader": self._loader.state_dict(), "num_drawn": self.num_drawn, "dataset": self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from ``state``.
@@ -117,6 +120,7 @@ class PromptLoader:
                 f"the data loader's checkpoint does not fit this run: (checkpoint, now) is {changed}. "
                 f"Restore these settings, or start anew with trainer.resume=never and another trainer.experiment_name."
             )
+        self.num_drawn = state["num_drawn"]
         self._loader.load_state_dict(state["loader"])
         self._iterator = iter(self._loader)
 

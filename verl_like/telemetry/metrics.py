@@ -209,6 +209,16 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "advantages/std", "", "Standard deviation of the advantages over tokens, as the update sees them.", "advantages"
     ),
+    Metric("prompts/drawn", "prompts", "Drawn since the start of the run: the sum of the following four.", "step"),
+    Metric("prompts/trained", "prompts", "Of these: an update was given a response to it.", "step"),
+    Metric(
+        "prompts/filtered",
+        "prompts",
+        "Of these: scored, and not learnt from (filter_groups, mask_overlong, pf_ppo, skip_zero_advantages).",
+        "step",
+    ),
+    Metric("prompts/failed", "prompts", "Of these: no response has a score, or the greedy baseline has none.", "step"),
+    Metric("prompts/in_flight", "prompts", "Of these: not yet any of that; none at the end of a step.", "step"),
     Metric("balance/imbalance", "", "Tokens of the busiest rank over the mean of all ranks; 1 is even.", "balance"),
     Metric(
         "store/put_bytes",

@@ -23,7 +23,7 @@ Series = Mapping[str, Mapping[int, float]]  # metric -> step -> value
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """The run in eight numbers; ``final_val`` is the same metric as ``initial_val``. None where there was no
+    """The run in a few numbers; ``final_val`` is the same metric as ``initial_val``. None where there was no
     validation.
     """
 
@@ -35,6 +35,7 @@ class Summary:
     seconds_per_step: float
     tokens_per_s: float
     seed: int
+    prompts: dict[str, int]  # drawn, trained, filtered, failed, in flight
 
 
 def write_summary(run_dir: Path, summary: Summary) -> Path:

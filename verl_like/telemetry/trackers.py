@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 import math
 import os
 import secrets
@@ -21,6 +22,9 @@ from verl_like.telemetry.startup import STARTUP
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
+
+
+log = logging.getLogger(__name__)
 
 
 class Tracker(Protocol):
@@ -54,20 +58,30 @@ class JsonlTracker:
         with writing(self._path):
             self._file.write(json.dumps(row) + "\n")
             self._file.flush()
+            os.fsync(self._file.fileno())  # a checkpoint may follow, and its steps do not come again
 
     def truncate_after(self, step: int) -> None:
         self._file.close()
-        kept = [
-            line
-            for line in self._path.read_text(encoding="utf-8").splitlines(keepends=True)
-            if json.loads(line)["step"] <= step
-        ]
+        lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        steps = [_step_of(line) for line in lines]
+        if steps.count(None):
+            log.warning("%s had %d lines that cannot be read; they are dropped", self._path, steps.count(None))
+        kept = [line for line, of in zip(lines, steps, strict=True) if of is not None and of <= step]
         write_atomically(self._path, "".join(kept))
         self._file = self._path.open("a", encoding="utf-8")
 
     def close(self) -> None:
         with writing(self._path):  # what a full disk refused is tried again
             self._file.close()
+
+
+def _step_of(line: str) -> int | None:
+    """The step of a row; None of what a lost disk or a broken machine left in its place."""
+    try:
+        step = json.loads(line)["step"]
+    except (ValueError, TypeError, LookupError):
+        return None
+    return step if isinstance(step, int) else None
 
 
 def _drop_torn_line(path: Path) -> None:

@@ -54,6 +54,10 @@ class Checkpoints:
         """Steps of the published checkpoints, oldest first."""
         return steps_in(self.folder)
 
+    def holds(self, checkpoint: Path) -> bool:
+        """Whether a checkpoint is one of these, and no other run's."""
+        return checkpoint.resolve().parent == self.folder.resolve()
+
     def path(self, step: int) -> Path:
         return self.folder / f"step_{step}"
 
@@ -67,22 +71,32 @@ class Checkpoints:
         with writing(final):
             self._write(state, final, actor=actor, critic=critic)
             if is_best:
-                self._mark_best(final)
-            self._prune()
+                self.mark_best(state["step"])
+            self._prune(state["step"])
         return final
 
     def _write(self, state: dict[str, Any], final: Path, *, actor: ActorGroup, critic: CriticGroup | None) -> None:
         temporary = self.folder / f".writing-{final.name}"
         shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        actor.save(str((temporary / "actor").absolute()))
-        if critic is not None:
-            critic.save(str((temporary / "critic").absolute()))
-        (temporary / "trainer.json").write_text(json.dumps(state, indent=1))
-        write_manifest(temporary)
-        publish(temporary, final)
+        try:
+            temporary.mkdir(parents=True)
+            actor.save(str((temporary / "actor").absolute()))
+            if critic is not None:
+                critic.save(str((temporary / "critic").absolute()))
+            (temporary / "trainer.json").write_text(json.dumps(state, indent=1))
+            write_manifest(temporary)
+            publish(temporary, final)
+        except KeyboardInterrupt:  # insists on an end now; the next start sweeps
+            raise
+        except BaseException:  # torch's CheckpointException is no Exception
+            shutil.rmtree(temporary, ignore_errors=True)  # half a checkpoint on a full disk is in its own way
+            raise
 
-    def _mark_best(self, final: Path) -> None:
+    def mark_best(self, step: int) -> None:
+        """Let ``best`` name the checkpoint of a step, if that is there; a run that died may not have come to it."""
+        final = self.path(step)
+        if not final.is_dir() or self.best() == final.resolve():
+            return
         link = self.folder / ".best"
         link.unlink(missing_ok=True)
         link.symlink_to(final.name)
@@ -92,8 +106,11 @@ class Checkpoints:
         link = self.folder / "best"
         return link.resolve() if link.exists() else None
 
-    def _prune(self) -> None:
-        for step in self.steps()[: -self.max_checkpoints]:
+    def _prune(self, newest: int) -> None:
+        """Forget the oldest; later steps than ``newest`` are damaged ones, which count for nothing until they come
+        again.
+        """
+        for step in [step for step in self.steps() if step <= newest][: -self.max_checkpoints]:
             if self.path(step).resolve() != self.best():
                 shutil.rmtree(self.path(step))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+from copy import copy
+from dataclasses import asdict
 from functools import partial
 
 import numpy as np
@@ -21,6 +23,7 @@ from verl_like.trainer.build import Stack
 from verl_like.trainer.checkpoint import Checkpoints, load_state
 from verl_like.trainer.generation import generate, greedy_sampling, train_sampling
 from verl_like.trainer.progress import Progress, Steering
+from verl_like.trainer.prompt_ledger import num_prompts
 from verl_like.trainer.rewards import first_rows
 from verl_like.trainer.roles import needs, step_columns, update_columns
 from verl_like.trainer.run_folder import RunFolder
@@ -50,9 +53,11 @@ class PPOTrainer:
         self.val_prompts, self.trackers, self.total_steps = val_prompts, trackers, total_steps
         self.needs = needs(config)
         self.progress = Progress()
+        self.prompts = copy(self.progress.prompts)  # with those of the step in progress
         self.steering = Steering(kl_coef=config.algorithm.kl_coef)
         self.loader_state = loader.state_dict()  # after the last finished step: prompts of an unfinished one come again
         self.checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
+        self.saved_step = -1  # of the newest checkpoint in this folder that is known to be whole
         self.ranks = parts.devices.world_size
         self.store = StoreMeter()
 
@@ -71,7 +76,11 @@ class PPOTrainer:
             while self.progress.step < self.total_steps and not INTERRUPT.is_set():
                 self.finish(self.step(self.progress.step + 1))
         except Interrupted as interrupted:
-            log.warning("interrupted in %s; what was unfinished is dropped and comes again", interrupted)
+            log.warning(
+                "interrupted in %s; what was unfinished is dropped and comes again (%d prompts)",
+                interrupted,
+                self.prompts.in_flight,
+            )
         except FeedbackError:
             self.save_unless_saved()
             raise
@@ -80,6 +89,8 @@ class PPOTrainer:
 
     def finish(self, metrics: Metrics) -> None:
         """Count a step in, validate and save where it is time."""
+        self.prompts.check(drawn=self.loader.num_drawn)
+        self.progress.prompts = self.prompts
         self.progress.step += 1
         self.progress.seconds += metrics["time/step_s"]
         self.progress.tokens += int(metrics["perf/tokens"])
@@ -97,6 +108,7 @@ class PPOTrainer:
     def step(self, step: int) -> Metrics:
         """One round of reinforcement learning on one batch of prompts."""
         LEDGER.take()
+        self.prompts = copy(self.progress.prompts)
         metrics = StepMetrics()
         batch = self.rollout(step, metrics)
         self.log_probs(batch, metrics)
@@ -104,6 +116,7 @@ class PPOTrainer:
         batch = self.advantages(batch, step, metrics)
         self.learn(batch, step, metrics)
         self.sync(batch, metrics)
+        metrics.add(self.prompts.metrics())
         return metrics.finish(LEDGER.take())
 
     def log_probs(self, batch: RemoteBatch, metrics: StepMetrics) -> None:
@@ -129,7 +142,9 @@ class PPOTrainer:
             batch = batch.with_facts(self.parts.rewards.scores(batch).facts)
             metrics.add_rewards(batch)
             self.save_samples(batch, step)
-            return batch.select(is_usable(batch))
+            batch = batch.select(is_usable(batch))
+        self.prompts.leave(num_prompts(batch), "failed")
+        return batch
 
     def advantages(self, batch: RemoteBatch, step: int, metrics: StepMetrics) -> RemoteBatch:
         """The rows that are learnt from, with their advantages."""
@@ -149,7 +164,9 @@ class PPOTrainer:
             if config.algorithm.kl_target > 0:
                 metrics.add({"reward/kl_coef": self.steering.kl_coef})
             batch.add_facts({"has_advantage": report.has_advantage})
-            return batch.select(learnt_from(batch, config, np.random.default_rng((config.trainer.seed, step))))
+            batch = batch.select(learnt_from(batch, config, np.random.default_rng((config.trainer.seed, step))))
+        self.prompts.leave(num_prompts(batch), "filtered")
+        return batch
 
     def learn(self, batch: RemoteBatch, step: int, metrics: StepMetrics) -> None:
         """The updates of the critic and, once that has warmed up, of the actor."""
@@ -162,6 +179,8 @@ class PPOTrainer:
                 shares = plan(batch, mini_batch_prompts=config.critic.mini_batch_size, ranks=self.ranks)
                 metrics.add_mean(parts.critic.update(batch, shares.rows, shares.mini_batches))
                 batch.drop({"values", "returns"})
+        elif config.actor.skip_zero_advantages:
+            self.prompts.leave(num_prompts(batch, batch.facts["has_advantage"]), "filtered")
         if step > config.critic.warmup_steps:
             with stage("update_actor"):
                 shares = plan(batch, mini_batch_prompts=config.actor.mini_batch_size, ranks=self.ranks)
@@ -171,6 +190,7 @@ class PPOTrainer:
                     is_corrected=self.steering.is_corrected(config, gap_now=metrics.log_prob_gap),
                 )
                 metrics.add_update(parts.actor.update(batch, shares.rows, shares.mini_batches, terms))
+        self.prompts.leave(0, "trained")
 
     def sync(self, batch: RemoteBatch, metrics: StepMetrics) -> None:
         """Give the engines the new weights, and look at what the step left in the store."""
@@ -190,6 +210,7 @@ class PPOTrainer:
                 max_batches=config.algorithm.max_num_gen_batches,
             )
             metrics.add(found)
+            self.prompts.leave(config.data.train_batch_size, "filtered")
         else:
             batch = self.draw(step)
         metrics.add_rollout(batch)
@@ -203,6 +224,7 @@ class PPOTrainer:
         config, rollout, rewards = self.config, self.parts.rollout, self.parts.rewards
         with stage("prompts"):
             prompts = self.loader.next_batch()
+            self.prompts.draw(len(prompts))
         with stage("rollout"):
             batch = generate(
                 prompts,
@@ -229,7 +251,9 @@ class PPOTrainer:
     def scored(self, batch: RemoteBatch) -> RemoteBatch:
         """The batch with its scores, for the choice of groups; :meth:`score` asks for those of the chosen rows anew."""
         with stage("reward_wait"):
-            return batch.with_facts(self.parts.rewards.scores(batch).facts)
+            batch = batch.with_facts(self.parts.rewards.scores(batch).facts)
+        self.prompts.book(num_prompts(batch) - num_prompts(batch, is_usable(batch)), "failed")
+        return batch
 
     def assign(self, batch: RemoteBatch, *, skips_zeros: bool = False) -> float:
         """Give each row its rank; returns how uneven the work is."""
@@ -291,18 +315,20 @@ class PPOTrainer:
     def save(self) -> None:
         """Write a checkpoint of the last finished step."""
         with stage("checkpoint"):
+            self.parts.rewards.settle()  # the steps that a checkpoint has do not come again to write their samples
             state = {
                 "job": "train",
-                **vars(self.progress),
+                **asdict(self.progress),
                 "steering": vars(self.steering),
                 "weight_version": self.version,
                 "loader": self.loader_state,
             }
             is_best = self.progress.best_step == self.progress.step
             self.checkpoints.save(state, actor=self.parts.actor, critic=self.parts.critic, is_best=is_best)
+        self.saved_step = self.progress.step
 
     def save_unless_saved(self) -> None:
-        if self.progress.step not in self.checkpoints.steps():
+        if self.progress.step != self.saved_step:
             self.save()
 
     def resume(self) -> None:
@@ -319,6 +345,9 @@ class PPOTrainer:
         self.parts.actor.load(str((path / "actor").absolute()), state.pop("weight_version"))
         if self.parts.critic is not None:
             self.parts.critic.load(str((path / "critic").absolute()))
-        self.progress = Progress(**state)
+        self.progress = Progress.read(state)
+        if self.checkpoints.holds(path):
+            self.saved_step = self.progress.step
+            self.checkpoints.mark_best(self.progress.best_step)
         self.trackers.truncate_after(self.progress.step)
         log.info("continuing from %s", path)

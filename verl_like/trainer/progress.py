@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from verl_like.algorithms.correction import is_needed, is_on
 from verl_like.algorithms.kl_controller import AdaptiveKl
 from verl_like.config.schema import AlgorithmConfig, Config
+from verl_like.trainer.prompt_ledger import PromptLedger
 
 
 @dataclass(kw_only=True)
@@ -22,6 +24,12 @@ class Progress:
     last_val_step: int = -1
     seconds: float = 0.0
     tokens: int = 0
+    prompts: PromptLedger = field(default_factory=PromptLedger)
+
+    @classmethod
+    def read(cls, state: dict[str, Any]) -> Progress:
+        """What ``asdict`` made of a progress."""
+        return cls(**{**state, "prompts": PromptLedger(**state["prompts"])})
 
 
 @dataclass(kw_only=True)

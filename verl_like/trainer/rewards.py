@@ -91,6 +91,10 @@ class Rewards:
         """Begin to write these rows of the batch as text."""
         self._functions.dump(batch, rows, path, appends=appends)
 
+    def settle(self) -> None:
+        """Return when all that was to be written as text is written."""
+        self._functions.settle()
+
 
 def first_rows(batch: RemoteBatch, count: int) -> Array:
     """Row numbers of the first ``count``; of all where it is negative."""

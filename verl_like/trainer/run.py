@@ -6,7 +6,7 @@ import logging
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,7 @@ from verl_like.data.templates import load_tokenizer
 from verl_like.disk import refuse_unwritable, writing
 from verl_like.reward.messages import RowTruth, Sample
 from verl_like.reward.trial import try_reward
+from verl_like.single_controller.errors import INTERRUPT
 from verl_like.telemetry.report import Summary, write_curves, write_summary
 from verl_like.telemetry.startup import STARTUP
 from verl_like.telemetry.trackers import JsonlTracker, trackers
@@ -51,6 +52,7 @@ def _tokenizer(config: Config) -> PreTrainedTokenizerBase:
 
 def check_reward(config: Config, prompts: Sequence[Prompt]) -> None:
     """Try the reward on the first prompt of each data source, and on every truth, before anything heavy starts."""
+    INTERRUPT.stop_before("start")
     STARTUP.now("trying the reward functions")
     first: dict[str, Prompt] = {}
     for prompt in prompts:
@@ -73,6 +75,7 @@ def check_reward(config: Config, prompts: Sequence[Prompt]) -> None:
 
 
 def _tell_of_truths(num_read: int, num_truths: int) -> None:
+    INTERRUPT.stop_before("start")
     if not num_read:
         STARTUP.now(f"reading {num_truths} truths")
     else:
@@ -151,6 +154,7 @@ def report(config: Config, folder: RunFolder, progress: Progress) -> None:
             seconds_per_step=progress.seconds / max(progress.step, 1),
             tokens_per_s=progress.tokens / max(progress.seconds, 1e-9),
             seed=config.trainer.seed,
+            prompts=asdict(progress.prompts),
         ),
     )
     write_curves(folder.path)

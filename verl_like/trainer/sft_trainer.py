@@ -44,6 +44,7 @@ class SftTrainer:
         tokens = rows.ragged("prompt_ids").lengths + rows.ragged("response_ids").lengths
         self._rows = RemoteBatch.put(rows, {"tokens": tokens})
         self._checkpoints = checkpoints
+        self._saved_step = -1  # of the newest checkpoint in this folder that is known to be whole
 
     def fit(self) -> int:
         """Run to the last step, or to Ctrl-C; either way the newest state is in a checkpoint. Returns the last finished
@@ -56,7 +57,7 @@ class SftTrainer:
             every = self._config.trainer.save_freq
             if every and step % every == 0:
                 self._save(step)
-        if step not in self._checkpoints.steps():
+        if step != self._saved_step:
             self._save(step)
         return step
 
@@ -66,6 +67,8 @@ class SftTrainer:
         state = load_state(path) if path is not None else {"step": 0}
         if path is not None:
             self._actor.load(str(path / "actor"), state["weight_version"])
+            if self._checkpoints.holds(path):
+                self._saved_step = int(state["step"])
         self._trackers.truncate_after(state["step"])
         return int(state["step"])
 
@@ -73,6 +76,7 @@ class SftTrainer:
         with stage("checkpoint"):
             state = {"job": "sft", "step": step, "weight_version": step}
             self._checkpoints.save(state, actor=self._actor, critic=None, is_best=False)
+        self._saved_step = step
 
     def step(self, step: int) -> Metrics:
         """One update on ``data.train_batch_size`` rows."""

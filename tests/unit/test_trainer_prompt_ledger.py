@@ -1,0 +1,67 @@
+"""Every prompt that is drawn is booked exactly once, whatever becomes of it and of the steps around it."""
+
+from __future__ import annotations
+
+import json
+from copy import copy
+from dataclasses import asdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verl_like.trainer.progress import Progress
+from verl_like.trainer.prompt_ledger import PromptLedger
+
+# A step: how many of each draw fail, are filtered, and are trained.
+STEPS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.booleans()), max_size=8)
+
+
+@given(STEPS)
+def test_dropped_steps_leave_no_trace_and_the_rest_adds_up(steps: list[tuple[int, int, int, bool]]) -> None:
+    progress, drawn = Progress(), 0
+    for failed, filtered, trained, is_dropped in steps:
+        step = copy(progress.prompts)
+        for count in (failed, filtered + trained):
+            step.draw(count)
+        step.book(failed, "failed")
+        step.leave(trained, "filtered")
+        if is_dropped:  # killed or interrupted: what is on disk is read again
+            progress = Progress.read(json.loads(json.dumps(asdict(progress))))
+            continue
+        step.leave(0, "trained")
+        drawn += failed + filtered + trained
+        step.check(drawn=drawn)
+        progress.prompts = step
+    finished = [step for step in steps if not step[3]]
+    sums = [sum(column) for column in zip(*finished, strict=True)][:3] or [0, 0, 0]
+    found = progress.prompts
+    assert [found.failed, found.filtered, found.trained, found.in_flight] == [*sums, 0]
+
+
+def test_a_prompt_is_booked_once() -> None:
+    ledger = PromptLedger()
+    ledger.draw(2)
+    ledger.book(2, "failed")
+    with pytest.raises(AssertionError, match="1 of 0 prompts in flight cannot be trained"):
+        ledger.book(1, "trained")
+    with pytest.raises(AssertionError, match="cannot be filtered"):
+        ledger.leave(1, "filtered")  # more than there are
+
+
+@pytest.mark.parametrize(
+    ("ledger", "drawn", "what"),
+    [
+        (PromptLedger(drawn=3, trained=2), 3, "2 prompts are booked"),
+        (PromptLedger(drawn=3, trained=2, in_flight=1), 3, "the step is over"),
+        (PromptLedger(drawn=3, trained=3), 4, "the data loader has given 4"),
+    ],
+)
+def test_books_that_do_not_add_up_are_refused(ledger: PromptLedger, drawn: int, what: str) -> None:
+    with pytest.raises(AssertionError, match=what):
+        ledger.check(drawn=drawn)
+
+
+def test_what_is_told_at_the_end_has_every_count() -> None:
+    assert str(PromptLedger(drawn=7, trained=4, filtered=2, failed=1)) == "7 drawn: 4 trained, 2 filtered, 1 failed"
+    assert str(PromptLedger(drawn=1, in_flight=1)).endswith(", 1 in flight")
