@@ -99,6 +99,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "single_controller",
         "telemetry",
         "trainer",
+        "watchdog",
         "workers.messages",
         "workers.groups",
         "workers.reward_models",

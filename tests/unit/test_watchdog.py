@@ -14,11 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from verl_like.telemetry.beacon import BEACON, read_all
+from verl_like.telemetry.beacon import BEACON, beacon_folder, read_all
 from verl_like.telemetry.ledger import Ledger
 from verl_like.watchdog import guard
 from verl_like.watchdog.deadlines import Deadlines
-from verl_like.watchdog.guard import beacon_folder, watchdog
+from verl_like.watchdog.guard import watchdog
 from verl_like.watchdog.processes import children
 from verl_like.watchdog.watch import Watch
 

@@ -527,6 +527,18 @@ class TrainerConfig:
         choices=("tokens", "attention"),
     )
     stage_timeout_s: float = _positive(1800.0, "Longest time one stage of a step may take.", unit="seconds")
+    stall_after_s: float = _positive(
+        60.0,
+        "Shortest silence of a process in a stage that counts as standing still; five times the longest silence that "
+        "the run has seen in the stage if that is longer, and ten times this in a stage that is new.",
+        unit="seconds",
+    )
+    on_stall: str = knob(
+        "abort",
+        "What follows when a process stands still: a report (in the log, and stacks in the run folder's stalls/), or "
+        "also an end.",
+        choices=("report", "abort"),
+    )
     grace_s: float = _positive(
         60.0,
         "Longest time from Ctrl-C or SIGTERM to the end; at most 15 s of it, or half, are for ending processes. Give "

@@ -26,6 +26,10 @@ class WorkerError(RunError):
     """A worker failed; the message holds rank, node, stage and its traceback."""
 
 
+class StallError(RunError):
+    """A process stands still; the message is the watchdog's verdict."""
+
+
 class LostBlockError(RunError):
     """Rows of a batch left the object store while a stage still needed them."""
 

@@ -12,6 +12,7 @@ import ray
 from verl_like.protocol import Array, DataProto, Selection, row_index
 from verl_like.single_controller.errors import LostBlockError, StageTimeout
 from verl_like.single_controller.store import STORE
+from verl_like.telemetry.ledger import waiting
 
 BlockRef: TypeAlias = ray.ObjectRef
 Facts = dict[str, Array]  # per-row numbers and short strings: all the driver ever holds
@@ -120,7 +121,8 @@ class RemoteRows:
     def _gather(self, layer: Layer, columns: list[str], timeout_s: float) -> DataProto:
         """One copy: the runs are views of the mapped blocks until they are joined."""
         try:
-            blocks: list[DataProto] = [block.only(columns) for block in ray.get(list(layer.refs), timeout=timeout_s)]
+            with waiting("store", f"{columns} of stage {layer.producer!r}"):
+                blocks: list[DataProto] = [b.only(columns) for b in ray.get(list(layer.refs), timeout=timeout_s)]
         except ray.exceptions.GetTimeoutError:
             raise StageTimeout(
                 f"{columns}, made by stage {layer.producer!r}, did not arrive within {timeout_s:.0f} s."

@@ -11,8 +11,11 @@ import ray
 from verl_like.disk import DiskRefused
 from verl_like.single_controller.errors import INTERRUPT, RunError, StageTimeout, WorkerError, WorkerFailure
 from verl_like.single_controller.store import STORE, Reply
+from verl_like.single_controller.verdicts import VERDICTS
+from verl_like.telemetry.beacon import BEACON
 
 POLL_S = 0.5  # how soon a failure on one rank, or Ctrl-C, ends the wait for the others
+MAX_NAMED = 8
 GRACE_S = 2.0  # how long to collect the other ranks' failures, so that the first one in time can be told
 
 
@@ -42,15 +45,17 @@ def arrivals(
     deadline = time.monotonic() + timeout_s
     pending = list(refs)
     while pending:
-        ready, waiting = ray.wait(
-            pending, num_returns=len(pending), timeout=min(POLL_S, max(0.0, deadline - time.monotonic()))
-        )
+        with BEACON.waiting(named(refs[ref] for ref in pending)):
+            ready, waiting = ray.wait(
+                pending, num_returns=len(pending), timeout=min(POLL_S, max(0.0, deadline - time.monotonic()))
+            )
         try:
             results = ray.get(ready)
         except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError):
             raise failure({ref: refs[ref] for ref in pending}, stage) from None
         yield from zip(ready, map(_opened, results), strict=True)
         pending = waiting
+        VERDICTS.check()
         if interruptible:
             INTERRUPT.stop_before(stage)
         if pending:
@@ -64,6 +69,13 @@ def _opened(result: Any) -> Any:
         return result
     STORE.add_fetched(result.fetched_bytes)
     return result.value
+
+
+def named(whom: Iterable[str]) -> str:
+    """Some of those who are waited for, and how many more there are."""
+    names = list(dict.fromkeys(whom))
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more
 
 
 def timed_out(stage: str, timeout_s: float, waited_for: Iterable[str]) -> StageTimeout:
@@ -89,7 +101,8 @@ def failure(refs: Mapping[ray.ObjectRef, str], stage: str) -> WorkerError:
             else:
                 other.append(f"{refs[ref]}: {error}")
         except ray.exceptions.RayActorError as error:
-            other.insert(0, f"{refs[ref]} died: {error}")
+            known = VERDICTS.obituary(refs[ref])
+            other.insert(0, f"{refs[ref]} died{f', {known}' if known else ''}: {error}")
     # A process that died takes the others' collectives with it; its death is the cause, their errors are not.
     if other or not raised:
         return WorkerError(f"stage {stage!r} failed. " + "\n".join([*other, *map(str, raised)]))

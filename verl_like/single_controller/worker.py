@@ -17,6 +17,7 @@ from verl_like.single_controller.errors import INTERRUPT, WorkerFailure
 from verl_like.single_controller.store import STORE, Reply
 from verl_like.single_controller.worker_log import WorkerLog
 from verl_like.telemetry import stacks
+from verl_like.telemetry.beacon import BEACON
 from verl_like.telemetry.ledger import LEDGER, stage
 
 if TYPE_CHECKING:  # torch comes with them
@@ -32,6 +33,7 @@ class WorkerHost:
 
     def __init__(self, rank: int) -> None:
         stacks.listen()
+        LEDGER.rest("wait/driver")
         self._where = f"rank {rank} on {socket.gethostname()} (pid {os.getpid()})"
         self._roles: dict[str, Any] = {}
         self._log = WorkerLog()
@@ -58,6 +60,7 @@ class WorkerHost:
     def build(self, factory: str, environment: dict[str, str], *args: Any) -> list[str]:
         """Call ``module:function`` with ``args``; it returns the roles by class name. Returns the warnings it gave."""
         os.environ.update(environment)
+        BEACON.light_as_told()
         with self._reporting(factory, "build"):
             module, name = factory.split(":")
             self._roles = getattr(importlib.import_module(module), name)(*args)

@@ -14,9 +14,11 @@ from verl_like.single_controller.dispatch import Dispatch, remote_method
 from verl_like.single_controller.errors import INTERRUPT, Interrupted
 from verl_like.single_controller.placement import Placement
 from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
-from verl_like.single_controller.wait import POLL_S, timed_out, wait
+from verl_like.single_controller.verdicts import VERDICTS
+from verl_like.single_controller.wait import POLL_S, named, timed_out, wait
 from verl_like.single_controller.worker import WorkerProcess
 from verl_like.single_controller.worker_log import pass_on
+from verl_like.telemetry.beacon import BEACON, FOLDER_VARIABLE, NAME_VARIABLE
 
 Method = Callable[..., Any]
 # per stream, between looks at all of them: a look takes Ray a tenth of that, so a thousand streams cost little
@@ -36,12 +38,20 @@ class WorkerGroup:
         placement: bundle of each rank; None for light processes that need no accelerator.
         env: environment of the processes from their first instruction on.
         timeout_s: deadline of each call unless it brings its own.
+        beacons: folder of this run on every node, where the watchdog looks; empty for processes that nobody watches.
     """
 
     def __init__(
-        self, name: str, *, world_size: int, placement: Placement | None, env: dict[str, str], timeout_s: float
+        self,
+        name: str,
+        *,
+        world_size: int,
+        placement: Placement | None,
+        env: dict[str, str],
+        timeout_s: float,
+        beacons: str = "",
     ) -> None:
-        self.name = name
+        self.name, self._beacons = name, beacons
         self.timeout_s = timeout_s
         self._building: dict[ray.ObjectRef, str] = {}
         self._actors = [self._start(rank, placement, env) for rank in range(world_size)]
@@ -73,6 +83,8 @@ class WorkerGroup:
                 "LOCAL_RANK": 0,
                 "MASTER_ADDR": host,
                 "MASTER_PORT": port,
+                FOLDER_VARIABLE: self._beacons,
+                NAME_VARIABLE: self._who(rank),
             }
             environment = {name: str(value) for name, value in rendezvous.items()}
             self._building[actor.build.remote(factory, environment, *args_of_rank(rank))] = self._who(rank)
@@ -175,9 +187,11 @@ class WorkerGroup:
         deadline = time.monotonic() + self.timeout_s
         facts_of: dict[Any, Facts] = {}
         while streams:
-            ray.wait(list(streams), num_returns=1, timeout=POLL_S, fetch_local=False)
+            with BEACON.waiting(named(streams.values())):
+                ray.wait(list(streams), num_returns=1, timeout=POLL_S, fetch_local=False)
             ready, _ = ray.wait(list(streams), num_returns=len(streams), timeout=0, fetch_local=False)
             INTERRUPT.stop_before(name)
+            VERDICTS.check()
             if time.monotonic() >= deadline:
                 raise timed_out(name, self.timeout_s, streams.values())
             facts_due: dict[Any, BlockRef] = {}

@@ -9,12 +9,14 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+FOLDER_VARIABLE, NAME_VARIABLE = "VERL_LIKE_BEACONS", "VERL_LIKE_PROCESS"
 SUFFIX = ".beacon"
 MAX_STAGES = 48  # of which the longest silence is kept; a run has about twenty
 NUM_TRIES = 20
@@ -67,11 +69,12 @@ class Beacon:
     def __init__(self) -> None:
         self._map: mmap.mmap | None = None
         self._path: Path | None = None
+        self.who = ""
 
     def light(self, folder: Path, who: str) -> None:
         """Make the file, in a folder of this node that the watchdog reads."""
         self.darken()
-        self._stage, self._whom = "start", ""
+        self.who, self._stage, self._whom = who, "start", ""
         self._since = self._moved_at = time.monotonic()
         self._num_moves = 0
         self._slots: dict[str, int] = {}
@@ -83,6 +86,13 @@ class Beacon:
         self._path = path
         _SELF.pack_into(self._map, _SELF_AT, os.getpid(), _cut(who, _TEXT_BYTES))
         self._write()
+
+    def light_as_told(self) -> None:
+        """Light it as the environment says; a folder that is not there yet is made, and without one it stays dark."""
+        if told := os.environ.get(FOLDER_VARIABLE):
+            folder = Path(told)
+            folder.mkdir(parents=True, exist_ok=True)
+            self.light(folder, os.environ[NAME_VARIABLE])
 
     def darken(self) -> None:
         """Remove the file: this process is no longer watched."""
@@ -143,6 +153,12 @@ class Beacon:
 
 
 BEACON = Beacon()
+
+
+def beacon_folder(run_id: str) -> Path:
+    """Where the processes of a run on this node light their beacons: in memory, where the machine has such a place."""
+    memory = Path("/dev/shm")
+    return (memory if memory.is_dir() else Path(tempfile.gettempdir())) / f"verl_like-{run_id}"
 
 
 def read(path: Path) -> Reading | None:

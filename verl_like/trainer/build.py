@@ -18,11 +18,14 @@ from verl_like.reward.decoding import Decoder
 from verl_like.reward.pool import RewardPool
 from verl_like.single_controller.errors import INTERRUPT
 from verl_like.single_controller.placement import Devices, Placement, devices, ray_cluster
+from verl_like.single_controller.verdicts import VERDICTS
 from verl_like.single_controller.worker_group import WorkerGroup
+from verl_like.telemetry.beacon import beacon_folder
 from verl_like.telemetry.startup import STARTUP
 from verl_like.trainer.rewards import Rewards, ScoringModel
 from verl_like.trainer.roles import needs
 from verl_like.trainer.run_folder import RunFolder
+from verl_like.watchdog.guard import watchdog
 from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, RefGroup, RolloutGroup
 from verl_like.workers.reward_models.groups import ColocatedModel, judge, own_reward_model
 from verl_like.workers.setup import WorkerSetup, judge_environment, reward_model_environment, worker_environment
@@ -39,7 +42,17 @@ def cluster(config: Config) -> Iterator[tuple[Devices, str]]:
     run_id = uuid.uuid4().hex[:8]
     INTERRUPT.stop_before("start")
     STARTUP.now(f"joining the Ray cluster at {config.cluster.address}" if config.cluster.address else "starting Ray")
-    with ray_cluster(config.cluster, run_id):
+    VERDICTS.expect(acts=config.trainer.on_stall != "report")
+    with (
+        watchdog(
+            run_id,
+            RunFolder(config).path / "stalls",
+            VERDICTS,
+            floor_s=config.trainer.stall_after_s,
+            ends=config.trainer.on_stall != "report",
+        ),
+        ray_cluster(config.cluster, run_id),
+    ):
         where = devices(config.cluster)
         INTERRUPT.stop_before("start")
         check_devices(config, world_size=where.world_size, device=where.kind)
@@ -64,6 +77,7 @@ def hybrid_workers(
         placement=placement,
         env=worker_environment(config, where.kind),
         timeout_s=config.trainer.stage_timeout_s,
+        beacons=str(beacon_folder(run_id)),
     )
 
     def setup(rank: int) -> tuple[WorkerSetup]:
@@ -91,7 +105,7 @@ def hybrid_workers(
 
 
 @contextmanager
-def advantage_worker(config: Config) -> Iterator[WorkerGroup]:
+def advantage_worker(config: Config, *, run_id: str) -> Iterator[WorkerGroup]:
     """The light process that computes advantages, being built."""
     timeout_s = config.trainer.stage_timeout_s
     group = WorkerGroup(
@@ -100,6 +114,7 @@ def advantage_worker(config: Config) -> Iterator[WorkerGroup]:
         placement=None,
         env={"OMP_NUM_THREADS": "1", **config.cluster.env},
         timeout_s=timeout_s,
+        beacons=str(beacon_folder(run_id)),
     )
     try:
         factory = "verl_like.workers.advantages:build_roles"
@@ -127,7 +142,12 @@ def scorer_workers(config: Config, name: str, *, where: Devices, run_id: str) ->
     # CPU workers share the cores, which the hybrid workers have booked; a GPU is had by one worker alone.
     placement = Placement(Devices(where.kind, 1, num_workers), timeout_s=timeout_s) if where.kind == "cuda" else None
     group = WorkerGroup(
-        name, world_size=num_workers, placement=placement, env=env, timeout_s=config.trainer.stage_timeout_s
+        name,
+        world_size=num_workers,
+        placement=placement,
+        env=env,
+        timeout_s=config.trainer.stage_timeout_s,
+        beacons=str(beacon_folder(run_id)),
     )
 
     def setup(rank: int) -> tuple[WorkerSetup]:
@@ -256,7 +276,7 @@ def stack(
         hybrid_workers(
             config, where=where, run_id=run_id, roles=roles, actor_updates=actor_updates, critic_updates=critic_updates
         ) as workers,
-        advantage_worker(config) as advantages,
+        advantage_worker(config, run_id=run_id) as advantages,
     ):
         rewards = starting.ready(workers)
         advantages.wait_built(timeout_s=timeout_s)

@@ -8,7 +8,6 @@ import os
 import select
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from verl_like.telemetry.beacon import BEACON
+from verl_like.telemetry.beacon import BEACON, beacon_folder
 from verl_like.watchdog.sibling import BYE, Settings
 
 log = logging.getLogger(__name__)
@@ -33,12 +32,6 @@ class Listener(Protocol):
 
     def died(self, who: str, text: str) -> None:
         """A process is gone; ``text`` is what was known of it."""
-
-
-def beacon_folder(run_id: str) -> Path:
-    """Where the processes of a run on this node light their beacons: in memory, where the machine has such a place."""
-    memory = Path("/dev/shm")
-    return (memory if memory.is_dir() else Path(tempfile.gettempdir())) / f"verl_like-{run_id}"
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from verl_like.single_controller.blocks import MAX_STREAM_BLOCKS
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.errors import INTERRUPT
 from verl_like.single_controller.remote_batch import Facts, RemoteRows
+from verl_like.telemetry.beacon import BEACON
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.setup import WorkerSetup
 
@@ -125,6 +126,7 @@ class RolloutRole:
         try:
             self._engine.submit(requests)
             while self._engine.has_unfinished() and not self._interruption.has_come():
+                BEACON.tick()
                 for finished in self._engine.step():
                     row, sample = map(int, finished.request_id.split(":"))
                     groups[row].samples[sample] = finished

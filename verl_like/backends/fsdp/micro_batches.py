@@ -14,6 +14,8 @@ from verl_like.backends.fsdp.collectives import all_gather
 from verl_like.ops.packing import ModelInputs, input_lengths, pack_rows, valid_mask
 from verl_like.ops.partition import attention_costs, micro_batches
 from verl_like.protocol import DataProto, Ragged
+from verl_like.telemetry.beacon import BEACON
+from verl_like.telemetry.ledger import waiting
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,12 +72,14 @@ class MicroBatchPlan:
         """``count`` passes, at least as many as this rank has rows for."""
         assert count >= len(self._parts), f"{len(self._parts)} micro-batches do not fit into {count} passes"
         for part in self._parts:
+            BEACON.tick()
             responses = self._responses.take(part)
             inputs = pack_rows(
                 self._prompts.take(part), responses, remove_padding=self._remove_padding, device=self._device
             )
             yield MicroBatch(inputs=inputs, rows=part, valid=valid_mask(responses.lengths, device=self._device))
         for _ in range(count - len(self._parts)):
+            BEACON.tick()
             token = Ragged.from_rows([[0]], "int32")
             inputs = pack_rows(token, token, remove_padding=self._remove_padding, device=self._device)
             yield MicroBatch(
@@ -113,7 +117,8 @@ def agree(plan: MicroBatchPlan, *, device: torch.device, response_mask: Ragged |
     if response_mask is not None and len(response_mask):
         per_row = response_mask.count_nonzero()
         mine[1:] = [float(per_row.sum()), float((per_row > 0).sum())]
-    table = all_gather(torch.tensor(mine, dtype=torch.float64, device=device)).cpu()
+    with waiting("peer", "all ranks, before the first micro-batch"):
+        table = all_gather(torch.tensor(mine, dtype=torch.float64, device=device)).cpu()
     return AllRanks(
         num_micro_batches=int(table[:, 0].max()),
         num_tokens=float(table[:, 1].sum()),

@@ -19,6 +19,7 @@ from transformers import AutoTokenizer
 from verl_like.backends.fsdp.collectives import all_gather
 from verl_like.backends.fsdp.models import VALUE_HEAD_FILE, ShardedModel, ValueModel
 from verl_like.config.schema import ModelConfig
+from verl_like.telemetry.beacon import BEACON
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +88,8 @@ def _gather(bucket: list[_Sharded], *, dtype: torch.dtype, device: torch.device)
     for sharded, place in zip(bucket, mine.split(widths), strict=True):
         shard = sharded.local().reshape(-1)
         place[: shard.numel()].copy_(shard)
-    return all_gather(mine)
+    with BEACON.waiting("all ranks, for a bucket of weights"):
+        return all_gather(mine)
 
 
 @torch.no_grad()

@@ -18,6 +18,7 @@ from verl_like.protocol import DataProto
 from verl_like.reward.scores import Scores
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.store import STORE
+from verl_like.telemetry.beacon import BEACON
 from verl_like.workers.reward_models.inputs import decoded, own_tokenizer
 from verl_like.workers.setup import WorkerSetup, join_process_group
 
@@ -155,6 +156,7 @@ class JudgeRole:
         )
         verdicts: dict[int, Finished] = {}
         while self._engine.has_unfinished():
+            BEACON.tick()
             verdicts |= {int(done.request_id): done for done in self._engine.step()}
         return verdicts
 

@@ -1,0 +1,219 @@
+"""A run of the real stack, small enough to be broken sixty times, and everything that is seen of it from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from verl_like.telemetry.beacon import Reading, read_all
+
+ROOT = Path(__file__).parents[2]
+INJECTED = Path(__file__).parent / "injected"
+SHARED_MEMORY = Path("/dev/shm")
+START_S = 150.0  # for a run to come to the moment of its fault
+STALL_AFTER_S = 4.0
+STEPS = 4
+
+REWARD = '''
+def digits(data_source, solution_str, ground_truth, extra_info):
+    return solution_str.count("7") / max(len(solution_str), 1)
+'''
+
+
+def overrides(data: Path, out: Path, name: str) -> dict[str, str]:
+    """PPO with a critic and a reference, so that every stage exists, on two workers."""
+    return {
+        "algorithm": "ppo",
+        "algorithm.kl_coef": "0.01",
+        "data.train_files": f"[{data}/train.parquet]",
+        "data.val_files": f"[{data}/val.parquet]",
+        "data.train_batch_size": "8",
+        "data.apply_chat_template": "false",
+        "data.max_prompt_length": "8",
+        "data.max_response_length": "6",
+        "model.path": f"{data}/model",
+        "actor.mini_batch_size": "8",
+        "actor.optim.lr": "1e-3",
+        "critic.mini_batch_size": "8",
+        "rollout.n": "4",
+        "rollout.kv_cache_memory_gib": "0.05",
+        "rollout.max_num_seqs": "64",
+        "rollout.block_kib": "0",
+        "trainer.val_before_train": "false",
+        "trainer.test_freq": "2",
+        "trainer.save_freq": "1",
+        "trainer.total_training_steps": str(STEPS),
+        "trainer.output_dir": str(out),
+        "trainer.experiment_name": name,
+        "trainer.loggers": "[jsonl]",
+        "trainer.stage_timeout_s": "50",
+        "trainer.stall_after_s": str(STALL_AFTER_S),
+        "trainer.num_samples_to_save": "4",
+        "trainer.max_checkpoints": "9",
+        "reward.function": f"{data}/reward.py:digits",
+        "reward.timeout_s": "5",
+        "cluster.device": "cpu",
+        "cluster.object_store_memory_gib": "0.25",
+    }
+
+
+@dataclass
+class Run:
+    """A run as a user starts it, in a process group of its own."""
+
+    folder: Path
+    process: subprocess.Popen[bytes]
+    log: Path
+    started: float
+    names_before: set[str]
+    members: dict[int, psutil.Process] = field(default_factory=dict)
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def look(self) -> None:
+        """Remember every process that belongs to the run now."""
+        try:
+            for process in psutil.Process(self.process.pid).children(recursive=True):
+                self.members.setdefault(process.pid, process)
+        except psutil.NoSuchProcess:
+            pass
+
+    def readings(self) -> dict[str, Reading]:
+        """What the run's processes say of themselves, by their names."""
+        found: dict[str, Reading] = {}
+        for folder in SHARED_MEMORY.glob("verl_like-*"):
+            for reading in read_all(folder):
+                if reading.pid == self.process.pid or reading.pid in self.members:
+                    found[reading.who] = reading
+        return found
+
+    def wait_until(self, what: str, is_so: Callable[[], bool], timeout_s: float = START_S) -> None:
+        deadline = time.monotonic() + timeout_s
+        looked_at = 0.0
+        while True:
+            if time.monotonic() - looked_at > 0.5:
+                self.look()
+                looked_at = time.monotonic()
+            if is_so():
+                return
+            assert self.process.poll() is None, f"the run ended before {what}:\n{self.output[-3000:]}"
+            assert time.monotonic() < deadline, f"{what} did not come within {timeout_s:.0f} s:\n{self.output[-3000:]}"
+            time.sleep(0.002)
+
+    def steps(self) -> list[int]:
+        path = self.folder / "metrics.jsonl"
+        return [json.loads(line)["step"] for line in path.read_text().splitlines()] if path.exists() else []
+
+    def pids_of(self, *parts: str) -> list[int]:
+        """Processes of the run whose command lines or titles have all of these words."""
+        self.look()
+        found = []
+        for process in self.members.values():
+            try:
+                line = " ".join([process.name(), *process.cmdline()])
+                if all(part in line for part in parts) and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process.pid)
+            except psutil.NoSuchProcess:
+                continue
+        return found
+
+    def ended(self, timeout_s: float) -> int | None:
+        """The exit status; None where it has none in time."""
+        deadline = time.monotonic() + timeout_s
+        while self.process.poll() is None and time.monotonic() < deadline:
+            self.look()
+            time.sleep(0.1)
+        return self.process.poll()
+
+    def survivors(self, timeout_s: float = 20.0) -> list[str]:
+        """Members that still run that long after the driver's end."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            found = []
+            for process in self.members.values():
+                try:
+                    if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                        found.append(f"{process.pid} {' '.join(process.cmdline())[:80]}")
+                except psutil.NoSuchProcess:
+                    continue
+            if not found or time.monotonic() > deadline:
+                return found
+            time.sleep(0.2)
+
+    def leaked(self) -> set[str]:
+        """New names in shared memory that no living process has mapped, or that carry this product's name."""
+        new = set(os.listdir(SHARED_MEMORY)) - self.names_before
+        for maps in Path("/proc").glob("[0-9]*/maps"):
+            try:
+                text = maps.read_text()
+            except OSError:
+                continue
+            new = {name for name in new if f"/dev/shm/{name}" not in text}
+        return {name for name in new & set(os.listdir(SHARED_MEMORY)) if (SHARED_MEMORY / name).exists()}
+
+    def end(self) -> None:
+        """Leave nothing behind, however it went."""
+        self.look()
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(10)
+        for process in self.members.values():
+            try:
+                if process.is_running():
+                    process.kill()
+            except psutil.NoSuchProcess:
+                continue
+
+
+@contextmanager
+def started(
+    data: Path, out: Path, name: str, changes: dict[str, str], *, fault: str = "", sleep_s: float = 0.0
+) -> Iterator[Run]:
+    """The command, running; ended at the end whatever became of it.
+
+    Args:
+        fault: one that is injected, as ``injected/sitecustomize.py`` reads it.
+    """
+    words = [f"{key}={value}" for key, value in {**overrides(data, out, name), **changes}.items()]
+    log = out / f"{name}.log"
+    out.mkdir(parents=True, exist_ok=True)
+    environment = dict(os.environ)
+    if fault:
+        environment |= {
+            "PYTHONPATH": f"{INJECTED}:{ROOT}",
+            "VERL_LIKE_CHAOS": fault,
+            "VERL_LIKE_CHAOS_FOLDER": str(out),
+            "VERL_LIKE_CHAOS_SLEEP_S": str(sleep_s),
+        }
+    before = set(os.listdir(SHARED_MEMORY))
+    with log.open("ab") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "verl_like", "train", *words],
+            cwd=ROOT,
+            env=environment,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    run = Run(out / name, process, log, time.monotonic(), before)
+    try:
+        yield run
+    finally:
+        run.end()
+
+
+def send(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        os.kill(pid, number)
