@@ -24,10 +24,10 @@ START_S = 150.0  # for a run to come to the moment of its fault
 STALL_AFTER_S = 4.0
 STEPS = 4
 
-REWARD = '''
+REWARD = """
 def digits(data_source, solution_str, ground_truth, extra_info):
     return solution_str.count("7") / max(len(solution_str), 1)
-'''
+"""
 
 
 def overrides(data: Path, out: Path, name: str) -> dict[str, str]:

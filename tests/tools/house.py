@@ -18,7 +18,16 @@ PACKAGE = Path(__file__).parents[2] / "verl_like"
 
 # From the ground up; a package may import what lies below it. The longest name that fits a module decides.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("protocol", "config.schema", "config.user_code", "disk", "machine", "telemetry.beacon", "telemetry.ledger"),
+    (
+        "protocol",
+        "config.schema",
+        "config.user_code",
+        "disk",
+        "machine",
+        "telemetry.beacon",
+        "telemetry.ledger",
+        "telemetry.process_report",
+    ),
     ("config", "graders", "ops", "telemetry", "watchdog"),
     ("algorithms", "data", "single_controller"),
     ("backends", "reward"),

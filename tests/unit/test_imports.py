@@ -19,6 +19,7 @@ FOR_ALL = (
     "machine",
     "telemetry.beacon",
     "telemetry.ledger",
+    "telemetry.process_report",
     "telemetry.stacks",
 )
 # Importer -> what it may import besides FOR_ALL. The longest matching importer decides; a name covers all below it.
@@ -45,6 +46,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "telemetry": ("telemetry",),
     "telemetry.beacon": (),
     "telemetry.ledger": (),
+    "telemetry.process_report": (),
     "telemetry.stacks": (),
     "watchdog": ("watchdog",),
     "ops": ("ops",),

@@ -27,7 +27,8 @@ class Ledger:
     """Seconds per stage of this process. Stages nest; the inner one gets the time."""
 
     def __init__(self, rest: str = "idle") -> None:
-        self._seconds: dict[str, float] = {}
+        self._seconds: dict[str, float] = {}  # since the start
+        self._taken: dict[str, float] = {}
         self._since = time.perf_counter()
         self._epoch = time.time() - self._since
         self._stack: list[tuple[str, float]] = [(rest, self._since)]
@@ -73,8 +74,14 @@ class Ledger:
         """Seconds per stage since the last call; they add up to the time that passed."""
         with self._lock:
             self._book()
-            seconds, self._seconds = self._seconds, {}
-            return seconds
+            before, self._taken = self._taken, dict(self._seconds)
+            return {name: s for name, now in self._taken.items() if (s := now - before.get(name, 0.0)) > 0}
+
+    def totals(self) -> dict[str, float]:
+        """Seconds per stage since the process began."""
+        with self._lock:
+            self._book()
+            return dict(self._seconds)
 
     def take_spans(self) -> list[Span]:
         """The visits to stages that have ended since the last call, by their ends."""

@@ -114,7 +114,7 @@ class Sibling:
         is_sure = bool(verdict.silent) and all(watched.pid in limits for watched in verdict.silent)
         if not is_sure and now - self._suspected_at < GRACE_S:
             return
-        if verdict.silent and all(watched.pid in self._told for watched in verdict.silent):
+        if self._told and all(watched.pid in self._told for watched in verdict.silent):
             return  # those that wait for them are beyond their deadlines too now
         self._tell(verdict, limits, stacks, now)
 
@@ -127,10 +127,8 @@ class Sibling:
         first = verdict.silent[0] if verdict.silent else None
         calls = excerpt(stacks.get(first.pid, "")) if first is not None and first.stopped_since is None else ""
         acts = all(w.stopped_since is not None or self._deadlines.is_learnt(w.stage) for w in verdict.silent)
-        self._told = {
-            watched.pid: watched.reading.num_moves if watched.reading is not None else 0
-            for watched in (*verdict.silent, *verdict.waiting)
-        }
+        for watched in verdict.silent:
+            self._told[watched.pid] = watched.reading.num_moves if watched.reading is not None else 0
         self._say("stall", text=found, calls=calls, folder=folder, is_certain=acts)
         if acts and self._settings.ends:
             self._kill_at = now + KILL_AFTER_S

@@ -12,7 +12,6 @@ from verl_like.watchdog.watch import Watched
 
 Stacks = Mapping[int, "list[ThreadStack] | str"]
 MAX_CALLS = 8  # of the silent process's stack, in the log
-RAY_THREADS = ("ray", "grpc", "stacks")  # of no interest in the log; the file has them all
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +90,11 @@ def _waiting(watched: Watched) -> str:
 
 
 def excerpt(stacks: list[ThreadStack] | str) -> str:
-    """The calls that matter of a silent process, for the log: its busiest-looking threads, cut short."""
+    """The calls that matter of a silent process, for the log: of the threads that are in our code, cut short."""
     if isinstance(stacks, str):
         return stacks
+    ours = [stack for stack in stacks if any("verl_like/" in call for call in stack.calls)]
     lines = []
-    for stack in stacks:
-        if stack.name.lower().startswith(RAY_THREADS) or len(stack.calls) < 2:
-            continue
+    for stack in ours or stacks:
         lines += [f"  thread {stack.name}", *(f"    {call}" for call in stack.calls[:MAX_CALLS])]
     return "\n".join(lines)

@@ -1,0 +1,142 @@
+"""Where the seconds and the memory of all processes went: ``ledger.jsonl``, ``trace.json`` and a table of the run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from verl_like.disk import writing
+from verl_like.telemetry.process_report import ProcessReport
+
+GIB = 2**30
+WAITING = ("wait/", "idle")
+TAIL_BYTES = 2**16  # an event is some hundred bytes
+MAX_TRACE_BYTES = 200 * 2**20  # of a trace, which a browser can still open
+
+
+class RunLedger:
+    """Takes in the reports of all processes, step by step; a run that goes on continues its files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path, self._trace = folder / "ledger.jsonl", Trace(folder / "trace.json")
+        self._seconds: dict[str, dict[str, float]] = {}  # process -> stage -> seconds, of this start
+
+    def add(self, step: int, reports: Sequence[ProcessReport]) -> dict[str, float]:
+        """Write a step's reports down; returns its ``wait/`` and ``memory/`` metrics."""
+        with writing(self._path), self._path.open("a", encoding="utf-8") as out:
+            for report in reports:
+                out.write(json.dumps(_row(step, report)) + "\n")
+                total = self._seconds.setdefault(report.who, {})
+                for stage, seconds in report.seconds.items():
+                    total[stage] = total.get(stage, 0.0) + seconds
+        self._trace.add(reports)
+        return _metrics(reports)
+
+    def table(self) -> str:
+        """Seconds of every process by stage, and who was waited for in each; as Markdown."""
+        stages = list(dict.fromkeys(stage for seconds in self._seconds.values() for stage in seconds))
+        lines = ["| process | " + " | ".join(stages) + " | all |", "|---|" + "---:|" * (len(stages) + 1)]
+        for who, seconds in self._seconds.items():
+            cells = [f"{seconds.get(stage, 0.0):.1f}" for stage in stages]
+            lines.append(f"| {who} | {' | '.join(cells)} | {sum(seconds.values()):.1f} |")
+        lines += ["", "Slowest worker of each stage, and how long the others waited for it in all:", ""]
+        lines += [f"- {stage}: {who}, {waited:.1f} s" for stage, who, waited in slowest(self._seconds)]
+        return "\n".join(lines) + "\n"
+
+
+def slowest(seconds: dict[str, dict[str, float]]) -> list[tuple[str, str, float]]:
+    """For each stage that several ranks of a group work in: the one that took longest, and what the others could have
+    waited for it.
+
+    Args:
+        seconds: process -> stage -> seconds.
+    """
+    found = []
+    stages = dict.fromkeys(stage for of in seconds.values() for stage in of if not stage.startswith(WAITING))
+    for stage in stages:
+        took = {who: of[stage] for who, of in seconds.items() if stage in of and " rank " in who}
+        if len(took) > 1:
+            last = max(took, key=lambda who: took[who])
+            found.append((stage, last, sum(took[last] - own for own in took.values())))
+    return found
+
+
+def _row(step: int, report: ProcessReport) -> dict[str, object]:
+    return {
+        "step": step,
+        "process": report.who,
+        "pid": report.pid,
+        "wall_s": round(report.wall_s, 6),
+        "seconds": {stage: round(seconds, 6) for stage, seconds in report.seconds.items()},
+        "rss_gib": round(report.rss_bytes / GIB, 6),
+        "peak_gib": round(report.peak_bytes / GIB, 6),
+        "device_gib": round(report.device_bytes / GIB, 6),
+        "device_peak_gib": round(report.device_peak_bytes / GIB, 6),
+    }
+
+
+def _metrics(reports: Sequence[ProcessReport]) -> dict[str, float]:
+    workers = [report for report in reports if report.who.startswith("worker ")]
+    if not workers:
+        return {}
+    kinds = {stage for report in workers for stage in report.seconds if stage.startswith("wait/")}
+    metrics = {f"{kind}_s": sum(r.seconds.get(kind, 0.0) for r in workers) / len(workers) for kind in sorted(kinds)}
+    metrics |= {
+        "memory/rss_gib": max(report.rss_bytes for report in workers) / GIB,
+        "memory/peak_gib": max(report.peak_bytes for report in workers) / GIB,
+        "memory/all_rss_gib": sum(report.rss_bytes for report in reports) / GIB,
+    }
+    if any(report.device_peak_bytes for report in workers):
+        metrics["memory/device_gib"] = max(report.device_bytes for report in workers) / GIB
+        metrics["memory/device_peak_gib"] = max(report.device_peak_bytes for report in workers) / GIB
+    return metrics
+
+
+class Trace:
+    """A trace in Chrome's JSON form, which ui.perfetto.dev opens: a lane per process, a bar per visit to a stage.
+
+    The file is whole JSON after every step, and a run that goes on appends to it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._named: set[int] = set()
+
+    def add(self, reports: Iterable[ProcessReport]) -> None:
+        """Append the visits to stages."""
+        events = [event for report in reports for event in self._events(report)]
+        if not events or (self._path.exists() and self._path.stat().st_size > MAX_TRACE_BYTES):
+            return
+        text = ",\n".join(json.dumps(event) for event in events)
+        with writing(self._path), self._path.open("a+b") as file:
+            end = _end_of_events(file)
+            file.truncate(end)
+            file.write((",\n" if end else "[\n").encode() + text.encode() + b"\n]\n")
+
+    def _events(self, report: ProcessReport) -> list[dict[str, object]]:
+        named = []
+        if report.pid not in self._named:
+            self._named.add(report.pid)
+            named = [{"ph": "M", "name": "process_name", "pid": report.pid, "args": {"name": report.who}}]
+        bars = [
+            {
+                "ph": "X",
+                "name": span.stage,
+                "pid": report.pid,
+                "tid": 0,
+                "ts": round(span.start * 1e6),
+                "dur": round((span.end - span.start) * 1e6),
+            }
+            for span in report.spans
+        ]
+        return [*named, *bars]
+
+
+def _end_of_events(file: BinaryIO) -> int:
+    """Where the last whole event ends: behind it is what closes the array, or what a killed run did not finish."""
+    size = file.seek(0, 2)
+    start = file.seek(max(0, size - TAIL_BYTES))
+    tail = file.read()
+    return start + max(tail.rfind(b"}\n"), tail.rfind(b"},\n")) + 1
