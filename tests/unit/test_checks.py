@@ -497,3 +497,11 @@ def test_every_rule_is_in_the_list() -> None:
     ]
     assert rules
     assert set(rules) == set(checks.RULES)
+
+
+def test_a_restart_after_a_stall_needs_restarts(config: Config) -> None:
+    text = refusal(config, trainer__on_stall="restart")
+    assert "trainer.max_restarts=0 allows none. Set trainer.max_restarts=3" in text
+    accepted = {"trainer__on_stall": "restart", "trainer__max_restarts": 1}
+    apply(config, accepted)
+    check(config, num_devices=2)

@@ -148,6 +148,15 @@ def attention_is_installed(config: Config, gpus: Gpus) -> Iterator[str]:
         )
 
 
+def restarts_are_allowed(config: Config, gpus: Gpus) -> Iterator[str]:
+    trainer = config.trainer
+    if trainer.on_stall == "restart" and not trainer.max_restarts:
+        yield (
+            "trainer.on_stall is restart, but trainer.max_restarts=0 allows none. Set trainer.max_restarts=3, or "
+            "trainer.on_stall=abort."
+        )
+
+
 CLUSTER_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     engine_holds_a_whole_row,
     engine_steps_hold_a_token_of_each,
@@ -158,4 +167,5 @@ CLUSTER_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     gpu_only_knobs_have_a_gpu,
     attention_needs_packed_rows,
     attention_is_installed,
+    restarts_are_allowed,
 )

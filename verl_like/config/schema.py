@@ -536,8 +536,14 @@ class TrainerConfig:
     on_stall: str = knob(
         "abort",
         "What follows when a process stands still: a report (in the log, and stacks in the run folder's stalls/), or "
-        "also an end.",
-        choices=("report", "abort"),
+        "also an end, or a restart (which trainer.max_restarts bounds).",
+        choices=("report", "abort", "restart"),
+    )
+    max_restarts: int = _non_negative(
+        0,
+        "Times that train and sft build their processes anew, and go on from the last checkpoint, after one of these "
+        "was lost.",
+        unit="restarts",
     )
     grace_s: float = _positive(
         60.0,

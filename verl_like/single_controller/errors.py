@@ -26,6 +26,10 @@ class WorkerError(RunError):
     """A worker failed; the message holds rank, node, stage and its traceback."""
 
 
+class WorkerRefusal(WorkerError):
+    """A worker cannot do what is asked; the message is a sentence for the user, and another try would fail alike."""
+
+
 class StallError(RunError):
     """A process stands still; the message is the watchdog's verdict."""
 
@@ -95,3 +99,6 @@ class Interrupt:
 
 
 INTERRUPT = Interrupt()  # set by the signal handler of the command line, and in workers when the driver says so
+
+# What another start may do away with: processes and messages that are gone, not what was asked of them.
+LOST = (WorkerError, StallError, StageTimeout, LostBlockError)

@@ -9,7 +9,14 @@ from typing import Any
 import ray
 
 from verl_like.disk import DiskRefused
-from verl_like.single_controller.errors import INTERRUPT, RunError, StageTimeout, WorkerError, WorkerFailure
+from verl_like.single_controller.errors import (
+    INTERRUPT,
+    RunError,
+    StageTimeout,
+    WorkerError,
+    WorkerFailure,
+    WorkerRefusal,
+)
 from verl_like.single_controller.store import STORE, Reply
 from verl_like.single_controller.verdicts import VERDICTS
 from verl_like.telemetry.beacon import BEACON
@@ -97,7 +104,7 @@ def failure(refs: Mapping[ray.ObjectRef, str], stage: str) -> WorkerError:
             if isinstance(error.cause, WorkerFailure):
                 raised.append(error.cause)
             elif isinstance(error.cause, RunError | DiskRefused):  # a sentence for the user
-                return WorkerError(f"stage {stage!r} failed: {error.cause}")
+                return WorkerRefusal(f"stage {stage!r} failed: {error.cause}")
             else:
                 other.append(f"{refs[ref]}: {error}")
         except ray.exceptions.RayActorError as error:

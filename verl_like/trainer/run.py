@@ -35,6 +35,7 @@ from verl_like.trainer.folder_lock import FolderLock
 from verl_like.trainer.generation import VALIDATION_STEP, generate, val_sampling
 from verl_like.trainer.ppo_trainer import PPOTrainer
 from verl_like.trainer.progress import Progress
+from verl_like.trainer.restarts import with_restarts
 from verl_like.trainer.rewards import Rewards
 from verl_like.trainer.roles import needs
 from verl_like.trainer.run_folder import RunFolder
@@ -100,34 +101,43 @@ def train(config: Config, config_yaml: str) -> Progress:
     val_prompts = PromptDataset(config.data.val_files, config.data, tokenizer) if config.validates else None
     if val_prompts is not None:
         refuse(filter(None, [best_metric_problem(config, val_prompts.data_sources)]))
-    loader = PromptLoader(
-        prompts, batch_size=config.data.train_batch_size, shuffle=config.data.shuffle, seed=trainer_config.seed
+    steps = (
+        trainer_config.total_training_steps or trainer_config.total_epochs * _loader(config, prompts).batches_per_epoch
     )
-    steps = trainer_config.total_training_steps or trainer_config.total_epochs * loader.batches_per_epoch
-    folder, start = start_of(config, config_yaml, job="train")
-    if (step := finished_step(folder, start, steps=steps, has_validation=bool(val_prompts))) is not None:
+    folder, newest = start_of(config, config_yaml, job="train")
+    if (step := finished_step(folder, newest, steps=steps, has_validation=bool(val_prompts))) is not None:
         log.info(nothing_to_do(config, folder, step))
         return Progress(step=step)
     check_reward(config, [*prompts, *(val_prompts or [])])
     with FolderLock(folder.path):
         folder.claim(config_yaml, job="train")
         Checkpoints(folder.checkpoints, trainer_config.max_checkpoints).sweep()
-        with (
-            trackers(config, folder.path, total_steps=steps) as tracker,
-            stack(
-                config,
-                tokenizer,
-                folder,
-                roles=needs(config).roles,
-                actor_updates=max(steps - config.critic.warmup_steps, 1) * updates_per_step(config, config.actor),
-                critic_updates=steps * updates_per_step(config, config.critic),
-            ) as parts,
-        ):
-            progress = PPOTrainer(config, parts, folder, loader, list(val_prompts or []), tracker, steps).fit()
-            if progress.step >= steps:
-                _export(parts.actor, folder.model)
+        with trackers(config, folder.path, total_steps=steps) as tracker:
+
+            def start(config: Config) -> Progress:
+                with stack(
+                    config,
+                    tokenizer,
+                    folder,
+                    roles=needs(config).roles,
+                    actor_updates=max(steps - config.critic.warmup_steps, 1) * updates_per_step(config, config.actor),
+                    critic_updates=steps * updates_per_step(config, config.critic),
+                ) as parts:
+                    loader = _loader(config, prompts)
+                    trainer = PPOTrainer(config, parts, folder, loader, list(val_prompts or []), tracker, steps)
+                    progress = trainer.fit()
+                    if progress.step >= steps:
+                        _export(parts.actor, folder.model)
+                return progress
+
+            progress = with_restarts(config, start)
         report(config, folder, progress)
     return progress
+
+
+def _loader(config: Config, prompts: PromptDataset) -> PromptLoader:
+    data = config.data
+    return PromptLoader(prompts, batch_size=data.train_batch_size, shuffle=data.shuffle, seed=config.trainer.seed)
 
 
 def _export(actor: ActorGroup, out: Path, *, knob: str = "trainer.output_dir") -> None:
@@ -178,29 +188,33 @@ def sft(config: Config, config_yaml: str) -> int:
             f"Set data.train_batch_size={len(rows)} or less, or add rows."
         )
     steps = config.trainer.total_training_steps or config.trainer.total_epochs * steps_per_epoch
-    folder, start = start_of(config, config_yaml, job="sft")
-    if (step := finished_step(folder, start, steps=steps, has_validation=False)) is not None:
+    folder, newest = start_of(config, config_yaml, job="sft")
+    if (step := finished_step(folder, newest, steps=steps, has_validation=False)) is not None:
         log.info(nothing_to_do(config, folder, step))
         return step
     with FolderLock(folder.path):
         folder.claim(config_yaml, job="sft")
         checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
         checkpoints.sweep()
-        with (
-            trackers(config, folder.path, total_steps=steps) as tracker,
-            cluster(config) as (where, run_id),
-            hybrid_workers(
-                config, where=where, run_id=run_id, roles=frozenset({"actor"}), actor_updates=steps
-            ) as workers,
-        ):
-            workers.wait_built(timeout_s=config.cluster.start_timeout_s)
-            actor = ActorGroup(workers)
-            STARTUP.now("taking the first step")
-            step = SftTrainer(
-                config, actor, rows, tracker, checkpoints, total_steps=steps, ranks=where.world_size
-            ).fit()
-            if step >= steps:
-                _export(actor, folder.model)
+        with trackers(config, folder.path, total_steps=steps) as tracker:
+
+            def start(config: Config) -> int:
+                with (
+                    cluster(config) as (where, run_id),
+                    hybrid_workers(
+                        config, where=where, run_id=run_id, roles=frozenset({"actor"}), actor_updates=steps
+                    ) as workers,
+                ):
+                    workers.wait_built(timeout_s=config.cluster.start_timeout_s)
+                    actor, ranks = ActorGroup(workers), where.world_size
+                    STARTUP.now("taking the first step")
+                    trainer = SftTrainer(config, actor, rows, tracker, checkpoints, total_steps=steps, ranks=ranks)
+                    step = trainer.fit()
+                    if step >= steps:
+                        _export(actor, folder.model)
+                return step
+
+            step = with_restarts(config, start)
         write_curves(folder.path)
     return step
 
