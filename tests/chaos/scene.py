@@ -30,6 +30,39 @@ def digits(data_source, solution_str, ground_truth, extra_info):
 """
 
 
+def make_data(folder: Path) -> Path:
+    """Rows, a model of two layers with random weights, and a reward that it meets sometimes."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    from recipes.arithmetic.model import character_tokenizer
+    from recipes.arithmetic.prepare import write_all
+
+    folder.mkdir(parents=True, exist_ok=True)
+    write_all(folder, seed=0)
+    tokenizer = character_tokenizer()
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=64,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        dtype="float32",
+    )
+    torch.manual_seed(0)
+    Qwen3ForCausalLM(config).save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    (folder / "reward.py").write_text(REWARD)
+    return folder
+
+
 def overrides(data: Path, out: Path, name: str) -> dict[str, str]:
     """PPO with a critic and a reference, so that every stage exists, on two workers."""
     return {

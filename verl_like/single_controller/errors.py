@@ -59,6 +59,11 @@ class WorkerFailure(Exception):
     def __str__(self) -> str:
         return f"{self.where} failed in {self.method}:\n{self.traceback_text}"
 
+    @property
+    def last_line(self) -> str:
+        """What was raised, without the way there."""
+        return self.traceback_text.rstrip().rpartition("\n")[2]
+
 
 class Interrupt:
     """Whether the user asked for an end, and for how long what is under way may go on."""

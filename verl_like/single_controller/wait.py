@@ -97,6 +97,7 @@ def failure(refs: Mapping[ray.ObjectRef, str], stage: str) -> WorkerError:
     ready, _ = ray.wait(list(refs), num_returns=len(refs), timeout=GRACE_S)
     raised: list[WorkerFailure] = []
     other: list[str] = []
+    died: list[str] = []
     for ref in ready:
         try:
             ray.get(ref)
@@ -108,9 +109,18 @@ def failure(refs: Mapping[ray.ObjectRef, str], stage: str) -> WorkerError:
             else:
                 other.append(f"{refs[ref]}: {error}")
         except ray.exceptions.RayActorError as error:
-            known = VERDICTS.obituary(refs[ref])
-            other.insert(0, f"{refs[ref]} died{f', {known}' if known else ''}: {error}")
+            died.append(_death(refs[ref], error))
     # A process that died takes the others' collectives with it; its death is the cause, their errors are not.
+    if died:
+        echoes = [f"{failure.where} failed then: {failure.last_line}" for failure in raised]
+        return WorkerError(f"stage {stage!r} failed: " + "\n".join([*died, *other, *echoes]))
     if other or not raised:
         return WorkerError(f"stage {stage!r} failed. " + "\n".join([*other, *map(str, raised)]))
     return WorkerError(f"stage {stage!r} failed: {min(raised, key=lambda f: f.raised_at)}")
+
+
+def _death(who: str, error: ray.exceptions.RayActorError) -> str:
+    """A line on a process that is gone: what was known of it, and how Ray saw it end, without Ray's guesses."""
+    seen = str(error).split("Worker exit detail: ")[-1].split(" Some common causes")[0].strip()
+    known = VERDICTS.obituary(who)
+    return f"{who} died{f', {known}' if known else ''}. Ray: {seen}"

@@ -8,6 +8,7 @@ done once in a run: a file in ``VERL_LIKE_CHAOS_FOLDER`` says that it has been.
 import importlib.abc
 import importlib.machinery
 import os
+import signal
 import sys
 import time
 
@@ -55,7 +56,12 @@ def _allocate():
         held.append(bytearray(2**24))
 
 
+def _stop():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
 FAULTS = {
+    "SIGSTOP": _stop,
     "raise": _raise,
     "hang": _hang,
     "hold": _hold_the_lock,

@@ -1,0 +1,72 @@
+"""The fault matrix on the real stack: ``python -m benchmarks.chaos``, or ``make chaos``.
+
+Every case of ``tests/chaos/cases.py`` is a run of its own into which one fault is put: from inside, by a file that
+Python loads in its processes, or from outside, by a signal or on the disk. Prints JSON; ``--page FILE`` writes the
+table besides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.chaos.cases import CASES, Case
+from tests.chaos.page import markdown
+from tests.chaos.play import Outcome, play
+from tests.chaos.scene import make_data, started
+
+REFERENCE_S = 200.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="cases whose names have this word")
+    parser.add_argument("--jobs", type=int, default=2, help="cases at once")
+    parser.add_argument("--page", type=Path, help="file that the table is written to")
+    parser.add_argument("--folder", type=Path, help="where the runs are kept; default is a temporary folder")
+    arguments = parser.parse_args()
+    chosen = [case for case in CASES if arguments.only in case.name]
+    with tempfile.TemporaryDirectory(prefix="chaos-") as temporary:
+        outcomes = run_matrix(chosen, arguments.folder or Path(temporary), jobs=arguments.jobs)
+    if arguments.page:
+        arguments.page.write_text(markdown(outcomes))
+    print(json.dumps(figures(outcomes)))
+
+
+def run_matrix(cases: Sequence[Case], folder: Path, *, jobs: int) -> list[Outcome]:
+    """Play the cases, so many at once, each told as it ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data = make_data(folder / "data")
+    with started(data, folder / "undisturbed", "run", {}) as run:
+        assert run.ended(REFERENCE_S) == 0, f"the undisturbed run failed:\n{run.output[-3000:]}"
+
+    def one(case: Case) -> Outcome:
+        outcome = play(case, data=data, out=folder / case.name, reference=folder / "undisturbed/run")
+        verdict = f"verdict after {outcome.verdict_s:.1f} s" if outcome.verdict_s is not None else "nothing to say"
+        print(f"{'FAILED' if outcome.problems else 'ok':6} {case.name}: {verdict}, {outcome.seconds:.0f} s", flush=True)
+        for problem in outcome.problems:
+            print(f"       {problem}", flush=True)
+        return outcome
+
+    with ThreadPoolExecutor(jobs) as players:
+        return list(players.map(one, cases))
+
+
+def figures(outcomes: Sequence[Outcome]) -> dict[str, object]:
+    """What the matrix shows, in numbers."""
+    return {
+        "cases": len(outcomes),
+        "passed": sum(not outcome.problems for outcome in outcomes),
+        "worst_verdict_s": max((o.verdict_s for o in outcomes if o.verdict_s is not None), default=0.0),
+        "resume_bit_equal": all(outcome.is_equal is not False for outcome in outcomes),
+        "shm_clean": not any(outcome.num_leaked for outcome in outcomes),
+        "processes_left": sum(outcome.num_left for outcome in outcomes),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""The faults of the matrix, as a table: what is done to which process in which stage, and what must follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+# What a case must end in.
+ABSORBED = "absorbed"  # the run goes on as if nothing had been, with exit 0
+RESTARTED = "restarted"  # it says who and what, builds its processes anew, and ends with exit 0
+ABORTED = "aborted"  # it says who and what, and ends with another status than 0
+ENDED = "ended in order"  # it saves and ends with exit 0
+GONE = "gone"  # the driver itself is killed: nothing is left, and the same command continues
+
+RESTARTS = {"trainer.max_restarts": "1", "trainer.on_stall": "restart"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """One run with one fault.
+
+    Args:
+        process: whom it befalls, as messages name it.
+        stage: in which of the process's stages.
+        fault: one of ``injected/sitecustomize.py``, or a signal from outside ("SIGSTOP", "SIGKILL", "SIGTERM").
+        visit: to that stage, from 1.
+        expected: how the run must end.
+        names: what its verdict must say, all of it.
+        changes: of the configuration.
+        is_equal: whether the run, continued where it does not continue by itself, must end with the numbers of an
+            undisturbed one.
+    """
+
+    process: str
+    stage: str
+    fault: str
+    expected: str
+    visit: int = 2
+    names: tuple[str, ...] = ()
+    changes: dict[str, str] = field(default_factory=dict)
+    is_equal: bool = True
+
+    @property
+    def name(self) -> str:
+        return "-".join(f"{self.process} {self.stage} {self.fault}".lower().replace("'", "").split())
+
+
+WORKER = "worker rank 1"
+WORKER_STAGES = (
+    "rollout",
+    "old_log_probs",
+    "ref_log_probs",
+    "values",
+    "update_critic",
+    "update_actor",
+    "sync",
+    "checkpoint",
+    "validation",
+)
+
+
+def _worker(stage: str, fault: str, process: str = WORKER) -> Case:
+    names = {
+        "raise": (f"stage {stage!r} failed", "a fault that was injected"),
+        "allocate": (f"stage {stage!r} failed", "MemoryError"),
+        "die": (f"stage {stage!r} failed", f"{process} died", f"last seen in stage {stage!r}", "its memory went from"),
+        "exit": (f"{process} died",),
+        "hang": (f"{process} (pid", f"stands still in stage {stage!r}", "Stacks"),
+        "hold": (f"{process} (pid", f"stands still in stage {stage!r}", "Stacks"),
+        "spin": (f"{process} (pid", f"stands still in stage {stage!r}", "Stacks"),
+        "SIGSTOP": (f"{process} (pid", "is stopped by a signal (SIGSTOP)"),
+    }[fault]
+    return Case(process=process, stage=stage, fault=fault, expected=RESTARTED, names=names, changes=RESTARTS)
+
+
+CASES: tuple[Case, ...] = (
+    *(_worker(stage, fault) for stage in WORKER_STAGES for fault in ("raise", "hang", "die", "SIGSTOP")),
+    *(_worker(stage, "allocate") for stage in ("rollout", "update_actor", "checkpoint")),
+    *(_worker(stage, "hold") for stage in ("rollout", "update_actor")),
+    *(_worker(stage, "spin") for stage in ("old_log_probs", "sync")),
+    *(_worker("advantages", fault, "advantages rank 0") for fault in ("raise", "hang", "die", "SIGSTOP")),
+    *(
+        Case(process=WORKER, stage="build", fault=fault, visit=1, expected=RESTARTED, names=names, changes=RESTARTS)
+        for fault, names in {
+            "raise": ("a fault that was injected",),
+            "die": (f"{WORKER} died",),
+            "hang": ("stage 'build' took longer than 40 s; still waiting for worker rank",),
+        }.items()
+    ),
+    # Without leave to restart, the same faults end the run; what is told is the same.
+    Case(process=WORKER, stage="update_actor", fault="die", expected=ABORTED, names=(f"{WORKER} died",)),
+    Case(process=WORKER, stage="rollout", fault="hang", expected=ABORTED, names=("stands still in stage 'rollout'",)),
+    # A slow stage is no stalled one, as long as it is within its deadline.
+    Case(process=WORKER, stage="update_actor", fault="sleep", expected=ABSORBED),
+    # From outside, in the middle of the run.
+    *(
+        Case(process=process, stage="", fault="SIGKILL", expected=ABSORBED)
+        for process in ("scorer host", "scorer", "spare", "watchdog")
+    ),
+    *(Case(process=process, stage="", fault="SIGSTOP", expected=ABSORBED) for process in ("spare", "watchdog")),
+    Case(process="scorer", stage="", fault="SIGSTOP", expected=ABSORBED, is_equal=False),
+    Case(
+        process="scorer host",
+        stage="",
+        fault="SIGSTOP",
+        expected=RESTARTED,
+        names=("scorer host 0 (pid", "is stopped by a signal (SIGSTOP)"),
+        changes=RESTARTS,
+    ),
+    *(
+        Case(process=process, stage="", fault=fault, expected=RESTARTED, names=names, changes=RESTARTS)
+        for process, fault, names in (
+            ("raylet", "SIGSTOP", ("raylet",)),
+            ("raylet", "SIGKILL", ("raylet",)),
+            ("GCS", "SIGSTOP", ("gcs_server",)),
+            ("GCS", "SIGKILL", ("gcs_server",)),
+        )
+    ),
+    Case(process="driver", stage="", fault="SIGSTOP", expected=ABSORBED),
+    Case(process="driver", stage="", fault="SIGKILL", expected=GONE),
+    *(
+        Case(process="group", stage="", fault=fault, expected=ENDED, names=("stopping in order",))
+        for fault in ("SIGTERM", "SIGINT", "SIGHUP")
+    ),
+    # Rewards: a failed sample is masked, and nothing else is touched.
+    *(
+        Case(process="reward", stage="reward", fault=fault, expected=ABSORBED, is_equal=False)
+        for fault in ("raise", "hang", "die", "allocate")
+    ),
+    # The disk.
+    *(
+        Case(process="disk", stage="checkpoint", fault=fault, expected=GONE, names=("passed over step_",))
+        for fault in ("truncated", "flipped", "missing")
+    ),
+    Case(process="disk", stage="checkpoint", fault="read-only", expected=ABORTED, names=("trainer.output_dir",)),
+    Case(process="disk", stage="checkpoint", fault="full", expected=ABORTED, names=("trainer.output_dir",)),
+)

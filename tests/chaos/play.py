@@ -1,0 +1,236 @@
+"""Plays one case: the fault is done, and everything that follows is held against what must follow."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.chaos.cases import ABORTED, ABSORBED, ENDED, GONE, RESTARTED, Case
+from tests.chaos.scene import Run, send, started
+
+END_S = 150.0  # from the fault to the end of a run that goes on
+VERDICT_S = 100.0
+STOPPED_S = 12.0  # a driver that is stopped, and let go on
+SLEEP_S = 3.0  # shorter than the shortest deadline
+OF_THE_MACHINE = ("time/", "store/", "perf/tokens_per_s", "reward/seconds", "memory/", "wait/")
+# Where the processes are found that a signal from outside is for.
+COMMANDS = {
+    "scorer host": ("ScorerHost",),
+    "scorer": ("verl_like.reward.scorer_main",),
+    "spare": ("verl_like.reward.scorer_main",),
+    "raylet": ("raylet/raylet",),
+    "GCS": ("gcs_server",),
+    "watchdog": ("verl_like.watchdog",),
+}
+FAULTY_REWARD = """
+import os, time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+def digits(data_source, solution_str, ground_truth, extra_info):
+    mark = HERE / "done"
+    if Path({run!r}, "checkpoints/step_1").exists() and not mark.exists():
+        mark.touch()
+        {fault}
+    return solution_str.count("7") / max(len(solution_str), 1)
+"""
+IN_REWARD = {
+    "raise": "raise RuntimeError('a fault that was injected')",
+    "hang": "time.sleep(1000)",
+    "die": "os.kill(os.getpid(), 9)",
+    "allocate": "held = [bytearray(2**28) for _ in range(1000)]",
+}
+
+
+@dataclass
+class Outcome:
+    """What became of a case.
+
+    Args:
+        problems: what is not as it must be; empty where the case passed.
+        verdict_s: from the fault to the line that says what happened; None where nothing had to be said.
+        named: that line, cut short.
+    """
+
+    case: Case
+    problems: list[str] = field(default_factory=list)
+    verdict_s: float | None = None
+    named: str = ""
+    num_left: int = 0
+    num_leaked: int = 0
+    is_equal: bool | None = None
+    seconds: float = 0.0
+
+
+def play(case: Case, *, data: Path, out: Path, reference: Path) -> Outcome:
+    """Run the case in the folder ``out``.
+
+    Args:
+        data: of :mod:`tests.chaos.scene`.
+        reference: run folder of an undisturbed run of the same configuration.
+    """
+    outcome, began = Outcome(case), time.monotonic()
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    try:
+        _play(case, outcome, data, out, reference)
+    except AssertionError as error:
+        outcome.problems.append(str(error))
+    outcome.seconds = time.monotonic() - began
+    return outcome
+
+
+def _play(case: Case, outcome: Outcome, data: Path, out: Path, reference: Path) -> None:
+    changes = {"cluster.start_timeout_s": "40" if case.stage == "build" else "120", **case.changes}
+    fault = ""
+    if case.process == "reward":
+        (out / "reward.py").write_text(FAULTY_REWARD.format(run=str(out / "run"), fault=IN_REWARD[case.fault]))
+        changes["reward.function"] = f"{out}/reward.py:digits"
+        changes["reward.timeout_s"] = "2"
+    elif case.stage and case.process != "disk":
+        fault = f"{case.process.replace(' ', '_')} {case.stage} {case.visit} {case.fault}"
+    with started(data, out, "run", changes, fault=fault, sleep_s=SLEEP_S) as run:
+        at = _do(case, run, out)
+        if case.expected == GONE:
+            run.ended(END_S)
+        else:
+            _verdict(case, run, outcome, at)
+            status = run.ended(END_S)
+            _check_end(case, run, outcome, status)
+        _check_left(run, outcome)
+    if case.process == "disk" and case.expected == GONE:
+        _damage(case.fault, run.folder / "checkpoints")
+    _check_equal(case, run, outcome, data, out, reference)
+
+
+def _do(case: Case, run: Run, out: Path) -> float:
+    """Have the fault done; returns when it was."""
+    mark = out / "done"
+    if (case.stage and case.process != "disk") or case.process == "reward":
+        run.wait_until("the fault", mark.exists)
+        return time.monotonic() - (time.time() - mark.stat().st_mtime)
+    run.wait_until("step 2", lambda: 2 in run.steps())
+    if case.process == "disk":
+        _hurt_disk(case.fault, run)
+    elif case.process == "group":
+        os.killpg(run.process.pid, signal.Signals[case.fault])
+    elif case.process == "driver":
+        run.process.send_signal(signal.Signals[case.fault])
+        if case.fault == "SIGSTOP":
+            time.sleep(STOPPED_S)
+            run.process.send_signal(signal.SIGCONT)
+    else:
+        found = sorted(run.pids_of(*COMMANDS[case.process]))
+        assert found, f"no process of the run is a {case.process}"
+        which = found[-1:] if case.process == "spare" else found[:1]
+        send(which, signal.Signals[case.fault])
+    return time.monotonic()
+
+
+def _hurt_disk(fault: str, run: Run) -> None:
+    folder = run.folder / "checkpoints"
+    if fault == "read-only":
+        os.system(f"mount -t tmpfs -o ro none {folder}")
+    elif fault == "full":
+        os.system(f"mount -t tmpfs -o size=64k none {folder}")
+    else:
+        run.process.kill()
+
+
+def _damage(fault: str, checkpoints: Path) -> None:
+    newest = max(checkpoints.glob("step_*"), key=lambda path: int(path.name.removeprefix("step_")))
+    files = sorted((newest / "actor").glob("*.distcp"))
+    content = files[0].read_bytes()
+    if fault == "truncated":
+        files[0].write_bytes(content[: len(content) // 2])
+    elif fault == "flipped":
+        middle = len(content) // 2
+        files[0].write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+    else:
+        files[0].unlink()
+
+
+def _verdict(case: Case, run: Run, outcome: Outcome, at: float) -> None:
+    """Wait for the words that must be said."""
+    if not case.names:
+        return
+    deadline = at + VERDICT_S
+    while not all(name in run.output for name in case.names):
+        run.look()
+        missing = [name for name in case.names if name not in run.output]
+        is_over = time.monotonic() > deadline or run.process.poll() is not None
+        if is_over and not all(name in run.output for name in case.names):
+            outcome.problems.append(f"never said {missing}: ...{run.output[-1500:]}")
+            return
+        time.sleep(0.1)
+    outcome.verdict_s = time.monotonic() - at
+    lines = [line for line in run.output.splitlines() if case.names[0] in line]
+    outcome.named = lines[0][:160] if lines else ""
+
+
+def _check_end(case: Case, run: Run, outcome: Outcome, status: int | None) -> None:
+    is_zero = case.expected in (ABSORBED, RESTARTED, ENDED)
+    if status is None or (status == 0) != is_zero:
+        outcome.problems.append(f"exit status {status}, but it must be {case.expected}: ...{run.output[-1500:]}")
+    has_restarted = "restart 1 of at most 1" in run.output
+    if has_restarted != (case.expected == RESTARTED):
+        outcome.problems.append(f"{'restarted' if has_restarted else 'not restarted'}, must be {case.expected}")
+    if "Traceback" in run.output and case.fault not in ("raise", "allocate"):
+        outcome.problems.append("a traceback was printed")
+
+
+def _check_left(run: Run, outcome: Outcome) -> None:
+    left, leaked = run.survivors(), run.leaked()
+    outcome.num_left, outcome.num_leaked = len(left), len(leaked)
+    if left:
+        outcome.problems.append(f"processes left: {left}")
+    if leaked:
+        outcome.problems.append(f"shared memory left: {sorted(leaked)}")
+
+
+def _check_equal(case: Case, run: Run, outcome: Outcome, data: Path, out: Path, reference: Path) -> None:
+    """Continue the run if it is not finished, and compare it with an undisturbed one."""
+    os.system(f"mountpoint -q {run.folder}/checkpoints && umount {run.folder}/checkpoints")
+    if case.expected in (ABORTED, ENDED, GONE):
+        with started(data, out, "run", {}) as again:
+            status = again.ended(END_S)
+            if status != 0:
+                outcome.problems.append(f"continued with exit status {status}: ...{again.output[-1500:]}")
+            if case.expected == GONE and not all(name in again.output for name in case.names):
+                outcome.problems.append(f"continued without saying {case.names}")
+            _check_left(again, outcome)
+    if case.is_equal:
+        different = differences(run.folder, reference)
+        outcome.is_equal = not different
+        outcome.problems += different
+
+
+def differences(found: Path, expected: Path) -> list[str]:
+    """Where a run's numbers and weights are not those of another one, bit for bit."""
+    theirs, ours = _rows(expected), _rows(found)
+    problems = []
+    if sorted(theirs) != sorted(ours):
+        problems.append(f"steps {sorted(ours)}, expected {sorted(theirs)}")
+    for step in sorted(set(theirs) & set(ours)):
+        names = [
+            name
+            for name in theirs[step].keys() | ours[step].keys()
+            if not name.startswith(OF_THE_MACHINE) and theirs[step].get(name) != ours[step].get(name)
+        ]
+        if names:
+            problems.append(f"step {step} differs in {sorted(names)[:6]}")
+    weights = "model/model.safetensors"
+    if not (found / weights).exists() or (found / weights).read_bytes() != (expected / weights).read_bytes():
+        problems.append("the weights differ")
+    return problems
+
+
+def _rows(folder: Path) -> dict[int, dict[str, object]]:
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return {row["step"]: row for row in map(json.loads, lines)}
