@@ -21,12 +21,6 @@ from verl_like.trainer import run
 from verl_like.trainer.ppo_trainer import Progress
 
 ROOT = Path(__file__).parents[2]
-OF_THE_MACHINE = (
-    "time/",
-    "store/",
-    "perf/tokens_per_s",
-    "reward/seconds",
-)  # metrics that a repetition of a run does not repeat
 SHARED_DATA = ROOT.parent / "shared/data"
 
 

@@ -26,6 +26,8 @@ def assert_trained(run: Run, steps: int = 3) -> None:
     for metrics in run.metrics.values():
         assert all(np.isfinite(value) for value in metrics.values())
         assert metrics["actor/grad_norm"] > 0 and metrics["actor/skipped_updates"] == 0
+        booked = sum(metrics[f"prompts/{outcome}"] for outcome in ("trained", "filtered", "failed"))
+        assert metrics["prompts/drawn"] == booked > 0
         unknown = [name for name in metrics if name != "step" and not any(metric.matches(name) for metric in METRICS)]
         assert not unknown, "every metric is in the table"
 
@@ -50,7 +52,10 @@ def test_a_preset_trains(preset: str, arithmetic: Path, tmp_path: Path) -> None:
 # What each way shows in the metrics; nothing does of resampling, which tests/unit/test_trainer_shaping.py proves.
 # The two that compare or use the engine's log-probs run on vLLM.
 SHAPING: dict[str, tuple[list[str], Callable[[dict[str, float]], bool] | None]] = {
-    "filtered-groups": (["algorithm.filter_groups=true", PLAIN_ENGINE], lambda m: 0 < m["rollout/signal_frac"] <= 1),
+    "filtered-groups": (
+        ["algorithm.filter_groups=true", PLAIN_ENGINE],
+        lambda m: 0 < m["rollout/signal_frac"] <= 1 and m["prompts/drawn"] == 8 * m["rollout/num_batches"],
+    ),
     "masked-overlong": (
         ["algorithm.mask_overlong=true", "data.max_response_length=3", "rollout.n=16", PLAIN_ENGINE],
         lambda m: 0 < m["rollout/length_finish_frac"] < 1,
@@ -154,3 +159,4 @@ def test_skipping_rows_without_advantage_gives_the_same_weights(arithmetic: Path
         )
     mine, theirs = (load_file(run.folder / "model/model.safetensors") for run in (skipping, every))
     assert all(torch.allclose(mine[name], theirs[name], atol=1e-5) for name in theirs)
+    assert skipping.metrics[2]["prompts/filtered"] > 0 == every.metrics[2]["prompts/filtered"]

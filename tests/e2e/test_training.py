@@ -11,7 +11,8 @@ import ray
 from safetensors.torch import load_file
 
 from tests.e2e._kept_workers import KeptWorkers
-from tests.e2e.conftest import OF_THE_MACHINE, Run, train
+from tests.e2e._uninterrupted import OF_THE_MACHINE
+from tests.e2e.conftest import Run, train
 from tests.unit._validation_scores import assert_scores_give
 from verl_like.protocol import DataProto, Ragged
 
@@ -39,6 +40,8 @@ def test_grpo_trains_on_two_ranks_with_engine_and_trainer_in_agreement(grpo: Run
         assert metrics["rollout/weight_version"] == step - 1, "each step generates from the weights of the step before"
         assert metrics["actor/grad_norm"] > 0
     assert grpo.progress.step == 4
+    prompts = json.loads((grpo.folder / "summary.json").read_text())["prompts"]
+    assert prompts == {"drawn": 32, "trained": 32, "filtered": 0, "failed": 0, "in_flight": 0}
 
 
 def test_a_run_whose_validation_is_turned_off_never_validates(grpo: Run) -> None:
@@ -179,6 +182,8 @@ def test_failed_scores_are_masked_counted_and_written_down(arithmetic: Path, tmp
     num_failed = int(run.metrics[1]["reward/num_failed"])
     assert 0 < num_failed < 32
     assert run.metrics[1]["reward/score_min"] >= 0.5, "a failure must not count as a zero"
+    assert run.metrics[1]["prompts/failed"] == num_failed / 4, "it fails for all responses to a prompt"
+    assert run.metrics[1]["prompts/trained"] == run.metrics[1]["prompts/drawn"] - num_failed / 4 == 8 - num_failed / 4
     failures = [json.loads(line) for line in (run.folder / "samples/reward_failures.jsonl").read_text().splitlines()]
     assert len(failures) == num_failed
     assert "even sums only" in failures[0]["message"] and failures[0]["prompt"].endswith("=")

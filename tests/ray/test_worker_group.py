@@ -13,7 +13,7 @@ import pytest
 from tests.ray.conftest import echo_group
 from tests.ray.echo_role import EchoRole
 from verl_like.protocol import DataProto, Ragged
-from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout, WorkerError
+from verl_like.single_controller.errors import INTERRUPT, Interrupted, OutOfGrace, StageTimeout, WorkerError
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.single_controller.worker_group import WorkerGroup
 
@@ -106,6 +106,17 @@ def test_ctrl_c_ends_a_wait_that_may_be_abandoned_and_no_other(group: WorkerGrou
         group.call(EchoRole.sleep_on, 1, 0.1)
     finally:
         INTERRUPT.clear()
+
+
+def test_what_may_not_be_abandoned_is_given_up_when_its_share_of_the_grace_is_over(ray_cluster: None) -> None:
+    group = echo_group()
+    INTERRUPT.set(work_s=0.5)
+    try:
+        with pytest.raises(OutOfGrace, match="'sleep_on' took longer than"):
+            group.call(EchoRole.sleep_on, 1, 30.0)
+    finally:
+        INTERRUPT.clear()
+        group.shut_down()
 
 
 def test_warnings_of_workers_reach_the_drivers_log_once_with_their_names(
