@@ -52,6 +52,7 @@ def test_a_checkpoint_that_does_not_fit_is_one_line_and_the_run_continues_when_t
     assert error.startswith(f"{run}/checkpoints/step_2 cannot be written: No space left on device. Free space there")
     assert "\n" not in error
     assert (run / "checkpoints/step_1/trainer.json").exists() and not (run / "checkpoints/step_2").exists()
+    assert not list((run / "checkpoints").glob(".writing-*")), "half a checkpoint takes the room of a whole one"
 
     ballast.unlink()
     assert main(["train", *words, "trainer.total_training_steps=2"]) == 0

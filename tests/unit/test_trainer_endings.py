@@ -17,13 +17,14 @@ from verl_like.trainer.run_folder import RunFolder
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
-    """A run of 6 steps, each validated, with its model."""
+    """A run of 6 steps, each validated, with its model and its curves."""
     monkeypatch.chdir(tmp_path)
     run = RunFolder(compose(None, ["trainer.output_dir=out", "trainer.experiment_name=run"]).config)
     checkpoint(run, 6)
     run.samples.mkdir()
     run.model.mkdir()
     (run.model / "config.json").write_text("{}")
+    run.curves.write_bytes(b"")
     return run
 
 
@@ -70,6 +71,11 @@ def test_a_run_that_was_stopped_before_its_model_was_written_is_not(folder: RunF
     assert last(folder, start, steps=8) is None
 
 
+def test_a_run_that_was_stopped_before_its_summary_and_curves_were_written_is_not(folder: RunFolder) -> None:
+    os.utime(folder.curves, (1, 1))  # of an interrupted beginning
+    assert last(folder, folder.checkpoints / "step_6") is None
+
+
 @pytest.mark.parametrize(
     ("words", "longer"),
     [
@@ -84,6 +90,7 @@ def test_the_sentence_names_what_would_continue_it(folder: RunFolder, words: lis
 
 
 def test_what_is_there_is_listed_and_nothing_else(folder: RunFolder) -> None:
+    folder.curves.unlink()
     assert what_lies_where(folder).splitlines() == ["model       out/run/model", "checkpoints out/run/checkpoints"]
     folder.curves.write_bytes(b"")
     (folder.samples / "step_1.jsonl").write_text("")

@@ -61,9 +61,10 @@ def finished_step(folder: RunFolder, start: Path | None, *, steps: int, has_vali
     )  # none of supervised training
     if step < steps or not is_validated:
         return None
-    # The model may be that of an earlier end, before the run was made longer.
-    model, made = folder.model / "config.json", start / "trainer.json"
-    return step if model.exists() and model.stat().st_mtime >= made.stat().st_mtime else None
+    # They may be those of an earlier end, before the run was made longer; a run that is killed lacks the last ones.
+    made = (start / "trainer.json").stat().st_mtime
+    last = (folder.model / "config.json", folder.curves)
+    return step if all(path.exists() and path.stat().st_mtime >= made for path in last) else None
 
 
 def nothing_to_do(config: Config, folder: RunFolder, step: int) -> str:
