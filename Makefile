@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps setup train test unit e2e e2e-algorithms lint types format bench doctor docker peers lock clean distclean
+.PHONY: help deps setup train test unit e2e e2e-algorithms chaos lint types format bench doctor docker peers lock clean distclean
 
 PYTHON ?= python3
 VENV := .venv
@@ -71,6 +71,9 @@ unit: setup  ## only the tests without Ray and vLLM: seconds
 
 e2e: setup  ## only the tests on the real stack
 	$(BIN)/python -m pytest tests/ray tests/e2e $(MARKERS) $(ARGS)
+
+chaos: setup  ## break the real stack in every stage and process, with a table (about 45 minutes; ARGS="--only rollout")
+	$(BIN)/python -m benchmarks.chaos --page docs/fault_matrix.md $(ARGS)
 
 e2e-algorithms: setup  ## the arithmetic recipe under seven algorithms, with a table of results (about 15 minutes)
 	$(BIN)/python -m recipes.arithmetic.algorithms $(ARGS)
