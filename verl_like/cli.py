@@ -7,14 +7,16 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from verl_like.disk import DiskRefused, refuse_unwritable, writing
-from verl_like.single_controller.errors import INTERRUPT, RunError, StageTimeout
+from verl_like.single_controller.bounded import LINES
+from verl_like.single_controller.errors import ANNOUNCE, INTERRUPT, RunError, StageTimeout
 from verl_like.telemetry.startup import STARTUP
 
 if TYPE_CHECKING:
@@ -69,26 +71,41 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     for noisy in ("httpx", "ray", "vllm", "transformers"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    return _run(lambda: _command(arguments))
+    return _ended(_run(lambda: _command(arguments)))
 
 
+def _ended(status: int) -> int:
+    """The exit status; where Ray cannot be ended, the process ends here."""
+    if LINES.are_stuck or LINES.is_library_lost:  # Ray's own exit handlers would wait for what never comes
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    return status
+
+
+ONE_S = 1.0  # signals as near together are one: timeout(1) sends to its child and then to its group
 FORESEEN = (ValueError, RunError, StageTimeout, DiskRefused)  # their messages say all that is needed
 
 
 def _run(job: Callable[[], int]) -> int:
     """Turn the errors a user can mend into one readable line, and Ctrl-C into a clean end."""
     try:
-        return job()
-    except ValueError as error:
-        logging.getLogger(__name__).debug("details", exc_info=True)
-        print(f"error: {error}", file=sys.stderr)
+        with ANNOUNCE.to(_tell):
+            return job()
+    except ValueError:
         return 2
-    except FORESEEN as error:
-        print(f"error: {error}", file=sys.stderr)
+    except FORESEEN:
         return 1
     except KeyboardInterrupt as interrupt:
         print(f"interrupted{f' in {interrupt}' if str(interrupt) else ''}; everything was shut down.", file=sys.stderr)
         return 130
+
+
+def _tell(error: BaseException) -> None:
+    """One line for what a user can mend; what nobody foresaw keeps its traceback."""
+    if isinstance(error, FORESEEN):
+        logging.getLogger(__name__).debug("details", exc_info=error)
+        print(f"error: {error}", file=sys.stderr, flush=True)
 
 
 def _command(arguments: argparse.Namespace) -> int:
@@ -103,18 +120,25 @@ def _command(arguments: argparse.Namespace) -> int:
     if arguments.command == "config":
         return _config(arguments)
     composed = _checked(arguments)
-    try:
-        with _ctrl_c_ends_in_order(), STARTUP.shown():
-            answer = _job(arguments.command, composed)
-            is_interrupted = INTERRUPT.is_set()
-    except (*FORESEEN, KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # noqa: BLE001 (a border; torch's CheckpointException is no Exception)
+
+    def tell(error: BaseException) -> None:
+        STARTUP.done()  # its line would be drawn over this one
+        if isinstance(error, FORESEEN):
+            _tell(error)
+            return
         from verl_like.trainer.crash import told
         from verl_like.trainer.run_folder import RunFolder
 
-        print(f"error: {told(error, RunFolder(composed.config).path)}", file=sys.stderr)
-        return 1
+        print(f"error: {told(error, RunFolder(composed.config).path)}", file=sys.stderr, flush=True)
+
+    try:
+        with _ctrl_c_ends_in_order(), STARTUP.shown(), ANNOUNCE.to(tell):
+            answer = _job(arguments.command, composed)
+            is_interrupted = INTERRUPT.is_set()
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 (a border, and told; torch's CheckpointException is no Exception)
+        return 2 if isinstance(error, ValueError) else 1
     print(answer)
     if is_interrupted:
         print("interrupted; the last finished step is saved, and the same command continues from it.", file=sys.stderr)
@@ -245,15 +269,23 @@ def _export(path: Path, out: Path | None) -> int:
 
 @contextmanager
 def _ctrl_c_ends_in_order() -> Iterator[None]:
-    """The first Ctrl-C (or SIGTERM) ends the run in order, with a checkpoint; the second one ends it now."""
+    """The first Ctrl-C (or SIGTERM, SIGHUP) ends the run in order, with a checkpoint; the second one ends it now."""
+    first_at: list[float] = []
 
-    def first(signum: int, frame: FrameType | None) -> None:
-        INTERRUPT.set()
-        signal.signal(signum, signal.default_int_handler)
-        # Not print: it fails where the signal came in the middle of another print.
-        os.write(2, b"\nstopping in order, which may take a moment (once more to stop at once)\n")
+    def ask(signum: int, frame: FrameType | None) -> None:
+        if first_at and time.monotonic() - first_at[0] > ONE_S:
+            raise KeyboardInterrupt
+        if not first_at:
+            first_at.append(time.monotonic())
+            INTERRUPT.set()
+            with suppress(OSError):  # the terminal may be gone
+                # Not print: it fails where the signal came in the middle of another print.
+                os.write(2, b"\nstopping in order, which may take a moment (once more to stop at once)\n")
 
-    handlers = {signum: signal.signal(signum, first) for signum in (signal.SIGINT, signal.SIGTERM)}
+    asking = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # by nohup
+        asking.append(signal.SIGHUP)
+    handlers = {signum: signal.signal(signum, ask) for signum in asking}
     try:
         yield
     finally:

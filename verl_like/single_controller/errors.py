@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 class StageTimeout(TimeoutError):
@@ -22,6 +24,10 @@ class FeedbackError(RunError):
 
 class WorkerError(RunError):
     """A worker failed; the message holds rank, node, stage and its traceback."""
+
+
+class RayLost(RunError):
+    """Ray's own servers have ended, are stopped or do not answer: nothing that needs them can be done any longer."""
 
 
 class LostBlockError(RunError):
@@ -44,3 +50,36 @@ class WorkerFailure(Exception):
 
 
 INTERRUPT = threading.Event()  # set by the CLI's signal handler
+
+
+class Announcer:
+    """Tells why a command ends as soon as that is known, which is before everything is shut down; once a command."""
+
+    def __init__(self) -> None:
+        self._tell: Callable[[BaseException], None] | None = None
+        self._lock, self._told = threading.Lock(), False
+
+    @contextmanager
+    def to(self, tell: Callable[[BaseException], None]) -> Iterator[None]:
+        """What is announced inside goes to ``tell``, and what ends the inside does; outside, nobody is told."""
+        before = self._tell
+        self._tell, self._told = tell, False
+        try:
+            yield
+        except BaseException as error:
+            self(error)
+            raise
+        finally:
+            self._tell = before
+
+    def __call__(self, error: BaseException) -> None:
+        """Tell of an error that ends the command; what follows from it is not told again. From any thread."""
+        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):  # which tell of themselves
+            return
+        with self._lock:
+            is_first, self._told = not self._told, True
+        if is_first and self._tell is not None:
+            self._tell(error)
+
+
+ANNOUNCE = Announcer()

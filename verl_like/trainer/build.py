@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from verl_like.config.schema import Config
 from verl_like.disk import writing
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.pool import RewardPool
+from verl_like.single_controller.errors import ANNOUNCE
 from verl_like.single_controller.placement import Devices, Placement, devices, ray_cluster
 from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.telemetry.startup import STARTUP
@@ -31,13 +32,26 @@ SCORER_MODULES = {"reward_model": "classifier", "judge": "judge"}
 
 
 @contextmanager
+def _ended_by(*steps: Callable[[], None]) -> Iterator[None]:
+    """Take these steps at the end. They may last, so an error is told before them."""
+    try:
+        yield
+    except BaseException as error:
+        ANNOUNCE(error)
+        raise
+    finally:
+        for step in steps:
+            step()
+
+
+@contextmanager
 def cluster(config: Config) -> Iterator[tuple[Devices, str]]:
     """A Ray cluster, joined or started, whose devices fit the configuration;
     and the id in every name the run shares.
     """
     run_id = uuid.uuid4().hex[:8]
     STARTUP.now(f"joining the Ray cluster at {config.cluster.address}" if config.cluster.address else "starting Ray")
-    with ray_cluster(config.cluster, run_id):
+    with ray_cluster(config.cluster, run_id), _ended_by():
         where = devices(config.cluster)
         check_devices(config, world_size=where.world_size, device=where.kind)
         yield where, run_id
@@ -78,13 +92,9 @@ def hybrid_workers(
         )
 
     STARTUP.now(f"loading models in {where.world_size} {where.kind} workers: {', '.join(sorted(roles))}")
-    try:
+    with _ended_by(group.shut_down, placement.remove, lambda: remove_leftovers(run_id)):
         group.build("verl_like.workers.hybrid:build_roles", setup, timeout_s=config.cluster.start_timeout_s)
         yield group
-    finally:
-        group.shut_down()
-        placement.remove()
-        remove_leftovers(run_id)
 
 
 @contextmanager
@@ -98,12 +108,10 @@ def advantage_worker(config: Config) -> Iterator[WorkerGroup]:
         env={"OMP_NUM_THREADS": "1", **config.cluster.env},
         timeout_s=timeout_s,
     )
-    try:
+    with _ended_by(group.shut_down):
         factory = "verl_like.workers.advantages:build_roles"
         group.build(factory, lambda rank: (config.algorithm, timeout_s), timeout_s=config.cluster.start_timeout_s)
         yield group
-    finally:
-        group.shut_down()
 
 
 @contextmanager
@@ -139,14 +147,11 @@ def scorer_workers(config: Config, name: str, *, where: Devices, run_id: str) ->
             ),
         )
 
-    try:
+    with _ended_by(
+        group.shut_down, *([placement.remove] if placement is not None else []), lambda: remove_leftovers(run_id)
+    ):
         group.build(f"verl_like.workers.reward_models.{SCORER_MODULES[name]}:build_roles", setup, timeout_s=timeout_s)
         yield group
-    finally:
-        group.shut_down()
-        if placement is not None:
-            placement.remove()
-        remove_leftovers(run_id)
 
 
 @contextmanager
@@ -161,11 +166,9 @@ def reward_pool(config: Config, tokenizer: PreTrainedTokenizerBase, failures: Pa
         env=config.cluster.env,
         timeout_s=config.trainer.stage_timeout_s,
     )
-    try:
+    with _ended_by(pool.shut_down):
         yield pool
         pool.settle()
-    finally:
-        pool.shut_down()
 
 
 @dataclass(frozen=True, slots=True)
