@@ -27,7 +27,7 @@ REASONS = {
     "reward.scorer_process:ScorerProcess._next: self._connection.recv": "poll has said that there is something, and "
     "half a message has the socket's timeout",
     "reward.scorer_process:ScorerProcess.wait_ready: self._connection.recv": "as in _next",
-    "reward.team:ScorerTeam._piece: self._free.get": "whoever has the process waits for it no longer than its deadlines",
+    "reward.team:ScorerTeam._piece: self._free.get": "who has the process waits for it within deadlines",
     "reward.team:ScorerTeam._read_piece: self._free.get": "as in _piece",
     "single_controller.bounded:_Line._work: self.calls.get": "a thread at rest, for which nobody waits",
     "single_controller.ray_calls:arrived.look: ray.get": "made on a line, as all calls in that module",

@@ -39,7 +39,7 @@ class Cluster:
     def __init__(self, started: Sequence[psutil.Process]) -> None:
         self.lost, self._started = False, started
         self._why: RayLost | None = None
-        self._lock, self._is_ending = threading.Lock(), False
+        self._lock, self._is_leaving, self._is_ending = threading.Lock(), False, False
         self._farewell_s = FAREWELL_S
         self._servers = {SERVERS[p.name()]: p for p in started if p.name() in SERVERS}
         if started:
@@ -71,6 +71,7 @@ class Cluster:
 
     def farewell(self, what: str, call: Callable[[], T]) -> None:
         """Ask for something at the end of a run, where failing is no error; little time is left for all of it."""
+        self._is_leaving = True
         if self.lost or self._farewell_s <= 0:
             return
         started = time.monotonic()
@@ -80,9 +81,9 @@ class Cluster:
             log.debug("%s failed: %s", what, error)
         self._farewell_s -= time.monotonic() - started
 
-    def begin_run(self) -> None:
-        """The cluster is used by one more run."""
-        self._farewell_s = FAREWELL_S
+    def go_on(self) -> None:
+        """The cluster is used again after a farewell."""
+        self._farewell_s, self._is_leaving = FAREWELL_S, False
 
     def end(self, shut_down: Callable[[], None], is_connected: Callable[[], bool]) -> None:
         """Leave the cluster; end all its processes, and what these have started, where it is ours."""
@@ -131,8 +132,8 @@ class Cluster:
             for name, server in self._servers.items():
                 status = _status(server)
                 stopped_s[name] = stopped_s[name] + LOOK_S if status == psutil.STATUS_STOPPED else 0.0
-                if self._is_ending:
-                    return
+                if self._is_leaving or self._is_ending:  # what is lost now is no longer needed
+                    continue
                 if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
                     self.lose(f"Ray's {name} (process {server.pid}) has ended, or was killed")
                 elif stopped_s[name] >= STOPPED_S:

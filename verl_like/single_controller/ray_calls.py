@@ -87,8 +87,6 @@ def cluster(*, start_timeout_s: float, is_ours: bool, **init: Any) -> Iterator[N
     A Ray that is already up in this process is used as it is and stays up.
     """
     if ray.is_initialized():
-        if _CURRENT.cluster is not None:
-            _CURRENT.cluster.begin_run()
         yield
         return
     others = psutil.Process().children()
@@ -136,6 +134,8 @@ def give_up(group: PlacementGroup) -> None:
 
 def started(kind: Any, options: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
     """A new process; the call returns before it runs."""
+    if _CURRENT.cluster is not None:
+        _CURRENT.cluster.go_on()
     return within("the start of a process", lambda: kind.options(**options).remote(*args, **kwargs))
 
 
