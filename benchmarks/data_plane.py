@@ -73,7 +73,7 @@ def _steps(trainer: PPOTrainer, payload: int) -> dict[str, Any]:
     for step in range(1, WARM_UP_STEPS + 1):
         trainer.step(step)
     gc.collect()
-    spilled_before = store_use().spilled
+    before = store_use()
     with workload.MemoryGrowth() as memory:
         for step in range(1, STEPS + 1):
             metrics = trainer.step(step)
@@ -87,12 +87,13 @@ def _steps(trainer: PPOTrainer, payload: int) -> dict[str, Any]:
     moved = metrics["store/put_bytes"] + metrics["store/inlined_bytes"]
     time.sleep(RELEASE_S)
     after = store_use()
+    assert before is not None and after is not None, "the store does not tell its figures"
     return {
         "step_s": median(seconds),
         "driver_rss_growth_mb": memory.mb,
         "put_over_payload": moved / payload,
         "stage_s": stages,
-        "spilled_bytes": after.spilled - spilled_before,
+        "spilled_bytes": after.spilled - before.spilled,
         "used_after_bytes": after.used,
         "blocks": metrics["store/blocks"],
         "fetched_bytes": metrics["store/fetched_bytes"],

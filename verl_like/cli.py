@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_like.disk import DiskRefused, refuse_unwritable, writing
-from verl_like.single_controller.errors import INTERRUPT, Interrupted, OutOfGrace, RunError, StageTimeout
+from verl_like.single_controller.bounded import LINES
+from verl_like.single_controller.errors import (
+    ANNOUNCE,
+    INTERRUPT,
+    Interrupted,
+    OutOfGrace,
+    RayLost,
+    RunError,
+    StageTimeout,
+)
 from verl_like.telemetry.startup import STARTUP
 
 if TYPE_CHECKING:
@@ -68,7 +78,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     for noisy in ("httpx", "ray", "vllm", "transformers"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    return _run(lambda: _command(arguments))
+    is_program = argv is None  # and no test or script, which another program must not replace
+    return _ended(_run(lambda: _command(arguments, is_program=is_program)))
+
+
+def _ended(status: int) -> int:
+    """The exit status; where Ray cannot be ended, the process ends here."""
+    if LINES.are_stuck or LINES.is_library_lost:  # Ray's own exit handlers would wait for what never comes
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    return status
 
 
 FORESEEN = (ValueError, RunError, StageTimeout, DiskRefused)  # their messages say all that is needed
@@ -77,20 +97,26 @@ FORESEEN = (ValueError, RunError, StageTimeout, DiskRefused)  # their messages s
 def _run(job: Callable[[], int]) -> int:
     """Turn the errors a user can mend into one readable line, and Ctrl-C into a clean end."""
     try:
-        return job()
-    except ValueError as error:
-        logging.getLogger(__name__).debug("details", exc_info=True)
-        print(f"error: {error}", file=sys.stderr)
+        with ANNOUNCE.to(_tell):
+            return job()
+    except ValueError:
         return 2
-    except FORESEEN as error:
-        print(f"error: {error}", file=sys.stderr)
+    except FORESEEN:
         return 1
     except KeyboardInterrupt as interrupt:
         print(f"interrupted{f' in {interrupt}' if str(interrupt) else ''}; everything was shut down.", file=sys.stderr)
         return 130
 
 
-def _command(arguments: argparse.Namespace) -> int:
+def _tell(error: BaseException) -> bool:
+    """One line for what a user can mend; what nobody foresaw keeps its traceback."""
+    if isinstance(error, FORESEEN):
+        logging.getLogger(__name__).debug("details", exc_info=error)
+        print(f"error: {error}", file=sys.stderr, flush=True)
+    return True
+
+
+def _command(arguments: argparse.Namespace, *, is_program: bool) -> int:
     if arguments.command == "doctor":
         from verl_like.doctor import main as doctor
 
@@ -102,12 +128,13 @@ def _command(arguments: argparse.Namespace) -> int:
     if arguments.command == "config":
         return _config(arguments)
     composed = _checked(arguments)
-    return _started(arguments.command, composed)
+    return _started(arguments.command, composed, is_program=is_program)
 
 
-def _started(command: str, composed: Composed) -> int:
+def _started(command: str, composed: Composed, *, is_program: bool) -> int:
     """Do what the command is for; returns the exit status."""
     from verl_like.trainer.endings import last_checkpoint
+    from verl_like.trainer.restarts import start_anew
     from verl_like.trainer.run_folder import RunFolder
     from verl_like.trainer.signals import ends_in_order
 
@@ -117,24 +144,32 @@ def _started(command: str, composed: Composed) -> int:
     def left() -> str:
         return last_checkpoint(folder) if is_training else "The same command begins anew."
 
+    def tell(error: BaseException) -> bool:
+        STARTUP.done()  # its line would be drawn over this one
+        if isinstance(error, FORESEEN):
+            return _tell(RunError(f"{error} {left()}") if isinstance(error, OutOfGrace) else error)
+        from verl_like.trainer.crash import told
+
+        print(f"error: {told(error, folder.path)}", file=sys.stderr, flush=True)
+        return True
+
     try:
-        with ends_in_order(config.trainer.grace_s, left), STARTUP.shown():
+        with ends_in_order(config.trainer.grace_s, left), STARTUP.shown(), ANNOUNCE.to(tell):
             answer = _job(command, composed)
             is_interrupted = is_training and INTERRUPT.is_set()
-    except OutOfGrace as error:
-        raise RunError(f"{error} {left()}") from error
     except Interrupted as where:
         if not is_training:
             raise
         print(f"interrupted in {where}, before the first step. {left()}", file=sys.stderr)
         return 0
-    except (*FORESEEN, KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # noqa: BLE001 (a border; torch's CheckpointException is no Exception)
-        from verl_like.trainer.crash import told
-
-        print(f"error: {told(error, folder.path)}", file=sys.stderr)
+    except RayLost:  # this process holds what is left of a lost Ray; another program in its place does not
+        if is_training and is_program:
+            start_anew(config)
         return 1
+    except BaseException as error:  # noqa: BLE001 (a border, and told; torch's CheckpointException is no Exception)
+        return 2 if isinstance(error, ValueError) else 1
     print(answer)
     if is_interrupted:
         print("interrupted; the last finished step is saved, and the same command continues from it.", file=sys.stderr)

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests._left_behind import leaked_shared_memory, still_running
 from tests.e2e._kept_workers import KeptWorkers
 from tests.e2e._uninterrupted import differences
 from tests.e2e.conftest import ROOT, Run, base_overrides, train
@@ -105,14 +106,7 @@ class Training:
 
     def survivors(self) -> list[str]:
         """Command lines of members that still run."""
-        found = []
-        for member in self._members:
-            try:
-                if member.is_running() and member.status() != psutil.STATUS_ZOMBIE:
-                    found.append(f"{member.pid} {' '.join(member.cmdline())}")
-            except psutil.NoSuchProcess:
-                continue
-        return found
+        return still_running(self._members)
 
     def end(self) -> None:
         """Leave nothing behind, however the test went."""
@@ -121,18 +115,6 @@ class Training:
                 process.kill()
         if self._process.poll() is None:
             self.kill()
-
-
-def leaked_shared_memory(before: set[str]) -> set[str]:
-    """New names in /dev/shm that no living process has mapped; those that meanwhile went are another run's."""
-    new = set(os.listdir("/dev/shm")) - before
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        try:
-            text = maps.read_text()
-        except OSError:  # ended meanwhile, or another user's
-            continue
-        new = {name for name in new if f"/dev/shm/{name}" not in text}
-    return new & set(os.listdir("/dev/shm"))
 
 
 @dataclass(frozen=True, slots=True)

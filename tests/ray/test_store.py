@@ -12,9 +12,11 @@ import torch
 
 from tests.ray.echo_role import EchoRole
 from verl_like.protocol import DataProto, Ragged
+from verl_like.single_controller.ray_calls import local_bytes, num_references
 from verl_like.single_controller.remote_batch import RemoteBatch
-from verl_like.single_controller.store import STORE, inlined_bytes, live_references, store_use
+from verl_like.single_controller.store import STORE, store_use
 from verl_like.single_controller.worker_group import WorkerGroup
+from verl_like.trainer import store_meter
 from verl_like.trainer.store_meter import StoreMeter
 
 PER_GROUP = 16
@@ -73,13 +75,13 @@ def test_a_round_trip_is_exact(group: WorkerGroup) -> None:
 
 def test_many_groups_of_a_kibibyte_share_blocks_that_stay_out_of_the_driver(group: WorkerGroup) -> None:
     batch = prompts(num_groups=2048, tokens=16)  # a group's values are 1 KiB
-    assert grown(inlined_bytes, lambda: add_values(group, batch, 16)) < 4096, "reports only"
+    assert grown(local_bytes, lambda: add_values(group, batch, 16)) < 4096, "reports only"
     assert 2 < batch.num_blocks <= 1 + 2 * 5
 
 
 def test_a_batch_that_is_small_as_a_whole_is_inlined_and_counted(group: WorkerGroup) -> None:
     batch = prompts(num_groups=4, tokens=16)
-    assert grown(inlined_bytes, lambda: add_values(group, batch, 16)) >= 4 * 1024
+    assert grown(local_bytes, lambda: add_values(group, batch, 16)) >= 4 * 1024
 
 
 def test_the_meter_tells_what_was_put_fetched_and_is_held(group: WorkerGroup) -> None:
@@ -96,10 +98,30 @@ def test_the_meter_tells_what_was_put_fetched_and_is_held(group: WorkerGroup) ->
     assert found["store/live_references"] >= batch.num_blocks
     assert found["store/spilled_bytes"] == 0
     # Differences only: references of earlier tests may be let go at any time.
-    held, blocks = live_references(), batch.num_blocks
+    held, blocks = num_references(), batch.num_blocks
     batch.drop({"values"})
     assert blocks - batch.num_blocks >= 4, "the column has blocks on both ranks"
-    assert live_references() <= held - (blocks - batch.num_blocks), "a dropped column's blocks are let go"
+    assert num_references() <= held - (blocks - batch.num_blocks), "a dropped column's blocks are let go"
+
+
+def test_figures_that_cannot_be_had_are_missing_and_asked_for_again_a_minute_later(
+    group: WorkerGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, asked, answers = [0.0], [], [None, None, store_use(), store_use()]
+
+    def answer() -> object:
+        asked.append(now[0])
+        return answers[len(asked) - 1]
+
+    monkeypatch.setattr(store_meter, "store_use", answer)
+    meter, batch = StoreMeter(lambda: now[0]), prompts(num_groups=4, tokens=16)
+    of_cluster = {"store/put_bytes", "store/used_bytes", "store/spilled_bytes"}
+    missing = []
+    for seconds in (1.0, 61.0, 62.0, 122.0, 123.0):
+        now[0] = seconds
+        missing.append(of_cluster - set(meter.take(batch)))
+    assert asked == [0.0, 61.0, 122.0, 123.0]
+    assert missing == [of_cluster] * 3 + [{"store/put_bytes", "store/spilled_bytes"}, set()]
 
 
 def test_a_batch_too_large_for_the_store_is_warned_about_once_with_the_size_to_set(

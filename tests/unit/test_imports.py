@@ -31,6 +31,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "config",
         "doctor",
         "reward.rescore",
+        "single_controller.bounded",
         "single_controller.errors",
         "single_controller.wait",
         "telemetry.startup",

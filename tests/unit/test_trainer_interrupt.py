@@ -10,7 +10,15 @@ import sys
 import pytest
 
 from verl_like import cli
-from verl_like.single_controller.errors import INTERRUPT, Interrupted, OutOfGrace, RunError, StageTimeout, WorkerError
+from verl_like.single_controller.errors import (
+    ANNOUNCE,
+    INTERRUPT,
+    Interrupted,
+    OutOfGrace,
+    RunError,
+    StageTimeout,
+    WorkerError,
+)
 from verl_like.trainer import signals
 from verl_like.trainer.signals import SIGNALS, ends_in_order
 
@@ -97,6 +105,23 @@ def test_a_reader_that_ctrl_c_ended_first_does_not_break_the_end() -> None:
     process.stderr.close()
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=20) == 0
+
+
+def test_an_error_is_told_before_what_follows_it_and_once(capsys: pytest.CaptureFixture[str]) -> None:
+    told_at: list[str] = []
+
+    def job() -> int:
+        try:
+            raise WorkerError("rank 1 died")
+        except WorkerError as error:
+            ANNOUNCE(error)
+            told_at.append(capsys.readouterr().err)
+            ANNOUNCE(RunError("an echo of it"))
+            raise
+
+    assert cli._run(job) == 1
+    assert told_at == ["error: rank 1 died\n"]
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from verl_like.reward.failures import Failure, clipped_failure
 from verl_like.reward.messages import Outcome, Sample, scorer_task
 from verl_like.reward.scores import Scores, objects
 from verl_like.reward.team import ScorerTeam
+from verl_like.single_controller import signals
 from verl_like.single_controller.errors import RunError
 from verl_like.single_controller.remote_batch import Facts, RemoteRows
 from verl_like.single_controller.store import STORE, Reply
@@ -40,6 +41,7 @@ class ScorerHost:
 
     def __init__(self, config: RewardConfig, num_processes: int, decoder: Decoder, *, failures_path: str) -> None:
         stacks.listen()
+        signals.leave_to_driver()
         decoder.load()
         self._decoder, self._decoder_lock = decoder, threading.Lock()
         task = scorer_task(config)

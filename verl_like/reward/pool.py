@@ -14,6 +14,8 @@ from verl_like.reward.decoding import Decoder
 from verl_like.reward.failures import Failure, check_failures, failures_of
 from verl_like.reward.host import MAX_BLOCKS, ScorerHost
 from verl_like.reward.scores import Scores
+from verl_like.single_controller import ray_calls
+from verl_like.single_controller.ray_calls import Call
 from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.single_controller.wait import arrivals, wait
 
@@ -51,12 +53,20 @@ class RewardPool:
         self, config: RewardConfig, decoder: Decoder, *, failures_path: Path, env: dict[str, str], timeout_s: float
     ) -> None:
         self._config, self._timeout_s = config, timeout_s
-        nodes = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"])[: config.num_workers]
+        nodes = sorted(node["NodeID"] for node in ray_calls.nodes())[: config.num_workers]
         shares = [config.num_workers // len(nodes) + (i < config.num_workers % len(nodes)) for i in range(len(nodes))]
         self._hosts = [
-            Host.options(
-                runtime_env={"env_vars": env}, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
-            ).remote(config, share, decoder, failures_path=str(failures_path))
+            ray_calls.started(
+                Host,
+                {
+                    "runtime_env": {"env_vars": env},
+                    "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
+                },
+                config,
+                share,
+                decoder,
+                failures_path=str(failures_path),
+            )
             for node, share in zip(nodes, shares, strict=True)
         ]
         self._answers: dict[ray.ObjectRef, str] = {}  # under way, with names to wait for them
@@ -65,18 +75,15 @@ class RewardPool:
 
     def wait_ready(self, *, timeout_s: float) -> None:
         """Return when every host has loaded the functions; raises what went wrong where one could not."""
-        wait(
-            {host.ready.remote(): f"scorer host {i}" for i, host in enumerate(self._hosts)},
-            stage="reward_start",
-            timeout_s=timeout_s,
-            interruptible=True,
-        )
+        asking = ray_calls.begun([Call(host.ready) for host in self._hosts])
+        names = {ref: f"scorer host {i}" for i, ref in enumerate(asking)}
+        wait(names, stage="reward_start", timeout_s=timeout_s, interruptible=True)
 
     def begin(self, facts: Facts, block: BlockRef) -> None:
         """Have a block scored; returns at once."""
         host = int(np.argmin(self._num_rows))
         self._num_rows[host] += len(facts["uid"])
-        answer = self._hosts[host].score.options(concurrency_group="score").remote(block)
+        [answer] = ray_calls.begun([Call(self._hosts[host].score, (block,), options={"concurrency_group": "score"})])
         self._answers[answer] = f"scorer host {host}"
 
     def scores(self) -> Scores:
@@ -108,11 +115,9 @@ class RewardPool:
         chosen = batch.select(rows)
         facts = {name: chosen.facts[name] for name in SAMPLE_FACTS if name in chosen.facts}
         [remote_rows] = chosen.partition([np.arange(len(chosen))])
-        dumping = (
-            self._hosts[0]
-            .dump.options(concurrency_group="dump")
-            .remote(remote_rows, facts, str(path), appends=appends, timeout_s=self._timeout_s)
-        )
+        arguments = {"appends": appends, "timeout_s": self._timeout_s}
+        call = Call(self._hosts[0].dump, (remote_rows, facts, str(path)), arguments, {"concurrency_group": "dump"})
+        [dumping] = ray_calls.begun([call])
         self._dump = {dumping: "scorer host 0"}
 
     def settle(self) -> None:
@@ -123,4 +128,4 @@ class RewardPool:
     def shut_down(self) -> None:
         """End every host now, whatever it is busy with; the scorer processes die with it."""
         for host in self._hosts:
-            ray.kill(host)
+            ray_calls.end(host)

@@ -17,11 +17,13 @@ from typing import Any
 
 from verl_like.reward.messages import Answer, ReadTruths, Ready, Sample, Task
 from verl_like.reward.scoring import BatchFailed, Scoring
+from verl_like.single_controller import signals
 from verl_like.telemetry import stacks
 
 
 def main() -> None:
     stacks.listen()
+    signals.let_through()
     socket_fd, lifeline_fd = int(sys.argv[1]), int(sys.argv[2])
     _die_with_parent(lifeline_fd)
     connection: Connection[Any, Any] = Connection(socket_fd)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 class StageTimeout(TimeoutError):
@@ -32,6 +34,10 @@ class WorkerRefusal(WorkerError):
 
 class StallError(RunError):
     """A process stands still; the message is the watchdog's verdict."""
+
+
+class RayLost(RunError):
+    """Ray's own servers have ended, are stopped or do not answer: nothing that needs them can be done any longer."""
 
 
 class LostBlockError(RunError):
@@ -107,3 +113,49 @@ INTERRUPT = Interrupt()  # set by the signal handler of the command line, and in
 
 # What another start may do away with: processes and messages that are gone, not what was asked of them.
 LOST = (WorkerError, StallError, StageTimeout, LostBlockError)
+
+
+Tell = Callable[[BaseException], bool]
+
+
+class Announcer:
+    """Tells why a command ends as soon as that is known, which is before everything is shut down; once a command."""
+
+    def __init__(self) -> None:
+        self._tellers: list[_Teller] = []
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def to(self, tell: Tell) -> Iterator[None]:
+        """What is announced inside goes to ``tell``, and what ends the inside does; outside, nobody is told.
+
+        Args:
+            tell: returns whether that was all there is to say; else the one around it is asked.
+        """
+        teller = _Teller(tell)
+        self._tellers.append(teller)
+        try:
+            yield
+        except BaseException as error:
+            self(error)
+            raise
+        finally:
+            self._tellers.remove(teller)
+
+    def __call__(self, error: BaseException) -> None:
+        """Tell of an error that ends the command; what follows from it is not told again. From any thread."""
+        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):  # which tell of themselves
+            return
+        for teller in reversed(self._tellers):
+            with self._lock:
+                is_first, teller.has_told = not teller.has_told, True
+            if not is_first or teller.tell(error):
+                return
+
+
+class _Teller:
+    def __init__(self, tell: Tell) -> None:
+        self.tell, self.has_told = tell, False
+
+
+ANNOUNCE = Announcer()

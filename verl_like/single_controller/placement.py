@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-import ray
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from verl_like.config.schema import ClusterConfig
+from verl_like.single_controller import ray_calls
 from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout
 from verl_like.single_controller.wait import POLL_S
 
@@ -43,9 +40,6 @@ def ray_cluster(config: ClusterConfig, run_id: str) -> Iterator[None]:
 
     A Ray that is already up in this process is used as it is and stays up.
     """
-    if ray.is_initialized():
-        yield
-        return
     where: dict[str, Any] = (
         {"address": config.address, "runtime_env": {"worker_process_setup_hook": entering(os.getcwd())}}
         if config.address
@@ -56,21 +50,27 @@ def ray_cluster(config: ClusterConfig, run_id: str) -> Iterator[None]:
             "include_dashboard": False,
         }
     )
-    on_sigterm = signal.getsignal(signal.SIGTERM)
-    try:
-        _knock(config.address)
-        ray.init(namespace=run_id, log_to_driver=False, logging_level=logging.ERROR, **where)
-    except (ConnectionError, TimeoutError, socket.gaierror) as error:
-        raise ValueError(
-            f"cluster.address is {config.address}, but no Ray cluster answers there: {error}. "
-            f"Start one (ray start --head), correct the address, or leave it empty to start a local one."
-        ) from error
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own handler would end the run without a checkpoint
-    try:
+    with ExitStack() as entered:
+        try:
+            _knock(config.address)
+            entered.enter_context(
+                ray_calls.cluster(
+                    start_timeout_s=config.start_timeout_s,
+                    is_ours=not config.address,
+                    namespace=run_id,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    **where,
+                )
+            )
+        except (ConnectionError, TimeoutError, socket.gaierror) as error:
+            if not config.address:
+                raise
+            raise ValueError(
+                f"cluster.address is {config.address}, but no Ray cluster answers there: {error}. "
+                f"Start one (ray start --head), correct the address, or leave it empty to start a local one."
+            ) from error
         yield
-    finally:
-        ray.shutdown()
 
 
 def _knock(address: str) -> None:
@@ -100,7 +100,7 @@ def devices(config: ClusterConfig) -> Devices:
     Raises:
         ValueError: more GPUs or nodes than exist.
     """
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    nodes = [node["Resources"] for node in ray_calls.nodes()]
     gpus = sorted((int(node.get("GPU", 0)) for node in nodes), reverse=True)
     kind = config.device if config.device != "auto" else ("cuda" if gpus[0] else "cpu")
     if config.num_nodes > len(nodes):
@@ -127,15 +127,15 @@ class Placement:
         self.per_worker = each
         self._per_node = where.workers_per_node
         bundle = {name: count * self._per_node for name, count in each.items()}
-        self._group: PlacementGroup = placement_group([bundle] * where.num_nodes, strategy="STRICT_SPREAD")
+        self._group = ray_calls.reserve([bundle] * where.num_nodes)
         deadline = time.monotonic() + timeout_s
-        while not self._group.wait(min(POLL_S, timeout_s)):
+        while not ray_calls.is_reserved(self._group, timeout_s=min(POLL_S, timeout_s)):
             if INTERRUPT.is_set():
                 self.remove()
                 raise Interrupted("start")
             if time.monotonic() < deadline:
                 continue
-            free = ray.available_resources()
+            free = ray_calls.free_resources()
             self.remove()
             raise StageTimeout(
                 f"no room for {where.num_nodes} node(s) x {bundle} within {timeout_s:.0f} s; "
@@ -148,4 +148,4 @@ class Placement:
         return PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=rank // self._per_node)
 
     def remove(self) -> None:
-        remove_placement_group(self._group)
+        ray_calls.give_up(self._group)

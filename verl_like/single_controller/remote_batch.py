@@ -10,6 +10,7 @@ import numpy as np
 import ray
 
 from verl_like.protocol import Array, DataProto, Selection, row_index
+from verl_like.single_controller import ray_calls
 from verl_like.single_controller.errors import LostBlockError, StageTimeout
 from verl_like.single_controller.store import STORE
 from verl_like.telemetry.ledger import waiting
@@ -122,13 +123,14 @@ class RemoteRows:
         """One copy: the runs are views of the mapped blocks until they are joined."""
         try:
             with waiting("store", f"{columns} of stage {layer.producer!r}"):
-                blocks: list[DataProto] = [b.only(columns) for b in ray.get(list(layer.refs), timeout=timeout_s)]
+                found = ray_calls.fetched(layer.refs, timeout_s=timeout_s)
         except ray.exceptions.GetTimeoutError:
             raise StageTimeout(
                 f"{columns}, made by stage {layer.producer!r}, did not arrive within {timeout_s:.0f} s."
             ) from None
         except ray.exceptions.ObjectLostError as error:
             raise self._lost(layer, error) from error
+        blocks: list[DataProto] = [block.only(columns) for block in found]
         if len(layer.block) == 0:
             return blocks[0].view(0, 0)
         return DataProto.concat([blocks[block].view(first, end) for block, first, end in layer.runs.tolist()])
@@ -147,7 +149,7 @@ class RemoteRows:
 
 def _is_lost(ref: BlockRef) -> bool:
     try:
-        ray.get(ref, timeout=1.0)
+        ray_calls.fetched([ref], timeout_s=1.0)
     except (ray.exceptions.ObjectLostError, ray.exceptions.GetTimeoutError):
         return True
     return False
@@ -194,7 +196,7 @@ class RemoteBatch:
     @classmethod
     def put(cls, table: DataProto, facts: Facts, *, producer: str = "prompts") -> RemoteBatch:
         """A table that the driver made itself (prompts) handed to the store."""
-        return cls.from_blocks([(facts, ray.put(table))], frozenset(table.columns), producer=producer)
+        return cls.from_blocks([(facts, ray_calls.put(table))], frozenset(table.columns), producer=producer)
 
     @classmethod
     def concat(cls, batches: Sequence[RemoteBatch]) -> RemoteBatch:

@@ -6,10 +6,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from ray._private import internal_api, worker
-from ray._private.state import state
-
-STATS_TIMEOUT_S = 10.0  # a raylet answers in milliseconds
+from verl_like.single_controller import ray_calls
 
 
 class StoreCounters:
@@ -56,24 +53,16 @@ class StoreUse:
     spilled: int
 
 
-def store_use() -> StoreUse:
-    """Ask the cluster. Copies that a node pulls from another one count as created there."""
-    # Ray has no public call for this (2.60); `ray memory --stats-only` uses the same one.
-    stats = internal_api.get_memory_info_reply(state, timeout_seconds=STATS_TIMEOUT_S).store_stats
+def store_use() -> StoreUse | None:
+    """Ask the cluster; None where it does not answer soon. Copies that a node pulls from another one count as created
+    there.
+    """
+    stats = ray_calls.store_stats()
+    if stats is None:
+        return None
     return StoreUse(
         capacity=stats.object_store_bytes_avail,
         used=stats.object_store_bytes_used,
         created=stats.cumulative_created_bytes,
         spilled=stats.spilled_bytes_total,
     )
-
-
-def live_references() -> int:
-    """Object references this process holds or has handed to running calls."""
-    return len(worker.global_worker.core_worker.get_all_reference_counts())
-
-
-def inlined_bytes() -> int:
-    """Bytes of results below Ray's inline limit (100 KiB) that this process holds itself, outside the store."""
-    size: int = worker.global_worker.core_worker.get_local_memory_store_bytes_used()
-    return size

@@ -9,6 +9,7 @@ from typing import Any
 import ray
 
 from verl_like.disk import DiskRefused
+from verl_like.single_controller import ray_calls
 from verl_like.single_controller.errors import (
     INTERRUPT,
     RunError,
@@ -52,15 +53,14 @@ def arrivals(
     deadline = time.monotonic() + timeout_s
     pending = list(refs)
     while pending:
-        with BEACON.waiting(named(refs[ref] for ref in pending)):
-            ready, waiting = ray.wait(
-                pending, num_returns=len(pending), timeout=min(POLL_S, max(0.0, deadline - time.monotonic()))
-            )
+        poll_s = min(POLL_S, max(0.0, deadline - time.monotonic()))
         try:
-            results = ray.get(ready)
+            with BEACON.waiting(named(refs[ref] for ref in pending)):
+                results, waiting = ray_calls.arrived(pending, timeout_s=poll_s)
         except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError):
             raise failure({ref: refs[ref] for ref in pending}, stage) from None
-        yield from zip(ready, map(_opened, results), strict=True)
+        for ref, result in results:
+            yield ref, _opened(result)
         pending = waiting
         VERDICTS.check()
         if interruptible:
@@ -94,13 +94,13 @@ def timed_out(stage: str, timeout_s: float, waited_for: Iterable[str]) -> StageT
 
 def failure(refs: Mapping[ray.ObjectRef, str], stage: str) -> WorkerError:
     """The error that explains a failed group of calls: the earliest real traceback, else who died."""
-    ready, _ = ray.wait(list(refs), num_returns=len(refs), timeout=GRACE_S)
+    ready, _ = ray_calls.split(list(refs), timeout_s=GRACE_S)
     raised: list[WorkerFailure] = []
     other: list[str] = []
     died: list[str] = []
     for ref in ready:
         try:
-            ray.get(ref)
+            ray_calls.fetched([ref], timeout_s=GRACE_S)
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, WorkerFailure):
                 raised.append(error.cause)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
+from verl_like.single_controller import rendezvous, signals
 from verl_like.single_controller.errors import INTERRUPT, WorkerFailure
 from verl_like.single_controller.store import STORE, Reply
 from verl_like.single_controller.worker_log import WorkerLog
@@ -33,6 +34,7 @@ class WorkerHost:
 
     def __init__(self, rank: int) -> None:
         stacks.listen()
+        signals.leave_to_driver()
         LEDGER.rest("wait/driver")
         self._where = f"rank {rank} on {socket.gethostname()} (pid {os.getpid()})"
         self._roles: dict[str, Any] = {}
@@ -40,11 +42,9 @@ class WorkerHost:
         logging.getLogger("verl_like").addHandler(self._log)
 
     @ray.method(concurrency_group="control")
-    def free_address(self) -> tuple[str, int]:
-        """A rendezvous address on this node: its IP and a port that was free just now."""
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            return ray.util.get_node_ip_address(), int(probe.getsockname()[1])
+    def held_address(self) -> tuple[str, int]:
+        """A rendezvous address on this node: its IP and a port that nobody else can get, since this process listens."""
+        return ray.util.get_node_ip_address(), rendezvous.hold()
 
     @ray.method(concurrency_group="control")
     def status(self) -> dict[str, Any]:
@@ -59,11 +59,13 @@ class WorkerHost:
     @ray.method(concurrency_group="engine")
     def build(self, factory: str, environment: dict[str, str], *args: Any) -> list[str]:
         """Call ``module:function`` with ``args``; it returns the roles by class name. Returns the warnings it gave."""
+        signals.let_through()  # the threads that Ray started have the mask of its servers
         os.environ.update(environment)
         BEACON.light_as_told()
         with self._reporting(factory, "build"):
             module, name = factory.split(":")
             self._roles = getattr(importlib.import_module(module), name)(*args)
+        rendezvous.let_go()
         return self._log.take()
 
     @ray.method(concurrency_group="engine")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import ray
-
 from verl_like.protocol import Array
+from verl_like.single_controller import ray_calls
 from verl_like.single_controller.blocks import cut
 from verl_like.single_controller.dispatch import Dispatch, remote_method
 from verl_like.single_controller.errors import INTERRUPT, Interrupted
 from verl_like.single_controller.placement import Placement
+from verl_like.single_controller.ray_calls import Call
 from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.single_controller.verdicts import VERDICTS
 from verl_like.single_controller.wait import POLL_S, named, timed_out, wait
@@ -53,7 +53,7 @@ class WorkerGroup:
     ) -> None:
         self.name, self._beacons = name, beacons
         self.timeout_s = timeout_s
-        self._building: dict[ray.ObjectRef, str] = {}
+        self._building: dict[BlockRef, str] = {}
         self._actors = [self._start(rank, placement, env) for rank in range(world_size)]
 
     def _start(self, rank: int, placement: Placement | None, env: dict[str, str]) -> Any:
@@ -62,7 +62,11 @@ class WorkerGroup:
             options["scheduling_strategy"] = placement.of(rank)
             options["num_cpus"] = placement.per_worker["CPU"]
             options["num_gpus"] = placement.per_worker.get("GPU", 0)
-        return WorkerProcess.options(**options).remote(rank)
+        return ray_calls.started(WorkerProcess, options, rank)
+
+    def _begun(self, calls: Mapping[int, Call]) -> dict[Any, str]:
+        """What each rank's call returns at once, with the rank's name."""
+        return dict(zip(ray_calls.begun(list(calls.values())), map(self._who, calls), strict=True))
 
     @property
     def world_size(self) -> int:
@@ -75,7 +79,9 @@ class WorkerGroup:
         """Rendezvous at rank 0, then start ``factory(*args_of_rank(rank))`` on every rank; :meth:`wait_built` waits for
         it.
         """
-        [(host, port)] = wait({self._actors[0].free_address.remote(): self._who(0)}, stage="start", timeout_s=timeout_s)
+        asking = self._begun({0: Call(self._actors[0].held_address)})
+        [(host, port)] = wait(asking, stage="start", timeout_s=timeout_s)
+        calls = {}
         for rank, actor in enumerate(self._actors):
             rendezvous = {
                 "RANK": rank,
@@ -87,7 +93,8 @@ class WorkerGroup:
                 NAME_VARIABLE: self._who(rank),
             }
             environment = {name: str(value) for name, value in rendezvous.items()}
-            self._building[actor.build.remote(factory, environment, *args_of_rank(rank))] = self._who(rank)
+            calls[rank] = Call(actor.build, (factory, environment, *args_of_rank(rank)))
+        self._building = self._begun(calls)
 
     def wait_built(self, *, timeout_s: float) -> None:
         """Return when every rank is built, or raise the first one's failure."""
@@ -99,9 +106,9 @@ class WorkerGroup:
         """Results of a BROADCAST method by rank, or the one result of a RANK_ZERO method."""
         of = remote_method(method, Dispatch.BROADCAST, Dispatch.RANK_ZERO)
         actors = self._actors if of.mode is Dispatch.BROADCAST else self._actors[:1]
-        refs = {
-            actor.call.remote(of.role, of.name, *args, **kwargs): self._who(rank) for rank, actor in enumerate(actors)
-        }
+        refs = self._begun(
+            {rank: Call(actor.call, (of.role, of.name, *args), kwargs) for rank, actor in enumerate(actors)}
+        )
         return wait(refs, stage=of.name, timeout_s=self.timeout_s, interruptible=interruptible)
 
     def start(self, method: Method, args_of_rank: Sequence[tuple[Any, ...] | None]) -> dict[BlockRef, str]:
@@ -113,11 +120,9 @@ class WorkerGroup:
         """
         of = remote_method(method, Dispatch.BROADCAST)
         ranks = enumerate(zip(self._actors, args_of_rank, strict=True))
-        return {
-            actor.call.remote(of.role, of.name, *args): self._who(rank)
-            for rank, (actor, args) in ranks
-            if args is not None
-        }
+        return self._begun(
+            {rank: Call(actor.call, (of.role, of.name, *args)) for rank, (actor, args) in ranks if args is not None}
+        )
 
     def map_rows(
         self,
@@ -146,21 +151,23 @@ class WorkerGroup:
             Each rank's report.
         """
         of = remote_method(method, Dispatch.SPLIT)
-        answers: dict[BlockRef, str] = {}
-        refs: list[BlockRef] = []
+        calls: list[Call] = []
         parts: list[Array] = []
         for rank, (actor, remote, rows) in enumerate(
             zip(self._actors, batch.partition(partition), partition, strict=True)
         ):
             own = () if per_rank is None else (per_rank[rank],)
             cuts = (blocks or cut(batch.facts, rows, adds)) if adds else []
-            made = actor.map.options(num_returns=1 + len(cuts)).remote(
-                of.role, of.name, remote, cuts, *own, *args, **kwargs
+            calls.append(
+                Call(actor.map, (of.role, of.name, remote, cuts, *own, *args), kwargs, {"num_returns": 1 + len(cuts)})
             )
-            answer, *tables = made if cuts else [made]
+            parts += [rows[place] for place in cuts]
+        answers: dict[BlockRef, str] = {}
+        refs: list[BlockRef] = []
+        for rank, made in enumerate(ray_calls.begun(calls)):
+            answer, *tables = made if isinstance(made, list) else [made]
             answers[answer] = self._who(rank)
             refs += tables
-            parts += [rows[place] for place in cuts]
         arrived = wait(answers, stage=of.name, timeout_s=self.timeout_s, interruptible=interruptible)
         pass_on((who, warnings) for who, (_, warnings) in zip(answers.values(), arrived, strict=True))
         if adds:
@@ -172,10 +179,12 @@ class WorkerGroup:
     ) -> Iterator[tuple[Facts, BlockRef]]:
         """Call a STREAM method on each rank's rows and yield (facts, reference of the block) pairs as they appear."""
         of = remote_method(method, Dispatch.STREAM)
-        streams = {}
-        for rank, (actor, rows) in enumerate(zip(self._actors, batch.partition(partition), strict=True)):
-            stream = actor.stream.options(num_returns="streaming").remote(of.role, of.name, rows, *args, **kwargs)
-            streams[stream] = self._who(rank)
+        streams = self._begun(
+            {
+                rank: Call(actor.stream, (of.role, of.name, rows, *args), kwargs, {"num_returns": "streaming"})
+                for rank, (actor, rows) in enumerate(zip(self._actors, batch.partition(partition), strict=True))
+            }
+        )
         try:
             yield from self._pairs(dict(streams), of.name)
         except Interrupted:
@@ -188,20 +197,16 @@ class WorkerGroup:
         facts_of: dict[Any, Facts] = {}
         while streams:
             with BEACON.waiting(named(streams.values())):
-                ray.wait(list(streams), num_returns=1, timeout=POLL_S, fetch_local=False)
-            ready, _ = ray.wait(list(streams), num_returns=len(streams), timeout=0, fetch_local=False)
+                ready = ray_calls.next_items(list(streams), timeout_s=POLL_S)
             INTERRUPT.stop_before(name)
             VERDICTS.check()
             if time.monotonic() >= deadline:
                 raise timed_out(name, self.timeout_s, streams.values())
             facts_due: dict[Any, BlockRef] = {}
-            for stream in ready:
-                try:
-                    ref = next(stream)
-                except StopIteration:
+            for stream, ref in ready:
+                if ref is None:
                     del streams[stream]
-                    continue
-                if stream in facts_of:
+                elif stream in facts_of:
                     yield facts_of.pop(stream), ref
                 else:  # a failure arrives as the stream's last item, where facts were due
                     facts_due[stream] = ref
@@ -213,15 +218,15 @@ class WorkerGroup:
 
     def interrupt(self) -> None:
         """Have every rank end the stream it is busy with; for good, since a run that is interrupted streams no more."""
-        refs = {actor.interrupt.remote(): self._who(rank) for rank, actor in enumerate(self._actors)}
+        refs = self._begun({rank: Call(actor.interrupt) for rank, actor in enumerate(self._actors)})
         wait(refs, stage="interrupt", timeout_s=INTERRUPT_TIMEOUT_S)
 
     def status(self, *, timeout_s: float) -> list[dict[str, Any]]:
         """Stage and process id of every rank; answers while a stage runs."""
-        refs = {actor.status.remote(): self._who(rank) for rank, actor in enumerate(self._actors)}
+        refs = self._begun({rank: Call(actor.status) for rank, actor in enumerate(self._actors)})
         return wait(refs, stage="status", timeout_s=timeout_s)
 
     def shut_down(self) -> None:
         """End every process now."""
         for actor in self._actors:
-            ray.kill(actor)
+            ray_calls.end(actor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from verl_like.config.schema import Config
 from verl_like.disk import writing
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.pool import RewardPool
-from verl_like.single_controller.errors import INTERRUPT
+from verl_like.single_controller.errors import ANNOUNCE, INTERRUPT
 from verl_like.single_controller.placement import Devices, Placement, devices, ray_cluster
 from verl_like.single_controller.verdicts import VERDICTS
 from verl_like.single_controller.worker_group import WorkerGroup
@@ -32,6 +32,19 @@ from verl_like.workers.setup import WorkerSetup, judge_environment, reward_model
 
 # Where the roles of models that score in workers of their own are built.
 SCORER_MODULES = {"reward_model": "classifier", "judge": "judge"}
+
+
+@contextmanager
+def _ended_by(*steps: Callable[[], None]) -> Iterator[None]:
+    """Take these steps at the end. They may last, so an error is told before them."""
+    try:
+        yield
+    except BaseException as error:
+        ANNOUNCE(error)
+        raise
+    finally:
+        for step in steps:
+            step()
 
 
 @contextmanager
@@ -52,6 +65,7 @@ def cluster(config: Config) -> Iterator[tuple[Devices, str]]:
             ends=config.trainer.on_stall != "report",
         ),
         ray_cluster(config.cluster, run_id),
+        _ended_by(),
     ):
         where = devices(config.cluster)
         INTERRUPT.stop_before("start")
@@ -95,13 +109,9 @@ def hybrid_workers(
         )
 
     STARTUP.now(f"loading models in {where.world_size} {where.kind} workers: {', '.join(sorted(roles))}")
-    try:
+    with _ended_by(group.shut_down, placement.remove, lambda: remove_leftovers(run_id)):
         group.build("verl_like.workers.hybrid:build_roles", setup, timeout_s=config.cluster.start_timeout_s)
         yield group
-    finally:
-        group.shut_down()
-        placement.remove()
-        remove_leftovers(run_id)
 
 
 @contextmanager
@@ -116,12 +126,10 @@ def advantage_worker(config: Config, *, run_id: str) -> Iterator[WorkerGroup]:
         timeout_s=timeout_s,
         beacons=str(beacon_folder(run_id)),
     )
-    try:
+    with _ended_by(group.shut_down):
         factory = "verl_like.workers.advantages:build_roles"
         group.build(factory, lambda rank: (config.algorithm, timeout_s), timeout_s=config.cluster.start_timeout_s)
         yield group
-    finally:
-        group.shut_down()
 
 
 @contextmanager
@@ -162,14 +170,11 @@ def scorer_workers(config: Config, name: str, *, where: Devices, run_id: str) ->
             ),
         )
 
-    try:
+    with _ended_by(
+        group.shut_down, *([placement.remove] if placement is not None else []), lambda: remove_leftovers(run_id)
+    ):
         group.build(f"verl_like.workers.reward_models.{SCORER_MODULES[name]}:build_roles", setup, timeout_s=timeout_s)
         yield group
-    finally:
-        group.shut_down()
-        if placement is not None:
-            placement.remove()
-        remove_leftovers(run_id)
 
 
 @contextmanager
@@ -184,11 +189,9 @@ def reward_pool(config: Config, tokenizer: PreTrainedTokenizerBase, failures: Pa
         env=config.cluster.env,
         timeout_s=config.trainer.stage_timeout_s,
     )
-    try:
+    with _ended_by(pool.shut_down):
         yield pool
         pool.settle()
-    finally:
-        pool.shut_down()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from verl_like.config.schema import Config
-from verl_like.single_controller.errors import INTERRUPT, LOST, RunError, StageTimeout, StallError, WorkerRefusal
+from verl_like.single_controller.errors import ANNOUNCE, INTERRUPT, LOST, RayLost, StallError, WorkerRefusal
 from verl_like.telemetry.startup import STARTUP
 from verl_like.trainer.checkpoint import Checkpoints
 from verl_like.trainer.run_folder import RunFolder
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
+# How often this command has begun again; it goes on into the program that takes this one's place.
+COUNT_VARIABLE = "VERL_LIKE_NUM_RESTARTS"
 
 
 def with_restarts(config: Config, start: Callable[[Config], Result]) -> Result:
@@ -29,23 +34,55 @@ def with_restarts(config: Config, start: Callable[[Config], Result]) -> Result:
     Raises:
         RunError: the last restart was lost too, or what went wrong would go wrong again.
     """
-    for num_restarts in range(config.trainer.max_restarts + 1):
+    num_restarts = int(os.environ.pop(COUNT_VARIABLE, "0"))
+    while True:
+        is_last = num_restarts >= config.trainer.max_restarts
         try:
-            return start(_continued(config) if num_restarts else config)
+            with ANNOUNCE.to(_no_telling if is_last else partial(_tell_if_helped, config)):
+                return start(_continued(config) if num_restarts else config)
+        except RayLost:
+            os.environ[COUNT_VARIABLE] = str(num_restarts)  # for start_anew
+            raise
         except LOST as error:
-            if num_restarts == config.trainer.max_restarts or INTERRUPT.is_set() or not _helps(config, error):
+            if is_last or not _helps(config, error):
                 raise
-            log.error("%s", error)
-            log.warning("restart %d of at most %d", num_restarts + 1, config.trainer.max_restarts)
-            STARTUP.now(f"starting again ({num_restarts + 1} of at most {config.trainer.max_restarts})")
-    raise AssertionError("a loop that returns or raises has ended")
+            num_restarts += 1
+            log.warning("restart %d of at most %d", num_restarts, config.trainer.max_restarts)
+            STARTUP.now(f"starting again ({num_restarts} of at most {config.trainer.max_restarts})")
 
 
-def _helps(config: Config, error: RunError | StageTimeout) -> bool:
+def start_anew(config: Config) -> None:
+    """Put the same command in the place of this program; returns where ``trainer.max_restarts`` does not allow it."""
+    num_restarts = int(os.environ.pop(COUNT_VARIABLE, "0")) + 1
+    if num_restarts > config.trainer.max_restarts or INTERRUPT.is_set():
+        return
+    log.warning("restart %d of at most %d", num_restarts, config.trainer.max_restarts)
+    os.environ[COUNT_VARIABLE] = str(num_restarts)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def _no_telling(error: BaseException) -> bool:
+    """The command tells."""
+    return False
+
+
+def _tell_if_helped(config: Config, error: BaseException) -> bool:
+    """Tell at once of an error that a restart follows; others are for the command to tell."""
+    if not _helps(config, error):
+        return False
+    log.error("%s", error)
+    return True
+
+
+def _helps(config: Config, error: BaseException) -> bool:
     """Whether another start may do away with the error."""
+    if INTERRUPT.is_set():
+        return False
     if isinstance(error, StallError):
         return config.trainer.on_stall == "restart"
-    return not isinstance(error, WorkerRefusal)
+    return isinstance(error, LOST) and not isinstance(error, WorkerRefusal)
 
 
 def _continued(config: Config) -> Config:

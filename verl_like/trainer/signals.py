@@ -15,6 +15,7 @@ from verl_like.single_controller.errors import INTERRUPT, OutOfGrace
 from verl_like.telemetry.ledger import LEDGER
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+JOIN_S = 5.0  # the thread is told, and has nothing more to do
 ECHO_S = 1.0  # timeout, make and batch systems signal a run and then its whole group: one wish comes twice
 MAX_TEARDOWN_S = 15.0  # of the grace, for ending processes
 OVER = 0  # no signal's number
@@ -56,7 +57,7 @@ class _End:
 
     def close(self) -> None:
         os.write(self.woken_by, bytes([OVER]))
-        self._thread.join()
+        self._thread.join(JOIN_S)
         os.close(self._wake)
         os.close(self.woken_by)
 

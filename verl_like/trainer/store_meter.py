@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 
 from verl_like.protocol import bytes_per_token
+from verl_like.single_controller.ray_calls import local_bytes, num_references
 from verl_like.single_controller.remote_batch import RemoteBatch
-from verl_like.single_controller.store import STORE, inlined_bytes, live_references, store_use
+from verl_like.single_controller.store import STORE, StoreUse, store_use
 
 log = logging.getLogger(__name__)
 
 WARN_FRAC = 0.7  # Ray begins to spill to disk at 0.8
+PAUSE_S = 60.0  # between questions to a Ray that does not answer
 
 
 class StoreMeter:
-    """The ``store/`` metrics: differences of the cluster's own counters from step to step."""
+    """The ``store/`` metrics: differences of the cluster's own counters from step to step.
 
-    def __init__(self) -> None:
-        self._before = store_use()
+    Those that cannot be had soon are missing from the step.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._silent_until = clock, 0.0
+        self._before = self._asked()
         self._has_warned = False
+
+    def _asked(self) -> StoreUse | None:
+        if self._clock() < self._silent_until:
+            return None
+        if (found := store_use()) is None:
+            self._silent_until = self._clock() + PAUSE_S
+        return found
 
     def check(self, batch: RemoteBatch, columns: list[str]) -> None:
         """Warn, once, when all ``columns`` of this batch together come close to what the store holds."""
@@ -26,6 +41,8 @@ class StoreMeter:
         prompt_tokens = int(batch.facts["prompt_tokens"].sum())
         of_response = [name for name in columns if name != "prompt_ids"]
         expected = tokens * bytes_per_token(of_response) + prompt_tokens * bytes_per_token(["prompt_ids"])
+        if self._before is None:
+            return
         capacity = self._before.capacity
         if expected > WARN_FRAC * capacity and not self._has_warned:
             self._has_warned = True
@@ -41,14 +58,17 @@ class StoreMeter:
 
     def take(self, batch: RemoteBatch) -> dict[str, float]:
         """The traffic since the last call; ``batch`` still holds its blocks."""
-        before, now = self._before, store_use()
-        self._before = now
-        return {
-            "store/put_bytes": float(now.created - before.created),
-            "store/inlined_bytes": float(inlined_bytes()),
-            "store/fetched_bytes": float(STORE.take()),
-            "store/spilled_bytes": float(now.spilled - before.spilled),
-            "store/used_bytes": float(now.used),
-            "store/blocks": float(batch.num_blocks),
-            "store/live_references": float(live_references()),
+        found: dict[str, float | None] = {
+            "store/fetched_bytes": STORE.take(),
+            "store/blocks": batch.num_blocks,
+            "store/inlined_bytes": local_bytes(),
+            "store/live_references": num_references(),
         }
+        before, now = self._before, self._asked()
+        if now is not None:
+            found["store/used_bytes"] = now.used
+        if now is not None and before is not None:
+            found["store/put_bytes"] = now.created - before.created
+            found["store/spilled_bytes"] = now.spilled - before.spilled
+        self._before = now
+        return {name: float(value) for name, value in found.items() if value is not None}

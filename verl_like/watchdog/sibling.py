@@ -102,13 +102,13 @@ class Sibling:
             watched = self._watch.processes.get(pid)
             if watched is None:
                 del self._told[pid]
-            elif watched.stopped_since is None and watched.reading and watched.reading.num_moves != num_moves:
+            elif watched.stopped_since is None and watched.reading.num_moves != num_moves:
                 del self._told[pid]
                 self._say("moved", who=watched.who, text=f"{watched.who} goes on, in stage {watched.stage!r}")
 
     def _suspect(self, limits: dict[int, float], now: float) -> None:
         processes = self._watch.processes
-        stacks = {pid: dump(pid) for pid in processes if processes[pid].reading is not None}
+        stacks = {pid: dump(pid) for pid in processes}
         verdict = verdict_on(limits, processes, stacks, now)
         self._suspected_at = self._suspected_at or now
         is_sure = bool(verdict.silent) and all(watched.pid in limits for watched in verdict.silent)
@@ -128,7 +128,7 @@ class Sibling:
         calls = excerpt(stacks.get(first.pid, "")) if first is not None and first.stopped_since is None else ""
         acts = all(w.stopped_since is not None or self._deadlines.is_learnt(w.stage) for w in verdict.silent)
         for watched in verdict.silent:
-            self._told[watched.pid] = watched.reading.num_moves if watched.reading is not None else 0
+            self._told[watched.pid] = watched.reading.num_moves
         self._say("stall", text=found, calls=calls, folder=folder, is_certain=acts)
         if acts and self._settings.ends:
             self._kill_at = now + KILL_AFTER_S
@@ -162,7 +162,7 @@ class Sibling:
         span = f" in {now - watched.memory[0][0]:.0f} s" if mib else ""
         killed = num_oom_kills() - self._oom_kills
         oom = f"; the kernel has ended {killed} processes for want of memory meanwhile" if killed else ""
-        seconds = now - watched.since(now)
+        seconds = now - watched.reading.since
         return f"last seen in stage {watched.stage!r}, {seconds:.0f} s after it began; {memory}{span}{oom}"
 
     def _end_driver(self) -> None:

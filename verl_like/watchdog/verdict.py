@@ -43,7 +43,7 @@ def verdict_on(limits: Collection[int], processes: Mapping[int, Watched], stacks
 
 
 def _waits(watched: Watched, stacks: list[ThreadStack] | str) -> bool:
-    if watched.reading is None or watched.is_resting or watched.stopped_since is not None:
+    if watched.is_resting or watched.stopped_since is not None:
         return False
     return bool(watched.reading.waits_for) or any(s.waits_for_peers for s in stacks if isinstance(s, ThreadStack))
 
@@ -67,10 +67,9 @@ def _silent(watched: Watched, limit: float | None, cores: float, now: float) -> 
     place = f"{watched.who} (pid {watched.pid} on {socket.gethostname()})"
     if watched.stopped_since is not None:
         seconds = now - watched.stopped_since
-        stage = f" in stage {watched.stage!r}" if watched.stage else ""
-        how = f"is stopped by a signal (SIGSTOP) for {seconds:.0f} s{stage}; kill -CONT {watched.pid} lets it go on"
-        return f"{place} {how}."
-    since = time.strftime("%H:%M:%S", time.localtime(time.time() - (now - watched.since(now))))
+        where = f"for {seconds:.0f} s in stage {watched.stage!r}"
+        return f"{place} is stopped by a signal (SIGSTOP) {where}; kill -CONT {watched.pid} lets it go on."
+    since = time.strftime("%H:%M:%S", time.localtime(time.time() - (now - watched.reading.since)))
     busy = f"uses {cores:.1f} cores" if cores >= 0.1 else "uses no processor time"
     allowed = f", {limit:.0f} s is the deadline" if limit is not None else ""
     seconds = watched.silent_s(now)
@@ -81,11 +80,11 @@ def _silent(watched: Watched, limit: float | None, cores: float, now: float) -> 
 
 
 def _doing(watched: Watched) -> str:
-    return f" and waits for {watched.reading.waits_for}" if watched.reading and watched.reading.waits_for else ""
+    return f" and waits for {watched.reading.waits_for}" if watched.reading.waits_for else ""
 
 
 def _waiting(watched: Watched) -> str:
-    whom = watched.reading.waits_for if watched.reading is not None else ""
+    whom = watched.reading.waits_for
     return f"{watched.who} in {watched.stage!r} for {whom or 'other ranks (a collective)'}"
 
 

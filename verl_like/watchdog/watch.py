@@ -14,7 +14,7 @@ from pathlib import Path
 
 from verl_like.telemetry.beacon import Reading, read_all
 from verl_like.watchdog.deadlines import Deadlines
-from verl_like.watchdog.processes import ProcessState, children, process_state
+from verl_like.watchdog.processes import ProcessState, process_state
 
 STOPPED_S = 8.0  # a process that a signal has stopped this long is not being looked at by somebody in passing
 PAUSE_S = 5.0  # between two looks: longer, and the watchdog itself stood still
@@ -22,7 +22,6 @@ MIN_MOVED_BYTES = 2**20  # read or written since the last look: a process that m
 MAX_MEMORY_POINTS = 120
 RESTING = ("wait/driver",)  # stages in which silence is what is expected
 BUILDING = ("start", "build")  # stages that ``cluster.start_timeout_s`` bounds
-RAY_PROCESSES = ("raylet", "gcs_server")
 
 
 @dataclass
@@ -32,7 +31,7 @@ class Watched:
     who: str
     pid: int
     created: float
-    reading: Reading | None  # None for a process without a beacon
+    reading: Reading
     moved_at: float  # of monotonic time; the beacon's, or later where it moved files
     memory: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=MAX_MEMORY_POINTS))
     moved_bytes: int = 0
@@ -40,15 +39,11 @@ class Watched:
 
     @property
     def stage(self) -> str:
-        return self.reading.stage if self.reading is not None else ""
+        return self.reading.stage
 
     @property
     def is_resting(self) -> bool:
-        return self.reading is None or self.stage in RESTING
-
-    def since(self, now: float) -> float:
-        """When it entered its stage, of monotonic time."""
-        return self.reading.since if self.reading is not None else now
+        return self.stage in RESTING
 
     def silent_s(self, now: float) -> float:
         return now - self.moved_at
@@ -93,21 +88,17 @@ class Watch:
         self._deadlines.learn(readings)
         for reading in readings:
             if (state := process_state(reading.pid)) is not None:
-                alive[reading.pid] = self._seen(reading.who, state, reading, now)
-        for process in children(self._driver):  # Ray's own, where this run has started it
-            state = process_state(process.pid)
-            if state is not None and state.name in RAY_PROCESSES:
-                alive[state.pid] = self._seen(f"Ray's {state.name}", state, None, now)
+                alive[reading.pid] = self._seen(state, reading, now)
         dead = [watched for pid, watched in self._watched.items() if pid not in alive]
         self._watched = alive
         limits = {pid: self._limit(watched, now) for pid, watched in alive.items()}
         return {pid: limit for pid, limit in limits.items() if limit is not None}, dead
 
-    def _seen(self, who: str, state: ProcessState, reading: Reading | None, now: float) -> Watched:
+    def _seen(self, state: ProcessState, reading: Reading, now: float) -> Watched:
         known = self._watched.get(state.pid)
         if known is None or known.created != state.created:
-            known = Watched(who, state.pid, state.created, reading, moved_at=now)
-        if reading is not None and (known.reading is None or reading.num_moves != known.reading.num_moves):
+            known = Watched(reading.who, state.pid, state.created, reading, moved_at=now)
+        if reading.num_moves != known.reading.num_moves:
             known.moved_at = max(known.moved_at, reading.moved_at)
         if state.moved_bytes - known.moved_bytes >= MIN_MOVED_BYTES:
             known.moved_at = now

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from verl_like.backends.rollout import rollout_environment
 from verl_like.config.schema import Config
+from verl_like.single_controller import rendezvous
 
 SEQUENCE = ("prompt_ids", "response_ids", "response_mask")  # what every forward pass reads
 
@@ -45,15 +46,17 @@ def judge_environment(config: Config, device: str) -> dict[str, str]:
 
 
 def join_process_group(setup: WorkerSetup) -> None:
-    """Rendezvous through the environment that the worker group set; collectives get the stage deadline."""
+    """Rendezvous at the address that rank 0 holds; collectives get the stage deadline."""
     backend = "cpu:gloo,cuda:nccl" if setup.device == "cuda" else "gloo"
     if setup.device == "cuda":
         torch.cuda.set_device(0)  # one visible GPU per worker
     else:
         torch.set_num_threads(1)
+    timeout_s = setup.config.trainer.stage_timeout_s
     dist.init_process_group(
         backend,
+        store=rendezvous.store(rank=setup.rank, world_size=setup.world_size, timeout_s=timeout_s),
         rank=setup.rank,
         world_size=setup.world_size,
-        timeout=timedelta(seconds=setup.config.trainer.stage_timeout_s),
+        timeout=timedelta(seconds=timeout_s),
     )

@@ -1,0 +1,96 @@
+"""No wait without an end: every call that may block has a timeout, or stands below with the reason why it ends."""
+
+from __future__ import annotations
+
+import ast
+
+from tests.tools.house import modules
+from tests.tools.waits import calls_into_ray, unbounded
+
+MODULES = modules()
+OF_GROUP = "a collective: it has the timeout of its process group, which workers/setup.py gives"
+KILLED = "the process was killed in the line before, and is no longer there when the kernel has let it go"
+FOR_PARENT = "the process waits for its parent's next request, and ends when the parent's end of the pipe closes"
+REASONS = {
+    "backends.fsdp.checkpoint:save_checkpoint: dist.barrier": OF_GROUP,
+    "backends.fsdp.engine:FsdpEngine.__init__: init_device_mesh": OF_GROUP,
+    "backends.fsdp.weights:export_folder: dist.barrier": OF_GROUP,
+    "graders.programs.fork_server:_Server._close: os.waitpid": KILLED,
+    "graders.programs.fork_server:_Server._end: os.waitpid": KILLED,
+    "graders.programs.fork_server:_Server.serve: socket.recv_fds": FOR_PARENT,
+    "graders.programs.launcher:ForkServer._request: self._socket.recv": "the socket has a timeout",
+    "graders.programs.launcher:_close: process.wait": KILLED,
+    "graders.programs.solution:_join_threads: ?.join": "a program's own threads; the grader kills it at its deadline",
+    "graders.programs.values:Channel._exactly: self._socket.recv": "select has said that there is something",
+    "reward.event_loop:EventLoop.outcomes: arrived.get": "every call that is awaited has reward.timeout_s",
+    "reward.scorer_main:_serve: connection.recv": FOR_PARENT,
+    "reward.scorer_process:ScorerProcess._next: self._connection.recv": "poll has said that there is something, and "
+    "half a message has the socket's timeout",
+    "reward.scorer_process:ScorerProcess.wait_ready: self._connection.recv": "as in _next",
+    "reward.team:ScorerTeam._piece: self._free.get": "who has the process waits for it within deadlines",
+    "reward.team:ScorerTeam._read_piece: self._free.get": "as in _piece",
+    "single_controller.bounded:_Line._work: self.calls.get": "a thread at rest, for which nobody waits",
+    "single_controller.ray_calls:arrived.look: ray.get": "made on a line, as all calls in that module",
+    "telemetry.stacks:_print_at_signals: os.read": "a thread at rest, for which nobody waits",
+    "trainer.signals:_End._watch: os.read": "poll has said that there is something",
+    "watchdog.guard:_Guard._hear: os.read": "select has said that there is something",
+    "watchdog.sibling:Sibling.run: os.read": "select has said that there is something",
+}
+
+
+def test_every_wait_has_a_timeout_or_a_reason_to_end() -> None:
+    found = unbounded(MODULES)
+    assert found - set(REASONS) == set(), "give it a timeout, or say in REASONS why it ends"
+    assert set(REASONS) - found == set(), "the wait is gone; so should its reason be"
+
+
+def test_ray_is_called_in_one_module_which_bounds_every_call() -> None:
+    found = calls_into_ray(MODULES)
+    assert {call for call in found if not call.startswith("single_controller.ray_calls:")} == set()
+    assert "single_controller.ray_calls:fetched: ray.get" in found, "the measure sees nothing"
+
+
+def test_the_measure_sees_waits_and_lets_through_what_has_a_timeout() -> None:
+    seen = """
+def f(thread, queue, lock, future, process, connection, dist, ray, actor):
+    thread.join()
+    queue.get()
+    lock.acquire()
+    future.result()
+    process.communicate()
+    process.communicate("text")
+    connection.recv(5)
+    process.wait(timeout=None)
+    subprocess.run(["true"])
+    subprocess.check_output(["true"], text=True)
+    select.select([1], [], [])
+    dist.new_group([0])
+    socket.create_connection(("a", 1))
+    ray.get(1)
+"""
+    bounded = """
+def f(thread, queue, lock, future, process, words, table, dist):
+    thread.join(5)
+    queue.get(timeout=1)
+    lock.acquire(timeout=3)
+    lock.acquire(False)
+    future.result(timeout=2)
+    process.communicate(timeout=3)
+    " ".join(words)
+    table.get("name")
+    subprocess.run(["true"], timeout=4)
+    select.select([1], [], [], 0)
+    dist.new_group([0], timeout=3)
+    socket.create_connection(("a", 1), 3)
+"""
+    calls = [line.strip() for line in seen.splitlines()[2:]]
+    assert len(unbounded({"m": ast.parse(seen)})) == len({call.split("(")[0] for call in calls})
+    assert unbounded({"m": ast.parse(bounded)}) == set()
+    into_ray = (
+        "from ray.util.placement_group import placement_group\nray.get(1)\nactor.f.remote()\nplacement_group(2)\n"
+    )
+    assert calls_into_ray({"m": ast.parse(into_ray + "@ray.method()\ndef f(): ...")}) == {
+        "m:: ray.get",
+        "m:: actor.f.remote",
+        "m:: placement_group",
+    }

@@ -1,0 +1,168 @@
+"""The Ray cluster of this process: whether its servers still live, and how it is left or ended."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import psutil
+
+from verl_like.single_controller.bounded import LINES, NoAnswer
+from verl_like.single_controller.errors import ANNOUNCE, RayLost
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+SERVERS = {"raylet": "raylet", "gcs_server": "GCS"}  # by the names of their programs
+LOOK_S = 0.5
+STOPPED_S = 10.0  # a server may be stopped so long, by a debugger for instance
+FAREWELL_S = 5.0  # for all that is asked of Ray before it is ended
+SHUTDOWN_S = 5.0
+KILLED_S = 3.0  # the kernel takes a killed process's memory away
+LAST_S = FAREWELL_S + SHUTDOWN_S + KILLED_S + 10.0
+REMEDY = "The same command continues from the last checkpoint."
+
+
+class Cluster:
+    """A Ray that was started by this process, and is watched and ended, or one that was joined, and is left.
+
+    Args:
+        started: the processes that this one has started for it; none where it was joined.
+    """
+
+    def __init__(self, started: Sequence[psutil.Process]) -> None:
+        self.lost, self._started = False, started
+        self._why: RayLost | None = None
+        self._lock, self._is_leaving, self._is_ending = threading.Lock(), False, False
+        self._farewell_s = FAREWELL_S
+        self._servers = {SERVERS[p.name()]: p for p in started if p.name() in SERVERS}
+        if started:
+            assert len(self._servers) == len(SERVERS), f"a Ray was started, but of its servers only {self._servers} run"
+            threading.Thread(target=self._watch, name="Ray's servers", daemon=True).start()
+
+    def look(self) -> None:
+        """Raises RayLost: the servers were lost."""
+        if self._why is not None:
+            raise self._why
+
+    def lose(self, why: str) -> RayLost:
+        """From now on nothing is asked of Ray; tells the user, ends what can be ended already, and returns the error.
+
+        The memory of a result cannot even be given back while another thread is stuck in the store's client: that
+        thread holds its lock, and whoever waits for that holds the interpreter's. The kernel's clock goes on then.
+        """
+        with self._lock:
+            if self._why is not None:
+                return self._why
+            self._why, self.lost = RayLost(f"{why}. {REMEDY}"), True
+        LINES.is_library_lost = True
+        ANNOUNCE(self._why)
+        faulthandler.dump_traceback_later(LAST_S, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
+        for process in self._members():
+            if process not in self._servers.values():
+                _kill(process)
+        return self._why
+
+    def farewell(self, what: str, call: Callable[[], T]) -> None:
+        """Ask for something at the end of a run, where failing is no error; little time is left for all of it."""
+        self._is_leaving = True
+        if self.lost or self._farewell_s <= 0:
+            return
+        started = time.monotonic()
+        try:
+            LINES.call(what, call, limit_s=self._farewell_s)
+        except Exception as error:  # noqa: BLE001 (Ray's own kinds of errors; the run has its result, or its error)
+            log.debug("%s failed: %s", what, error)
+        self._farewell_s -= time.monotonic() - started
+
+    def go_on(self) -> None:
+        """The cluster is used again after a farewell."""
+        self._farewell_s, self._is_leaving = FAREWELL_S, False
+
+    def end(self, shut_down: Callable[[], None], is_connected: Callable[[], bool]) -> None:
+        """Leave the cluster; end all its processes, and what these have started, where it is ours."""
+        self._is_ending = True
+        members = self._members()
+
+        def kill_servers() -> None:
+            if not is_connected():  # Ray waits a second for each to end by SIGTERM, which our mask keeps from them
+                for server in self._started:
+                    _kill(server)
+
+        if not self.lost:
+            try:
+                LINES.call("ray.shutdown", shut_down, limit_s=SHUTDOWN_S, look=kill_servers)
+            except NoAnswer as error:
+                log.debug("%s", error)
+        # Ray's library ends this process when it notices the raylet's end in the middle of a call. If one is, the
+        # raylet is left to the kernel, which kills it when the thread that started it ends.
+        spared = [self._servers["raylet"]] if self._started and LINES.are_stuck else []
+        for process in members:
+            if process not in spared:
+                _kill(process)
+        psutil.wait_procs([process for process in members if process not in spared], timeout=KILLED_S)
+        if not self.lost and not LINES.are_stuck:
+            faulthandler.cancel_dump_traceback_later()
+
+    def _members(self) -> list[psutil.Process]:
+        """Our servers, their descendants, and what was started by one of these and has left it."""
+        if not self._started:
+            return []
+        found = {p.pid: p for server in self._started for p in [server, *_children(server)]}
+        mark = str(self._servers["raylet"].pid)
+        for process in psutil.process_iter():
+            if process.pid not in found and _environment(process).get("RAY_RAYLET_PID") == mark:
+                found[process.pid] = process
+        found.pop(os.getpid(), None)
+        return list(found.values())
+
+    def _watch(self) -> None:
+        ended = select.poll()
+        for server in self._servers.values():
+            ended.register(os.pidfd_open(server.pid), select.POLLIN)
+        stopped_s = dict.fromkeys(self._servers, 0.0)
+        while not self.lost and not self._is_ending:
+            ended.poll(LOOK_S * 1000)
+            for name, server in self._servers.items():
+                status = _status(server)
+                stopped_s[name] = stopped_s[name] + LOOK_S if status == psutil.STATUS_STOPPED else 0.0
+                if self._is_leaving or self._is_ending:  # what is lost now is no longer needed
+                    continue
+                if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+                    self.lose(f"Ray's {name} (process {server.pid}) has ended, or was killed")
+                elif stopped_s[name] >= STOPPED_S:
+                    self.lose(f"Ray's {name} (process {server.pid}) has been stopped for {STOPPED_S:.0f} s")
+
+
+def _status(process: psutil.Process) -> str:
+    try:
+        return str(process.status())
+    except psutil.NoSuchProcess:
+        return str(psutil.STATUS_DEAD)
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ()
+    except (psutil.Error, OSError):  # ended meanwhile, or another user's
+        return {}
+
+
+def _kill(process: psutil.Process) -> None:
+    try:
+        process.kill()
+    except psutil.Error:
+        pass

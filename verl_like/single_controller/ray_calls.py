@@ -1,0 +1,226 @@
+"""Every call into Ray, each with a deadline.
+
+A raylet or GCS that is stopped makes Ray's calls block in its library, beyond the timeouts that they take themselves
+and beyond Ctrl-C. So each is made on another thread (``bounded.py``), and the servers are watched (``cluster.py``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+import psutil
+import ray
+from ray._private import internal_api, worker
+from ray._private.state import state
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+
+from verl_like.single_controller.bounded import LINES, NoAnswer
+from verl_like.single_controller.cluster import Cluster
+from verl_like.single_controller.errors import StageTimeout
+
+T = TypeVar("T")
+Ref: TypeAlias = ray.ObjectRef
+
+ANSWER_S = 30.0  # beyond a call's own timeout; a healthy Ray answers in milliseconds, on a full machine in seconds
+PUT_S = 120.0  # into a store that is full and must spill first
+ASK_S = 2.0  # what a statistic may cost a step
+
+
+@dataclass(slots=True)
+class _Current:
+    cluster: Cluster | None = None  # None in a worker, which its raylet ends
+
+
+_CURRENT = _Current()
+
+
+def within(what: str, call: Callable[[], T], *, limit_s: float = ANSWER_S) -> T:
+    """The result of a call into Ray.
+
+    Raises:
+        RayLost: Ray's servers have ended, are stopped or do not answer (in the driver).
+        StageTimeout: no answer (in a worker).
+    """
+    cluster = _CURRENT.cluster
+    if cluster is None:
+        try:
+            return LINES.call(what, call, limit_s=limit_s)
+        except NoAnswer as error:
+            raise StageTimeout(f"Ray gives {error}; its raylet or GCS is stopped or overloaded.") from None
+    cluster.look()
+    try:
+        return LINES.call(what, call, limit_s=limit_s, look=cluster.look)
+    except NoAnswer as error:
+        raise cluster.lose(f"Ray gives {error}: its raylet or GCS hangs or is overloaded") from None
+
+
+def asked(what: str, call: Callable[[], T]) -> T | None:
+    """A statistic; None where it could not be had soon."""
+    if _CURRENT.cluster is not None:
+        _CURRENT.cluster.look()
+    try:
+        return LINES.call(what, call, limit_s=ASK_S)
+    except Exception as error:  # noqa: BLE001 (Ray's and gRPC's own kinds; a statistic ends no run)
+        logging.getLogger(__name__).debug("%s: %s", what, error)
+        return None
+
+
+def at_the_end(what: str, call: Callable[[], T]) -> None:
+    """Do something at the end of a run, as far as it can be done."""
+    if _CURRENT.cluster is not None:
+        _CURRENT.cluster.farewell(what, call)
+    else:
+        asked(what, call)
+
+
+# --- the cluster
+
+
+@contextmanager
+def cluster(*, start_timeout_s: float, is_ours: bool, **init: Any) -> Iterator[None]:
+    """Ray, started or joined with ``ray.init(**init)``; ended or left at the end.
+
+    A Ray that is already up in this process is used as it is and stays up.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    others = psutil.Process().children()
+    try:
+        # On a line, whose mask Ray's servers inherit: SIGTERM or SIGHUP to all processes leaves them to the driver.
+        LINES.call("ray.init", lambda: ray.init(**init), limit_s=start_timeout_s)
+    except NoAnswer as error:
+        raise StageTimeout(f"Ray did not start: {error}.") from None
+    servers = [each for each in psutil.Process().children() if each not in others]
+    _CURRENT.cluster = Cluster(servers if is_ours else [])
+    try:
+        yield
+    finally:
+        _CURRENT.cluster.end(ray.shutdown, lambda: hasattr(worker.global_worker, "core_worker"))
+        _CURRENT.cluster = None
+
+
+def nodes() -> list[dict[str, Any]]:
+    """The nodes that are alive."""
+    return [node for node in within("ray.nodes", ray.nodes) if node["Alive"]]
+
+
+def free_resources() -> dict[str, float]:
+    found: dict[str, float] | None = asked("ray.available_resources", ray.available_resources)
+    return found or {}
+
+
+def reserve(bundles: list[dict[str, float]]) -> PlacementGroup:
+    """Ask for room on as many nodes as there are bundles."""
+    return within("placement_group", lambda: placement_group(bundles, strategy="STRICT_SPREAD"))
+
+
+def is_reserved(group: PlacementGroup, *, timeout_s: float) -> bool:
+    """Whether the room was found within the timeout."""
+    return bool(within("PlacementGroup.wait", lambda: group.wait(timeout_s), limit_s=timeout_s + ANSWER_S))
+
+
+def give_up(group: PlacementGroup) -> None:
+    """Return the room."""
+    at_the_end("remove_placement_group", lambda: remove_placement_group(group))
+
+
+# --- processes and their calls
+
+
+def started(kind: Any, options: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+    """A new process; the call returns before it runs."""
+    if _CURRENT.cluster is not None:
+        _CURRENT.cluster.go_on()
+    return within("the start of a process", lambda: kind.options(**options).remote(*args, **kwargs))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A method of an actor with its arguments and Ray's options."""
+
+    method: Any
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def begin(self) -> Any:
+        method = self.method.options(**self.options) if self.options else self.method
+        return method.remote(*self.args, **self.kwargs)
+
+
+def begun(calls: Sequence[Call]) -> list[Any]:
+    """What each call returns at once: a reference, several, or a stream. Large arguments go to the store here."""
+    return within("calls to workers", lambda: [call.begin() for call in calls], limit_s=PUT_S)
+
+
+def end(actor: Any) -> None:
+    """Have a process killed."""
+    at_the_end("ray.kill", lambda: ray.kill(actor))
+
+
+# --- objects
+
+
+def put(value: Any) -> Ref:
+    """Hand a value to the store."""
+    return within("ray.put", lambda: ray.put(value), limit_s=PUT_S)
+
+
+def fetched(refs: Sequence[Ref], *, timeout_s: float) -> list[Any]:
+    """The values; raises what ``ray.get`` does."""
+    found: list[Any] = within("ray.get", lambda: ray.get(list(refs), timeout=timeout_s), limit_s=timeout_s + ANSWER_S)
+    return found
+
+
+def arrived(refs: Sequence[Ref], *, timeout_s: float) -> tuple[list[tuple[Ref, Any]], list[Ref]]:
+    """(reference, value) pairs of those that :func:`split` finds ready, and the others; raises a value's own error."""
+
+    def look() -> tuple[list[tuple[Ref, Any]], list[Ref]]:
+        ready, waiting = ray.wait(list(refs), num_returns=len(refs), timeout=timeout_s)
+        return list(zip(ready, ray.get(ready), strict=True)), waiting
+
+    return within("the results of calls", look, limit_s=timeout_s + ANSWER_S)
+
+
+def split(refs: Sequence[Ref], *, timeout_s: float) -> tuple[list[Ref], list[Ref]]:
+    """The references that are ready, as soon as all are or the timeout has passed, and the others."""
+    ready, waiting = within(
+        "ray.wait", lambda: ray.wait(list(refs), num_returns=len(refs), timeout=timeout_s), limit_s=timeout_s + ANSWER_S
+    )
+    return ready, waiting
+
+
+def next_items(streams: Sequence[Any], *, timeout_s: float) -> list[tuple[Any, Ref | None]]:
+    """(stream, its next item) pairs of all streams that have one, within the timeout; None where a stream has ended."""
+
+    def look() -> list[tuple[Any, Ref | None]]:
+        ray.wait(list(streams), num_returns=1, timeout=timeout_s, fetch_local=False)
+        ready, _ = ray.wait(list(streams), num_returns=len(streams), timeout=0, fetch_local=False)
+        return [(stream, next(stream, None)) for stream in ready]
+
+    return within("a look at streams", look, limit_s=timeout_s + ANSWER_S)
+
+
+# --- statistics
+
+
+def store_stats() -> Any | None:
+    """The stores' own figures, of all nodes together."""
+    # Ray has no public call for this (2.60); `ray memory --stats-only` uses the same one.
+    reply = asked("the store's figures", lambda: internal_api.get_memory_info_reply(state, timeout_seconds=ASK_S))
+    return None if reply is None else reply.store_stats
+
+
+def num_references() -> int | None:
+    """Object references this process holds or has handed to running calls."""
+    return asked("references", lambda: len(worker.global_worker.core_worker.get_all_reference_counts()))
+
+
+def local_bytes() -> int | None:
+    """Bytes of results below Ray's inline limit (100 KiB) that this process holds itself, outside the store."""
+    return asked("inlined bytes", lambda: int(worker.global_worker.core_worker.get_local_memory_store_bytes_used()))
