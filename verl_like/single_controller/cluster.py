@@ -25,7 +25,7 @@ STOPPED_S = 10.0  # a server may be stopped so long, by a debugger for instance
 FAREWELL_S = 5.0  # for all that is asked of Ray before it is ended
 SHUTDOWN_S = 5.0
 KILLED_S = 3.0  # the kernel takes a killed process's memory away
-LAST_S = FAREWELL_S + SHUTDOWN_S + KILLED_S + 10.0
+LAST_S = 30.0  # after a loss; the end and whatever a tracker still sends
 REMEDY = "The same command continues from the last checkpoint."
 
 
@@ -33,16 +33,16 @@ class Cluster:
     """A Ray that was started by this process, and is watched and ended, or one that was joined, and is left.
 
     Args:
-        started: the processes that this one has started for it; none where it was joined.
+        started: the processes that this one has started meanwhile; no servers are among them where it was joined.
     """
 
     def __init__(self, started: Sequence[psutil.Process]) -> None:
-        self.lost, self._started = False, started
+        self._servers = {SERVERS[p.name()]: p for p in started if p.name() in SERVERS}
+        self.lost, self._started = False, started if self._servers else []
         self._why: RayLost | None = None
         self._lock, self._is_leaving, self._is_ending = threading.Lock(), False, False
         self._farewell_s = FAREWELL_S
-        self._servers = {SERVERS[p.name()]: p for p in started if p.name() in SERVERS}
-        if started:
+        if self._servers:
             assert len(self._servers) == len(SERVERS), f"a Ray was started, but of its servers only {self._servers} run"
             threading.Thread(target=self._watch, name="Ray's servers", daemon=True).start()
 
@@ -95,18 +95,22 @@ class Cluster:
                 for server in self._started:
                     _kill(server)
 
-        if not self.lost:
-            try:
+        try:
+            if not self.lost:
                 LINES.call("ray.shutdown", shut_down, limit_s=SHUTDOWN_S, look=kill_servers)
-            except NoAnswer as error:
-                log.debug("%s", error)
-        # Ray's library ends this process when it notices the raylet's end in the middle of a call. If one is, the
-        # raylet is left to the kernel, which kills it when the thread that started it ends.
-        spared = [self._servers["raylet"]] if self._started and LINES.are_stuck else []
-        for process in members:
-            if process not in spared:
-                _kill(process)
-        psutil.wait_procs([process for process in members if process not in spared], timeout=KILLED_S)
+        except NoAnswer as error:
+            log.debug("%s", error)
+        finally:  # after a second Ctrl-C too
+            self._kill(members)
+
+    def _kill(self, members: list[psutil.Process]) -> None:
+        # Ray's library ends this process when it notices the raylet's end in the middle of a call. If one is under
+        # way, the raylet is left to the kernel, which kills it when the thread that started it ends.
+        spared = [self._servers["raylet"]] if self._servers and LINES.are_stuck else []
+        doomed = [process for process in members if process not in spared]
+        for process in doomed:
+            _kill(process)
+        psutil.wait_procs(doomed, timeout=KILLED_S)
         if not self.lost and not LINES.are_stuck:
             faulthandler.cancel_dump_traceback_later()
 

@@ -56,7 +56,6 @@ def ray_cluster(config: ClusterConfig, run_id: str) -> Iterator[None]:
             entered.enter_context(
                 ray_calls.cluster(
                     start_timeout_s=config.start_timeout_s,
-                    is_ours=not config.address,
                     namespace=run_id,
                     log_to_driver=False,
                     logging_level=logging.ERROR,

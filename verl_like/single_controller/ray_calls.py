@@ -20,7 +20,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 
 from verl_like.single_controller.bounded import LINES, NoAnswer
 from verl_like.single_controller.cluster import Cluster
-from verl_like.single_controller.errors import StageTimeout
+from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout
 
 T = TypeVar("T")
 Ref: TypeAlias = ray.ObjectRef
@@ -80,8 +80,13 @@ def at_the_end(what: str, call: Callable[[], T]) -> None:
 # --- the cluster
 
 
+def _end_at_ctrl_c() -> None:
+    if INTERRUPT.is_set():
+        raise Interrupted("start")
+
+
 @contextmanager
-def cluster(*, start_timeout_s: float, is_ours: bool, **init: Any) -> Iterator[None]:
+def cluster(*, start_timeout_s: float, **init: Any) -> Iterator[None]:
     """Ray, started or joined with ``ray.init(**init)``; ended or left at the end.
 
     A Ray that is already up in this process is used as it is and stays up.
@@ -92,11 +97,10 @@ def cluster(*, start_timeout_s: float, is_ours: bool, **init: Any) -> Iterator[N
     others = psutil.Process().children()
     try:
         # On a line, whose mask Ray's servers inherit: SIGTERM or SIGHUP to all processes leaves them to the driver.
-        LINES.call("ray.init", lambda: ray.init(**init), limit_s=start_timeout_s)
+        LINES.call("ray.init", lambda: ray.init(**init), limit_s=start_timeout_s, look=_end_at_ctrl_c)
     except NoAnswer as error:
         raise StageTimeout(f"Ray did not start: {error}.") from None
-    servers = [each for each in psutil.Process().children() if each not in others]
-    _CURRENT.cluster = Cluster(servers if is_ours else [])
+    _CURRENT.cluster = Cluster([each for each in psutil.Process().children() if each not in others])
     try:
         yield
     finally:
