@@ -109,10 +109,10 @@ CASES: tuple[Case, ...] = (
     *(
         Case(process=process, stage="", fault=fault, expected=RESTARTED, names=names, changes=RESTARTS)
         for process, fault, names in (
-            ("raylet", "SIGSTOP", ("raylet",)),
-            ("raylet", "SIGKILL", ("raylet",)),
-            ("GCS", "SIGSTOP", ("gcs_server",)),
-            ("GCS", "SIGKILL", ("gcs_server",)),
+            ("raylet", "SIGSTOP", ("Ray's raylet (process", "has been stopped")),
+            ("raylet", "SIGKILL", ("Ray's raylet (process", "has ended, or was killed")),
+            ("GCS", "SIGSTOP", ("Ray's GCS (process", "has been stopped")),
+            ("GCS", "SIGKILL", ("Ray's GCS (process", "has ended, or was killed")),
         )
     ),
     Case(process="driver", stage="", fault="SIGSTOP", expected=ABSORBED),

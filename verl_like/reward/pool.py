@@ -18,6 +18,7 @@ from verl_like.single_controller import ray_calls
 from verl_like.single_controller.ray_calls import Call
 from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.single_controller.wait import arrivals, wait
+from verl_like.telemetry.beacon import FOLDER_VARIABLE, NAME_VARIABLE
 
 # Facts that a samples file has beside each text.
 SAMPLE_FACTS = (
@@ -34,9 +35,9 @@ SAMPLE_FACTS = (
 
 # Not a decorator: Ray would pickle the class by value; a plain class travels by reference. A host that dies is started
 # again, and the blocks that it had are scored again: nothing of them had come back.
-Host = ray.remote(num_cpus=0, max_restarts=2, max_task_retries=2, concurrency_groups={"score": MAX_BLOCKS, "dump": 1})(
-    ScorerHost
-)
+Host = ray.remote(
+    num_cpus=0, max_restarts=2, max_task_retries=2, concurrency_groups={"score": MAX_BLOCKS, "dump": 1, "control": 1}
+)(ScorerHost)
 
 
 class RewardPool:
@@ -47,10 +48,18 @@ class RewardPool:
         failures_path: jsonl that failed samples are appended to, with prompt, response and reason.
         env: environment of the scorers.
         timeout_s: deadline of :meth:`scores` beyond the samples' own deadlines.
+        beacons: folder of this run on every node, where the watchdog looks; empty for hosts that nobody watches.
     """
 
     def __init__(
-        self, config: RewardConfig, decoder: Decoder, *, failures_path: Path, env: dict[str, str], timeout_s: float
+        self,
+        config: RewardConfig,
+        decoder: Decoder,
+        *,
+        failures_path: Path,
+        env: dict[str, str],
+        timeout_s: float,
+        beacons: str = "",
     ) -> None:
         self._config, self._timeout_s = config, timeout_s
         nodes = sorted(node["NodeID"] for node in ray_calls.nodes())[: config.num_workers]
@@ -59,7 +68,9 @@ class RewardPool:
             ray_calls.started(
                 Host,
                 {
-                    "runtime_env": {"env_vars": env},
+                    "runtime_env": {
+                        "env_vars": {**env, FOLDER_VARIABLE: beacons, NAME_VARIABLE: f"scorer host {number}"}
+                    },
                     "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
                 },
                 config,
@@ -67,7 +78,7 @@ class RewardPool:
                 decoder,
                 failures_path=str(failures_path),
             )
-            for node, share in zip(nodes, shares, strict=True)
+            for number, (node, share) in enumerate(zip(nodes, shares, strict=True))
         ]
         self._answers: dict[ray.ObjectRef, str] = {}  # under way, with names to wait for them
         self._num_rows = [0] * len(self._hosts)  # of these, by host
@@ -124,6 +135,11 @@ class RewardPool:
         """Return when everything that was to be written is written."""
         writing, self._dump = self._dump, {}
         wait(writing, stage="samples", timeout_s=self._timeout_s)
+
+    def asked_for_reports(self) -> dict[BlockRef, str]:
+        """A report on every host, under way, with its name."""
+        asking = ray_calls.begun([Call(host.report, (), {}, {"concurrency_group": "control"}) for host in self._hosts])
+        return {ref: f"scorer host {i}" for i, ref in enumerate(asking)}
 
     def shut_down(self) -> None:
         """End every host now, whatever it is busy with; the scorer processes die with it."""

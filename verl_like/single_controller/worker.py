@@ -20,6 +20,7 @@ from verl_like.single_controller.worker_log import WorkerLog
 from verl_like.telemetry import stacks
 from verl_like.telemetry.beacon import BEACON
 from verl_like.telemetry.ledger import LEDGER, stage
+from verl_like.telemetry.process_report import ProcessReport, Reporter
 
 if TYPE_CHECKING:  # torch comes with them
     from verl_like.protocol import Array
@@ -38,7 +39,7 @@ class WorkerHost:
         LEDGER.rest("wait/driver")
         self._where = f"rank {rank} on {socket.gethostname()} (pid {os.getpid()})"
         self._roles: dict[str, Any] = {}
-        self._log = WorkerLog()
+        self._log, self._reporter = WorkerLog(), Reporter()
         logging.getLogger("verl_like").addHandler(self._log)
 
     @ray.method(concurrency_group="control")
@@ -50,6 +51,11 @@ class WorkerHost:
     def status(self) -> dict[str, Any]:
         """The host and id of this process, and what it is doing; answers while a stage runs."""
         return {"where": self._where, "stage": LEDGER.current, "pid": os.getpid()}
+
+    @ray.method(concurrency_group="control")
+    def report(self) -> ProcessReport:
+        """The process's seconds and memory since its last report."""
+        return self._reporter.take()
 
     @ray.method(concurrency_group="control")
     def interrupt(self) -> None:
@@ -69,13 +75,20 @@ class WorkerHost:
         return self._log.take()
 
     @ray.method(concurrency_group="engine")
-    def call(self, role: str, method: str, *args: Any, **kwargs: Any) -> Any:
-        with self._reporting(f"{role}.{method}", method):
+    def call(self, stage: str, role: str, method: str, *args: Any, **kwargs: Any) -> Any:
+        with self._reporting(f"{role}.{method}", stage):
             return Reply(getattr(self._roles[role], method)(*args, **kwargs), STORE.take())
 
     @ray.method(concurrency_group="engine")
     def map(
-        self, role: str, method: str, rows: RemoteRows, blocks: list[slice | Array], *args: Any, **kwargs: Any
+        self,
+        stage: str,
+        role: str,
+        method: str,
+        rows: RemoteRows,
+        blocks: list[slice | Array],
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         """Call a method that returns (report, table).
 
@@ -84,7 +97,7 @@ class WorkerHost:
         """
         from verl_like.protocol import check_columns
 
-        with self._reporting(f"{role}.{method}", method):
+        with self._reporting(f"{role}.{method}", stage):
             report, table = getattr(self._roles[role], method)(rows, *args, **kwargs)
             answer = Reply((report, self._log.take()), STORE.take())
             if not blocks:
@@ -95,8 +108,8 @@ class WorkerHost:
             )
 
     @ray.method(concurrency_group="engine")
-    def stream(self, role: str, method: str, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        with self._reporting(f"{role}.{method}", method):
+    def stream(self, stage: str, role: str, method: str, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        with self._reporting(f"{role}.{method}", stage):
             yield from getattr(self._roles[role], method)(*args, **kwargs)
 
     def _reporting(self, what: str, stage_name: str) -> _Reporting:

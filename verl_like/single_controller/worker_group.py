@@ -9,7 +9,7 @@ from typing import Any
 from verl_like.protocol import Array
 from verl_like.single_controller import ray_calls
 from verl_like.single_controller.blocks import cut
-from verl_like.single_controller.dispatch import Dispatch, remote_method
+from verl_like.single_controller.dispatch import Dispatch, RemoteMethod, remote_method
 from verl_like.single_controller.errors import INTERRUPT, Interrupted
 from verl_like.single_controller.placement import Placement
 from verl_like.single_controller.ray_calls import Call
@@ -19,6 +19,7 @@ from verl_like.single_controller.wait import POLL_S, named, timed_out, wait
 from verl_like.single_controller.worker import WorkerProcess
 from verl_like.single_controller.worker_log import pass_on
 from verl_like.telemetry.beacon import BEACON, FOLDER_VARIABLE, NAME_VARIABLE
+from verl_like.telemetry.ledger import LEDGER
 
 Method = Callable[..., Any]
 # per stream, between looks at all of them: a look takes Ray a tenth of that, so a thousand streams cost little
@@ -107,9 +108,9 @@ class WorkerGroup:
         of = remote_method(method, Dispatch.BROADCAST, Dispatch.RANK_ZERO)
         actors = self._actors if of.mode is Dispatch.BROADCAST else self._actors[:1]
         refs = self._begun(
-            {rank: Call(actor.call, (of.role, of.name, *args), kwargs) for rank, actor in enumerate(actors)}
+            {rank: Call(actor.call, (_stage(of), of.role, of.name, *args), kwargs) for rank, actor in enumerate(actors)}
         )
-        return wait(refs, stage=of.name, timeout_s=self.timeout_s, interruptible=interruptible)
+        return wait(refs, stage=_stage(of), timeout_s=self.timeout_s, interruptible=interruptible)
 
     def start(self, method: Method, args_of_rank: Sequence[tuple[Any, ...] | None]) -> dict[BlockRef, str]:
         """Begin a BROADCAST method with each rank's own arguments, and not at all on a rank whose entry is None.
@@ -121,7 +122,11 @@ class WorkerGroup:
         of = remote_method(method, Dispatch.BROADCAST)
         ranks = enumerate(zip(self._actors, args_of_rank, strict=True))
         return self._begun(
-            {rank: Call(actor.call, (of.role, of.name, *args)) for rank, (actor, args) in ranks if args is not None}
+            {
+                rank: Call(actor.call, (_stage(of), of.role, of.name, *args))
+                for rank, (actor, args) in ranks
+                if args is not None
+            }
         )
 
     def map_rows(
@@ -159,7 +164,12 @@ class WorkerGroup:
             own = () if per_rank is None else (per_rank[rank],)
             cuts = (blocks or cut(batch.facts, rows, adds)) if adds else []
             calls.append(
-                Call(actor.map, (of.role, of.name, remote, cuts, *own, *args), kwargs, {"num_returns": 1 + len(cuts)})
+                Call(
+                    actor.map,
+                    (_stage(of), of.role, of.name, remote, cuts, *own, *args),
+                    kwargs,
+                    {"num_returns": 1 + len(cuts)},
+                )
             )
             parts += [rows[place] for place in cuts]
         answers: dict[BlockRef, str] = {}
@@ -168,7 +178,7 @@ class WorkerGroup:
             answer, *tables = made if isinstance(made, list) else [made]
             answers[answer] = self._who(rank)
             refs += tables
-        arrived = wait(answers, stage=of.name, timeout_s=self.timeout_s, interruptible=interruptible)
+        arrived = wait(answers, stage=_stage(of), timeout_s=self.timeout_s, interruptible=interruptible)
         pass_on((who, warnings) for who, (_, warnings) in zip(answers.values(), arrived, strict=True))
         if adds:
             batch.attach(adds, refs, parts, producer=of.name)
@@ -181,12 +191,14 @@ class WorkerGroup:
         of = remote_method(method, Dispatch.STREAM)
         streams = self._begun(
             {
-                rank: Call(actor.stream, (of.role, of.name, rows, *args), kwargs, {"num_returns": "streaming"})
+                rank: Call(
+                    actor.stream, (_stage(of), of.role, of.name, rows, *args), kwargs, {"num_returns": "streaming"}
+                )
                 for rank, (actor, rows) in enumerate(zip(self._actors, batch.partition(partition), strict=True))
             }
         )
         try:
-            yield from self._pairs(dict(streams), of.name)
+            yield from self._pairs(dict(streams), _stage(of))
         except Interrupted:
             # ray.cancel would be noticed at the next block only, and at another step by each rank of an engine.
             self.interrupt()
@@ -221,6 +233,10 @@ class WorkerGroup:
         refs = self._begun({rank: Call(actor.interrupt) for rank, actor in enumerate(self._actors)})
         wait(refs, stage="interrupt", timeout_s=INTERRUPT_TIMEOUT_S)
 
+    def asked_for_reports(self) -> dict[BlockRef, str]:
+        """A report on every rank, under way, with its name."""
+        return self._begun({rank: Call(actor.report) for rank, actor in enumerate(self._actors)})
+
     def status(self, *, timeout_s: float) -> list[dict[str, Any]]:
         """Stage and process id of every rank; answers while a stage runs."""
         refs = self._begun({rank: Call(actor.status) for rank, actor in enumerate(self._actors)})
@@ -230,3 +246,8 @@ class WorkerGroup:
         """End every process now."""
         for actor in self._actors:
             ray_calls.end(actor)
+
+
+def _stage(of: RemoteMethod) -> str:
+    """What a call's time is booked to, here and there: the stage of the step that makes it, else its own name."""
+    return of.name if LEDGER.is_resting else LEDGER.current

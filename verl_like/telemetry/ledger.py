@@ -40,6 +40,11 @@ class Ledger:
         """The stage this process is in now."""
         return self._stack[-1][0]
 
+    @property
+    def is_resting(self) -> bool:
+        """Whether it is in no stage."""
+        return len(self._stack) == 1
+
     def rest(self, name: str) -> None:
         """What this process does while it is in no stage."""
         with self._lock:

@@ -252,6 +252,24 @@ METRICS: tuple[Metric, ...] = (
         "Object references the driver holds; the same after each step, or something leaks.",
         "report",
     ),
+    Metric(
+        "wait/<stage>_s",
+        "seconds",
+        "What a worker waited on the mean since the last step: for other ranks (peer), blocks (store), work (driver).",
+        "report",
+    ),
+    Metric(
+        "memory/rss_gib", "GiB", "Host memory of the largest worker now, mapped blocks of the store included.", "report"
+    ),
+    Metric("memory/peak_gib", "GiB", "The most that a worker had since the last step.", "report"),
+    Metric(
+        "memory/all_rss_gib",
+        "GiB",
+        "Host memory of all processes together, what they share counted each time.",
+        "report",
+    ),
+    Metric("memory/device_gib", "GiB", "Accelerator memory that PyTorch has handed out, largest worker.", "report"),
+    Metric("memory/device_peak_gib", "GiB", "The most since the last step.", "report"),
     Metric("time/step_s", "seconds", "Wall time of the step.", "step"),
     Metric(
         "time/validation_s",

@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 from verl_like.disk import writing
 from verl_like.telemetry.process_report import ProcessReport
+from verl_like.telemetry.trackers import drop_rows_after
 
 GIB = 2**30
 WAITING = ("wait/", "idle")
@@ -34,14 +35,27 @@ class RunLedger:
         self._trace.add(reports)
         return _metrics(reports)
 
+    def truncate_after(self, step: int) -> None:
+        """A run continues from ``step``: forget the rows beyond it. The trace keeps what really happened."""
+        if self._path.exists():
+            drop_rows_after(self._path, step)
+
+    def write_table(self) -> None:
+        """Write :meth:`table` into ``ledger.md``."""
+        path = self._path.with_name("ledger.md")
+        with writing(path):
+            path.write_text(self.table(), encoding="utf-8")
+
     def table(self) -> str:
         """Seconds of every process by stage, and who was waited for in each; as Markdown."""
-        stages = list(dict.fromkeys(stage for seconds in self._seconds.values() for stage in seconds))
-        lines = ["| process | " + " | ".join(stages) + " | all |", "|---|" + "---:|" * (len(stages) + 1)]
-        for who, seconds in self._seconds.items():
-            cells = [f"{seconds.get(stage, 0.0):.1f}" for stage in stages]
-            lines.append(f"| {who} | {' | '.join(cells)} | {sum(seconds.values()):.1f} |")
-        lines += ["", "Slowest worker of each stage, and how long the others waited for it in all:", ""]
+        everybody = self._seconds.values()
+        stages = dict.fromkeys(stage for seconds in everybody for stage in seconds)
+        lines = [f"| seconds in | {' | '.join(self._seconds)} |", "|---|" + "---:|" * len(self._seconds)]
+        for stage in stages:
+            cells = (f"{seconds[stage]:.1f}" if stage in seconds else "" for seconds in everybody)
+            lines.append(f"| {stage} | {' | '.join(cells)} |")
+        lines.append(f"| all | {' | '.join(f'{sum(seconds.values()):.1f}' for seconds in everybody)} |")
+        lines += ["", "Slowest rank in each stage, and how long the others waited for it in all:", ""]
         lines += [f"- {stage}: {who}, {waited:.1f} s" for stage, who, waited in slowest(self._seconds)]
         return "\n".join(lines) + "\n"
 
@@ -54,12 +68,14 @@ def slowest(seconds: dict[str, dict[str, float]]) -> list[tuple[str, str, float]
         seconds: process -> stage -> seconds.
     """
     found = []
-    stages = dict.fromkeys(stage for of in seconds.values() for stage in of if not stage.startswith(WAITING))
-    for stage in stages:
-        took = {who: of[stage] for who, of in seconds.items() if stage in of and " rank " in who}
-        if len(took) > 1:
+    groups = dict.fromkeys(who.partition(" rank ")[0] for who in seconds if " rank " in who)
+    for group in groups:
+        ranks = {who: of for who, of in seconds.items() if who.startswith(f"{group} rank ")}
+        for stage in dict.fromkeys(stage for of in ranks.values() for stage in of if not stage.startswith(WAITING)):
+            took = {who: of[stage] for who, of in ranks.items() if stage in of}
             last = max(took, key=lambda who: took[who])
-            found.append((stage, last, sum(took[last] - own for own in took.values())))
+            if len(took) > 1:
+                found.append((stage, last, sum(took[last] - own for own in took.values())))
     return found
 
 

@@ -62,17 +62,22 @@ class JsonlTracker:
 
     def truncate_after(self, step: int) -> None:
         self._file.close()
-        lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        steps = [_step_of(line) for line in lines]
-        if steps.count(None):
-            log.warning("%s had %d lines that cannot be read; they are dropped", self._path, steps.count(None))
-        kept = [line for line, of in zip(lines, steps, strict=True) if of is not None and of <= step]
-        write_atomically(self._path, "".join(kept))
+        drop_rows_after(self._path, step)
         self._file = self._path.open("a", encoding="utf-8")
 
     def close(self) -> None:
         with writing(self._path):  # what a full disk refused is tried again
             self._file.close()
+
+
+def drop_rows_after(path: Path, step: int) -> None:
+    """Keep the rows of a jsonl file that are of ``step`` or earlier; what cannot be read goes too."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    steps = [_step_of(line) for line in lines]
+    if steps.count(None):
+        log.warning("%s had %d lines that cannot be read; they are dropped", path, steps.count(None))
+    kept = [line for line, of in zip(lines, steps, strict=True) if of is not None and of <= step]
+    write_atomically(path, "".join(kept))
 
 
 def _step_of(line: str) -> int | None:

@@ -22,6 +22,7 @@ from verl_like.single_controller.verdicts import VERDICTS
 from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.telemetry.beacon import beacon_folder
 from verl_like.telemetry.startup import STARTUP
+from verl_like.trainer.process_books import Reporting
 from verl_like.trainer.rewards import Rewards, ScoringModel
 from verl_like.trainer.roles import needs
 from verl_like.trainer.run_folder import RunFolder
@@ -178,7 +179,9 @@ def scorer_workers(config: Config, name: str, *, where: Devices, run_id: str) ->
 
 
 @contextmanager
-def reward_pool(config: Config, tokenizer: PreTrainedTokenizerBase, failures: Path) -> Iterator[RewardPool]:
+def reward_pool(
+    config: Config, tokenizer: PreTrainedTokenizerBase, failures: Path, *, run_id: str
+) -> Iterator[RewardPool]:
     """Scorers, loading their functions; failed samples are written into the folder ``failures``."""
     with writing(failures):
         failures.mkdir(parents=True, exist_ok=True)
@@ -188,6 +191,7 @@ def reward_pool(config: Config, tokenizer: PreTrainedTokenizerBase, failures: Pa
         failures_path=failures / "reward_failures.jsonl",
         env=config.cluster.env,
         timeout_s=config.trainer.stage_timeout_s,
+        beacons=str(beacon_folder(run_id)),
     )
     with _ended_by(pool.shut_down):
         yield pool
@@ -238,7 +242,7 @@ def scorers(
 ) -> Iterator[_Starting]:
     """Everything that scores, being started."""
     with (
-        reward_pool(config, tokenizer, failures) as pool,
+        reward_pool(config, tokenizer, failures, run_id=run_id) as pool,
         scorer_workers(config, "reward_model", where=where, run_id=run_id) as model,
         scorer_workers(config, "judge", where=where, run_id=run_id) as judge,
     ):
@@ -256,6 +260,7 @@ class Stack:
     ref: RefGroup | None
     advantages: AdvantageGroup
     rewards: Rewards
+    processes: tuple[Reporting, ...]
 
 
 @contextmanager
@@ -291,4 +296,9 @@ def stack(
             ref=RefGroup(workers) if "ref" in roles else None,
             advantages=AdvantageGroup(advantages),
             rewards=rewards,
+            processes=tuple(
+                group
+                for group in (workers, advantages, starting.pool, starting.model, starting.judge)
+                if group is not None
+            ),
         )

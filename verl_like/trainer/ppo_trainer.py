@@ -22,6 +22,7 @@ from verl_like.trainer.balance import assign, by_rank, plan
 from verl_like.trainer.build import Stack
 from verl_like.trainer.checkpoint import Checkpoints, load_state
 from verl_like.trainer.generation import generate, greedy_sampling, train_sampling
+from verl_like.trainer.process_books import ProcessBooks
 from verl_like.trainer.progress import Progress, Steering
 from verl_like.trainer.prompt_ledger import num_prompts
 from verl_like.trainer.rewards import first_rows
@@ -60,6 +61,7 @@ class PPOTrainer:
         self.saved_step = -1  # of the newest checkpoint in this folder that is known to be whole
         self.ranks = parts.devices.world_size
         self.store = StoreMeter()
+        self.books = ProcessBooks(folder.path, parts.processes)
 
     def fit(self) -> Progress:
         """Run to the last step, or to Ctrl-C; either way the newest state is in a checkpoint when this returns."""
@@ -85,6 +87,7 @@ class PPOTrainer:
             self.save_unless_saved()
             raise
         self.save_unless_saved()
+        self.books.write_table()
         return self.progress
 
     def finish(self, metrics: Metrics) -> None:
@@ -198,6 +201,7 @@ class PPOTrainer:
             self.version = self.parts.rollout.sync()
         with stage("report"):
             metrics.add(self.store.take(batch))
+            metrics.add(self.books.close_step(self.progress.step + 1))
 
     def rollout(self, step: int, metrics: StepMetrics) -> RemoteBatch:
         """The step's responses; where groups are filtered, of as many draws as it takes, with their scores."""
@@ -335,7 +339,7 @@ class PPOTrainer:
         """Continue from the checkpoint that ``trainer.resume`` names, if there is one."""
         path = self.checkpoints.find(self.config.trainer.resume)
         if path is None:
-            self.trackers.truncate_after(-1)  # steps of an earlier start that left no checkpoint come again
+            self.truncate_after(-1)  # steps of an earlier start that left no checkpoint come again
             return
         state = load_state(path)
         del state["job"]
@@ -349,5 +353,10 @@ class PPOTrainer:
         if self.checkpoints.holds(path):
             self.saved_step = self.progress.step
             self.checkpoints.mark_best(self.progress.best_step)
-        self.trackers.truncate_after(self.progress.step)
+        self.truncate_after(self.progress.step)
         log.info("continuing from %s", path)
+
+    def truncate_after(self, step: int) -> None:
+        """Forget what was written down of steps beyond this one: they come again."""
+        self.trackers.truncate_after(step)
+        self.books.truncate_after(step)

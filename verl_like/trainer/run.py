@@ -34,6 +34,7 @@ from verl_like.trainer.endings import finished_step, nothing_to_do, shown, start
 from verl_like.trainer.folder_lock import FolderLock
 from verl_like.trainer.generation import VALIDATION_STEP, generate, val_sampling
 from verl_like.trainer.ppo_trainer import PPOTrainer
+from verl_like.trainer.process_books import ProcessBooks
 from verl_like.trainer.progress import Progress
 from verl_like.trainer.restarts import with_restarts
 from verl_like.trainer.rewards import Rewards
@@ -208,8 +209,10 @@ def sft(config: Config, config_yaml: str) -> int:
                     workers.wait_built(timeout_s=config.cluster.start_timeout_s)
                     actor, ranks = ActorGroup(workers), where.world_size
                     STARTUP.now("taking the first step")
-                    trainer = SftTrainer(config, actor, rows, tracker, checkpoints, total_steps=steps, ranks=ranks)
-                    step = trainer.fit()
+                    books = ProcessBooks(folder.path, [workers])
+                    step = SftTrainer(
+                        config, actor, rows, tracker, checkpoints, books=books, total_steps=steps, ranks=ranks
+                    ).fit()
                     if step >= steps:
                         _export(actor, folder.model)
                 return step

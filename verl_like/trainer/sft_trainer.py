@@ -12,6 +12,7 @@ from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.telemetry.ledger import LEDGER, stage
 from verl_like.telemetry.trackers import Trackers
 from verl_like.trainer.checkpoint import Checkpoints, load_state
+from verl_like.trainer.process_books import ProcessBooks
 from verl_like.trainer.step_metrics import Metrics, StepMetrics
 from verl_like.workers.groups import ActorGroup
 
@@ -31,6 +32,7 @@ class SftTrainer:
         trackers: Trackers,
         checkpoints: Checkpoints,
         *,
+        books: ProcessBooks,
         total_steps: int,
         ranks: int,
     ) -> None:
@@ -43,7 +45,7 @@ class SftTrainer:
         )
         tokens = rows.ragged("prompt_ids").lengths + rows.ragged("response_ids").lengths
         self._rows = RemoteBatch.put(rows, {"tokens": tokens})
-        self._checkpoints = checkpoints
+        self._checkpoints, self._books = checkpoints, books
         self._saved_step = -1  # of the newest checkpoint in this folder that is known to be whole
 
     def fit(self) -> int:
@@ -59,6 +61,7 @@ class SftTrainer:
                 self._save(step)
         if step != self._saved_step:
             self._save(step)
+        self._books.write_table()
         return step
 
     def _resume(self) -> int:
@@ -70,6 +73,7 @@ class SftTrainer:
             if self._checkpoints.holds(path):
                 self._saved_step = int(state["step"])
         self._trackers.truncate_after(state["step"])
+        self._books.truncate_after(state["step"])
         return int(state["step"])
 
     def _save(self, step: int) -> None:
@@ -88,6 +92,8 @@ class SftTrainer:
         with stage("update_actor"):
             metrics.add_mean(self._actor.supervise(batch, partition(tokens, self._ranks)))
         metrics.add({"perf/tokens": float(tokens.sum())})
+        with stage("report"):
+            metrics.add(self._books.close_step(step))
         return metrics.finish(LEDGER.take())
 
     def _indices(self, step: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -61,7 +61,7 @@ def watchdog(run_id: str, stalls: Path, listener: Listener, *, floor_s: float, e
 class _Guard:
     def __init__(self, settings: Settings, listener: Listener) -> None:
         self._settings, self._listener = settings, listener
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = _spawn(settings)  # here: whoever counts the driver's other processes counts from now on
         self._is_closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
@@ -71,24 +71,23 @@ class _Guard:
     def close(self) -> None:
         self._is_closing.set()
         process = self._process
-        if process is not None and process.stdin is not None:
-            with suppress(OSError):
-                process.stdin.write(BYE)
-                process.stdin.close()
+        assert process.stdin is not None, "the watchdog's process was started without a pipe"
+        with suppress(OSError):
+            process.stdin.write(BYE)
+            process.stdin.close()
         self._thread.join(END_S)
-        if process is not None:
-            _end(process)
+        _end(process)
 
     def _run(self) -> None:
         for num_starts in range(MAX_STARTS):
-            process = self._process = _spawn(self._settings)
-            why = self._hear(process)
+            why = self._hear(self._process)
             if self._is_closing.is_set():
                 return
-            _end(process)
+            _end(self._process)
             log.warning("the watchdog's process %s; another one is started", why)
             if self._is_closing.wait(num_starts):
                 return
+            self._process = _spawn(self._settings)
         log.warning("the watchdog is off: its process has ended %d times", MAX_STARTS)
 
     def _hear(self, process: subprocess.Popen[bytes]) -> str:

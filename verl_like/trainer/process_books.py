@@ -1,0 +1,49 @@
+"""The books of a run's processes: everybody is asked once a step, and one who does not answer is missing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from verl_like.single_controller.errors import RunError, StageTimeout
+from verl_like.single_controller.remote_batch import BlockRef
+from verl_like.single_controller.wait import wait
+from verl_like.telemetry.process_report import Reporter
+from verl_like.telemetry.run_ledger import RunLedger
+
+log = logging.getLogger(__name__)
+ASK_S = 5.0
+
+
+class Reporting(Protocol):
+    """Processes that report on themselves."""
+
+    def asked_for_reports(self) -> dict[BlockRef, str]:
+        """A report on each of them, under way, with its name."""
+
+
+class ProcessBooks:
+    """Gathers the reports of the driver and of all that it has started."""
+
+    def __init__(self, folder: Path, processes: Sequence[Reporting]) -> None:
+        self._ledger, self._processes, self._driver = RunLedger(folder), processes, Reporter()
+
+    def close_step(self, step: int) -> dict[str, float]:
+        """Write down what every process has done since the last step; returns the metrics of it."""
+        asking = [ref for group in self._processes for ref in group.asked_for_reports().items()]
+        try:
+            reports = wait(dict(asking), stage="report", timeout_s=ASK_S)
+        except (RunError, StageTimeout) as error:  # a statistic ends no run; whoever is lost is met by the next stage
+            log.warning("step %d is missing in the ledger of processes: %s", step, error)
+            reports = []
+        return self._ledger.add(step, [self._driver.take(), *reports])
+
+    def truncate_after(self, step: int) -> None:
+        """A run continues from ``step``."""
+        self._ledger.truncate_after(step)
+
+    def write_table(self) -> None:
+        """Write ``ledger.md``, the table of the run so far."""
+        self._ledger.write_table()
