@@ -12,6 +12,7 @@ ROLLOUT_BACKENDS: dict[str, str] = {
     "vllm": "verl_like.backends.vllm.engine:VllmEngine",
     "hf": "verl_like.backends.hf.engine:HfEngine",
 }
+_ONEDNN_KERNELS = 64  # three times what a micro-batch of one size needs
 
 
 def rollout_engine(
@@ -61,11 +62,30 @@ def rollout_engine(
 
 def rollout_environment(name: str, *, device: str, num_threads: int = 1) -> dict[str, str]:
     """Environment variables a worker must have before it imports torch, for the engine ``name``."""
+    shared = cpu_environment(num_threads) if device == "cpu" else {}
     if name != "vllm":
-        return {"OMP_NUM_THREADS": str(num_threads)} if device == "cpu" else {}
+        return shared
     from verl_like.backends.vllm.environment import environment
 
-    return environment(device, num_threads=num_threads)
+    return {**shared, **environment(device)}
+
+
+def cpu_environment(num_threads: int = 1) -> dict[str, str]:
+    """Variables of every worker that runs a model on CPU, to be set before it imports torch.
+
+    oneDNN compiles a matrix product for each number of rows that it meets and keeps it: measured with torch 2.13 and
+    vLLM 0.32, 0.4 MiB of machine code each, 1024 of them by default, once in torch, once more in vLLM's own copy of the
+    library, and a third time in torch's layer above it. Steps differ in their numbers of rows, so a worker grew for
+    hundreds of steps, by up to 1 GiB. A forward pass needs about twenty.
+
+    Args:
+        num_threads: OpenMP threads of the process; another number changes the last bits of results.
+    """
+    return {
+        "OMP_NUM_THREADS": str(num_threads),
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(_ONEDNN_KERNELS),
+        "LRU_CACHE_CAPACITY": str(_ONEDNN_KERNELS),  # of torch's layer, where 0 ends in a crash
+    }
 
 
 def remove_leftovers(run_id: str) -> None:

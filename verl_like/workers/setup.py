@@ -8,7 +8,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from verl_like.backends.rollout import rollout_environment
+from verl_like.backends.rollout import cpu_environment, rollout_environment
 from verl_like.config.schema import Config
 from verl_like.single_controller import rendezvous
 
@@ -37,7 +37,7 @@ def worker_environment(config: Config, device: str) -> dict[str, str]:
 
 def reward_model_environment(config: Config, device: str) -> dict[str, str]:
     """Variables that a worker with the reward model for itself must have, as above."""
-    return {**({"OMP_NUM_THREADS": "1"} if device == "cpu" else {}), **config.cluster.env}
+    return {**(cpu_environment() if device == "cpu" else {}), **config.cluster.env}
 
 
 def judge_environment(config: Config, device: str) -> dict[str, str]:

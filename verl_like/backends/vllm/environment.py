@@ -7,14 +7,13 @@ import os
 DEFAULT_LOGGING_LEVEL = "WARNING"
 
 
-def environment(device: str, *, num_threads: int = 1) -> dict[str, str]:
+def environment(device: str) -> dict[str, str]:
     """Variables the process must have before it imports torch or vllm.
 
     Logging levels that are already set in this process's environment win.
 
     Args:
         device: "cpu" or "cuda".
-        num_threads: OpenMP threads of the process (CPU only); another number changes the last bits of results.
     """
     variables = {
         # The engine shares the process with the trainer; weights go from one to the other without a copy.
@@ -26,7 +25,6 @@ def environment(device: str, *, num_threads: int = 1) -> dict[str, str]:
         variables |= {
             # vLLM would pin threads to cores, and every engine on the machine to the same ones.
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "OMP_NUM_THREADS": str(num_threads),
             # Notes of torch's C++ side on the memory policy that vLLM sets.
             "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
         }

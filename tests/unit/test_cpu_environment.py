@@ -1,0 +1,42 @@
+"""What a worker on CPU is told before it imports torch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from verl_like.backends.rollout import cpu_environment, rollout_environment
+
+# Linear layers in bfloat16, forward and backward, of numbers of rows that never came before: prints by how many MiB
+# the process's own memory grew after the first 40.
+VARYING_ROWS = """
+import torch
+torch.set_num_threads(1)
+layers = [torch.nn.Linear(64, width, bias=False, dtype=torch.bfloat16) for width in (64, 128, 192, 256)]
+def private_mib():
+    _, resident, shared, *_ = map(int, open("/proc/self/statm").read().split())
+    return (resident - shared) / 256
+for rows in range(1, 141):
+    x = torch.randn(rows * 7, 64, dtype=torch.bfloat16, requires_grad=True)
+    for layer in layers:
+        layer(x).sum().backward()
+    if rows == 40:
+        before = private_mib()
+print(private_mib() - before)
+"""
+
+
+def test_a_worker_keeps_few_of_the_kernels_compiled_for_each_number_of_rows() -> None:
+    environment = {**os.environ, **cpu_environment()}
+    child = subprocess.run(
+        [sys.executable, "-c", VARYING_ROWS], env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
+    # Without the limits 670 MiB, with one of the two 330 or more; where the processor has no bfloat16, nothing anyway.
+    assert float(child.stdout) < 60
+
+
+def test_every_rollout_backend_limits_them_on_cpu_and_a_gpu_worker_is_left_alone() -> None:
+    for backend in ("vllm", "hf", "mine:Engine"):
+        assert cpu_environment().items() <= rollout_environment(backend, device="cpu").items()
+        assert not cpu_environment().keys() & rollout_environment(backend, device="cuda").keys()
