@@ -36,7 +36,11 @@ SAMPLE_FACTS = (
 # Not a decorator: Ray would pickle the class by value; a plain class travels by reference. A host that dies is started
 # again, and the blocks that it had are scored again: nothing of them had come back.
 Host = ray.remote(
-    num_cpus=0, max_restarts=2, max_task_retries=2, concurrency_groups={"score": MAX_BLOCKS, "dump": 1, "control": 1}
+    num_cpus=0,
+    max_restarts=2,
+    max_task_retries=2,
+    concurrency_groups={"score": MAX_BLOCKS, "dump": 1, "control": 1},
+    enable_task_events=False,  # Ray's control store would keep every call
 )(ScorerHost)
 
 

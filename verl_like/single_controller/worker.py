@@ -133,4 +133,5 @@ class _Reporting:
 
 
 # Not a decorator: Ray would pickle the class by value, with every global it names; a plain class travels by reference.
-WorkerProcess = ray.remote(concurrency_groups={"engine": 1, "control": 2})(WorkerHost)
+# No task events: Ray's control store keeps those of the last 100,000 calls, of which a step makes some thirty (2.60).
+WorkerProcess = ray.remote(concurrency_groups={"engine": 1, "control": 2}, enable_task_events=False)(WorkerHost)
