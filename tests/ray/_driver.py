@@ -22,7 +22,8 @@ from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.single_controller.worker_group import WorkerGroup
 
 STOPPED_S = 3.0  # instead of ten, so that the tests are quick
-cluster.STOPPED_S = STOPPED_S
+LAST_S = 12.0  # instead of thirty
+cluster.STOPPED_S, cluster.LAST_S = STOPPED_S, LAST_S
 
 
 def prompts(rows: int, tokens: int) -> RemoteBatch:

@@ -9,6 +9,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TypeVar
 
 import psutil
@@ -127,17 +128,26 @@ class Cluster:
         return list(found.values())
 
     def _watch(self) -> None:
-        ended = select.poll()
-        for server in self._servers.values():
-            ended.register(os.pidfd_open(server.pid), select.POLLIN)
+        with ExitStack() as opened:
+            ended = select.poll()
+            for server in self._servers.values():
+                descriptor = os.pidfd_open(server.pid)
+                opened.callback(os.close, descriptor)
+                ended.register(descriptor, select.POLLIN)
+            self._watch_servers(lambda: ended.poll(LOOK_S * 1000))
+
+    def _watch_servers(self, pause: Callable[[], object]) -> None:
         stopped_s = dict.fromkeys(self._servers, 0.0)
         while not self.lost and not self._is_ending:
-            ended.poll(LOOK_S * 1000)
+            pause()
+            if self._is_leaving:  # what is lost now is no longer needed
+                time.sleep(LOOK_S)
+                continue
             for name, server in self._servers.items():
                 status = _status(server)
                 stopped_s[name] = stopped_s[name] + LOOK_S if status == psutil.STATUS_STOPPED else 0.0
-                if self._is_leaving or self._is_ending:  # what is lost now is no longer needed
-                    continue
+                if self._is_leaving or self._is_ending:
+                    break
                 if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
                     self.lose(f"Ray's {name} (process {server.pid}) has ended, or was killed")
                 elif stopped_s[name] >= STOPPED_S:

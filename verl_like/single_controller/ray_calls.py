@@ -18,6 +18,7 @@ from ray._private import internal_api, worker
 from ray._private.state import state
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
+from verl_like.single_controller import signals
 from verl_like.single_controller.bounded import LINES, NoAnswer
 from verl_like.single_controller.cluster import Cluster
 from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout
@@ -100,6 +101,7 @@ def cluster(*, start_timeout_s: float, **init: Any) -> Iterator[None]:
         LINES.call("ray.init", lambda: ray.init(**init), limit_s=start_timeout_s, look=_end_at_ctrl_c)
     except NoAnswer as error:
         raise StageTimeout(f"Ray did not start: {error}.") from None
+    signals.take_back()
     _CURRENT.cluster = Cluster([each for each in psutil.Process().children() if each not in others])
     try:
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from types import FrameType
 
 from verl_like.single_controller.bounded import ENDING_SIGNALS
@@ -20,6 +21,13 @@ def leave_to_driver() -> None:
     for signum in ENDING_SIGNALS:
         signal.signal(signum, _nothing)
     let_through()
+
+
+def take_back() -> None:
+    """Install this process's handlers again: Ray's library has one for SIGTERM, beneath Python's, that aborts."""
+    if threading.current_thread() is threading.main_thread():
+        for signum in ENDING_SIGNALS:
+            signal.signal(signum, signal.getsignal(signum))
 
 
 def let_through() -> None:
