@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -63,6 +64,13 @@ class EchoRole:
         if rank == self.rank:
             os._exit(3)
         time.sleep(60)
+
+    @dispatch(Dispatch.BROADCAST)
+    def terminated(self) -> int:
+        """How a process that this one starts ends when it is asked to."""
+        with subprocess.Popen(["sleep", "60"]) as started:
+            started.terminate()
+            return started.wait(timeout=10)
 
     @dispatch(Dispatch.SPLIT)
     def double(self, rows: RemoteRows) -> tuple[int, DataProto]:

@@ -149,3 +149,8 @@ def test_workers_that_are_asked_for_their_stacks_again_and_again_go_on(group: Wo
         ended.set()
         asking.join()
     assert [status["pid"] for status in group.status(timeout_s=20)] == [status["pid"] for status in statuses]
+
+
+def test_what_a_worker_starts_can_be_ended_by_sigterm(group: WorkerGroup) -> None:
+    """Ray's servers block it, and masks are inherited."""
+    assert group.call(EchoRole.terminated) == [-signal.SIGTERM] * 2

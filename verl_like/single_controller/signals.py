@@ -27,7 +27,8 @@ def take_back() -> None:
     """Install this process's handlers again: Ray's library has one for SIGTERM, beneath Python's, that aborts."""
     if threading.current_thread() is threading.main_thread():
         for signum in ENDING_SIGNALS:
-            signal.signal(signum, signal.getsignal(signum))
+            if (handler := signal.getsignal(signum)) is not None:
+                signal.signal(signum, handler)
 
 
 def let_through() -> None:

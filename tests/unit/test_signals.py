@@ -1,0 +1,64 @@
+"""Signals that end a whole run: workers leave them to the driver, and what a user's function starts can be ended."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit._reward import sample, scorer_process, task
+from verl_like.single_controller.bounded import ENDING_SIGNALS, Lines
+
+REWARD = """
+import subprocess
+def score(solution_str):
+    with subprocess.Popen(["sleep", "60"]) as started:
+        started.terminate()
+        return float(started.wait(timeout=10))
+"""
+WORKER = """
+import os, signal, subprocess
+from verl_like.single_controller import signals
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # as Ray's servers pass it on
+signals.leave_to_driver()
+for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    os.kill(os.getpid(), signum)
+with subprocess.Popen(["sleep", "60"]) as started:
+    started.terminate()
+    print("goes on;", started.wait(timeout=10))
+"""
+
+
+def test_a_worker_goes_on_after_signals_that_end_all_and_its_children_do_not() -> None:
+    ended = subprocess.run([sys.executable, "-c", WORKER], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "goes on; -15\n"
+
+
+def test_what_a_reward_starts_can_be_ended_by_sigterm(tmp_path: Path) -> None:
+    (tmp_path / "reward.py").write_text(REWARD)
+
+    def scored() -> float | None:
+        """On a thread that has the mask of Ray's servers, as those of a scorer host do."""
+        with scorer_process(task(f"{tmp_path}/reward.py:score")) as scorer:
+            [outcome] = scorer.score([sample("anything")])
+        return outcome.score
+
+    assert Lines().call("a score", scored, limit_s=60) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("signum", sorted(ENDING_SIGNALS))
+def test_a_driver_takes_its_handlers_back_from_a_library(signum: signal.Signals) -> None:
+    """ctypes sets a handler beneath Python's, as Ray does for SIGTERM; it would end the process."""
+    code = f"""
+import ctypes, os, signal
+from verl_like.single_controller import signals
+signal.signal({int(signum)}, lambda *_: print("heard"))
+ctypes.CDLL(None).signal({int(signum)}, ctypes.c_void_p(signal.SIG_DFL.value))
+signals.take_back()
+os.kill(os.getpid(), {int(signum)})
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "heard\n"), ended.stderr
