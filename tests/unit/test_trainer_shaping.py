@@ -130,15 +130,15 @@ def test_components_are_what_the_reward_function_reported_beside_the_score() -> 
     assert {values.dtype for values in found.values()} == {np.dtype(np.float32)}
 
 
-@pytest.mark.parametrize("reported", [{}, {"format": "good"}])
-def test_a_component_that_is_no_number_is_refused_with_what_there_was(reported: dict[str, object]) -> None:
+@pytest.mark.parametrize("reported", [{}, {"format": "good"}, {"format": NAN}, {"format": 1e300}])
+def test_a_component_that_is_no_finite_number_is_refused_with_what_there_was(reported: dict[str, object]) -> None:
     batch = scored([0, 0], [1.0, 0.0], details=[{"format": 1.0}, reported], uid=["a.jsonl:3", "a.jsonl:4"])
     with pytest.raises(FeedbackError) as caught:
         row_rewards(batch, config(reward_components={"format": 1.0}), mini_batch_prompts=None)
     assert str(caught.value) == (
         "algorithm.reward_components names 'format', but beside the score of a response to prompt a.jsonl:4 the "
         "reward function reported "
-        f"{reported}. Have it return a dict with 'format' as a number, or take the name out."
+        f"{reported}. Have it return a dict with 'format' as a finite number, or take the name out."
     )
 
 

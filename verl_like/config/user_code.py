@@ -7,12 +7,14 @@ import inspect
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 CALLERS = (f"{PACKAGE}config{os.sep}", f"{PACKAGE}reward{os.sep}", "<frozen importlib")
-MAX_LINES = 20  # of an error
+MAX_FIRST_LINES, MAX_LAST_LINES = 5, 15  # of an error
+MAX_CHARS = 10_000  # of an error, or of another text that a user's function made
 MAX_OWN_FRAMES = 2
 
 
@@ -75,13 +77,38 @@ def told(error: BaseException) -> str:
     """
     chain = traceback.TracebackException.from_exception(error, compact=True)
     if type(error) is ValueError and all(_is_in(frame, PACKAGE) for frame in chain.stack):
-        return str(error)
+        return clipped(str(error), MAX_CHARS)
     # The call itself fails where the parameters do not fit, an import where the syntax is wrong: the sentence says all.
-    is_theirs = isinstance(error, SyntaxError) or chain.stack[-1].name == "__call__"
+    is_theirs = isinstance(error, SyntaxError) or (bool(chain.stack) and chain.stack[-1].name == "__call__")
     if not _without_callers(chain).stack and not is_theirs:
         chain = traceback.TracebackException.from_exception(error, limit=-MAX_OWN_FRAMES, compact=True)
-    lines = "".join(chain.format()).rstrip().splitlines()
-    return "\n".join([line for line in lines if not line.startswith("Traceback (most")][-MAX_LINES:])
+    text = clipped("".join(chain.format()).rstrip(), MAX_CHARS)
+    lines = [line for line in text.splitlines() if not line.startswith("Traceback (most")]
+    if (more := len(lines) - MAX_FIRST_LINES - MAX_LAST_LINES) > 0:
+        lines[MAX_FIRST_LINES:-MAX_LAST_LINES] = [f"  ... ({more} lines left out)"]
+    return "\n".join(lines)
+
+
+def safely_told(error: BaseException, tell: Callable[[BaseException], str] = told) -> str:
+    """What :func:`told`, or another, says of an error; its type's name where making the text raises another one."""
+    try:
+        return plain_text(tell(error))
+    except BaseException as broken:  # noqa: BLE001 (an error may have anything for its text, cause or place)
+        # Not type(error).__name__, which a metaclass may replace.
+        names = [type.__dict__["__name__"].__get__(type(each)) for each in (error, broken)]
+        return f"{names[0]}, whose text cannot be told: making it raised {names[1]}"
+
+
+def plain_text(value: object) -> str:
+    """The text of a value, of type ``str`` itself: nothing that a subclass defines is run by who reads it."""
+    return str.__str__(str(value))
+
+
+def clipped(text: str, max_chars: int) -> str:
+    """The head and the tail of a text, and between them how much was left out; a short one as it is."""
+    half = max_chars // 2
+    left_out = len(text) - 2 * half
+    return text if len(text) <= max_chars else f"{text[:half]} ... ({left_out} characters left out) ... {text[-half:]}"
 
 
 def _without_callers(chain: traceback.TracebackException) -> traceback.TracebackException:

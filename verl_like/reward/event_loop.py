@@ -50,7 +50,7 @@ async def _outcome(call: Call, sample: Sample, timeout_s: float) -> Outcome:
     try:
         async with deadline:
             score, details = await call(sample)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 (the border of user code: a scorer may raise anything)
+    except BaseException as error:  # noqa: BLE001 (the border of user code: a scorer may raise anything)
         if deadline.expired():
             message = f"no score within reward.timeout_s={timeout_s:g}; the call was cancelled"
             return Outcome("timeout", None, {}, message, time.perf_counter() - started)

@@ -6,23 +6,30 @@ import math
 import numbers
 import time
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Any
 
-from verl_like.config.user_code import told
+from verl_like.config.user_code import clipped, plain_text, safely_told
 from verl_like.reward.messages import Outcome
 
 Details = dict[str, float | str]
 SCORE_KEYS = ("score", "overall")  # verl's and EasyR1's
+MAX_SCORE = 3.4e38  # float32, which scores are kept in, goes up to here
+MAX_DETAILS = 1000  # entries beside a score
+MAX_DETAIL_CHARS = 10_000  # of a text among them
+MAX_DETAILS_CHARS = 100_000  # of all of them together, names included
+MAX_NAME_CHARS = 200
 
 
 def check_result(value: Any) -> tuple[float, Details]:
     """What a reward function returned for one sample, as a finite score and details.
 
     Takes a number (true and false count as 1 and 0; of torch and numpy too) or a dict with ``score`` or ``overall``.
-    Other entries of the dict are kept: numbers as floats, anything else as text.
+    Other entries of the dict are kept: numbers as floats, anything else as text, which is clipped.
 
     Raises:
-        ValueError: for anything else, among it None, text, NaN and infinity.
+        ValueError: for anything else, among it None, text, NaN and infinity, and for more details than fit.
+        BaseException: whatever the methods of a value raise.
     """
     value = _plain(value)
     if not isinstance(value, Mapping):
@@ -32,10 +39,34 @@ def check_result(value: Any) -> tuple[float, Details]:
         raise ValueError(
             f"the reward function returned a dict with {sorted(map(str, value))}; expected the key 'score' among them."
         )
+    score = _score(value[key], f"its {key}")
+    if len(value) > MAX_DETAILS + 1:
+        raise ValueError(
+            f"the reward function returned a dict with {len(value)} entries; at most {MAX_DETAILS} are kept beside "
+            f"the {key}."
+        )
     # A slash separates the parts of a metric's name.
-    return _score(value[key], f"its {key}"), {
-        str(name).replace("/", "_"): _detail(item) for name, item in value.items() if name != key
+    details = {
+        clipped(plain_text(name).replace("/", "_"), MAX_NAME_CHARS): _detail(item)
+        for name, item in value.items()
+        if name != key
     }
+    check_size(details)
+    return score, details
+
+
+def check_size(details: Details) -> None:
+    """Refuse details that no metric or samples file is meant for.
+
+    Raises:
+        ValueError: too much text.
+    """
+    num_chars = sum(len(name) + (len(item) if isinstance(item, str) else 0) for name, item in details.items())
+    if num_chars > MAX_DETAILS_CHARS:
+        raise ValueError(
+            f"the reward function returned {num_chars} characters beside the score; at most {MAX_DETAILS_CHARS} are "
+            f"kept. Return less, or write it to a file of your own."
+        )
 
 
 def split_results(value: Any, count: int) -> list[Any]:
@@ -59,8 +90,8 @@ def split_results(value: Any, count: int) -> list[Any]:
 
 def failed(error: BaseException, started: float) -> Outcome:
     """The outcome of a sample whose function raised; ``started`` is of ``time.perf_counter``."""
-    status = "memory" if isinstance(error, MemoryError) else "error"
-    return Outcome(status, None, {}, told(error), time.perf_counter() - started)
+    status = "memory" if issubclass(type(error), MemoryError) else "error"
+    return Outcome(status, None, {}, safely_told(error), time.perf_counter() - started)
 
 
 def _list(value: Any, count: int, subject: str) -> list[Any]:
@@ -81,27 +112,48 @@ def _list(value: Any, count: int, subject: str) -> list[Any]:
 
 
 def _score(value: Any, subject: str) -> float:
+    value = _plain(value)
     if not isinstance(value, numbers.Real):
         raise ValueError(
             f"the reward function returned {_shown(value)} where {subject} must be a number; expected a number, or a "
             f"dict "
             "with a number under 'score'."
         )
-    score = float(value)
+    try:
+        score = float(value)
+    except OverflowError:  # an integer or fraction of a few hundred digits
+        score = math.inf
     if not math.isfinite(score):
         raise ValueError(f"the reward function returned {score}; {subject} must be a finite number.")
+    if abs(score) > MAX_SCORE:
+        raise ValueError(f"the reward function returned {score}; {subject} must be at most {MAX_SCORE:g} in size.")
     return score
 
 
 def _detail(value: Any) -> float | str:
     value = _plain(value)
-    return float(value) if isinstance(value, numbers.Real) else str(value)
+    if isinstance(value, numbers.Real):
+        try:
+            return float(value)
+        except OverflowError:
+            if isinstance(value, int):  # its digits may be more than Python agrees to write
+                return f"an integer of {int.bit_length(value)} bits"
+    text = plain_text(value)
+    if len(text) <= MAX_DETAIL_CHARS:
+        return text
+    # Two texts that differ only in what is left out stay two: votes are counted by such a detail.
+    mark = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return f"{clipped(text, MAX_DETAIL_CHARS)} [{mark}]"
 
 
 def _shown(value: Any) -> str:
-    return f"{value!r:.80} ({type(value).__name__})"
+    try:
+        return f"{plain_text(repr(value)):.80} ({type(value).__name__})"
+    except Exception:  # noqa: BLE001 (a class of the user's)
+        return f"a {type(value).__name__} whose repr() raises"
 
 
 def _plain(value: Any) -> Any:
     """Tensors and arrays as Python numbers and lists. By name: importing torch would make every scorer heavy."""
-    return value.tolist() if type(value).__module__.partition(".")[0] in ("torch", "numpy") else value
+    has_list = type(value).__module__.partition(".")[0] in ("torch", "numpy") and hasattr(value, "tolist")
+    return value.tolist() if has_list else value

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from verl_like.reward.forms import BoundFunction, bind
 from verl_like.reward.messages import Outcome, RowTruth, Sample, TruthReading
 from verl_like.reward.resolve import resolve
-from verl_like.reward.results import Details, check_result, failed, split_results
+from verl_like.reward.results import MAX_SCORE, Details, check_result, check_size, failed, split_results
 from verl_like.reward.specs import FunctionSpec
 from verl_like.reward.truth_reader import TruthReader, truth_reader, truth_reading
 
@@ -122,7 +122,7 @@ class Scoring:
         started = time.perf_counter()
         try:
             values = [self._value(function, sample) for function in self._functions]
-        except (Exception, SystemExit) as error:  # noqa: BLE001 (the border of user code: a scorer may raise anything)
+        except BaseException as error:  # noqa: BLE001 (the border of user code: a scorer may raise anything)
             return failed(error, started)
         return self._outcome(values, started)
 
@@ -130,7 +130,7 @@ class Scoring:
         """The outcome of a sample for which the functions returned these values."""
         try:
             score, details = self._summed(values)
-        except ValueError as error:
+        except BaseException as error:  # noqa: BLE001 (what was returned may be of a class of theirs, which may raise)
             return failed(error, started)
         return Outcome("ok", score, details, "", time.perf_counter() - started)
 
@@ -142,7 +142,7 @@ class Scoring:
         started = time.perf_counter()
         try:
             columns = [self._column(function, samples) for function in self._functions]
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             outcome = failed(error, started)
             if len(samples) > 1:
                 raise BatchFailed(outcome) from error
@@ -191,6 +191,11 @@ class Scoring:
         if not applied:
             names = ", ".join(function.spec.name for function in self._functions)
             raise ValueError(f"none of reward.functions ({names}) gave a score: all returned None.")
+        if not abs(total) <= MAX_SCORE:
+            raise ValueError(
+                f"the weighted sum of reward.functions is {total}; expected at most {MAX_SCORE:g} in size."
+            )
+        check_size(details)
         return total, details
 
     def _loop(self) -> EventLoop:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from inspect import Parameter
 from typing import Any
 
-from verl_like.config.user_code import told
+from verl_like.config.user_code import clipped, plain_text, safely_told, told
 from verl_like.reward.forms import BoundFunction, RewardFunction
 from verl_like.reward.messages import COMPARED_AS_TEXT, COMPARED_AS_VALUE, NOT_ASKED, UNREADABLE, TruthReading
 
@@ -73,19 +73,19 @@ def _read(name: str, reader: TruthReader, ground_truth: Any) -> tuple[str, str]:
                 f"{NAME} returned {words!r:.80} ({type(words).__name__}); expected '' where the truth can be compared "
                 "as what it is, else a few words. Correct the reward function's file."
             )
-    except (Exception, SystemExit) as error:  # noqa: BLE001 (the border of user code: a reader may raise anything)
+        words = plain_text(words)
+    except BaseException as error:  # noqa: BLE001 (the border of user code: a reader may raise anything)
         return UNREADABLE, _clipped(name, _reason(error))
     return (COMPARED_AS_TEXT, _clipped(name, words)) if words else (COMPARED_AS_VALUE, "")
 
 
 def _reason(error: BaseException) -> str:
-    if isinstance(error, MemoryError):
+    if issubclass(type(error), MemoryError):
         return "reading it takes more than reward.max_memory_gib"
     # A ValueError is what the reader has to say; anything else is a mistake in it, whose place its author needs.
-    return str(error) if type(error) is ValueError else told(error)
+    return safely_told(error, str if type(error) is ValueError else told)
 
 
 def _clipped(name: str, text: str) -> str:
-    half = MAX_CHARS // 2
-    clipped = text if len(text) <= MAX_CHARS else f"{text[:half]} ... {text[-half:]}"
-    return f"reward.functions.{name}: {clipped}" if name else clipped
+    text = clipped(text, MAX_CHARS)
+    return f"reward.functions.{name}: {text}" if name else text

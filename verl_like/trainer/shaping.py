@@ -8,6 +8,7 @@ import numpy as np
 
 from verl_like.config.schema import AlgorithmConfig, Config
 from verl_like.protocol import Array
+from verl_like.reward.results import MAX_SCORE
 from verl_like.single_controller.errors import FeedbackError
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.workers.messages import RowRewards
@@ -59,12 +60,13 @@ def _component(batch: RemoteBatch, name: str) -> Array:
     """[B] float32: a number that the reward function reported beside its score."""
     details = batch.facts["details"]
     for row, reported in enumerate(details):
-        if not isinstance(reported.get(name), int | float):
+        value = reported.get(name)
+        if not isinstance(value, int | float) or not abs(value) <= MAX_SCORE:  # NaN neither
             raise FeedbackError(
                 f"algorithm.reward_components names {name!r}, but beside the score of a response to prompt "
                 f"{batch.facts['uid'][row]} the "
-                f"reward function reported {reported}. Have it return a dict with {name!r} as a number, or take the "
-                f"name out."
+                f"reward function reported {reported}. Have it return a dict with {name!r} as a finite number, or "
+                f"take the name out."
             )
     return np.array([reported[name] for reported in details], np.float32)
 
