@@ -23,7 +23,7 @@ from verl_like.config.schema import RewardConfig
 from verl_like.protocol import DataProto, Ragged
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.pool import RewardPool
-from verl_like.single_controller.errors import FeedbackError, WorkerError
+from verl_like.single_controller.errors import FeedbackError, StageTimeout, WorkerError
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.single_controller.store import STORE
 
@@ -71,7 +71,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def pool(
-    folder: Path, out: Path, *, function: str = "score", env: dict[str, str] | None = None, **knobs: Any
+    folder: Path,
+    out: Path,
+    *,
+    function: str = "score",
+    env: dict[str, str] | None = None,
+    stage_timeout_s: float = 60,
+    **knobs: Any,
 ) -> Iterator[RewardPool]:
     config = RewardConfig(function=f"{folder}/scorer.py:{function}", **{"num_workers": 2, "timeout_s": 2.0, **knobs})
     made = RewardPool(
@@ -79,7 +85,7 @@ def pool(
         Decoder(AutoTokenizer.from_pretrained(folder), trust_remote_code=False),
         failures_path=out / "reward_failures.jsonl",
         env=env or {},
-        timeout_s=60,
+        timeout_s=stage_timeout_s,
     )
     try:
         made.wait_ready(timeout_s=60)
@@ -250,6 +256,28 @@ def test_a_run_is_stopped_as_soon_as_it_is_certain_not_when_every_sample_has_tim
         with pytest.raises(FeedbackError, match="timeout"):
             made.scores()
         assert time.monotonic() - started < 95 * 0.2 / 2 * 0.8
+
+
+@pytest.mark.alone
+def test_timeouts_in_a_row_end_the_wait_with_the_functions_name_before_the_stage_does(
+    folder: Path, tmp_path: Path
+) -> None:
+    """All of one block, which by its share of the batch would not end the run."""
+    responses = [*["sleep"] * 32, *["1"] * 64]
+    with pool(folder, tmp_path, timeout_s=0.5, num_workers=1, stage_timeout_s=12) as made:
+        begin(made, blocks(folder, responses, responses))
+        started = time.monotonic()
+        with pytest.raises(FeedbackError, match=r"reward.function=.*:score has not answered for \d s: \d samples"):
+            made.scores()
+        assert time.monotonic() - started < 10
+
+
+def test_samples_that_are_slow_together_are_told_as_that(folder: Path, tmp_path: Path) -> None:
+    env = {"MARKS": str(tmp_path / "marks")}
+    with pool(folder, tmp_path, function="slow", env=env, num_workers=1, stage_timeout_s=2) as made:
+        begin(made, blocks(folder, ["1"] * 32, ["1"] * 32))
+        with pytest.raises(StageTimeout, match=r":slow has scored 0 of 32 responses in that time.*reward.num_workers"):
+            made.scores()
 
 
 def test_a_function_that_does_not_load_is_told_at_the_start(folder: Path, tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from verl_like.config.schema import RewardConfig
+from verl_like.config.user_code import clipped
 from verl_like.protocol import Array
+from verl_like.reward.specs import function_specs, told_names
 from verl_like.single_controller.errors import FeedbackError
 
 NUM_SHOWN = 3
@@ -33,14 +35,9 @@ class Failure:
         return f"\n  prompt: {self.prompt!r}\n  response: {self.response!r}" if self.prompt else ""
 
 
-def _clipped(text: str) -> str:
-    half = NUM_CHARS // 2
-    return text if len(text) <= NUM_CHARS else f"{text[:half]} ... {text[-half:]}"
-
-
 def clipped_failure(status: str, message: str, prompt: str, response: str) -> Failure:
-    """A failure whose texts are short; whole ones are in ``reward_failures.jsonl``."""
-    return Failure(status, message[-2 * NUM_CHARS :], _clipped(prompt), _clipped(response))
+    """A failure whose texts are short; longer ones are in ``reward_failures.jsonl``."""
+    return Failure(status, clipped(message, 3 * NUM_CHARS), clipped(prompt, NUM_CHARS), clipped(response, NUM_CHARS))
 
 
 def value_of_failure(config: RewardConfig) -> float:
@@ -73,6 +70,16 @@ def check_failures(failures: Sequence[Failure], num_samples: int, config: Reward
         f"{len(failures)} of {num_samples} responses have no score ({_by_kind(f.status for f in failures)}), and "
         f"{limit}."
         f"{_shown(failures)}"
+    )
+
+
+def too_slow(config: RewardConfig, *, num_scored: int, num_rows: int) -> str:
+    """What to tell of reward functions that are too slow for a stage, beside whom it waited for."""
+    return (
+        f"{told_names(function_specs(config))} has scored {num_scored} of {num_rows} responses in that time, counted "
+        f"by blocks. Where each takes long but ends within reward.timeout_s={config.timeout_s:g}, raise "
+        f"reward.num_workers (now {config.num_workers}) or trainer.stage_timeout_s; reward/seconds_max of past steps "
+        "has the longest."
     )
 
 

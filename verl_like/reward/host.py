@@ -30,6 +30,7 @@ from verl_like.telemetry.beacon import BEACON
 from verl_like.telemetry.ledger import LEDGER
 from verl_like.telemetry.process_report import ProcessReport, Reporter
 
+MAX_VOTE_CHARS = 200
 MAX_BLOCKS = 2  # decoded at once; the others wait in the object store
 
 
@@ -40,9 +41,12 @@ class ScorerHost:
         num_processes: scorer processes on this node; none are started where a reward model or a judge scores alone.
         decoder: for the responses.
         failures_path: jsonl that failed samples are appended to.
+        stage_timeout_s: how long the driver waits for the scores of a step.
     """
 
-    def __init__(self, config: RewardConfig, num_processes: int, decoder: Decoder, *, failures_path: str) -> None:
+    def __init__(
+        self, config: RewardConfig, num_processes: int, decoder: Decoder, *, failures_path: str, stage_timeout_s: float
+    ) -> None:
         stacks.listen()
         signals.leave_to_driver()
         BEACON.light_as_told()
@@ -53,7 +57,8 @@ class ScorerHost:
         task = scorer_task(config)
         self._team, self._refusal = None, ""
         try:
-            self._team = ScorerTeam(task, num_processes) if task.functions else None
+            if task.functions:
+                self._team = ScorerTeam(task, num_processes, stage_timeout_s=stage_timeout_s)
         except (ValueError, RuntimeError) as error:  # told by ready(): Ray would wrap it in its own frames and ours
             self._refusal = str(error)
         self._failures_path, self._failures_lock = Path(failures_path), threading.Lock()
@@ -89,7 +94,7 @@ class ScorerHost:
             failure=objects([_failure(s, o) for s, o in pairs]),
             details=objects([o.details for o in outcomes]),
             answer=np.array(
-                [str(o.details["pred"]) if "pred" in o.details else _fingerprint(s.response) for s, o in pairs]
+                [_vote(str(o.details["pred"])) if "pred" in o.details else _fingerprint(s.response) for s, o in pairs]
             ),
             seconds=np.array([o.seconds for o in outcomes], np.float32),
             was_alone=np.array([o.status == "ok" and bool(o.message) for o in outcomes]),
@@ -163,7 +168,7 @@ def _audit(sample: Sample, known: dict[str, Any], prompt_ids: list[int]) -> dict
         "ground_truth": sample.ground_truth,
         # NaN is no JSON: a failed sample's score is null, and failure says why.
         "score": None if score is None or np.isnan(score) else score,
-        "components": known.pop("details", {}),
+        "components": {name: _jsonable(value) for name, value in known.pop("details", {}).items()},
         "seconds": known.pop("reward_seconds", None),
         "failure": f"{failure.status}: {failure.message}" if failure is not None else None,
         **known,
@@ -176,10 +181,19 @@ def _audit(sample: Sample, known: dict[str, Any], prompt_ids: list[int]) -> dict
     }
 
 
+def _jsonable(value: float | str) -> float | str:
+    return str(value) if isinstance(value, float) and not np.isfinite(value) else value
+
+
 def _failure(sample: Sample, outcome: Outcome) -> Failure | None:
     if outcome.status == "ok":
         return None
     return clipped_failure(outcome.status, outcome.message, sample.prompt, sample.response)
+
+
+def _vote(pred: str) -> str:
+    """An answer as votes are counted by. In an array every text takes as much room as the longest."""
+    return pred if len(pred) <= MAX_VOTE_CHARS else f"{pred[:MAX_VOTE_CHARS]}... {_fingerprint(pred)}"
 
 
 def _fingerprint(text: str) -> str:

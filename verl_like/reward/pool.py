@@ -11,10 +11,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from verl_like.config.schema import RewardConfig
 from verl_like.protocol import Array
 from verl_like.reward.decoding import Decoder
-from verl_like.reward.failures import Failure, check_failures, failures_of
+from verl_like.reward.failures import Failure, check_failures, failures_of, too_slow
 from verl_like.reward.host import MAX_BLOCKS, ScorerHost
 from verl_like.reward.scores import Scores
 from verl_like.single_controller import ray_calls
+from verl_like.single_controller.errors import StageTimeout
 from verl_like.single_controller.ray_calls import Call
 from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.single_controller.wait import arrivals, wait
@@ -81,6 +82,7 @@ class RewardPool:
                 share,
                 decoder,
                 failures_path=str(failures_path),
+                stage_timeout_s=timeout_s,
             )
             for number, (node, share) in enumerate(zip(nodes, shares, strict=True))
         ]
@@ -106,15 +108,21 @@ class RewardPool:
 
         Raises:
             FeedbackError: too many samples failed; told as soon as that is certain.
+            Or many in a row have timed out.
+        StageTimeout: samples that were slow, but within their own deadlines, took too long together.
         """
         answers, num_rows = self._answers, sum(self._num_rows)
         self.forget()
         found: dict[ray.ObjectRef, Scores] = {}
         failures: list[Failure] = []
-        for answer, scores in arrivals(answers, stage="reward", timeout_s=self._timeout_s, interruptible=True):
-            found[answer] = scores
-            failures += failures_of(scores.failure)
-            check_failures(failures, num_rows, self._config)
+        try:
+            for answer, scores in arrivals(answers, stage="reward", timeout_s=self._timeout_s, interruptible=True):
+                found[answer] = scores
+                failures += failures_of(scores.failure)
+                check_failures(failures, num_rows, self._config)
+        except StageTimeout as error:
+            num_scored = sum(map(len, found.values()))
+            raise StageTimeout(f"{error} {too_slow(self._config, num_scored=num_scored, num_rows=num_rows)}") from error
         return Scores.concat([found[answer] for answer in answers])
 
     def forget(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,3 +72,8 @@ def _spec(name: str, entry: Any) -> FunctionSpec:
     ):
         raise ValueError(f"{where}.weight is {spec.weight!r}; expected a finite number.")
     return spec
+
+
+def told_names(specs: Sequence[FunctionSpec]) -> str:
+    """The functions as the configuration names them."""
+    return ", ".join(f"{spec.knob}={spec.function or '(by data_source)'}" for spec in specs)

@@ -7,6 +7,8 @@ never a score.
 from __future__ import annotations
 
 import itertools
+import math
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +19,8 @@ from types import TracebackType
 
 from verl_like.reward.messages import UNREADABLE, Outcome, RowTruth, Sample, Task, TruthReading
 from verl_like.reward.scorer_process import ScorerProcess, Spares
+from verl_like.reward.streak import Streak
+from verl_like.single_controller.errors import RunError
 
 MAX_PIECE = 64  # samples sent at once; what a killed process leaves is sent again
 PIECES_PER_PROCESS = 4  # so that a slow sample holds up few others
@@ -25,12 +29,17 @@ PIECES_PER_PROCESS = 4  # so that a slow sample holds up few others
 class ScorerTeam:
     """``num_processes`` scorer processes and a warm spare.
 
+    Args:
+        stage_timeout_s: how long whoever asks for scores waits for them; a good part of it lost to timeouts in a row is
+            an error.
+
     Raises:
         ValueError: the functions cannot be loaded or called; the message says why.
         RuntimeError: a process died, or took too long, before they were loaded.
     """
 
-    def __init__(self, task: Task, num_processes: int) -> None:
+    def __init__(self, task: Task, num_processes: int, *, stage_timeout_s: float = math.inf) -> None:
+        self._streak = Streak(task, num_processes, stage_timeout_s=stage_timeout_s)
         self._members: list[ScorerProcess] = []
         self._free: SimpleQueue[int] = SimpleQueue()  # members
         with ExitStack() as started:
@@ -47,7 +56,12 @@ class ScorerTeam:
         self._max_piece = MAX_PIECE
 
     def score(self, samples: Sequence[Sample]) -> list[Outcome]:
-        """One outcome per sample, in order; may be called by several threads at once."""
+        """One outcome per sample, in order; may be called by several threads at once.
+
+        Raises:
+            FeedbackError: too many timeouts in a row.
+            RunError: a process was lost, and none could take its place.
+        """
         # One process alone has nobody to share with.
         num_pieces = PIECES_PER_PROCESS * len(self._members) if len(self._members) > 1 else 1
         size = min(self._max_piece, -(-len(samples) // num_pieces) or 1)
@@ -99,10 +113,14 @@ class ScorerTeam:
         member = self._free.get()
         try:
             while work:
+                self._streak.check()
                 group = work.popleft()
+                since = time.monotonic()
                 answered, loss = self._alive(member).score([samples[i] for i in group])
                 outcomes |= {group[position]: outcome for position, outcome in answered.items()}
                 left = [i for i in group if i not in outcomes]
+                ends = [*answered.values(), *([loss.outcome] if loss is not None else [])]
+                self._streak.add(ends, time.monotonic() - since, samples[(left or group)[0]])
                 if loss is None:
                     assert not left, f"the scorer left out samples {left} of {len(samples)}"
                 elif len(left) > 1 and not self._is_one_by_one:
@@ -126,10 +144,17 @@ class ScorerTeam:
         return [outcomes[i] for i in range(len(samples))]
 
     def _alive(self, member: int) -> ScorerProcess:
-        """The member's process, or a spare where that was killed; if it was idle then, it is no sample's fault."""
+        """The member's process, or a spare where that was killed; if it was idle then, it is no sample's fault.
+
+        Raises:
+            RunError: none could take its place; the message says why.
+        """
         if not self._members[member].is_alive():
             self._members[member].kill()
-            self._members[member] = self._spares.take()
+            try:
+                self._members[member] = self._spares.take()
+            except (ValueError, RuntimeError) as error:
+                raise RunError(f"a scorer process was lost, and none could take its place: {error}") from error
         return self._members[member]
 
     def _stop(self) -> None:
@@ -141,6 +166,8 @@ class ScorerTeam:
         self._executor.shutdown(wait=True)
 
     def _kill_members(self) -> None:
+        for process in self._members:
+            process.end()
         for process in self._members:
             process.kill()
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from verl_like.config.schema import RewardConfig
 from verl_like.reward.messages import NOT_ASKED, UNREADABLE, RowTruth, Sample, scorer_task
+from verl_like.reward.specs import told_names
 from verl_like.reward.team import ScorerTeam
 from verl_like.reward.truths import Progress, check_readings, distinct, first_of_each_source, read, untold
 
@@ -33,7 +34,7 @@ def try_reward(
     task = scorer_task(config)
     if not task.functions:
         return
-    names = ", ".join(f"{spec.knob}={spec.function or '(by data_source)'}" for spec in task.functions)
+    names = told_names(task.functions)
     try:
         with ScorerTeam(task, num_processes=1) as scorer:
             if config.try_first:

@@ -12,6 +12,7 @@ from verl_like.disk import DiskRefused
 from verl_like.single_controller import ray_calls
 from verl_like.single_controller.errors import (
     INTERRUPT,
+    FeedbackError,
     RunError,
     StageTimeout,
     WorkerError,
@@ -38,6 +39,7 @@ def wait(refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float, int
 
     Raises:
         WorkerError: a producer failed; the earliest failure is told.
+        FeedbackError: it failed because the rewards cannot be used.
         StageTimeout: the deadline passed.
         Interrupted: Ctrl-C, where ``interruptible``.
         OutOfGrace: Ctrl-C, and the time since then that ``trainer.grace_s`` leaves.
@@ -92,7 +94,7 @@ def timed_out(stage: str, timeout_s: float, waited_for: Iterable[str]) -> StageT
     )
 
 
-def failure(refs: Mapping[ray.ObjectRef, str], stage: str) -> WorkerError:
+def failure(refs: Mapping[ray.ObjectRef, str], stage: str) -> WorkerError | FeedbackError:
     """The error that explains a failed group of calls: the earliest real traceback, else who died."""
     ready, _ = ray_calls.split(list(refs), timeout_s=GRACE_S)
     raised: list[WorkerFailure] = []
@@ -104,6 +106,8 @@ def failure(refs: Mapping[ray.ObjectRef, str], stage: str) -> WorkerError:
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, WorkerFailure):
                 raised.append(error.cause)
+            elif isinstance(error.cause, FeedbackError):  # the policy can be kept
+                return FeedbackError(str(error.cause))
             elif isinstance(error.cause, RunError | DiskRefused):  # a sentence for the user
                 return WorkerRefusal(f"stage {stage!r} failed: {error.cause}")
             else:

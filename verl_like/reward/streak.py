@@ -1,0 +1,72 @@
+"""Timeouts in a row: a reward function that does not answer any more is told as that, before the stage's time is up.
+
+One sample past its deadline costs ``reward.timeout_s`` of a scorer process. A function that waits for a service that is
+gone loses that with each sample, and the step's wait for its scores ends in an error that can only say who was waited
+for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from verl_like.reward.failures import clipped_failure
+from verl_like.reward.messages import Outcome, Sample, Task
+from verl_like.reward.specs import told_names
+from verl_like.single_controller.errors import FeedbackError
+
+# Of the stage's time. What is lost may come on top of a slow rollout's samples; three quarters are left for these.
+MAX_LOST_FRAC = 0.25
+MIN_TIMEOUTS = 2  # one alone is no row, however long it takes
+
+
+class Streak:
+    """The timeouts since any process of a team last had another outcome; for use by several threads.
+
+    Args:
+        num_processes: of the team; time is lost when all of them lose it.
+        stage_timeout_s: how long the scores of a step are waited for.
+    """
+
+    def __init__(self, task: Task, num_processes: int, *, stage_timeout_s: float) -> None:
+        self._task, self._num_processes, self._stage_timeout_s = task, num_processes, stage_timeout_s
+        self._num_timeouts, self._lost_s, self._last = 0, 0.0, ""
+        self._lock = threading.Lock()
+
+    def add(self, outcomes: Sequence[Outcome], seconds: float, sample: Sample) -> None:
+        """Count what came of one request to one process, in the order in which it came.
+
+        Args:
+            seconds: that the request took.
+            sample: one of those that it was for, to be shown.
+        """
+        others = [i for i, outcome in enumerate(outcomes) if outcome.status != "timeout"]
+        timeouts = outcomes[others[-1] + 1 :] if others else outcomes
+        if others:  # async calls are under way side by side: what the last of them took is what was lost
+            seconds = max((outcome.seconds for outcome in timeouts), default=0.0)
+        with self._lock:
+            if others:
+                self._num_timeouts, self._lost_s = 0, 0.0
+            if timeouts:
+                self._num_timeouts += len(timeouts)
+                self._lost_s += seconds / self._num_processes
+                failure = clipped_failure("timeout", "", sample.prompt, sample.response)
+                self._last = failure.texts
+
+    def check(self) -> None:
+        """Refuse to go on where the timeouts in a row have taken a quarter of the stage's time.
+
+        Raises:
+            FeedbackError: names the function, and the knobs.
+        """
+        with self._lock:
+            count, lost_s = self._num_timeouts, self._lost_s
+        if count < MIN_TIMEOUTS or lost_s < MAX_LOST_FRAC * self._stage_timeout_s:
+            return
+        raise FeedbackError(
+            f"{told_names(self._task.functions)} has not answered for {lost_s:.0f} s: {count} samples in a row had no "
+            f"score within reward.timeout_s={self._task.timeout_s:g}, which is more than a quarter of "
+            f"trainer.stage_timeout_s={self._stage_timeout_s:g}. Does it wait for something that is gone? Correct it; "
+            f"raise reward.timeout_s where samples do take longer, and reward.num_workers with it. The last of "
+            f"them:{self._last}"
+        )
