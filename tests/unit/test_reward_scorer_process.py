@@ -259,6 +259,7 @@ def test_async_calls_run_side_by_side_up_to_the_limit(file: str) -> None:
 
 def test_an_async_call_past_its_deadline_is_cancelled_and_costs_nobody_else_anything(file: str) -> None:
     with scorer_process(task(f"{file}:score_async", timeout_s=0.5)) as scorer:
+        assert eventually(lambda: all(spare.was_ready() for spare in scorer._spares._warm))
         before = child_pids()
         outcomes = scorer.score([sample(response) for response in ("42", "sleep", "43", "sleep")])
         assert child_pids() == before, "no process was replaced"

@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
+from verl_like.reward.forks import end_if_forked
 from verl_like.reward.messages import Outcome, Sample
 from verl_like.reward.results import Details, failed
 
@@ -55,6 +56,8 @@ async def _outcome(call: Call, sample: Sample, timeout_s: float) -> Outcome:
             message = f"no score within reward.timeout_s={timeout_s:g}; the call was cancelled"
             return Outcome("timeout", None, {}, message, time.perf_counter() - started)
         return failed(error, started)
+    finally:
+        end_if_forked()  # before a forked process runs the loop's other calls, whose connections are its parent's
     return Outcome("ok", score, details, "", time.perf_counter() - started)
 
 

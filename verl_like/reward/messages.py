@@ -44,6 +44,13 @@ class Ready:
     mode: str  # of Scoring
 
 
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """The greeting of a process whose functions cannot be used."""
+
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """One response with everything a reward function may ask for."""
@@ -76,6 +83,7 @@ class Answer:
     Position -1 stands for all that were sent: a call for many failed, and nobody knows which of them spoiled it.
     """
 
+    request: int  # the number of the request that it belongs to
     position: int
     outcome: Outcome
 
@@ -90,7 +98,7 @@ class RowTruth:
 
 @dataclass(frozen=True, slots=True)
 class ReadTruths:
-    """The request to read these truths; the answers are lists of :class:`TruthReading`, in their order."""
+    """The request to read these truths; the answers are :class:`TruthsRead`, in their order."""
 
     truths: Sequence[RowTruth]
 
@@ -101,3 +109,36 @@ class TruthReading:
 
     status: str  # one of the four above
     reason: str  # why only as text, or with nothing; else empty
+
+
+@dataclass(frozen=True, slots=True)
+class TruthsRead:
+    """The readings of some truths of a request, in order."""
+
+    request: int
+    readings: list[TruthReading]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The last word of a keeper: how its scorer process ended, and what that and its descendants printed."""
+
+    code: int  # exit code, or minus the signal that killed it
+    num_printed: int  # bytes
+    num_passed_on: int  # of them
+    last_words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Nobody is left to answer, nor to say why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intrusion:
+    """Something arrived that the scorer process would not have written."""
+
+    what: str
+
+
+Message = Ready | Unusable | Answer | TruthsRead | Ended | Gone | Intrusion

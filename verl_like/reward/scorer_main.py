@@ -1,58 +1,90 @@
-"""What runs in a scorer process: ``python -m verl_like.reward.scorer_main SOCKET_FD LIFELINE_FD``.
+"""What runs in a scorer process: ``python -m verl_like.reward.scorer_main SOCKET LIFELINE PIPE LOG MAX_PRINTED``.
 
-It reads lists of samples from the socket and answers each sample as soon as it is scored; truths to be read are
-answered many at once. It imports nothing heavy, so that a replacement starts in a tenth of a second.
+The process that is started forks the one that scores and becomes its keeper. The arguments are file descriptors: of
+answers and requests, of a pipe that the parent holds the other end of, of the pipe that standard output and error go
+into, and of the log into which at most ``MAX_PRINTED`` bytes of that are passed on.
+
+The scorer reads lists of samples and answers each sample as soon as it is scored; truths to be read are answered many
+at once. It imports nothing heavy, so that a replacement starts in a tenth of a second.
 """
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
+import io
 import os
 import resource
 import select
 import signal
+import socket
 import sys
-from multiprocessing.connection import Connection
-from typing import Any
 
-from verl_like.reward.messages import Answer, ReadTruths, Ready, Sample, Task
+from verl_like.reward.forks import watch
+from verl_like.reward.keeper import Keeper, adopt_orphans
+from verl_like.reward.messages import Answer, ReadTruths, Ready, Sample, Task, TruthsRead, Unusable
+from verl_like.reward.output import OutputFilter
 from verl_like.reward.scoring import BatchFailed, Scoring
+from verl_like.reward.wire import AnswerWriter, next_request
 from verl_like.single_controller import signals
 from verl_like.telemetry import stacks
 
+PR_SET_PDEATHSIG = 1
+
 
 def main() -> None:
-    stacks.listen()
-    signals.let_through()
-    socket_fd, lifeline_fd = int(sys.argv[1]), int(sys.argv[2])
+    socket_fd, lifeline_fd, pipe_fd, log_fd, max_printed = map(int, sys.argv[1:])
+    keeper_pid = os.getpid()
+    adopt_orphans()
+    scorer_pid = os.fork()
+    if scorer_pid:
+        for fd in (1, 2):
+            os.dup2(log_fd, fd)  # the pipe ends with the scorer and what that starts
+        name = f"scorer process {scorer_pid}"
+        output = OutputFilter(pipe_fd, log_fd, max_printed=max_printed, name=name)
+        answers = socket.socket(fileno=socket_fd)
+        Keeper(scorer_pid, lifeline_fd=lifeline_fd, answers=answers, output=output).keep()
+    os.setsid()  # a kill reaches what the scorer has started, and not the keeper
+    _die_with_keeper(keeper_pid)
     _die_with_parent(lifeline_fd)
-    connection: Connection[Any, Any] = Connection(socket_fd)
+    os.close(pipe_fd)
+    for fd in (lifeline_fd, log_fd):
+        os.set_inheritable(fd, False)
+    # What is asked for by kill -USR1 is not part of what the functions print.
+    signals.let_through()
+    stacks.listen(os.fdopen(log_fd, "w", errors="backslashreplace"))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # the last lines before a death tell most
+    watch(socket_fd)
     try:
-        _serve(connection)
+        _serve(AnswerWriter(socket_fd))
     except (EOFError, ConnectionError):  # the parent closed its end
         return
 
 
-def _serve(connection: Connection[Any, Any]) -> None:
-    task: Task = connection.recv()
+def _serve(answers: AnswerWriter) -> None:
+    answers.greet()
+    task: Task
+    _, task = next_request(answers.requests)
     try:
         scoring = Scoring(task.functions, max_concurrency=task.max_concurrency, timeout_s=task.timeout_s)
     except ValueError as error:
-        connection.send(str(error))
+        answers.send(Unusable(str(error)))
         return
     _limit_memory(task.max_memory_gib)
-    connection.send(Ready(scoring.mode))
+    answers.send(Ready(scoring.mode))
     while True:
-        wanted: list[Sample] | ReadTruths = connection.recv()
+        wanted: list[Sample] | ReadTruths
+        number, wanted = next_request(answers.requests)
         if isinstance(wanted, ReadTruths):
             for readings in scoring.truth_readings(wanted.truths):
-                connection.send(readings)
+                answers.send(TruthsRead(number, readings))
             continue
         try:
             for position, outcome in scoring.outcomes(wanted):
-                connection.send(Answer(position, outcome))
+                answers.send(Answer(number, position, outcome))
         except BatchFailed as error:
-            connection.send(Answer(-1, error.outcome))
+            answers.send(Answer(number, -1, error.outcome))
 
 
 def _limit_memory(max_memory_gib: float) -> None:
@@ -64,17 +96,26 @@ def _limit_memory(max_memory_gib: float) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
 
 
+def _die_with_keeper(keeper_pid: int) -> None:
+    """Have the kernel kill this process when its keeper dies, whose only thread that forks has forked it."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != keeper_pid:  # it had died before
+        os._exit(1)
+
+
 def _die_with_parent(lifeline_fd: int) -> None:
     """Have the kernel kill this process group when the other end of the pipe closes, whatever Python is busy with.
 
-    PR_SET_PDEATHSIG would fire when the *thread* that started this process ends; a watching thread would not run while
+    PR_SET_PDEATHSIG would fire when the *thread* that started the processes ends; a watching thread would not run while
     a scorer holds the interpreter lock.
     """
     fcntl.fcntl(lifeline_fd, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(lifeline_fd, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline_fd, fcntl.F_SETFL, fcntl.fcntl(lifeline_fd, fcntl.F_GETFL) | os.O_ASYNC)
     # The parent may have died before the signal was armed.
-    if select.select([lifeline_fd], [], [], 0)[0]:
+    poll = select.poll()
+    poll.register(lifeline_fd, select.POLLIN)
+    if poll.poll(0):
         os._exit(1)
 
 

@@ -1,31 +1,47 @@
-"""A process that scores samples and that can be killed, and warm spares of it.
+"""A process that scores samples and that can be killed.
 
 A thread that holds the interpreter lock cannot be stopped; a process can. What runs inside is
-:mod:`verl_like.reward.scorer_main`.
+:mod:`verl_like.reward.scorer_main`, beneath a keeper (:mod:`verl_like.reward.keeper`).
 """
 
 from __future__ import annotations
 
-import os
+import logging
 import signal
-import socket
-import struct
 import subprocess
-import sys
-import threading
 import time
-from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, TypeGuard
 
-from verl_like.reward.messages import Answer, Outcome, ReadTruths, Ready, RowTruth, Sample, Task, TruthReading
+from verl_like.reward.launch import launch
+from verl_like.reward.messages import (
+    Answer,
+    Ended,
+    Gone,
+    Intrusion,
+    Message,
+    Outcome,
+    ReadTruths,
+    Ready,
+    RowTruth,
+    Sample,
+    Task,
+    TruthReading,
+    TruthsRead,
+    Unusable,
+)
+from verl_like.reward.output import OutputBudget
+from verl_like.reward.wire import AnswerReader, send_request
 
 START_TIMEOUT_S = 60.0  # covers the imports of a user's file
-SOCKET_TIMEOUT_S = 30.0  # one message through a pipe; only a stopped process takes that long
 PIECE_TIMEOUT_S = 5.0  # for the next news of several truths that are read
 CANCEL_GRACE_S = 1.0  # an async call is cancelled by its own process first
+ENDING_TIMEOUT_S = 2.0  # for a keeper to tell how its scorer process ended
+MAX_CHARS = 1500  # of what a process printed last, in a message
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,29 +53,26 @@ class Loss:
 
 
 class ScorerProcess:
-    """One scorer process, started without waiting for it."""
+    """One scorer process, started without waiting for it.
 
-    def __init__(self, task: Task) -> None:
-        self._task = task
-        ours, theirs = socket.socketpair()
-        lifeline_read, self._lifeline = os.pipe()
-        # Bounds a send to, or half a message from, a process that is stopped; the connection works on the bare
-        # descriptor.
-        limit = struct.pack("ll", int(SOCKET_TIMEOUT_S), 0)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "verl_like.reward.scorer_main", str(theirs.fileno()), str(lifeline_read)],
-                pass_fds=(theirs.fileno(), lifeline_read),
-                stdin=subprocess.DEVNULL,
-                # Ctrl-C is the parent's business, and a kill reaches what the scorer has started
-                start_new_session=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-            )
-        os.close(lifeline_read)
-        self._connection: Connection[Any, Any] = Connection(ours.detach())
+    Raises:
+        RuntimeError: it cannot be started.
+    """
+
+    def __init__(self, task: Task, budget: OutputBudget) -> None:
+        self._task, self._budget = task, budget
+        try:
+            self._launched = launch(max_printed=budget.share())
+        except OSError as error:
+            raise RuntimeError(
+                f"a scorer process cannot be started: {error}. Is the machine short of memory, processes or files?"
+            ) from error
+        self._reader = AnswerReader(self._launched.connection, self._launched.keeper.pid)
         self._ready: Ready | None = None
+        self._last_words = ""
+        self._is_dead = False
+        self.was_killed = False  # by somebody else, as far as it is known
+        self._num_requests = 0
         self._send(task)
 
     @property
@@ -69,33 +82,44 @@ class ScorerProcess:
         return self._ready.mode
 
     def wait_ready(self) -> None:
-        """Return when the functions are loaded.
+        """Return when the functions are loaded; where they are not, the process is dead.
 
         Raises:
             ValueError: a function cannot be used.
             RuntimeError: the process died, or took longer than ``START_TIMEOUT_S``.
         """
         try:
-            if not self._connection.poll(START_TIMEOUT_S):
-                raise RuntimeError(
-                    f"a scorer process did not load its function within {START_TIMEOUT_S:.0f} s. Make the reward "
-                    f"file's imports lighter."
-                )
-            greeting = self._connection.recv()
-        except (EOFError, OSError) as error:
+            greeting = self._reader.next(START_TIMEOUT_S)
+            if isinstance(greeting, Ready):
+                self._ready = greeting
+                return
+        except BaseException:  # Ctrl-C
+            self.kill()
+            raise
+        if isinstance(greeting, Unusable):
+            self.kill()
+            raise ValueError(greeting.reason)
+        if greeting is None:
+            self.kill()
             raise RuntimeError(
-                f"a scorer process {self._ending()} before its function was loaded; its own output says more."
-            ) from error
-        if not isinstance(greeting, Ready):
-            raise ValueError(greeting)
-        self._ready = greeting
+                f"a scorer process did not load its function within {START_TIMEOUT_S:.0f} s. Make the reward "
+                f"file's imports lighter{self._words()}"
+            )
+        raise RuntimeError(f"a scorer process {self._ending(greeting)} before its function was loaded{self._words()}")
 
     def was_ready(self) -> bool:
         """Whether a greeting has come, read or not."""
-        return self._ready is not None or self._connection.poll(0)
+        return self._ready is not None or any(isinstance(each, Ready) for each in self._reader.arrived())
 
-    def is_alive(self) -> bool:
-        return self._exit_code() is None
+    def is_running(self) -> bool:
+        return self._launched.keeper.poll() is None
+
+    def is_fit(self) -> bool:
+        """Whether it runs, and has said nothing that it was not asked."""
+        unasked = self._reader.arrived()
+        if any(not isinstance(each, Ended | Gone) for each in unasked):
+            log.warning("a scorer process is replaced: %s came when nothing had been asked", unasked[0])
+        return self.is_running() and not unasked
 
     def score(self, samples: Sequence[Sample]) -> tuple[dict[int, Outcome], Loss | None]:
         """Have these samples scored.
@@ -108,16 +132,23 @@ class ScorerProcess:
         try:
             self._send(list(samples))
             while len(outcomes) < len(samples):
-                answer: Answer | Loss = self._next(self._answer_timeout_s, missing="no score")
+                answer = self._next(self._answer_timeout_s, missing="no score")
                 if isinstance(answer, Loss):
                     return outcomes, answer
+                if not self._fits(answer, range(-1, len(samples))):
+                    return outcomes, self._crash(Intrusion(f"{answer}"), 0.0)
                 if answer.position < 0:
                     return outcomes, Loss(answer.outcome)
+                if outcomes.pop(answer.position, None) is not None:  # neither of the two can be believed
+                    return outcomes, self._crash(Intrusion("a second answer for one sample"), 0.0)
                 outcomes[answer.position] = answer.outcome
         except BaseException:  # Ctrl-C: answers still on their way must not be taken for the next samples'
             self.kill()
             raise
         return outcomes, None
+
+    def _fits(self, answer: Message, positions: range) -> TypeGuard[Answer]:
+        return isinstance(answer, Answer) and answer.request == self._num_requests and answer.position in positions
 
     def read(self, truths: Sequence[RowTruth]) -> tuple[list[TruthReading], Loss | None]:
         """Have these truths read.
@@ -131,25 +162,31 @@ class ScorerProcess:
         timeout_s = self._task.timeout_s if len(truths) == 1 else min(self._task.timeout_s, PIECE_TIMEOUT_S)
         try:
             self._send(ReadTruths(truths))
-            while len(readings) < len(truths):
-                answer: list[TruthReading] | Loss = self._next(timeout_s, missing="not read")
+            while (left := len(truths) - len(readings)) > 0:
+                answer = self._next(timeout_s, missing="not read")
                 if isinstance(answer, Loss):
                     return readings, answer
-                readings += answer
+                if (
+                    not isinstance(answer, TruthsRead)
+                    or answer.request != self._num_requests
+                    or len(answer.readings) > left
+                ):
+                    return readings, self._crash(Intrusion(f"{answer}"), 0.0)
+                readings += answer.readings
         except BaseException:  # Ctrl-C, as above
             self.kill()
             raise
         return readings, None
 
-    def _next(self, timeout_s: float, *, missing: str) -> Any:
+    def _next(self, timeout_s: float, *, missing: str) -> Message | Loss:
         """The next message; a :class:`Loss` where none comes, and the process is dead then."""
         started = time.perf_counter()
-        try:
-            if not self._connection.poll(timeout_s):
-                return self._overdue(time.perf_counter() - started, missing)
-            return self._connection.recv()
-        except (EOFError, OSError):
-            return self._crash(time.perf_counter() - started)
+        found = self._reader.next(timeout_s)
+        if found is None:
+            return self._overdue(time.perf_counter() - started, missing)
+        if isinstance(found, Ended | Gone | Intrusion):
+            return self._crash(found, time.perf_counter() - started)
+        return found
 
     @property
     def _answer_timeout_s(self) -> float:
@@ -160,99 +197,72 @@ class ScorerProcess:
         message = f"{missing} within reward.timeout_s={self._task.timeout_s:g}; the scorer process was killed"
         return Loss(Outcome("timeout", None, {}, message, seconds))
 
-    def _crash(self, seconds: float) -> Loss:
-        outcome = Outcome("crash", None, {}, f"the scorer process {self._ending()}", seconds)
-        was_killed = self._exit_code() == -signal.SIGKILL
-        self.kill()
-        return Loss(outcome, was_killed)
+    def _crash(self, last: Message, seconds: float) -> Loss:
+        message = f"the scorer process {self._ending(last)}{self._words()}"
+        return Loss(Outcome("crash", None, {}, message, seconds), self.was_killed)
 
-    def _send(self, message: Any) -> None:
+    def _send(self, wanted: Any) -> None:
+        self._num_requests += 1
         try:
-            self._connection.send(message)
+            send_request(self._launched.connection, self._num_requests, wanted)
         except OSError:
             # Dead, or stopped: whoever waits for the answer finds out which, and says so.
             pass
 
     def end(self) -> None:
-        """Have the kernel end the process and everything it has started, whichever thread is using it.
+        """Have the kernel end the process, and its keeper what that has started, whichever thread is using it.
 
         That thread is told by its next look at the process; :meth:`kill` is for itself.
         """
-        if self._process.returncode is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._launched.end()
 
     def kill(self) -> None:
         """End the process and everything it has started."""
-        if self._process.returncode is None:
-            self.end()
-            self._process.wait(timeout=SOCKET_TIMEOUT_S)
-        self._connection.close()
-        if self._lifeline >= 0:
-            os.close(self._lifeline)
-            self._lifeline = -1
+        if self._is_dead:
+            return
+        self._launched.end()
+        self._launched.wait()
+        for each in self._reader.arrived():
+            self._note(each)
+        self._last_words = self._last_words or self._launched.rest()  # where no keeper got that far
+        self._launched.close()
+        self._is_dead = True
 
-    def _exit_code(self) -> int | None:
-        """The code as subprocess has it, None while the process runs.
+    def _note(self, message: Message) -> None:
+        if isinstance(message, Ended):
+            self._last_words = message.last_words
+            self._budget.take(message.num_passed_on)
 
-        It is not waited for: the number of the group that :meth:`kill` ends must stay taken.
-        """
-        if self._process.returncode is not None:
-            return self._process.returncode
-        ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if ended is None:
-            return None
-        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+    def _ending(self, last: Message) -> str:
+        """How it ended, by its last message; it is dead then."""
+        self._note(last)
+        keeper_code = None
+        if isinstance(last, Gone):
+            with suppress(subprocess.TimeoutExpired):
+                keeper_code = self._launched.keeper.wait(timeout=ENDING_TIMEOUT_S)
+        self.kill()
+        self.was_killed = -signal.SIGKILL in (keeper_code, last.code if isinstance(last, Ended) else None)
+        match last:
+            case Intrusion(what):
+                return (
+                    f"was killed, because what came as its answer was not its own: {what:.200}. A reward function "
+                    "must not return in a process that it has forked, nor write to files that it has not opened"
+                )
+            case Ended(code) if code >= 0:
+                how = f"exited with code {code}"
+            case Ended(code):
+                hint = " (out of memory?)" if -code == signal.SIGKILL else ""
+                how = f"was killed by {_signal_name(-code)}{hint}"
+            case _:
+                how = "closed its connection" if keeper_code is None else f"lost its keeper (code {keeper_code})"
+        return how
 
-    def _ending(self) -> str:
-        deadline = time.monotonic() + 1.0
-        while (code := self._exit_code()) is None and time.monotonic() < deadline:
-            time.sleep(0.005)
-        if code is None:
-            return "closed its connection"
-        if code >= 0:
-            return f"exited with code {code}"
-        hint = " (out of memory?)" if -code == signal.SIGKILL else ""
-        return f"was killed by {signal.Signals(-code).name}{hint}"
+    def _words(self) -> str:
+        return f". It printed last:\n{self._last_words[-MAX_CHARS:]}" if self._last_words else ""
 
 
-class Spares:
-    """Starts scorer processes ahead of need, so that a killed one is replaced at once; for use by many threads.
-
-    Args:
-        num_first: processes that are taken at the start; one more is always kept warm.
-    """
-
-    def __init__(self, task: Task, num_first: int) -> None:
-        self.task = task
-        self._lock, self._is_closed = threading.Lock(), False
-        self._warm = deque(ScorerProcess(task) for _ in range(num_first + 1))
-
-    def take(self) -> ScorerProcess:
-        """Hand out a process that is ready.
-
-        Raises:
-            ValueError: the functions cannot be loaded or called; the message says why.
-            RuntimeError: the process died, or took too long, before they were loaded.
-        """
-        with self._lock:
-            if self._is_closed:
-                raise RuntimeError("the scorer processes are being shut down")
-            process = self._warm.popleft()
-            if not self._warm:
-                self._warm.append(ScorerProcess(self.task))
-        if not process.is_alive() and process.was_ready():  # killed while it waited, e.g. for memory
-            process.kill()
-            return self.take()
-        try:
-            process.wait_ready()
-        except BaseException:
-            process.kill()
-            raise
-        return process
-
-    def close(self) -> None:
-        """Kill those that wait; whoever asks for another from now on is told."""
-        with self._lock:
-            self._is_closed = True
-            for process in self._warm:
-                process.kill()
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"

@@ -18,7 +18,8 @@ from queue import SimpleQueue
 from types import TracebackType
 
 from verl_like.reward.messages import UNREADABLE, Outcome, RowTruth, Sample, Task, TruthReading
-from verl_like.reward.scorer_process import ScorerProcess, Spares
+from verl_like.reward.scorer_process import ScorerProcess
+from verl_like.reward.spares import Spares
 from verl_like.reward.streak import Streak
 from verl_like.single_controller.errors import RunError
 
@@ -149,7 +150,7 @@ class ScorerTeam:
         Raises:
             RunError: none could take its place; the message says why.
         """
-        if not self._members[member].is_alive():
+        if not self._members[member].is_fit():
             self._members[member].kill()
             try:
                 self._members[member] = self._spares.take()

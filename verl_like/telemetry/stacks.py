@@ -15,12 +15,13 @@ import threading
 import time
 import traceback
 from types import FrameType
+from typing import TextIO
 
 PR_SET_PTRACER, PR_SET_PTRACER_ANY = 0x59616D61, -1
 
 
-def listen() -> None:
-    """Have SIGUSR1 print the stacks of all threads to standard error.
+def listen(out: TextIO | None = None) -> None:
+    """Have SIGUSR1 print the stacks of all threads to standard error, or to another file.
 
     Raises:
         ValueError: in another thread than the main one.
@@ -30,7 +31,7 @@ def listen() -> None:
     signal.signal(signal.SIGUSR1, _nothing)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     _let_py_spy_look()
-    threading.Thread(target=_print_at_signals, args=(read,), name="stacks", daemon=True).start()
+    threading.Thread(target=_print_at_signals, args=(read, out or sys.stderr), name="stacks", daemon=True).start()
 
 
 def text() -> str:
@@ -44,11 +45,11 @@ def text() -> str:
     return "\n".join(found) + "\n"
 
 
-def _print_at_signals(read: int) -> None:
+def _print_at_signals(read: int, out: TextIO) -> None:
     while signals := os.read(read, 4096):
         if signal.SIGUSR1 in signals:  # several at once are one question
-            sys.stderr.write(text())
-            sys.stderr.flush()
+            out.write(text())
+            out.flush()
 
 
 def _nothing(signum: int, frame: FrameType | None) -> None:

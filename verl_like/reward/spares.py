@@ -1,0 +1,83 @@
+"""Warm spares of the scorer process: a killed one is replaced at once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+
+from verl_like.reward.messages import Task
+from verl_like.reward.output import OutputBudget
+from verl_like.reward.scorer_process import ScorerProcess
+
+MAX_ATTEMPTS = 3  # where somebody kills processes before they are needed, e.g. for memory: no function's fault
+
+log = logging.getLogger(__name__)
+
+
+class Spares:
+    """Starts scorer processes ahead of need; for use by many threads.
+
+    Args:
+        num_first: processes that are taken at the start; one more is always kept warm.
+
+    Raises:
+        RuntimeError: they cannot be started.
+    """
+
+    def __init__(self, task: Task, num_first: int) -> None:
+        self.task = task
+        self._lock, self._is_closed = threading.Lock(), False
+        self._budget = OutputBudget()
+        self._warm: deque[ScorerProcess] = deque()
+        try:
+            for _ in range(num_first + 1):
+                self._warm.append(ScorerProcess(task, self._budget))
+        except BaseException:
+            self.close()
+            raise
+
+    def take(self) -> ScorerProcess:
+        """Hand out a process that is ready.
+
+        Raises:
+            ValueError: the functions cannot be loaded or called; the message says why.
+            RuntimeError: the process could not start, died, or took too long, before they were loaded.
+        """
+        for _ in range(MAX_ATTEMPTS):
+            process = self._next()
+            try:
+                process.wait_ready()
+            except RuntimeError:
+                if not process.was_killed:
+                    raise
+                continue
+            if process.is_running():
+                return process
+            process.kill()
+        raise RuntimeError(
+            f"{MAX_ATTEMPTS} scorer processes, one after the other, were killed by SIGKILL before they were needed. "
+            "Is the machine out of memory?"
+        )
+
+    def _next(self) -> ScorerProcess:
+        """The one that has waited longest, ready or not; another one is begun."""
+        with self._lock:
+            if self._is_closed:
+                raise RuntimeError("the scorer processes are being shut down")
+            process = self._warm.popleft() if self._warm else ScorerProcess(self.task, self._budget)
+            if not self._warm:
+                try:
+                    self._warm.append(ScorerProcess(self.task, self._budget))
+                except RuntimeError as error:  # whoever needs it tries again, and ends the run where that fails too
+                    log.warning("there is no spare for the scorer processes now: %s", error)
+            return process
+
+    def close(self) -> None:
+        """Kill those that wait; whoever asks for another from now on is told."""
+        with self._lock:
+            self._is_closed = True
+            for process in self._warm:
+                process.end()
+            for process in self._warm:
+                process.kill()
