@@ -108,15 +108,13 @@ def test_ctrl_c_ends_a_wait_that_may_be_abandoned_and_no_other(group: WorkerGrou
         INTERRUPT.clear()
 
 
-def test_what_may_not_be_abandoned_is_given_up_when_its_share_of_the_grace_is_over(ray_cluster: None) -> None:
-    group = echo_group()
-    INTERRUPT.set(work_s=0.5)
+def test_what_may_not_be_abandoned_is_given_up_when_its_share_of_the_grace_is_over(group: WorkerGroup) -> None:
+    INTERRUPT.set(work_s=0.3)
     try:
         with pytest.raises(OutOfGrace, match="'sleep_on' took longer than"):
-            group.call(EchoRole.sleep_on, 1, 30.0)
+            group.call(EchoRole.sleep_on, 1, 2.0)
     finally:
         INTERRUPT.clear()
-        group.shut_down()
 
 
 def test_warnings_of_workers_reach_the_drivers_log_once_with_their_names(

@@ -90,8 +90,8 @@ def test_a_driver_that_hangs_is_ended_when_the_grace_is_over_and_names_the_last_
     _, said = process.communicate(timeout=20)
     assert process.returncode == 1
     assert said.endswith(
-        "error: the run was to end, but its stage 'idle' took longer than trainer.grace_s allows. The last checkpoint "
-        "is step_4.\n"
+        "error: the run was to end, but its stage 'start or end' took longer than trainer.grace_s allows. "
+        "The last checkpoint is step_4.\n"
     )
 
 

@@ -68,29 +68,29 @@ class Checkpoints:
             DiskRefused: the disk is full, or cannot be written; the older checkpoints are as they were.
         """
         final = self.path(state["step"])
-        with writing(final):
-            self._write(state, final, actor=actor, critic=critic)
-            if is_best:
-                self.mark_best(state["step"])
-            self._prune(state["step"])
-        return final
-
-    def _write(self, state: dict[str, Any], final: Path, *, actor: ActorGroup, critic: CriticGroup | None) -> None:
         temporary = self.folder / f".writing-{final.name}"
-        shutil.rmtree(temporary, ignore_errors=True)
         try:
-            temporary.mkdir(parents=True)
-            actor.save(str((temporary / "actor").absolute()))
-            if critic is not None:
-                critic.save(str((temporary / "critic").absolute()))
-            (temporary / "trainer.json").write_text(json.dumps(state, indent=1))
-            write_manifest(temporary)
-            publish(temporary, final)
+            with writing(final):
+                self._write(state, temporary, actor=actor, critic=critic)
+                publish(temporary, final)
+                if is_best:
+                    self.mark_best(state["step"])
+                self._prune(state["step"])
         except KeyboardInterrupt:  # insists on an end now; the next start sweeps
             raise
         except BaseException:  # torch's CheckpointException is no Exception
             shutil.rmtree(temporary, ignore_errors=True)  # half a checkpoint on a full disk is in its own way
             raise
+        return final
+
+    def _write(self, state: dict[str, Any], folder: Path, *, actor: ActorGroup, critic: CriticGroup | None) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        actor.save(str((folder / "actor").absolute()))
+        if critic is not None:
+            critic.save(str((folder / "critic").absolute()))
+        (folder / "trainer.json").write_text(json.dumps(state, indent=1))
+        write_manifest(folder)
 
     def mark_best(self, step: int) -> None:
         """Let ``best`` name the checkpoint of a step, if that is there; a run that died may not have come to it."""

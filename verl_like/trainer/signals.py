@@ -105,7 +105,8 @@ class _End:
 
     def _give_up(self, *, is_insisted: bool) -> None:
         """End the process, and with it all that it started."""
-        _say(f"error: {OutOfGrace(LEDGER.current)} {self._last_checkpoint()}")
+        stage = "start or end" if LEDGER.current == "idle" else LEDGER.current
+        _say(f"error: {OutOfGrace(stage)} {self._last_checkpoint()}")
         os._exit(130 if is_insisted else 1)
 
 
