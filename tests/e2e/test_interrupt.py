@@ -207,11 +207,11 @@ def killed(scene: Scene, interrupted: dict[str, object]) -> Iterator[Training]:
         run = scene.start("killed.log", moment)
         try:
             assert run.killed(timeout_s=150) == -signal.SIGKILL, run.output
+            assert scene.checkpoints() == before, "the newest is of the last step that was saved"
             if moment == moments[-1]:
                 yield run
         finally:
             run.end()
-        assert scene.checkpoints() == before
 
 
 def test_ctrl_c_in_mid_step_saves_the_last_finished_step_and_leaves_nothing(interrupted: dict[str, object]) -> None:

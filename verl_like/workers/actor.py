@@ -45,6 +45,14 @@ class ActorRole:
         assert self._learner is not None, "this actor was built without updates to make, so it cannot learn"
         return self._learner
 
+    def _seed(self) -> None:
+        """Let torch's global state at an update follow from the seed and the weights' version alone.
+
+        Nothing of ours draws from it, but a user's loss may; and vLLM does, as often as its batches happen to need.
+        """
+        numbers = (self._setup.config.trainer.seed, self._setup.rank, self.version)
+        torch.manual_seed(int(np.random.SeedSequence(numbers).generate_state(1)[0]))
+
     @dispatch(Dispatch.SPLIT)
     def log_probs(self, rows: RemoteRows, *, sum_pi_squared: bool) -> tuple[dict[str, float], DataProto]:
         """``old_log_probs`` (and ``sum_pi_squared`` where asked) and, for the report, their gap to the rollout's."""
@@ -89,6 +97,7 @@ class ActorRole:
             config, self._correction if terms.is_corrected else None, mean_weight=terms.mean_weight, gap=gap
         )
         learner.onload()
+        self._seed()
         updates = [learner.update(share, loss) for share in shares(table, mini_batches, config.epochs)]
         learner.offload()
         self.version += 1
@@ -100,6 +109,7 @@ class ActorRole:
     def supervise(self, rows: RemoteRows) -> tuple[dict[str, float], None]:
         """One supervised update on these rows."""
         table = rows.fetch(SEQUENCE, timeout_s=self._timeout_s)
+        self._seed()
         updates = [self._learning().update(table, SftLoss())]
         self.version += 1
         return summary(updates, prefix="actor/"), None

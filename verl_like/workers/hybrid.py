@@ -7,7 +7,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from verl_like.backends.base import EngineSettings
@@ -39,8 +38,6 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
         roles["CriticRole"] = CriticRole(setup, backend.value(_settings(setup, config.critic, config.critic.path)))
     if "reward_model" in setup.roles:
         roles["RewardModelRole"] = RewardModelRole(setup, reward_model_engine(setup))
-    # Nothing of ours draws from the global state; a user's loss or a model's code may, and a checkpoint keeps it.
-    torch.manual_seed(int(np.random.SeedSequence((config.trainer.seed, setup.rank)).generate_state(1)[0]))
     return roles
 
 
