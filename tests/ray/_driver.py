@@ -20,6 +20,7 @@ from verl_like.single_controller.errors import ANNOUNCE, INTERRUPT
 from verl_like.single_controller.placement import ray_cluster
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.single_controller.worker_group import WorkerGroup
+from verl_like.trainer.signals import ends_in_order
 
 STOPPED_S = 3.0  # instead of ten, so that the tests are quick
 LAST_S = 12.0  # instead of thirty
@@ -65,7 +66,7 @@ def go_on_until_asked(group: WorkerGroup) -> None:
 
 
 def job() -> int:
-    with cli._ctrl_c_ends_in_order(), ray_cluster(ClusterConfig(object_store_memory_gib=0.25), "tests"):
+    with ends_in_order(60, lambda: ""), ray_cluster(ClusterConfig(object_store_memory_gib=0.25), "tests"):
         group = echo_group(timeout_s=120)
         try:
             print("ready", flush=True)

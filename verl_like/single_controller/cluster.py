@@ -154,6 +154,12 @@ class Cluster:
                     self.lose(f"Ray's {name} (process {server.pid}) has been stopped for {STOPPED_S:.0f} s")
 
 
+def kill_tree(processes: Sequence[psutil.Process]) -> None:
+    """Kill these and their descendants: a Ray that did not start as a whole."""
+    for process in [member for each in processes for member in [each, *_children(each)]]:
+        _kill(process)
+
+
 def _status(process: psutil.Process) -> str:
     try:
         return str(process.status())

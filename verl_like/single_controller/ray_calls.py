@@ -20,7 +20,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 
 from verl_like.single_controller import signals
 from verl_like.single_controller.bounded import LINES, NoAnswer
-from verl_like.single_controller.cluster import Cluster
+from verl_like.single_controller.cluster import Cluster, kill_tree
 from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout
 
 T = TypeVar("T")
@@ -96,13 +96,21 @@ def cluster(*, start_timeout_s: float, **init: Any) -> Iterator[None]:
         yield
         return
     others = psutil.Process().children()
+
+    def servers() -> list[psutil.Process]:
+        return [each for each in psutil.Process().children() if each not in others]
+
     try:
         # On a line, whose mask Ray's servers inherit: SIGTERM or SIGHUP to all processes leaves them to the driver.
         LINES.call("ray.init", lambda: ray.init(**init), limit_s=start_timeout_s, look=_end_at_ctrl_c)
     except NoAnswer as error:
+        kill_tree(servers())
         raise StageTimeout(f"Ray did not start: {error}.") from None
+    except BaseException:
+        kill_tree(servers())
+        raise
     signals.take_back()
-    _CURRENT.cluster = Cluster([each for each in psutil.Process().children() if each not in others])
+    _CURRENT.cluster = Cluster(servers())
     try:
         yield
     finally:
