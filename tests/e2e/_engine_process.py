@@ -111,11 +111,48 @@ def submit_one_per_step(engine, requests):
     return finished + more_steps(engine)
 
 
+def growth_one_by_one(engine, requests, warm_up):
+    """MiB of its own memory that the process has gained over the requests after the first ``warm_up``."""
+
+    def private_mib():
+        with open("/proc/self/statm") as statm:
+            _, resident, shared, *_ = map(int, statm.read().split())
+        return (resident - shared) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    for request in requests[:warm_up]:
+        generate(engine, [request])
+    before = private_mib()
+    for request in requests[warm_up:]:
+        generate(engine, [request])
+    return private_mib() - before
+
+
 def mapped_shared_memory(engine):
     """Names of the segments in /dev/shm that this process has mapped, with or without a name by now."""
     del engine
     with open("/proc/self/maps") as maps:
         return sorted({line.split("/dev/shm/")[1].split()[0] for line in maps if "/dev/shm/" in line})
+
+
+def segments_of_a_look_at_nodes(engine, run_id):
+    """Names of the shared memory by which vLLM finds out whether the ranks of a group are on one node."""
+    from multiprocessing.shared_memory import SharedMemory
+
+    from vllm.distributed.parallel_state import get_tp_group, in_the_same_node_as
+
+    from verl_like.backends.vllm.shared_memory import named_by_run
+
+    del engine
+    names = []
+    build = SharedMemory.__init__
+
+    def built(memory, *args, **kwargs):
+        build(memory, *args, **kwargs)
+        names.append(memory.name)
+
+    with patch.object(SharedMemory, "__init__", built), named_by_run(run_id, "cpu"):
+        assert in_the_same_node_as(get_tp_group().cpu_group) == [True, True]
+    return names
 
 
 def arguments_with(engine, engine_kwargs):

@@ -336,10 +336,22 @@ def test_tensor_parallel_engines_stay_in_step_through_aborts(engines, folders):
     }
 
 
+def test_an_engine_does_not_grow_with_every_new_number_of_tokens(untied, folders):
+    synced(untied, folders["untied"], seed=34)
+    asked = requests(180, sampling=Sampling(max_tokens=1))  # of 3 to 182 tokens
+    # With oneDNN's own limit GROWN_MIB.
+    assert untied.call("growth_one_by_one", asked, 80) < 30
+
+
 def test_shared_memory_of_a_running_engine_carries_the_run_id_and_has_no_name_left(engines):
     mapped = engines["tensor parallel"].call("mapped_shared_memory")
     assert mapped and all(name.startswith(f"verl_like-{RUN_ID}-") for name in mapped), mapped
     assert [name for name in os.listdir("/dev/shm") if RUN_ID in name] == []
+
+
+def test_the_segment_of_a_look_at_the_nodes_of_a_group_carries_the_run_id_too(engines):
+    names = engines["tensor parallel"].call("segments_of_a_look_at_nodes", RUN_ID)
+    assert names and all(name.startswith(f"verl_like-{RUN_ID}-") for name in names), names
 
 
 def test_remove_shared_memory_removes_what_the_run_left_and_nothing_else():

@@ -32,7 +32,7 @@ def test_a_worker_keeps_few_of_the_kernels_compiled_for_each_number_of_rows() ->
     child = subprocess.run(
         [sys.executable, "-c", VARYING_ROWS], env=environment, capture_output=True, text=True, timeout=120, check=True
     )
-    # Without the limits 670 MiB, with one of the two 330 or more; where the processor has no bfloat16, nothing anyway.
+    # Without the limits 580 MiB, with one of the two 240 or more; where the processor has no bfloat16, nothing anyway.
     assert float(child.stdout) < 60
 
 

@@ -34,10 +34,11 @@ def named_by_run(run_id: str, device: str) -> Iterator[None]:
     Leave it when all ranks of the group are attached, as they are once an engine is built. The memory then lives until
     the last process ends, however it ends.
 
-    Replaces two names inside vLLM (0.24 to 0.32 have them), because no argument reaches them: ``make_group_name`` of
-    the CPU communicator, and the module where a group's message queue finds ``SharedMemory``. Should a version lack
-    one, ``patch`` raises AttributeError here, before anything starts.
+    Replaces three names inside vLLM (0.24 to 0.32 have them), because no argument reaches them: ``make_group_name`` of
+    the CPU communicator, and the module where a group's message queue, and its check whether all ranks are on one node,
+    find ``SharedMemory``. Should a version lack one, ``patch`` raises AttributeError here, before anything starts.
     """
+    from vllm.distributed import parallel_state
     from vllm.distributed.device_communicators import shm_broadcast
 
     start = _prefix(run_id)
@@ -56,7 +57,11 @@ def named_by_run(run_id: str, device: str) -> Iterator[None]:
         group_names.append(f"{start}{communicator.unique_name}-{'-'.join(str(rank) for rank in communicator.ranks)}")
         return f"/{group_names[-1]}"
 
-    with patch.object(shm_broadcast, "shared_memory", SimpleNamespace(SharedMemory=shared)):
+    replaced = SimpleNamespace(SharedMemory=shared)
+    with (
+        patch.object(shm_broadcast, "shared_memory", replaced),
+        patch.object(parallel_state, "shared_memory", replaced),
+    ):
         if device == "cpu":
             from vllm.distributed.device_communicators.cpu_communicator import _CPUSHMDistributed
 

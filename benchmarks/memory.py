@@ -1,0 +1,170 @@
+"""What grows while a run goes on: ``python -m benchmarks.memory [--steps N]``.
+
+PPO with a critic and a reference on two workers, as a user starts it, watched from outside. Prints one JSON object as
+its last line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from statistics import linear_regression, median
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from recipes.arithmetic.model import write_model
+from tests.chaos.scene import REWARD, Run, started
+
+NUM_PROMPTS = 4096
+WARM_UP_STEPS = 20
+LOOK_EVERY_S = 0.2
+MIN_LOOKS = 10  # at a process, for a slope
+MIB = 2**20
+# What a step leaves in the store is a few small answers, whose sizes vary with the digits in them.
+STORE_TOLERANCE_BYTES = 64 * 2**10
+
+Level = tuple[int, int, int]  # step, resident bytes, private bytes among them
+
+
+def measure(folder: Path, steps: int, changes: dict[str, str]) -> dict[str, object]:
+    """Run so many steps, and say what grew.
+
+    Resident memory counts mapped pages of the object store and of libraries too; what is private does not.
+    """
+    prepare(folder / "data")
+    with started(folder / "data", folder, "run", {**settings(steps), **changes}) as run:
+        levels = watch(run, steps)
+        assert run.process.returncode == 0, run.output[-3000:]
+        processes_left, names_left = run.survivors(), run.leaked()
+    rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    slopes = {who: round(slope(of, 1), 4) for who, of in levels.items()}
+    worst = max(slopes, key=lambda who: slopes[who])
+    return {
+        "steps": len(rows),
+        "step_s": round(median(row["time/step_s"] for row in rows[WARM_UP_STEPS:]), 4),
+        "rss_slope_mb_per_step": slopes[worst],
+        "worst_process": worst,
+        "by_process": {
+            who: {
+                "rss_slope_mb_per_step": slopes[who],
+                "private_slope_mb_per_step": round(slope(of, 2), 4),
+                "rss_mb_first": round(of[0][1] / MIB, 1),
+                "rss_mb_last": round(of[-1][1] / MIB, 1),
+            }
+            for who, of in levels.items()
+        },
+        "store_level_flat": is_store_flat(rows[WARM_UP_STEPS:]),
+        "shm_clean": not names_left,
+        "processes_left": len(processes_left),
+    }
+
+
+def prepare(data: Path) -> None:
+    """The model, prompts and reward function. Prompts are sums of two to twelve numbers, some 5 to 40 characters."""
+    data.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    addends = [rng.integers(0, 100, size=rng.integers(2, 13)) for _ in range(NUM_PROMPTS)]
+    rows = {
+        "prompt": ["+".join(map(str, of)) + "=" for of in addends],
+        "answer": [str(of.sum()) for of in addends],
+        "data_source": ["sums"] * NUM_PROMPTS,
+    }
+    for name in ("train", "val"):
+        pq.write_table(pa.table(rows), data / f"{name}.parquet")
+    write_model(data / "model", seed=0)
+    (data / "reward.py").write_text(REWARD)
+
+
+def settings(steps: int) -> dict[str, str]:
+    """Batches whose numbers of tokens and of running sequences differ from step to step, as in earnest."""
+    return {
+        "data.train_batch_size": "32",
+        "data.max_prompt_length": "40",
+        "data.max_response_length": "12",
+        "actor.mini_batch_size": "16",
+        "critic.mini_batch_size": "16",
+        "rollout.n": "4",
+        "trainer.total_training_steps": str(steps),
+        "trainer.test_freq": "0",
+        "trainer.save_freq": "0",
+        "trainer.stall_after_s": "60",
+        "trainer.stage_timeout_s": "300",
+    }
+
+
+def watch(run: Run, steps: int) -> dict[str, list[Level]]:
+    """Memory of every process of the run, from the end of the warm-up until the last step, whose model and curves are
+    then written.
+    """
+    levels: dict[str, list[Level]] = defaultdict(list)
+    names: dict[int, str] = {}
+    while run.process.poll() is None:
+        step = len(run.steps())
+        run.look()
+        if WARM_UP_STEPS < step < steps:
+            names |= {reading.pid: reading.who for reading in run.readings().values()}
+            for pid in (run.process.pid, *run.members):
+                if (level := resident(pid)) is not None:
+                    name = names.setdefault(pid, command(pid))
+                    levels[name].append((step, *level))
+        time.sleep(LOOK_EVERY_S)
+    return {who: of for who, of in levels.items() if len(of) >= MIN_LOOKS and of[0][0] < of[-1][0]}
+
+
+def resident(pid: int) -> tuple[int, int] | None:
+    """Resident bytes and the private ones among them; None of a process that has ended."""
+    try:
+        _, all_pages, shared_pages, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
+    except OSError:
+        return None
+    page = os.sysconf("SC_PAGE_SIZE")
+    return (all_pages * page, (all_pages - shared_pages) * page) if all_pages else None
+
+
+def command(pid: int) -> str:
+    """What a process without a name of ours is told by: the end of its program, and its id."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").split()
+    except OSError:
+        words = []
+    told = [Path(word).name for word in words if not word.startswith("-")][:2]
+    return f"{' '.join(told)} ({pid})"
+
+
+def slope(levels: list[Level], which: int) -> float:
+    """MiB per step, by least squares."""
+    return linear_regression([level[0] for level in levels], [level[which] / MIB for level in levels]).slope
+
+
+def is_store_flat(rows: list[dict[str, float]]) -> bool:
+    """Whether the store and the driver's references come back to the level that they had after the warm-up."""
+    quarter = max(len(rows) // 4, 1)
+
+    def growth(values: list[float]) -> float:
+        return median(values[-quarter:]) - median(values[:quarter])
+
+    used = growth([row["store/used_bytes"] for row in rows])
+    # One reference for each block of the batch, of which a step has as many as finished apart from the others.
+    references = growth([row["store/live_references"] - row["store/blocks"] for row in rows])
+    return used <= STORE_TOLERANCE_BYTES and references <= 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="of the configuration")
+    arguments = parser.parse_args()
+    changes = dict(change.split("=", 1) for change in arguments.changes)
+    with tempfile.TemporaryDirectory() as folder:
+        print(json.dumps(measure(Path(folder), arguments.steps, changes)))
+
+
+if __name__ == "__main__":
+    main()
