@@ -20,12 +20,10 @@ SLEEP_S = 3.0  # shorter than the shortest deadline
 OF_THE_MACHINE = ("time/", "store/", "perf/tokens_per_s", "reward/seconds", "memory/", "wait/")
 # Where the processes are found that a signal from outside is for.
 COMMANDS = {
-    "scorer host": ("ScorerHost",),
-    "scorer": ("verl_like.reward.scorer_main",),
-    "spare": ("verl_like.reward.scorer_main",),
-    "raylet": ("raylet/raylet",),
-    "GCS": ("gcs_server",),
-    "watchdog": ("verl_like.watchdog",),
+    "scorer host": "ScorerHost",
+    "raylet": "raylet/raylet",
+    "GCS": "gcs_server",
+    "watchdog": "verl_like.watchdog",
 }
 FAULTY_REWARD = """
 import os, time
@@ -126,7 +124,7 @@ def _do(case: Case, run: Run, out: Path) -> float:
             time.sleep(STOPPED_S)
             run.process.send_signal(signal.SIGCONT)
     else:
-        found = sorted(run.pids_of(*COMMANDS[case.process]))
+        found = run.scorers() if case.process in ("scorer", "spare") else sorted(run.pids_of(COMMANDS[case.process]))
         assert found, f"no process of the run is a {case.process}"
         which = found[-1:] if case.process == "spare" else found[:1]
         send(which, signal.Signals[case.fault])

@@ -162,6 +162,11 @@ class Run:
                 continue
         return found
 
+    def scorers(self) -> list[int]:
+        """The scorer processes, in the order of their starts, without the keepers that they were forked from."""
+        found = self.pids_of("verl_like.reward.scorer_main")
+        return sorted(pid for pid in found if self.members[pid].ppid() in found)
+
     def ended(self, timeout_s: float) -> int | None:
         """The exit status; None where it has none in time."""
         deadline = time.monotonic() + timeout_s

@@ -38,7 +38,8 @@ def test_a_report_books_every_second_to_one_stage_and_begins_where_the_last_one_
     found = reporter.take()
     elapsed = time.perf_counter() - started
     assert sum(found.seconds.values()) == pytest.approx(found.wall_s, rel=0.02) == pytest.approx(elapsed, rel=0.05)
-    assert 0.1 <= found.seconds["wait/peer"] < 0.15 and 0.05 <= found.seconds["update"] < 0.1
+    assert found.seconds["wait/peer"] >= 0.1 and found.seconds["update"] >= 0.05
+    assert found.seconds["update"] < elapsed - 0.1, "a stage does not count what is booked to one inside"
     assert [span.stage for span in found.spans] == ["wait/peer", "update"]
     assert found.rss_bytes > 2**20 and found.peak_bytes >= found.rss_bytes
     assert "update" not in reporter.take().seconds

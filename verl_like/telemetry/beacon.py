@@ -88,11 +88,13 @@ class Beacon:
         self._write()
 
     def light_as_told(self) -> None:
-        """Light it as the environment says; a folder that is not there yet is made, and without one it stays dark."""
-        if told := os.environ.get(FOLDER_VARIABLE):
-            folder = Path(told)
-            folder.mkdir(parents=True, exist_ok=True)
-            self.light(folder, os.environ[NAME_VARIABLE])
+        """Light it as the environment says; where there is no such folder, nobody looks (another node than the
+        driver's), and it only gets its name.
+        """
+        self.who = os.environ.get(NAME_VARIABLE, "")
+        folder = os.environ.get(FOLDER_VARIABLE)
+        if folder and Path(folder).is_dir():
+            self.light(Path(folder), self.who)
 
     def darken(self) -> None:
         """Remove the file: this process is no longer watched."""
