@@ -35,9 +35,11 @@ class Cluster:
 
     Args:
         started: the processes that this one has started meanwhile; no servers are among them where it was joined.
+        silence: keeps Ray's library from telling of its servers' end beside us, by the last lines of their logs.
     """
 
-    def __init__(self, started: Sequence[psutil.Process]) -> None:
+    def __init__(self, started: Sequence[psutil.Process], silence: Callable[[], None]) -> None:
+        self._silence = silence
         self._servers = {SERVERS[p.name()]: p for p in started if p.name() in SERVERS}
         self.lost, self._started = False, started if self._servers else []
         self._why: RayLost | None = None
@@ -63,6 +65,7 @@ class Cluster:
                 return self._why
             self._why, self.lost = RayLost(f"{why}. {REMEDY}"), True
         LINES.is_library_lost = True
+        self._silence()
         ANNOUNCE(self._why)
         faulthandler.dump_traceback_later(LAST_S, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
         for process in self._members():

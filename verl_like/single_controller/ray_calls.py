@@ -86,6 +86,11 @@ def _end_at_ctrl_c() -> None:
         raise Interrupted("start")
 
 
+def _silence() -> None:
+    # A thread of Ray's prints whatever the GCS tells, and has no switch (2.60). This process only ends from here on.
+    worker.print_to_stdstream = lambda *message, **form: None
+
+
 @contextmanager
 def cluster(*, start_timeout_s: float, **init: Any) -> Iterator[None]:
     """Ray, started or joined with ``ray.init(**init)``; ended or left at the end.
@@ -110,7 +115,7 @@ def cluster(*, start_timeout_s: float, **init: Any) -> Iterator[None]:
         kill_tree(servers())
         raise
     signals.take_back()
-    _CURRENT.cluster = Cluster(servers())
+    _CURRENT.cluster = Cluster(servers(), _silence)
     try:
         yield
     finally:
