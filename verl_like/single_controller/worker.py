@@ -15,6 +15,7 @@ import ray
 
 from verl_like.single_controller import rendezvous, signals
 from verl_like.single_controller.errors import INTERRUPT, WorkerFailure
+from verl_like.single_controller.heap import HEAP
 from verl_like.single_controller.store import STORE, Reply
 from verl_like.single_controller.worker_log import WorkerLog
 from verl_like.telemetry import stacks
@@ -126,6 +127,7 @@ class _Reporting:
         self._stage.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        HEAP.settle()
         self._stage.__exit__(kind, error, trace)
         if isinstance(error, Exception):
             text = "".join(traceback.format_exception(error))

@@ -1,0 +1,47 @@
+"""Gives freed memory back to the system; without it a worker's resident memory creeps up although it holds no more."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+
+MIN_PAUSE_S = 10.0
+PAUSE_PER_SECOND = 200.0  # so that giving back, and getting the pages anew, takes about a hundredth of the time
+
+
+class Heap:
+    """The C library's heap of this process.
+
+    A step allocates tensors of sizes that the last one did not have, and the C library leaves holes where they do not
+    fit: a worker that updates a small model held 124 MiB all the time while the holes grew from 68 to 95 MiB in 160
+    steps (measured, glibc 2.36). Neither fewer arenas nor another threshold for mapped blocks changed that.
+
+    Args:
+        give_back: returns the pages of all holes to the system.
+        min_pause_s: from one time to the next.
+    """
+
+    def __init__(self, give_back: Callable[[], None], *, min_pause_s: float = MIN_PAUSE_S) -> None:
+        self._give_back, self._min_pause_s = give_back, min_pause_s
+        self._next_at = time.monotonic() + min_pause_s
+
+    def settle(self) -> None:
+        """Give back what is free, unless that was done lately; to be called where few tensors are alive."""
+        start = time.monotonic()
+        if start >= self._next_at:
+            self._give_back()
+            end = time.monotonic()
+            self._next_at = end + max(self._min_pause_s, PAUSE_PER_SECOND * (end - start))
+
+
+def trim() -> Callable[[], None]:
+    """What returns the pages of glibc's holes; nothing, where another C library allocates."""
+    try:
+        malloc_trim = ctypes.CDLL(None).malloc_trim
+    except AttributeError:
+        return lambda: None
+    return lambda: malloc_trim(0)
+
+
+HEAP = Heap(trim())
