@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -12,12 +11,12 @@ from pathlib import Path
 
 from tests.chaos.cases import ABORTED, ABSORBED, ENDED, GONE, RESTARTED, Case
 from tests.chaos.scene import Run, send, started
+from tests.e2e._uninterrupted import differences
 
 END_S = 150.0  # from the fault to the end of a run that goes on
 VERDICT_S = 100.0
 STOPPED_S = 12.0  # a driver that is stopped, and let go on
 SLEEP_S = 3.0  # shorter than the shortest deadline
-OF_THE_MACHINE = ("time/", "store/", "perf/tokens_per_s", "reward/seconds", "memory/", "wait/")
 # Where the processes are found that a signal from outside is for.
 COMMANDS = {
     "scorer host": "ScorerHost",
@@ -207,28 +206,3 @@ def _check_equal(case: Case, run: Run, outcome: Outcome, data: Path, out: Path, 
         different = differences(run.folder, reference)
         outcome.is_equal = not different
         outcome.problems += different
-
-
-def differences(found: Path, expected: Path) -> list[str]:
-    """Where a run's numbers and weights are not those of another one, bit for bit."""
-    theirs, ours = _rows(expected), _rows(found)
-    problems = []
-    if sorted(theirs) != sorted(ours):
-        problems.append(f"steps {sorted(ours)}, expected {sorted(theirs)}")
-    for step in sorted(set(theirs) & set(ours)):
-        names = [
-            name
-            for name in theirs[step].keys() | ours[step].keys()
-            if not name.startswith(OF_THE_MACHINE) and theirs[step].get(name) != ours[step].get(name)
-        ]
-        if names:
-            problems.append(f"step {step} differs in {sorted(names)[:6]}")
-    weights = "model/model.safetensors"
-    if not (found / weights).exists() or (found / weights).read_bytes() != (expected / weights).read_bytes():
-        problems.append("the weights differ")
-    return problems
-
-
-def _rows(folder: Path) -> dict[int, dict[str, object]]:
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return {row["step"]: row for row in map(json.loads, lines)}

@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from verl_like.telemetry.trackers import read_metrics
 
 # Metrics that a repetition of a run does not repeat.
-OF_THE_MACHINE = ("time/", "store/", "memory/", "perf/tokens_per_s", "reward/seconds")
+OF_THE_MACHINE = ("time/", "wait/", "store/", "memory/", "perf/tokens_per_s", "reward/seconds")
 SECONDS = ("seconds", "reward_seconds")
 
 
