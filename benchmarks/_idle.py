@@ -221,6 +221,7 @@ def idle_trainer(
         ref=RefGroup(workers),
         advantages=AdvantageGroup(advantages),
         rewards=Rewards(IdleFunctions(num_scorers), [], config.reward),  # type: ignore[arg-type]
+        processes=(workers, advantages),
     )
     loader: Any = IdlePrompts(config.data.train_batch_size)
     trackers: Any = None  # steps are not logged

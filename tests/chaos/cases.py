@@ -41,7 +41,8 @@ class Case:
 
     @property
     def name(self) -> str:
-        return "-".join(f"{self.process} {self.stage} {self.fault}".lower().replace("'", "").split())
+        """Unlike any other case's."""
+        return "-".join(f"{self.process} {self.stage} {self.fault} {self.expected}".lower().split())
 
 
 WORKER = "worker rank 1"

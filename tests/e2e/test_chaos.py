@@ -12,7 +12,7 @@ from tests.chaos.cases import CASES
 from tests.chaos.play import Outcome, play
 from tests.chaos.scene import make_data
 
-[HANG] = [case for case in CASES if case.name == "worker-rank-1-update_actor-hang"]
+[HANG] = [case for case in CASES if case.name == "worker-rank-1-update_actor-hang-restarted"]
 
 
 def test_the_matrix_has_cases_enough_and_no_name_twice() -> None:

@@ -21,6 +21,8 @@ class RunLedger:
     """Takes in the reports of all processes, step by step; a run that goes on continues its files."""
 
     def __init__(self, folder: Path) -> None:
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         self._path, self._trace = folder / "ledger.jsonl", Trace(folder / "trace.json")
         self._seconds: dict[str, dict[str, float]] = {}  # process -> stage -> seconds, of this start
 

@@ -72,7 +72,8 @@ def _tell_if_helped(config: Config, error: BaseException) -> bool:
     """Tell at once of an error that a restart follows; others are for the command to tell."""
     if not _helps(config, error):
         return False
-    log.error("%s", error)
+    if not isinstance(error, StallError):  # of which the watchdog has told
+        log.error("%s", error)
     return True
 
 

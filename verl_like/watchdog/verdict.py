@@ -11,6 +11,7 @@ from verl_like.watchdog.stack_dumps import ThreadStack
 from verl_like.watchdog.watch import Watched
 
 Stacks = Mapping[int, "list[ThreadStack] | str"]
+AT_REST = ("_Line._work (", "_print_at_signals (")  # where threads of ours wait for something to do
 MAX_CALLS = 8  # of the silent process's stack, in the log
 
 
@@ -92,7 +93,8 @@ def excerpt(stacks: list[ThreadStack] | str) -> str:
     """The calls that matter of a silent process, for the log: of the threads that are in our code, cut short."""
     if isinstance(stacks, str):
         return stacks
-    ours = [stack for stack in stacks if any("verl_like/" in call for call in stack.calls)]
+    busy = [stack for stack in stacks if not stack.calls or not stack.calls[0].startswith(AT_REST)]
+    ours = [stack for stack in busy if any("verl_like/" in call for call in stack.calls)]
     lines = []
     for stack in ours or stacks:
         lines += [f"  thread {stack.name}", *(f"    {call}" for call in stack.calls[:MAX_CALLS])]
