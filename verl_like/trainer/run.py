@@ -102,9 +102,8 @@ def train(config: Config, config_yaml: str) -> Progress:
     val_prompts = PromptDataset(config.data.val_files, config.data, tokenizer) if config.validates else None
     if val_prompts is not None:
         refuse(filter(None, [best_metric_problem(config, val_prompts.data_sources)]))
-    steps = (
-        trainer_config.total_training_steps or trainer_config.total_epochs * _loader(config, prompts).batches_per_epoch
-    )
+    steps_per_epoch = _loader(config, prompts).batches_per_epoch  # refuses fewer rows than a batch has
+    steps = trainer_config.total_training_steps or trainer_config.total_epochs * steps_per_epoch
     folder, newest = start_of(config, config_yaml, job="train")
     if (step := finished_step(folder, newest, steps=steps, has_validation=bool(val_prompts))) is not None:
         log.info(nothing_to_do(config, folder, step))
