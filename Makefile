@@ -73,7 +73,7 @@ e2e: setup  ## only the tests on the real stack
 	$(BIN)/python -m pytest tests/ray tests/e2e $(MARKERS) $(ARGS)
 
 chaos: setup  ## break the real stack in every stage and process, with a table (about 45 minutes; ARGS="--only rollout")
-	$(BIN)/python -m benchmarks.chaos --page docs/fault_matrix.md $(ARGS)
+	$(BIN)/python -m benchmarks.chaos $(ARGS)
 
 e2e-algorithms: setup  ## the arithmetic recipe under seven algorithms, with a table of results (about 15 minutes)
 	$(BIN)/python -m recipes.arithmetic.algorithms $(ARGS)
