@@ -188,6 +188,41 @@ def test_a_first_deadline_is_longer_and_time_that_the_machine_slept_does_not_cou
         BEACON.darken()
 
 
+def test_whoever_stands_still_while_the_driver_is_stopped_is_no_stall(tmp_path: Path) -> None:
+    """Ctrl-Z stops the driver and all that shares its terminal; ``fg`` lets all of them go on."""
+    now = time.monotonic()
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as driver:
+        try:
+            watch = Watch(tmp_path, driver=driver.pid, deadlines=Deadlines(floor_s=1.0), clock=lambda: now)
+            BEACON.light(tmp_path, "this")
+            BEACON.enter("update", now)
+            driver.send_signal(signal.SIGSTOP)
+            until(lambda: psutil.Process(driver.pid).status() == psutil.STATUS_STOPPED)
+            for _ in range(100):
+                now += 1.0
+                assert watch.look() == ({}, [])
+            driver.send_signal(signal.SIGCONT)
+            until(lambda: psutil.Process(driver.pid).status() != psutil.STATUS_STOPPED)
+            for _ in range(10):
+                now += 1.0
+                assert watch.look() == ({}, [])
+            now += 1.0
+            assert watch.look() == ({os.getpid(): 10.0}, [])
+        finally:
+            BEACON.darken()
+            driver.kill()
+
+
+def test_a_run_goes_on_unwatched_where_there_is_no_room_for_beacons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a file").touch()
+    monkeypatch.setattr(guard, "beacon_folder", lambda run_id: tmp_path / "a file/folder")
+    with watchdog("full", tmp_path, Heard(), floor_s=FLOOR_S, ends=False):
+        assert not siblings()
+    assert "the watchdog is off: " in caplog.text
+
+
 def test_deadlines_are_learnt_from_whole_passes(tmp_path: Path) -> None:
     deadlines = Deadlines(floor_s=0.2)
     BEACON.light(tmp_path, "this")

@@ -12,7 +12,7 @@ import struct
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,7 +72,11 @@ class Beacon:
         self.who = ""
 
     def light(self, folder: Path, who: str) -> None:
-        """Make the file, in a folder of this node that the watchdog reads."""
+        """Make the file, in a folder of this node that the watchdog reads.
+
+        Raises:
+            OSError: there is no room for it; the beacon stays dark.
+        """
         self.darken()
         self.who, self._stage, self._whom = who, "start", ""
         self._since = self._moved_at = time.monotonic()
@@ -81,7 +85,8 @@ class Beacon:
         self._silences: dict[str, Silence] = {}
         path = folder / f"{os.getpid()}{SUFFIX}"
         with path.open("w+b") as file:
-            file.truncate(_SIZE)
+            # Not truncate: a page that a full memory file system lacks would end the process at its first write.
+            os.posix_fallocate(file.fileno(), 0, _SIZE)
             self._map = mmap.mmap(file.fileno(), _SIZE)
         self._path = path
         _SELF.pack_into(self._map, _SELF_AT, os.getpid(), _cut(who, _TEXT_BYTES))
@@ -94,7 +99,8 @@ class Beacon:
         self.who = os.environ.get(NAME_VARIABLE, "")
         folder = os.environ.get(FOLDER_VARIABLE)
         if folder and Path(folder).is_dir():
-            self.light(Path(folder), self.who)
+            with suppress(OSError):  # a process that nobody watches works like any other
+                self.light(Path(folder), self.who)
 
     def darken(self) -> None:
         """Remove the file: this process is no longer watched."""

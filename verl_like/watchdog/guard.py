@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import select
+import shutil
 import subprocess
 import sys
 import threading
@@ -44,11 +45,17 @@ def watchdog(run_id: str, stalls: Path, listener: Listener, *, floor_s: float, e
         ends: whether a driver that takes no notice of a verdict is ended.
     """
     folder = beacon_folder(run_id)
-    folder.mkdir(parents=True, exist_ok=True)
     settings = Settings(
         folder=str(folder), driver=os.getpid(), stalls=str(stalls.absolute()), floor_s=floor_s, ends=ends
     )
-    BEACON.light(folder, "the driver")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        BEACON.light(folder, "the driver")
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        log.warning("the watchdog is off: %s", error)
+        yield
+        return
     guard = _Guard(settings, listener)
     guard.start()
     try:

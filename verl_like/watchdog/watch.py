@@ -78,7 +78,9 @@ class Watch:
             processes that have died since the last look.
         """
         now = self._clock()
-        if now - self._looked_at > PAUSE_S:  # this machine or this process stood still, and the others with it maybe
+        driver = process_state(self._driver)
+        is_paused = driver is not None and driver.is_stopped  # Ctrl-Z stops whatever shares the terminal with it
+        if is_paused or now - self._looked_at > PAUSE_S:  # or this machine stood still, or this process
             for watched in self._watched.values():
                 watched.moved_at = now
                 watched.stopped_since = None
@@ -91,6 +93,8 @@ class Watch:
                 alive[reading.pid] = self._seen(state, reading, now)
         dead = [watched for pid, watched in self._watched.items() if pid not in alive]
         self._watched = alive
+        if is_paused:
+            return {}, dead
         limits = {pid: self._limit(watched, now) for pid, watched in alive.items()}
         return {pid: limit for pid, limit in limits.items() if limit is not None}, dead
 
@@ -114,8 +118,7 @@ class Watch:
     def _limit(self, watched: Watched, now: float) -> float | None:
         """The deadline that a process has passed; None where it has passed none."""
         if watched.stopped_since is not None:
-            is_wanted = watched.pid == self._driver  # Ctrl-Z, which stops the driver alone to be continued
-            return STOPPED_S if now - watched.stopped_since >= STOPPED_S and not is_wanted else None
+            return STOPPED_S if now - watched.stopped_since >= STOPPED_S else None
         if watched.is_resting or watched.stage in BUILDING:
             return None
         limit = self._deadlines.of(watched.stage)
