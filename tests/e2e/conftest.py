@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from recipes.arithmetic.model import character_tokenizer
-from recipes.arithmetic.prepare import write_all
+from tests.chaos.scene import make_data
 from tests.e2e._kept_workers import KeptWorkers, kept_workers
 from verl_like.config.compose import compose
 from verl_like.config.schema import ClusterConfig
@@ -33,29 +31,7 @@ def ray_cluster() -> Iterator[KeptWorkers]:
 @pytest.fixture(scope="session")
 def arithmetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with train.parquet, val.parquet, sft.parquet and model/: two layers, random weights."""
-    import torch
-
-    folder = tmp_path_factory.mktemp("arithmetic")
-    write_all(folder, seed=0)
-    tokenizer = character_tokenizer()
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        head_dim=32,
-        max_position_embeddings=64,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        dtype="float32",
-    )
-    torch.manual_seed(0)
-    Qwen3ForCausalLM(config).save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
+    folder = make_data(tmp_path_factory.mktemp("arithmetic"))
     (folder / "reward.py").write_text(REWARD)
     return folder
 
