@@ -198,6 +198,7 @@ class PPOTrainer:
     def sync(self, batch: RemoteBatch, metrics: StepMetrics) -> None:
         """Give the engines the new weights, and look at what the step left in the store."""
         with stage("sync"):
+            self.books.ask()
             self.version = self.parts.rollout.sync()
         with stage("report"):
             metrics.add(self.store.take(batch))

@@ -29,15 +29,20 @@ class ProcessBooks:
 
     def __init__(self, folder: Path, processes: Sequence[Reporting]) -> None:
         self._ledger, self._processes, self._driver = RunLedger(folder), processes, Reporter()
+        self._asked: dict[BlockRef, str] = {}
+
+    def ask(self) -> None:
+        """Ask for the reports, which come while the processes work on."""
+        self._asked = {ref: who for group in self._processes for ref, who in group.asked_for_reports().items()}
 
     def close_step(self, step: int) -> dict[str, float]:
-        """Write down what every process has done since the last step; returns the metrics of it."""
-        asking = [ref for group in self._processes for ref in group.asked_for_reports().items()]
+        """Write down what every process has done since it was last asked; returns the metrics of it."""
         try:
-            reports = wait(dict(asking), stage="report", timeout_s=ASK_S)
+            reports = wait(self._asked, stage="report", timeout_s=ASK_S)
         except (RunError, StageTimeout) as error:  # a statistic ends no run; whoever is lost is met by the next stage
             log.warning("step %d is missing in the ledger of processes: %s", step, error)
             reports = []
+        self._asked = {}
         return self._ledger.add(step, [self._driver.take(), *reports])
 
     def truncate_after(self, step: int) -> None:

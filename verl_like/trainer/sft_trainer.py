@@ -93,6 +93,7 @@ class SftTrainer:
             metrics.add_mean(self._actor.supervise(batch, partition(tokens, self._ranks)))
         metrics.add({"perf/tokens": float(tokens.sum())})
         with stage("report"):
+            self._books.ask()
             metrics.add(self._books.close_step(step))
         return metrics.finish(LEDGER.take())
 
