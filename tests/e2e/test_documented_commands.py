@@ -61,9 +61,18 @@ NOT_RUN = {
     "measures for minutes; tests/unit and tests/ray run their parts": (
         "make bench",
         "make e2e-algorithms",
+        "make chaos",
         *(
             f"python -m benchmarks.{name}"
-            for name in ("data_plane", "controller_scaling", "partition", "reward_pool", "reward_overlap", "grading")
+            for name in (
+                "data_plane",
+                "controller_scaling",
+                "partition",
+                "reward_pool",
+                "reward_overlap",
+                "grading",
+                "memory",
+            )
         ),
     ),
     "would remove what the other commands need": ("make clean",),
