@@ -33,10 +33,10 @@ def test_it_pauses_in_proportion_to_what_it_took() -> None:
 
     def give_back() -> None:
         calls.append(time.monotonic())
-        time.sleep(0.01)
+        time.sleep(0.001)
 
     heap = Heap(give_back, min_pause_s=0.0)
-    deadline = time.monotonic() + 0.9 * 0.01 * PAUSE_PER_SECOND
+    deadline = time.monotonic() + 0.9 * 0.001 * PAUSE_PER_SECOND
     while time.monotonic() < deadline:
         heap.settle()
         time.sleep(0.05)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 MIN_PAUSE_S = 10.0
-PAUSE_PER_SECOND = 200.0  # so that giving back, and getting the pages anew, takes about a hundredth of the time
+PAUSE_PER_SECOND = 1000.0  # getting the pages anew takes several times as long; in all about a hundredth of the time
 
 
 class Heap:
