@@ -72,7 +72,7 @@ def rollout_environment(name: str, *, device: str, num_threads: int = 1) -> dict
 def cpu_environment(num_threads: int = 1) -> dict[str, str]:
     """Variables of every worker that runs a model on CPU, to be set before it imports torch.
 
-    oneDNN compiles a matrix product for each number of rows that it meets and keeps it: 0.4 MiB of machine code each
+    oneDNN compiles a matrix product for each number of rows that it meets and keeps it: 0.4 MiB each
     (measured, torch 2.13 and vLLM 0.32), by default the last 1024, once for torch and once for vLLM's own copy of the
     library; torch's layer above it keeps 1024 besides. Steps differ in their numbers of rows, so a worker grew for
     hundreds of steps. A forward pass needs about five, whatever the depth of the model.
