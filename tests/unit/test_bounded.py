@@ -46,11 +46,17 @@ def test_what_a_look_raises_ends_the_wait() -> None:
 
 
 def test_ctrl_c_ends_the_wait_for_a_call() -> None:
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
-    started = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        Lines().call("nothing", lambda: time.sleep(5), limit_s=30)
-    assert time.monotonic() - started < 4
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever other tests have put there
+    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    try:
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        started = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            Lines().call("nothing", lambda: time.sleep(5), limit_s=30)
+        assert time.monotonic() - started < 4
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def test_a_line_at_rest_holds_neither_arguments_nor_results() -> None:

@@ -15,7 +15,9 @@ _BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 _WORD = re.compile(r"[^\s${}]+")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 # What may stand between two boxes of one answer: \boxed{1} \quad \text{and} \quad \boxed{2}.
-_BLANK = r"(?:[\s$,;&*_]|\\[()\[\],;:! ]|\\q?quad(?![a-zA-Z]))*+"  # possessive: two follow each other
+# Atomic, because two of it follow each other; a possessive group, ()*+, would do the same; up to Python
+# 3.11.4 those are flawed.
+_BLANK = r"(?>(?:[\s$,;&*_]|\\[()\[\],;:! ]|\\q?quad(?![a-zA-Z]))*)"
 _JOINS = r"(?:(?:and|or)(?:\s+(?:also|else|perhaps|possibly|maybe))?|as well as|plus)"
 _AND = rf"(?:{_JOINS}|\\(?:text[a-z]*|math[a-z]*|mbox)\s*\{{\s*,?\s*{_JOINS}\s*\}})?"
 _BETWEEN_BOXES = re.compile(rf"{_BLANK}{_AND}{_BLANK}(?:[a-zA-Z](?:_\w)?\s*=\s*|\(?[a-z\d][).]\s*)?")
