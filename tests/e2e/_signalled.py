@@ -41,7 +41,7 @@ class Moment:
         os.kill(os.getpid(), self._signum)
 
     def set_up(self) -> None:
-        from verl_like.telemetry.ledger import Ledger
+        from verl_like.telemetry.ledger import Ledger, Visit
 
         if ":" in self.place:
             module, _, names = self.place.partition(":")
@@ -53,10 +53,11 @@ class Moment:
             return
         entered = Ledger.enter
 
-        def enter(ledger: Ledger, name: str) -> None:
-            entered(ledger, name)
+        def enter(ledger: Ledger, name: str, waits_for: str = "") -> Visit:
+            visit = entered(ledger, name, waits_for)
             if name == self.place:
                 self.arrive()
+            return visit
 
         Ledger.enter = enter  # type: ignore[method-assign]
 

@@ -149,6 +149,18 @@ def test_a_worker_that_dies_leaves_its_stage_and_memory_and_a_killed_watchdog_a_
     assert "last seen in stage 'update'" in text and "its memory went from" in text
 
 
+def test_processes_that_wait_for_one_another_are_told_once(heard: Heard, folder: Path, tmp_path: Path) -> None:
+    with (
+        worker(folder, "worker rank 0", "with waiting('peer', 'worker rank 1'): time.sleep(50)"),
+        worker(folder, "worker rank 1", "with waiting('peer', 'worker rank 0'): time.sleep(50)"),
+    ):
+        until(lambda: heard.stalls, seconds=30.0)
+        time.sleep(3.0)
+    [(text, is_certain)] = heard.stalls
+    assert is_certain and text.startswith("the run stands still, and everybody waits for somebody else: worker rank ")
+    assert len(list((tmp_path / "stalls").iterdir())) == 1
+
+
 def siblings() -> list[int]:
     found = []
     for process in children(os.getpid(), recursive=True):
@@ -242,19 +254,37 @@ def test_deadlines_are_learnt_from_whole_passes(tmp_path: Path) -> None:
         BEACON.darken()
 
 
+def test_threads_leave_their_own_visits_whichever_ends_first(tmp_path: Path) -> None:
+    """A scorer host writes samples down while it scores: the end of the one is not the end of the other."""
+    ledger = Ledger("wait/driver")
+    BEACON.light(tmp_path, "scorer host 0")
+    try:
+        scoring = ledger.enter("reward", "scorer processes")
+        writing = ledger.enter("wait/store", "a block")
+        assert read_all(tmp_path)[0].waits_for == "a block"
+        ledger.leave(writing)
+        assert (ledger.current, read_all(tmp_path)[0].waits_for) == ("reward", "scorer processes")
+        writing = ledger.enter("wait/store", "a block")
+        ledger.leave(scoring)
+        assert ledger.current == "wait/store"
+        ledger.leave(writing)
+        assert ledger.is_resting
+    finally:
+        BEACON.darken()
+
+
 def test_a_beacon_shows_the_stage_around_a_wait(tmp_path: Path) -> None:
     ledger = Ledger()
     BEACON.light(tmp_path, "this")
     try:
-        ledger.enter("update")
-        ledger.enter("wait/peer")
-        BEACON.wait_for("all ranks")
+        update = ledger.enter("update")
+        wait = ledger.enter("wait/peer", "all ranks")
         [reading] = read_all(tmp_path)
         assert (reading.stage, reading.waits_for, reading.who) == ("update", "all ranks", "this")
-        ledger.leave()
+        ledger.leave(wait)
         [reading] = read_all(tmp_path)
         assert (reading.stage, reading.waits_for) == ("update", "")
-        ledger.leave()
+        ledger.leave(update)
         assert read_all(tmp_path)[0].stage == "idle"
     finally:
         BEACON.darken()

@@ -27,10 +27,11 @@ from verl_like.single_controller.remote_batch import Facts, RemoteRows
 from verl_like.single_controller.store import STORE, Reply
 from verl_like.telemetry import stacks
 from verl_like.telemetry.beacon import BEACON
-from verl_like.telemetry.ledger import LEDGER
+from verl_like.telemetry.ledger import LEDGER, stage
 from verl_like.telemetry.process_report import ProcessReport, Reporter
 
 MAX_VOTE_CHARS = 200
+SCORERS = "scorer processes, for each sample reward.timeout_s at most"  # so that none is a stall
 MAX_BLOCKS = 2  # decoded at once; the others wait in the object store
 
 
@@ -51,7 +52,7 @@ class ScorerHost:
         signals.leave_to_driver()
         BEACON.light_as_told()
         LEDGER.rest("wait/driver")
-        self._busy, self._reporter = _Busy(), Reporter()
+        self._reporter = Reporter()
         decoder.load()
         self._decoder, self._decoder_lock = decoder, threading.Lock()
         task = scorer_task(config)
@@ -81,7 +82,7 @@ class ScorerHost:
         self.ready()
         samples = self._samples(block)
         STORE.add_fetched(block.nbytes)
-        with self._busy:
+        with stage("reward", waits_for=SCORERS):
             outcomes = (
                 self._team.score(samples)
                 if self._team is not None
@@ -133,26 +134,6 @@ class ScorerHost:
             with self._failures_lock, writing(self._failures_path), self._failures_path.open("a") as out:
                 for s, o in failed:
                     out.write(json.dumps({"prompt": s.prompt, "response": s.response, **asdict(o)}, default=str) + "\n")
-
-
-class _Busy:
-    """The stage "reward", while any block is scored. Each sample has a deadline of its own, so that none is a stall."""
-
-    def __init__(self) -> None:
-        self._num_blocks, self._lock = 0, threading.Lock()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._num_blocks += 1
-            if self._num_blocks == 1:
-                LEDGER.enter("reward")
-                BEACON.wait_for("scorer processes, each sample within reward.timeout_s")
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._num_blocks -= 1
-            if not self._num_blocks:
-                LEDGER.leave()
 
 
 def _audit(sample: Sample, known: dict[str, Any], prompt_ids: list[int]) -> dict[str, Any]:

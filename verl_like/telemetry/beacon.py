@@ -109,11 +109,11 @@ class Beacon:
             self._path.unlink(missing_ok=True)
             self._map = self._path = None
 
-    def enter(self, stage: str, since: float) -> None:
-        """From now on the process is in this stage, which it entered at ``since``, and waits for nobody."""
+    def enter(self, stage: str, since: float, waits_for: str = "") -> None:
+        """From now on the process is in this stage, which it entered at ``since``, and waits for somebody or nobody."""
         if self._map is not None:
             self._move(has_left=stage != self._stage or since > self._since)
-            self._stage, self._since, self._whom = stage, since, ""
+            self._stage, self._since, self._whom = stage, since, waits_for
             self._write()
 
     def tick(self) -> None:

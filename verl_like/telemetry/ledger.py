@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from verl_like.telemetry.beacon import BEACON
@@ -23,33 +23,45 @@ class Span:
     end: float
 
 
+@dataclass(eq=False, slots=True)
+class Visit:
+    """A stage that was entered, at a time of ``time.perf_counter``, and whom the process waits for in it."""
+
+    stage: str
+    start: float
+    waits_for: str = ""
+
+
 class Ledger:
-    """Seconds per stage of this process. Stages nest; the inner one gets the time."""
+    """Seconds per stage of this process. Stages nest; the inner one gets the time.
+
+    Threads share it: what one of them enters later is the inner one, whichever leaves first.
+    """
 
     def __init__(self, rest: str = "idle") -> None:
         self._seconds: dict[str, float] = {}  # since the start
         self._taken: dict[str, float] = {}
         self._since = time.perf_counter()
         self._epoch = time.time() - self._since
-        self._stack: list[tuple[str, float]] = [(rest, self._since)]
+        self._visits = [Visit(rest, self._since)]
         self._spans: deque[Span] = deque(maxlen=MAX_SPANS)
         self._lock = threading.Lock()
 
     @property
     def current(self) -> str:
         """The stage this process is in now."""
-        return self._stack[-1][0]
+        return self._visits[-1].stage
 
     @property
     def is_resting(self) -> bool:
         """Whether it is in no stage."""
-        return len(self._stack) == 1
+        return len(self._visits) == 1
 
     def rest(self, name: str) -> None:
         """What this process does while it is in no stage."""
         with self._lock:
             self._book()
-            self._stack[0] = (name, self._since)
+            self._visits[0] = Visit(name, self._since)
             self._show()
 
     def _book(self) -> None:
@@ -57,23 +69,27 @@ class Ledger:
         self._seconds[self.current] = self._seconds.get(self.current, 0.0) + now - self._since
         self._since = now
 
-    def enter(self, name: str) -> None:
+    def enter(self, name: str, waits_for: str = "") -> Visit:
+        """Begin a visit, which :meth:`leave` ends."""
         with self._lock:
             self._book()
-            self._stack.append((name, self._since))
+            visit = Visit(name, self._since, waits_for)
+            self._visits.append(visit)
             self._show()
+            return visit
 
-    def leave(self) -> None:
+    def leave(self, visit: Visit) -> None:
         with self._lock:
             self._book()
-            name, start = self._stack.pop()
-            self._spans.append(Span(name, self._epoch + start, self._epoch + self._since))
+            self._visits.remove(visit)
+            self._spans.append(Span(visit.stage, self._epoch + visit.start, self._epoch + self._since))
             self._show()
 
     def _show(self) -> None:
         """Have the beacon show the innermost stage that is no waiting; the two clocks are one on Linux."""
-        shown = next((visit for visit in reversed(self._stack) if not visit[0].startswith("wait/")), self._stack[0])
-        BEACON.enter(*shown)
+        inner = next((v for v in reversed(self._visits) if not v.stage.startswith("wait/")), self._visits[0])
+        waits_for = next((v.waits_for for v in reversed(self._visits) if v.waits_for), "")
+        BEACON.enter(inner.stage, inner.start, waits_for)
 
     def take(self) -> dict[str, float]:
         """Seconds per stage since the last call; they add up to the time that passed."""
@@ -100,22 +116,24 @@ LEDGER = Ledger()
 
 
 @contextmanager
-def stage(name: str) -> Iterator[None]:
-    """Book the time inside to ``name``."""
-    LEDGER.enter(name)
+def stage(name: str, *, waits_for: str = "") -> Iterator[None]:
+    """Book the time inside to ``name``.
+
+    Args:
+        waits_for: whom the process waits for all that time, as messages name it; the watchdog is told.
+    """
+    visit = LEDGER.enter(name, waits_for)
     try:
         yield
     finally:
-        LEDGER.leave()
+        LEDGER.leave(visit)
 
 
-@contextmanager
-def waiting(kind: str, whom: str) -> Iterator[None]:
+def waiting(kind: str, whom: str) -> AbstractContextManager[None]:
     """Book the time inside to ``wait/kind``, and tell the watchdog who is waited for.
 
     Args:
-        kind: "peer" (another rank), "store" (a block of a batch), "reward", "driver".
+        kind: "peer" (another rank), "store" (a block of a batch).
         whom: as messages name it ("all ranks, before the first micro-batch").
     """
-    with stage(f"wait/{kind}"), BEACON.waiting(whom):
-        yield
+    return stage(f"wait/{kind}", waits_for=whom)

@@ -112,7 +112,8 @@ class _Guard:
                 return "has ended"
             *lines, left = (left + found).split(b"\n")
             for line in lines:
-                self._pass_on(json.loads(line))
+                with suppress(ValueError):  # cut off, where this process had not read for hours
+                    self._pass_on(json.loads(line))
 
     def _pass_on(self, said: dict[str, Any]) -> None:
         if said["kind"] == "stall":

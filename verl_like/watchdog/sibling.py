@@ -65,7 +65,8 @@ class Sibling:
         self._settings = settings
         self._deadlines = Deadlines(settings.floor_s)
         self._watch = Watch(Path(settings.folder), driver=settings.driver, deadlines=self._deadlines)
-        self._told: dict[int, int] = {}  # silent processes of the last verdict -> their moves by then
+        # Processes of the verdicts so far -> their moves by then, and whether they were named, or only waited.
+        self._told: dict[int, tuple[int, bool]] = {}
         self._suspected_at: float | None = None
         self._told_alive_at = 0.0
         self._kill_at: float | None = None
@@ -98,25 +99,29 @@ class Sibling:
 
     def _forget_moved(self) -> None:
         """Notice who was said to stand still and goes on."""
-        for pid, num_moves in list(self._told.items()):
+        for pid, (num_moves, was_named) in list(self._told.items()):
             watched = self._watch.processes.get(pid)
-            if watched is None:
-                del self._told[pid]
-            elif watched.stopped_since is None and watched.reading.num_moves != num_moves:
-                del self._told[pid]
+            if watched is not None and (watched.stopped_since is not None or watched.reading.num_moves == num_moves):
+                continue
+            del self._told[pid]
+            if watched is not None and was_named:
                 self._say("moved", who=watched.who, text=f"{watched.who} goes on, in stage {watched.stage!r}")
 
     def _suspect(self, limits: dict[int, float], now: float) -> None:
         processes = self._watch.processes
         stacks = {pid: dump(pid) for pid in processes}
-        verdict = verdict_on(limits, processes, stacks, now)
+        verdict = verdict_on(limits, processes, stacks)
         self._suspected_at = self._suspected_at or now
         is_sure = bool(verdict.silent) and all(watched.pid in limits for watched in verdict.silent)
         if not is_sure and now - self._suspected_at < GRACE_S:
             return
-        if self._told and all(watched.pid in self._told for watched in verdict.silent):
-            return  # those that wait for them are beyond their deadlines too now
-        self._tell(verdict, limits, stacks, now)
+        if not self._told or any(watched.pid not in self._told for watched in verdict.silent):
+            self._tell(verdict, limits, stacks, now)
+        # Those that wait for somebody who was told of are beyond their deadlines too by now, and no news.
+        named = {watched.pid for watched in verdict.silent}
+        for pid in named | limits.keys():
+            was_named = pid in named or (pid in self._told and self._told[pid][1])
+            self._told[pid] = processes[pid].reading.num_moves, was_named
 
     def _tell(
         self, verdict: Verdict, limits: dict[int, float], stacks: dict[int, list[ThreadStack] | str], now: float
@@ -126,9 +131,8 @@ class Sibling:
         folder = self._written(found, stacks)
         first = verdict.silent[0] if verdict.silent else None
         calls = excerpt(stacks.get(first.pid, "")) if first is not None and first.stopped_since is None else ""
-        acts = all(w.stopped_since is not None or self._deadlines.is_learnt(w.stage) for w in verdict.silent)
-        for watched in verdict.silent:
-            self._told[watched.pid] = watched.reading.num_moves
+        judged = verdict.silent or [self._watch.processes[pid] for pid in limits]
+        acts = all(w.stopped_since is not None or self._deadlines.is_learnt(w.stage) for w in judged)
         self._say("stall", text=found, calls=calls, folder=folder, is_certain=acts)
         if acts and self._settings.ends:
             self._kill_at = now + KILL_AFTER_S

@@ -28,7 +28,7 @@ class Verdict:
     waiting: tuple[Watched, ...]
 
 
-def verdict_on(limits: Collection[int], processes: Mapping[int, Watched], stacks: Stacks, now: float) -> Verdict:
+def verdict_on(limits: Collection[int], processes: Mapping[int, Watched], stacks: Stacks) -> Verdict:
     """Tell the processes that stand still from those that wait.
 
     Where all that are beyond their deadlines wait, the one that they wait for may still be within its own: it is the
@@ -37,7 +37,7 @@ def verdict_on(limits: Collection[int], processes: Mapping[int, Watched], stacks
     waiting = {pid for pid, watched in processes.items() if _waits(watched, stacks.get(pid, ""))}
     silent = [processes[pid] for pid in limits if pid not in waiting]
     if not silent:
-        at_work = [w for pid, w in processes.items() if not w.is_resting and pid not in waiting]
+        at_work = [w for pid, w in processes.items() if w.has_deadline and pid not in waiting]
         silent = sorted(at_work, key=lambda watched: watched.moved_at)[:1]
     told = {watched.pid for watched in silent}
     return Verdict(tuple(silent), tuple(processes[pid] for pid in sorted(waiting) if pid not in told))

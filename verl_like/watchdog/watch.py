@@ -45,6 +45,11 @@ class Watched:
     def is_resting(self) -> bool:
         return self.stage in RESTING
 
+    @property
+    def has_deadline(self) -> bool:
+        """Whether its stage is one in which silence may be a fault."""
+        return not self.is_resting and self.stage not in BUILDING
+
     def silent_s(self, now: float) -> float:
         return now - self.moved_at
 
@@ -119,7 +124,7 @@ class Watch:
         """The deadline that a process has passed; None where it has passed none."""
         if watched.stopped_since is not None:
             return STOPPED_S if now - watched.stopped_since >= STOPPED_S else None
-        if watched.is_resting or watched.stage in BUILDING:
+        if not watched.has_deadline:
             return None
         limit = self._deadlines.of(watched.stage)
         return limit if watched.silent_s(now) > limit else None

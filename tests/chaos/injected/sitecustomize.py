@@ -78,12 +78,13 @@ def _inject(ledger):
     process, stage, visit, fault = os.environ["VERL_LIKE_CHAOS"].split()
     enter, visits = ledger.Ledger.enter, [0]
 
-    def entering(self, name):
-        enter(self, name)
+    def entering(self, name, *whom):
+        entered = enter(self, name, *whom)
         if name == stage and _is_me(process, ledger):
             visits[0] += 1
             if visits[0] == int(visit) and _first_time():
                 FAULTS[fault]()
+        return entered
 
     ledger.Ledger.enter = entering
 
