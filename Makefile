@@ -72,7 +72,7 @@ unit: setup  ## only the tests without Ray and vLLM: seconds
 e2e: setup  ## only the tests on the real stack
 	$(BIN)/python -m pytest tests/ray tests/e2e $(MARKERS) $(ARGS)
 
-chaos: setup  ## break the real stack in every stage and process, with a table (about 45 minutes; ARGS="--only rollout")
+chaos: setup  ## break the real stack in every stage and process, with a table (a run or two for each case; ARGS="--only rollout")
 	$(BIN)/python -m benchmarks.chaos $(ARGS)
 
 e2e-algorithms: setup  ## the arithmetic recipe under seven algorithms, with a table of results (about 15 minutes)

@@ -164,9 +164,9 @@ def _started(command: str, composed: Composed, *, is_program: bool) -> int:
         return 0
     except (KeyboardInterrupt, SystemExit):
         raise
-    except RayLost:  # this process holds what is left of a lost Ray; another program in its place does not
+    except RayLost as lost:  # this process holds what is left of a lost Ray; another program in its place does not
         if is_training and is_program:
-            start_anew(config)
+            start_anew(config, lost)
         return 1
     except BaseException as error:  # noqa: BLE001 (a border, and told; torch's CheckpointException is no Exception)
         return 2 if isinstance(error, ValueError) else 1

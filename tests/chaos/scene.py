@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from tests._left_behind import leaked_shared_memory, still_running
 from verl_like.telemetry.beacon import Reading, read_all
 
 ROOT = Path(__file__).parents[2]
@@ -178,28 +179,13 @@ class Run:
     def survivors(self, timeout_s: float = 20.0) -> list[str]:
         """Members that still run that long after the driver's end."""
         deadline = time.monotonic() + timeout_s
-        while True:
-            found = []
-            for process in self.members.values():
-                try:
-                    if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-                        found.append(f"{process.pid} {' '.join(process.cmdline())[:80]}")
-                except psutil.NoSuchProcess:
-                    continue
-            if not found or time.monotonic() > deadline:
-                return found
+        while (found := still_running(list(self.members.values()))) and time.monotonic() < deadline:
             time.sleep(0.2)
+        return found
 
     def leaked(self) -> set[str]:
-        """New names in shared memory that no living process has mapped, or that carry this product's name."""
-        new = set(os.listdir(SHARED_MEMORY)) - self.names_before
-        for maps in Path("/proc").glob("[0-9]*/maps"):
-            try:
-                text = maps.read_text()
-            except OSError:
-                continue
-            new = {name for name in new if f"/dev/shm/{name}" not in text}
-        return {name for name in new & set(os.listdir(SHARED_MEMORY)) if (SHARED_MEMORY / name).exists()}
+        """New names in shared memory that nobody uses."""
+        return leaked_shared_memory(self.names_before)
 
     def end(self) -> None:
         """Leave nothing behind, however it went."""

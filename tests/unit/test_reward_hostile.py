@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.unit._reward import sample, scorer_process, task
+from tests.unit._reward import sample, scorer_process, statuses, task
 from tests.unit.test_reward_scorer_process import child_pids, eventually
 from verl_like.reward.messages import Answer, Ended, Intrusion, Outcome
 from verl_like.reward.team import ScorerTeam
@@ -70,10 +70,10 @@ def deep():
     raise error
 
 def answers():
-    """The descriptor that answers go through."""
-    for fd in range(3, 64):
+    """The descriptor that answers go through; its number is the parent's, which may have many open."""
+    for fd in sorted(map(int, os.listdir("/proc/self/fd"))):
         try:
-            if os.readlink(f"/proc/self/fd/{fd}").startswith("socket:"):
+            if fd > 2 and os.readlink(f"/proc/self/fd/{fd}").startswith("socket:"):
                 return fd
         except OSError:
             pass
@@ -330,5 +330,5 @@ def test_lines_that_are_not_ours_are_intrusions() -> None:
 def test_nothing_is_left(file: str) -> None:
     before, descriptors = child_pids(), psutil.Process().num_fds()
     with scorer_process(task(f"{file}:score")) as scorer:
-        assert len(scorer.score([sample("fork"), sample("garbage"), sample("1")])) == 3
+        assert set(statuses(scorer.score([sample("fork"), sample("garbage"), sample("1")]))) == {"ok", "crash"}
     assert child_pids() == before and psutil.Process().num_fds() == descriptors

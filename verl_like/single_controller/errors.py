@@ -39,6 +39,8 @@ class StallError(RunError):
 class RayLost(RunError):
     """Ray's own servers have ended, are stopped or do not answer: nothing that needs them can be done any longer."""
 
+    num_restarts = 0  # that the run had had before
+
 
 class LostBlockError(RunError):
     """Rows of a batch left the object store while a stage still needed them."""

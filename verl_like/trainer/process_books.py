@@ -9,12 +9,12 @@ from typing import Protocol
 
 from verl_like.single_controller.errors import RunError, StageTimeout
 from verl_like.single_controller.remote_batch import BlockRef
-from verl_like.single_controller.wait import wait
+from verl_like.single_controller.wait import arrivals
 from verl_like.telemetry.process_report import Reporter
 from verl_like.telemetry.run_ledger import RunLedger
 
 log = logging.getLogger(__name__)
-ASK_S = 5.0
+ASK_S = 2.0  # what a process that does not answer may cost a step
 
 
 class Reporting(Protocol):
@@ -37,13 +37,14 @@ class ProcessBooks:
 
     def close_step(self, step: int) -> dict[str, float]:
         """Write down what every process has done since it was last asked; returns the metrics of it."""
+        reports = [self._driver.take()]
         try:
-            reports = wait(self._asked, stage="report", timeout_s=ASK_S)
+            for _, report in arrivals(self._asked, stage="report", timeout_s=ASK_S):
+                reports.append(report)
         except (RunError, StageTimeout) as error:  # a statistic ends no run; whoever is lost is met by the next stage
-            log.warning("step %d is missing in the ledger of processes: %s", step, error)
-            reports = []
+            log.warning("step %d lacks processes in its ledger: %s", step, error)
         self._asked = {}
-        return self._ledger.add(step, [self._driver.take(), *reports])
+        return self._ledger.add(step, reports)
 
     def truncate_after(self, step: int) -> None:
         """A run continues from ``step``."""

@@ -40,8 +40,8 @@ def with_restarts(config: Config, start: Callable[[Config], Result]) -> Result:
         try:
             with ANNOUNCE.to(_no_telling if is_last else partial(_tell_if_helped, config)):
                 return start(_continued(config) if num_restarts else config)
-        except RayLost:
-            os.environ[COUNT_VARIABLE] = str(num_restarts)  # for start_anew
+        except RayLost as error:
+            error.num_restarts = num_restarts  # for start_anew
             raise
         except LOST as error:
             if is_last or not _helps(config, error):
@@ -51,16 +51,16 @@ def with_restarts(config: Config, start: Callable[[Config], Result]) -> Result:
             STARTUP.now(f"starting again ({num_restarts} of at most {config.trainer.max_restarts})")
 
 
-def start_anew(config: Config) -> None:
+def start_anew(config: Config, lost: RayLost) -> None:
     """Put the same command in the place of this program; returns where ``trainer.max_restarts`` does not allow it."""
-    num_restarts = int(os.environ.pop(COUNT_VARIABLE, "0")) + 1
+    num_restarts = lost.num_restarts + 1
     if num_restarts > config.trainer.max_restarts or INTERRUPT.is_set():
         return
     log.warning("restart %d of at most %d", num_restarts, config.trainer.max_restarts)
-    os.environ[COUNT_VARIABLE] = str(num_restarts)
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    environment = {**os.environ, COUNT_VARIABLE: str(num_restarts)}
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
 def _no_telling(error: BaseException) -> bool:
