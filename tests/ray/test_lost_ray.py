@@ -36,16 +36,14 @@ class Driver:
             start_new_session=True,
         )
         self.members: list[psutil.Process] = []
+        self.servers: dict[str, psutil.Process] = {}
 
     def wait_ready(self) -> None:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line == "ready\n", line + self.process.communicate(timeout=START_S)[1]
         self.members = psutil.Process(self.process.pid).children(recursive=True)
-
-    def server(self, name: str) -> psutil.Process:
-        [found] = [member for member in self.members if member.name() == name]
-        return found
+        self.servers = cluster.servers_among(self.members)
 
     def ended(self, *, timeout_s: float) -> tuple[int, str, str]:
         """Exit status, standard output and standard error."""
@@ -99,7 +97,7 @@ def test_a_server_that_is_gone_ends_the_run_with_one_line_and_leaves_nothing(
     with driver(what) as run:
         time.sleep(1)
         started = time.monotonic()
-        run.server(server).send_signal(signum)
+        run.servers[server].send_signal(signum)
         status, out, err = run.ended(timeout_s=START_S)
         assert time.monotonic() - started < STOPPED_S + LAST_S + 5
         lines = [line for line in err.splitlines() if line]
@@ -113,15 +111,15 @@ def test_a_raylet_that_is_killed_in_the_middle_of_a_put_ends_the_run_and_leaves_
     """Ray's library itself may end the process then, before anybody could say why."""
     with driver("put") as run:
         time.sleep(1)
-        run.server("raylet").kill()
+        run.servers["raylet"].kill()
         status, out, err = run.ended(timeout_s=START_S)
         assert status == 1 and len(err.splitlines()) <= 1 and not out
-        assert none_left([run.server(name) for name in cluster.SERVERS]) == []
+        assert none_left(list(run.servers.values())) == []
 
 
 def test_the_end_of_a_run_whose_raylet_is_stopped_takes_no_longer_than_promised() -> None:
     with driver("leave") as run:
-        run.server("raylet").send_signal(STOP)
+        run.servers["raylet"].send_signal(STOP)
         started = time.monotonic()
         status, _, err = run.ended(timeout_s=START_S)
         assert time.monotonic() - started < 2 + TEARDOWN_S + 5, "two seconds pass before it begins"
@@ -143,5 +141,4 @@ def test_signals_to_every_process_leave_ray_and_the_workers_to_the_driver() -> N
 def test_the_servers_end_with_a_driver_that_is_killed() -> None:
     with driver("wait") as run:
         run.process.kill()
-        servers = [run.server(name) for name in cluster.SERVERS]
-        assert none_left(servers) == []
+        assert none_left(list(run.servers.values())) == []

@@ -8,8 +8,8 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
 from typing import TypeVar
 
 import psutil
@@ -40,7 +40,7 @@ class Cluster:
 
     def __init__(self, started: Sequence[psutil.Process], silence: Callable[[], None]) -> None:
         self._silence = silence
-        self._servers = {SERVERS[p.name()]: p for p in started if p.name() in SERVERS}
+        self._servers = {SERVERS[name]: server for name, server in servers_among(started).items()}
         self.lost, self._started = False, started if self._servers else []
         self._why: RayLost | None = None
         self._lock, self._is_leaving, self._is_ending = threading.Lock(), False, False
@@ -155,6 +155,16 @@ class Cluster:
                     self.lose(f"Ray's {name} (process {server.pid}) has ended, or was killed")
                 elif stopped_s[name] >= STOPPED_S:
                     self.lose(f"Ray's {name} (process {server.pid}) has been stopped for {STOPPED_S:.0f} s")
+
+
+def servers_among(processes: Iterable[psutil.Process]) -> dict[str, psutil.Process]:
+    """Ray's servers, by the names of their programs; what has ended meanwhile is none."""
+    found = {}
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            if (name := process.name()) in SERVERS:
+                found[name] = process
+    return found
 
 
 def kill_tree(processes: Sequence[psutil.Process]) -> None:
