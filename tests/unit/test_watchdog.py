@@ -143,10 +143,11 @@ def test_a_worker_that_dies_leaves_its_stage_and_memory_and_a_killed_watchdog_a_
     os.kill(first, signal.SIGKILL)
     until(lambda: siblings() not in ([], [first]))
     assert "the watchdog's process has ended; another one is started" in caplog.text
-    with worker(folder, "worker rank 0", "x = b'1' * 2**28; time.sleep(1.5); import os; os.kill(os.getpid(), 9)"):
+    dies = "x = b'1' * 2**28; time.sleep(1.5); import os; LEDGER.enter('sync'); os.kill(os.getpid(), 9)"
+    with worker(folder, "worker rank 0", dies):
         until(lambda: heard.deaths)
     text = heard.deaths["worker rank 0"]
-    assert "last seen in stage 'update'" in text and "its memory went from" in text
+    assert "last seen in stage 'sync'" in text and "its memory went from" in text
 
 
 def test_processes_that_wait_for_one_another_are_told_once(heard: Heard, folder: Path, tmp_path: Path) -> None:

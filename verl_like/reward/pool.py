@@ -107,9 +107,8 @@ class RewardPool:
         """The scores of all rows begun since the last call, in the order of :meth:`begin`.
 
         Raises:
-            FeedbackError: too many samples failed; told as soon as that is certain.
-            Or many in a row have timed out.
-        StageTimeout: samples that were slow, but within their own deadlines, took too long together.
+            FeedbackError: too many samples failed, or many in a row have timed out; told as soon as that is certain.
+            StageTimeout: samples that were slow, but within their own deadlines, took too long together.
         """
         answers, num_rows = self._answers, sum(self._num_rows)
         self.forget()

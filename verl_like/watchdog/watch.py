@@ -97,6 +97,9 @@ class Watch:
             if (state := process_state(reading.pid)) is not None:
                 alive[reading.pid] = self._seen(state, reading, now)
         dead = [watched for pid, watched in self._watched.items() if pid not in alive]
+        left = {reading.pid: reading for reading in readings}  # a beacon outlives its process, and says its last stage
+        for watched in dead:
+            watched.reading = left.get(watched.pid, watched.reading)
         self._watched = alive
         if is_paused:
             return {}, dead
