@@ -34,6 +34,7 @@ COMMANDS = {
     "generate": "write responses to data.val_files, of the same choice of policies as eval",
     "rescore": "score a run's written responses with another reward function: rescore RUN reward.function=f.py:g",
     "export": "write a checkpoint as a Hugging Face folder: export RUN/checkpoints/step_N [OUT], or RUN for its newest",
+    "replay": "take a step of a run again, and name the first value that comes out differently: replay RUN --step N",
     "config": "print the composed configuration and where each value came from",
     "doctor": "say what is installed, what will be used, what is missing and how to mend it",
 }
@@ -52,6 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "checkpoint", type=Path, help="a checkpoints/step_N folder of a run, or a run, whose newest it is"
             )
             command.add_argument("out", type=Path, nargs="?", help="where to write; default is RUN/export/step_N")
+        elif name == "replay":
+            command.add_argument("run", type=Path, help="a run folder")
+            command.add_argument("--step", type=int, required=True, help="the step to take again")
         elif name == "rescore":
             command.add_argument("run", type=Path, help="a run folder, with responses in samples/")
             command.add_argument(
@@ -125,6 +129,8 @@ def _command(arguments: argparse.Namespace, *, is_program: bool) -> int:
         return _export(arguments.checkpoint, arguments.out)
     if arguments.command == "rescore":
         return _rescore(arguments)
+    if arguments.command == "replay":
+        return _replay(arguments.run, arguments.step)
     if arguments.command == "config":
         return _config(arguments)
     composed = _checked(arguments)
@@ -279,6 +285,21 @@ def _rescore(arguments: argparse.Namespace) -> int:
         rescore.write(rows, out)
     print(f"{rescore.report(rows)}\n\n{out}")
     return 0
+
+
+def _replay(run: Path, step: int) -> int:
+    """Take a step again; 1 where it comes out differently."""
+    from verl_like.trainer.replay_plan import replay_plan
+    from verl_like.trainer.signals import ends_in_order
+
+    planned = replay_plan(run, step)
+    with ends_in_order(planned.config.trainer.grace_s, lambda: "The same command begins anew."), STARTUP.shown():
+        STARTUP.now("loading PyTorch, transformers and Ray")
+        from verl_like.trainer.replay import replay, told
+
+        at, found = replay(planned)
+    print(told(planned, at, found))
+    return int(found.difference is not None)
 
 
 def _export(path: Path, out: Path | None) -> int:

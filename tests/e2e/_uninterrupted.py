@@ -13,10 +13,9 @@ import pyarrow.parquet as pq
 import torch
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
+from verl_like.telemetry.metrics import repeats
 from verl_like.telemetry.trackers import read_metrics
 
-# Metrics that a repetition of a run does not repeat.
-OF_THE_MACHINE = ("time/", "wait/", "store/", "memory/", "perf/tokens_per_s", "reward/seconds")
 SECONDS = ("seconds", "reward_seconds")
 
 
@@ -31,7 +30,7 @@ def differences(found: Path, expected: Path) -> list[str]:
 def _metrics(found: Path, expected: Path) -> Iterator[str]:
     ours, theirs = (read_metrics(run / "metrics.jsonl") for run in (found, expected))
     for name in sorted(ours.keys() | theirs.keys()):
-        if name.startswith(OF_THE_MACHINE):
+        if not repeats(name):
             continue
         here, there = ours.get(name, {}), theirs.get(name, {})
         for step in sorted(here.keys() | there.keys()):

@@ -112,6 +112,7 @@ SHORT = {
 WORDS = {
     "checkpoints/step_160": "checkpoints/step_1",  # of steps 160 and 200, which a whole run keeps
     "'step_1?.jsonl'": "'step_?.jsonl'",
+    "--step 160": "--step 2",
     "rescore RUN": "rescore outputs/arithmetic/grpo-seed1",
     "=NAME": "=rloo",
     "path/to/folder": str(SHARED_DATA / "gsm8k"),

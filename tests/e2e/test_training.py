@@ -11,10 +11,12 @@ import ray
 from safetensors.torch import load_file
 
 from tests.e2e._kept_workers import KeptWorkers
-from tests.e2e._uninterrupted import OF_THE_MACHINE
 from tests.e2e.conftest import Run, train
 from tests.unit._validation_scores import assert_scores_give
 from verl_like.protocol import DataProto, Ragged
+from verl_like.telemetry.metrics import OF_THE_MACHINE
+from verl_like.trainer.replay import replay, told
+from verl_like.trainer.replay_plan import replay_plan
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -74,6 +76,27 @@ def test_a_resumed_run_continues_bit_for_bit(
     assert (resumed.folder / "model/model.safetensors").read_bytes() == (
         grpo.folder / "model/model.safetensors"
     ).read_bytes()
+
+
+def test_a_step_is_replayed_from_the_checkpoint_before_it_and_the_first_value_that_differs_is_named(grpo: Run) -> None:
+    assert sorted(path.name for path in (grpo.folder / "capsules").iterdir()) == ["step_3", "step_4"]
+    planned = replay_plan(grpo.folder, 4)
+    step, found = replay(planned)
+    assert (planned.first, step, found.difference) == (3, 4, None)
+    assert (found.num_rows, found.num_columns) == (32, 13) and found.num_metrics > 30
+    assert told(planned, step, found).startswith("step 4 came out bit for bit as recorded: 32 rows of 13 columns and")
+
+    rows = grpo.folder / "capsules/step_3/rows_000000.pkl"  # as if it had been other rewards
+    table = DataProto.load_from_disk(rows)
+    table["score"][5] += 1.0
+    table.save_to_disk(rows)
+    step, found = replay(planned)
+    assert step == 3, "what follows from the first difference is not looked at"
+    assert found.difference is not None
+    row, score = f"row 5 (prompt {table['uid'][5]}, sample {table['sample'][5]})", table["score"][5]
+    assert found.difference.startswith(
+        f"the stage reward: score of {row}: {score} recorded, {score - 1} replayed; 1 of"
+    )
 
 
 def first_step(run: Run) -> dict[str, float]:

@@ -517,6 +517,12 @@ class TrainerConfig:
         check=lambda v: v >= -1,
         expected="-1 or a number of at least 0",
     )
+    num_capsules: int = _non_negative(
+        2,
+        "Newest steps whose rows and numbers are kept in capsules/, for verl-like replay; steps that went wrong "
+        "stay for good.",
+        unit="steps",
+    )
     loggers: list[str] = knob(
         ["console", "jsonl", "tensorboard"], "Where metrics go: console, jsonl, tensorboard, wandb, mlflow."
     )

@@ -32,6 +32,7 @@ from verl_like.telemetry.process_report import ProcessReport, Reporter
 
 MAX_VOTE_CHARS = 200
 SCORERS = "scorer processes, for each sample reward.timeout_s at most"  # so that none is a stall
+ROWS_AT_ONCE = 256  # of a batch that is written as it is
 MAX_BLOCKS = 2  # decoded at once; the others wait in the object store
 
 
@@ -116,6 +117,15 @@ class ScorerHost:
                 out.write(
                     json.dumps(_audit(sample, known, prompt_ids[i].tolist()), ensure_ascii=False, default=str) + "\n"
                 )
+
+    def keep(self, rows: RemoteRows, facts: Facts, folder: str, *, columns: list[str], timeout_s: float) -> None:
+        """Write these rows as they are, some at a time."""
+        for first in range(0, len(rows), ROWS_AT_ONCE):
+            some = np.arange(first, min(first + ROWS_AT_ONCE, len(rows)))
+            table = rows.select(some).fetch(columns, timeout_s=timeout_s)
+            path = Path(folder) / f"rows_{first:06d}.pkl"
+            with writing(path):
+                DataProto({**{name: fact[some] for name, fact in facts.items()}, **table.columns}).save_to_disk(path)
 
     def _samples(self, table: DataProto) -> list[Sample]:
         response_ids = [np.asarray(ids, np.int32) for ids in table.ragged("response_ids")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -88,7 +89,7 @@ class RewardPool:
         ]
         self._answers: dict[ray.ObjectRef, str] = {}  # under way, with names to wait for them
         self._num_rows = [0] * len(self._hosts)  # of these, by host
-        self._dump: dict[ray.ObjectRef, str] = {}  # in progress
+        self._writing: dict[ray.ObjectRef, str] = {}  # in progress
 
     def wait_ready(self, *, timeout_s: float) -> None:
         """Return when every host has loaded the functions; raises what went wrong where one could not."""
@@ -138,13 +139,26 @@ class RewardPool:
         facts = {name: chosen.facts[name] for name in SAMPLE_FACTS if name in chosen.facts}
         [remote_rows] = chosen.partition([np.arange(len(chosen))])
         arguments = {"appends": appends, "timeout_s": self._timeout_s}
-        call = Call(self._hosts[0].dump, (remote_rows, facts, str(path)), arguments, {"concurrency_group": "dump"})
-        [dumping] = ray_calls.begun([call])
-        self._dump = {dumping: "scorer host 0"}
+        self._write(
+            Call(self._hosts[0].dump, (remote_rows, facts, str(path)), arguments, {"concurrency_group": "dump"})
+        )
+
+    def keep(self, batch: RemoteBatch, columns: Sequence[str], folder: Path) -> None:
+        """Begin to write the batch as it is, these columns and all facts that are numbers or short strings."""
+        facts = {name: fact for name, fact in batch.facts.items() if fact.dtype != object}
+        [remote_rows] = batch.partition([np.arange(len(batch))])
+        arguments = {"columns": list(columns), "timeout_s": self._timeout_s}
+        self._write(
+            Call(self._hosts[0].keep, (remote_rows, facts, str(folder)), arguments, {"concurrency_group": "dump"})
+        )
+
+    def _write(self, call: Call) -> None:
+        [writing] = ray_calls.begun([call])
+        self._writing[writing] = "scorer host 0"
 
     def settle(self) -> None:
         """Return when everything that was to be written is written."""
-        writing, self._dump = self._dump, {}
+        writing, self._writing = self._writing, {}
         wait(writing, stage="samples", timeout_s=self._timeout_s)
 
     def asked_for_reports(self) -> dict[BlockRef, str]:

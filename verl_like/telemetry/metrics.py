@@ -14,6 +14,8 @@ from verl_like.config.suggestion import suggestion
 
 # What a placeholder in a pattern stands for. Sources may hold slashes (openai/gsm8k).
 OUTSIDE_STEP = ("time/step_s", "time/validation_s")  # seconds that are no stage of a step: the whole, and what follows
+# Of the machine, and so another number when a step is taken again.
+OF_THE_MACHINE = ("time/", "wait/", "store/", "memory/", "perf/tokens_per_s", "reward/seconds")
 PLACEHOLDERS = {"stage": r"[a-z][a-z0-9_]*", "source": r".+", "detail": r"[^/]+", "n": r"\d+"}
 _PLACEHOLDER = re.compile(r"<(\w+)>")
 
@@ -313,6 +315,11 @@ def stages(names: Iterable[str]) -> dict[str, str]:
         for name in names
         if name.startswith("time/") and name not in OUTSIDE_STEP
     }
+
+
+def repeats(name: str) -> bool:
+    """Whether a step that is taken again finds the same number."""
+    return not name.startswith(OF_THE_MACHINE)
 
 
 def check_name(name: str) -> Metric:

@@ -131,6 +131,10 @@ class Checkpoints:
         assert missing is None, f"trainer.resume={resume} was let through: {missing}"
         return path
 
+    def newest_before(self, step: int) -> Path | None:
+        """The newest checkpoint of an earlier step that is whole."""
+        return next((self.path(s) for s in reversed(self.steps()) if s < step and damage(self.path(s)) is None), None)
+
     def _newest(self) -> Path | None:
         """The newest checkpoint that is whole; newer ones are told."""
         damaged: list[str] = []

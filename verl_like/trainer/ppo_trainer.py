@@ -20,6 +20,7 @@ from verl_like.telemetry.startup import STARTUP
 from verl_like.telemetry.trackers import Trackers
 from verl_like.trainer.balance import assign, by_rank, plan
 from verl_like.trainer.build import Stack
+from verl_like.trainer.capsules import Capsules
 from verl_like.trainer.checkpoint import Checkpoints, load_state
 from verl_like.trainer.generation import generate, greedy_sampling, train_sampling
 from verl_like.trainer.process_books import ProcessBooks
@@ -58,6 +59,7 @@ class PPOTrainer:
         self.steering = Steering(kl_coef=config.algorithm.kl_coef)
         self.loader_state = loader.state_dict()  # after the last finished step: prompts of an unfinished one come again
         self.checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
+        self.capsules = Capsules(folder.capsules, config.trainer.num_capsules, parts.rewards)
         self.saved_step = -1  # of the newest checkpoint in this folder that is known to be whole
         self.ranks = parts.devices.world_size
         self.store = StoreMeter()
@@ -100,6 +102,7 @@ class PPOTrainer:
         num_responses = self.config.data.train_batch_size * self.config.rollout.n
         self.steering = self.steering.after(metrics, self.config.algorithm, num_responses=num_responses)
         self.loader_state = self.loader.state_dict()
+        self.capsules.finish(self.progress.step, metrics)
         try:
             if self.is_validation_due():
                 metrics |= self.validate()
@@ -113,10 +116,12 @@ class PPOTrainer:
         LEDGER.take()
         self.prompts = copy(self.progress.prompts)
         metrics = StepMetrics()
+        self.capsules.begin(step, self.steering, version=self.version, loader=self.loader_state)
         batch = self.rollout(step, metrics)
         self.log_probs(batch, metrics)
         batch = self.score(batch, step, metrics)
         batch = self.advantages(batch, step, metrics)
+        self.capsules.fill(step, batch)
         self.learn(batch, step, metrics)
         self.sync(batch, metrics)
         metrics.add(self.prompts.metrics())
@@ -200,6 +205,8 @@ class PPOTrainer:
         with stage("sync"):
             self.books.ask()
             self.version = self.parts.rollout.sync()
+        with stage("capsule"):
+            self.parts.rewards.settle()
         with stage("report"):
             metrics.add(self.store.take(batch))
             metrics.add(self.books.close_step(self.progress.step + 1))
@@ -361,3 +368,4 @@ class PPOTrainer:
         """Forget what was written down of steps beyond this one: they come again."""
         self.trackers.truncate_after(step)
         self.books.truncate_after(step)
+        self.capsules.continue_after(step)

@@ -91,8 +91,12 @@ class Rewards:
         """Begin to write these rows of the batch as text."""
         self._functions.dump(batch, rows, path, appends=appends)
 
+    def keep(self, batch: RemoteBatch, columns: Sequence[str], folder: Path) -> None:
+        """Begin to write these columns of the batch as they are."""
+        self._functions.keep(batch, columns, folder)
+
     def settle(self) -> None:
-        """Return when all that was to be written as text is written."""
+        """Return when all that was to be written is written."""
         self._functions.settle()
 
 

