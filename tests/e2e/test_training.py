@@ -110,11 +110,11 @@ def first_step(run: Run) -> dict[str, float]:
     "overrides",
     [
         ["cluster.workers_per_node=1", "model.remove_padding=false"],
-        ["cluster.workers_per_node=1", "actor.max_tokens_per_micro_batch=64"],
+        ["cluster.workers_per_node=1", "actor.max_tokens_per_micro_batch=64", "trainer.deterministic=true"],
         ["rollout.tensor_parallel_size=2"],
         ["actor.use_torch_compile=true"],
     ],
-    ids=["one-rank-padded", "one-rank-in-micro-batches", "tensor-parallel", "compiled"],
+    ids=["one-rank-padded", "one-rank-in-micro-batches-of-operations-that-repeat", "tensor-parallel", "compiled"],
 )
 def test_how_a_step_is_computed_does_not_change_its_numbers(
     grpo: Run, arithmetic: Path, tmp_path: Path, overrides: list[str]

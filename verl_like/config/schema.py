@@ -493,6 +493,10 @@ class TrainerConfig:
         "", "Command that makes the files and models a recipe names; told where one of them is missing."
     )
     seed: int = _non_negative(1, "Seed of data order, sampling and initialisation.")
+    deterministic: bool = knob(
+        False,
+        "Have the libraries choose what repeats bit for bit, at a price, where they can; on CPU a run repeats anyway.",
+    )
     total_epochs: int = _positive(1, "Passes over the training rows; total_training_steps overrides it.")
     total_training_steps: int = _non_negative(0, "Steps to run; 0 derives them from total_epochs.", unit="steps")
     val_before_train: bool = knob(True, "Validate before the first step.")

@@ -169,6 +169,7 @@ def packed_attention(
         softmax_scale=scaling,
         causal=True,
         window_size=(-1, -1) if sliding_window is None else window,
+        deterministic=torch.are_deterministic_algorithms_enabled(),
     )
     return out[None], None
 

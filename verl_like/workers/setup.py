@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -12,6 +15,7 @@ from verl_like.backends.rollout import cpu_environment, rollout_environment
 from verl_like.config.schema import Config
 from verl_like.single_controller import rendezvous
 
+log = logging.getLogger(__name__)
 SEQUENCE = ("prompt_ids", "response_ids", "response_mask")  # what every forward pass reads
 
 
@@ -32,21 +36,49 @@ class WorkerSetup:
 
 def worker_environment(config: Config, device: str) -> dict[str, str]:
     """Variables a hybrid worker must have before it imports anything; ``cluster.env`` has the last word."""
-    return {**rollout_environment(config.rollout.backend, device=device), **config.cluster.env}
+    engine = rollout_environment(config.rollout.backend, device=device)
+    return {**engine, **_repeating(config, device), **config.cluster.env}
 
 
 def reward_model_environment(config: Config, device: str) -> dict[str, str]:
     """Variables that a worker with the reward model for itself must have, as above."""
-    return {**(cpu_environment() if device == "cpu" else {}), **config.cluster.env}
+    return {**(cpu_environment() if device == "cpu" else {}), **_repeating(config, device), **config.cluster.env}
 
 
 def judge_environment(config: Config, device: str) -> dict[str, str]:
     """Variables that a judge's worker must have, as above."""
-    return {**rollout_environment(config.reward.judge.backend, device=device), **config.cluster.env}
+    engine = rollout_environment(config.reward.judge.backend, device=device)
+    return {**engine, **_repeating(config, device), **config.cluster.env}
+
+
+def _repeating(config: Config, device: str) -> dict[str, str]:
+    """What ``trainer.deterministic`` asks of libraries that only look at their environment, and only as they load."""
+    if not config.trainer.deterministic:
+        return {}
+    cublas = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} if device == "cuda" else {}  # one workspace for each stream
+    return {"TORCHINDUCTOR_DETERMINISTIC": "1", **cublas}  # compiled kernels are not chosen by how fast they were
+
+
+def choose_what_repeats() -> None:
+    """Have torch take operations that repeat bit for bit; of each that does not, the run's log has one warning."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # What is never written is never read here; filling it would cost a pass over every new tensor.
+    setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (a property of the module)
+    shown = warnings.showwarning
+
+    def show(message: Warning | str, *where: Any, **options: Any) -> None:
+        if "does not have a deterministic implementation" in str(message):
+            log.warning("trainer.deterministic: %s", str(message).partition(", but you set")[0])
+        else:
+            shown(message, *where, **options)
+
+    warnings.showwarning = show
 
 
 def join_process_group(setup: WorkerSetup) -> None:
     """Rendezvous at the address that rank 0 holds; collectives get the stage deadline."""
+    if setup.config.trainer.deterministic:
+        choose_what_repeats()
     backend = "cpu:gloo,cuda:nccl" if setup.device == "cuda" else "gloo"
     if setup.device == "cuda":
         torch.cuda.set_device(0)  # one visible GPU per worker
