@@ -1,8 +1,8 @@
 """The fault matrix on the real stack: ``python -m benchmarks.chaos``, or ``make chaos``.
 
 Every case of ``tests/chaos/cases.py`` is a run of its own into which one fault is put: from inside, by a file that
-Python loads in its processes, or from outside, by a signal or on the disk. Prints JSON; ``--page FILE`` writes the
-table besides.
+Python loads in its processes, or from outside, by a signal or on the disk. A soak follows: an undisturbed run of many
+steps (``benchmarks.memory``), whose memory must stay level. Prints JSON; ``--page FILE`` writes the table besides.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+from benchmarks import memory
 from tests.chaos.cases import CASES, Case
 from tests.chaos.page import markdown
 from tests.chaos.play import Outcome, play
@@ -25,16 +27,21 @@ REFERENCE_S = 200.0
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="cases whose names have this word")
+    parser.add_argument("--soak-steps", type=int, default=200, help="of the soak; 0 for none")
     parser.add_argument("--jobs", type=int, default=2, help="cases at once")
     parser.add_argument("--page", type=Path, help="file that the table is written to")
     parser.add_argument("--folder", type=Path, help="where the runs are kept; default is a temporary folder")
     arguments = parser.parse_args()
     chosen = [case for case in CASES if arguments.only in case.name]
     with tempfile.TemporaryDirectory(prefix="chaos-") as temporary:
-        outcomes = run_matrix(chosen, arguments.folder or Path(temporary), jobs=arguments.jobs)
-    if arguments.page:
-        arguments.page.write_text(markdown(outcomes))
-    print(json.dumps(figures(outcomes)))
+        folder = arguments.folder or Path(temporary)
+        outcomes = run_matrix(chosen, folder, jobs=arguments.jobs)
+        if arguments.page:
+            arguments.page.write_text(markdown(outcomes))
+        found = figures(outcomes)
+        if arguments.soak_steps:
+            found = with_soak(found, memory.measure(folder / "soak", arguments.soak_steps, {}))
+    print(json.dumps(found))
 
 
 def run_matrix(cases: Sequence[Case], folder: Path, *, jobs: int) -> list[Outcome]:
@@ -65,6 +72,19 @@ def figures(outcomes: Sequence[Outcome]) -> dict[str, object]:
         "resume_bit_equal": all(outcome.is_equal is not False for outcome in outcomes),
         "shm_clean": not any(outcome.num_leaked for outcome in outcomes),
         "processes_left": sum(outcome.num_left for outcome in outcomes),
+    }
+
+
+def with_soak(matrix: Mapping[str, Any], soak: Mapping[str, Any]) -> dict[str, object]:
+    """The figures of both."""
+    return {
+        **matrix,
+        "soak_steps": soak["steps"],
+        "rss_slope_mb_per_step": soak["rss_slope_mb_per_step"],
+        "worst_process": soak["worst_process"],
+        "store_level_flat": soak["store_level_flat"],
+        "shm_clean": matrix["shm_clean"] and soak["shm_clean"],
+        "processes_left": matrix["processes_left"] + soak["processes_left"],
     }
 
 

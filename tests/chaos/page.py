@@ -1,4 +1,4 @@
-"""The matrix as a table that people read."""
+"""The matrix as a page that people read."""
 
 from __future__ import annotations
 
@@ -6,12 +6,22 @@ from collections.abc import Sequence
 
 from tests.chaos.play import Outcome
 
+HEAD = """# The fault matrix
+
+Made by `make chaos ARGS="--page docs/fault_matrix.md"`. Each row is a run of PPO on the real stack (two workers on CPU)
+with one fault. The words under *said* must be in the run's own output. *Numbers equal*: once the run has gone on, or was
+continued, its metrics, samples and checkpoints were those of a run that nobody disturbed. Outcomes: *absorbed*, it goes on
+as if nothing had been; *restarted*, it builds its processes anew (`trainer.max_restarts=1`); *aborted*, it ends with an
+error; *ended in order*, it saves and ends with status 0; *gone*, the driver was killed, and the same command continues.
+"""
+
 
 def markdown(outcomes: Sequence[Outcome]) -> str:
-    """One row for each case."""
+    """``docs/fault_matrix.md``: one row for each case."""
     lines = [
-        "| process | stage | fault | outcome | seconds to the verdict | numbers equal | left behind | held |",
-        "|---|---|---|---|---:|---|---|---|",
+        HEAD,
+        "| process | stage | fault | outcome | said | seconds to the verdict | numbers equal | left behind | held |",
+        "|---|---|---|---|---|---:|---|---|---|",
     ]
     for outcome in outcomes:
         case = outcome.case
@@ -23,6 +33,7 @@ def markdown(outcomes: Sequence[Outcome]) -> str:
             case.stage or "any",
             case.fault,
             case.expected,
+            " … ".join(f"`{name}`" for name in case.names),
             verdict,
             equal,
             str(left) if left else "nothing",
