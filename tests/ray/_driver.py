@@ -24,7 +24,9 @@ from verl_like.trainer.signals import ends_in_order
 
 STOPPED_S = 3.0  # instead of ten, so that the tests are quick
 LAST_S = 12.0  # instead of thirty
+PART_S = 2.0  # of an end, instead of five
 cluster.STOPPED_S, cluster.LAST_S = STOPPED_S, LAST_S
+cluster.FAREWELL_S = cluster.SHUTDOWN_S = PART_S
 
 
 def prompts(rows: int, tokens: int) -> RemoteBatch:

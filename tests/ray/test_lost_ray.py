@@ -15,12 +15,12 @@ import psutil
 import pytest
 
 from tests._left_behind import leaked_shared_memory, still_running
-from tests.ray._driver import LAST_S, STOPPED_S
+from tests.ray._driver import LAST_S, PART_S, STOPPED_S
 from tests.ray.conftest import ROOT
 from verl_like.single_controller import cluster
 
 START_S = 90.0
-TEARDOWN_S = cluster.FAREWELL_S + cluster.SHUTDOWN_S + cluster.KILLED_S
+TEARDOWN_S = 2 * PART_S + cluster.KILLED_S
 
 
 class Driver:
@@ -82,8 +82,7 @@ STOP, KILL = signal.SIGSTOP, signal.SIGKILL
 @pytest.mark.parametrize(
     ("what", "server", "signum", "said"),
     [
-        ("wait", "raylet", STOP, rf"Ray's raylet \(process \d+\) has been stopped for {STOPPED_S:.0f} s"),
-        ("stream", "raylet", STOP, "Ray's raylet"),
+        ("stream", "raylet", STOP, rf"Ray's raylet \(process \d+\) has been stopped for {STOPPED_S:.0f} s"),
         ("put", "raylet", STOP, "Ray's raylet"),
         ("wait", "gcs_server", STOP, rf"Ray's GCS \(process \d+\) has been stopped for {STOPPED_S:.0f} s"),
         ("wait", "raylet", KILL, r"Ray's raylet \(process \d+\) has ended, or was killed"),
