@@ -90,6 +90,16 @@ CASES: tuple[Case, ...] = (
     # Without leave to restart, the same faults end the run; what is told is the same.
     Case(process=WORKER, stage="update_actor", fault="die", expected=ABORTED, names=(f"{WORKER} died",)),
     Case(process=WORKER, stage="rollout", fault="hang", expected=ABORTED, names=("stands still in stage 'rollout'",)),
+    # At the end, when all is written and processes are being ended.
+    *(
+        Case(process="the driver", stage="teardown", fault=fault, visit=1, expected=expected)
+        for fault, expected in {
+            "stop_raylet": ABSORBED,
+            "kill_raylet": ABSORBED,
+            "stop_workers": ABSORBED,
+            "die": GONE,
+        }.items()
+    ),
     # A slow stage is no stalled one, as long as it is within its deadline.
     Case(process=WORKER, stage="update_actor", fault="sleep", expected=ABSORBED),
     # From outside, in the middle of the run.

@@ -21,6 +21,7 @@ from verl_like.single_controller.placement import Devices, Placement, devices, r
 from verl_like.single_controller.verdicts import VERDICTS
 from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.telemetry.beacon import beacon_folder
+from verl_like.telemetry.ledger import stage
 from verl_like.telemetry.startup import STARTUP
 from verl_like.trainer.process_books import Reporting
 from verl_like.trainer.rewards import Rewards, ScoringModel
@@ -44,8 +45,9 @@ def _ended_by(*steps: Callable[[], None]) -> Iterator[None]:
         ANNOUNCE(error)
         raise
     finally:
-        for step in steps:
-            step()
+        with stage("teardown"):
+            for step in steps:
+                step()
 
 
 @contextmanager

@@ -60,7 +60,19 @@ def _stop():
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
+def _others(word, signum):
+    """Send a signal to the processes below this one that have a word in their command lines."""
+    import psutil
+
+    for process in psutil.Process().children(recursive=True):
+        if word in " ".join(process.cmdline()):
+            process.send_signal(signum)
+
+
 FAULTS = {
+    "stop_raylet": lambda: _others("raylet/raylet", signal.SIGSTOP),
+    "kill_raylet": lambda: _others("raylet/raylet", signal.SIGKILL),
+    "stop_workers": lambda: _others("ray::WorkerHost", signal.SIGSTOP),
     "SIGSTOP": _stop,
     "raise": _raise,
     "hang": _hang,
