@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -234,6 +234,34 @@ def test_a_run_goes_on_unwatched_where_there_is_no_room_for_beacons(
     with watchdog("full", tmp_path, Heard(), floor_s=FLOOR_S, ends=False):
         assert not siblings()
     assert "the watchdog is off: " in caplog.text
+
+
+HOLDS_A_FOLDER = """
+import sys, time
+from pathlib import Path
+from verl_like.watchdog.guard import made_and_held
+held = made_and_held(Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_what_a_run_that_was_killed_with_its_watchdog_has_left_goes_with_the_next_start(tmp_path: Path) -> None:
+    folders = [tmp_path / beacon_folder(name).name for name in ("killed", "alive", "of-something-else")]
+    folders[2].mkdir()
+    with ExitStack() as ends:
+        for folder in folders[:2]:
+            process = subprocess.Popen([sys.executable, "-c", HOLDS_A_FOLDER, str(folder)], stdout=subprocess.PIPE)
+            ends.callback(process.communicate)
+            ends.callback(process.kill)
+            assert process.stdout is not None and process.stdout.readline() == b"held\n"
+            (folder / "1.beacon").touch()
+            if folder is folders[0]:
+                process.kill()
+                process.wait(10)
+        guard.remove_forsaken(tmp_path)
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(folder.name for folder in folders[1:])
+        assert (folders[1] / "1.beacon").exists()
 
 
 def test_deadlines_are_learnt_from_whole_passes(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -14,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from verl_like.telemetry.beacon import BEACON, beacon_folder
 from verl_like.watchdog.sibling import BYE, Settings
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 SILENT_S = 25.0  # the watchdog says every five seconds that it is alive
 MAX_STARTS = 10
 END_S = 3.0
+HELD = "held"  # a file that the driver has locked
 
 
 class Listener(Protocol):
@@ -49,7 +51,8 @@ def watchdog(run_id: str, stalls: Path, listener: Listener, *, floor_s: float, e
         folder=str(folder), driver=os.getpid(), stalls=str(stalls.absolute()), floor_s=floor_s, ends=ends
     )
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        remove_forsaken(folder.parent)
+        held = made_and_held(folder)
         BEACON.light(folder, "the driver")
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
@@ -63,6 +66,35 @@ def watchdog(run_id: str, stalls: Path, listener: Listener, *, floor_s: float, e
     finally:
         guard.close()
         BEACON.darken()
+        held.close()
+
+
+def made_and_held(folder: Path) -> IO[str]:
+    """Make a folder of beacons with a locked file in it; it is nobody's once that file is closed.
+
+    Raises:
+        OSError: there is no room for it.
+    """
+    making = folder.with_name(f".{folder.name}")  # not to be found before it is held
+    making.mkdir(parents=True)
+    try:
+        held = (making / HELD).open("w")
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        making.rename(folder)
+    except OSError:
+        shutil.rmtree(making, ignore_errors=True)
+        raise
+    return held
+
+
+def remove_forsaken(place: Path) -> None:
+    """Remove the folders of runs whose driver and watchdog were killed both; the kernel's locks tell, which see other
+    containers too.
+    """
+    for file in place.glob(f"{beacon_folder('*').name}/{HELD}"):
+        with suppress(OSError), file.open("r+") as left:  # another user's, or held
+            fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(file.parent, ignore_errors=True)
 
 
 class _Guard:
