@@ -122,9 +122,17 @@ CASES: tuple[Case, ...] = (
         for process, fault, names in (
             ("raylet", "SIGSTOP", ("Ray's raylet (process", "has been stopped")),
             ("raylet", "SIGKILL", ("Ray's raylet (process", "has ended, or was killed")),
-            ("GCS", "SIGSTOP", ("Ray's GCS (process", "has been stopped")),
             ("GCS", "SIGKILL", ("Ray's GCS (process", "has ended, or was killed")),
         )
+    ),
+    Case(  # a run needs it seldom, and must be long enough for it to be missed
+        process="GCS",
+        stage="",
+        fault="SIGSTOP",
+        expected=RESTARTED,
+        names=("Ray's GCS (process", "has been stopped"),
+        changes={**RESTARTS, "trainer.total_training_steps": "100", "trainer.save_freq": "20"},
+        is_equal=False,
     ),
     Case(process="driver", stage="", fault="SIGSTOP", expected=ABSORBED),
     Case(process="driver", stage="", fault="SIGKILL", expected=GONE),

@@ -5,7 +5,12 @@ test_two_nodes.py.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import ray
@@ -15,12 +20,18 @@ from ray.cluster_utils import Cluster
 from tests.ray.conftest import ROOT
 from tests.ray.echo_role import EchoRole
 from verl_like.protocol import DataProto, Ragged
-from verl_like.single_controller.errors import LostBlockError
+from verl_like.single_controller.errors import LostBlockError, StallError
+from verl_like.single_controller.outposts import outposts
 from verl_like.single_controller.placement import Devices, Placement
 from verl_like.single_controller.remote_batch import RemoteBatch
+from verl_like.single_controller.verdicts import VERDICTS
 from verl_like.single_controller.worker_group import WorkerGroup
+from verl_like.telemetry.beacon import beacon_folder, of_node, read_all
+from verl_like.watchdog.guard import watchdog
 
 ROWS, TOKENS, PER_GROUP = 64, 32 * 1024, 4  # a row's column is 128 KiB
+RUN_ID = f"two-nodes-{os.getpid()}"
+STALL_S = 30.0
 
 
 def created_bytes(node_id: str) -> int:
@@ -30,20 +41,19 @@ def created_bytes(node_id: str) -> int:
     return int(stats.store_stats.cumulative_created_bytes)
 
 
-def main() -> None:
-    cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 2**27, "include_dashboard": False}
-    )
-    second = cluster.add_node(num_cpus=1, object_store_memory=2**27)
-    ray.init(cluster.address, log_to_driver=False)
+def placed_group() -> WorkerGroup:
     placement = Placement(Devices("cpu", 2, 1), timeout_s=30)
-    group = WorkerGroup("echo", world_size=2, placement=placement, env={"PYTHONPATH": str(ROOT)}, timeout_s=60)
+    env, beacons = {"PYTHONPATH": str(ROOT)}, str(beacon_folder(RUN_ID))
+    group = WorkerGroup("echo", world_size=2, placement=placement, env=env, timeout_s=60, beacons=beacons)
     group.build("tests.ray.echo_role:build", lambda rank: (rank,), timeout_s=60)
     group.wait_built(timeout_s=60)
-    nodes = group.call(EchoRole.node)
-    far = nodes.index(second.node_id)
-    here = 1 - far
+    return group
 
+
+def lose_blocks(
+    group: WorkerGroup, cluster: Cluster, second: ray.cluster_utils.ClusterNode, far: int
+) -> dict[str, object]:
+    """What crosses to the far node's rank, and what is said when that node dies."""
     lengths = np.full(ROWS, TOKENS)
     facts = {"response_tokens": lengths, "group_id": np.arange(ROWS) // PER_GROUP}
     prompts = Ragged.from_lengths(np.arange(ROWS, dtype=np.int32), np.ones(ROWS, int))
@@ -52,7 +62,7 @@ def main() -> None:
     share = np.arange(ROWS // 4)
 
     def dealt(rows_here: np.ndarray, rows_far: np.ndarray) -> list[np.ndarray]:
-        return [rows_here, rows_far] if here == 0 else [rows_far, rows_here]
+        return [rows_here, rows_far] if far == 1 else [rows_far, rows_here]
 
     # All rows are made here; the far rank reads a quarter of them.
     group.map_rows(EchoRole.values, batch, dealt(everything, nothing), TOKENS, adds=frozenset({"values"}))
@@ -68,11 +78,50 @@ def main() -> None:
         lost = "nothing"
     except LostBlockError as error:
         lost = str(error)
-    print(
-        json.dumps(
-            {"nodes": len(set(nodes)), "crossed_bytes": crossed, "share_bytes": 4 * TOKENS * len(share), "lost": lost}
-        )
+    return {"crossed_bytes": crossed, "share_bytes": 4 * TOKENS * len(share), "lost": lost}
+
+
+def stand_still(pid: int) -> str:
+    """What is said when this process is stopped; it goes on then."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + STALL_S
+    try:
+        while time.monotonic() < deadline:
+            time.sleep(0.2)
+            VERDICTS.check()
+        return "nothing"
+    except StallError as error:
+        return str(error)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        VERDICTS.expect(acts=True)
+
+
+def main() -> None:
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 2**27, "include_dashboard": False}
     )
+    second = cluster.add_node(num_cpus=1, object_store_memory=2**27)
+    ray.init(cluster.address, log_to_driver=False)
+    VERDICTS.expect(acts=True)
+    with (
+        TemporaryDirectory() as stalls,
+        watchdog(RUN_ID, Path(stalls), VERDICTS, floor_s=60, ends=False),
+        outposts(RUN_ID, Path(stalls), VERDICTS, floor_s=60, start_timeout_s=60),
+    ):
+        group = placed_group()
+        nodes = group.call(EchoRole.node)
+        far = nodes.index(second.node_id)
+        pids = {reading.who: reading.pid for reading in read_all(beacon_folder(of_node(RUN_ID, second.node_id)))}
+        happened = {
+            "nodes": len(set(nodes)),
+            "far": f"echo rank {far}",
+            "watched_there": sorted(pids),
+            "watched_here": sorted(reading.who for reading in read_all(beacon_folder(RUN_ID))),
+            "stall": stand_still(pids[f"echo rank {far}"]),
+            **lose_blocks(group, cluster, second, far),
+        }
+    print(json.dumps(happened))
     ray.shutdown()
     cluster.shutdown()
 

@@ -33,3 +33,10 @@ def test_only_the_blocks_of_a_ranks_rows_cross_to_its_node(happened: dict[str, A
 def test_a_lost_node_is_told_as_stage_and_rows(happened: dict[str, Any]) -> None:
     assert "columns ['values'], made by stage 'values', are gone for rows 8-63: " in happened["lost"]
     assert "continue from the last checkpoint" in happened["lost"]
+
+
+def test_each_node_is_watched_from_that_node(happened: dict[str, Any]) -> None:
+    far, near = happened["far"], "echo rank 1" if happened["far"] == "echo rank 0" else "echo rank 0"
+    assert happened["watched_there"] == [far, "the watchdog of this node"]
+    assert happened["watched_here"] == [near, "the driver"]
+    assert happened["stall"].startswith(f"{far} (pid ") and "is stopped by a signal (SIGSTOP)" in happened["stall"]

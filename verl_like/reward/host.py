@@ -21,7 +21,7 @@ from verl_like.reward.failures import Failure, clipped_failure
 from verl_like.reward.messages import Outcome, Sample, scorer_task
 from verl_like.reward.scores import Scores, objects
 from verl_like.reward.team import ScorerTeam
-from verl_like.single_controller import signals
+from verl_like.single_controller import ray_calls, signals
 from verl_like.single_controller.errors import RunError
 from verl_like.single_controller.remote_batch import Facts, RemoteRows
 from verl_like.single_controller.store import STORE, Reply
@@ -51,7 +51,7 @@ class ScorerHost:
     ) -> None:
         stacks.listen()
         signals.leave_to_driver()
-        BEACON.light_as_told()
+        BEACON.light_as_told(ray_calls.own_node)
         LEDGER.rest("wait/driver")
         self._reporter = Reporter()
         decoder.load()

@@ -128,6 +128,11 @@ def nodes() -> list[dict[str, Any]]:
     return [node for node in within("ray.nodes", ray.nodes) if node["Alive"]]
 
 
+def own_node() -> str:
+    """The id of the node that this process is on."""
+    return within("the node's id", lambda: str(ray.get_runtime_context().get_node_id()))
+
+
 def free_resources() -> dict[str, float]:
     found: dict[str, float] | None = asked("ray.available_resources", ray.available_resources)
     return found or {}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from verl_like.single_controller import rendezvous, signals
+from verl_like.single_controller import ray_calls, rendezvous, signals
 from verl_like.single_controller.errors import INTERRUPT, WorkerFailure
 from verl_like.single_controller.heap import HEAP
 from verl_like.single_controller.store import STORE, Reply
@@ -68,7 +68,7 @@ class WorkerHost:
         """Call ``module:function`` with ``args``; it returns the roles by class name. Returns the warnings it gave."""
         signals.let_through()  # the threads that Ray started have the mask of its servers
         os.environ.update(environment)
-        BEACON.light_as_told()
+        BEACON.light_as_told(ray_calls.own_node)
         with self._reporting(factory, "build"):
             module, name = factory.split(":")
             self._roles = getattr(importlib.import_module(module), name)(*args)

@@ -11,7 +11,7 @@ import os
 import struct
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,13 +92,17 @@ class Beacon:
         _SELF.pack_into(self._map, _SELF_AT, os.getpid(), _cut(who, _TEXT_BYTES))
         self._write()
 
-    def light_as_told(self) -> None:
-        """Light it as the environment says; where there is no such folder, nobody looks (another node than the
-        driver's), and it only gets its name.
+    def light_as_told(self, node: Callable[[], str]) -> None:
+        """Light it as the environment says, in the node's own folder or else in that of the driver's node; where there
+        is neither, nobody looks, and it only gets its name.
+
+        Args:
+            node: gives the node's id.
         """
         self.who = os.environ.get(NAME_VARIABLE, "")
-        folder = os.environ.get(FOLDER_VARIABLE)
-        if folder and Path(folder).is_dir():
+        told = os.environ.get(FOLDER_VARIABLE)
+        places = (of_node(told, node()), told) if told else ()
+        if folder := next((place for place in places if Path(place).is_dir()), None):
             with suppress(OSError):  # a process that nobody watches works like any other
                 self.light(Path(folder), self.who)
 
@@ -161,6 +165,11 @@ class Beacon:
 
 
 BEACON = Beacon()
+
+
+def of_node(run: str, node: str) -> str:
+    """The name of a run's id, or folder, on a node that the driver is not on; two nodes may share one memory."""
+    return f"{run}-{node[:8]}"
 
 
 def beacon_folder(run_id: str) -> Path:

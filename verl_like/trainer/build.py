@@ -17,6 +17,7 @@ from verl_like.disk import writing
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.pool import RewardPool
 from verl_like.single_controller.errors import ANNOUNCE, INTERRUPT
+from verl_like.single_controller.outposts import outposts
 from verl_like.single_controller.placement import Devices, Placement, devices, ray_cluster
 from verl_like.single_controller.verdicts import VERDICTS
 from verl_like.single_controller.worker_group import WorkerGroup
@@ -68,6 +69,13 @@ def cluster(config: Config) -> Iterator[tuple[Devices, str]]:
             ends=config.trainer.on_stall != "report",
         ),
         ray_cluster(config.cluster, run_id),
+        outposts(
+            run_id,
+            RunFolder(config).path / "stalls",
+            VERDICTS,
+            floor_s=config.trainer.stall_after_s,
+            start_timeout_s=config.cluster.start_timeout_s,
+        ),
         _ended_by(),
     ):
         where = devices(config.cluster)

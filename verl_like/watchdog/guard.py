@@ -38,13 +38,16 @@ class Listener(Protocol):
 
 
 @contextmanager
-def watchdog(run_id: str, stalls: Path, listener: Listener, *, floor_s: float, ends: bool) -> Iterator[None]:
+def watchdog(
+    run_id: str, stalls: Path, listener: Listener, *, floor_s: float, ends: bool, who: str = "the driver"
+) -> Iterator[None]:
     """Have this process and those that light beacons in the run's folder watched.
 
     Args:
         stalls: folder that verdicts and stacks are written below.
         floor_s: shortest deadline.
         ends: whether a driver that takes no notice of a verdict is ended.
+        who: this process, as messages name it.
     """
     folder = beacon_folder(run_id)
     settings = Settings(
@@ -53,7 +56,7 @@ def watchdog(run_id: str, stalls: Path, listener: Listener, *, floor_s: float, e
     try:
         remove_forsaken(folder.parent)
         held = made_and_held(folder)
-        BEACON.light(folder, "the driver")
+        BEACON.light(folder, who)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         log.warning("the watchdog is off: %s", error)
@@ -66,6 +69,7 @@ def watchdog(run_id: str, stalls: Path, listener: Listener, *, floor_s: float, e
     finally:
         guard.close()
         BEACON.darken()
+        shutil.rmtree(folder, ignore_errors=True)  # by the watchdog's process, unless that was killed or stopped
         held.close()
 
 

@@ -1,0 +1,93 @@
+"""Watchdogs on the nodes that the driver is not on, and what they find."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from verl_like.single_controller import ray_calls
+from verl_like.single_controller.errors import RunError
+from verl_like.single_controller.ray_calls import Call
+from verl_like.single_controller.wait import wait
+from verl_like.telemetry.beacon import of_node
+from verl_like.watchdog.guard import Listener
+from verl_like.watchdog.outpost import Notice, Outpost
+
+log = logging.getLogger(__name__)
+ASK_EVERY_S = 1.0
+ANSWER_S = 20.0
+CLOSE_S = 5.0
+
+# Not a decorator: Ray would pickle the class by value; a plain class travels by reference.
+OutpostProcess = ray.remote(num_cpus=0, enable_task_events=False)(Outpost)
+
+
+@contextmanager
+def outposts(
+    run_id: str, stalls: Path, listener: Listener, *, floor_s: float, start_timeout_s: float
+) -> Iterator[None]:
+    """Have the processes on other nodes watched too; arguments as of :func:`verl_like.watchdog.guard.watchdog`."""
+    here = ray_calls.own_node()
+    others = {node["NodeID"]: node["NodeName"] for node in ray_calls.nodes() if node["NodeID"] != here}
+    if not others:
+        yield
+        return
+    posts = {
+        f"the watchdog of {name}": ray_calls.started(
+            OutpostProcess,
+            {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)},
+            of_node(run_id, node),
+            str(stalls.absolute()),
+            floor_s,
+        )
+        for node, name in others.items()
+    }
+    asking = ray_calls.begun([Call(post.found) for post in posts.values()])
+    wait(dict(zip(asking, posts, strict=True)), stage="watchdog_start", timeout_s=start_timeout_s, interruptible=True)
+    is_over = threading.Event()
+    asker = threading.Thread(target=_ask, args=(posts, listener, is_over), name="watchdogs of other nodes", daemon=True)
+    asker.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        asker.join(CLOSE_S)
+        with suppress(RunError):  # Ray is lost, and the nodes end their processes themselves
+            ray_calls.split(ray_calls.begun([Call(post.close) for post in posts.values()]), timeout_s=CLOSE_S)
+        for post in posts.values():
+            ray_calls.end(post)
+
+
+def _ask(posts: dict[str, Any], listener: Listener, is_over: threading.Event) -> None:
+    """Pass on what is found until the run is over; a node that does not answer is no longer asked."""
+    try:
+        while posts and not is_over.wait(ASK_EVERY_S):
+            asking = ray_calls.begun([Call(post.found) for post in posts.values()])
+            ready, _ = ray_calls.split(asking, timeout_s=ANSWER_S)
+            for (name, _post), ref in zip(list(posts.items()), asking, strict=True):
+                try:
+                    if ref not in ready:
+                        raise TimeoutError(f"no answer within {ANSWER_S:.0f} s")
+                    _pass_on(name, ray_calls.fetched([ref], timeout_s=ANSWER_S)[0], listener)
+                except (ray.exceptions.RayError, TimeoutError) as error:
+                    del posts[name]
+                    why = str(error).splitlines()[0]
+                    log.warning("%s is gone, and what it watched is watched no longer: %s", name, why)
+    except RunError as error:  # Ray is lost, which the driver's own calls tell
+        log.debug("%s", error)
+
+
+def _pass_on(name: str, notices: list[Notice], listener: Listener) -> None:
+    for notice in notices:
+        if notice.who:
+            listener.died(notice.who, notice.text)
+        else:
+            log.error("%s: %s", name, notice.text)
+            listener.stalled(notice.text, is_certain=notice.is_certain)

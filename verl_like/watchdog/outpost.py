@@ -1,0 +1,59 @@
+"""The watchdog of a node that the driver is not on: what it finds lies here until the driver asks."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from verl_like.telemetry import stacks
+from verl_like.telemetry.ledger import LEDGER
+from verl_like.watchdog.guard import watchdog
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the watchdog said: of a process that died (``who``), or of some that stand still."""
+
+    text: str
+    who: str = ""
+    is_certain: bool = False
+
+
+class Outpost:
+    """Watches the processes that light beacons in one folder of its node.
+
+    Args:
+        watched: names the folder, which is this node's alone.
+        stalls: folder that verdicts and stacks are written below.
+        floor_s: shortest deadline.
+    """
+
+    def __init__(self, watched: str, stalls: str, floor_s: float) -> None:
+        stacks.listen()
+        LEDGER.rest("wait/driver")
+        self._notices: list[Notice] = []
+        self._lock = threading.Lock()
+        self._watching = ExitStack()
+        self._watching.enter_context(
+            watchdog(watched, Path(stalls), self, floor_s=floor_s, ends=False, who="the watchdog of this node")
+        )
+
+    def found(self) -> list[Notice]:
+        """What was found since the last call."""
+        with self._lock:
+            notices, self._notices = self._notices, []
+            return notices
+
+    def stalled(self, text: str, *, is_certain: bool) -> None:
+        with self._lock:
+            self._notices.append(Notice(text, is_certain=is_certain))
+
+    def died(self, who: str, text: str) -> None:
+        with self._lock:
+            self._notices.append(Notice(text, who=who))
+
+    def close(self) -> None:
+        """Watch no longer."""
+        self._watching.close()
