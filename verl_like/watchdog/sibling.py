@@ -30,6 +30,7 @@ BUSY_S = 0.5  # over which the use of processor time is measured
 KILL_AFTER_S = 45.0  # a driver that was told to end and is still there then: more than its own teardown takes
 ORPHANS_S = 5.0  # until what a vanished driver left behind is ended
 BYE = b"bye"
+SERVERS = ("raylet", "gcs_server")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +72,7 @@ class Sibling:
         self._told_alive_at = 0.0
         self._kill_at: float | None = None
         self._oom_kills = num_oom_kills()
+        self._servants: dict[int, float] = {}  # Ray's servers that the driver has started, and all below: id -> start
 
     def run(self) -> None:
         """Look once a second until the driver ends."""
@@ -89,6 +91,7 @@ class Sibling:
         if now - self._told_alive_at >= ALIVE_EVERY_S:
             self._told_alive_at = now
             self._say("alive")
+            self._count_servants()
         self._forget_moved()
         if any(pid not in self._told for pid in limits):
             self._suspect(limits, now)
@@ -180,13 +183,26 @@ class Sibling:
         os.kill(state.pid, signal.SIGKILL)
 
     def _end_orphans(self) -> None:
-        """The driver is gone without a word: end its workers that outlive it, such as stopped ones."""
+        """The driver is gone without a word: end its workers that outlive it, such as stopped ones, and what its Ray
+        has left: agents, which notice a minute later that they are alone.
+        """
         time.sleep(ORPHANS_S)
-        for watched in self._watch.processes.values():
-            state = process_state(watched.pid)
-            if state is not None and state.created == watched.created:
+        watched = {pid: each.created for pid, each in self._watch.processes.items()}
+        for pid, created in (self._servants | watched).items():
+            state = process_state(pid)
+            if state is not None and state.created == created:
                 with suppress(ProcessLookupError):
-                    os.kill(watched.pid, signal.SIGKILL)
+                    os.kill(pid, signal.SIGKILL)
+
+    def _count_servants(self) -> None:
+        """Remember them while they can be found: an orphan is nobody's."""
+        for server in children(self._settings.driver):
+            state = process_state(server.pid)
+            if state is not None and state.name in SERVERS:
+                states = map(
+                    process_state, (server.pid, *(below.pid for below in children(server.pid, recursive=True)))
+                )
+                self._servants |= {state.pid: state.created for state in states if state is not None}
 
     def _say(self, kind: str, **what: object) -> None:
         with suppress(BlockingIOError, BrokenPipeError):

@@ -60,6 +60,12 @@ def _stop():
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
+def _wait():
+    """Hold the run in its middle, until what is done to it from outside is done."""
+    while not os.path.exists(os.path.join(os.environ["VERL_LIKE_CHAOS_FOLDER"], "go")):
+        time.sleep(0.02)
+
+
 def _others(word, signum):
     """Send a signal to the processes below this one that have a word in their command lines."""
     import psutil
@@ -70,6 +76,7 @@ def _others(word, signum):
 
 
 FAULTS = {
+    "wait": _wait,
     "stop_raylet": lambda: _others("raylet/raylet", signal.SIGSTOP),
     "kill_raylet": lambda: _others("raylet/raylet", signal.SIGKILL),
     "stop_workers": lambda: _others("ray::WorkerHost", signal.SIGSTOP),
