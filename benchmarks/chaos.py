@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,20 +23,24 @@ from tests.chaos.play import Outcome, play
 from tests.chaos.scene import make_data, started
 
 REFERENCE_S = 200.0
+OUTCOME = "outcome.json"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="cases whose names have this word")
+    parser.add_argument("--only", default="", help="cases whose names match this regular expression")
     parser.add_argument("--soak-steps", type=int, default=200, help="of the soak; 0 for none")
     parser.add_argument("--jobs", type=int, default=2, help="cases at once")
     parser.add_argument("--page", type=Path, help="file that the table is written to")
-    parser.add_argument("--folder", type=Path, help="where the runs are kept; default is a temporary folder")
+    parser.add_argument(
+        "--folder", type=Path, help="where runs and outcomes are kept, those of other cases too; default is temporary"
+    )
     arguments = parser.parse_args()
-    chosen = [case for case in CASES if arguments.only in case.name]
+    chosen = [case for case in CASES if re.search(arguments.only, case.name)]
     with tempfile.TemporaryDirectory(prefix="chaos-") as temporary:
         folder = arguments.folder or Path(temporary)
-        outcomes = run_matrix(chosen, folder, jobs=arguments.jobs)
+        run_matrix(chosen, folder, jobs=arguments.jobs)
+        outcomes = recorded(folder)
         if arguments.page:
             arguments.page.write_text(markdown(outcomes))
         found = figures(outcomes)
@@ -44,23 +49,30 @@ def main() -> None:
     print(json.dumps(found))
 
 
-def run_matrix(cases: Sequence[Case], folder: Path, *, jobs: int) -> list[Outcome]:
-    """Play the cases, so many at once, each told as it ends."""
+def run_matrix(cases: Sequence[Case], folder: Path, *, jobs: int) -> None:
+    """Play the cases, so many at once; each is told and recorded as it ends."""
     folder.mkdir(parents=True, exist_ok=True)
     data = make_data(folder / "data")
     with started(data, folder / "undisturbed", "run", {}) as run:
         assert run.ended(REFERENCE_S) == 0, f"the undisturbed run failed:\n{run.output[-3000:]}"
 
-    def one(case: Case) -> Outcome:
+    def one(case: Case) -> None:
         outcome = play(case, data=data, out=folder / case.name, reference=folder / "undisturbed/run")
         verdict = f"verdict after {outcome.verdict_s:.1f} s" if outcome.verdict_s is not None else "nothing to say"
         print(f"{'FAILED' if outcome.problems else 'ok':6} {case.name}: {verdict}, {outcome.seconds:.0f} s", flush=True)
         for problem in outcome.problems:
             print(f"       {problem}", flush=True)
-        return outcome
+        words = {name: value for name, value in vars(outcome).items() if name != "case"}
+        (folder / case.name / OUTCOME).write_text(json.dumps(words, indent=1))
 
     with ThreadPoolExecutor(jobs) as players:
-        return list(players.map(one, cases))
+        list(players.map(one, cases))
+
+
+def recorded(folder: Path) -> list[Outcome]:
+    """The outcomes of all cases that were played in a folder, in the order of the table."""
+    files = [(case, folder / case.name / OUTCOME) for case in CASES]
+    return [Outcome(case, **json.loads(file.read_text())) for case, file in files if file.exists()]
 
 
 def figures(outcomes: Sequence[Outcome]) -> dict[str, object]:
