@@ -25,6 +25,7 @@ MARKERS := $(if $(filter cpu,$(ACCELERATOR)),-m "not gpu")
 JOBS ?= 2
 SIDE_BY_SIDE := not alone and not gpu
 ALONE := $(if $(filter cpu,$(ACCELERATOR)),alone and not gpu,alone or gpu)
+SLOWEST := --durations=30 --durations-min=5  # so that a suite that grows shows where
 # Written out in a recipe, $(MAKE) would make `make -n test` run the tests instead of printing the commands.
 AGAIN := $(MAKE) --no-print-directory
 UNIT_MARKERS := -m "not slow and not gpu"
@@ -60,9 +61,9 @@ test: setup  ## lint, types and every test this machine can run, two at a time; 
 	@failed=0; ran=0; \
 	$(AGAIN) lint || failed=1; \
 	$(AGAIN) types || failed=1; \
-	$(BIN)/python -m pytest tests -m "$(SIDE_BY_SIDE)" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS); \
+	$(BIN)/python -m pytest tests -m "$(SIDE_BY_SIDE)" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(SLOWEST) $(ARGS); \
 	case $$? in 0) ran=1 ;; 5) ;; *) failed=1 ;; esac; \
-	$(BIN)/python -m pytest tests -m "$(ALONE)" $(ARGS); \
+	$(BIN)/python -m pytest tests -m "$(ALONE)" $(SLOWEST) $(ARGS); \
 	case $$? in 0) ran=1 ;; 5) ;; *) failed=1 ;; esac; \
 	[ $$failed = 0 ] && [ $$ran = 1 ]
 
