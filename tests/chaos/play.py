@@ -77,8 +77,8 @@ def play(case: Case, *, data: Path, out: Path, reference: Path | None) -> Outcom
     out.mkdir(parents=True)
     try:
         _play(case, outcome, data, out, reference)
-    except AssertionError as error:
-        outcome.problems.append(str(error))
+    except Exception as error:  # noqa: BLE001 (one case that cannot be judged must not end the others)
+        outcome.problems.append(f"{type(error).__name__}: {error}")
     outcome.seconds = time.monotonic() - began
     return outcome
 
@@ -201,6 +201,7 @@ def _check_equal(case: Case, run: Run, outcome: Outcome, data: Path, out: Path, 
             status = again.ended(END_S)
             if status != 0:
                 outcome.problems.append(f"continued with exit status {status}: ...{again.output[-1500:]}")
+                return
             if case.expected == GONE and not all(name in again.output for name in case.names):
                 outcome.problems.append(f"continued without saying {case.names}")
             _check_left(again, outcome)
