@@ -190,6 +190,12 @@ def test_a_replay_begins_at_the_newest_checkpoint_before_the_step_and_writes_els
     assert replay_plan(run, 6).first == 3
 
 
+@pytest.mark.parametrize("name", ["a run, (1)", "it's=${so}", "back\\slash", "[x]{y}: #z"])
+def test_a_run_folder_may_have_any_name(name: str, tmp_path: Path) -> None:
+    planned = replay_plan(run_folder(tmp_path / name), 1)
+    assert planned.config.trainer.output_dir == str(tmp_path / name / "replays")
+
+
 def test_a_run_that_began_from_anothers_checkpoint_is_replayed_from_there(tmp_path: Path) -> None:
     other = tmp_path / "other/checkpoints/step_4"
     other.mkdir(parents=True)

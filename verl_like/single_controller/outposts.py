@@ -12,7 +12,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from verl_like.single_controller import ray_calls
+from verl_like.single_controller import ray_calls, signals
 from verl_like.single_controller.errors import RunError
 from verl_like.single_controller.ray_calls import Call
 from verl_like.single_controller.wait import wait
@@ -25,8 +25,17 @@ ASK_EVERY_S = 1.0
 ANSWER_S = 20.0
 CLOSE_S = 5.0
 
+
+class Post(Outpost):
+    """An outpost in a process that only the driver ends."""
+
+    def __init__(self, *args: Any) -> None:
+        signals.leave_to_driver()
+        super().__init__(*args)
+
+
 # Not a decorator: Ray would pickle the class by value; a plain class travels by reference.
-OutpostProcess = ray.remote(num_cpus=0, enable_task_events=False)(Outpost)
+PostProcess = ray.remote(num_cpus=0, enable_task_events=False)(Post)
 
 
 @contextmanager
@@ -41,7 +50,7 @@ def outposts(
         return
     posts = {
         f"the watchdog of {name}": ray_calls.started(
-            OutpostProcess,
+            PostProcess,
             {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)},
             of_node(run_id, node),
             str(stalls.absolute()),

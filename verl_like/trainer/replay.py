@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import shutil
 
+from verl_like.checks.machine import check_machine
+from verl_like.checks.rules import check
 from verl_like.data.prompts import PromptDataset
 from verl_like.data.templates import load_tokenizer
 from verl_like.single_controller.errors import INTERRUPT
@@ -29,8 +31,13 @@ def replay(planned: ReplayPlan) -> tuple[int, Comparison]:
 
     Returns:
         The first step that came out differently, or the last one; and what was found there.
+
+    Raises:
+        ValueError: the run's files are no longer there, or this machine cannot do what that one could.
     """
     config, folder = planned.config, RunFolder(planned.config)
+    check(config)
+    check_machine(config, generates=True)
     tokenizer = load_tokenizer(config.model.tokenizer, config.model.trust_remote_code)
     prompts = PromptDataset(config.data.train_files, config.data, tokenizer)
     loader = prompt_loader(config, prompts)

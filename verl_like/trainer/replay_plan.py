@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from verl_like.config.compose import compose
@@ -43,32 +43,34 @@ def replay_plan(run: Path, step: int) -> ReplayPlan:
     if not recorded.read_text().startswith("# verl-like train\n"):
         raise ValueError(f"{run} is a run of supervised training, but replay takes steps of verl-like train again.")
     last = max((max(steps) for steps in read_metrics(run / "metrics.jsonl").values() if steps), default=0)
-    config = compose(str(recorded), []).config
-    unfinished = last + 1 if last != config.trainer.total_training_steps else last
+    composed = compose(str(recorded), [])
+    trainer = composed.config.trainer
+    unfinished = last + 1 if last != trainer.total_training_steps else last
     if not 1 <= step <= unfinished:
         raise ValueError(f"--step is {step}, but {run} has finished {last} steps. Give 1 to {unfinished}.")
-    start, first = _start(config, run, step)
-    overrides = {
-        "trainer.output_dir": run.absolute() / "replays",
-        "trainer.experiment_name": f"step_{step}",
-        "trainer.resume": start or "never",
-        "trainer.loggers": "[jsonl]",
-        "trainer.save_freq": 0,
-        "trainer.num_samples_to_save": 0,
-        "trainer.num_capsules": step,
-        "trainer.test_freq": 0,
-        "trainer.val_before_train": "false",
-        "trainer.max_restarts": 0,
-    }
-    composed = compose(str(recorded), [f"{name}={value}" for name, value in overrides.items()])
-    return ReplayPlan(run=run, config=composed.config, config_yaml=composed.yaml(), start=start, first=first, step=step)
+    start, first = _start(trainer.resume, run, step)
+    again = replace(
+        trainer,
+        output_dir=str(run.absolute() / "replays"),
+        experiment_name=f"step_{step}",
+        resume=str(start or "never"),
+        loggers=["jsonl"],
+        num_capsules=step,
+        num_samples_to_save=0,
+        save_freq=0,
+        test_freq=0,
+        val_before_train=False,
+        max_restarts=0,
+    )
+    config = replace(composed.config, trainer=again)
+    text = replace(composed, config=config).yaml()
+    return ReplayPlan(run=run, config=config, config_yaml=text, start=start, first=first, step=step)
 
 
-def _start(config: Config, run: Path, step: int) -> tuple[Path | None, int]:
-    """The checkpoint to begin from, and the first step after it."""
-    resume = config.trainer.resume
+def _start(resume: str, run: Path, step: int) -> tuple[Path | None, int]:
+    """The checkpoint to begin from, and the first step after it; ``resume`` is where the run itself began."""
     start = Checkpoints(run.absolute() / "checkpoints", 1).newest_before(step)
-    if start is None and resume not in ("auto", "never"):  # where the run itself began
+    if start is None and resume not in ("auto", "never"):
         start = Path(resume).expanduser().absolute()
     first = 1 if start is None else int(load_state(start)["step"]) + 1
     if first > step:
