@@ -269,6 +269,12 @@ def test_a_mistake_in_a_recipe_names_key_and_file(tmp_path: Path, text: str, exp
     assert expected.replace("{file}", file) in message(file=file)
 
 
+def test_a_recipe_that_is_no_text_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_bytes(b"\0\xff")
+    assert f"cannot compose {file}" in message(file=str(file))
+
+
 def test_a_missing_recipe_suggests_its_neighbour(tmp_path: Path) -> None:
     there = recipe(tmp_path, "rollout: {n: 2}\n", "grpo.yaml")
     assert f"did you mean {there}?" in message(file=str(tmp_path / "gpro.yaml"))

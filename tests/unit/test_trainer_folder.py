@@ -243,11 +243,11 @@ def test_a_used_folder_is_refused_under_resume_never(tmp_path: Path) -> None:
         claim(tmp_path, resume="never")
 
 
-@pytest.mark.parametrize("content", [None, "", "- a list\n"])
+@pytest.mark.parametrize("content", [None, "", "- a list\n", "data: [", "\0\0\udcff"])
 def test_a_folder_of_unknown_origin_is_refused(tmp_path: Path, content: str | None) -> None:
     (tmp_path / "run/checkpoints/step_3").mkdir(parents=True)
     if content is not None:
-        (tmp_path / "run/config.yaml").write_text(content)
+        (tmp_path / "run/config.yaml").write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(ValueError, match=r"no config\.yaml that says of which run"):
         claim(tmp_path)
 

@@ -101,7 +101,7 @@ def read(config_file: str | None, overrides: list[str]) -> tuple[Composed, list[
                 problems += _put(tree, leaf, value, COMMAND_LINE)
                 origins[_knob_of(leaf).name] = COMMAND_LINE
         config = OmegaConf.to_object(tree)
-    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError) as error:
         what = f"cannot compose {config_file or 'conf/config.yaml'}: {_innermost_message(error)}"
         raise Refused([*problems, what]) from error
     assert isinstance(config, Config), f"composing gave {type(config).__name__}, expected Config"

@@ -40,7 +40,7 @@ def replay_plan(run: Path, step: int) -> ReplayPlan:
     recorded = run / "config.yaml"
     if not recorded.exists():
         raise ValueError(f"{run} is no run folder: {recorded} is missing. Give e.g. outputs/arithmetic/grpo-seed1.")
-    if not recorded.read_text().startswith("# verl-like train\n"):
+    if recorded.read_text(errors="replace").startswith("# verl-like sft\n"):
         raise ValueError(f"{run} is a run of supervised training, but replay takes steps of verl-like train again.")
     last = max((max(steps) for steps in read_metrics(run / "metrics.jsonl").values() if steps), default=0)
     composed = compose(str(recorded), [])

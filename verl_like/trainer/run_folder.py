@@ -51,8 +51,11 @@ class RunFolder:
         remedy = "Choose another trainer.experiment_name, or delete the folder."
         if resume == "never":
             raise ValueError(f"{self.path} holds a run already and trainer.resume=never. {remedy}")
-        old = self.config.read_text() if self.config.exists() else ""
-        recorded = yaml.safe_load(old)
+        old = self.config.read_text(errors="replace") if self.config.exists() else ""
+        try:
+            recorded = yaml.safe_load(old)
+        except yaml.YAMLError:  # damaged
+            recorded = None
         if not isinstance(recorded, dict):
             raise ValueError(
                 f"{self.path} holds metrics, checkpoints or a model, but no config.yaml that says of which run. "
