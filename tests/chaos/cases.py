@@ -122,6 +122,7 @@ CASES: tuple[Case, ...] = (
         for process, fault, names in (
             ("raylet", "SIGSTOP", ("Ray's raylet (process", "has been stopped")),
             ("raylet", "SIGKILL", ("Ray's raylet (process", "has ended, or was killed")),
+            ("Ray's agent", "SIGKILL", ("Ray's raylet (process", "has ended, or was killed")),
             ("GCS", "SIGKILL", ("Ray's GCS (process", "has ended, or was killed")),
         )
     ),

@@ -22,6 +22,7 @@ COMMANDS = {
     "scorer host": "ScorerHost",
     "raylet": "raylet/raylet",
     "GCS": "gcs_server",
+    "Ray's agent": "ray::RuntimeEnvAgent",
     "watchdog": "verl_like.watchdog",
 }
 FAULTY_REWARD = """

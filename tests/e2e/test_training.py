@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from tests.e2e._kept_workers import KeptWorkers
 from tests.e2e.conftest import Run, train
 from tests.unit._validation_scores import assert_scores_give
-from verl_like.protocol import DataProto, Ragged
+from verl_like.protocol import DataProto, Ragged, read_rows, write_rows
 from verl_like.telemetry.metrics import OF_THE_MACHINE
 from verl_like.trainer.replay import replay, told
 from verl_like.trainer.replay_plan import replay_plan
@@ -86,10 +86,10 @@ def test_a_step_is_replayed_from_the_checkpoint_before_it_and_the_first_value_th
     assert (found.num_rows, found.num_columns) == (32, 13) and found.num_metrics > 30
     assert told(planned, step, found).startswith("step 4 came out bit for bit as recorded: 32 rows of 13 columns and")
 
-    rows = grpo.folder / "capsules/step_3/rows_000000.pkl"  # as if it had been other rewards
-    table = DataProto.load_from_disk(rows)
+    rows = grpo.folder / "capsules/step_3/rows_000000.npz"  # as if it had been other rewards
+    table = read_rows(rows)
     table["score"][5] += 1.0
-    table.save_to_disk(rows)
+    write_rows(rows, table)
     step, found = replay(planned)
     assert step == 3, "what follows from the first difference is not looked at"
     assert found.difference is not None

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from verl_like.checks.manifest import write_manifest
-from verl_like.protocol import DataProto, Ragged
+from verl_like.protocol import Ragged, read_rows, write_rows
 from verl_like.trainer.capsules import METRICS, STATE, Capsules, capsule_of, changed_versions
 from verl_like.trainer.first_difference import compare
 from verl_like.trainer.progress import Steering
@@ -73,7 +73,16 @@ def test_other_versions_than_the_recorded_ones_are_told(tmp_path: Path) -> None:
 
 def capsule(folder: Path, **changes: object) -> Path:
     """Two rows of a step: responses of three tokens and of one."""
-    columns: dict[str, object] = {
+    columns = {**columns_of_two_rows(), **changes}
+    metrics = columns.pop("metrics", {"actor/loss": math.nan, "time/step_s": 3.0, "actor/grad_norm": 2.0})
+    folder.mkdir()
+    (folder / METRICS).write_text(json.dumps(metrics))
+    write_rows(folder / "rows_000000.npz", columns)
+    return folder
+
+
+def columns_of_two_rows() -> dict[str, Any]:
+    return {
         "uid": np.array(["a", "b"]),
         "sample": np.array([0, 1]),
         "response_ids": Ragged.from_rows([[5, 6, 7], [8]], "int32"),
@@ -81,13 +90,7 @@ def capsule(folder: Path, **changes: object) -> Path:
         "score": np.array([math.nan, 1.0], np.float32),
         "reward_seconds": np.array([0.1, 0.2], np.float32),
         "advantages": Ragged.from_rows([[0.5, 0.5, 0.5], [-0.5]], "float32"),
-        **changes,
     }
-    metrics = columns.pop("metrics", {"actor/loss": math.nan, "time/step_s": 3.0, "actor/grad_norm": 2.0})
-    folder.mkdir()
-    (folder / METRICS).write_text(json.dumps(metrics))
-    DataProto(columns).save_to_disk(folder / "rows_000000.pkl")
-    return folder
 
 
 @pytest.mark.parametrize(
@@ -131,9 +134,32 @@ def test_the_first_value_that_differs_is_named(
 
 def test_rows_that_are_missing_are_a_difference(tmp_path: Path) -> None:
     again = capsule(tmp_path / "replayed")
-    DataProto.load_from_disk(again / "rows_000000.pkl").select_idxs([0]).save_to_disk(again / "rows_000000.pkl")
+    first = {
+        name: Ragged.from_rows([column[0]], column.dtype) if isinstance(column, Ragged) else column[:1]
+        for name, column in columns_of_two_rows().items()
+    }
+    write_rows(again / "rows_000000.npz", first)
     found = compare(capsule(tmp_path / "recorded"), again, {})
     assert found.difference == "the stage prompts: 2 rows recorded, 1 replayed"
+
+
+def test_rows_come_back_as_they_were_written_and_damage_is_told(tmp_path: Path) -> None:
+    written = columns_of_two_rows()
+    write_rows(tmp_path / "rows.npz", written)
+    found = read_rows(tmp_path / "rows.npz")
+    assert sorted(found) == sorted(written)
+    for name, column in written.items():
+        again = found[name]
+        assert again.dtype == column.dtype
+        for ours, theirs in zip(again, column, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    content = (tmp_path / "rows.npz").read_bytes()
+    (tmp_path / "rows.npz").write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match=r"rows.npz cannot be read: .*Expected rows that write_rows wrote"):
+        read_rows(tmp_path / "rows.npz")
+    np.savez(tmp_path / "objects.npz", pickled=np.array([{}], object))
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        read_rows(tmp_path / "objects.npz")
 
 
 def test_without_a_capsule_the_logged_metrics_are_compared(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ whatever is pickled costs its payload and nothing more.
 from verl_like.protocol.columns import COLUMNS, Column, ColumnSpec, bytes_per_token, token_columns
 from verl_like.protocol.ragged import Ragged
 from verl_like.protocol.rows import Selection, row_index
+from verl_like.protocol.rows_file import read_rows, write_rows
 from verl_like.protocol.storage import Array
 from verl_like.protocol.table import DataProto, DataProtoItem, check_columns
 from verl_like.protocol.verl_methods import pad_dataproto_to_divisor, unpad_dataproto
@@ -24,7 +25,9 @@ __all__ = [
     "bytes_per_token",
     "check_columns",
     "pad_dataproto_to_divisor",
+    "read_rows",
     "row_index",
     "token_columns",
     "unpad_dataproto",
+    "write_rows",
 ]

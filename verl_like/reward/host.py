@@ -15,7 +15,7 @@ import numpy as np
 
 from verl_like.config.schema import RewardConfig
 from verl_like.disk import writing
-from verl_like.protocol import DataProto
+from verl_like.protocol import DataProto, write_rows
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.failures import Failure, clipped_failure
 from verl_like.reward.messages import Outcome, Sample, scorer_task
@@ -123,9 +123,15 @@ class ScorerHost:
         for first in range(0, len(rows), ROWS_AT_ONCE):
             some = np.arange(first, min(first + ROWS_AT_ONCE, len(rows)))
             table = rows.select(some).fetch(columns, timeout_s=timeout_s)
-            path = Path(folder) / f"rows_{first:06d}.pkl"
+            path = Path(folder) / f"rows_{first:06d}.npz"
             with writing(path):
-                DataProto({**{name: fact[some] for name, fact in facts.items()}, **table.columns}).save_to_disk(path)
+                write_rows(
+                    path,
+                    {
+                        **{name: fact[some] for name, fact in facts.items()},
+                        **{name: table.ragged(name) for name in columns},
+                    },
+                )
 
     def _samples(self, table: DataProto) -> list[Sample]:
         response_ids = [np.asarray(ids, np.int32) for ids in table.ragged("response_ids")]

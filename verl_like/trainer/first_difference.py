@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from verl_like.protocol import COLUMNS, Array, DataProto, Ragged
+from verl_like.protocol import COLUMNS, Array, read_rows
 from verl_like.telemetry.metrics import repeats
 from verl_like.trainer.capsules import ROWS, read_metrics
 from verl_like.trainer.step_metrics import Metrics
@@ -69,10 +69,8 @@ def _rows(capsule: Path) -> dict[str, list[Any]]:
     """Each column as a list of rows."""
     found: dict[str, list[Any]] = {}
     for part in sorted(capsule.glob(ROWS)):
-        table = DataProto.load_from_disk(part)
-        for name in table.columns:
-            column = table[name]
-            found.setdefault(name, []).extend(list(column) if isinstance(column, Ragged) else np.asarray(column))
+        for name, column in read_rows(part).items():
+            found.setdefault(name, []).extend(column)
     return found
 
 
