@@ -7,6 +7,7 @@ import math
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,7 @@ class Capsules:
             (self._folder / f"step_{step}").rename(kept)
 
 
+@cache
 def _versions() -> dict[str, str]:
     """Of what decides a step's numbers, as far as it is installed."""
     found = {}
