@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import signal
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,8 @@ def main() -> None:
         "--folder", type=Path, help="where runs and outcomes are kept, those of other cases too; default is temporary"
     )
     arguments = parser.parse_args()
+    # Under nohup the runs would ignore SIGHUP, as they should; what has a handler here is as by default in them.
+    signal.signal(signal.SIGHUP, lambda signum, frame: None)
     chosen = [case for case in CASES if re.search(arguments.only, case.name)]
     with tempfile.TemporaryDirectory(prefix="chaos-") as temporary:
         folder = arguments.folder or Path(temporary)
