@@ -9,11 +9,11 @@ from tests.chaos.play import Outcome
 HEAD = """# The fault matrix
 
 Made by `make chaos ARGS="--page docs/fault_matrix.md"`. Each row is a run of PPO on the real stack (two workers on
-CPU) with one fault. The words under *said* must be in the run's own output. *Numbers equal*: once the run has gone
-on, or was continued, its metrics, samples and checkpoints were those of a run that nobody disturbed. Outcomes:
-*absorbed*, it goes on as if nothing had been; *restarted*, it builds its processes anew (`trainer.max_restarts=1`);
-*aborted*, it ends with an error; *ended in order*, it saves and ends with status 0; *gone*, the driver was killed, and
-the same command continues.
+CPU, `trainer.stall_after_s=4`) with one fault. The words under *said* must be in the run's own output. *Numbers equal*:
+once the run has gone on, or was continued, its metrics, samples and checkpoints were those of a run that nobody
+disturbed. Outcomes: *absorbed*, it goes on as if nothing had been; *restarted*, it builds its processes anew
+(`trainer.max_restarts=1`); *aborted*, it ends with an error; *ended in order*, it saves and ends with status 0; *gone*,
+the driver was killed, and the same command continues.
 """
 
 

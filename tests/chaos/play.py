@@ -53,13 +53,11 @@ class Outcome:
     Args:
         problems: what is not as it must be; empty where the case passed.
         verdict_s: from the fault to the line that says what happened; None where nothing had to be said.
-        named: that line, cut short.
     """
 
     case: Case
     problems: list[str] = field(default_factory=list)
     verdict_s: float | None = None
-    named: str = ""
     num_left: int = 0
     num_leaked: int = 0
     is_equal: bool | None = None
@@ -170,8 +168,6 @@ def _verdict(case: Case, run: Run, outcome: Outcome, at: float) -> None:
             return
         time.sleep(0.1)
     outcome.verdict_s = time.monotonic() - at
-    lines = [line for line in run.output.splitlines() if case.names[0] in line]
-    outcome.named = lines[0][:160] if lines else ""
 
 
 def _check_end(case: Case, run: Run, outcome: Outcome, status: int | None) -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.ray.conftest import echo_group
 from tests.ray.echo_role import EchoRole
 from verl_like.protocol import DataProto, Ragged
+from verl_like.single_controller import outposts
 from verl_like.single_controller.errors import INTERRUPT, Interrupted, OutOfGrace, StageTimeout, WorkerError
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.single_controller.worker_group import WorkerGroup
@@ -152,3 +153,12 @@ def test_workers_that_are_asked_for_their_stacks_again_and_again_go_on(group: Wo
 def test_what_a_worker_starts_can_be_ended_by_sigterm(group: WorkerGroup) -> None:
     """Ray's servers block it, and masks are inherited."""
     assert group.call(EchoRole.terminated) == [-signal.SIGTERM] * 2
+
+
+def test_a_node_whose_watchdog_does_not_start_is_told_and_left_out(
+    group: WorkerGroup, caplog: pytest.LogCaptureFixture
+) -> None:
+    posts = {"the watchdog of node-7": outposts.PostProcess.remote("nobody", 5, 60.0)}  # 5 is no folder
+    outposts._wait_for(posts, timeout_s=30)
+    assert posts == {}
+    assert "the watchdog of node-7 did not start, and processes there are not watched: " in caplog.text

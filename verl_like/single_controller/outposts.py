@@ -13,7 +13,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from verl_like.single_controller import ray_calls, signals
-from verl_like.single_controller.errors import RunError
+from verl_like.single_controller.errors import RunError, StageTimeout, WorkerError
 from verl_like.single_controller.ray_calls import Call
 from verl_like.single_controller.wait import wait
 from verl_like.telemetry.beacon import of_node
@@ -58,8 +58,7 @@ def outposts(
         )
         for node, name in others.items()
     }
-    asking = ray_calls.begun([Call(post.found) for post in posts.values()])
-    wait(dict(zip(asking, posts, strict=True)), stage="watchdog_start", timeout_s=start_timeout_s, interruptible=True)
+    _wait_for(posts, timeout_s=start_timeout_s)
     is_over = threading.Event()
     asker = threading.Thread(target=_ask, args=(posts, listener, is_over), name="watchdogs of other nodes", daemon=True)
     asker.start()
@@ -72,6 +71,18 @@ def outposts(
             ray_calls.split(ray_calls.begun([Call(post.close) for post in posts.values()]), timeout_s=CLOSE_S)
         for post in posts.values():
             ray_calls.end(post)
+
+
+def _wait_for(posts: dict[str, Any], *, timeout_s: float) -> None:
+    """Return when they watch; one that cannot start is told and left out."""
+    asking = ray_calls.begun([Call(post.found) for post in posts.values()])
+    for name, ref in zip(list(posts), asking, strict=True):
+        try:
+            wait({ref: name}, stage="watchdog_start", timeout_s=timeout_s, interruptible=True)
+        except (WorkerError, StageTimeout) as error:
+            ray_calls.end(posts.pop(name))
+            why = str(error).splitlines()[0]
+            log.warning("%s did not start, and processes there are not watched: %s", name, why)
 
 
 def _ask(posts: dict[str, Any], listener: Listener, is_over: threading.Event) -> None:
