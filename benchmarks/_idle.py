@@ -203,7 +203,7 @@ def step_config(rows: int) -> Config:
     config.data.train_batch_size, config.rollout.n = prompts, workload.SAMPLES_PER_PROMPT
     config.algorithm.adv_estimator, config.algorithm.kl_coef, config.actor.kl_loss_coef = "gae", 0.01, 0.01
     config.actor.mini_batch_size = config.critic.mini_batch_size = prompts // 2
-    config.trainer.num_samples_to_save = 0
+    config.trainer.num_samples_to_save = config.trainer.num_capsules = 0
     config.trainer.stage_timeout_s = TIMEOUT_S
     return config
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -23,6 +24,15 @@ from verl_like.trainer import signals
 from verl_like.trainer.signals import SIGNALS, ends_in_order
 
 
+@pytest.fixture
+def heard_hangup() -> Iterator[None]:
+    """SIGHUP as by default; under nohup it is ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("heard_hangup")
 @pytest.mark.parametrize("signum", SIGNALS)
 def test_the_first_signal_asks_its_echo_is_passed_over_and_the_second_insists(
     signum: signal.Signals, monkeypatch: pytest.MonkeyPatch

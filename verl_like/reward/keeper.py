@@ -26,7 +26,7 @@ from verl_like.reward.output import OutputFilter
 from verl_like.reward.wire import encoded
 
 PR_SET_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
-GRACE_S = 0.5  # between asking a process to end and killing it: it may have a folder to remove
+GRACE_S = 2.0  # between asking a process to end and killing it: it may have a folder to remove
 TURN_S = 0.05
 MAX_LEFT = 64  # chunks in the pipe at the end; it holds fewer
 # None of these is for it, and each would end it before its work is done.

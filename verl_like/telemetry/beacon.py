@@ -169,7 +169,7 @@ BEACON = Beacon()
 
 def of_node(run: str, node: str) -> str:
     """The name of a run's id, or folder, on a node that the driver is not on; two nodes may share one memory."""
-    return f"{run}-{node[:8]}"
+    return f"{run}.{node[:8]}"  # not with a hyphen, as engines name their shared memory
 
 
 def beacon_folder(run_id: str) -> Path:

@@ -74,11 +74,17 @@ class Capsules:
             write_atomically(folder / STATE, json.dumps(state, indent=1))
 
     def fill(self, step: int, batch: RemoteBatch) -> None:
-        """Begin to write the rows that are learnt from; it goes on during the updates, until :meth:`Rewards.settle`."""
+        """Begin to write the rows that are learnt from; it goes on during the updates, until :meth:`settle`."""
         if self._count and len(batch):
             with stage("capsule"):
                 columns = frozenset[str]().union(*(layer.columns for layer in batch.layers)) - TEXTS
                 self._rewards.keep(batch, sorted(columns), self._folder / f"step_{step}")
+
+    def settle(self) -> None:
+        """Return when the rows are written."""
+        if self._count:
+            with stage("capsule"):
+                self._rewards.settle()
 
     def finish(self, step: int, metrics: Metrics) -> None:
         """The step is over, and its rows are written."""

@@ -205,8 +205,7 @@ class PPOTrainer:
         with stage("sync"):
             self.books.ask()
             self.version = self.parts.rollout.sync()
-        with stage("capsule"):
-            self.parts.rewards.settle()
+        self.capsules.settle()
         with stage("report"):
             metrics.add(self.store.take(batch))
             metrics.add(self.books.close_step(self.progress.step + 1))
