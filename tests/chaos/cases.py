@@ -122,8 +122,6 @@ CASES: tuple[Case, ...] = (
         for process, fault, names in (
             ("raylet", "SIGSTOP", ("Ray's raylet (process", "has been stopped")),
             ("raylet", "SIGKILL", ("Ray's raylet (process", "has ended, or was killed")),
-            # The raylet ends itself then; who is told of first is a matter of chance.
-            ("Ray's agent", "SIGKILL", ("restart 1 of at most 1",)),
             ("GCS", "SIGKILL", ("Ray's GCS (process", "has ended, or was killed")),
         )
     ),
@@ -138,6 +136,8 @@ CASES: tuple[Case, ...] = (
     ),
     Case(process="driver", stage="", fault="SIGSTOP", expected=ABSORBED),
     Case(process="driver", stage="", fault="SIGKILL", expected=GONE),
+    # The raylet ends itself then, and Ray's library the driver with it, unless that has noticed before: it restarts.
+    Case(process="Ray's agent", stage="", fault="SIGKILL", expected=GONE, changes=RESTARTS),
     *(
         Case(process="group", stage="", fault=fault, expected=ENDED, names=("stopping in order",))
         for fault in ("SIGTERM", "SIGINT", "SIGHUP")

@@ -233,6 +233,7 @@ def test_the_same_command_beside_a_run_is_refused_at_once_and_disturbs_nothing(i
 
 def test_killing_the_driver_ends_its_workers_and_scorers_and_all_of_its_ray(killed: Training) -> None:
     wait_for("the end of every process", lambda: not killed.survivors(), 20)
+    assert "has ended without a word, in stage 'checkpoint'; what it left behind is ended now" in killed.output
 
 
 def test_an_interrupted_and_killed_run_continues_to_the_numbers_of_an_undisturbed_one(

@@ -80,6 +80,7 @@ class Sibling:
         while not select.select([sys.stdin], [], [], EVERY_S)[0]:
             self._round()
         if not os.read(sys.stdin.fileno(), 64).startswith(BYE):
+            self._tell_of_driver()
             self._end_orphans()
         shutil.rmtree(self._settings.folder, ignore_errors=True)
 
@@ -181,6 +182,18 @@ class Sibling:
         sys.stderr.write(f"watchdog: the driver (pid {state.pid}) does not end after the verdict; it is killed now.\n")
         sys.stderr.flush()
         os.kill(state.pid, signal.SIGKILL)
+
+    def _tell_of_driver(self) -> None:
+        """Say what nobody else can: it was killed, or crashed, or Ray's library ended it, as it does when it notices in
+        the middle of a call that its raylet is gone.
+        """
+        driver = self._watch.processes.get(self._settings.driver)
+        where = f", in stage {driver.stage!r}" if driver is not None else ""
+        sys.stderr.write(
+            f"watchdog: the driver (pid {self._settings.driver}) has ended without a word{where}; what it left behind is "
+            "ended now. The same command continues from the last checkpoint.\n"
+        )
+        sys.stderr.flush()
 
     def _end_orphans(self) -> None:
         """The driver is gone without a word: end its workers that outlive it, such as stopped ones, and what its Ray
