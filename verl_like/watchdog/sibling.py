@@ -190,8 +190,8 @@ class Sibling:
         driver = self._watch.processes.get(self._settings.driver)
         where = f", in stage {driver.stage!r}" if driver is not None else ""
         sys.stderr.write(
-            f"watchdog: the driver (pid {self._settings.driver}) has ended without a word{where}; what it left behind is "
-            "ended now. The same command continues from the last checkpoint.\n"
+            f"watchdog: the driver (pid {self._settings.driver}) has ended without a word{where}; what it left behind "
+            "is ended now. The same command continues from the last checkpoint.\n"
         )
         sys.stderr.flush()
 
