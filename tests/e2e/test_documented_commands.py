@@ -62,6 +62,7 @@ NOT_RUN = {
         "make bench",
         "make e2e-algorithms",
         "make chaos",
+        'make chaos ARGS="--page docs/fault_matrix.md"',
         *(
             f"python -m benchmarks.{name}"
             for name in (

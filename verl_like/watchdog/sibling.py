@@ -187,7 +187,8 @@ class Sibling:
         """Say what nobody else can: it was killed, or crashed, or Ray's library ended it, as it does when it notices in
         the middle of a call that its raylet is gone.
         """
-        driver = self._watch.processes.get(self._settings.driver)
+        _, dead = self._watch.look()
+        driver = next((watched for watched in dead if watched.pid == self._settings.driver), None)
         where = f", in stage {driver.stage!r}" if driver is not None else ""
         sys.stderr.write(
             f"watchdog: the driver (pid {self._settings.driver}) has ended without a word{where}; what it left behind "
