@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,7 +128,7 @@ def _do(case: Case, run: Run, out: Path) -> float:
         assert found, f"no process of the run is a {case.process}"
         which = found[-1:] if case.process == "spare" else found[:1]
         send(which, signal.Signals[case.fault])
-    (out / "go").touch()
+    threading.Timer(case.hold_s, (out / "go").touch).start()
     return time.monotonic()
 
 

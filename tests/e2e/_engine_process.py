@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from unittest.mock import patch
 
 from verl_like.config.schema import ModelConfig, RolloutConfig
+from verl_like.single_controller.heap import trim
 
 TIMEOUT_S = 180.0
 
@@ -112,9 +113,13 @@ def submit_one_per_step(engine, requests):
 
 
 def growth_one_by_one(engine, requests, warm_up):
-    """MiB of its own memory that the process has gained over the requests after the first ``warm_up``."""
+    """MiB of its own memory that the process has gained over the requests after the first ``warm_up``.
+
+    Holes of the heap are given back before each look: they are no growth.
+    """
 
     def private_mib():
+        trim()()
         with open("/proc/self/statm") as statm:
             _, resident, shared, *_ = map(int, statm.read().split())
         return (resident - shared) * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -82,7 +82,8 @@ STOP, KILL = signal.SIGSTOP, signal.SIGKILL
 @pytest.mark.parametrize(
     ("what", "server", "signum", "said"),
     [
-        ("stream", "raylet", STOP, rf"Ray's raylet \(process \d+\) has been stopped for {STOPPED_S:.0f} s"),
+        ("wait", "raylet", STOP, rf"Ray's raylet \(process \d+\) has been stopped for {STOPPED_S:.0f} s"),
+        ("stream", "raylet", STOP, "Ray's raylet"),
         ("put", "raylet", STOP, "Ray's raylet"),
         ("wait", "gcs_server", STOP, rf"Ray's GCS \(process \d+\) has been stopped for {STOPPED_S:.0f} s"),
         ("wait", "raylet", KILL, r"Ray's raylet \(process \d+\) has ended, or was killed"),
