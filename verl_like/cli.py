@@ -260,20 +260,15 @@ def _recipe_and_overrides(arguments: argparse.Namespace) -> tuple[str | None, li
 
 def _rescore(arguments: argparse.Namespace) -> int:
     from verl_like.checks.reward import reward_files_are_there, reward_functions_are_known
-    from verl_like.config.compose import compose
+    from verl_like.config.compose import compose_run
     from verl_like.config.problems import refuse
 
-    recorded = arguments.run / "config.yaml"
-    if not recorded.exists():
-        raise ValueError(
-            f"{arguments.run} is no run folder: {recorded} is missing. Give e.g. outputs/arithmetic/grpo-seed1."
-        )
     function = (
         [f"reward.function={arguments.function}", "reward.functions={}", "reward.function_kwargs={}"]
         if arguments.function
         else []
     )
-    composed = compose(str(recorded), [*function, *arguments.words])
+    composed = compose_run(arguments.run, [*function, *arguments.words])
     refuse([*reward_functions_are_known(composed.config), *reward_files_are_there(composed.config)])
     config = composed.config.reward
     out = arguments.out or arguments.run / "rescored.jsonl"

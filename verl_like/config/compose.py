@@ -64,6 +64,14 @@ def conf_dir() -> Path:
     raise FileNotFoundError(f"found no conf/config.yaml inside or beside {package}; reinstall verl_like")
 
 
+def compose_run(run: Path, overrides: list[str]) -> Composed:
+    """What a run folder records, with overrides; raises as :func:`compose`, and where the folder is no run's."""
+    recorded = run / "config.yaml"
+    if not recorded.exists():
+        raise ValueError(f"{run} is no run folder: {recorded} is missing. Give e.g. outputs/arithmetic/grpo-seed1.")
+    return compose(str(recorded), overrides)
+
+
 def compose(config_file: str | None, overrides: list[str]) -> Composed:
     """Compose a recipe (or, without one, ``conf/config.yaml``) and overrides like ``rollout.n=4`` or ``algorithm=ppo``.
 

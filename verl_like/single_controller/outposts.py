@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +67,7 @@ def outposts(
     finally:
         is_over.set()
         asker.join(CLOSE_S)
-        with suppress(RunError):  # Ray is lost, and the nodes end their processes themselves
-            ray_calls.split(ray_calls.begun([Call(post.close) for post in posts.values()]), timeout_s=CLOSE_S)
+        ray_calls.bid_farewell([Call(post.close) for post in posts.values()], timeout_s=CLOSE_S)
         for post in posts.values():
             ray_calls.end(post)
 
@@ -91,7 +90,7 @@ def _ask(posts: dict[str, Any], listener: Listener, is_over: threading.Event) ->
         while posts and not is_over.wait(ASK_EVERY_S):
             asking = ray_calls.begun([Call(post.found) for post in posts.values()])
             ready, _ = ray_calls.split(asking, timeout_s=ANSWER_S)
-            for (name, _post), ref in zip(list(posts.items()), asking, strict=True):
+            for name, ref in zip(list(posts), asking, strict=True):
                 try:
                     if ref not in ready:
                         raise TimeoutError(f"no answer within {ANSWER_S:.0f} s")

@@ -182,6 +182,15 @@ def begun(calls: Sequence[Call]) -> list[Any]:
     return within("calls to workers", lambda: [call.begin() for call in calls], limit_s=PUT_S)
 
 
+def bid_farewell(calls: Sequence[Call], *, timeout_s: float) -> None:
+    """Make these calls at the end of a run, and give them a moment; what is not done then is not done."""
+
+    def bid() -> None:
+        ray.wait([call.begin() for call in calls], num_returns=len(calls), timeout=timeout_s)
+
+    at_the_end("last calls to workers", bid)
+
+
 def end(actor: Any) -> None:
     """Have a process killed."""
     at_the_end("ray.kill", lambda: ray.kill(actor))

@@ -90,11 +90,12 @@ class Capsules:
         """The step is over, and its rows are written."""
         if not self._count:
             return
-        write_atomically(self._folder / f"step_{step}" / METRICS, json.dumps(metrics, indent=1))
-        if not all(map(math.isfinite, metrics.values())):
-            self._keep(step)
-        for old in steps_in(self._folder)[: -self._count]:
-            shutil.rmtree(self._folder / f"step_{old}", ignore_errors=True)
+        with stage("capsule"):
+            write_atomically(self._folder / f"step_{step}" / METRICS, json.dumps(metrics, indent=1))
+            if not all(map(math.isfinite, metrics.values())):
+                self._keep(step)
+            for old in steps_in(self._folder)[: -self._count]:
+                shutil.rmtree(self._folder / f"step_{old}", ignore_errors=True)
 
     def _keep(self, step: int) -> None:
         kept = self._folder / "kept" / f"step_{step}"
@@ -106,7 +107,7 @@ class Capsules:
 
 @cache
 def _versions() -> dict[str, str]:
-    """Of what decides a step's numbers, as far as it is installed."""
+    """The versions of what decides a step's numbers, as far as it is installed."""
     found = {}
     for name in LIBRARIES:
         with suppress(metadata.PackageNotFoundError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +57,9 @@ def compare(recorded: Path | None, replayed: Path, metrics: Metrics) -> Comparis
     rows = _rows(recorded) if recorded is not None else {}
     logged = (read_metrics(recorded) if recorded is not None else {}) or metrics
     logged = {name: value for name, value in logged.items() if repeats(name)}
-    differences = [*_row_differences(rows, _rows(replayed)), *_metric_differences(logged, read_metrics(replayed))]
+    differences = chain(_row_differences(rows, _rows(replayed)), _metric_differences(logged, read_metrics(replayed)))
     return Comparison(
-        next(iter(differences), None),
+        next(differences, None),
         num_rows=max(map(len, rows.values()), default=0),
         num_columns=sum(name in rows for name, _ in COMPARED),
         num_metrics=len(logged),

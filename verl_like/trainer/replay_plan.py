@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from verl_like.config.compose import compose
+from verl_like.config.compose import compose_run
 from verl_like.config.schema import Config
 from verl_like.telemetry.trackers import read_metrics
 from verl_like.trainer.checkpoint import Checkpoints, load_state
@@ -37,13 +37,10 @@ def replay_plan(run: Path, step: int) -> ReplayPlan:
     Raises:
         ValueError: no run of ``verl-like train``, or a step that it has not come to.
     """
-    recorded = run / "config.yaml"
-    if not recorded.exists():
-        raise ValueError(f"{run} is no run folder: {recorded} is missing. Give e.g. outputs/arithmetic/grpo-seed1.")
-    if recorded.read_text(errors="replace").startswith("# verl-like sft\n"):
+    composed = compose_run(run, [])
+    if (run / "config.yaml").read_text().startswith("# verl-like sft\n"):
         raise ValueError(f"{run} is a run of supervised training, but replay takes steps of verl-like train again.")
     last = max((max(steps) for steps in read_metrics(run / "metrics.jsonl").values() if steps), default=0)
-    composed = compose(str(recorded), [])
     trainer = composed.config.trainer
     unfinished = last + 1 if last != trainer.total_training_steps else last
     if not 1 <= step <= unfinished:

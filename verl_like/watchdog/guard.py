@@ -53,11 +53,14 @@ def watchdog(
     settings = Settings(
         folder=str(folder), driver=os.getpid(), stalls=str(stalls.absolute()), floor_s=floor_s, ends=ends
     )
+    held: IO[str] | None = None
     try:
         remove_forsaken(folder.parent)
         held = made_and_held(folder)
         BEACON.light(folder, who)
     except OSError as error:
+        if held is not None:
+            held.close()
         shutil.rmtree(folder, ignore_errors=True)
         log.warning("the watchdog is off: %s", error)
         yield
