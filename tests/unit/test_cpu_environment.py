@@ -6,6 +6,9 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+from verl_like.backends.allocator import allocator_environment
 from verl_like.backends.rollout import cpu_environment, rollout_environment
 
 # Linear layers in bfloat16, forward and backward, of numbers of rows that never came before: prints by how many MiB
@@ -40,3 +43,42 @@ def test_every_rollout_backend_limits_them_on_cpu_and_a_gpu_worker_is_left_alone
     for backend in ("vllm", "hf", "mine:Engine"):
         assert cpu_environment().items() <= rollout_environment(backend, device="cpu").items()
         assert not cpu_environment().keys() & rollout_environment(backend, device="cuda").keys()
+
+
+# Blocks of sizes that never came before, among some that stay: prints the allocator's name and by how many MiB
+# the process grew beyond what stays, once a second has passed.
+HOLES = """
+import ctypes, random, time
+def private_mib():
+    _, resident, shared, *_ = map(int, open("/proc/self/statm").read().split())
+    return (resident - shared) / 256
+before = private_mib()
+rng = random.Random(0)
+blocks = [bytearray(rng.randrange(20_000, 200_000)) for _ in range(3000)]
+stay = blocks[::10]
+held_mib = sum(map(len, stay)) / 2**20
+del blocks
+time.sleep(3)
+name = "jemalloc" if hasattr(ctypes.CDLL(None), "mallctl") else "libc"
+print(name, private_mib() - before - held_mib)
+"""
+
+
+@pytest.mark.skipif(not allocator_environment(), reason="Ray has no jemalloc here, or a library is preloaded")
+def test_a_worker_gives_freed_memory_back_without_being_asked() -> None:
+    def grown(environment: dict[str, str]) -> tuple[str, float]:
+        child = subprocess.run(
+            [sys.executable, "-c", HOLES], env=environment, capture_output=True, text=True, timeout=60, check=True
+        )
+        name, mib = child.stdout.split()
+        return name, float(mib)
+
+    name, of_worker = grown({**os.environ, **cpu_environment()})
+    _, of_others = grown(dict(os.environ))
+    assert name == "jemalloc"
+    assert of_worker < 30 < of_others  # of 290 MiB that were freed
+
+
+def test_a_library_that_is_preloaded_already_is_somebodys_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_PRELOAD", "/usr/lib/libtcmalloc.so.4")
+    assert allocator_environment() == {}

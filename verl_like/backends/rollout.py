@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 
+from verl_like.backends.allocator import allocator_environment
 from verl_like.backends.base import RolloutEngine
 from verl_like.config.schema import ModelConfig, RolloutConfig
 from verl_like.machine.extensions import refuse_unloadable
@@ -86,6 +87,7 @@ def cpu_environment(num_threads: int = 1) -> dict[str, str]:
         "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256",
         # For trained rows in bfloat16, whose numbers hardly ever come again. 0 ends in a crash.
         "LRU_CACHE_CAPACITY": "64",
+        **allocator_environment(),
     }
 
 

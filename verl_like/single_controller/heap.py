@@ -15,7 +15,8 @@ class Heap:
 
     A step allocates tensors of sizes that the last one did not have, and the C library leaves holes where they do not
     fit: a worker that updates a small model held 124 MiB all the time while the holes grew from 68 to 95 MiB in 160
-    steps (measured, glibc 2.36). Neither fewer arenas nor another threshold for mapped blocks changed that.
+    steps (measured, glibc 2.36). Neither fewer arenas nor another threshold for mapped blocks changed that. Workers on
+    CPU have an allocator that does it by itself, where there is one (``backends/allocator.py``).
 
     Args:
         give_back: returns the pages of all holes to the system.
