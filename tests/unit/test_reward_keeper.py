@@ -235,6 +235,16 @@ def test_a_process_killed_while_it_loads_is_replaced(tmp_path: Path) -> None:
         assert statuses(scorer.score([sample("1")])) == ["ok"]
 
 
+def test_processes_that_are_killed_together_are_no_samples_fault(scorer: ScorerTeam) -> None:
+    """The signal takes a moment, in which each of them still looks alive: five times, with the spare ready."""
+    for _ in range(5):
+        assert eventually(lambda: len(child_pids()) == 4)  # keeper and scorer, twice
+        scorer.score([sample("1")])
+        for pid in child_pids():
+            os.kill(pid, signal.SIGKILL)
+        assert statuses(scorer.score([sample("1")])) == ["ok"]
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Path]:
     """A file that standard error goes into, which may be read while it is written."""

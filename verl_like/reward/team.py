@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -25,6 +25,7 @@ from verl_like.single_controller.errors import RunError
 
 MAX_PIECE = 64  # samples sent at once; what a killed process leaves is sent again
 PIECES_PER_PROCESS = 4  # so that a slow sample holds up few others
+ATTEMPTS_AFTER_KILLS = 2  # whoever kills the process may have killed the warm spare with it
 
 
 class ScorerTeam:
@@ -77,7 +78,7 @@ class ScorerTeam:
         """One reading per truth. What a lost process leaves is read again one by one, which finds the culprit."""
         readings: list[TruthReading] = []
         work = deque([truths])
-        has_failed_alone = False
+        num_kills = 0  # while the same truth was read alone
         member = self._free.get()
         try:
             while work:
@@ -86,14 +87,14 @@ class ScorerTeam:
                 readings += answered
                 left = group[len(answered) :]
                 if loss is None:
-                    has_failed_alone = False
+                    num_kills = 0
                 elif len(group) > 1:
                     work.extendleft([truth] for truth in reversed(left))
-                elif loss.was_killed and not has_failed_alone:  # by somebody else: no truth's fault
-                    has_failed_alone = True
+                elif loss.was_killed and num_kills < ATTEMPTS_AFTER_KILLS:  # by somebody else: no truth's fault
+                    num_kills += 1
                     work.appendleft(group)
                 else:
-                    has_failed_alone = False
+                    num_kills = 0
                     readings.append(TruthReading(UNREADABLE, loss.outcome.message))
         finally:
             self._free.put(member)
@@ -105,10 +106,10 @@ class ScorerTeam:
 
         A process that is lost takes down the sample it was busy with. Where it was busy with several (a batch, async
         calls), they are scored again one by one, which finds the culprit. A process that somebody else killed is no
-        sample's fault: its sample gets one more attempt.
+        sample's fault: its sample gets further attempts.
         """
         outcomes: dict[int, Outcome] = {}
-        tried_again: set[int] = set()
+        num_kills: Counter[int] = Counter()  # by sample that was under way
         detours: list[tuple[list[int], Outcome]] = []  # what was scored one by one, and why
         work = deque(_cut(range(len(samples)), self._max_piece))
         member = self._free.get()
@@ -127,8 +128,8 @@ class ScorerTeam:
                 elif len(left) > 1 and not self._is_one_by_one:
                     detours.append((left, loss.outcome))
                     work.extendleft([i] for i in reversed(left))
-                elif loss.was_killed and left[0] not in tried_again:
-                    tried_again.add(left[0])
+                elif loss.was_killed and num_kills[left[0]] < ATTEMPTS_AFTER_KILLS:
+                    num_kills[left[0]] += 1
                     work.appendleft(left)
                 else:
                     outcomes[left[0]] = loss.outcome
