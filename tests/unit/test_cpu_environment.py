@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
 
 import pytest
 
-from verl_like.backends.allocator import allocator_environment
+from verl_like.backends.allocator import CONF, allocator_environment
 from verl_like.backends.rollout import cpu_environment, rollout_environment
 
 # Linear layers in bfloat16, forward and backward, of numbers of rows that never came before: prints by how many MiB
@@ -77,6 +80,19 @@ def test_a_worker_gives_freed_memory_back_without_being_asked() -> None:
     _, of_others = grown(dict(os.environ))
     assert name == "jemalloc"
     assert of_worker < 30 < of_others  # of 290 MiB that were freed
+
+
+@pytest.mark.parametrize(("folder", "is_taken"), [("plain", True), ("my project", False), ("a:b", False)])
+def test_a_path_that_the_loader_would_cut_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, is_taken: bool
+) -> None:
+    library = tmp_path / folder / "ray/core/libjemalloc.so"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    found = ModuleSpec("ray", None, origin=str(tmp_path / folder / "ray/__init__.py"))
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: found)
+    assert allocator_environment() == ({"LD_PRELOAD": str(library), "MALLOC_CONF": CONF} if is_taken else {})
 
 
 def test_a_library_that_is_preloaded_already_is_somebodys_choice(monkeypatch: pytest.MonkeyPatch) -> None:

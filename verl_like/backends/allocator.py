@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from pathlib import Path
 
 # Freed pages go back after a second, by a thread of its own; large blocks are kept as long as small ones. By default
@@ -14,11 +15,13 @@ CONF = "background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0,oversize_thr
 def allocator_environment() -> dict[str, str]:
     """Variables that give a process jemalloc, which Ray brings with it on Linux, before it starts.
 
-    None where Ray has none, or where a library is preloaded already: that is somebody's choice.
+    Empty where Ray has none, where a library is preloaded already, which is somebody's choice, and where the path has a
+    blank or a colon, at which the loader would cut it.
     """
-    found = importlib.util.find_spec("ray")
-    folders = (found.submodule_search_locations or []) if found is not None else []
-    for library in (Path(folder) / "core/libjemalloc.so" for folder in folders):
-        if library.is_file() and not os.environ.get("LD_PRELOAD"):
-            return {"LD_PRELOAD": str(library), "MALLOC_CONF": CONF}
-    return {}
+    ray = importlib.util.find_spec("ray")
+    if ray is None or ray.origin is None or os.environ.get("LD_PRELOAD"):
+        return {}
+    library = Path(ray.origin).with_name("core") / "libjemalloc.so"
+    if not library.is_file() or re.search(r"[\s:]", str(library)):
+        return {}
+    return {"LD_PRELOAD": str(library), "MALLOC_CONF": CONF}
