@@ -20,6 +20,7 @@ from verl_like.watchdog import guard
 from verl_like.watchdog.deadlines import Deadlines
 from verl_like.watchdog.guard import watchdog
 from verl_like.watchdog.processes import children
+from verl_like.watchdog.sibling import Settings, Sibling
 from verl_like.watchdog.watch import Watch
 
 FLOOR_S = 1.5
@@ -160,6 +161,42 @@ def test_processes_that_wait_for_one_another_are_told_once(heard: Heard, folder:
     [(text, is_certain)] = heard.stalls
     assert is_certain and text.startswith("the run stands still, and everybody waits for somebody else: worker rank ")
     assert len(list((tmp_path / "stalls").iterdir())) == 1
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+from verl_like.telemetry.beacon import BEACON
+from verl_like.telemetry.ledger import stage
+BEACON.light(Path(sys.argv[1]), "driver")
+with stage("checkpoint"):
+    print("at it", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("is_seen_dead", [True, False], ids=["seen-dead-before", "still-ending"])
+def test_the_last_stage_of_a_driver_that_is_gone_is_told_whatever_was_seen_of_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], is_seen_dead: bool
+) -> None:
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert driver.stdout is not None and driver.stdout.readline() == "at it\n"
+        sibling = Sibling(
+            Settings(folder=str(tmp_path), driver=driver.pid, stalls=str(tmp_path / "stalls"), floor_s=60, ends=True)
+        )
+        sibling._round()
+        if is_seen_dead:
+            driver.kill()
+            driver.wait()
+            sibling._round()
+        sibling._tell_of_driver()
+        assert "has ended without a word, in stage 'checkpoint'" in capfd.readouterr().err
+    finally:
+        driver.kill()
+        driver.wait()
 
 
 def siblings() -> list[int]:

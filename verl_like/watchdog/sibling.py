@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from verl_like.telemetry.beacon import SUFFIX, read
 from verl_like.watchdog.deadlines import Deadlines
 from verl_like.watchdog.processes import children, cores_used, num_oom_kills, process_state
 from verl_like.watchdog.stack_dumps import ThreadStack, dump, text
@@ -187,9 +188,9 @@ class Sibling:
         """Say what nobody else can: it was killed, or crashed, or Ray's library ended it, as it does when it notices in
         the middle of a call that its raylet is gone.
         """
-        _, dead = self._watch.look()
-        driver = next((watched for watched in dead if watched.pid == self._settings.driver), None)
-        where = f", in stage {driver.stage!r}" if driver is not None else ""
+        # Its beacon, and not a look at the process: that may have been seen dead before, or still be ending.
+        reading = read(Path(self._settings.folder) / f"{self._settings.driver}{SUFFIX}")
+        where = f", in stage {reading.stage!r}" if reading is not None else ""
         sys.stderr.write(
             f"watchdog: the driver (pid {self._settings.driver}) has ended without a word{where}; what it left behind "
             "is ended now. The same command continues from the last checkpoint.\n"
