@@ -15,10 +15,18 @@ import ray
 from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.remote_batch import Facts, RemoteRows
+from verl_like.telemetry.ledger import stage
 
 
 def build(rank: int) -> dict[str, Any]:
     return {"EchoRole": EchoRole(rank)}
+
+
+def build_in_parts(rank: int, seconds: float) -> dict[str, Any]:
+    """Rank 1 takes its time."""
+    with stage("build/engine"):
+        time.sleep(seconds * rank)
+    return build(rank)
 
 
 class EchoRole:

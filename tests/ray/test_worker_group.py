@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import threading
@@ -9,14 +10,16 @@ import time
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-from tests.ray.conftest import echo_group
+from tests.ray.conftest import ROOT, echo_group
 from tests.ray.echo_role import EchoRole
 from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller import outposts
 from verl_like.single_controller.errors import INTERRUPT, Interrupted, OutOfGrace, StageTimeout, WorkerError
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.single_controller.worker_group import WorkerGroup
+from verl_like.telemetry.startup import STARTUP
 
 ROWS = [[1], [2, 3], [], [4, 5, 6], [7]]
 
@@ -31,6 +34,19 @@ def test_broadcast_reaches_every_rank_and_rank_zero_only_the_first(group: Worker
     assert [rank for rank, _ in answers] == [0, 1]
     assert answers[0][1] == answers[1][1], "both ranks must rendezvous at one port"
     assert group.call(EchoRole.first) == [0]
+
+
+def test_a_long_build_says_how_far_it_is(ray_cluster: None) -> None:
+    out = io.StringIO()
+    parts = WorkerGroup("parts", world_size=2, placement=None, env={"PYTHONPATH": str(ROOT)}, timeout_s=20)
+    try:
+        with STARTUP.shown(Console(file=out, force_terminal=True, width=100, color_system=None), is_live=True):
+            STARTUP.now("loading models")
+            parts.build("tests.ray.echo_role:build_in_parts", lambda rank: (rank, 6.0), timeout_s=60)
+            parts.wait_built(timeout_s=60)
+    finally:
+        parts.shut_down()
+    assert "loading models: parts rank 1 is at engine, 1 of 2 are ready" in out.getvalue()
 
 
 def test_split_gives_each_rank_its_rows_and_attaches_what_it_adds(group: WorkerGroup) -> None:

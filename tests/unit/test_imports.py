@@ -56,6 +56,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "machine": ("machine",),
     "data": ("data", "graders.reasoning_gym"),
     "single_controller": ("single_controller",),
+    "single_controller.build_progress": ("single_controller", "telemetry.startup"),
     "single_controller.outposts": ("single_controller", "watchdog"),
     # The scorers turn ids into text with the tokenizer that made the prompts.
     "reward": ("data.templates", "graders", "reward", "single_controller"),

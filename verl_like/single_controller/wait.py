@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import ray
@@ -28,7 +28,14 @@ MAX_NAMED = 8
 GRACE_S = 2.0  # how long to collect the other ranks' failures, so that the first one in time can be told
 
 
-def wait(refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float, interruptible: bool = False) -> list[Any]:
+def wait(
+    refs: Mapping[ray.ObjectRef, str],
+    *,
+    stage: str,
+    timeout_s: float,
+    interruptible: bool = False,
+    meanwhile: Callable[[list[str]], None] | None = None,
+) -> list[Any]:
     """Results of all refs, in order.
 
     Args:
@@ -36,6 +43,7 @@ def wait(refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float, int
         stage: what is being waited for, for messages.
         timeout_s: deadline in seconds.
         interruptible: whether Ctrl-C may end this wait (stages that change nothing).
+        meanwhile: called twice a second with the names of those that are still waited for.
 
     Raises:
         WorkerError: a producer failed; the earliest failure is told.
@@ -44,12 +52,17 @@ def wait(refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float, int
         Interrupted: Ctrl-C, where ``interruptible``.
         OutOfGrace: Ctrl-C, and the time since then that ``trainer.grace_s`` leaves.
     """
-    results = dict(arrivals(refs, stage=stage, timeout_s=timeout_s, interruptible=interruptible))
+    results = dict(arrivals(refs, stage=stage, timeout_s=timeout_s, interruptible=interruptible, meanwhile=meanwhile))
     return [results[ref] for ref in refs]
 
 
 def arrivals(
-    refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float, interruptible: bool = False
+    refs: Mapping[ray.ObjectRef, str],
+    *,
+    stage: str,
+    timeout_s: float,
+    interruptible: bool = False,
+    meanwhile: Callable[[list[str]], None] | None = None,
 ) -> Iterator[tuple[ray.ObjectRef, Any]]:
     """(reference, result) pairs, those of the last half second at once; otherwise as :func:`wait`."""
     deadline = time.monotonic() + timeout_s
@@ -69,6 +82,8 @@ def arrivals(
             INTERRUPT.stop_before(stage)
         if pending:
             INTERRUPT.stop_in(stage)
+        if pending and meanwhile is not None:
+            meanwhile([refs[ref] for ref in pending])
         if pending and time.monotonic() >= deadline:
             raise timed_out(stage, timeout_s, [refs[ref] for ref in pending])
 

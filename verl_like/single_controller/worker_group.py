@@ -9,6 +9,7 @@ from typing import Any
 from verl_like.protocol import Array
 from verl_like.single_controller import ray_calls
 from verl_like.single_controller.blocks import cut
+from verl_like.single_controller.build_progress import BuildProgress
 from verl_like.single_controller.dispatch import Dispatch, RemoteMethod, remote_method
 from verl_like.single_controller.errors import INTERRUPT, Interrupted
 from verl_like.single_controller.placement import Placement
@@ -98,8 +99,9 @@ class WorkerGroup:
         self._building = self._begun(calls)
 
     def wait_built(self, *, timeout_s: float) -> None:
-        """Return when every rank is built, or raise the first one's failure."""
-        warnings = wait(self._building, stage="build", timeout_s=timeout_s, interruptible=True)
+        """Return when every rank is built, or raise the first one's failure; the start's line says how far they are."""
+        told = BuildProgress(dict(zip(self._building.values(), self._actors, strict=True)))
+        warnings = wait(self._building, stage="build", timeout_s=timeout_s, interruptible=True, meanwhile=told.look)
         pass_on(zip(self._building.values(), warnings, strict=True))
         self._building = {}
 

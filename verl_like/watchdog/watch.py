@@ -21,7 +21,7 @@ PAUSE_S = 5.0  # between two looks: longer, and the watchdog itself stood still
 MIN_MOVED_BYTES = 2**20  # read or written since the last look: a process that moves files is not silent
 MAX_MEMORY_POINTS = 120
 RESTING = ("wait/driver",)  # stages in which silence is what is expected
-BUILDING = ("start", "build")  # stages that ``cluster.start_timeout_s`` bounds
+BUILDING = ("start", "build")  # stages, with all parts of them, that ``cluster.start_timeout_s`` bounds
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Watched:
     @property
     def has_deadline(self) -> bool:
         """Whether its stage is one in which silence may be a fault."""
-        return not self.is_resting and self.stage not in BUILDING
+        return not self.is_resting and self.stage.partition("/")[0] not in BUILDING
 
     def silent_s(self, now: float) -> float:
         return now - self.moved_at
