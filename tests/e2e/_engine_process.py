@@ -8,6 +8,7 @@ import os
 import socket
 import traceback
 from multiprocessing.connection import Connection
+from types import SimpleNamespace
 from unittest.mock import patch
 
 from verl_like.config.schema import ModelConfig, RolloutConfig
@@ -160,18 +161,34 @@ def segments_of_a_look_at_nodes(engine, run_id):
     return names
 
 
-def arguments_with(engine, engine_kwargs):
+def arguments_with(engine, engine_kwargs, device="cpu", tensor_parallel_size=1):
     del engine
     from verl_like.backends.vllm.engine import engine_arguments
 
     return engine_arguments(
         model_path="m",
         model=ModelConfig(),
-        rollout=RolloutConfig(engine_kwargs=engine_kwargs),
+        rollout=RolloutConfig(engine_kwargs=engine_kwargs, tensor_parallel_size=tensor_parallel_size),
         max_model_len=64,
-        device="cpu",
+        device=device,
         seed=1,
     )
+
+
+def drained(engine, num_under_way):
+    """Steps that an engine which plans ahead is given until it is at rest; vLLM on CPU never plans ahead."""
+    from verl_like.backends.vllm import internals
+
+    del engine
+    under_way = list(range(num_under_way))
+    core = SimpleNamespace(batch_queue=under_way, batch_queue_size=2)
+    steps = []
+
+    def step():
+        steps.append(under_way.pop())
+
+    internals.drain(SimpleNamespace(engine_core=SimpleNamespace(engine_core=core), step=step))
+    return len(steps)
 
 
 def state_after_building(engine):

@@ -276,6 +276,17 @@ def test_engine_kwargs_reach_the_engine(tied):
     assert arguments["block_size"] == 96
 
 
+def test_an_engine_on_a_gpu_plans_ahead_where_it_is_alone_and_needs_no_numbers_of_others_gpus(tied):
+    alone, shared = (tied.call("arguments_with", {}, "cuda", ranks) for ranks in (1, 2))
+    assert alone["async_scheduling"] and not alone["disable_custom_all_reduce"]
+    assert not shared["async_scheduling"] and shared["disable_custom_all_reduce"]
+    assert not tied.call("arguments_with", {"async_scheduling": False}, "cuda", 1)["async_scheduling"]
+
+
+def test_what_was_planned_ahead_is_finished_before_memory_goes(tied):
+    assert [tied.call("drained", num) for num in (0, 1, 2)] == [0, 1, 2]
+
+
 def test_greedy_tokens_equal_those_of_the_hf_engine(untied, folders):
     model = synced(untied, folders["untied"], seed=8)
     asked = requests(6, sampling=Sampling(max_tokens=24, temperature=0))

@@ -21,6 +21,7 @@ from verl_like.backends.base import Finished, Request, Sampling
 from verl_like.backends.lifecycle import SyncedEngine
 from verl_like.backends.model_folder import model_folder
 from verl_like.backends.vllm import internals
+from verl_like.backends.vllm.assumptions import check_engine
 from verl_like.backends.vllm.kernels import check_kernels
 from verl_like.backends.vllm.shared_memory import named_by_run
 from verl_like.config.schema import ModelConfig, RolloutConfig
@@ -32,7 +33,9 @@ _CPU_BLOCK_TOKENS = 32  # the CPU kernels want multiples of it
 _MAX_CPU_BLOCK_TOKENS = 128
 
 # Arguments that users may set freely although the adapter has a value for them.
-_SOFT_ARGUMENTS = frozenset({"async_scheduling", "block_size", "disable_log_stats", "enable_prefix_caching"})
+_SOFT_ARGUMENTS = frozenset(
+    {"async_scheduling", "block_size", "compilation_config", "disable_log_stats", "enable_prefix_caching"}
+)
 # Arguments that have a knob of their own.
 _KNOBS = {
     "dtype": "rollout.dtype",
@@ -107,6 +110,7 @@ class VllmEngine(SyncedEngine):
                     f"data.max_response_length={max_model_len}; its cache is set by {cache}."
                 ) from error
         internals.leave_process_group(self._engine)
+        check_engine(self._engine, device=device, tensor_parallel_size=rollout.tensor_parallel_size)
         cache = self._engine.vllm_config.cache_config
         logger.info("vLLM engine ready: %d cache blocks of %d tokens", cache.num_gpu_blocks, cache.block_size)
 
@@ -122,7 +126,9 @@ class VllmEngine(SyncedEngine):
     def step(self) -> list[Finished]:
         with self._eager():
             outputs = self._engine.step()
-        return [self._finished(output) for output in outputs]
+        finished = [self._finished(output) for output in outputs]
+        self._rest()
+        return finished
 
     def has_unfinished(self) -> bool:
         return bool(self._internal_ids)
@@ -136,7 +142,12 @@ class VllmEngine(SyncedEngine):
                 Finished(request_id=request_id, response_ids=token_ids, log_probs=log_probs, finish_reason="abort")
             )
         self._engine.abort_request([self._internal_ids.pop(request_id) for request_id in running], internal=True)
+        self._rest()
         return aborted
+
+    def _rest(self) -> None:
+        if not self._internal_ids:
+            internals.drain(self._engine)
 
     def _load_weights(self, weights: Iterator[tuple[str, Any]]) -> None:
         # Not model.load_weights: on CPU the kernels repack parameters, which then have no loader any more.
@@ -172,7 +183,7 @@ class VllmEngine(SyncedEngine):
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             top_k=sampling.top_k,
-            seed=seed if sampling.temperature > 0 else None,
+            seed=seed,  # greedy ones too: without one vLLM draws it from numpy's global generator
             # The end tokens are ours to name, so that every backend ends on the same ones.
             ignore_eos=True,
             stop_token_ids=[] if sampling.ignore_eos else self._end_token_ids,
@@ -222,13 +233,19 @@ def engine_arguments(
         "logprobs_mode": "processed_logprobs",  # the default ignores temperature, top-p and top-k
         "seed": seed,
         "disable_log_stats": True,
-        # The ranks of a tensor-parallel group run in lock-step only if each step ends before the next is planned.
-        "async_scheduling": False,
+        # The next step is planned while one runs. The ranks of a tensor-parallel group run in lock-step only if each
+        # step ends before the next is planned; vLLM's CPU platform has none of it.
+        "async_scheduling": device == "cuda" and rollout.tensor_parallel_size == 1,
+        # Its check of peer access numbers the ranks' GPUs in each process, where a worker sees its own alone (vLLM
+        # 0.32, all_reduce_utils.gpu_p2p_access_check). environment.py turns off two others.
+        "disable_custom_all_reduce": device == "cuda" and rollout.tensor_parallel_size > 1,
         "enforce_eager": rollout.enforce_eager or device == "cpu",
         "enable_sleep_mode": device == "cuda",
     }
     if device == "cuda":
         arguments |= {"gpu_memory_utilization": rollout.gpu_memory_utilization}
+        if rollout.tensor_parallel_size > 1:  # a compiled kernel that has such a sum in it
+            arguments |= {"compilation_config": {"pass_config": {"fuse_allreduce_rms": False}}}
     else:
         # Otherwise no sequence of that length could ever start; the checks before a run see to it.
         assert rollout.max_num_batched_tokens >= max_model_len, (

@@ -28,4 +28,12 @@ def environment(device: str) -> dict[str, str]:
             # Notes of torch's C++ side on the memory policy that vLLM sets.
             "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
         }
+    else:
+        variables |= {
+            # Ways of summing over an engine's ranks that number their GPUs in each process, where a worker sees its
+            # own alone: those ranks would take each other for ranks of other nodes, or refuse, or wait. NCCL is left.
+            "VLLM_ALLREDUCE_USE_FLASHINFER": "0",
+            "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
+            "TRITON_PRINT_AUTOTUNING": "0",  # vLLM turns it on for the whole process
+        }
     return variables

@@ -28,6 +28,7 @@ _CHATTY_LOGGERS = (
     "vllm.model_executor.model_loader.reload.layerwise",
     "vllm.platforms.cpu",
     "vllm.renderers.base",  # no tokenizer
+    "vllm.utils.jit_monitor",  # kernels of the trainer, which shares the process
     "vllm.v1.worker.cpu_worker",  # allocators that could be preloaded
 )
 
@@ -74,6 +75,19 @@ def sampled_log_probs(logprobs: FlatLogprobs, num_tokens: int) -> list[float]:
     return list(logprobs.logprobs)
 
 
+def drain(engine: LLMEngine) -> None:
+    """Finish what was planned ahead for requests that have ended since; the GPU must be at rest when memory goes.
+
+    With asynchronous scheduling the core holds a step more than it has told of (vllm 0.32, step_with_batch_queue).
+    """
+    core = engine.engine_core.engine_core
+    for _ in range(2 * core.batch_queue_size):
+        if not core.batch_queue:
+            return
+        engine.step()
+    raise AssertionError(f"{len(core.batch_queue)} steps of vLLM are still under way although no request is")
+
+
 def leave_process_group(engine: LLMEngine) -> None:
     """Newer versions destroy the process's torch.distributed at exit, whether or not it is theirs and still there."""
     cleanup = vars(engine.engine_core).get("_finalizer")
@@ -95,7 +109,10 @@ def _is_error(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def construction(device: str) -> Iterator[None]:
-    """Undo what building an engine does to the rest of the process: reseeding, and a disabled torch function."""
+    """Undo what building an engine does to the rest of the process: reseeding, a disabled torch function, threads and
+    the precision of matrix products.
+    """
+    num_threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     states = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
     cuda_states = torch.cuda.get_rng_state_all() if device == "cuda" else []
     set_num_threads = torch.set_num_threads  # replaced by a no-op on CPU
@@ -105,6 +122,8 @@ def construction(device: str) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads = set_num_threads
+        torch.set_num_threads(num_threads)
+        torch.set_float32_matmul_precision(precision)
         random.setstate(states[0])
         np.random.set_state(states[1])
         torch.random.set_rng_state(states[2])

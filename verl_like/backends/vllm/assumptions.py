@@ -1,0 +1,157 @@
+"""What the adapter takes for granted of a vLLM engine, asked once it is built.
+
+On GPUs vLLM runs another model runner than on CPU, so that no test here exercises it: what can be asked is asked, and
+what was read in vLLM's source stands in docs/vllm.md. Read against vllm 0.32.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import vllm
+from vllm.distributed import parallel_state
+from vllm.v1.engine.llm_engine import LLMEngine
+
+RUNNER = "vllm.v1.worker.gpu.model_runner"  # the "V2" runner
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Of an engine in this process."""
+
+    engine: Any
+    tensor_parallel_size: int
+
+    @property
+    def config(self) -> Any:
+        return self.engine.vllm_config
+
+    @property
+    def core(self) -> Any:
+        return self.engine.engine_core.engine_core
+
+    @property
+    def worker(self) -> Any:
+        return self.engine.model_executor.driver_worker.worker
+
+    @property
+    def runner(self) -> Any:
+        return self.worker.model_runner
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """
+    Args:
+        what: holds.
+        why: what would go wrong without it.
+    """
+
+    what: str
+    why: str
+    holds: Callable[[Parts], bool]
+
+
+def check_engine(engine: LLMEngine, *, device: str, tensor_parallel_size: int) -> None:
+    """Refuse an engine of which something does not hold.
+
+    Raises:
+        RuntimeError: what, and why it matters.
+    """
+    parts = Parts(engine, tensor_parallel_size)
+    broken = [each for each in EVERYWHERE + (ON_GPU if device == "cuda" else ()) if not each.holds(parts)]
+    if broken:
+        told = "; ".join(f"{each.what} ({each.why})" for each in broken)
+        raise RuntimeError(
+            f"vLLM {vllm.__version__} built an engine that the adapter cannot use; not so: {told}. Install the version "
+            f"that the lock file in requirements/ names, and take out what rollout.engine_kwargs or VLLM_* variables "
+            f"change of it."
+        )
+
+
+def _seeds_are_whole(parts: Parts) -> bool:
+    return bool(parts.runner.sampler.sampling_states.seeds.np.dtype.itemsize == 8)
+
+
+def _tags(parts: Parts) -> bool:
+    from vllm.device_allocator.cumem import CuMemAllocator
+
+    return {"weights", "kv_cache"} <= {block.tag for block in CuMemAllocator.get_instance().pointer_to_data.values()}
+
+
+def _sums_by_nccl(parts: Parts) -> bool:
+    communicator = parallel_state.get_tp_group().device_communicator
+    others = ("ca_comm", "fi_ar_comm", "symm_mem_comm")
+    return all(getattr(communicator, name, None) is None for name in others)
+
+
+def _is_own_group(parts: Parts) -> bool:
+    size, rank = parts.tensor_parallel_size, dist.get_rank()
+    return bool(parallel_state.get_tp_group().ranks == [rank // size * size + index for index in range(size)])
+
+
+def _takes_iterator(parts: Parts) -> bool:
+    return "weights_iterator" in inspect.signature(type(parts.runner).reload_weights).parameters
+
+
+EVERYWHERE: tuple[Assumption, ...] = (
+    Assumption(
+        "log-probs are those after temperature, top-k and top-p",
+        "others are not the policy's",
+        lambda parts: bool(parts.runner.sampler.logprobs_mode == "processed_logprobs"),
+    ),
+    Assumption("weights can be handed over one by one", "sync hands them so", _takes_iterator),
+    Assumption(
+        "a step ends before the next is planned, or one is planned ahead",
+        "drain finishes what is planned, and no more",
+        lambda parts: (
+            (parts.core.batch_queue is None) == (parts.core.batch_queue_size == 1)
+            and bool(parts.core.batch_queue_size <= 2)
+        ),
+    ),
+    Assumption("an engine's ranks are neighbours", "rollout spreads rows so", _is_own_group),
+    Assumption(
+        "engines do not know of each other",
+        "each has requests of its own",
+        lambda parts: parts.engine.dp_group is None and parts.config.parallel_config.data_parallel_size == 1,
+    ),
+    Assumption(
+        "blocks of the cache are free as soon as their request has ended",
+        "the cache is dropped at each sync",
+        lambda parts: not parts.core.scheduler.defer_block_free,
+    ),
+)
+ON_GPU: tuple[Assumption, ...] = (
+    Assumption(
+        f"the model runner is {RUNNER}",
+        "the adapter was read against it; vLLM falls back to another where Triton does not work",
+        lambda parts: type(parts.runner).__module__ == RUNNER,
+    ),
+    Assumption("seeds have 64 bits", "samples would repeat", _seeds_are_whole),
+    Assumption(
+        "there is no speculation",
+        "its log-probs and steps are others",
+        lambda parts: parts.config.speculative_config is None,
+    ),
+    Assumption(
+        "weights and cache sleep and wake apart",
+        "memory is given to the trainer so",
+        lambda parts: bool(parts.config.model_config.enable_sleep_mode) and _tags(parts),
+    ),
+    Assumption(
+        "the cache need not be zeroed after a wake",
+        "it is not",
+        lambda parts: not parts.core.scheduler.needs_kv_cache_zeroing,
+    ),
+    Assumption("NCCL alone sums over ranks", "others number GPUs that this process does not see", _sums_by_nccl),
+    Assumption(
+        "the engine is on this process's one GPU",
+        "weights are handed over on it",
+        lambda parts: torch.device(parts.worker.device) == torch.device("cuda", 0),
+    ),
+)
