@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from verl_like.config.schema import ClusterConfig, Config, TrainerConfig
-from verl_like.workers.setup import judge_environment, reward_model_environment, worker_environment
+from verl_like.workers.setup import check_one_gpu, judge_environment, reward_model_environment, worker_environment
 
 ENVIRONMENTS = (worker_environment, reward_model_environment, judge_environment)
 
@@ -25,6 +25,20 @@ def test_a_deterministic_run_tells_the_libraries_before_they_load(environment, d
     mine = ClusterConfig(env={"CUBLAS_WORKSPACE_CONFIG": ":16:8"})
     config = Config(trainer=TrainerConfig(deterministic=True), cluster=mine)
     assert environment(config, "cuda")["CUBLAS_WORKSPACE_CONFIG"] == ":16:8", "cluster.env has the last word"
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+def test_segments_of_gpu_memory_grow_unless_told_otherwise(environment) -> None:  # type: ignore[no-untyped-def]
+    assert environment(Config(), "cuda")["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
+    assert "PYTORCH_CUDA_ALLOC_CONF" not in environment(Config(), "cpu")
+    mine = Config(cluster=ClusterConfig(env={"PYTORCH_CUDA_ALLOC_CONF": ""}))
+    assert environment(mine, "cuda")["PYTORCH_CUDA_ALLOC_CONF"] == ""
+
+
+def test_a_worker_that_sees_the_gpus_of_others_is_refused() -> None:
+    check_one_gpu(1)
+    with pytest.raises(RuntimeError, match=r"sees 8 GPUs, expected exactly the one.*RAY_EXPERIMENTAL_NOSET"):
+        check_one_gpu(8)
 
 
 PUTS_TWICE = """

@@ -37,18 +37,27 @@ class WorkerSetup:
 def worker_environment(config: Config, device: str) -> dict[str, str]:
     """Variables a hybrid worker must have before it imports anything; ``cluster.env`` has the last word."""
     engine = rollout_environment(config.rollout.backend, device=device)
-    return {**engine, **_repeating(config, device), **config.cluster.env}
+    return {**engine, **_allocator(device), **_repeating(config, device), **config.cluster.env}
 
 
 def reward_model_environment(config: Config, device: str) -> dict[str, str]:
     """Variables that a worker with the reward model for itself must have, as above."""
-    return {**(cpu_environment() if device == "cpu" else {}), **_repeating(config, device), **config.cluster.env}
+    cpu = cpu_environment() if device == "cpu" else {}
+    return {**cpu, **_allocator(device), **_repeating(config, device), **config.cluster.env}
 
 
 def judge_environment(config: Config, device: str) -> dict[str, str]:
     """Variables that a judge's worker must have, as above."""
     engine = rollout_environment(config.reward.judge.backend, device=device)
-    return {**engine, **_repeating(config, device), **config.cluster.env}
+    return {**engine, **_allocator(device), **_repeating(config, device), **config.cluster.env}
+
+
+def _allocator(device: str) -> dict[str, str]:
+    """Segments of GPU memory that grow: batches of ever other sizes leave holes in fixed ones.
+
+    vLLM 0.32 turns them off around its own pool (device_allocator/cumem.py).
+    """
+    return {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"} if device == "cuda" else {}
 
 
 def _repeating(config: Config, device: str) -> dict[str, str]:
@@ -75,13 +84,27 @@ def choose_what_repeats() -> None:
     warnings.showwarning = show
 
 
+def check_one_gpu(num_visible: int) -> None:
+    """Refuse a process that sees more GPUs than its own: all ranks of a node would take the first.
+
+    Raises:
+        RuntimeError: it sees none, or several.
+    """
+    if num_visible != 1:
+        raise RuntimeError(
+            f"this worker sees {num_visible} GPUs, expected exactly the one that Ray gave it. Start Ray without "
+            f"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES, and leave CUDA_VISIBLE_DEVICES out of cluster.env."
+        )
+
+
 def join_process_group(setup: WorkerSetup) -> None:
     """Rendezvous at the address that rank 0 holds; collectives get the stage deadline."""
     if setup.config.trainer.deterministic:
         choose_what_repeats()
     backend = "cpu:gloo,cuda:nccl" if setup.device == "cuda" else "gloo"
     if setup.device == "cuda":
-        torch.cuda.set_device(0)  # one visible GPU per worker
+        check_one_gpu(torch.cuda.device_count())
+        torch.cuda.set_device(0)
     else:
         torch.set_num_threads(1)
     timeout_s = setup.config.trainer.stage_timeout_s
