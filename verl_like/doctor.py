@@ -177,7 +177,8 @@ def _accelerator_and_attention() -> list[Finding]:
     else:
         accelerator = Finding(name="accelerator", value="cpu")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return [accelerator, Finding(name="attention", value=resolve_kernel("auto", device))]
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    return [accelerator, Finding(name="attention", value=resolve_kernel("auto", device, dtype))]
 
 
 def _rollout_backend(name: str, *, probe: str, distribution: str) -> Finding:

@@ -19,14 +19,21 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     LlamaConfig,
     LlamaForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
 )
 
 from verl_like.algorithms.actor_loss import ActorLoss
@@ -35,6 +42,7 @@ from verl_like.backends.base import EngineSettings
 from verl_like.backends.fsdp import sharding
 from verl_like.backends.fsdp.engine import FsdpClassifier, FsdpPolicy, FsdpValue
 from verl_like.backends.fsdp.learner import FsdpLearner
+from verl_like.backends.fsdp.optim import local_shard
 from verl_like.backends.fsdp.weights import stream_full_tensors
 from verl_like.config.schema import ActorConfig, FsdpConfig, ModelConfig, OptimConfig
 from verl_like.protocol import DataProto, Ragged
@@ -250,13 +258,13 @@ def updates(work: Path) -> dict[str, Any]:
         "no_rows_on_one_rank": two_updates(policy, split="all_on_first", max_tokens=20),
         "no_columns_on_one_rank": two_updates(policy, split="nothing", max_tokens=20),
         "padded": two_updates(policy, max_tokens=40, model={"remove_padding": False}),
-        "gradient_checkpointing": two_updates(policy, model={"gradient_checkpointing": True}),
+        "gradient_checkpointing": two_updates(policy, model={"gradient_checkpointing": "true"}),
         "value": two_updates(work / "llama", kind="value"),
         "value_uneven": two_updates(work / "llama", kind="value", split="uneven", max_tokens=20),
     }
     with every_layer_a_group():
         results["layer_groups"] = two_updates(policy, max_tokens=20)
-        checkpointed = {"gradient_checkpointing": True}
+        checkpointed = {"gradient_checkpointing": "true"}
         results["layer_groups_checkpointed"] = two_updates(
             policy, split="all_on_first", max_tokens=20, model=checkpointed
         )
@@ -337,6 +345,21 @@ def weights(work: Path) -> dict[Any, Any]:
     return results
 
 
+def families(work: Path) -> dict[str, Any]:
+    """Every parameter, whole, and every buffer of models that were loaded in rows, with what each rank keeps."""
+    results: dict[str, Any] = {}
+    for name in FAMILIES:
+        engine = build_engine(work / name)
+        whole = StateDictOptions(full_state_dict=True)
+        state = get_model_state_dict(engine.module.backbone, options=whole)
+        results[name] = {
+            "state": state,
+            "buffers": {key: buffer.clone() for key, buffer in engine.module.backbone.named_buffers()},
+            "bytes": sum(local_shard(p).untyped_storage().nbytes() for p in engine.module.parameters()),
+        }
+    return results
+
+
 def skips(work: Path) -> dict[bool, list[dict[str, Any]]]:
     """The same updates with rows without advantage run, and left out."""
     return {skip: updates_by_advantage(work / "qwen2", skip_zero_advantages=skip) for skip in (False, True)}
@@ -344,8 +367,41 @@ def skips(work: Path) -> dict[bool, list[dict[str, Any]]]:
 
 SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     scenario.__name__: scenario
-    for scenario in (updates, save, load_own, load_other, load_weights, export, weights, skips)
+    for scenario in (updates, save, load_own, load_other, load_weights, export, weights, families, skips)
 }
+
+
+# Besides those of write_models: what makes loading rows hard in each.
+FAMILIES: dict[str, Callable[[], PreTrainedModel]] = {
+    "gemma3": lambda: Gemma3ForCausalLM(  # tied, and the embedding's scale is a buffer that no file has
+        Gemma3TextConfig(**_SHAPE, head_dim=8, sliding_window=16, query_pre_attn_scalar=8)
+    ),
+    "qwen3-moe": lambda: Qwen3MoeForCausalLM(  # files have a tensor for each expert, the model one for all
+        Qwen3MoeConfig(**_SHAPE, head_dim=8, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16)
+    ),
+    "phi3": lambda: Phi3ForCausalLM(Phi3Config(**_SHAPE, pad_token_id=0)),  # fused projections
+    "tied": lambda: Qwen3ForCausalLM(Qwen3Config(**_SHAPE, head_dim=8, tie_word_embeddings=True)),
+    "llama-rope": lambda: LlamaForCausalLM(  # frequencies that are computed
+        LlamaConfig(
+            **_SHAPE,
+            rope_parameters={
+                "rope_type": "llama3",
+                "rope_theta": 500000.0,
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 64,
+            },
+        )
+    ),
+}
+
+
+def write_families(work: Path) -> Path:
+    torch.manual_seed(11)
+    for name, model in FAMILIES.items():
+        model().save_pretrained(work / name)
+    return work
 
 
 def write_models(work: Path) -> Path:

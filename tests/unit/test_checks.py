@@ -463,6 +463,13 @@ def test_flash_attention_that_is_not_installed_is_refused(config: Config) -> Non
     assert "flash-attn is not installed" in text
 
 
+@pytest.mark.parametrize("section", ["actor", "ref", "critic", "reward.model"])
+def test_a_kernel_of_16_bits_with_32_bits_is_refused(config: Config, section: str) -> None:
+    sharding = {f"{section.replace('.', '__')}__fsdp__param_dtype": "float32"}
+    text = refusal(config, num_devices=2, cluster__device="cuda", model__attention="varlen", **sharding)
+    assert f"model.attention is varlen, which takes 16 bits, but {section}.fsdp.param_dtype is float32" in text
+
+
 # --- trainer
 
 

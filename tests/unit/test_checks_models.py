@@ -192,8 +192,8 @@ def test_a_folder_whose_config_is_broken_or_without_weights_is_refused(config: C
     (tmp_path / "ref/model.safetensors").unlink()
     assert missing(config) == [
         f"ref.path is {tmp_path}/ref, whose config.json is no JSON mapping. Copy the model again, or name another.",
-        f"ref.path is {tmp_path}/ref, a folder without weights (*.safetensors, *.bin, *.index.json). Copy the model "
-        "again, or name another.",
+        f"ref.path is {tmp_path}/ref, a folder without weights in safetensors files (model*.safetensors). Copy the "
+        "model again; weights in another format are converted by loading and saving them with transformers.",
     ]
 
 

@@ -31,7 +31,10 @@ from tests.unit._fsdp_ranks import (
     write_models,
 )
 from verl_like.algorithms.types import BatchTotals, LossOutput
+from verl_like.backends.fsdp.learner import FsdpLearner
 from verl_like.backends.fsdp.models import VALUE_HEAD_FILE
+from verl_like.backends.fsdp.offload import HostCopies
+from verl_like.backends.fsdp.optim import local_shard
 from verl_like.config.schema import ActorConfig, Config, FsdpConfig, ModelConfig
 from verl_like.protocol import DataProto, Ragged
 from verl_like.workers import hybrid
@@ -164,14 +167,14 @@ def test_forward_after_updates_is_the_same_on_two_ranks(alone: dict[str, Any], t
 
 def test_gradient_checkpointing_runs_each_layer_again_in_backward(work: Path) -> None:
     calls = {}
-    for gradient_checkpointing in (False, True):
+    for gradient_checkpointing in ("false", "true"):
         learner = build_learner(work / "qwen2", model={"gradient_checkpointing": gradient_checkpointing})
         with torch.profiler.profile() as profile:
             learner.update(make_rows(seed=1), PolicyLoss())
         calls[gradient_checkpointing] = sum(
             event.count for event in profile.key_averages() if event.key == "aten::silu"
         )
-    assert calls == {False: 2, True: 4}  # one per layer
+    assert calls == {"false": 2, "true": 4}  # one per layer
 
 
 def test_updates_change_the_weights_and_lower_the_loss(work: Path) -> None:
@@ -487,3 +490,27 @@ def test_two_ranks_stream_the_models_weights_in_few_gathers(
             assert all(weight.untyped_storage().nbytes() == weight.nbytes for weight in streamed.values())
         assert results["weights"][name, 256]["gathers"] == 1
         assert 1 < results["weights"][name, 0.01]["gathers"] < len(expected) / 2
+
+
+def test_moments_that_leave_the_accelerator_and_come_back_are_the_same(work: Path) -> None:
+    rows, norms = make_rows(), {}
+    for leaves in (True, False):
+        learner = build_learner(work / "qwen2")
+        found = norms[leaves] = [learner.update(rows, PolicyLoss())["grad_norm"]]
+        copies = HostCopies(learner.engine.device)
+        for _ in range(2):
+            before = addresses(learner)
+            if leaves:
+                copies.move_out(learner.optimizer)
+                assert len(copies.places) == len(before)
+                assert addresses(learner) == [place.data_ptr() for place in copies.places]
+                copies.move_in(learner.optimizer)
+            found.append(learner.update(rows, PolicyLoss())["grad_norm"])
+    assert norms[True] == norms[False]
+
+
+def addresses(learner: FsdpLearner) -> list[int]:
+    """Of the moments, as the optimiser holds them."""
+    with torch.no_grad():
+        values = [value for state in learner.optimizer.state.values() for value in state.values() if value.ndim]
+        return [local_shard(value).data_ptr() for value in values]

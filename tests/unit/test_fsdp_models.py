@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.unit._fsdp_ranks import tiny_model
-from verl_like.backends.fsdp.models import PolicyModel, load_policy, load_value_model
+from verl_like.backends.fsdp.loading import load_weights
+from verl_like.backends.fsdp.models import PolicyModel, policy_skeleton, value_skeleton
 from verl_like.config.schema import ModelConfig
 from verl_like.ops.log_probs import TokenStatsFunction
 
@@ -24,9 +25,11 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def load(path: str | Path, **fields: object) -> PolicyModel:
     token_stats = TokenStatsFunction(chunk_tokens=8)
-    return load_policy(
+    model = policy_skeleton(
         str(path), model=ModelConfig(**fields), kernel="sdpa", dtype=torch.float32, token_stats=token_stats
     )
+    load_weights(model.backbone, str(path), device=torch.device("cpu"), dtype=torch.float32)
+    return model
 
 
 @pytest.mark.parametrize(
@@ -49,7 +52,7 @@ def test_a_folder_without_config_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_without_weights_is_refused(path: Path, tmp_path: Path) -> None:
     shutil.copy(path / "config.json", tmp_path)
-    with pytest.raises(ValueError, match="weights cannot be read"):
+    with pytest.raises(ValueError, match="no weights in safetensors files"):
         load(tmp_path)
 
 
@@ -78,5 +81,5 @@ def test_dropout_never_runs(path: Path) -> None:
 
 
 def test_a_fresh_value_head_is_zero(path: Path) -> None:
-    value_model = load_value_model(str(path), model=ModelConfig(), kernel="sdpa", dtype=torch.float32)
+    value_model = value_skeleton(str(path), model=ModelConfig(), kernel="sdpa", dtype=torch.float32)
     assert all(not parameter.any() for parameter in value_model.value_head.parameters())

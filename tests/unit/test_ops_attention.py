@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from verl_like.ops.log_probs import TokenStatsFunction
 from verl_like.ops.packing import pack_rows
 from verl_like.protocol import Ragged
 
-CPU = torch.device("cpu")
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
 def run(family: str, rows: Any, *, remove_padding: bool, **changes: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
@@ -89,7 +91,25 @@ def test_memory_stays_linear_in_packed_tokens() -> None:
 
 
 def test_auto_takes_what_the_device_has_and_wrong_requests_are_refused() -> None:
-    assert resolve_kernel("auto", CPU) == "sdpa"
-    assert resolve_kernel("varlen", torch.device("cuda")) == "varlen"
+    assert resolve_kernel("auto", CPU, torch.float32) == "sdpa"
+    assert resolve_kernel("varlen", GPU, torch.bfloat16) == "varlen"
     with pytest.raises(ValueError, match=r"model\.attention is varlen.*Set model\.attention=auto"):
-        resolve_kernel("varlen", CPU)
+        resolve_kernel("varlen", CPU, torch.float32)
+
+
+def test_kernels_of_16_bits_are_not_chosen_for_float32_and_refused_where_asked_for() -> None:
+    assert resolve_kernel("auto", GPU, torch.float32) == "sdpa"
+    assert resolve_kernel("sdpa", GPU, torch.float32) == "sdpa"
+    for kernel in ("flash", "varlen"):
+        with pytest.raises(ValueError, match=rf"{kernel}, which takes bfloat16 or float16.*float32.*attention=auto"):
+            resolve_kernel(kernel, GPU, torch.float32)
+
+
+def test_a_flash_attention_without_packed_rows_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = ModuleType("flash_attn")
+    monkeypatch.setitem(sys.modules, "flash_attn", package)
+    assert resolve_kernel("auto", GPU, torch.bfloat16) == "varlen"
+    with pytest.raises(ValueError, match=r"flash_attn_varlen_func.*model\.attention=auto"):
+        resolve_kernel("flash", GPU, torch.bfloat16)
+    package.flash_attn_varlen_func = print  # type: ignore[attr-defined]
+    assert resolve_kernel("auto", GPU, torch.bfloat16) == "flash"

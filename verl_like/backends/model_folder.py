@@ -62,13 +62,9 @@ def checkpoint_weights(
     Raises:
         ValueError: no safetensors files, or quantised weights.
     """
-    if folder.config.to_dict().get("quantization_config"):
-        raise ValueError(
-            f"the weights of {model_path!r} are quantised, expected plain floating point. Name a model that is not "
-            f"quantised."
-        )
+    refuse_quantised(folder.config, model_path)
     aliases = {name for others in folder.tied_names.values() for name in others}
-    for file in _weight_files(model_path):
+    for file in weight_files(model_path):
         with safe_open(file, framework="pt") as weights:
             for name in weights.keys():  # noqa: SIM118 (no mapping)
                 if name in folder.weight_shapes and name not in aliases:
@@ -76,7 +72,21 @@ def checkpoint_weights(
                     yield from ((each, tensor) for each in (name, *folder.tied_names.get(name, ())))
 
 
-def _weight_files(model_path: str) -> list[Path]:
+def refuse_quantised(config: PretrainedConfig, model_path: str) -> None:
+    """Raise ValueError for weights that are no plain numbers."""
+    if config.to_dict().get("quantization_config"):
+        raise ValueError(
+            f"the weights of {model_path!r} are quantised, expected plain floating point. Name a model that is not "
+            f"quantised."
+        )
+
+
+def weight_files(model_path: str) -> list[Path]:
+    """The safetensors files of a folder or hub name, which are downloaded where they are not here.
+
+    Raises:
+        ValueError: there are none.
+    """
     root = Path(model_path)
     if not root.is_dir():
         root = Path(

@@ -138,6 +138,24 @@ def attention_needs_packed_rows(config: Config, gpus: Gpus) -> Iterator[str]:
         )
 
 
+def attention_takes_16_bits(config: Config, gpus: Gpus) -> Iterator[str]:
+    kernel = config.model.attention
+    if kernel not in ("flash", "varlen"):
+        return
+    shardings = {
+        "actor": config.actor.fsdp,
+        "ref": config.ref.fsdp,
+        "critic": config.critic.fsdp,
+        "reward.model": config.reward.model.fsdp,
+    }
+    for section, fsdp in shardings.items():
+        if fsdp.param_dtype == "float32":
+            yield (
+                f"model.attention is {kernel}, which takes 16 bits, but {section}.fsdp.param_dtype is float32. Set "
+                f"model.attention=auto, or {section}.fsdp.param_dtype=bfloat16."
+            )
+
+
 def attention_is_installed(config: Config, gpus: Gpus) -> Iterator[str]:
     if config.model.attention == "flash" and importlib.util.find_spec("flash_attn") is None:
         yield (
@@ -167,5 +185,6 @@ CLUSTER_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     gpu_only_knobs_have_a_gpu,
     attention_needs_packed_rows,
     attention_is_installed,
+    attention_takes_16_bits,
     restarts_are_allowed,
 )

@@ -30,7 +30,7 @@ _POSITIONS = (
 )
 # Families whose heads share the hidden size; others have a width of their own where config.json states none.
 _DERIVED_HEADS = ("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "phi", "phi3", "gpt_neox", "opt", "starcoder2")
-_WEIGHTS = ("*.safetensors", "*.bin", "*.index.json", "*.pt", "*.pth")
+_WEIGHTS = ("model*.safetensors", "model.safetensors.index.json")
 # These keep the scaled length in config.json; with other kinds of RoPE scaling the factor comes on top, as in vLLM.
 _SCALED_ALREADY = ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
 
@@ -103,8 +103,8 @@ def _incomplete_model(name: str, path: str) -> Iterator[str]:
         yield f"{name} is {path}, whose config.json is no JSON mapping. Copy the model again, or name another."
     if not any(next(folder.glob(pattern), None) for pattern in _WEIGHTS):
         yield (
-            f"{name} is {path}, a folder without weights ({', '.join(_WEIGHTS[:3])}). Copy the model again, or "
-            f"name another."
+            f"{name} is {path}, a folder without weights in safetensors files ({_WEIGHTS[0]}). Copy the model again; "
+            f"weights in another format are converted by loading and saving them with transformers."
         )
 
 

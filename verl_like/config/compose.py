@@ -276,7 +276,8 @@ def _leaves(tree: Any, name: str, origin: str, problems: list[str]) -> Iterator[
         remedy = f" Write {name}=[{tree}]." if knob.kind is list and isinstance(tree, str) else ""
         problems.append(f"{name} is {tree!r} ({origin}), but must be {knob.expected_type}.{remedy}")
         return
-    yield name, tree
+    is_word = knob.name == name and knob.kind is str and isinstance(tree, bool)
+    yield name, str(tree).lower() if is_word else tree  # true and false as they were written
 
 
 def _knob_of(name: str) -> Knob:

@@ -90,7 +90,12 @@ class ModelConfig:
         {}, "Fields of the Hugging Face config to replace, e.g. {attention_dropout: 0.0}."
     )
     remove_padding: bool = knob(True, "Pack rows to one sequence without padding; results do not change, speed does.")
-    gradient_checkpointing: bool = knob(False, "Recompute layer activations in the backward pass to save memory.")
+    gradient_checkpointing: str = knob(
+        "auto",
+        "Recompute layer activations in the backward pass: a third more compute for a small part of the memory; auto "
+        "does so on GPUs.",
+        choices=("auto", "true", "false"),
+    )
     attention: str = knob(
         "auto",
         "Kernel of packed attention; auto takes the best that is installed.",
@@ -116,7 +121,7 @@ class OptimConfig:
     )
     warmup_steps: int = _non_negative(0, "Optimiser updates over which the rate rises linearly from 0.", unit="updates")
     min_lr_ratio: float = _fraction(0.0, "Where linear and cosine end, as a fraction of lr.")
-    offload: bool = knob(False, "Keep optimiser state in host memory between updates (GPU only).")
+    offload: bool = knob(False, "Keep optimiser state in host memory but for the optimiser's step (GPU only).")
 
 
 @dataclass(kw_only=True)
@@ -573,7 +578,9 @@ class ClusterConfig:
     )
     env: dict[str, str] = knob({}, "Environment variables of the workers.")
     object_store_memory_gib: float = _positive(1.0, "Ray's object store of a local cluster.", unit="GiB")
-    start_timeout_s: float = _positive(300.0, "Longest time to place workers and load models.", unit="seconds")
+    start_timeout_s: float = _positive(
+        1800.0, "Longest time to place workers and load models, downloads and captured graphs included.", unit="seconds"
+    )
 
 
 @dataclass(kw_only=True)

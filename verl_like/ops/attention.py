@@ -7,7 +7,6 @@ exists.
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 PACKED_ATTENTION = "verl_like_packed"
+HALF = (torch.bfloat16, torch.float16)
 
 # Below this length a padded row costs less than one more kernel call.
 _SHORT_ROW = 32
@@ -70,17 +70,20 @@ def register_packed_attention() -> None:
     AttentionInterface.register(PACKED_ATTENTION, packed_attention)
 
 
-def resolve_kernel(requested: str, device: torch.device) -> str:
+def resolve_kernel(requested: str, device: torch.device, dtype: torch.dtype) -> str:
     """``flash``, ``varlen`` or ``sdpa``: the requested kernel, or for ``auto`` the best that is there.
 
+    Args:
+        dtype: of the forward pass; ``flash`` and ``varlen`` take 16 bits only.
+
     Raises:
-        ValueError: for a kernel that cannot run on this device or is not installed.
+        ValueError: for a kernel that cannot run on this device, in this dtype, or is not installed.
     """
-    has_flash = importlib.util.find_spec("flash_attn") is not None
+    is_possible = device.type == "cuda" and dtype in HALF
     if requested == "auto":
-        if device.type != "cuda":
+        if not is_possible:
             return "sdpa"
-        return "flash" if has_flash else "varlen"
+        return "flash" if has_flash_varlen() else "varlen"
     if requested == "sdpa":
         return requested
     if device.type != "cuda":
@@ -88,12 +91,26 @@ def resolve_kernel(requested: str, device: torch.device) -> str:
             f"model.attention is {requested}, which needs a GPU, but this run is on {device.type}. Set "
             f"model.attention=auto."
         )
-    if requested == "flash" and not has_flash:
+    if dtype not in HALF:
         raise ValueError(
-            "model.attention is flash, but the package flash-attn is not installed. Install it, or set "
-            "model.attention=auto."
+            f"model.attention is {requested}, which takes bfloat16 or float16, but fsdp.param_dtype makes the forward "
+            f"pass {str(dtype).removeprefix('torch.')}. Set model.attention=auto, or fsdp.param_dtype=bfloat16."
+        )
+    if requested == "flash" and not has_flash_varlen():
+        raise ValueError(
+            "model.attention is flash, but no package flash-attn with flash_attn_varlen_func can be imported. Install "
+            "flash-attn 2, or set model.attention=auto."
         )
     return requested
+
+
+def has_flash_varlen() -> bool:
+    """Whether FlashAttention's function for packed rows is here; the package may lack it, or not fit torch."""
+    try:
+        from flash_attn import flash_attn_varlen_func  # noqa: F401 (asked for, not used)
+    except (ImportError, OSError, RuntimeError):
+        return False
+    return True
 
 
 def packed_attention(

@@ -14,6 +14,7 @@ from verl_like.backends.base import Learner, PolicyEngine
 from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.remote_batch import RemoteRows
+from verl_like.telemetry.ledger import stage
 from verl_like.workers.messages import UpdateTerms
 from verl_like.workers.setup import SEQUENCE, WorkerSetup
 from verl_like.workers.updates import MiniBatches, shares, summary
@@ -37,9 +38,11 @@ class ActorRole:
                 total_updates=setup.actor_updates,
                 max_response_tokens=setup.config.data.max_response_length,
             )
-            self._is_compiled = engine.warm_up(
-                setup.config.cluster.start_timeout_s / 2, entropy=ActorLoss(setup.config.actor).needs_entropy
-            )
+            with stage("build/compilation"):
+                self._is_compiled = engine.warm_up(
+                    setup.config.cluster.start_timeout_s / 2, entropy=ActorLoss(setup.config.actor).needs_entropy
+                )
+        (self._learner or engine).offload()
 
     def _learning(self) -> Learner:
         assert self._learner is not None, "this actor was built without updates to make, so it cannot learn"
@@ -121,7 +124,10 @@ class ActorRole:
     @dispatch(Dispatch.BROADCAST)
     def load(self, path: str, version: int) -> None:
         """Read a checkpoint: all of it where this actor learns, else the weights alone."""
-        (self._learner or self.engine).load(Path(path))
+        loading = self._learner or self.engine
+        loading.onload()
+        loading.load(Path(path))
+        loading.offload()
         self.version = version
 
     @dispatch(Dispatch.BROADCAST)

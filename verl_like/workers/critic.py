@@ -24,6 +24,7 @@ class CriticRole:
             max_response_tokens=setup.config.data.max_response_length,
         )
         self._timeout_s = setup.config.trainer.stage_timeout_s
+        self._learner.offload()
 
     @dispatch(Dispatch.SPLIT)
     def values(self, rows: RemoteRows) -> tuple[None, DataProto]:
@@ -50,4 +51,6 @@ class CriticRole:
 
     @dispatch(Dispatch.BROADCAST)
     def load(self, path: str) -> None:
+        self._learner.onload()
         self._learner.load(Path(path))
+        self._learner.offload()

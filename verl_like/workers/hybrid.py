@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
-from verl_like.backends.base import EngineSettings
+from verl_like.backends.base import EngineSettings, RolloutEngine
 from verl_like.backends.train import train_backend
 from verl_like.config.schema import ActorConfig, CriticConfig, RefConfig
+from verl_like.telemetry.ledger import stage
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.critic import CriticRole
 from verl_like.workers.ref import RefRole
@@ -25,19 +26,27 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
     join_process_group(setup)
     config, backend = setup.config, train_backend("fsdp")
     roles: dict[str, Any] = {}
-    rollout = build_rollout_engine(setup) if "rollout" in setup.roles else None
+    rollout: RolloutEngine | None = None
+    if "rollout" in setup.roles:
+        with stage("build/rollout engine"):
+            rollout = build_rollout_engine(setup)
+            rollout.sleep()  # the accelerator is free for models and checkpoints until the first sync wakes it
     if "actor" in setup.roles:
-        actor = ActorRole(setup, backend.policy(_settings(setup, config.actor, config.model.path)))
+        with stage("build/actor"):
+            actor = ActorRole(setup, backend.policy(_settings(setup, config.actor, config.model.path)))
         roles["ActorRole"] = actor
         if rollout is not None:
             roles["RolloutRole"] = RolloutRole(setup, rollout, actor)
     if "ref" in setup.roles:
-        settings = _settings(setup, config.ref, config.ref.path, is_frozen=True)
-        roles["RefRole"] = RefRole(setup, backend.policy(settings))
+        with stage("build/ref"):
+            settings = _settings(setup, config.ref, config.ref.path, is_frozen=True)
+            roles["RefRole"] = RefRole(setup, backend.policy(settings))
     if "critic" in setup.roles:
-        roles["CriticRole"] = CriticRole(setup, backend.value(_settings(setup, config.critic, config.critic.path)))
+        with stage("build/critic"):
+            roles["CriticRole"] = CriticRole(setup, backend.value(_settings(setup, config.critic, config.critic.path)))
     if "reward_model" in setup.roles:
-        roles["RewardModelRole"] = RewardModelRole(setup, reward_model_engine(setup))
+        with stage("build/reward model"):
+            roles["RewardModelRole"] = RewardModelRole(setup, reward_model_engine(setup))
     return roles
 
 

@@ -14,6 +14,7 @@ class RefRole:
 
     def __init__(self, setup: WorkerSetup, engine: PolicyEngine) -> None:
         self._setup, self._engine = setup, engine
+        engine.offload()
 
     @dispatch(Dispatch.SPLIT)
     def ref_log_probs(self, rows: RemoteRows) -> tuple[None, DataProto]:

@@ -47,7 +47,7 @@ def load_checkpoint(path: Path, *, module: nn.Module, optimizer: Optimizer, sche
     _load_rng(path)
 
 
-def load_weights(path: Path, *, module: nn.Module) -> None:
+def load_sharded_weights(path: Path, *, module: nn.Module) -> None:
     """Read the weights of what :func:`save_checkpoint` wrote, at this or another number of ranks, and nothing else.
 
     Raises:

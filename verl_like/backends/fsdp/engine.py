@@ -15,16 +15,17 @@ from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
 from verl_like.backends.base import EngineSettings
-from verl_like.backends.fsdp.checkpoint import load_weights
+from verl_like.backends.fsdp.checkpoint import load_sharded_weights
 from verl_like.backends.fsdp.learner import FsdpLearner
+from verl_like.backends.fsdp.loading import load_weights
 from verl_like.backends.fsdp.micro_batches import MicroBatch, MicroBatchPlan, agree
 from verl_like.backends.fsdp.models import (
     PolicyModel,
     ShardedModel,
     ValueModel,
-    load_policy,
-    load_score_model,
-    load_value_model,
+    policy_skeleton,
+    score_skeleton,
+    value_skeleton,
 )
 from verl_like.backends.fsdp.sharding import Sharding
 from verl_like.backends.fsdp.weights import export_folder, named_weights
@@ -47,6 +48,11 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     return _DTYPES[name]
 
 
+def recomputes(gradient_checkpointing: str, device: torch.device) -> bool:
+    """Whether layers run again in backward; ``auto`` does so on GPU, where activations outgrow everything else."""
+    return gradient_checkpointing == "true" or (gradient_checkpointing == "auto" and device.type == "cuda")
+
+
 class FsdpEngine(ABC, Generic[Model]):
     """The ForwardEngine of :mod:`verl_like.backends.base` on FSDP2, over the default process group.
 
@@ -61,23 +67,25 @@ class FsdpEngine(ABC, Generic[Model]):
         self.settings, self.device = settings, settings.device
         model = settings.model
         self._dtype = resolve_dtype(settings.fsdp.param_dtype, self.device)
-        kernel = resolve_kernel(model.attention, self.device) if model.remove_padding else None
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(settings.seed)
-            # Frozen weights need no float32 master: they are read in the dtype they are used in.
-            self.module = self._load(kernel=kernel, dtype=self._dtype if settings.is_frozen else torch.float32)
+        kernel = resolve_kernel(model.attention, self.device, self._dtype) if model.remove_padding else None
+        # Frozen weights need no float32 master: they are read in the dtype they are used in.
+        dtype = self._dtype if settings.is_frozen else torch.float32
+        self.module = self._skeleton(kernel=kernel, dtype=dtype)
         self.module.requires_grad_(not settings.is_frozen)
         self.sharding = Sharding(
             self.module,
             mesh=init_device_mesh(self.device.type, (dist.get_world_size(),)),
             fsdp=settings.fsdp,
             param_dtype=self._dtype,
-            gradient_checkpointing=model.gradient_checkpointing and not settings.is_frozen,
+            gradient_checkpointing=recomputes(model.gradient_checkpointing, self.device) and not settings.is_frozen,
         )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(settings.seed)
+            load_weights(self.module.backbone, model.path, device=self.device, dtype=dtype)
 
     @abstractmethod
-    def _load(self, *, kernel: str | None, dtype: torch.dtype) -> Model:
-        """Read the model of the settings, whole and on CPU."""
+    def _skeleton(self, *, kernel: str | None, dtype: torch.dtype) -> Model:
+        """Build the model of the settings, without memory for its weights."""
 
     @abstractmethod
     def outputs(self, batch: MicroBatch, *, entropy: bool) -> dict[str, Tensor]:
@@ -115,7 +123,7 @@ class FsdpEngine(ABC, Generic[Model]):
 
     def load(self, path: Path) -> None:
         """Implement ``ForwardEngine.load``; the number of ranks may be another."""
-        load_weights(path, module=self.module)
+        load_sharded_weights(path, module=self.module)
 
     def export(self, path: Path) -> None:
         """Implement ``ForwardEngine.export``, in the dtype the forward pass computes in."""
@@ -148,9 +156,9 @@ class FsdpPolicy(FsdpEngine[PolicyModel]):
         self._token_stats = TokenStatsFunction(chunk_tokens=settings.log_prob_chunk_tokens)
         super().__init__(settings)
 
-    def _load(self, *, kernel: str | None, dtype: torch.dtype) -> PolicyModel:
+    def _skeleton(self, *, kernel: str | None, dtype: torch.dtype) -> PolicyModel:
         model = self.settings.model
-        return load_policy(model.path, model=model, kernel=kernel, dtype=dtype, token_stats=self._token_stats)
+        return policy_skeleton(model.path, model=model, kernel=kernel, dtype=dtype, token_stats=self._token_stats)
 
     def outputs(self, batch: MicroBatch, *, entropy: bool) -> dict[str, Tensor]:
         """Compute ``log_probs`` and, where asked, ``entropy``."""
@@ -208,9 +216,9 @@ class FsdpPolicy(FsdpEngine[PolicyModel]):
 class FsdpValue(FsdpEngine[ValueModel]):
     """The ValueEngine of :mod:`verl_like.backends.base` with the head of a critic."""
 
-    def _load(self, *, kernel: str | None, dtype: torch.dtype) -> ValueModel:
+    def _skeleton(self, *, kernel: str | None, dtype: torch.dtype) -> ValueModel:
         model = self.settings.model
-        return load_value_model(model.path, model=model, kernel=kernel, dtype=dtype)
+        return value_skeleton(model.path, model=model, kernel=kernel, dtype=dtype)
 
     def outputs(self, batch: MicroBatch, *, entropy: bool) -> dict[str, Tensor]:
         """Compute ``values``."""
@@ -224,6 +232,6 @@ class FsdpValue(FsdpEngine[ValueModel]):
 class FsdpClassifier(FsdpValue):
     """The ValueEngine of :mod:`verl_like.backends.base` with the head of a sequence classifier of one label."""
 
-    def _load(self, *, kernel: str | None, dtype: torch.dtype) -> ValueModel:
+    def _skeleton(self, *, kernel: str | None, dtype: torch.dtype) -> ValueModel:
         model = self.settings.model
-        return load_score_model(model.path, model=model, kernel=kernel, dtype=dtype)
+        return score_skeleton(model.path, model=model, kernel=kernel, dtype=dtype)

@@ -14,8 +14,8 @@ from verl_like.algorithms.types import BatchTotals, MicroBatchLoss
 from verl_like.backends.fsdp.checkpoint import load_checkpoint, save_checkpoint
 from verl_like.backends.fsdp.collectives import summed
 from verl_like.backends.fsdp.micro_batches import agree, aligned_columns, padded_columns
+from verl_like.backends.fsdp.offload import HostCopies
 from verl_like.backends.fsdp.optim import build_optimizer, build_schedule, clip_grad_norm
-from verl_like.backends.fsdp.sharding import move_optimizer_state
 from verl_like.config.schema import OptimConfig
 from verl_like.protocol import DataProto
 
@@ -39,6 +39,7 @@ class FsdpLearner:
         self.engine, self._optim, self._max_response_tokens = engine, optim, max_response_tokens
         self.optimizer = build_optimizer(engine.module, optim)
         self.schedule = build_schedule(self.optimizer, optim, total_updates)
+        self._host = HostCopies(engine.device) if optim.offload and engine.device.type == "cuda" else None
 
     def update(self, rows: DataProto, loss: MicroBatchLoss) -> dict[str, float]:
         """Implement ``Learner.update``.
@@ -83,8 +84,12 @@ class FsdpLearner:
         grad_norm = clip_grad_norm(self.engine.module.parameters(), self._optim.max_grad_norm)
         is_finite = bool(np.isfinite(grad_norm))
         if is_finite:
+            if self._host is not None:  # not earlier: beside activations there may be no room for it
+                self._host.move_in(self.optimizer)
             self.optimizer.step()
             self.schedule.step()
+            if self._host is not None:
+                self._host.move_out(self.optimizer)
         else:
             log.warning("the gradient norm is %s; the weights are left alone", grad_norm)
         self.optimizer.zero_grad(set_to_none=True)
@@ -99,18 +104,16 @@ class FsdpLearner:
 
     def load(self, path: Path) -> None:
         """Implement ``Learner.load``; the number of ranks may be another."""
+        if self._host is not None:
+            self._host.move_in(self.optimizer)
         load_checkpoint(path, module=self.engine.module, optimizer=self.optimizer, schedule=self.schedule)
 
     def offload(self) -> None:
         """Implement ``Learner.offload``; nothing on CPU."""
-        self._move_state(torch.device("cpu"))
+        if self._host is not None:
+            self._host.move_out(self.optimizer)
         self.engine.offload()  # last, because it gives the allocator's cache back
 
     def onload(self) -> None:
-        """Implement ``Learner.onload``; nothing on CPU."""
+        """Implement ``Learner.onload``; nothing on CPU. An offloaded optimiser's state comes with each step."""
         self.engine.onload()
-        self._move_state(self.engine.device)
-
-    def _move_state(self, device: torch.device) -> None:
-        if self.engine.device.type != "cpu" and self._optim.offload:
-            move_optimizer_state(self.optimizer, device)

@@ -5,8 +5,6 @@ is one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +19,8 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
 )
-from transformers.utils import logging as transformers_logging
 
+from verl_like.backends.fsdp.loading import Auto, skeleton
 from verl_like.config.schema import ModelConfig
 from verl_like.ops.attention import PACKED_ATTENTION, register_packed_attention
 from verl_like.ops.log_probs import OutputLayer, TokenStats, TokenStatsFunction
@@ -116,17 +114,17 @@ class ValueModel(ShardedModel):
         return values if head.bias is None else values + head.bias.float()
 
 
-def load_policy(
+def policy_skeleton(
     path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype, token_stats: TokenStatsFunction
 ) -> PolicyModel:
-    """A causal language model from a folder or hub name, on CPU, without dropout."""
-    backbone = _load(AutoModelForCausalLM, path, model=model, kernel=kernel, dtype=dtype)
+    """A causal language model of a folder or hub name, without dropout and without memory for its weights."""
+    backbone = _skeleton(AutoModelForCausalLM, load_config(path, model=model), model=model, kernel=kernel, dtype=dtype)
     return PolicyModel(backbone, kernel=kernel, token_stats=token_stats).eval()
 
 
-def load_value_model(path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype) -> ValueModel:
-    """A language model's body with a fresh head, or with the head that an exported critic brings along."""
-    backbone = _load(AutoModel, path, model=model, kernel=kernel, dtype=dtype)
+def value_skeleton(path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype) -> ValueModel:
+    """A language model's body, as above, with a fresh head, or with the head that an exported critic brings along."""
+    backbone = _skeleton(AutoModel, load_config(path, model=model), model=model, kernel=kernel, dtype=dtype)
     head = nn.Linear(backbone.config.hidden_size, 1, dtype=backbone.dtype)
     # Zero: a fresh critic claims nothing, so the first advantages are the returns themselves.
     nn.init.zeros_(head.weight)
@@ -137,84 +135,40 @@ def load_value_model(path: str, *, model: ModelConfig, kernel: str | None, dtype
     return ValueModel(backbone, kernel=kernel, head=head).eval()
 
 
-def load_score_model(path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype) -> ValueModel:
-    """A sequence classifier with one label, whose score of a sequence is the value that follows its last token.
+def score_skeleton(path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype) -> ValueModel:
+    """A sequence classifier with one label, as above, whose score of a sequence is the value that follows its last
+    token.
 
     Raises:
         ValueError: for a model with another number of labels, or one that does not read its score off the last token.
     """
-    num_labels = load_config(path, model=model).num_labels
-    if num_labels != 1:
+    config = load_config(path, model=model)
+    if config.num_labels != 1:
         raise ValueError(
-            f"the config of {path!r} has {num_labels} labels, expected the one of a reward model, whose output is a "
-            f"score. "
-            "Name a model that was trained for sequence classification with num_labels=1."
+            f"the config of {path!r} has {config.num_labels} labels, expected the one of a reward model, whose output "
+            "is a score. Name a model that was trained for sequence classification with num_labels=1."
         )
-    classifier = _load(AutoModelForSequenceClassification, path, model=model, kernel=kernel, dtype=dtype)
+    classifier = _skeleton(AutoModelForSequenceClassification, config, model=model, kernel=kernel, dtype=dtype)
     # In transformers a head called score reads the last token; those of encoders, with other names, pool in other ways.
     heads = {name: child for name, child in classifier.named_children() if name != classifier.base_model_prefix}
     if list(heads) != ["score"] or not isinstance(heads["score"], nn.Linear):
         found = ", ".join(f"{name} ({type(child).__name__})" for name, child in heads.items())
         raise ValueError(
             f"the {type(classifier).__name__} in {path!r} ends in {found or 'nothing'}, expected one linear layer "
-            f"called "
-            "score behind a decoder. Name a reward model of a decoder family, such as Llama, Qwen, Mistral or Gemma."
+            "called score behind a decoder. Name a reward model of a decoder family, such as Llama, Qwen, Mistral or "
+            "Gemma."
         )
-    return ValueModel(classifier.base_model, kernel=kernel, head=heads["score"]).eval()
+    return ValueModel(classifier, kernel=kernel, head=heads["score"]).eval()
 
 
-def _load(
-    auto: type[AutoModel | AutoModelForCausalLM | AutoModelForSequenceClassification],
-    path: str,
-    *,
-    model: ModelConfig,
-    kernel: str | None,
-    dtype: torch.dtype,
+def _skeleton(
+    auto: Auto, config: PreTrainedConfig, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype
 ) -> PreTrainedModel:
-    config = load_config(path, model=model)
     if kernel is not None:
         _check_packable(config)
         register_packed_attention()
     attention = PACKED_ATTENTION if kernel is not None else "sdpa"
-    try:
-        with _quiet_loading():
-            backbone, report = auto.from_pretrained(
-                path,
-                config=config,
-                dtype=dtype,
-                attn_implementation=attention,
-                output_loading_info=True,
-                trust_remote_code=model.trust_remote_code,
-            )
-    except OSError as error:
-        raise ValueError(
-            f"the model folder {path!r} has a config.json but its weights cannot be read: {error}. Expected "
-            f"safetensors "
-            "files beside it."
-        ) from error
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise ValueError(
-            f"the weights in {path!r} lack {len(missing)} tensors that {type(backbone).__name__} needs, among them "
-            f"{missing[:3]}. Check that model.path is the right folder and was written completely."
-        )
-    return backbone
-
-
-@contextmanager
-def _quiet_loading() -> Iterator[None]:
-    """Without transformers' progress bars and reports of left-over weights, one per rank and role; missing weights
-    raise here.
-    """
-    show_progress, verbosity = transformers_logging.is_progress_bar_enabled(), transformers_logging.get_verbosity()
-    transformers_logging.disable_progress_bar()
-    transformers_logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(verbosity)
-        if show_progress:
-            transformers_logging.enable_progress_bar()
+    return skeleton(auto, config, attention=attention, dtype=dtype, trust_remote_code=model.trust_remote_code)
 
 
 def load_config(path: str, *, model: ModelConfig) -> PreTrainedConfig:

@@ -6,7 +6,6 @@ import torch
 from torch.distributed._composable.checkpoint_activation import checkpoint
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.optim import Optimizer
 
 from verl_like.backends.fsdp.models import ShardedModel
 from verl_like.config.schema import FsdpConfig
@@ -69,13 +68,3 @@ class Sharding:
         """
         for group in self._groups:
             group.reshard()
-
-
-def move_optimizer_state(optimizer: Optimizer, device: torch.device) -> None:
-    """Move the moments to a device; step counters stay where the optimiser made them."""
-    for state in optimizer.state.values():
-        for name, value in state.items():
-            if isinstance(value, torch.Tensor) and value.ndim > 0:
-                state[name] = value.to(device, non_blocking=True)
-    if device.type == "cpu":
-        torch.cuda.synchronize()  # a copy to host that is still under way would be read too early

@@ -54,6 +54,7 @@ class RewardModelRole:
         self._engine = engine
         self._timeout_s = setup.config.trainer.stage_timeout_s
         self._inputs = ScoreInputs(setup.config)
+        engine.offload()
 
     @dispatch(Dispatch.SPLIT)
     def scores(self, rows: RemoteRows) -> tuple[Scores, None]:

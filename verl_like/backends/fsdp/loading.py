@@ -1,0 +1,130 @@
+"""Models without memory, and their weights out of files: a rank reads the rows that it keeps, and no others.
+
+What files call a weight, and what makes one weight of several, transformers knows; the calls that it has no public form
+for are here and nowhere else, with the version that they were read in.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import convert_and_load_state_dict_in_model
+from transformers.modeling_utils import LoadStateDictConfig, LoadStateDictInfo
+from transformers.utils import logging as transformers_logging
+
+from verl_like.backends.model_folder import refuse_quantised, weight_files
+from verl_like.telemetry.ledger import stage
+
+Auto = type[AutoModel | AutoModelForCausalLM | AutoModelForSequenceClassification]
+
+
+def skeleton(
+    auto: Auto, config: PreTrainedConfig, *, attention: str, dtype: torch.dtype, trust_remote_code: bool
+) -> PreTrainedModel:
+    """The model with every parameter and buffer on the meta device; tied weights are one parameter."""
+    with torch.device("meta"), _quiet():
+        return auto.from_config(config, dtype=dtype, attn_implementation=attention, trust_remote_code=trust_remote_code)
+
+
+def load_weights(backbone: PreTrainedModel, path: str, *, device: torch.device, dtype: torch.dtype) -> None:
+    """Give a skeleton its weights on ``device``, in ``dtype``; of a sharded one this rank's rows.
+
+    Buffers that no file has are computed again.
+
+    Raises:
+        ValueError: for files that cannot be read, and weights that are missing, of another shape, or quantised.
+    """
+    refuse_quantised(backbone.config, path)
+    config = LoadStateDictConfig(
+        pretrained_model_name_or_path=path,
+        device_map={"": device},
+        dtype=dtype,
+        dtype_plan=backbone._get_dtype_plan(dtype),
+        weight_mapping=get_model_conversion_mapping(backbone),
+        ignore_mismatched_sizes=True,  # they are refused here, by name
+    )
+    try:
+        # One after the other, so that no two are in memory that are not kept. transformers 5.19, core_model_loading:
+        # slices are cut before they are read, by the placement of the parameter.
+        with stage("build/download"):
+            paths = weight_files(path)
+        with ExitStack() as files, _quiet(), patch.dict(os.environ, {"HF_DEACTIVATE_ASYNC_LOAD": "1"}):
+            tensors: dict[str, FileTensor] = {}
+            for file in paths:
+                opened = files.enter_context(safe_open(file, framework="pt"))
+                tensors |= {name: FileTensor(opened.get_slice(name)) for name in opened.keys()}  # noqa: SIM118
+            found, _ = convert_and_load_state_dict_in_model(backbone, tensors, config)
+            _refuse_others(found, path)
+            # What no file has is made, and what is tied shares one tensor again.
+            found = backbone._finalize_model_loading(backbone, config, found)
+    except (OSError, SafetensorError) as error:
+        raise ValueError(
+            f"the weights in {path!r} cannot be read: {error}. Check that they were written completely."
+        ) from error
+    missing = sorted(found.missing_keys)
+    if missing:
+        raise ValueError(
+            f"the weights in {path!r} lack {len(missing)} tensors that {type(backbone).__name__} needs, among them "
+            f"{missing[:3]}. Check that model.path is the right folder and was written completely."
+        )
+
+
+def _refuse_others(found: LoadStateDictInfo, path: str) -> None:
+    """Of a sharded model the shapes are those of this rank's rows."""
+    shapes = [f"{name} is {tuple(file)}, expected {tuple(model)}" for name, file, model in found.mismatched_keys]
+    problems = sorted(shapes) + [f"{name}: {error}" for name, error in found.conversion_errors.items()]
+    if problems:
+        raise ValueError(
+            f"{len(problems)} weights in {path!r} are not those that its config.json speaks of, among them "
+            f"{'; '.join(problems[:3])}. Check that model.path is the right folder, and model.override_config."
+        )
+
+
+class FileTensor:
+    """A tensor of a file, of which rows can be had; they are in memory of their own, and not in the mapped file, which
+    somebody may write anew.
+    """
+
+    def __init__(self, found: Any) -> None:
+        self._found = found
+
+    def get_shape(self) -> list[int]:
+        return list(self._found.get_shape())
+
+    def get_dtype(self) -> str:
+        return str(self._found.get_dtype())
+
+    def __getitem__(self, rows: Any) -> Tensor:
+        tensor: Tensor = self._found[rows]
+        return tensor.clone()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' progress bars and reports of left-over weights, one per rank and role; missing weights
+    raise here.
+    """
+    show_progress, verbosity = transformers_logging.is_progress_bar_enabled(), transformers_logging.get_verbosity()
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        if show_progress:
+            transformers_logging.enable_progress_bar()

@@ -1,0 +1,77 @@
+"""Optimiser state in host memory, and on the accelerator for the optimiser's step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from verl_like.backends.fsdp.optim import local_shard
+
+
+class HostCopies:
+    """The moments of an optimiser, in host memory that is locked for copies, which are then several times as fast.
+
+    The memory is taken at the first move and kept: locking it takes longer than a copy. Step counters stay where the
+    optimiser made them.
+
+    Args:
+        device: the accelerator.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._places: dict[tuple[Tensor, str], Tensor] = {}  # parameter and moment -> host memory
+
+    @property
+    def places(self) -> list[Tensor]:
+        """The host memory that was taken so far."""
+        return list(self._places.values())
+
+    @torch.no_grad()
+    def move_out(self, optimizer: Optimizer) -> None:
+        """To host memory."""
+        moved = [
+            (shard, self._place_of(key, shard))
+            for key, shard in _moments(optimizer)
+            if shard.device.type == self._device.type
+        ]
+        for shard, place in moved:
+            place.copy_(shard, non_blocking=True)
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)  # a copy that is still under way would be read too early
+        for shard, place in moved:
+            shard.data = place
+
+    @torch.no_grad()
+    def move_in(self, optimizer: Optimizer) -> None:
+        """To the accelerator; what is computed there next waits for it, this process does not."""
+        for _, shard in _moments(optimizer):
+            shard.data = shard.to(self._device, non_blocking=True)
+
+    def _place_of(self, key: tuple[Tensor, str], shard: Tensor) -> Tensor:
+        if key not in self._places:
+            self._places[key] = locked_like(shard)
+        return self._places[key]
+
+
+def _moments(optimizer: Optimizer) -> Iterator[tuple[tuple[Tensor, str], Tensor]]:
+    """This rank's shards, as the optimiser holds them, by parameter and name."""
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            if isinstance(value, Tensor) and value.ndim > 0:
+                yield (parameter, name), local_shard(value)
+
+
+def locked_like(tensor: Tensor) -> Tensor:
+    """Host memory that the accelerator copies from and to by itself.
+
+    Not ``pin_memory``, whose allocator rounds sizes up to a power of two.
+    """
+    place = torch.empty_like(tensor, device="cpu")
+    if tensor.device.type == "cuda" and place.nbytes:
+        # An error leaves ordinary memory, which a limit on locked memory may ask for; copies are slower then.
+        torch.cuda.cudart().cudaHostRegister(place.data_ptr(), place.nbytes, 0)
+    return place
