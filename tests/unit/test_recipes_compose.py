@@ -10,7 +10,8 @@ from verl_like.config.compose import compose, conf_dir
 from verl_like.config.knobs import knobs, value_of
 
 ROOT = Path(__file__).parents[2]
-RECIPES = sorted((ROOT / "recipes").glob("*/*.yaml"))
+# Those of cluster/ are for other programs.
+RECIPES = sorted(path for path in (ROOT / "recipes").glob("*/*.yaml") if path.parent.name != "cluster")
 GROUPS = sorted(path for path in conf_dir().glob("*/*.yaml"))
 
 

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+#SBATCH --job-name=verl_like
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+#SBATCH --exclusive
+#SBATCH --time=24:00:00
+#SBATCH --requeue
+#SBATCH --signal=B:TERM@180
+# One training over the nodes of a Slurm job:
+#
+#   sbatch --nodes=4 recipes/cluster/slurm.sh recipes/gsm8k/grpo.yaml rollout.n=16
+#
+# Ray is started on every node of the job and ends with it. Three minutes before the time is up the run is asked to save
+# and end; a job that was preempted or ran out of time is queued again, and continues from the last checkpoint, because
+# the command is the same. The checkout, the models and trainer.output_dir lie on a file system that all nodes share.
+#
+# PORT (6379) is the head's. VENV is the folder of the environment (.venv in the folder of submission). DRY_RUN=1 only
+# prints what would be run.
+set -euo pipefail
+
+cd "${SLURM_SUBMIT_DIR:-.}"
+venv=${VENV:-$PWD/.venv}
+port=${PORT:-6379}
+[ $# -ge 1 ] || { echo "usage: sbatch recipes/cluster/slurm.sh RECIPE.yaml [key=value ...]" >&2; exit 2; }
+
+mapfile -t nodes < <(scontrol show hostnames "${SLURM_JOB_NODELIST:?is set by Slurm: start this with sbatch}")
+head=${nodes[0]}
+servers=()
+
+# on NODE COMMAND...: one task there, beside others of the job
+on() {
+  local node=$1
+  shift
+  if [ -n "${DRY_RUN:-}" ]; then
+    echo "on $node: $*"
+  else
+    srun --overlap --nodes=1 --ntasks=1 --nodelist "$node" "$@"
+  fi
+}
+
+on "$head" "$venv/bin/ray" start --head --node-ip-address "$head" --port "$port" \
+  --include-dashboard=false --disable-usage-stats --block &
+servers+=($!)
+for node in "${nodes[@]:1}"; do
+  on "$node" "$venv/bin/ray" start --address "$head:$port" --disable-usage-stats --block &
+  servers+=($!)
+done
+
+trap 'kill "${servers[@]}" 2>/dev/null || true' EXIT
+
+train=("$venv/bin/verl-like" train "$@" "cluster.address=$head:$port" "cluster.num_nodes=${#nodes[@]}" trainer.grace_s=150)
+if [ -n "${DRY_RUN:-}" ]; then
+  wait
+  echo "here: ${train[*]}"
+  exit 0
+fi
+# The head must be there to be asked; for the others the driver waits by itself (cluster.start_timeout_s).
+for _ in $(seq 60); do
+  "$venv/bin/ray" health-check --address "$head:$port" >/dev/null 2>&1 && break
+  sleep 2
+done
+
+# A batch script runs on the first node of its job, and so does the driver: the signal reaches it from here.
+"${train[@]}" &
+driver=$!
+asked=""
+trap 'asked=1; kill -TERM "$driver" 2>/dev/null || true' TERM
+status=0
+while kill -0 "$driver" 2>/dev/null; do
+  wait "$driver" && status=0 || status=$?
+done
+[ -z "$asked" ] || scontrol requeue "$SLURM_JOB_ID"
+exit "$status"
