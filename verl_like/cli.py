@@ -35,6 +35,7 @@ COMMANDS = {
     "rescore": "score a run's written responses with another reward function: rescore RUN reward.function=f.py:g",
     "export": "write a checkpoint as a Hugging Face folder: export RUN/checkpoints/step_N [OUT], or RUN for its newest",
     "replay": "take a step of a run again, and name the first value that comes out differently: replay RUN --step N",
+    "plan": "what a run needs of memory and time, part by part, and what to change when it does not fit",
     "config": "print the composed configuration and where each value came from",
     "doctor": "say what is installed, what will be used, what is missing and how to mend it",
 }
@@ -70,6 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             command.add_argument(
                 "words", nargs="*", metavar="RECIPE.yaml | key=value", help="a recipe and Hydra overrides"
             )
+        if name == "plan":
+            command.add_argument("--device", default="", help="plan for H100, H200, A100, L40S or 4090 instead of this")
+            command.add_argument("--response-tokens", type=float, help="mean length; default half of the longest")
         if name == "config":
             command.add_argument("--docs", action="store_true", help="show each knob's sentence")
     arguments, rest = parser.parse_known_args(argv)
@@ -133,6 +137,8 @@ def _command(arguments: argparse.Namespace, *, is_program: bool) -> int:
         return _replay(arguments.run, arguments.step)
     if arguments.command == "config":
         return _config(arguments)
+    if arguments.command == "plan":
+        return _plan(arguments)
     composed = _checked(arguments)
     return _started(arguments.command, composed, is_program=is_program)
 
@@ -230,6 +236,19 @@ def _config(arguments: argparse.Namespace) -> int:
         found += without_echoes(found, contradictions(composed.config))
     refuse(found)
     return 0
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    """Print the plan; 1 where it does not fit."""
+    from verl_like.config.compose import read
+    from verl_like.config.problems import refuse
+    from verl_like.plan.command import told
+
+    composed, found = read(*_recipe_and_overrides(arguments))
+    refuse(found)
+    text, fits = told(composed.config, device=arguments.device, response_tokens=arguments.response_tokens)
+    print(text)
+    return int(not fits)
 
 
 def _checked(arguments: argparse.Namespace) -> Composed:

@@ -57,6 +57,7 @@ NOT_RUN = {
     "needs the Hugging Face hub": (
         "python -m recipes.gsm8k.prepare --out data/gsm8k",
         "verl-like train recipes/gsm8k/grpo.yaml",
+        "verl-like plan recipes/gsm8k/grpo.yaml --device H100 cluster.num_nodes=2 cluster.workers_per_node=8",
     ),
     "measures for minutes; tests/unit and tests/ray run their parts": (
         "make bench",
@@ -73,6 +74,7 @@ NOT_RUN = {
                 "reward_overlap",
                 "grading",
                 "memory",
+                "plan_error",
             )
         ),
     ),
@@ -82,6 +84,8 @@ NOT_RUN = {
         "verl-like COMMAND RECIPE.yaml key=value ...",
         "python -m benchmarks.NAME",
         "verl-like sft",
+        "verl-like plan",
+        "verl-like train RECIPE cluster.address=auto cluster.num_nodes=N",
     ),
     "names a file that the reader writes; tests/e2e/test_algorithms.py trains with such a file": (
         "verl-like train RECIPE.yaml algorithm.adv_estimator=mine.py:advantage actor.policy_loss=mine.py:loss "

@@ -54,6 +54,12 @@ def test_a_run_whose_validation_is_turned_off_never_validates(grpo: Run) -> None
     assert not list(grpo.folder.glob("samples/val_step_*")) and not (grpo.folder / "checkpoints/best").exists()
 
 
+def test_the_memory_of_a_worker_stands_beside_the_plan(grpo: Run) -> None:
+    for metrics in grpo.metrics.values():
+        assert 0 < metrics["memory/baseline_gib"] < metrics["memory/planned_gib"]
+    assert "GiB; planned were " in (grpo.folder / "ledger.md").read_text()
+
+
 def test_references_die_with_their_step_and_nothing_is_spilled(grpo: Run) -> None:
     assert len({metrics["store/live_references"] for metrics in grpo.metrics.values()}) == 1
     for metrics in grpo.metrics.values():

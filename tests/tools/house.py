@@ -32,7 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("algorithms", "data", "single_controller"),
     ("backends", "reward"),
     ("checks", "workers"),
-    ("trainer",),
+    ("plan", "trainer"),
     ("doctor", "cli", "__main__", ""),
 )
 

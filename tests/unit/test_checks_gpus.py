@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+from typing import Any
+
 import pytest
 import torch
 
-from verl_like.checks.gpus import Gpus, gpus_here, num_gpus, num_visible, torch_is_cpu_build
+from verl_like.checks.gpus import Gpus, gpus_here, num_gpus, num_visible, smallest_gpu, torch_is_cpu_build
 from verl_like.checks.rules import contradictions
 from verl_like.config.schema import Config
 
@@ -49,3 +52,48 @@ def test_a_gpu_that_torch_cannot_use_is_told(monkeypatch: pytest.MonkeyPatch) ->
     config = Config()
     config.cluster.device = "cpu"
     assert not any("CPU build" in problem for problem in contradictions(config))
+
+
+class Nvml:
+    """The driver's library of a machine with two GPUs."""
+
+    GPUS = ((b"NVIDIA H100 80GB HBM3", 85_520_809_984), (b"NVIDIA L40S", 48_305_799_168))
+
+    def nvmlInit_v2(self) -> int:  # noqa: N802 (the library's own name)
+        return 0
+
+    def nvmlShutdown(self) -> int:  # noqa: N802 (the library's own name)
+        return 0
+
+    def nvmlDeviceGetCount_v2(self, count: Any) -> int:  # noqa: N802 (the library's own name)
+        count._obj.value = len(self.GPUS)
+        return 0
+
+    def nvmlDeviceGetHandleByIndex_v2(self, index: int, device: Any) -> int:  # noqa: N802 (the library's own name)
+        device._obj.value = index + 1
+        return 0
+
+    def nvmlDeviceGetName(self, device: Any, name: Any, size: int) -> int:  # noqa: N802 (the library's own name)
+        name.value = self.GPUS[device.value - 1][0]
+        return 0
+
+    def nvmlDeviceGetMemoryInfo(self, device: Any, memory: Any) -> int:  # noqa: N802 (the library's own name)
+        memory[0] = self.GPUS[device.value - 1][1]
+        return 0
+
+
+def test_the_smallest_gpu_is_told_by_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Nvml())
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert smallest_gpu() == ("NVIDIA L40S", 48_305_799_168)
+    assert num_gpus() == 2
+
+
+def test_a_machine_without_the_drivers_library_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise OSError(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert smallest_gpu() is None
+    assert num_gpus() == 0

@@ -30,6 +30,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "checks",
         "config",
         "doctor",
+        "plan.command",
         "reward.rescore",
         "single_controller.bounded",
         "single_controller.errors",
@@ -91,6 +92,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "single_controller",
         "workers",
     ),
+    # What a run costs follows from what its roles are and how their models are built and cut.
+    "plan": ("backends.fsdp", "checks", "config", "plan", "trainer.roles"),
     # backends.rollout: when a run ends, the driver removes what killed engines left in shared memory.
     "trainer": (
         "algorithms",
@@ -100,6 +103,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "config",
         "data",
         "ops.partition",
+        "plan",
         "reward",
         "single_controller",
         "telemetry",

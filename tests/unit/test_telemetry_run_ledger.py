@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ def report(who: str, seconds: dict[str, float], *spans: Span) -> ProcessReport:
         spans=list(spans),
         rss_bytes=2**30,
         peak_bytes=2**31,
+        baseline_bytes=2**29,
         device_bytes=0,
         device_peak_bytes=0,
     )
@@ -82,7 +84,13 @@ def test_the_table_adds_up_and_the_metrics_are_means_and_maxima_of_workers(tmp_p
         report("worker rank 1", {"rollout": 3.0}),
     ]
     metrics = books.add(1, reports)
-    assert metrics == {"wait/peer_s": 0.5, "memory/rss_gib": 1.0, "memory/peak_gib": 2.0, "memory/all_rss_gib": 3.0}
+    assert metrics == {
+        "wait/peer_s": 0.5,
+        "memory/rss_gib": 1.0,
+        "memory/peak_gib": 2.0,
+        "memory/baseline_gib": 0.5,
+        "memory/all_rss_gib": 3.0,
+    }
     rows = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
     assert [sum(row["seconds"].values()) for row in rows] == [row["wall_s"] for row in rows] == [3.0, 3.0, 3.0]
     table = books.table()
@@ -111,3 +119,14 @@ def test_visits_are_kept_in_bounds() -> None:
         with stage("sync"):
             pass
     assert len(reporter.take().spans) == 2000
+
+
+def test_what_was_planned_stands_beside_what_was_measured(tmp_path: Path) -> None:
+    books = RunLedger(tmp_path, planned_bytes=1.25 * 2**30)
+    on_cpu = books.add(1, [report("worker rank 0", {"rollout": 2.0})])
+    assert on_cpu["memory/planned_gib"] == 1.75, "above the libraries"
+    assert "The most memory of a worker: 2.00 GiB; planned were 1.75." in books.table()
+    books = RunLedger(tmp_path / "gpu", planned_bytes=1.25 * 2**30)
+    gpu = replace(report("worker rank 0", {"rollout": 2.0}), device_bytes=2**30, device_peak_bytes=2**30)
+    assert books.add(1, [gpu])["memory/planned_gib"] == 1.25
+    assert "The most GPU memory of a worker: 1.00 GiB; planned were 1.25." in books.table()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 
 from verl_like.backends.allocator import allocator_environment
 from verl_like.backends.base import RolloutEngine
@@ -39,15 +40,7 @@ def rollout_engine(
         device: "cpu" or "cuda".
         run_id: goes into the name of everything the engine shares with other processes.
     """
-    target = ROLLOUT_BACKENDS.get(name, name)
-    module, colon, attribute = target.partition(":")
-    if not colon:
-        raise ValueError(
-            f"rollout.backend is {name!r}, expected {', '.join(ROLLOUT_BACKENDS)} or module:Class. Set "
-            f"rollout.backend=vllm."
-        )
-    refuse_unloadable(name)
-    engine: RolloutEngine = vars(importlib.import_module(module))[attribute](
+    engine: RolloutEngine = load_backend(name)(
         model_path=model_path,
         tokenizer_path=tokenizer_path,
         model=model,
@@ -58,6 +51,24 @@ def rollout_engine(
         run_id=run_id,
     )
     return engine
+
+
+def load_backend(name: str) -> Callable[..., RolloutEngine]:
+    """The class of the engine ``name``, with all that it imports.
+
+    Raises:
+        ValueError: there is none.
+    """
+    target = ROLLOUT_BACKENDS.get(name, name)
+    module, colon, attribute = target.partition(":")
+    if not colon:
+        raise ValueError(
+            f"rollout.backend is {name!r}, expected {', '.join(ROLLOUT_BACKENDS)} or module:Class. Set "
+            f"rollout.backend=vllm."
+        )
+    refuse_unloadable(name)
+    found: Callable[..., RolloutEngine] = vars(importlib.import_module(module))[attribute]
+    return found
 
 
 def rollout_environment(name: str, *, device: str, num_threads: int = 1) -> dict[str, str]:

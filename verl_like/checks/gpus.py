@@ -6,8 +6,11 @@ import ctypes
 import importlib.util
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from verl_like.config.schema import Config
 
@@ -57,17 +60,41 @@ def num_gpus() -> int:
 
 
 def _num_of_driver() -> int:
-    """GPUs that the driver's library (NVML) counts; 0 where there is none."""
+    """GPUs that the driver's library counts."""
+    with _nvml() as nvml:
+        count = ctypes.c_uint(0)
+        status = 1 if nvml is None else nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+    return count.value if status == 0 else 0
+
+
+def smallest_gpu() -> tuple[str, int] | None:
+    """Name and bytes of memory of the smallest GPU of this machine, without a context on it; None where none is."""
+    found = []
+    with _nvml() as nvml:
+        for index in range(_num_of_driver() if nvml is not None else 0):
+            device, name, memory = ctypes.c_void_p(), ctypes.create_string_buffer(96), (ctypes.c_ulonglong * 3)()
+            if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) != 0:
+                continue
+            if nvml.nvmlDeviceGetName(device, name, 96) == 0 and nvml.nvmlDeviceGetMemoryInfo(device, memory) == 0:
+                found.append((name.value.decode(errors="replace"), int(memory[0])))
+    return min(found, key=lambda gpu: gpu[1], default=None)
+
+
+@contextmanager
+def _nvml() -> Iterator[Any]:
+    """The driver's library; None where there is none."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
-        return 0
-    count = ctypes.c_uint(0)
+        yield None
+        return
     if nvml.nvmlInit_v2() != 0:
-        return 0
-    status = nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
-    nvml.nvmlShutdown()
-    return count.value if status == 0 else 0
+        yield None
+        return
+    try:
+        yield nvml
+    finally:
+        nvml.nvmlShutdown()
 
 
 def num_visible(num_devices: int, visible: str | None) -> int:

@@ -134,12 +134,18 @@ def cores() -> Finding:
     return Finding(name="cpu cores", value=str(count), status=Status.NOTE, remedy=remedy)
 
 
-def memory() -> Finding:
+def memory_gib() -> float:
     """Memory of the machine, or of the container where that is less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     limit = Path("/sys/fs/cgroup/memory.max")
     if limit.is_file() and (text := limit.read_text().strip()) != "max":
         total = min(total, int(text) / 2**30)
+    return total
+
+
+def memory() -> Finding:
+    """Whether the machine has enough of it."""
+    total = memory_gib()
     if total >= NEEDED_MEMORY_GIB:
         return Finding(name="memory", value=f"{total:.1f} GiB")
     remedy = f"two workers of a small model want about {NEEDED_MEMORY_GIB:.0f} GiB; set cluster.workers_per_node=1"

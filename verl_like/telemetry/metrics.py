@@ -264,6 +264,13 @@ METRICS: tuple[Metric, ...] = (
         "memory/rss_gib", "GiB", "Host memory of the largest worker now, mapped blocks of the store included.", "report"
     ),
     Metric("memory/peak_gib", "GiB", "The most that a worker had since the last step.", "report"),
+    Metric("memory/baseline_gib", "GiB", "What a worker had with its libraries, before it built anything.", "report"),
+    Metric(
+        "memory/planned_gib",
+        "GiB",
+        "The most that `verl-like plan` expects: on a GPU of its memory, on CPU of a worker, its baseline included.",
+        "report",
+    ),
     Metric(
         "memory/all_rss_gib",
         "GiB",

@@ -23,7 +23,8 @@ class ProcessReport:
     Args:
         who: as messages name it ("worker rank 3").
         wall_s: seconds since then; those of all stages add up to it.
-        rss_bytes: of host memory, now; ``peak_bytes`` is the most since the last report.
+        rss_bytes: of host memory, now; ``peak_bytes`` is the most since the last report, ``baseline_bytes`` what
+            libraries alone took; 0 where nobody looked.
         device_bytes: of the accelerator's memory that PyTorch has handed out; 0 without one.
     """
 
@@ -34,6 +35,7 @@ class ProcessReport:
     spans: list[Span]
     rss_bytes: int
     peak_bytes: int
+    baseline_bytes: int
     device_bytes: int
     device_peak_bytes: int
 
@@ -60,14 +62,33 @@ class Reporter:
             spans=LEDGER.take_spans(),
             rss_bytes=rss,
             peak_bytes=peak,
+            baseline_bytes=BASELINE.num_bytes,
             device_bytes=device,
             device_peak_bytes=device_peak,
         )
 
 
+@dataclass
+class Baseline:
+    """The memory of this process with its libraries, before it builds anything."""
+
+    num_bytes: int = 0
+
+    def mark(self) -> None:
+        """It is so far."""
+        self.num_bytes = _rss()
+
+
+BASELINE = Baseline()
+
+
+def _rss() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+
+
 def _host_bytes() -> tuple[int, int]:
     """Resident memory now, and its peak since the last call."""
-    rss = int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+    rss = _rss()
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             peak = int(line.split()[1]) * 1024

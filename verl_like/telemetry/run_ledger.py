@@ -14,17 +14,25 @@ from verl_like.telemetry.trackers import drop_rows_after
 GIB = 2**30
 WAITING = ("wait/", "idle")
 TAIL_BYTES = 2**16  # an event is some hundred bytes
+PEAKS = ("memory/device_peak_gib", "memory/peak_gib")  # the first that is measured is what a plan speaks of
+PLANNED = "memory/planned_gib"
 MAX_TRACE_BYTES = 200 * 2**20  # of a trace, which a browser can still open
 
 
 class RunLedger:
-    """Takes in the reports of all processes, step by step; a run that goes on continues its files."""
+    """Takes in the reports of all processes, step by step; a run that goes on continues its files.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        planned_bytes: the most of a worker by the run's plan: of its GPU, or on CPU above its baseline; 0 for none.
+    """
+
+    def __init__(self, folder: Path, planned_bytes: float = 0.0) -> None:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         self._path, self._trace = folder / "ledger.jsonl", Trace(folder / "trace.json")
         self._seconds: dict[str, dict[str, float]] = {}  # process -> stage -> seconds, of this start
+        self._planned_bytes = planned_bytes
+        self._memory: dict[str, float] = {}  # name -> the most so far, in GiB
 
     def add(self, step: int, reports: Sequence[ProcessReport]) -> dict[str, float]:
         """Write a step's reports down; returns its ``wait/`` and ``memory/`` metrics."""
@@ -35,7 +43,11 @@ class RunLedger:
                 for stage, seconds in report.seconds.items():
                     total[stage] = total.get(stage, 0.0) + seconds
         self._trace.add(reports)
-        return _metrics(reports)
+        metrics = _metrics(reports, self._planned_bytes)
+        for name in (*PEAKS, PLANNED):
+            if name in metrics:
+                self._memory[name] = max(metrics[name], self._memory.get(name, 0.0))
+        return metrics
 
     def truncate_after(self, step: int) -> None:
         """A run continues from ``step``: forget the rows beyond it. The trace keeps what really happened."""
@@ -59,7 +71,17 @@ class RunLedger:
         lines.append(f"| all | {' | '.join(f'{sum(seconds.values()):.1f}' for seconds in everybody)} |")
         lines += ["", "Slowest rank in each stage, and how long the others waited for it in all:", ""]
         lines += [f"- {stage}: {who}, {waited:.1f} s" for stage, who, waited in slowest(self._seconds)]
+        lines += ["", *self._memory_lines()]
         return "\n".join(lines) + "\n"
+
+    def _memory_lines(self) -> list[str]:
+        """The most that a worker had, beside what was planned."""
+        measured = next((name for name in PEAKS if name in self._memory), None)
+        if measured is None:
+            return []
+        of = "GPU memory" if measured == PEAKS[0] else "memory"
+        planned = f"; planned were {self._memory[PLANNED]:.2f}" if PLANNED in self._memory else ""
+        return [f"The most {of} of a worker: {self._memory[measured]:.2f} GiB{planned}."]
 
 
 def slowest(seconds: dict[str, dict[str, float]]) -> list[tuple[str, str, float]]:
@@ -95,7 +117,7 @@ def _row(step: int, report: ProcessReport) -> dict[str, object]:
     }
 
 
-def _metrics(reports: Sequence[ProcessReport]) -> dict[str, float]:
+def _metrics(reports: Sequence[ProcessReport], planned_bytes: float) -> dict[str, float]:
     workers = [report for report in reports if report.who.startswith("worker ")]
     if not workers:
         return {}
@@ -104,11 +126,15 @@ def _metrics(reports: Sequence[ProcessReport]) -> dict[str, float]:
     metrics |= {
         "memory/rss_gib": max(report.rss_bytes for report in workers) / GIB,
         "memory/peak_gib": max(report.peak_bytes for report in workers) / GIB,
+        "memory/baseline_gib": max(report.baseline_bytes for report in workers) / GIB,
         "memory/all_rss_gib": sum(report.rss_bytes for report in reports) / GIB,
     }
     if any(report.device_peak_bytes for report in workers):
         metrics["memory/device_gib"] = max(report.device_bytes for report in workers) / GIB
         metrics["memory/device_peak_gib"] = max(report.device_peak_bytes for report in workers) / GIB
+    if planned_bytes:
+        above = 0.0 if "memory/device_peak_gib" in metrics else metrics["memory/baseline_gib"]
+        metrics[PLANNED] = above + planned_bytes / GIB
     return metrics
 
 

@@ -39,7 +39,11 @@ log = logging.getLogger(__name__)
 
 
 class PPOTrainer:
-    """Trains the actor (and the critic, where the advantage needs one) on the prompts of ``loader``."""
+    """Trains the actor (and the critic, where the advantage needs one) on the prompts of ``loader``.
+
+    Args:
+        planned_bytes: the most memory of a worker by the run's plan; 0 where there is none.
+    """
 
     def __init__(
         self,
@@ -50,6 +54,7 @@ class PPOTrainer:
         val_prompts: list[Prompt],
         trackers: Trackers,
         total_steps: int,
+        planned_bytes: float = 0.0,
     ) -> None:
         self.config, self.parts, self.folder, self.loader = config, parts, folder, loader
         self.val_prompts, self.trackers, self.total_steps = val_prompts, trackers, total_steps
@@ -63,7 +68,7 @@ class PPOTrainer:
         self.saved_step = -1  # of the newest checkpoint in this folder that is known to be whole
         self.ranks = parts.devices.world_size
         self.store = StoreMeter()
-        self.books = ProcessBooks(folder.path, parts.processes)
+        self.books = ProcessBooks(folder.path, parts.processes, planned_bytes)
 
     def fit(self) -> Progress:
         """Run to the last step, or to Ctrl-C; either way the newest state is in a checkpoint when this returns."""

@@ -25,10 +25,14 @@ class Reporting(Protocol):
 
 
 class ProcessBooks:
-    """Gathers the reports of the driver and of all that it has started."""
+    """Gathers the reports of the driver and of all that it has started.
 
-    def __init__(self, folder: Path, processes: Sequence[Reporting]) -> None:
-        self._ledger, self._processes, self._driver = RunLedger(folder), processes, Reporter()
+    Args:
+        planned_bytes: as of :class:`RunLedger`.
+    """
+
+    def __init__(self, folder: Path, processes: Sequence[Reporting], planned_bytes: float = 0.0) -> None:
+        self._ledger, self._processes, self._driver = RunLedger(folder, planned_bytes), processes, Reporter()
         self._asked: dict[BlockRef, str] = {}
 
     def ask(self) -> None:

@@ -22,6 +22,7 @@ from verl_like.data.loader import PromptLoader
 from verl_like.data.prompts import Prompt, PromptDataset, sft_rows
 from verl_like.data.templates import load_tokenizer
 from verl_like.disk import refuse_unwritable, writing
+from verl_like.plan.check import check_memory
 from verl_like.reward.messages import RowTruth, Sample
 from verl_like.reward.trial import try_reward
 from verl_like.single_controller.errors import INTERRUPT
@@ -107,6 +108,8 @@ def train(config: Config, config_yaml: str) -> Progress:
     if (step := finished_step(folder, newest, steps=steps, has_validation=bool(val_prompts))) is not None:
         log.info(nothing_to_do(config, folder, step))
         return Progress(step=step)
+    plan = check_memory(config)
+    planned_bytes = plan.peak_bytes if plan is not None else 0.0
     check_reward(config, [*prompts, *(val_prompts or [])])
     with FolderLock(folder.path):
         folder.claim(config_yaml, job="train")
@@ -118,7 +121,9 @@ def train(config: Config, config_yaml: str) -> Progress:
                     config, tokenizer, folder, roles=needs(config).roles, **learner_updates(config, steps)
                 ) as parts:
                     loader = prompt_loader(config, prompts)
-                    trainer = PPOTrainer(config, parts, folder, loader, list(val_prompts or []), tracker, steps)
+                    trainer = PPOTrainer(
+                        config, parts, folder, loader, list(val_prompts or []), tracker, steps, planned_bytes
+                    )
                     progress = trainer.fit()
                     if progress.step >= steps:
                         _export(parts.actor, folder.model)

@@ -10,9 +10,11 @@ from typing import Any
 import torch
 
 from verl_like.backends.base import EngineSettings, RolloutEngine
+from verl_like.backends.rollout import load_backend
 from verl_like.backends.train import train_backend
 from verl_like.config.schema import ActorConfig, CriticConfig, RefConfig
 from verl_like.telemetry.ledger import stage
+from verl_like.telemetry.process_report import BASELINE
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.critic import CriticRole
 from verl_like.workers.ref import RefRole
@@ -27,6 +29,9 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
     config, backend = setup.config, train_backend("fsdp")
     roles: dict[str, Any] = {}
     rollout: RolloutEngine | None = None
+    if "rollout" in setup.roles:
+        load_backend(config.rollout.backend)
+    BASELINE.mark()
     if "rollout" in setup.roles:
         with stage("build/rollout engine"):
             rollout = build_rollout_engine(setup)

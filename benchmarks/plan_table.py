@@ -1,0 +1,100 @@
+"""The table of ``docs/scale.md``: ``python -m benchmarks.plan_table``.
+
+What `verl-like plan` says of five models on 1, 8 and 64 H100s, with the changes that it proposes applied. Pure
+arithmetic, of a second; nothing is downloaded, since the shapes are written here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+from verl_like.config.schema import Config
+from verl_like.plan.advice import advice, room
+from verl_like.plan.devices import GIB, named
+from verl_like.plan.plan import RunPlan, made, shapes_of
+from verl_like.plan.stages import Place
+
+# Of Qwen2.5: hidden size, layers, heads, heads of keys, feed-forward width, vocabulary, tied; ranks of an engine.
+MODELS: dict[str, tuple[int, int, int, int, int, int, bool, int]] = {
+    "0.5B": (896, 24, 14, 2, 4864, 151_936, True, 1),
+    "1.5B": (1536, 28, 12, 2, 8960, 151_936, True, 1),
+    "7B": (3584, 28, 28, 4, 18_944, 152_064, False, 1),
+    "32B": (5120, 64, 40, 8, 27_648, 152_064, False, 4),
+    "72B": (8192, 80, 64, 8, 29_568, 152_064, False, 8),
+}
+NUM_GPUS = (1, 8, 64)
+GPUS_PER_NODE = 8
+RESPONSE_TOKENS = 2000.0
+
+
+def configuration(folder: Path, engine_ranks: int) -> Config:
+    """GRPO with 8 responses to each of 128 prompts, at most 1,024 and 4,096 tokens, two updates a step."""
+    config = Config()
+    config.model.path = str(folder)
+    config.data.train_batch_size, config.actor.mini_batch_size, config.rollout.n = 128, 64, 8
+    config.data.max_prompt_length, config.data.max_response_length = 1024, 4096
+    config.rollout.tensor_parallel_size = engine_ranks
+    return config
+
+
+def write(folder: Path, name: str) -> None:
+    """The model's config.json."""
+    hidden, layers, heads, kv_heads, width, vocabulary, is_tied, _ = MODELS[name]
+    config = {
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "intermediate_size": width,
+        "vocab_size": vocabulary,
+        "tie_word_embeddings": is_tied,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def row(name: str, num_gpus: int, plan: RunPlan, overrides: list[str]) -> str:
+    """Of one model on so many GPUs."""
+    fits = plan.peak_bytes <= room(plan.place)
+    peak = f"{plan.peak_bytes / GIB:.0f} ({plan.fullest})"
+    if not fits:
+        return f"| {name} | {num_gpus} | no | {peak} | | | |"
+    seconds = plan.seconds
+    step_s = sum(seconds.values())
+    learning_s = step_s - seconds["rollout"]
+    changed = ", ".join(f"`{override}`" for override in overrides) or "none"
+    host = sum(plan.host.values()) / GIB
+    return f"| {name} | {num_gpus} | {changed} | {peak} | {host:.0f} | {seconds['rollout']:.0f} | {learning_s:.0f} |"
+
+
+def table(device: str) -> list[str]:
+    """All rows."""
+    found = [
+        "| model | GPUs | changes | most GiB of a GPU (stage) | host GiB of a node | rollout s | the rest s |",
+        "|---|---:|---|---|---:|---:|---:|",
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, (*_, engine_ranks) in MODELS.items():
+            write(Path(folder), name)
+            for num_gpus in NUM_GPUS:
+                config = configuration(Path(folder), min(engine_ranks, num_gpus))
+                shapes = shapes_of(config)
+                place = Place(device=named(device), ranks=num_gpus, ranks_per_node=min(num_gpus, GPUS_PER_NODE))
+                proposed = advice(config, shapes, place)
+                plan = made(proposed.config, shapes, place, response_tokens=RESPONSE_TOKENS)
+                found.append(row(name, num_gpus, plan, [change.override for change in proposed.changes]))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="H100")
+    print("\n".join(table(parser.parse_args().device)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,279 @@
+"""Plans: what models cost, what is changed where they do not fit, and what a user is shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+
+from verl_like.checks.gpus import Gpus
+from verl_like.cli import main
+from verl_like.config.compose import compose
+from verl_like.config.problems import Refused
+from verl_like.config.schema import Config, ModelConfig
+from verl_like.plan import check
+from verl_like.plan.advice import advice, room
+from verl_like.plan.devices import DEVICES, GIB, Device, named
+from verl_like.plan.place import place_on
+from verl_like.plan.plan import made, shapes_of
+from verl_like.plan.shape import model_shape
+from verl_like.plan.stages import Place
+
+ROOT = Path(__file__).parents[2]
+QWEN2_7B = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "hidden_size": 3584,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "intermediate_size": 18944,
+    "vocab_size": 152064,
+    "tie_word_embeddings": False,
+}
+QWEN3_30B_A3B = {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "model_type": "qwen3_moe",
+    "hidden_size": 2048,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "intermediate_size": 6144,
+    "moe_intermediate_size": 768,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "vocab_size": 151936,
+    "tie_word_embeddings": False,
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A model of 7.6 billion parameters, of which only config.json is there."""
+    return written(tmp_path / "7b", QWEN2_7B)
+
+
+def written(folder: Path, config: dict[str, Any]) -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def config_for(folder: Path) -> Config:
+    config = Config()
+    config.model.path = str(folder)
+    config.data.max_prompt_length, config.data.max_response_length = 1024, 4096
+    return config
+
+
+def h100s(ranks: int) -> Place:
+    return Place(device=named("H100"), ranks=ranks, ranks_per_node=min(ranks, 8))
+
+
+def test_parameters_are_those_that_their_makers_state(folder: Path, tmp_path: Path) -> None:
+    shape = model_shape(str(folder), ModelConfig(path=str(folder)))
+    assert shape.num_parameters == 7_615_616_512  # Qwen2.5-7B
+    assert shape.num_parameters == shape.num_root_parameters + 28 * shape.num_layer_parameters
+    assert shape.num_active_layer_parameters == shape.num_layer_parameters
+    critic = model_shape(str(folder), ModelConfig(path=str(folder)), has_logits=False)
+    assert critic.num_parameters == shape.num_parameters - 152064 * 3584
+    assert critic.vocab_size == 0
+    mixture = written(tmp_path / "moe", QWEN3_30B_A3B)
+    of_experts = model_shape(str(mixture), ModelConfig(path=str(mixture)))
+    assert of_experts.num_parameters == pytest.approx(30.5e9, rel=0.01)
+    active = of_experts.num_root_parameters + 48 * of_experts.num_active_layer_parameters
+    assert active == pytest.approx(3.3e9, rel=0.03)
+    assert of_experts.intermediate_size == 8 * 768
+
+
+@pytest.mark.parametrize(
+    ("family", "width", "active"),
+    [
+        ("GPT2", 4 * 768, 1.0),
+        ("OPT", 3072, 1.0),
+        ("Phi3", 8192, 1.0),
+        ("Mixtral", 2 * 14336, 0.27),
+        ("DeepseekV3", 8 * 2048, 0.05),
+    ],
+)
+def test_families_that_call_things_otherwise_are_understood(
+    family: str, width: int, active: float, tmp_path: Path
+) -> None:
+    getattr(transformers, f"{family}Config")().save_pretrained(tmp_path)
+    shape = model_shape(str(tmp_path), ModelConfig(path=str(tmp_path)))
+    assert shape.intermediate_size == width
+    assert shape.num_active_layer_parameters / shape.num_layer_parameters == pytest.approx(active, abs=0.02)
+    assert shape.num_layers * shape.num_layer_parameters < 1.1 * shape.num_parameters
+    assert shape.flops_per_token(0) < 2.1 * shape.num_parameters
+
+
+def test_a_rank_holds_its_part_of_weights_and_optimiser(folder: Path) -> None:
+    config = config_for(folder)
+    shapes = shapes_of(config)
+    for ranks in (8, 64):
+        parts = made(config, shapes, h100s(ranks)).stages["update_actor"]
+        assert parts["actor weights"] == 4 * shapes["actor"].num_parameters / ranks
+        assert parts["actor optimiser"] == 8 * shapes["actor"].num_parameters / ranks
+
+
+def test_every_role_and_stage_of_the_run_is_planned(folder: Path) -> None:
+    config = config_for(folder)
+    config.algorithm.adv_estimator = "gae"
+    config.actor.kl_loss_coef = 0.1
+    plan = made(config, shapes_of(config), h100s(8))
+    assert set(plan.shapes) == {"actor", "ref", "critic"}
+    assert set(plan.stages) == set(plan.seconds)
+    assert {"ref_log_probs", "values", "update_critic", "update_actor", "rollout", "sync"} <= set(plan.stages)
+    assert all(value > 0 for value in plan.seconds.values())
+    assert all(value >= 0 for parts in plan.stages.values() for value in parts.values())
+    # AdamW keeps twice the weights; offloaded, they are there for the optimiser's step alone.
+    config.actor.optim.offload = True
+    offloaded = made(config, shapes_of(config), h100s(8))
+    moments = 8 * plan.shapes["actor"].num_parameters / 8
+    assert plan.bytes_in("rollout") - offloaded.bytes_in("rollout") == pytest.approx(moments)
+    assert plan.bytes_in("update_actor") - offloaded.bytes_in("update_actor") == pytest.approx(moments)
+    assert offloaded.host["offloaded"] == pytest.approx(8 * moments)
+
+
+def test_the_engine_gets_its_share_of_the_gpu(folder: Path) -> None:
+    config = config_for(folder)
+    config.rollout.gpu_memory_utilization = 0.5
+    plan = made(config, shapes_of(config), h100s(8))
+    learner = plan.stages["rollout"]["actor weights"] + plan.stages["rollout"]["actor optimiser"]
+    assert plan.bytes_in("rollout") - learner == pytest.approx(0.5 * 79.6 * GIB)
+    # Two for keys and values, at two bytes, in 28 layers of four heads of 128.
+    assert plan.cache_tokens == pytest.approx(plan.stages["rollout"]["KV cache"] / (2 * 2 * 28 * 4 * 128))
+
+
+def test_a_plan_that_fits_needs_no_change(folder: Path) -> None:
+    config = config_for(folder)
+    found = advice(config, shapes_of(config), h100s(8))
+    assert found.fits
+    assert not found.changes
+
+
+def test_changes_are_taken_in_order_until_it_fits(folder: Path) -> None:
+    config = config_for(folder)
+    config.actor.kl_loss_coef = 0.1
+    place = Place(device=DEVICES["A100"], ranks=2, ranks_per_node=2)
+    assert made(config, shapes_of(config), place).peak_bytes > room(place)
+    found = advice(config, shapes_of(config), place)
+    names = [change.override.partition("=")[0] for change in found.changes]
+    assert {"rollout.gpu_memory_utilization", "actor.log_prob_chunk_tokens"} <= set(names), names
+    assert all(change.after < change.before for change in found.changes)
+    assert len(set(names)) == len(names)
+    assert found.fits, names
+    assert config.actor.log_prob_chunk_tokens == Config().actor.log_prob_chunk_tokens, "the user's own is left alone"
+
+
+def test_more_gpus_take_less_time(folder: Path) -> None:
+    config = config_for(folder)
+    shapes = shapes_of(config)
+    few, many = (made(config, shapes, h100s(ranks)).seconds for ranks in (8, 64))
+    assert all(many[stage] < few[stage] for stage in ("rollout", "update_actor"))
+    assert many["update_actor"] == pytest.approx(few["update_actor"] / 8, rel=0.2)
+
+
+def test_the_command_shows_what_fits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [f"model.path={folder}", "data.max_response_length=4096", "cluster.workers_per_node=8"]
+    assert main(["plan", "--device", "H100", *words, "actor.max_tokens_per_micro_batch=16384"]) == 0
+    shown = capsys.readouterr().out
+    assert "8 workers, H100, 79.6 GiB each" in shown
+    assert "actor: 7.6B parameters in 28 layers" in shown
+    assert "It fits: the most is" in shown
+
+
+def test_the_command_shows_what_to_change(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--device", "4090", f"model.path={folder}"]) == 1
+    shown = capsys.readouterr().out
+    assert "It does not fit: update_actor takes" in shown
+    assert "actor.optim.offload=true" in shown or "actor.log_prob_chunk_tokens=512" in shown
+    assert "more or larger accelerators are needed" in shown
+
+
+def test_the_gsm8k_recipe_fits_the_card_that_its_page_names(tmp_path: Path) -> None:
+    qwen3 = {
+        **QWEN2_7B,
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "hidden_size": 1024,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "intermediate_size": 3072,
+        "vocab_size": 151936,
+        "tie_word_embeddings": True,
+    }
+    model = written(tmp_path / "qwen3-0.6b", qwen3)
+    config = compose(str(ROOT / "recipes/gsm8k/grpo.yaml"), [f"model.path={model}"]).config
+    place = Place(device=DEVICES["4090"], ranks=1, ranks_per_node=1)
+    plan = made(config, shapes_of(config), place)
+    assert plan.shapes["actor"].num_parameters == 596_049_920  # as its makers state
+    assert plan.fullest == "rollout"
+    assert f"{plan.peak_bytes / GIB:.1f} GiB at most" in (ROOT / "recipes/gsm8k/README.md").read_text()
+    assert plan.peak_bytes <= room(place)
+
+
+def test_a_device_that_is_not_known_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--device", "B300", f"model.path={folder}"]) == 2
+    assert "no device 'B300' is known. Known are H100, H200" in capsys.readouterr().err
+
+
+def test_a_model_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", f"model.path={tmp_path / 'nothing'}"]) == 2
+    assert "there is no such folder" in capsys.readouterr().err
+
+
+def test_a_cluster_elsewhere_needs_its_devices_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [f"model.path={folder}", "cluster.address=10.0.0.1:6379"]
+    assert main(["plan", *words]) == 2
+    assert "Say what they are: --device H100" in capsys.readouterr().err
+    assert main(["plan", "--device", "H200", "cluster.workers_per_node=8", *words]) == 0
+
+
+@pytest.mark.parametrize("gib", [8.0, 20.0])
+def test_a_run_that_cannot_fit_is_refused_before_it_starts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, gib: float
+) -> None:
+    device = Device(name="small", memory_gib=gib, tflops=1, memory_gb_s=1, host_gb_s=1, peer_gb_s=1)
+    monkeypatch.setattr(check, "place_of", lambda config, is_timed: Place(device=device, ranks=8, ranks_per_node=8))
+    with pytest.raises(Refused, match=rf"needs .* GiB for .*actor weights 3.5.* but each GPU has {gib:.1f}. Change: "):
+        check.check_memory(config_for(folder))
+
+
+def test_a_gpu_that_the_table_lacks_has_memory_but_no_seconds(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("verl_like.plan.place.gpus_here", lambda: Gpus(8))
+    monkeypatch.setattr("verl_like.plan.command.gpus_here", lambda: Gpus(8))
+    monkeypatch.setattr("verl_like.plan.place.smallest_gpu", lambda: ("NVIDIA B300", 288 * GIB))
+    assert main(["plan", f"model.path={folder}"]) == 0
+    shown = capsys.readouterr().out
+    assert "8 workers, NVIDIA B300, 288.0 GiB each" in shown
+    assert "a step: not known" in shown
+    assert "nan" not in shown
+
+
+def test_a_run_that_hardly_fits_is_warned_of(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_for(folder)
+    place = place_on(config, "H100")
+    place = Place(device=place.device, ranks=8, ranks_per_node=8)
+    config.rollout.gpu_memory_utilization = 0.85
+    monkeypatch.setattr(check, "place_of", lambda config, is_timed: place)
+    assert check.check_memory(config) is not None
+    assert "stage rollout is planned to take" in caplog.text
+    assert "rollout.gpu_memory_utilization=0." in caplog.text
+
+
+def test_the_memory_of_a_cpu_run_is_that_of_the_machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_for(folder)
+    config.cluster.device, config.cluster.workers_per_node = "cpu", 2
+    monkeypatch.setattr("verl_like.plan.place.memory_gib", lambda: 24.0)
+    with pytest.raises(Refused, match=r"each of 2 workers on this machine has 12\.0"):
+        check.check_memory(config)

@@ -1,0 +1,119 @@
+"""What is planned for a model's passes, against what torch counts as it runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from tests.unit._fsdp_ranks import PolicyLoss, build_engine, join_ranks
+from verl_like.config.schema import FsdpConfig, ModelConfig, OptimConfig
+from verl_like.plan.memory import Pass, Sharded
+from verl_like.plan.shape import model_shape
+from verl_like.protocol import DataProto, Ragged
+
+MAX_ERROR = 0.12
+NUM_ROWS, PROMPT_TOKENS, RESPONSE_TOKENS = 8, 32, 96
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    join_ranks(0, 1, tmp_path_factory.mktemp("store") / "store")
+    yield
+    dist.destroy_process_group()
+
+
+def rows(vocab_size: int) -> DataProto:
+    """All of one length, as a plan takes them to be."""
+    rng = np.random.default_rng(0)
+
+    def ids(length: int) -> Ragged:
+        return Ragged.from_rows([rng.integers(3, vocab_size, length).tolist() for _ in range(NUM_ROWS)], "int32")
+
+    responses = ids(RESPONSE_TOKENS)
+    size = NUM_ROWS * RESPONSE_TOKENS
+    return DataProto(
+        {
+            "prompt_ids": ids(PROMPT_TOKENS),
+            "response_ids": responses,
+            "response_mask": Ragged(np.ones(size, bool), responses.offsets),
+            "advantages": Ragged(rng.normal(size=size).astype(np.float32), responses.offsets),
+            "uid": [str(index) for index in range(NUM_ROWS)],
+        }
+    )
+
+
+def allocated(call: Callable[[], object]) -> float:
+    """The most bytes that torch has handed out at once meanwhile, above what it had before."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        call()
+    held, most = 0, 0
+    for event in sorted(profiled.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
+        if event.name() == "[memory]" and event.device_type() == DeviceType.CPU:
+            held += event.nbytes()
+            most = max(most, held)
+    return float(most)
+
+
+# What decides the peak of an update: activations of all layers; gradients; logits; the optimiser's step.
+CASES = {
+    "activations": {"layers": 6, "vocab_size": 512, "checkpointing": "false", "passes": 1},
+    "several-passes": {"layers": 6, "vocab_size": 512, "checkpointing": "false", "passes": 4},
+    "recomputed": {"layers": 6, "vocab_size": 512, "checkpointing": "true", "passes": 1},
+    "logits": {"layers": 2, "vocab_size": 16_000, "checkpointing": "true", "passes": 1},
+    "large-layers": {"layers": 4, "vocab_size": 4_000, "checkpointing": "true", "passes": 1, "hidden_size": 640},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_peaks_of_passes_are_those_that_torch_counts(case: str, tmp_path: Path) -> None:
+    of = {"hidden_size": 256, **CASES[case]}
+    hidden_size, vocab_size, passes = int(of["hidden_size"]), int(of["vocab_size"]), int(of["passes"])
+    config = Qwen3Config(
+        vocab_size=vocab_size,
+        hidden_size=hidden_size,
+        intermediate_size=3 * hidden_size,
+        num_hidden_layers=int(of["layers"]),
+        num_attention_heads=hidden_size // 64,
+        num_key_value_heads=hidden_size // 128,
+        head_dim=64,
+        tie_word_embeddings=True,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(tmp_path)
+    checkpointing = str(of["checkpointing"])
+    tokens = NUM_ROWS * (PROMPT_TOKENS + RESPONSE_TOKENS) // passes
+    engine = build_engine(
+        tmp_path, max_tokens=tokens, model={"gradient_checkpointing": checkpointing}, log_prob_chunk_tokens=256
+    )
+    learner = engine.learner(OptimConfig(), total_updates=10, max_response_tokens=RESPONSE_TOKENS)
+    table = rows(vocab_size)
+    learner.update(table, PolicyLoss())  # the optimiser's state comes with the first
+
+    shape = model_shape(str(tmp_path), ModelConfig(path=str(tmp_path)))
+    sharded = Sharded(shape=shape, ranks=1, itemsize=4, is_gpu=False, fsdp=FsdpConfig())
+    run = Pass(
+        count=passes,
+        tokens=tokens,
+        response_tokens=NUM_ROWS * RESPONSE_TOKENS // passes,
+        longest_row=PROMPT_TOKENS + RESPONSE_TOKENS,
+        chunk_tokens=256,
+        has_entropy=True,
+        learns=True,
+        recomputes=checkpointing == "true",
+    )
+    update = allocated(lambda: learner.update(table, PolicyLoss()))
+    planned = max(sum(sharded.update(run).values()), sum(sharded.step.values()))
+    assert planned == pytest.approx(update, rel=MAX_ERROR)
+    forward = allocated(lambda: engine.forward_log_probs(table, temperature=1.0))
+    assert sum(sharded.forward(run).values()) == pytest.approx(forward, rel=MAX_ERROR)
+    state = [value for of in learner.optimizer.state.values() for value in of.values() if value.ndim]
+    assert sharded.optimizer == sum(value.numel() * value.itemsize for value in state)
+    assert sharded.weights == sum(p.numel() * p.itemsize for p in engine.module.parameters())
+    assert torch.get_default_dtype() == torch.float32

@@ -1,0 +1,150 @@
+"""What to change when a plan does not fit: the cheapest first, each with what it saves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+
+from verl_like.config.schema import ActorConfig, Config, CriticConfig
+from verl_like.plan.devices import GIB
+from verl_like.plan.plan import RunPlan, made
+from verl_like.plan.shape import ModelShape
+from verl_like.plan.stages import Place
+
+ROOM_SHARE = 0.94  # of the accelerator, that a plan may fill: what holes between tensors take is not planned
+MIN_CHUNK_TOKENS = 512
+MIN_UTILIZATION, UTILIZATION_STEP = 0.2, 0.1
+
+Way = Callable[[Config, Place], str | None]  # changes a configuration and names the override; None: nothing to gain
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An override, and the bytes of the stage that it is for before and after it."""
+
+    override: str
+    stage: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Changes that together make a plan fit, or bring it as near as they can; one for each knob, in their order.
+
+    Args:
+        config: the configuration with them.
+        plan: its plan.
+    """
+
+    changes: list[Change]
+    config: Config
+    plan: RunPlan
+
+    @property
+    def fits(self) -> bool:
+        return self.plan.peak_bytes <= room(self.plan.place)
+
+
+def room(place: Place) -> float:
+    """Bytes of an accelerator, or of a CPU worker's share of the machine, that a plan may fill."""
+    return ROOM_SHARE * place.device.memory_gib * GIB
+
+
+def advice(config: Config, shapes: Mapping[str, ModelShape], place: Place) -> Advice:
+    """The cheapest change that takes something from the fullest stage, again and again."""
+    config = deepcopy(config)
+    found: dict[str, Change] = {}
+    plan = made(config, shapes, place)
+    while plan.peak_bytes > room(place):
+        for way in WAYS:
+            other = deepcopy(config)
+            override = way(other, place)
+            after = made(other, shapes, place) if override is not None else plan
+            before, now = plan.peak_bytes, after.bytes_in(plan.fullest)
+            if override is not None and now < 0.995 * before:
+                knob = override.partition("=")[0]
+                first = found.get(knob, Change(override, plan.fullest, before, now))
+                found[knob] = Change(override, plan.fullest, first.before, now)
+                config, plan = other, after
+                break
+        else:
+            break
+    return Advice(list(found.values()), config, plan)
+
+
+def _chunk(config: Config, place: Place) -> str | None:
+    if config.actor.log_prob_chunk_tokens <= MIN_CHUNK_TOKENS:
+        return None
+    config.actor.log_prob_chunk_tokens = MIN_CHUNK_TOKENS
+    return f"actor.log_prob_chunk_tokens={MIN_CHUNK_TOKENS}"
+
+
+def _recompute(config: Config, place: Place) -> str | None:
+    found = config.model.gradient_checkpointing
+    if found == "true" or (found == "auto" and place.is_gpu):
+        return None
+    config.model.gradient_checkpointing = "true"
+    return "model.gradient_checkpointing=true"
+
+
+def _utilization(config: Config, place: Place) -> str | None:
+    lower = round(config.rollout.gpu_memory_utilization - UTILIZATION_STEP, 2)
+    if not place.is_gpu or lower < MIN_UTILIZATION:
+        return None
+    config.rollout.gpu_memory_utilization = lower
+    return f"rollout.gpu_memory_utilization={lower}"
+
+
+def _micro_batch(section: str) -> Way:
+    def way(config: Config, place: Place) -> str | None:
+        longest = config.data.max_prompt_length + config.data.max_response_length
+        role = _learning(config, section)
+        if role.max_tokens_per_micro_batch // 2 < longest:
+            return None
+        role.max_tokens_per_micro_batch //= 2
+        return f"{section}.max_tokens_per_micro_batch={role.max_tokens_per_micro_batch}"
+
+    return way
+
+
+def _offload_optimizer(section: str) -> Way:
+    def way(config: Config, place: Place) -> str | None:
+        role = _learning(config, section)
+        if not place.is_gpu or role.optim.offload:
+            return None
+        role.optim.offload = True
+        return f"{section}.optim.offload=true"
+
+    return way
+
+
+def _offload_params(section: str) -> Way:
+    def way(config: Config, place: Place) -> str | None:
+        fsdp = config.ref.fsdp if section == "ref" else _learning(config, section).fsdp
+        if not place.is_gpu or fsdp.offload_params:
+            return None
+        fsdp.offload_params = True
+        return f"{section}.fsdp.offload_params=true"
+
+    return way
+
+
+def _learning(config: Config, section: str) -> ActorConfig | CriticConfig:
+    return config.actor if section == "actor" else config.critic
+
+
+# In the order of what they cost in time.
+WAYS: tuple[Way, ...] = (
+    _chunk,
+    _recompute,
+    _utilization,
+    _micro_batch("actor"),
+    _micro_batch("critic"),
+    _offload_optimizer("critic"),
+    _offload_optimizer("actor"),
+    _offload_params("ref"),
+    _offload_params("critic"),
+    _offload_params("actor"),
+)

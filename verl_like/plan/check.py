@@ -1,0 +1,65 @@
+"""Before a training starts: what cannot fit is refused, and what hardly fits is told."""
+
+from __future__ import annotations
+
+import logging
+
+from verl_like.config.problems import refuse
+from verl_like.config.schema import Config
+from verl_like.plan.advice import advice, room
+from verl_like.plan.devices import GIB
+from verl_like.plan.memory import Parts
+from verl_like.plan.place import place_of
+from verl_like.plan.plan import RunPlan, made, shapes_of
+from verl_like.plan.show import line
+
+log = logging.getLogger(__name__)
+
+# Estimates, which may be too high; a run is refused for what is there by definition alone.
+ESTIMATED = ("fixed", "activations", "logits", "engine's steps", "buckets", "allocator")
+
+
+def check_memory(config: Config) -> RunPlan | None:
+    """Refuse a run whose weights, optimiser, gradients and engine exceed the memory of its devices, and warn of one
+    that exceeds it with what else is planned.
+
+    Returns:
+        The plan; None where the devices are not known yet.
+
+    Raises:
+        Refused: the stage, what it takes, and what to change.
+    """
+    place = place_of(config, is_timed=False)
+    if place is None:
+        return None
+    shapes = shapes_of(config)
+    plan = made(config, shapes, place)
+    total = place.device.memory_gib * GIB
+    stage = max(plan.stages, key=lambda stage: certain(plan.stages[stage]))
+    if plan.peak_bytes <= room(place):
+        return plan
+    remedy = "; ".join(map(line, advice(config, shapes, place).changes)) or "more or larger devices"
+    whose = "each GPU" if place.is_gpu else f"each of {place.ranks_per_node} workers on this machine"
+    parts = plan.stages[stage]
+    if certain(parts) > total:
+        found_there = f"stage {stage} needs {certain(parts) / GIB:.1f} GiB for {named_parts(parts)} on each rank"
+        refuse([f"{found_there}, but {whose} has {total / GIB:.1f}. Change: {remedy}. See `verl-like plan`."])
+    log.warning(
+        "stage %s is planned to take %.1f GiB on each rank; %s has %.1f. Change: %s. See `verl-like plan`.",
+        plan.fullest,
+        plan.peak_bytes / GIB,
+        whose,
+        total / GIB,
+        remedy,
+    )
+    return plan
+
+
+def certain(parts: Parts) -> float:
+    """Bytes that are no estimate."""
+    return sum(value for name, value in parts.items() if name not in ESTIMATED)
+
+
+def named_parts(parts: Parts) -> str:
+    """What :func:`certain` sums."""
+    return ", ".join(f"{name} {value / GIB:.1f}" for name, value in parts.items() if name not in ESTIMATED)

@@ -1,0 +1,48 @@
+"""``verl-like plan``: the plan of a command on this machine or on devices of the table."""
+
+from __future__ import annotations
+
+from verl_like.checks.algorithm import algorithms_exist
+from verl_like.checks.cluster import CLUSTER_RULES
+from verl_like.checks.gpus import Gpus, gpus_here
+from verl_like.checks.models import model_is_named, named_models
+from verl_like.checks.paths import missing_folder
+from verl_like.config.problems import refuse
+from verl_like.config.schema import Config
+from verl_like.plan.advice import advice, room
+from verl_like.plan.place import place_of, place_on
+from verl_like.plan.plan import made, shapes_of
+from verl_like.plan.show import text
+
+
+def told(config: Config, *, device: str, response_tokens: float | None) -> tuple[str, bool]:
+    """The plan as text, and whether it fits.
+
+    Args:
+        device: a name of the table; empty for what this machine has.
+        response_tokens: mean length of a response; None for half of the longest.
+
+    Raises:
+        Refused: a configuration that no machine of this kind can run, or models that are not there.
+        ValueError: no such device.
+    """
+    place = place_on(config, device) if device else place_of(config, is_timed=True)
+    if place is None:
+        raise ValueError(
+            f"cluster.address={config.cluster.address} joins a cluster whose devices are not known here. Say what they "
+            f"are: --device H100, with cluster.num_nodes and cluster.workers_per_node."
+        )
+    gpus = Gpus(place.ranks) if device else gpus_here()
+    refuse(
+        [
+            *algorithms_exist(config),
+            *(problem for rule in (model_is_named, *CLUSTER_RULES) for problem in rule(config, gpus)),
+        ]
+    )
+    command = config.trainer.prepare_command
+    models = named_models(config).items()
+    missing = (missing_folder(name, path, needs_file="config.json", prepare_command=command) for name, path in models)
+    refuse(problem for problem in missing if problem)
+    shapes = shapes_of(config)
+    plan = made(config, shapes, place, response_tokens=response_tokens)
+    return text(plan, advice(config, shapes, place)), plan.peak_bytes <= room(place)

@@ -1,0 +1,98 @@
+"""What a plan knows of accelerators: figures of their makers, and the share of them that training reaches."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Device:
+    """One accelerator and what it is connected with; rates in one direction.
+
+    Args:
+        memory_gib: as the driver counts it.
+        tflops: dense, in bfloat16 with sums in float32.
+        memory_gb_s: its own memory.
+        host_gb_s: to and from the memory of its node.
+        peer_gb_s: to the other accelerators of its node.
+        node_gb_s: to those of other nodes, per accelerator.
+    """
+
+    name: str
+    kind: str = "cuda"
+    memory_gib: float
+    tflops: float
+    memory_gb_s: float
+    host_gb_s: float
+    peer_gb_s: float
+    node_gb_s: float = 50.0  # one adapter of 400 Gbit/s each
+
+
+DEVICES = {
+    device.name: device
+    for device in (
+        Device(name="H100", memory_gib=79.6, tflops=989, memory_gb_s=3350, host_gb_s=55, peer_gb_s=450),
+        Device(name="H200", memory_gib=140.4, tflops=989, memory_gb_s=4800, host_gb_s=55, peer_gb_s=450),
+        Device(name="A100", memory_gib=79.3, tflops=312, memory_gb_s=2039, host_gb_s=25, peer_gb_s=300, node_gb_s=25),
+        Device(name="L40S", memory_gib=44.5, tflops=362, memory_gb_s=864, host_gb_s=25, peer_gb_s=25, node_gb_s=25),
+        Device(name="4090", memory_gib=23.5, tflops=165, memory_gb_s=1008, host_gb_s=25, peer_gb_s=12, node_gb_s=3),
+    )
+}
+# Shares of those figures that are reached. Assumed, until `make gpu-check` has measured them.
+COMPUTE_SHARE = 0.4
+MEMORY_SHARE = 0.7
+LINK_SHARE = 0.7
+
+
+def named(name: str) -> Device:
+    """A device of the table, by its name or a longer one that holds it ("NVIDIA H100 80GB HBM3").
+
+    Raises:
+        ValueError: it is not there.
+    """
+    for key, device in DEVICES.items():
+        if key.lower() in name.lower():
+            return device
+    raise ValueError(f"no device {name!r} is known. Known are {', '.join(DEVICES)} and cpu.")
+
+
+def this_cpu(memory_gib: float) -> Device:
+    """A worker's share of this machine's cores, measured for a quarter of a second with one thread, as workers run.
+
+    The figures are those reached, so they are divided by the shares above.
+    """
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        a, b = torch.ones(512, 512), torch.ones(512, 512)
+        flops = 2 * 512**3 * _per_second(lambda: torch.mm(a, b))
+        source, target = torch.ones(2**22), torch.empty(2**22)
+        bytes_per_s = 2 * source.nbytes * _per_second(lambda: target.copy_(source))
+    finally:
+        torch.set_num_threads(threads)
+    rate = bytes_per_s / 1e9 / MEMORY_SHARE
+    return Device(
+        name="cpu",
+        kind="cpu",
+        memory_gib=memory_gib,
+        tflops=flops / 1e12 / COMPUTE_SHARE,
+        memory_gb_s=rate,
+        host_gb_s=rate,
+        peer_gb_s=rate / 4,  # through the loopback and three copies
+        node_gb_s=1.0,
+    )
+
+
+def _per_second(call: object) -> float:
+    assert callable(call)
+    call()
+    count, started = 0, time.perf_counter()
+    while time.perf_counter() - started < 0.12:
+        call()
+        count += 1
+    return count / (time.perf_counter() - started)

@@ -1,0 +1,174 @@
+"""What a sharded model needs, in bytes, by arithmetic on its shape.
+
+The terms are those of the code that allocates them: ``backends/fsdp`` for models, ``ops/log_probs.py`` for logits. What
+no formula gives is a number of its own, measured or assumed, and named here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from verl_like.config.schema import FsdpConfig
+from verl_like.plan.shape import ModelShape
+
+FLOAT32 = 4
+# As in backends/fsdp/sharding.py.
+MIN_LAYER_BYTES = 4 * 2**20
+MAX_UNSHARDED_GRADIENT_BYTES = 2**30
+# Tensors of [chunk, vocabulary] in float32 at once in ops/log_probs.py: logits, their quotient by the temperature and
+# log-probs, or log-probs and two gradients; two more for the entropy.
+LOGIT_TENSORS, ENTROPY_TENSORS = 3, 2
+# Of what a layer keeps for backward: what its backward pass makes besides, and what a pass without backward holds at
+# once (measured).
+TRANSIENT_SHARE, FORWARD_SHARE = 0.5, 0.5
+
+Parts = dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pass:
+    """One forward (and backward) pass of a model on a rank.
+
+    Args:
+        count: passes of an update.
+        tokens: of the largest micro-batch; ``response_tokens`` of them are predicted.
+        longest_row: tokens of the longest row in it.
+        chunk_tokens: rows of logits at once; 0 for a model with values.
+        has_entropy: whether the entropy is part of the loss.
+        learns: whether a backward pass follows.
+        recomputes: whether layers run again in it.
+    """
+
+    count: int
+    tokens: int
+    response_tokens: int
+    longest_row: int
+    chunk_tokens: int
+    has_entropy: bool
+    learns: bool
+    recomputes: bool
+
+    def without_backward(self) -> Pass:
+        return replace(self, learns=False, has_entropy=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sharded:
+    """A model cut over ``ranks`` ranks.
+
+    Args:
+        itemsize: bytes per element of forward and backward.
+        is_gpu: there the next layer is gathered while one runs, and the optimiser's step is one kernel.
+    """
+
+    shape: ModelShape
+    ranks: int
+    itemsize: int
+    is_gpu: bool
+    fsdp: FsdpConfig
+    is_frozen: bool = False
+
+    @property
+    def weights(self) -> float:
+        """This rank's rows: float32 masters, or what is read where nothing learns."""
+        return (self.itemsize if self.is_frozen else FLOAT32) * self.shape.num_parameters / self.ranks
+
+    @property
+    def optimizer(self) -> float:
+        """AdamW's two moments in float32."""
+        return 0.0 if self.is_frozen else 2 * FLOAT32 * self.shape.num_parameters / self.ranks
+
+    @property
+    def has_layer_groups(self) -> bool:
+        return self.shape.num_layer_parameters * self.itemsize >= MIN_LAYER_BYTES
+
+    @property
+    def root(self) -> float:
+        """Gathered from the first layer to the end of a pass: what is no layer, or all where layers are small."""
+        layers = 0 if self.has_layer_groups else self.shape.num_layers * self.shape.num_layer_parameters
+        return float(self.itemsize * (self.shape.num_root_parameters + layers))
+
+    @property
+    def gathered(self) -> float:
+        """In the midst of the layers: some besides the root, unless all stay."""
+        num_layers = self.shape.num_layers
+        at_once = min(1 + self.is_gpu, num_layers)
+        kept = at_once if self.fsdp.reshard_after_forward else num_layers
+        layers = kept * self.shape.num_layer_parameters if self.has_layer_groups else 0
+        return self.root + self.itemsize * layers
+
+    @property
+    def is_reduced_once(self) -> bool:
+        """Whether gradients of all passes add up unsharded."""
+        return FLOAT32 * self.shape.num_parameters <= MAX_UNSHARDED_GRADIENT_BYTES
+
+    def update(self, run: Pass) -> Parts:
+        """The passes of an update at their worst moment, besides weights and optimiser."""
+        shape = self.shape
+        layer = run.tokens * layer_bytes_per_token(shape, self.itemsize)
+        states = run.tokens * shape.hidden_size * self.itemsize
+        held = shape.num_layers * states + layer if run.recomputes else shape.num_layers * layer
+        working = layer * (1 + TRANSIENT_SHARE)
+        shards = FLOAT32 * shape.num_parameters / self.ranks
+        before, after = self._gradients(run, shards)
+        # Of a layer that is reduced by itself: gradients, and their copy in float32.
+        own = self.itemsize * shape.num_layer_parameters if self.has_layer_groups else 0
+        reduced = own + FLOAT32 * shape.num_layer_parameters if self.has_layer_groups else 0
+        root = shape.num_root_parameters if self.has_layer_groups else shape.num_parameters
+        stays = self.is_reduced_once and run.count > 1  # what backward has gathered, until the last pass
+        end = float(self.itemsize * shape.num_parameters) if stays else self.gathered
+        behind = self.root if self.fsdp.reshard_after_forward else self.gathered
+        return max(
+            # Behind the layers; in the last one's backward, and as it is reduced; in the first one's; as the root is
+            # reduced.
+            {"gathered": behind, "gradients": before, "activations": held, "logits": self.logits(run)},
+            {"gathered": self.gathered, "gradients": before + own, "activations": held + working - layer},
+            {"gathered": self.gathered, "gradients": before + reduced, "activations": held - layer},
+            {"gathered": end, "gradients": after + own, "activations": working},
+            {"gathered": self.root, "gradients": shards * self.has_layer_groups + 2.0 * FLOAT32 * root},
+            key=lambda parts: sum(parts.values()),
+        )
+
+    @property
+    def step(self) -> Parts:
+        """The optimiser's step, besides weights and moments."""
+        shards = FLOAT32 * self.shape.num_parameters / self.ranks
+        return {"gradients": shards, "optimiser's step": shards * (not self.is_gpu)}
+
+    def _gradients(self, run: Pass, shards: float) -> tuple[float, float]:
+        """Bytes of gradients as a pass's backward begins and as it ends, in the pass that has most."""
+        shape = self.shape
+        if not self.is_reduced_once:  # of the root's parameters they stay until the end of a pass
+            found = shards + self.itemsize * shape.num_root_parameters
+            return found, found
+        whole = float(FLOAT32 * shape.num_parameters)
+        if run.count > 1:
+            return whole, whole + (shards if self.has_layer_groups else 0.0)
+        of_layers = shards * (1 - shape.num_root_parameters / shape.num_parameters)
+        return 0.0, of_layers if self.has_layer_groups else whole
+
+    def forward(self, run: Pass) -> Parts:
+        """A pass without backward at its worst moment: in a layer, or behind them all."""
+        layer = run.tokens * layer_bytes_per_token(self.shape, self.itemsize) * FORWARD_SHARE
+        states = 2.0 * run.tokens * self.shape.hidden_size * self.itemsize
+        logits = self.logits(run.without_backward())
+        inside: Parts = {"gathered": self.gathered, "activations": states + layer}
+        behind: Parts = {"gathered": self.root, "activations": states, "logits": logits}
+        return max(inside, behind, key=lambda parts: sum(parts.values()))
+
+    def logits(self, run: Pass) -> float:
+        """Of one chunk; 0 for a model with values."""
+        tensors = LOGIT_TENSORS + ENTROPY_TENSORS * run.has_entropy
+        return float(tensors * FLOAT32 * min(run.chunk_tokens, run.response_tokens) * self.shape.vocab_size)
+
+
+def layer_bytes_per_token(shape: ModelShape, itemsize: int) -> float:
+    """What a decoder layer keeps for its backward pass, per token.
+
+    Two norms keep their input and what they have normalised, in float32, and their output; queries, keys and values are
+    kept before and after the rotation; attention keeps its output; the feed-forward part four tensors of its width.
+    """
+    attention = shape.num_heads * shape.head_dim
+    keys = 2 * shape.num_kv_heads * shape.head_dim
+    norms = 2 * (2 * FLOAT32 + itemsize) * shape.hidden_size
+    return norms + itemsize * (2 * (attention + keys) + attention + 4 * shape.intermediate_size)

@@ -1,0 +1,62 @@
+"""Where a run will be, as far as that is known before Ray starts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from verl_like.checks.gpus import gpus_here, smallest_gpu
+from verl_like.config.schema import Config
+from verl_like.machine.look import memory_gib
+from verl_like.plan.devices import DEVICES, GIB, Device, named, this_cpu
+from verl_like.plan.stages import Place
+
+
+def place_of(config: Config, *, is_timed: bool) -> Place | None:
+    """The place of a run on this machine; None for a cluster that is joined, whose devices are told later.
+
+    Args:
+        is_timed: whether seconds are wanted, for which a CPU is measured.
+    """
+    if config.cluster.address:
+        return None
+    gpus = gpus_here()
+    per_node = gpus.ranks_per_node(config)
+    assert per_node, "a machine without a cluster elsewhere knows its workers"
+    if gpus.runs_on_gpu(config):
+        device = _gpu_here()
+    else:
+        device = (this_cpu if is_timed else _untimed)(memory_gib() / per_node)
+    return Place(device=device, ranks=per_node * config.cluster.num_nodes, ranks_per_node=per_node)
+
+
+def place_on(config: Config, name: str) -> Place:
+    """The place of a run on devices of the table, ``cluster.workers_per_node`` of them on each node.
+
+    Raises:
+        ValueError: the device is not in the table.
+    """
+    per_node = config.cluster.workers_per_node or 1
+    return Place(device=named(name), ranks=per_node * config.cluster.num_nodes, ranks_per_node=per_node)
+
+
+def _untimed(memory: float, *, name: str = "cpu", kind: str = "cpu") -> Device:
+    """A device whose rates nobody knows: seconds come out as NaN."""
+    return Device(
+        name=name,
+        kind=kind,
+        memory_gib=memory,
+        tflops=math.nan,
+        memory_gb_s=math.nan,
+        host_gb_s=math.nan,
+        peer_gb_s=math.nan,
+    )
+
+
+def _gpu_here() -> Device:
+    """The table's entry, with the memory that the driver tells."""
+    found = smallest_gpu()
+    assert found is not None, "GPUs were counted, but none says how much memory it has"
+    name, num_bytes = found
+    known = next((device for key, device in DEVICES.items() if key.lower() in name.lower()), None)
+    return replace(known, memory_gib=num_bytes / GIB) if known else _untimed(num_bytes / GIB, name=name, kind="cuda")

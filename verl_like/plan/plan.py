@@ -1,0 +1,125 @@
+"""The plan of a run: what each process will hold in each stage and how long the stages take, before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from verl_like.config.schema import Config
+from verl_like.plan.devices import GIB
+from verl_like.plan.memory import Parts
+from verl_like.plan.seconds import stage_seconds
+from verl_like.plan.shape import ModelShape, model_shape
+from verl_like.plan.stages import Place, engine_of, roles_of, stage_parts
+from verl_like.trainer.roles import needs, step_columns
+
+# A worker with its libraries, the driver, a scorer's host. The first is measured in every run (memory/baseline_gib).
+WORKER_BYTES, GPU_WORKER_BYTES, DRIVER_BYTES, SCORER_BYTES = 0.8 * GIB, 4.0 * GIB, 1.2 * GIB, 0.3 * GIB
+CHECKPOINT_BYTES_PER_PARAMETER = 12  # float32 masters and two moments
+COLUMN_BYTES = 4  # per token
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunPlan:
+    """
+    Args:
+        stages: stage -> part -> bytes on the accelerator of the fullest rank; on CPU in its own memory.
+        seconds: stage -> seconds of a step, with responses of ``response_tokens``.
+        host: part -> bytes of host memory on each node.
+        disk: part -> bytes that the run keeps.
+    """
+
+    place: Place
+    shapes: Mapping[str, ModelShape]
+    stages: Mapping[str, Parts]
+    seconds: Mapping[str, float]
+    response_tokens: float
+    host: Parts
+    disk: Parts
+    cache_tokens: float  # that an engine's cache holds
+
+    @property
+    def fullest(self) -> str:
+        """The stage with the most bytes."""
+        return max(self.stages, key=self.bytes_in)
+
+    def bytes_in(self, stage: str) -> float:
+        return sum(self.stages[stage].values())
+
+    @property
+    def peak_bytes(self) -> float:
+        return self.bytes_in(self.fullest)
+
+
+def shapes_of(config: Config) -> dict[str, ModelShape]:
+    """The models of the hybrid workers, by role.
+
+    Raises:
+        ValueError: one is not there.
+    """
+    wanted = needs(config)
+    shapes = {"actor": model_shape(config.model.path, config.model)}
+    if wanted.ref:
+        path = config.ref.path
+        shapes["ref"] = model_shape(path, config.model) if path else shapes["actor"]
+    if wanted.critic:
+        shapes["critic"] = model_shape(config.critic.path or config.model.path, config.model, has_logits=False)
+    if wanted.reward_model:
+        shapes["reward model"] = model_shape(config.reward.model.path, config.model, has_logits=False)
+    return shapes
+
+
+def made(
+    config: Config, shapes: Mapping[str, ModelShape], place: Place, *, response_tokens: float | None = None
+) -> RunPlan:
+    """The plan.
+
+    Args:
+        shapes: of :func:`shapes_of`.
+        response_tokens: mean length of a response, for the seconds; default is half of the longest.
+    """
+    tokens = config.data.max_response_length / 2 if response_tokens is None else response_tokens
+    engine = engine_of(config, shapes["actor"], place)
+    kv_bytes = engine.itemsize * shapes["actor"].kv_elements_per_token / config.rollout.tensor_parallel_size
+    stages = stage_parts(config, shapes, place)
+    return RunPlan(
+        place=place,
+        shapes=shapes,
+        stages=stages,
+        seconds=stage_seconds(config, shapes, place, response_tokens=tokens),
+        response_tokens=tokens,
+        host=_host(config, shapes, place, worker_bytes=0.0 if place.is_gpu else max(map(_total, stages.values()))),
+        disk=_disk(config, shapes),
+        cache_tokens=max(engine.cache, 0.0) / kv_bytes,
+    )
+
+
+def _total(parts: Parts) -> float:
+    return sum(parts.values())
+
+
+def _host(config: Config, shapes: Mapping[str, ModelShape], place: Place, *, worker_bytes: float) -> Parts:
+    """Of a node: the one that has the driver, the scorers and the batch."""
+    workers = place.ranks_per_node
+    offloaded = 0.0
+    for role in roles_of(config, shapes, place) if place.is_gpu else ():
+        offloaded += role.sharded.weights * role.is_offloaded
+        if role.optim is not None and role.optim.offload:
+            offloaded += role.sharded.optimizer
+    num_rows = config.data.train_batch_size * config.rollout.n
+    row = config.data.max_prompt_length + config.data.max_response_length * (len(step_columns(config)) - 1)
+    parts = {
+        place.workers: workers * (GPU_WORKER_BYTES if place.is_gpu else WORKER_BYTES),
+        "offloaded": workers * offloaded,
+        "models and engines": workers * worker_bytes,
+        "driver and scorers": DRIVER_BYTES + SCORER_BYTES * config.reward.num_workers,
+        "a batch": float(num_rows * row * COLUMN_BYTES),
+    }
+    return {name: value for name, value in parts.items() if value}
+
+
+def _disk(config: Config, shapes: Mapping[str, ModelShape]) -> Parts:
+    learning = [shapes[name] for name in ("actor", "critic") if name in shapes]
+    one = CHECKPOINT_BYTES_PER_PARAMETER * sum(shape.num_parameters for shape in learning)
+    kept = config.trainer.max_checkpoints
+    return {"a checkpoint": float(one), f"{kept} of them": float(one * kept)}

@@ -1,0 +1,105 @@
+"""How long each stage of a step takes, by arithmetic: work over what the device reaches of its maker's figures.
+
+Good to a factor of two: no figure here is fitted to a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+
+from verl_like.config.schema import Config
+from verl_like.plan.devices import COMPUTE_SHARE, LINK_SHARE, MEMORY_SHARE, Device
+from verl_like.plan.shape import ModelShape
+from verl_like.plan.stages import Place, Role, engine_of, roles_of
+from verl_like.trainer.roles import needs
+
+# What an engine's step takes besides: scheduling, sampling, launching. Assumed.
+STEP_S = 2e-3
+BACKWARD, RECOMPUTATION = 2, 1  # forward passes that they are worth
+
+
+def stage_seconds(
+    config: Config, shapes: Mapping[str, ModelShape], place: Place, *, response_tokens: float
+) -> dict[str, float]:
+    """Seconds of each stage of a step, with responses of this mean length."""
+    roles = {role.name: role for role in roles_of(config, shapes, place)}
+    wanted = needs(config)
+    tokens = config.data.max_prompt_length + response_tokens
+    rows = config.data.train_batch_size * config.rollout.n / place.ranks
+    seconds = {"rollout": _rollout_s(config, shapes["actor"], place, response_tokens)}
+    if wanted.reward_model:
+        seconds["reward model"] = _passes_s(roles["reward model"], place, rows * tokens, tokens, learns=False)
+    if wanted.old_log_probs:
+        seconds["log_probs"] = _passes_s(roles["actor"], place, rows * tokens, tokens, learns=False)
+    if wanted.ref:
+        seconds["ref_log_probs"] = _passes_s(roles["ref"], place, rows * tokens, tokens, learns=False)
+    if wanted.critic:
+        seconds["values"] = _passes_s(roles["critic"], place, rows * tokens, tokens, learns=False)
+        num_tokens = config.critic.epochs * rows * tokens
+        seconds["update_critic"] = _passes_s(roles["critic"], place, num_tokens, tokens, learns=True)
+    num_tokens = config.actor.epochs * rows * tokens
+    seconds["update_actor"] = _passes_s(roles["actor"], place, num_tokens, tokens, learns=True)
+    seconds["sync"] = _sync_s(config, shapes["actor"], place)
+    return seconds
+
+
+def link_bytes_per_s(place: Place) -> float:
+    """Of collectives over all ranks: the slowest part of the way."""
+    device = place.device
+    rate = device.peer_gb_s if place.ranks <= place.ranks_per_node else min(device.peer_gb_s, device.node_gb_s)
+    return rate * 1e9 * LINK_SHARE
+
+
+def _flops(device: Device) -> float:
+    return device.tflops * 1e12 * COMPUTE_SHARE
+
+
+def _rollout_s(config: Config, shape: ModelShape, place: Place, response_tokens: float) -> float:
+    """Prompts once a group, then steps that read all weights and all keys and values."""
+    rollout, device = config.rollout, place.device
+    size = rollout.tensor_parallel_size
+    engine = engine_of(config, shape, place)
+    rows = config.data.train_batch_size * rollout.n * size / place.ranks
+    tokens = config.data.max_prompt_length + response_tokens
+    kv_bytes = engine.itemsize * shape.kv_elements_per_token / size
+    at_once = max(min(rollout.max_num_seqs, rows, engine.cache / (kv_bytes * tokens)), 1.0)
+    memory = device.memory_gb_s * 1e9 * MEMORY_SHARE
+    context = config.data.max_prompt_length + response_tokens / 2
+    step_s = max(
+        (engine.weights + at_once * context * kv_bytes) / memory,
+        at_once * shape.flops_per_token(context) / size / _flops(device),
+    )
+    prompts_s = (
+        rows / rollout.n * config.data.max_prompt_length * shape.flops_per_token(context) / size / _flops(device)
+    )
+    return prompts_s + ceil(rows / at_once) * response_tokens * (step_s + STEP_S)
+
+
+def _passes_s(role: Role, place: Place, num_tokens: float, row_tokens: float, *, learns: bool) -> float:
+    """Forward (and backward) passes over ``num_tokens``; gathers run beside them, and the longer one counts."""
+    shape, itemsize = role.sharded.shape, role.sharded.itemsize
+    forwards = 1 + (BACKWARD + RECOMPUTATION * role.run.recomputes if learns else 0)
+    compute_s = forwards * num_tokens * shape.flops_per_token(row_tokens / 2) / _flops(place.device)
+    num_passes = ceil(num_tokens / max(role.run.tokens, 1))
+    moved = itemsize * (1 + learns) + (4 if learns else 0)  # gathered once or twice, reduced in float32
+    link_s = 0.0
+    if place.ranks > 1:
+        link_s = num_passes * moved * shape.num_parameters / link_bytes_per_s(place)
+    return max(compute_s, link_s) + _offload_s(role, place, learns=learns)
+
+
+def _offload_s(role: Role, place: Place, *, learns: bool) -> float:
+    """There and back, of what is kept in host memory between stages."""
+    moved = role.sharded.weights if role.is_offloaded else 0.0
+    if learns and role.optim is not None and role.optim.offload and place.is_gpu:
+        moved += role.sharded.optimizer
+    return 2 * moved / (place.device.host_gb_s * 1e9 * LINK_SHARE)
+
+
+def _sync_s(config: Config, shape: ModelShape, place: Place) -> float:
+    """Every rank gathers all weights, and the engine copies its part."""
+    engine = engine_of(config, shape, place)
+    whole = engine.weights * config.rollout.tensor_parallel_size
+    gather_s = whole / link_bytes_per_s(place) if place.ranks > 1 else 0.0
+    return gather_s + 3 * whole / (place.device.memory_gb_s * 1e9 * MEMORY_SHARE)

@@ -1,0 +1,105 @@
+"""What a model costs, counted on a model without memory: parameters by where FSDP gathers them, and widths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from verl_like.config.schema import ModelConfig
+
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # what families call their number
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelShape:
+    """Numbers of parameters, and widths in elements.
+
+    Args:
+        num_parameters: all of them, tied ones once.
+        num_layer_parameters: of the largest decoder layer; ``num_active_layer_parameters`` of them read a token, which
+            are fewer where experts are chosen.
+        num_root_parameters: outside of decoder layers: embeddings, output layer, last norm.
+        largest_tensor: elements of the largest parameter.
+        num_layers: decoder layers.
+        intermediate_size: of the feed-forward part; of a token's experts together.
+        vocab_size: of the output layer; 0 for a model without one.
+        num_heads, num_kv_heads, head_dim: of attention.
+    """
+
+    num_parameters: int
+    num_layer_parameters: int
+    num_active_layer_parameters: int
+    num_root_parameters: int
+    largest_tensor: int
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    vocab_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+
+    @property
+    def kv_elements_per_token(self) -> int:
+        """Keys and values in the engine's cache."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim
+
+    def flops_per_token(self, context: float) -> float:
+        """Of a forward pass over one token that sees ``context`` tokens on average.
+
+        Two for each parameter of a matrix product (the embedding is looked up, the output layer is a product), and for
+        attention two products of ``num_heads * head_dim`` with each token seen.
+        """
+        matrices = self.num_layers * self.num_active_layer_parameters + self.vocab_size * self.hidden_size
+        return 2.0 * matrices + 4.0 * self.num_layers * self.num_heads * self.head_dim * context
+
+
+def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> ModelShape:
+    """The shape of a model's folder or hub name, of which config.json alone is read.
+
+    Args:
+        has_logits: whether it is run as a language model; else its body alone, as critics and reward models are.
+
+    Raises:
+        ValueError: there is no such model.
+    """
+    import torch
+    from transformers import AutoModel, AutoModelForCausalLM
+
+    from verl_like.backends.fsdp.loading import skeleton
+    from verl_like.backends.fsdp.models import load_config
+
+    config = load_config(path, model=model)
+    backbone = skeleton(
+        AutoModelForCausalLM if has_logits else AutoModel,
+        config,
+        attention="sdpa",
+        dtype=torch.float32,
+        trust_remote_code=model.trust_remote_code,
+    )
+    names = set(backbone._no_split_modules or ())
+    layers = [module for module in backbone.modules() if type(module).__name__ in names]
+    sizes = [sum(p.numel() for p in layer.parameters()) for layer in layers]
+    experts = [sum(p.numel() for name, p in layer.named_parameters() if ".experts." in name) for layer in layers]
+    text = config.get_text_config()
+    known = text.to_dict()
+    num_experts = next((known[name] for name in EXPERTS if known.get(name)), 1)
+    chosen = min(known.get("num_experts_per_tok") or 1, num_experts)
+    active = [size - part * (1 - chosen / num_experts) for size, part in zip(sizes, experts, strict=True)]
+    width = getattr(text, "intermediate_size", None) or 4 * text.hidden_size  # which some families only imply
+    if any(experts):
+        width = chosen * (known.get("moe_intermediate_size") or width)
+    num_parameters = sum(p.numel() for p in backbone.parameters())
+    return ModelShape(
+        num_parameters=num_parameters,
+        num_layer_parameters=max(sizes, default=0),
+        num_active_layer_parameters=round(max(active, default=0)),
+        num_root_parameters=num_parameters - sum(sizes),
+        largest_tensor=max(p.numel() for p in backbone.parameters()),
+        num_layers=len(layers),
+        hidden_size=text.hidden_size,
+        intermediate_size=width,
+        vocab_size=text.vocab_size if has_logits else 0,
+        num_heads=text.num_attention_heads,
+        num_kv_heads=known.get("num_key_value_heads") or text.num_attention_heads,
+        head_dim=known.get("head_dim") or text.hidden_size // text.num_attention_heads,
+    )

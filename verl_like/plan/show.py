@@ -1,0 +1,98 @@
+"""A plan as tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from verl_like.plan.advice import Advice, Change, room
+from verl_like.plan.devices import GIB
+from verl_like.plan.plan import RunPlan
+
+
+def text(plan: RunPlan, advice: Advice) -> str:
+    """What ``verl-like plan`` prints.
+
+    Args:
+        advice: for this plan.
+    """
+    return "\n".join([*_head(plan), "", *_stages(plan), "", *_rest(plan), "", *_verdict(plan, advice)])
+
+
+def _head(plan: RunPlan) -> Iterator[str]:
+    place = plan.place
+    nodes = place.ranks // place.ranks_per_node
+    where = f"{nodes} nodes of {place.workers}" if nodes > 1 else place.workers
+    yield f"{where}, {place.device.name}, {place.device.memory_gib:.1f} GiB each"
+    for role, shape in plan.shapes.items():
+        yield f"{role}: {count(shape.num_parameters)} parameters in {shape.num_layers} layers"
+
+
+def _stages(plan: RunPlan) -> Iterator[str]:
+    """A row per part, a column per stage, in GiB."""
+    stages = list(plan.stages)
+    names = list(dict.fromkeys(part for parts in plan.stages.values() for part in parts))
+    rows = [["GiB of the fullest rank", *stages]]
+    rows += [[name, *(_gib(plan.stages[stage].get(name)) for stage in stages)] for name in names]
+    rows.append(["all", *(_gib(plan.bytes_in(stage)) for stage in stages)])
+    if is_timed(plan):
+        rows.append(["seconds", *(_seconds(plan.seconds[stage]) for stage in stages)])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+        yield f"{row[0].ljust(widths[0])}  {'  '.join(cells)}"
+
+
+def _rest(plan: RunPlan) -> Iterator[str]:
+    if is_timed(plan):
+        step_s = _seconds(sum(plan.seconds.values()))
+        yield f"a step: {step_s} s with responses of {plan.response_tokens:.0f} tokens (to a factor of two)"
+    else:
+        yield f"a step: not known, since {plan.place.device.name} is not in the table of devices"
+    yield f"engine's cache: {plan.cache_tokens:,.0f} tokens"
+    yield f"host memory of a node: {_sum(plan.host)}"
+    yield f"disk: {_sum(plan.disk, total=False)}"
+
+
+def _verdict(plan: RunPlan, advice: Advice) -> Iterator[str]:
+    limit = room(plan.place)
+    if plan.peak_bytes <= limit:
+        yield f"It fits: the most is {_gib(plan.peak_bytes)} GiB, in {plan.fullest}."
+        return
+    yield f"It does not fit: {plan.fullest} takes {_gib(plan.peak_bytes)} GiB of the {_gib(limit)} that there are."
+    if advice.changes:
+        yield "To change, in this order:"
+    yield from (f"  {line(change)}" for change in advice.changes)
+    if not advice.fits:
+        yield (
+            f"Even so {advice.plan.fullest} takes {_gib(advice.plan.peak_bytes)} GiB: more or larger accelerators are "
+            f"needed."
+        )
+
+
+def line(change: Change) -> str:
+    """A change and what it does."""
+    return f"{change.override}  ({change.stage}: {_gib(change.before)} -> {_gib(change.after)} GiB)"
+
+
+def count(number: float) -> str:
+    """A number of parameters as people say it."""
+    return f"{number / 1e9:.1f}B" if number >= 1e9 else f"{number / 1e6:.1f}M"
+
+
+def is_timed(plan: RunPlan) -> bool:
+    """Whether the rates of its devices are known."""
+    return all(map(math.isfinite, plan.seconds.values()))
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _gib(value: float | None) -> str:
+    return "" if value is None else f"{value / GIB:.1f}" if abs(value) >= GIB else f"{value / GIB:.2f}"
+
+
+def _sum(parts: Mapping[str, float], *, total: bool = True) -> str:
+    found = ", ".join(f"{name} {_gib(value)}" for name, value in parts.items())
+    return f"{_gib(sum(parts.values()))} GiB ({found})" if total else f"{found} GiB"

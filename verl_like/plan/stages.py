@@ -1,0 +1,188 @@
+"""What a hybrid worker holds on its accelerator in each stage of a step, part by part; on CPU that is host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+
+from verl_like.config.schema import ActorConfig, Config, CriticConfig, OptimConfig, RefConfig, RewardModelConfig
+from verl_like.plan.devices import GIB, Device
+from verl_like.plan.memory import Parts, Pass, Sharded, layer_bytes_per_token
+from verl_like.plan.shape import ModelShape
+from verl_like.trainer.roles import needs
+
+# CUDA's context, NCCL's buffers, cuBLAS's workspaces and what captured graphs keep while the engine sleeps. Assumed.
+GPU_FIXED_BYTES = 2.0 * GIB
+# On CPU: what libraries load as they are used, and what the allocator holds besides what it has handed out. Measured
+# with models of 1M and 30M parameters; benchmarks/plan_error.py holds them against others.
+CPU_FIXED_BYTES, ALLOCATOR_SHARE = 0.11 * GIB, 0.06
+MIB = 2**20
+
+Section = ActorConfig | CriticConfig | RefConfig | RewardModelConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where the workers are: ``ranks`` of them in all, ``ranks_per_node`` on each node."""
+
+    device: Device
+    ranks: int
+    ranks_per_node: int
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.device.kind == "cuda"
+
+    @property
+    def workers(self) -> str:
+        """Those of a node, as they are told."""
+        return f"{self.ranks_per_node} worker{'s' * (self.ranks_per_node > 1)}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Role:
+    """A model in the hybrid workers, and how it is run."""
+
+    name: str
+    sharded: Sharded
+    run: Pass
+    optim: OptimConfig | None  # of one that learns
+    is_offloaded: bool  # its weights between stages
+
+    @property
+    def resident(self) -> Parts:
+        """What is there whatever the stage."""
+        parts = {} if self.is_offloaded else {f"{self.name} weights": self.sharded.weights}
+        if self.optim is not None and not self.optim.offload:
+            parts[f"{self.name} optimiser"] = self.sharded.optimizer
+        return parts
+
+    @property
+    def update(self) -> Parts:
+        """An update at its worst moment; an optimiser that is offloaded is there for its step alone."""
+        weights: Parts = {f"{self.name} weights": self.sharded.weights}
+        passes, step = weights | self.sharded.update(self.run), weights | self.sharded.step
+        assert self.optim is not None, f"{self.name} does not learn"
+        moments: Parts = {f"{self.name} optimiser": self.sharded.optimizer}
+        if not self.optim.offload:
+            passes |= moments
+        return max(passes, step | moments, key=lambda parts: sum(parts.values()))
+
+
+def roles_of(config: Config, shapes: Mapping[str, ModelShape], place: Place) -> list[Role]:
+    """The models of a run, in the order in which they are built."""
+    wanted = needs(config)
+    made = [_role("actor", config, config.actor, shapes["actor"], place, optim=config.actor.optim)]
+    if wanted.ref:
+        made.append(_role("ref", config, config.ref, shapes["ref"], place))
+    if wanted.critic:
+        made.append(_role("critic", config, config.critic, shapes["critic"], place, optim=config.critic.optim))
+    if wanted.reward_model:
+        made.append(_role("reward model", config, config.reward.model, shapes["reward model"], place))
+    return made
+
+
+def _role(
+    name: str, config: Config, section: Section, shape: ModelShape, place: Place, optim: OptimConfig | None = None
+) -> Role:
+    fsdp = section.fsdp
+    is_bfloat16 = fsdp.param_dtype == "bfloat16" or (fsdp.param_dtype == "auto" and place.is_gpu)
+    sharded = Sharded(
+        shape=shape,
+        ranks=place.ranks,
+        itemsize=2 if is_bfloat16 else 4,
+        is_gpu=place.is_gpu,
+        fsdp=fsdp,
+        is_frozen=optim is None,
+    )
+    longest = config.data.max_prompt_length + config.data.max_response_length
+    prompts = (
+        section.mini_batch_size if isinstance(section, ActorConfig | CriticConfig) else config.data.train_batch_size
+    )
+    rows = ceil(prompts * config.rollout.n / place.ranks)
+    rows_per_pass = min(max(section.max_tokens_per_micro_batch // longest, 1), rows)
+    checkpointing = config.model.gradient_checkpointing
+    has_logits = name in ("actor", "ref")
+    run = Pass(
+        count=ceil(rows / rows_per_pass),
+        tokens=rows_per_pass * longest,
+        response_tokens=rows_per_pass * config.data.max_response_length,
+        longest_row=longest,
+        chunk_tokens=config.actor.log_prob_chunk_tokens if has_logits else 0,
+        has_entropy=name == "actor" and config.actor.entropy_coef > 0,
+        learns=optim is not None,
+        recomputes=checkpointing == "true" or (checkpointing == "auto" and place.is_gpu),
+    )
+    return Role(name=name, sharded=sharded, run=run, optim=optim, is_offloaded=place.is_gpu and fsdp.offload_params)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Engine:
+    """The rollout engine of a rank."""
+
+    itemsize: int
+    weights: float
+    cache: float  # keys and values
+    working: float  # of a step: activations and logits
+    claim: float  # all of it together, as vLLM takes it; on CPU the sum
+
+    @property
+    def parts(self) -> Parts:
+        return {"engine weights": self.weights, "KV cache": self.cache, "engine's steps": self.working}
+
+
+def engine_of(config: Config, shape: ModelShape, place: Place) -> Engine:
+    """On GPU the cache gets what the engine's share leaves; on CPU it has a size of its own."""
+    rollout = config.rollout
+    is_bfloat16 = rollout.dtype == "bfloat16" or (rollout.dtype == "auto" and place.is_gpu)
+    itemsize = 2 if is_bfloat16 else 4
+    weights = itemsize * shape.num_parameters / rollout.tensor_parallel_size
+    longest = config.data.max_prompt_length + config.data.max_response_length
+    step_tokens = min(rollout.max_num_batched_tokens, rollout.max_num_seqs * longest)
+    layer = step_tokens * layer_bytes_per_token(shape, itemsize) / 2
+    logits = 4 * 4 * min(rollout.max_num_seqs, step_tokens) * shape.vocab_size
+    working = layer / rollout.tensor_parallel_size + logits
+    if place.is_gpu:
+        claim = rollout.gpu_memory_utilization * place.device.memory_gib * GIB
+        cache = claim - weights - working - GPU_FIXED_BYTES
+    else:
+        cache = rollout.kv_cache_memory_gib * GIB
+        claim = weights + cache + working
+    return Engine(itemsize=itemsize, weights=weights, cache=cache, working=working, claim=claim)
+
+
+def stage_parts(config: Config, shapes: Mapping[str, ModelShape], place: Place) -> dict[str, Parts]:
+    """Bytes of each part in each stage of a step, on the fullest rank."""
+    roles = {role.name: role for role in roles_of(config, shapes, place)}
+    engine = engine_of(config, shapes["actor"], place)
+    always: Parts = {"fixed": GPU_FIXED_BYTES if place.is_gpu else CPU_FIXED_BYTES}
+    for role in roles.values():
+        always |= role.resident
+    if not place.is_gpu:  # where an engine does not sleep
+        always |= {"engine weights": engine.weights, "KV cache": engine.cache}
+    tensor = engine.itemsize * shapes["actor"].largest_tensor
+    whole = engine.itemsize * shapes["actor"].num_parameters
+    bucket = 2.0 * min(max(config.rollout.sync_bucket_mib * MIB, tensor), whole)  # gathered, and as tensors
+    stages = {"rollout": always | engine.parts}
+    wanted = needs(config)
+    if wanted.reward_model:
+        stages["reward model"] = always | _forward(roles["reward model"])
+    if wanted.old_log_probs:
+        stages["log_probs"] = always | _forward(roles["actor"])
+    if wanted.ref:
+        stages["ref_log_probs"] = always | _forward(roles["ref"])
+    if wanted.critic:
+        stages["values"] = always | _forward(roles["critic"])
+        stages["update_critic"] = always | roles["critic"].update
+    stages["update_actor"] = always | roles["actor"].update
+    actor = {"actor weights": roles["actor"].sharded.weights}
+    stages["sync"] = always | actor | {"engine weights": engine.weights, "buckets": bucket}
+    if not place.is_gpu:
+        for parts in stages.values():
+            parts["allocator"] = ALLOCATOR_SHARE * (sum(parts.values()) - CPU_FIXED_BYTES)
+    return stages
+
+
+def _forward(role: Role) -> Parts:
+    return {f"{role.name} weights": role.sharded.weights} | role.sharded.forward(role.run)
