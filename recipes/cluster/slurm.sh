@@ -28,30 +28,27 @@ mapfile -t nodes < <(scontrol show hostnames "${SLURM_JOB_NODELIST:?is set by Sl
 head=${nodes[0]}
 servers=()
 
-# on NODE COMMAND...: one task there, beside others of the job
-on() {
+# serve NODE COMMAND...: one task there for as long as the job lasts
+serve() {
   local node=$1
   shift
   if [ -n "${DRY_RUN:-}" ]; then
     echo "on $node: $*"
   else
-    srun --overlap --nodes=1 --ntasks=1 --nodelist "$node" "$@"
+    srun --overlap --nodes=1 --ntasks=1 --nodelist "$node" "$@" &
+    servers+=($!)
   fi
 }
 
-on "$head" "$venv/bin/ray" start --head --node-ip-address "$head" --port "$port" \
-  --include-dashboard=false --disable-usage-stats --block &
-servers+=($!)
+serve "$head" "$venv/bin/ray" start --head --node-ip-address "$head" --port "$port" \
+  --include-dashboard=false --disable-usage-stats --block
 for node in "${nodes[@]:1}"; do
-  on "$node" "$venv/bin/ray" start --address "$head:$port" --disable-usage-stats --block &
-  servers+=($!)
+  serve "$node" "$venv/bin/ray" start --address "$head:$port" --disable-usage-stats --block
 done
-
-trap 'kill "${servers[@]}" 2>/dev/null || true' EXIT
+trap 'kill ${servers[@]+"${servers[@]}"} 2>/dev/null || true' EXIT
 
 train=("$venv/bin/verl-like" train "$@" "cluster.address=$head:$port" "cluster.num_nodes=${#nodes[@]}" trainer.grace_s=150)
 if [ -n "${DRY_RUN:-}" ]; then
-  wait
   echo "here: ${train[*]}"
   exit 0
 fi
