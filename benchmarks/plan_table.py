@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from verl_like.config.schema import Config
-from verl_like.plan.advice import advice, room
+from verl_like.plan.advice import advice
 from verl_like.plan.devices import GIB, named
 from verl_like.plan.plan import RunPlan, made, shapes_of
 from verl_like.plan.stages import Place
@@ -59,9 +59,8 @@ def write(folder: Path, name: str) -> None:
 
 def row(name: str, num_gpus: int, plan: RunPlan, overrides: list[str]) -> str:
     """Of one model on so many GPUs."""
-    fits = plan.peak_bytes <= room(plan.place)
     peak = f"{plan.peak_bytes / GIB:.0f} ({plan.fullest})"
-    if not fits:
+    if not plan.fits:
         return f"| {name} | {num_gpus} | no | {peak} | | | |"
     seconds = plan.seconds
     step_s = sum(seconds.values())

@@ -15,7 +15,7 @@ from verl_like.config.compose import compose
 from verl_like.config.problems import Refused
 from verl_like.config.schema import Config, ModelConfig
 from verl_like.plan import check
-from verl_like.plan.advice import advice, room
+from verl_like.plan.advice import advice
 from verl_like.plan.devices import DEVICES, GIB, Device, named
 from verl_like.plan.place import place_on
 from verl_like.plan.plan import made, shapes_of
@@ -152,7 +152,7 @@ def test_the_engine_gets_its_share_of_the_gpu(folder: Path) -> None:
 def test_a_plan_that_fits_needs_no_change(folder: Path) -> None:
     config = config_for(folder)
     found = advice(config, shapes_of(config), h100s(8))
-    assert found.fits
+    assert found.plan.fits
     assert not found.changes
 
 
@@ -160,13 +160,13 @@ def test_changes_are_taken_in_order_until_it_fits(folder: Path) -> None:
     config = config_for(folder)
     config.actor.kl_loss_coef = 0.1
     place = Place(device=DEVICES["A100"], ranks=2, ranks_per_node=2)
-    assert made(config, shapes_of(config), place).peak_bytes > room(place)
+    assert not made(config, shapes_of(config), place).fits
     found = advice(config, shapes_of(config), place)
     names = [change.override.partition("=")[0] for change in found.changes]
     assert {"rollout.gpu_memory_utilization", "actor.log_prob_chunk_tokens"} <= set(names), names
     assert all(change.after < change.before for change in found.changes)
     assert len(set(names)) == len(names)
-    assert found.fits, names
+    assert found.plan.fits, names
     assert config.actor.log_prob_chunk_tokens == Config().actor.log_prob_chunk_tokens, "the user's own is left alone"
 
 
@@ -215,7 +215,7 @@ def test_the_gsm8k_recipe_fits_the_card_that_its_page_names(tmp_path: Path) -> N
     assert plan.shapes["actor"].num_parameters == 596_049_920  # as its makers state
     assert plan.fullest == "rollout"
     assert f"{plan.peak_bytes / GIB:.1f} GiB at most" in (ROOT / "recipes/gsm8k/README.md").read_text()
-    assert plan.peak_bytes <= room(place)
+    assert plan.fits
 
 
 def test_a_device_that_is_not_known_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -277,3 +277,57 @@ def test_the_memory_of_a_cpu_run_is_that_of_the_machine(folder: Path, monkeypatc
     monkeypatch.setattr("verl_like.plan.place.memory_gib", lambda: 24.0)
     with pytest.raises(Refused, match=r"each of 2 workers on this machine has 12\.0"):
         check.check_memory(config)
+
+
+def test_an_engine_without_room_for_a_sequence_is_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    # A share of 12 GiB, of which weights take 14.
+    words = ["--device", "H100", f"model.path={folder}", "cluster.workers_per_node=8"]
+    assert main(["plan", *words, "rollout.gpu_memory_utilization=0.15"]) == 1
+    shown = capsys.readouterr().out
+    assert "the engine's cache has room for 0 tokens" in shown
+    assert "Raise rollout.gpu_memory_utilization" in shown
+    assert "It fits" not in shown
+    config = config_for(folder)
+    config.rollout.gpu_memory_utilization = 0.15
+    monkeypatch.setattr(check, "place_of", lambda config, is_timed: h100s(8))
+    assert check.check_memory(config) is not None
+    assert "room for 0 tokens, but one sequence may have 5,120" in caplog.text
+    caplog.clear()
+    config.rollout.backend = "hf"  # whose cache grows
+    check.check_memory(config)
+    assert "one sequence may have" not in caplog.text
+
+
+def test_no_change_takes_the_cache_from_the_engine(folder: Path) -> None:
+    found = advice(
+        config_for(folder), shapes_of(config_for(folder)), Place(device=DEVICES["4090"], ranks=8, ranks_per_node=8)
+    )
+    assert "rollout.gpu_memory_utilization" not in {change.override.partition("=")[0] for change in found.changes}
+
+
+def test_gpus_whose_driver_does_not_tell_their_memory_have_no_plan(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("verl_like.plan.place.gpus_here", lambda: Gpus(8))
+    monkeypatch.setattr("verl_like.plan.place.smallest_gpu", lambda: None)
+    assert check.check_memory(config_for(folder)) is None
+    assert main(["plan", f"model.path={folder}"]) == 2
+    assert "the GPUs' driver does not tell. Say what they are" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("tokens", ["0", "-5", "100000"])
+def test_a_mean_that_responses_cannot_have_is_refused(
+    folder: Path, tokens: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "--device", "H100", f"--response-tokens={tokens}", f"model.path={folder}"]) == 2
+    assert "expected a number above 0, at most data.max_response_length" in capsys.readouterr().err
+
+
+def test_the_policys_overrides_are_not_the_reward_models(folder: Path, tmp_path: Path) -> None:
+    config = config_for(folder)
+    config.model.override_config = {"num_hidden_layers": 4}
+    config.reward.model.path = str(written(tmp_path / "reward", QWEN2_7B))
+    shapes = shapes_of(config)
+    assert (shapes["actor"].num_layers, shapes["reward model"].num_layers) == (4, 28)

@@ -102,7 +102,6 @@ def test_the_peaks_of_passes_are_those_that_torch_counts(case: str, tmp_path: Pa
         count=passes,
         tokens=tokens,
         response_tokens=NUM_ROWS * RESPONSE_TOKENS // passes,
-        longest_row=PROMPT_TOKENS + RESPONSE_TOKENS,
         chunk_tokens=256,
         has_entropy=True,
         learns=True,

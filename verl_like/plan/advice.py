@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 
+from verl_like.backends.fsdp.engine import recomputes
 from verl_like.config.schema import ActorConfig, Config, CriticConfig
-from verl_like.plan.devices import GIB
 from verl_like.plan.plan import RunPlan, made
 from verl_like.plan.shape import ModelShape
 from verl_like.plan.stages import Place
 
-ROOM_SHARE = 0.94  # of the accelerator, that a plan may fill: what holes between tensors take is not planned
 MIN_CHUNK_TOKENS = 512
 MIN_UTILIZATION, UTILIZATION_STEP = 0.2, 0.1
 
@@ -42,28 +41,20 @@ class Advice:
     config: Config
     plan: RunPlan
 
-    @property
-    def fits(self) -> bool:
-        return self.plan.peak_bytes <= room(self.plan.place)
-
-
-def room(place: Place) -> float:
-    """Bytes of an accelerator, or of a CPU worker's share of the machine, that a plan may fill."""
-    return ROOM_SHARE * place.device.memory_gib * GIB
-
 
 def advice(config: Config, shapes: Mapping[str, ModelShape], place: Place) -> Advice:
     """The cheapest change that takes something from the fullest stage, again and again."""
     config = deepcopy(config)
     found: dict[str, Change] = {}
     plan = made(config, shapes, place)
-    while plan.peak_bytes > room(place):
+    while plan.peak_bytes > plan.room_bytes:
         for way in WAYS:
             other = deepcopy(config)
             override = way(other, place)
             after = made(other, shapes, place) if override is not None else plan
             before, now = plan.peak_bytes, after.bytes_in(plan.fullest)
-            if override is not None and now < 0.995 * before:
+            keeps_cache = after.cache_tokens >= min(plan.cache_tokens, plan.longest_row)
+            if override is not None and now < 0.995 * before and keeps_cache:
                 knob = override.partition("=")[0]
                 first = found.get(knob, Change(override, plan.fullest, before, now))
                 found[knob] = Change(override, plan.fullest, first.before, now)
@@ -82,8 +73,7 @@ def _chunk(config: Config, place: Place) -> str | None:
 
 
 def _recompute(config: Config, place: Place) -> str | None:
-    found = config.model.gradient_checkpointing
-    if found == "true" or (found == "auto" and place.is_gpu):
+    if recomputes(config.model.gradient_checkpointing, place.torch_device):
         return None
     config.model.gradient_checkpointing = "true"
     return "model.gradient_checkpointing=true"

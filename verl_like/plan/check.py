@@ -6,12 +6,12 @@ import logging
 
 from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
-from verl_like.plan.advice import advice, room
+from verl_like.plan.advice import advice
 from verl_like.plan.devices import GIB
 from verl_like.plan.memory import Parts
 from verl_like.plan.place import place_of
 from verl_like.plan.plan import RunPlan, made, shapes_of
-from verl_like.plan.show import line
+from verl_like.plan.show import line, shortage
 
 log = logging.getLogger(__name__)
 
@@ -34,13 +34,14 @@ def check_memory(config: Config) -> RunPlan | None:
         return None
     shapes = shapes_of(config)
     plan = made(config, shapes, place)
-    total = place.device.memory_gib * GIB
-    stage = max(plan.stages, key=lambda stage: certain(plan.stages[stage]))
-    if plan.peak_bytes <= room(place):
+    if not plan.holds_a_row:  # no more than told: how much of its share an engine works with is an estimate
+        log.warning("%s", shortage(plan))
+    if plan.peak_bytes <= plan.room_bytes:
         return plan
+    total = place.device.memory_gib * GIB
     remedy = "; ".join(map(line, advice(config, shapes, place).changes)) or "more or larger devices"
     whose = "each GPU" if place.is_gpu else f"each of {place.ranks_per_node} workers on this machine"
-    parts = plan.stages[stage]
+    stage, parts = max(plan.stages.items(), key=lambda item: certain(item[1]))
     if certain(parts) > total:
         found_there = f"stage {stage} needs {certain(parts) / GIB:.1f} GiB for {named_parts(parts)} on each rank"
         refuse([f"{found_there}, but {whose} has {total / GIB:.1f}. Change: {remedy}. See `verl-like plan`."])

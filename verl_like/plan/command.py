@@ -9,7 +9,7 @@ from verl_like.checks.models import model_is_named, named_models
 from verl_like.checks.paths import missing_folder
 from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
-from verl_like.plan.advice import advice, room
+from verl_like.plan.advice import advice
 from verl_like.plan.place import place_of, place_on
 from verl_like.plan.plan import made, shapes_of
 from verl_like.plan.show import text
@@ -29,8 +29,14 @@ def told(config: Config, *, device: str, response_tokens: float | None) -> tuple
     place = place_on(config, device) if device else place_of(config, is_timed=True)
     if place is None:
         raise ValueError(
-            f"cluster.address={config.cluster.address} joins a cluster whose devices are not known here. Say what they "
-            f"are: --device H100, with cluster.num_nodes and cluster.workers_per_node."
+            "the devices of this run are not known here: a cluster is joined (cluster.address), or the GPUs' driver "
+            "does not tell. Say what they are: --device H100, with cluster.num_nodes and cluster.workers_per_node."
+        )
+    longest = config.data.max_response_length
+    if response_tokens is not None and not 0 < response_tokens <= longest:
+        raise ValueError(
+            f"--response-tokens is {response_tokens:g}, expected a number above 0, at most data.max_response_length="
+            f"{longest}."
         )
     gpus = Gpus(place.ranks) if device else gpus_here()
     refuse(
@@ -45,4 +51,4 @@ def told(config: Config, *, device: str, response_tokens: float | None) -> tuple
     refuse(problem for problem in missing if problem)
     shapes = shapes_of(config)
     plan = made(config, shapes, place, response_tokens=response_tokens)
-    return text(plan, advice(config, shapes, place)), plan.peak_bytes <= room(place)
+    return text(plan, advice(config, shapes, place)), plan.fits

@@ -41,22 +41,27 @@ DEVICES = {
         Device(name="4090", memory_gib=23.5, tflops=165, memory_gb_s=1008, host_gb_s=25, peer_gb_s=12, node_gb_s=3),
     )
 }
-# Shares of those figures that are reached. Assumed, until `make gpu-check` has measured them.
+# Shares of those figures that are reached. Assumed; nothing here was measured on a GPU.
 COMPUTE_SHARE = 0.4
 MEMORY_SHARE = 0.7
 LINK_SHARE = 0.7
 
 
+def known(name: str) -> Device | None:
+    """A device of the table, by its name or a longer one that holds it ("NVIDIA H100 80GB HBM3")."""
+    return next((device for key, device in DEVICES.items() if key.lower() in name.lower()), None)
+
+
 def named(name: str) -> Device:
-    """A device of the table, by its name or a longer one that holds it ("NVIDIA H100 80GB HBM3").
+    """The same.
 
     Raises:
         ValueError: it is not there.
     """
-    for key, device in DEVICES.items():
-        if key.lower() in name.lower():
-            return device
-    raise ValueError(f"no device {name!r} is known. Known are {', '.join(DEVICES)} and cpu.")
+    device = known(name)
+    if device is None:
+        raise ValueError(f"no device {name!r} is known. Known are {', '.join(DEVICES)}.")
+    return device
 
 
 def this_cpu(memory_gib: float) -> Device:

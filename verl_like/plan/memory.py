@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from verl_like.backends.fsdp.sharding import MAX_UNSHARDED_GRADIENT_BYTES, MIN_LAYER_BYTES
 from verl_like.config.schema import FsdpConfig
 from verl_like.plan.shape import ModelShape
 
 FLOAT32 = 4
-# As in backends/fsdp/sharding.py.
-MIN_LAYER_BYTES = 4 * 2**20
-MAX_UNSHARDED_GRADIENT_BYTES = 2**30
 # Tensors of [chunk, vocabulary] in float32 at once in ops/log_probs.py: logits, their quotient by the temperature and
 # log-probs, or log-probs and two gradients; two more for the entropy.
 LOGIT_TENSORS, ENTROPY_TENSORS = 3, 2
@@ -32,7 +30,6 @@ class Pass:
     Args:
         count: passes of an update.
         tokens: of the largest micro-batch; ``response_tokens`` of them are predicted.
-        longest_row: tokens of the longest row in it.
         chunk_tokens: rows of logits at once; 0 for a model with values.
         has_entropy: whether the entropy is part of the loss.
         learns: whether a backward pass follows.
@@ -42,7 +39,6 @@ class Pass:
     count: int
     tokens: int
     response_tokens: int
-    longest_row: int
     chunk_tokens: int
     has_entropy: bool
     learns: bool
@@ -157,7 +153,7 @@ class Sharded:
         return max(inside, behind, key=lambda parts: sum(parts.values()))
 
     def logits(self, run: Pass) -> float:
-        """Of one chunk; 0 for a model with values."""
+        """The logits of one chunk; 0 for a model with values."""
         tensors = LOGIT_TENSORS + ENTROPY_TENSORS * run.has_entropy
         return float(tensors * FLOAT32 * min(run.chunk_tokens, run.response_tokens) * self.shape.vocab_size)
 

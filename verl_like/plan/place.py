@@ -8,25 +8,24 @@ from dataclasses import replace
 from verl_like.checks.gpus import gpus_here, smallest_gpu
 from verl_like.config.schema import Config
 from verl_like.machine.look import memory_gib
-from verl_like.plan.devices import DEVICES, GIB, Device, named, this_cpu
+from verl_like.plan.devices import GIB, Device, known, named, this_cpu
 from verl_like.plan.stages import Place
 
 
 def place_of(config: Config, *, is_timed: bool) -> Place | None:
-    """The place of a run on this machine; None for a cluster that is joined, whose devices are told later.
+    """The place of a run on this machine; None where its devices are not known: those of a cluster that is joined, and
+    GPUs whose driver does not tell their memory.
 
     Args:
         is_timed: whether seconds are wanted, for which a CPU is measured.
     """
-    if config.cluster.address:
-        return None
     gpus = gpus_here()
-    per_node = gpus.ranks_per_node(config)
-    assert per_node, "a machine without a cluster elsewhere knows its workers"
-    if gpus.runs_on_gpu(config):
-        device = _gpu_here()
-    else:
-        device = (this_cpu if is_timed else _untimed)(memory_gib() / per_node)
+    per_node = None if config.cluster.address else gpus.ranks_per_node(config)
+    if not per_node:
+        return None
+    device = _gpu_here() if gpus.runs_on_gpu(config) else (this_cpu if is_timed else _untimed)(memory_gib() / per_node)
+    if device is None:
+        return None
     return Place(device=device, ranks=per_node * config.cluster.num_nodes, ranks_per_node=per_node)
 
 
@@ -53,10 +52,11 @@ def _untimed(memory: float, *, name: str = "cpu", kind: str = "cpu") -> Device:
     )
 
 
-def _gpu_here() -> Device:
+def _gpu_here() -> Device | None:
     """The table's entry, with the memory that the driver tells."""
     found = smallest_gpu()
-    assert found is not None, "GPUs were counted, but none says how much memory it has"
+    if found is None:
+        return None
     name, num_bytes = found
-    known = next((device for key, device in DEVICES.items() if key.lower() in name.lower()), None)
-    return replace(known, memory_gib=num_bytes / GIB) if known else _untimed(num_bytes / GIB, name=name, kind="cuda")
+    device = known(name)
+    return replace(device, memory_gib=num_bytes / GIB) if device else _untimed(num_bytes / GIB, name=name, kind="cuda")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from verl_like.config.schema import Config
 from verl_like.plan.devices import GIB
@@ -13,8 +13,9 @@ from verl_like.plan.shape import ModelShape, model_shape
 from verl_like.plan.stages import Place, engine_of, roles_of, stage_parts
 from verl_like.trainer.roles import needs, step_columns
 
-# A worker with its libraries, the driver, a scorer's host. The first is measured in every run (memory/baseline_gib).
+# A worker with its libraries, the driver, a scorer's host. Assumed; every run measures the first (memory/baseline_gib).
 WORKER_BYTES, GPU_WORKER_BYTES, DRIVER_BYTES, SCORER_BYTES = 0.8 * GIB, 4.0 * GIB, 1.2 * GIB, 0.3 * GIB
+ROOM_SHARE = 0.94  # of an accelerator, that a plan may fill: what holes between tensors take is not planned
 CHECKPOINT_BYTES_PER_PARAMETER = 12  # float32 masters and two moments
 COLUMN_BYTES = 4  # per token
 
@@ -37,6 +38,7 @@ class RunPlan:
     host: Parts
     disk: Parts
     cache_tokens: float  # that an engine's cache holds
+    longest_row: int  # tokens that it must hold; 0 for an engine whose cache grows
 
     @property
     def fullest(self) -> str:
@@ -49,6 +51,20 @@ class RunPlan:
     @property
     def peak_bytes(self) -> float:
         return self.bytes_in(self.fullest)
+
+    @property
+    def room_bytes(self) -> float:
+        """What may be filled of an accelerator, or of a CPU worker's share of the machine."""
+        return ROOM_SHARE * self.place.device.memory_gib * GIB
+
+    @property
+    def holds_a_row(self) -> bool:
+        """Whether an engine's cache has room for one sequence."""
+        return self.cache_tokens >= self.longest_row
+
+    @property
+    def fits(self) -> bool:
+        return self.peak_bytes <= self.room_bytes and self.holds_a_row
 
 
 def shapes_of(config: Config) -> dict[str, ModelShape]:
@@ -65,7 +81,8 @@ def shapes_of(config: Config) -> dict[str, ModelShape]:
     if wanted.critic:
         shapes["critic"] = model_shape(config.critic.path or config.model.path, config.model, has_logits=False)
     if wanted.reward_model:
-        shapes["reward model"] = model_shape(config.reward.model.path, config.model, has_logits=False)
+        model = replace(config.model, override_config={})  # which speaks of the policy alone
+        shapes["reward model"] = model_shape(config.reward.model.path, model, has_logits=False)
     return shapes
 
 
@@ -82,6 +99,7 @@ def made(
     engine = engine_of(config, shapes["actor"], place)
     kv_bytes = engine.itemsize * shapes["actor"].kv_elements_per_token / config.rollout.tensor_parallel_size
     stages = stage_parts(config, shapes, place)
+    longest = config.data.max_prompt_length + config.data.max_response_length
     return RunPlan(
         place=place,
         shapes=shapes,
@@ -90,7 +108,8 @@ def made(
         response_tokens=tokens,
         host=_host(config, shapes, place, worker_bytes=0.0 if place.is_gpu else max(map(_total, stages.values()))),
         disk=_disk(config, shapes),
-        cache_tokens=max(engine.cache, 0.0) / kv_bytes,
+        cache_tokens=engine.cache / kv_bytes,
+        longest_row=longest if config.rollout.backend == "vllm" else 0,
     )
 
 
@@ -99,7 +118,7 @@ def _total(parts: Parts) -> float:
 
 
 def _host(config: Config, shapes: Mapping[str, ModelShape], place: Place, *, worker_bytes: float) -> Parts:
-    """Of a node: the one that has the driver, the scorers and the batch."""
+    """Host memory of the node that has the driver, the scorers and the batch."""
     workers = place.ranks_per_node
     offloaded = 0.0
     for role in roles_of(config, shapes, place) if place.is_gpu else ():

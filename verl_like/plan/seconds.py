@@ -31,7 +31,7 @@ def stage_seconds(
     if wanted.reward_model:
         seconds["reward model"] = _passes_s(roles["reward model"], place, rows * tokens, tokens, learns=False)
     if wanted.old_log_probs:
-        seconds["log_probs"] = _passes_s(roles["actor"], place, rows * tokens, tokens, learns=False)
+        seconds["old_log_probs"] = _passes_s(roles["actor"], place, rows * tokens, tokens, learns=False)
     if wanted.ref:
         seconds["ref_log_probs"] = _passes_s(roles["ref"], place, rows * tokens, tokens, learns=False)
     if wanted.critic:
@@ -44,8 +44,8 @@ def stage_seconds(
     return seconds
 
 
-def link_bytes_per_s(place: Place) -> float:
-    """Of collectives over all ranks: the slowest part of the way."""
+def _link_bytes_per_s(place: Place) -> float:
+    """The rate of collectives over all ranks: that of the slowest part of the way."""
     device = place.device
     rate = device.peer_gb_s if place.ranks <= place.ranks_per_node else min(device.peer_gb_s, device.node_gb_s)
     return rate * 1e9 * LINK_SHARE
@@ -85,7 +85,7 @@ def _passes_s(role: Role, place: Place, num_tokens: float, row_tokens: float, *,
     moved = itemsize * (1 + learns) + (4 if learns else 0)  # gathered once or twice, reduced in float32
     link_s = 0.0
     if place.ranks > 1:
-        link_s = num_passes * moved * shape.num_parameters / link_bytes_per_s(place)
+        link_s = num_passes * moved * shape.num_parameters / _link_bytes_per_s(place)
     return max(compute_s, link_s) + _offload_s(role, place, learns=learns)
 
 
@@ -101,5 +101,5 @@ def _sync_s(config: Config, shape: ModelShape, place: Place) -> float:
     """Every rank gathers all weights, and the engine copies its part."""
     engine = engine_of(config, shape, place)
     whole = engine.weights * config.rollout.tensor_parallel_size
-    gather_s = whole / link_bytes_per_s(place) if place.ranks > 1 else 0.0
+    gather_s = whole / _link_bytes_per_s(place) if place.ranks > 1 else 0.0
     return gather_s + 3 * whole / (place.device.memory_gb_s * 1e9 * MEMORY_SHARE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from verl_like.plan.advice import Advice, Change, room
+from verl_like.plan.advice import Advice, Change
 from verl_like.plan.devices import GIB
 from verl_like.plan.plan import RunPlan
 
@@ -55,19 +55,27 @@ def _rest(plan: RunPlan) -> Iterator[str]:
 
 
 def _verdict(plan: RunPlan, advice: Advice) -> Iterator[str]:
-    limit = room(plan.place)
-    if plan.peak_bytes <= limit:
-        yield f"It fits: the most is {_gib(plan.peak_bytes)} GiB, in {plan.fullest}."
+    if not plan.holds_a_row:
+        yield shortage(plan)
+    if plan.peak_bytes <= plan.room_bytes:
+        yield from [f"It fits: the most is {_gib(plan.peak_bytes)} GiB, in {plan.fullest}."] * plan.fits
         return
-    yield f"It does not fit: {plan.fullest} takes {_gib(plan.peak_bytes)} GiB of the {_gib(limit)} that there are."
+    yield f"It does not fit: {plan.fullest} takes {_gib(plan.peak_bytes)} of the {_gib(plan.room_bytes)} GiB there are."
     if advice.changes:
         yield "To change, in this order:"
     yield from (f"  {line(change)}" for change in advice.changes)
-    if not advice.fits:
-        yield (
-            f"Even so {advice.plan.fullest} takes {_gib(advice.plan.peak_bytes)} GiB: more or larger accelerators are "
-            f"needed."
-        )
+    after = advice.plan
+    if after.peak_bytes > after.room_bytes:
+        yield f"Even so {after.fullest} takes {_gib(after.peak_bytes)} GiB: more or larger accelerators are needed."
+
+
+def shortage(plan: RunPlan) -> str:
+    """What is wrong with an engine whose cache holds no sequence."""
+    knob = "rollout.gpu_memory_utilization" if plan.place.is_gpu else "rollout.kv_cache_memory_gib"
+    return (
+        f"the engine's cache has room for {plan.cache_tokens:,.0f} tokens, but one sequence may have "
+        f"{plan.longest_row:,}. Raise {knob}, or spread an engine over more ranks (rollout.tensor_parallel_size)."
+    )
 
 
 def line(change: Change) -> str:

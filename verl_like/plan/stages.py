@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
+import torch
+
+from verl_like.backends.fsdp.engine import recomputes, resolve_dtype
 from verl_like.config.schema import ActorConfig, Config, CriticConfig, OptimConfig, RefConfig, RewardModelConfig
 from verl_like.plan.devices import GIB, Device
 from verl_like.plan.memory import Parts, Pass, Sharded, layer_bytes_per_token
@@ -33,6 +36,10 @@ class Place:
     @property
     def is_gpu(self) -> bool:
         return self.device.kind == "cuda"
+
+    @property
+    def torch_device(self) -> torch.device:
+        return torch.device(self.device.kind)
 
     @property
     def workers(self) -> str:
@@ -87,11 +94,10 @@ def _role(
     name: str, config: Config, section: Section, shape: ModelShape, place: Place, optim: OptimConfig | None = None
 ) -> Role:
     fsdp = section.fsdp
-    is_bfloat16 = fsdp.param_dtype == "bfloat16" or (fsdp.param_dtype == "auto" and place.is_gpu)
     sharded = Sharded(
         shape=shape,
         ranks=place.ranks,
-        itemsize=2 if is_bfloat16 else 4,
+        itemsize=resolve_dtype(fsdp.param_dtype, place.torch_device).itemsize,
         is_gpu=place.is_gpu,
         fsdp=fsdp,
         is_frozen=optim is None,
@@ -102,17 +108,15 @@ def _role(
     )
     rows = ceil(prompts * config.rollout.n / place.ranks)
     rows_per_pass = min(max(section.max_tokens_per_micro_batch // longest, 1), rows)
-    checkpointing = config.model.gradient_checkpointing
     has_logits = name in ("actor", "ref")
     run = Pass(
         count=ceil(rows / rows_per_pass),
         tokens=rows_per_pass * longest,
         response_tokens=rows_per_pass * config.data.max_response_length,
-        longest_row=longest,
         chunk_tokens=config.actor.log_prob_chunk_tokens if has_logits else 0,
         has_entropy=name == "actor" and config.actor.entropy_coef > 0,
         learns=optim is not None,
-        recomputes=checkpointing == "true" or (checkpointing == "auto" and place.is_gpu),
+        recomputes=recomputes(config.model.gradient_checkpointing, place.torch_device),
     )
     return Role(name=name, sharded=sharded, run=run, optim=optim, is_offloaded=place.is_gpu and fsdp.offload_params)
 
@@ -135,8 +139,7 @@ class Engine:
 def engine_of(config: Config, shape: ModelShape, place: Place) -> Engine:
     """On GPU the cache gets what the engine's share leaves; on CPU it has a size of its own."""
     rollout = config.rollout
-    is_bfloat16 = rollout.dtype == "bfloat16" or (rollout.dtype == "auto" and place.is_gpu)
-    itemsize = 2 if is_bfloat16 else 4
+    itemsize = resolve_dtype(rollout.dtype, place.torch_device).itemsize
     weights = itemsize * shape.num_parameters / rollout.tensor_parallel_size
     longest = config.data.max_prompt_length + config.data.max_response_length
     step_tokens = min(rollout.max_num_batched_tokens, rollout.max_num_seqs * longest)
@@ -145,7 +148,7 @@ def engine_of(config: Config, shape: ModelShape, place: Place) -> Engine:
     working = layer / rollout.tensor_parallel_size + logits
     if place.is_gpu:
         claim = rollout.gpu_memory_utilization * place.device.memory_gib * GIB
-        cache = claim - weights - working - GPU_FIXED_BYTES
+        cache = max(claim - weights - working - GPU_FIXED_BYTES, 0.0)
     else:
         cache = rollout.kv_cache_memory_gib * GIB
         claim = weights + cache + working
@@ -169,7 +172,7 @@ def stage_parts(config: Config, shapes: Mapping[str, ModelShape], place: Place) 
     if wanted.reward_model:
         stages["reward model"] = always | _forward(roles["reward model"])
     if wanted.old_log_probs:
-        stages["log_probs"] = always | _forward(roles["actor"])
+        stages["old_log_probs"] = always | _forward(roles["actor"])
     if wanted.ref:
         stages["ref_log_probs"] = always | _forward(roles["ref"])
     if wanted.critic:

@@ -30,7 +30,7 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
     roles: dict[str, Any] = {}
     rollout: RolloutEngine | None = None
     if "rollout" in setup.roles:
-        load_backend(config.rollout.backend)
+        load_backend(config.rollout.backend)  # libraries belong to the baseline
     BASELINE.mark()
     if "rollout" in setup.roles:
         with stage("build/rollout engine"):

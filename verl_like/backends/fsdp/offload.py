@@ -69,9 +69,11 @@ def locked_like(tensor: Tensor) -> Tensor:
     """Host memory that the accelerator copies from and to by itself.
 
     Not ``pin_memory``, whose allocator rounds sizes up to a power of two.
+
+    Raises:
+        RuntimeError: it cannot be locked; CUDA says why.
     """
     place = torch.empty_like(tensor, device="cpu")
     if tensor.device.type == "cuda" and place.nbytes:
-        # An error leaves ordinary memory, which a limit on locked memory may ask for; copies are slower then.
-        torch.cuda.cudart().cudaHostRegister(place.data_ptr(), place.nbytes, 0)
+        torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(place.data_ptr(), place.nbytes, 0))
     return place

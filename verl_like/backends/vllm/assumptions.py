@@ -22,7 +22,7 @@ RUNNER = "vllm.v1.worker.gpu.model_runner"  # the "V2" runner
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Of an engine in this process."""
+    """An engine in this process, and what it is made of."""
 
     engine: Any
     tensor_parallel_size: int
