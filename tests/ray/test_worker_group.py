@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -18,10 +19,27 @@ from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller import outposts
 from verl_like.single_controller.errors import INTERRUPT, Interrupted, OutOfGrace, StageTimeout, WorkerError
 from verl_like.single_controller.remote_batch import RemoteBatch
+from verl_like.single_controller.wait import wait
 from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.telemetry.startup import STARTUP
 
 ROWS = [[1], [2, 3], [], [4, 5, 6], [7]]
+REACHED = ["each by itself", "by a relay"]
+
+
+def reached(how: str, *, timeout_s: float = 20) -> WorkerGroup:
+    """A group whose two ranks the driver calls, or a relay for it, as on clusters of several nodes."""
+    group = echo_group(timeout_s)
+    if how == "by a relay":
+        group.relay([range(2)], timeout_s=60)
+    return group
+
+
+@pytest.fixture(scope="module", params=REACHED)
+def group(request: pytest.FixtureRequest, ray_cluster: None) -> Iterator[WorkerGroup]:
+    made = reached(request.param)
+    yield made
+    made.shut_down()
 
 
 def prompts() -> RemoteBatch:
@@ -82,7 +100,7 @@ def test_stream_delivers_blocks_while_the_ranks_still_work(group: WorkerGroup) -
     arrivals, groups = [], []
     for facts, _ in group.stream(EchoRole.stream, prompts(), [np.array([0, 1, 2]), np.array([3, 4])], delay_s=0.3):
         arrivals.append(time.monotonic() - start)
-        groups.append(int(facts["group_id"][0]))
+        groups += facts["group_id"].tolist()
     assert sorted(groups) == [0, 1, 2, 3, 4]
     assert arrivals[-1] - arrivals[0] > 0.4, "the first block came no earlier than the last"
 
@@ -98,21 +116,50 @@ def test_the_earliest_failure_is_the_one_told(group: WorkerGroup) -> None:
     assert "a peer went away" not in str(caught.value)
 
 
-def test_a_deadline_names_who_was_waited_for(ray_cluster: None) -> None:
-    group = echo_group(timeout_s=1.0)
+@pytest.mark.parametrize("how", REACHED)
+def test_a_deadline_names_who_was_waited_for(ray_cluster: None, how: str) -> None:
+    group = reached(how, timeout_s=1.0)
     with pytest.raises(StageTimeout, match=r"'sleep_on'.*1 s; still waiting for echo rank 1"):
         group.call(EchoRole.sleep_on, 1, 30.0)
     assert group.status(timeout_s=5)[1]["stage"] == "sleep_on", "control calls answer while a stage runs"
     group.shut_down()
 
 
-def test_a_dead_worker_is_named_at_once(ray_cluster: None) -> None:
-    group = echo_group()
+@pytest.mark.parametrize("how", REACHED)
+def test_a_dead_worker_is_named_at_once(ray_cluster: None, how: str) -> None:
+    group = reached(how)
     start = time.monotonic()
     with pytest.raises(WorkerError, match="echo rank 0 died"):
         group.call(EchoRole.die_on, 0)
     assert time.monotonic() - start < 10, "the other rank's sleep must not be waited for"
     group.shut_down()
+
+
+def test_nodes_answer_in_the_order_of_ranks_and_join_the_blocks_of_theirs(ray_cluster: None) -> None:
+    group = WorkerGroup("echo", world_size=3, placement=None, env={"PYTHONPATH": str(ROOT)}, timeout_s=20)
+    group.build("tests.ray.echo_role:build", lambda rank: (rank,), timeout_s=60)
+    group.wait_built(timeout_s=60)
+    group.relay([range(2), range(2, 3)], timeout_s=60)
+    try:
+        assert [rank for rank, _ in group.call(EchoRole.who)] == [0, 1, 2]
+        parts = [np.array([3, 0]), np.array([4]), np.array([2, 1])]
+        batch = prompts()
+        assert group.map_rows(EchoRole.double, batch, parts, adds=frozenset({"doubled"})) == [2, 1, 2]
+        assert batch.num_blocks == 1 + 2, "the prompts, and one of each node"
+        doubled = batch.fetch(["doubled"], timeout_s=20).ragged("doubled")
+        assert [row.tolist() for row in doubled] == [[2 * token for token in row] for row in ROWS]
+        sums = [sum(map(sum, ([2 * token for token in ROWS[row]] for row in part))) for part in parts]
+        assert group.map_rows(EchoRole.total, batch, parts, "doubled") == sums
+        streamed = list(group.stream(EchoRole.stream, batch, parts, delay_s=0.05))
+        made = RemoteBatch.from_blocks(streamed, frozenset({"prompt_ids"}), producer="stream")
+        rows = made.select(np.argsort(made.facts["group_id"])).fetch(["prompt_ids"], timeout_s=20).ragged("prompt_ids")
+        assert [row.tolist() for row in rows] == ROWS
+        reports = [
+            report for found in wait(group.asked_for_reports(), stage="report", timeout_s=20) for report in found
+        ]
+        assert len(reports) == 3 + 2, "of three ranks and two relays"
+    finally:
+        group.shut_down()
 
 
 def test_ctrl_c_ends_a_wait_that_may_be_abandoned_and_no_other(group: WorkerGroup) -> None:

@@ -82,6 +82,7 @@ WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
             "reward.pool",
             "reward.scores",
             "single_controller.blocks",
+            "single_controller.relay",
             "single_controller.remote_batch",
             "single_controller.worker_group",
             "trainer",

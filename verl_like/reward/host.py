@@ -74,9 +74,9 @@ class ScorerHost:
         if self._refusal:
             raise RunError(self._refusal)
 
-    def report(self) -> ProcessReport:
+    def report(self) -> list[ProcessReport]:
         """The host's seconds and memory since its last report."""
-        return self._reporter.take()
+        return [self._reporter.take()]
 
     def score(self, block: DataProto) -> Reply:
         """Reply with the :class:`Scores` of the block's rows."""

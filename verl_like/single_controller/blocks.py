@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
-from verl_like.protocol import Array, bytes_per_token
+from verl_like.protocol import Array, DataProto, bytes_per_token
 from verl_like.single_controller.remote_batch import Facts
+
+Block: TypeAlias = "slice | Array"  # rows of a table
 
 MIN_BYTES = 256 * 1024  # Ray inlines results below 100 KiB into the driver
 MAX_BLOCKS = 4  # of one rank and stage: each costs a millisecond, and a reference on the driver
@@ -34,3 +37,8 @@ def cut(facts: Facts, rows: Array, columns: Iterable[str]) -> list[slice]:
     # What is left over joins the last block.
     stops = [*cuts[:-1], len(rows)]
     return [slice(a, b) for a, b in zip([0, *stops[:-1]], stops, strict=True)]
+
+
+def blocks_of(table: DataProto, blocks: Sequence[Block]) -> list[DataProto]:
+    """These rows of a table each."""
+    return [table.view(b.start, b.stop) if isinstance(b, slice) else table.select_idxs(b) for b in blocks]

@@ -210,11 +210,18 @@ def fetched(refs: Sequence[Ref], *, timeout_s: float) -> list[Any]:
     return found
 
 
-def arrived(refs: Sequence[Ref], *, timeout_s: float) -> tuple[list[tuple[Ref, Any]], list[Ref]]:
-    """(reference, value) pairs of those that :func:`split` finds ready, and the others; raises a value's own error."""
+def arrived(
+    refs: Sequence[Ref], *, timeout_s: float, at_least: int | None = None
+) -> tuple[list[tuple[Ref, Any]], list[Ref]]:
+    """(reference, value) pairs of those that are ready as soon as all are, or ``at_least`` so many, or the timeout has
+    passed, and the others; raises a value's own error.
+    """
+    num_awaited = len(refs) if at_least is None else min(at_least, len(refs))
 
     def look() -> tuple[list[tuple[Ref, Any]], list[Ref]]:
-        ready, waiting = ray.wait(list(refs), num_returns=len(refs), timeout=timeout_s)
+        ready, waiting = ray.wait(list(refs), num_returns=num_awaited, timeout=timeout_s)
+        if num_awaited < len(refs):  # Ray gives no more than it was asked for
+            ready, waiting = ray.wait(list(refs), num_returns=len(refs), timeout=0)
         return list(zip(ready, ray.get(ready), strict=True)), waiting
 
     return within("the results of calls", look, limit_s=timeout_s + ANSWER_S)

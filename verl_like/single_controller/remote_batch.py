@@ -189,7 +189,7 @@ class RemoteBatch:
     ) -> RemoteBatch:
         """One batch of blocks as they arrived, each with the facts of its rows."""
         sizes = [len(next(iter(facts.values()))) for facts, _ in blocks]
-        facts = {name: np.concatenate([f[name] for f, _ in blocks]) for name in blocks[0][0]}
+        facts = joined_facts([facts for facts, _ in blocks])
         runs = np.array([(block, 0, size) for block, size in enumerate(sizes)], np.int32)
         return cls(facts, [layer_of_runs(columns, producer, tuple(ref for _, ref in blocks), runs)])
 
@@ -210,7 +210,7 @@ class RemoteBatch:
             raise ValueError(
                 f"batches to concatenate need the same facts and columns; found {differing}. Add or drop columns first."
             )
-        facts = {name: np.concatenate([batch.facts[name] for batch in batches]) for name in batches[0].facts}
+        facts = joined_facts([batch.facts for batch in batches])
         return cls(facts, [_joined(layers) for layers in _aligned(batches)])
 
     def select(self, rows: Selection) -> RemoteBatch:
@@ -302,6 +302,11 @@ class RemoteBatch:
                 f"columns {sorted(gone - self.columns)} are not in this batch, which has {sorted(self.columns)}."
             )
         self.layers = [layer.without(gone) for layer in self.layers if not layer.columns <= gone]
+
+
+def joined_facts(parts: Sequence[Facts]) -> Facts:
+    """The facts of the rows of all parts, one behind the other."""
+    return {name: np.concatenate([facts[name] for facts in parts]) for name in parts[0]}
 
 
 def _aligned(batches: Sequence[RemoteBatch]) -> list[list[Layer]]:

@@ -8,24 +8,15 @@ from typing import Any
 
 import ray
 
-from verl_like.disk import DiskRefused
 from verl_like.single_controller import ray_calls
-from verl_like.single_controller.errors import (
-    INTERRUPT,
-    FeedbackError,
-    RunError,
-    StageTimeout,
-    WorkerError,
-    WorkerFailure,
-    WorkerRefusal,
-)
+from verl_like.single_controller.errors import INTERRUPT, StageTimeout
+from verl_like.single_controller.failures import explained, failures
 from verl_like.single_controller.store import STORE, Reply
 from verl_like.single_controller.verdicts import VERDICTS
 from verl_like.telemetry.beacon import BEACON
 
 POLL_S = 0.5  # how soon a failure on one rank, or Ctrl-C, ends the wait for the others
 MAX_NAMED = 8
-GRACE_S = 2.0  # how long to collect the other ranks' failures, so that the first one in time can be told
 
 
 def wait(
@@ -65,17 +56,41 @@ def arrivals(
     meanwhile: Callable[[list[str]], None] | None = None,
 ) -> Iterator[tuple[ray.ObjectRef, Any]]:
     """(reference, result) pairs, those of the last half second at once; otherwise as :func:`wait`."""
+    looks = _looks(
+        refs, stage=stage, timeout_s=timeout_s, interruptible=interruptible, meanwhile=meanwhile, at_least=len(refs)
+    )
+    for arrived in looks:
+        yield from arrived
+
+
+def soonest(
+    refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float, interruptible: bool = False
+) -> list[tuple[ray.ObjectRef, Any]]:
+    """(reference, result) pairs of those that are there first; otherwise as :func:`wait`."""
+    looks = _looks(refs, stage=stage, timeout_s=timeout_s, interruptible=interruptible, meanwhile=None, at_least=1)
+    return next(arrived for arrived in looks if arrived)
+
+
+def _looks(
+    refs: Mapping[ray.ObjectRef, str],
+    *,
+    stage: str,
+    timeout_s: float,
+    interruptible: bool,
+    meanwhile: Callable[[list[str]], None] | None,
+    at_least: int,
+) -> Iterator[list[tuple[ray.ObjectRef, Any]]]:
+    """What each look finds, which ends when ``at_least`` so many are there, or all, or after half a second."""
     deadline = time.monotonic() + timeout_s
     pending = list(refs)
     while pending:
         poll_s = min(POLL_S, max(0.0, deadline - time.monotonic()))
         try:
             with BEACON.waiting(named(refs[ref] for ref in pending)):
-                results, waiting = ray_calls.arrived(pending, timeout_s=poll_s)
+                results, waiting = ray_calls.arrived(pending, timeout_s=poll_s, at_least=at_least)
         except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError):
-            raise failure({ref: refs[ref] for ref in pending}, stage) from None
-        for ref, result in results:
-            yield ref, _opened(result)
+            raise explained(failures({ref: refs[ref] for ref in pending}), stage) from None
+        yield [(ref, _opened(result)) for ref, result in results]
         pending = waiting
         VERDICTS.check()
         if interruptible:
@@ -107,39 +122,3 @@ def timed_out(stage: str, timeout_s: float, waited_for: Iterable[str]) -> StageT
     return StageTimeout(
         f"stage {stage!r} took longer than {timeout_s:.0f} s; still waiting for {', '.join(waited_for)}."
     )
-
-
-def failure(refs: Mapping[ray.ObjectRef, str], stage: str) -> WorkerError | FeedbackError:
-    """The error that explains a failed group of calls: the earliest real traceback, else who died."""
-    ready, _ = ray_calls.split(list(refs), timeout_s=GRACE_S)
-    raised: list[WorkerFailure] = []
-    other: list[str] = []
-    died: list[str] = []
-    for ref in ready:
-        try:
-            ray_calls.fetched([ref], timeout_s=GRACE_S)
-        except ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, WorkerFailure):
-                raised.append(error.cause)
-            elif isinstance(error.cause, FeedbackError):  # the policy can be kept
-                return FeedbackError(str(error.cause))
-            elif isinstance(error.cause, RunError | DiskRefused):  # a sentence for the user
-                return WorkerRefusal(f"stage {stage!r} failed: {error.cause}")
-            else:
-                other.append(f"{refs[ref]}: {error}")
-        except ray.exceptions.RayActorError as error:
-            died.append(_death(refs[ref], error))
-    # A process that died takes the others' collectives with it; its death is the cause, their errors are not.
-    if died:
-        echoes = [f"{failure.where} failed then: {failure.last_line}" for failure in raised]
-        return WorkerError(f"stage {stage!r} failed: " + "\n".join([*died, *other, *echoes]))
-    if other or not raised:
-        return WorkerError(f"stage {stage!r} failed. " + "\n".join([*other, *map(str, raised)]))
-    return WorkerError(f"stage {stage!r} failed: {min(raised, key=lambda f: f.raised_at)}")
-
-
-def _death(who: str, error: ray.exceptions.RayActorError) -> str:
-    """A line on a process that is gone: what was known of it, and how Ray saw it end, without Ray's guesses."""
-    seen = str(error).split("Worker exit detail: ")[-1].split(" Some common causes")[0].strip()
-    known = VERDICTS.obituary(who)
-    return f"{who} died{f', {known}' if known else ''}. Ray: {seen}"

@@ -8,7 +8,7 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -24,7 +24,7 @@ from verl_like.telemetry.ledger import LEDGER, stage
 from verl_like.telemetry.process_report import ProcessReport, Reporter
 
 if TYPE_CHECKING:  # torch comes with them
-    from verl_like.protocol import Array
+    from verl_like.single_controller.blocks import Block
     from verl_like.single_controller.remote_batch import RemoteRows
 
 
@@ -54,9 +54,9 @@ class WorkerHost:
         return {"where": self._where, "stage": LEDGER.current, "pid": os.getpid()}
 
     @ray.method(concurrency_group="control")
-    def report(self) -> ProcessReport:
+    def report(self) -> list[ProcessReport]:
         """The process's seconds and memory since its last report."""
-        return self._reporter.take()
+        return [self._reporter.take()]
 
     @ray.method(concurrency_group="control")
     def interrupt(self) -> None:
@@ -82,14 +82,7 @@ class WorkerHost:
 
     @ray.method(concurrency_group="engine")
     def map(
-        self,
-        stage: str,
-        role: str,
-        method: str,
-        rows: RemoteRows,
-        blocks: list[slice | Array],
-        *args: Any,
-        **kwargs: Any,
+        self, rows: RemoteRows, blocks: Sequence[Block], stage: str, role: str, method: str, *args: Any, **kwargs: Any
     ) -> Any:
         """Call a method that returns (report, table).
 
@@ -97,6 +90,7 @@ class WorkerHost:
             A reply of (report, warnings), and then the table cut into ``blocks``, where there are any.
         """
         from verl_like.protocol import check_columns
+        from verl_like.single_controller.blocks import blocks_of
 
         with self._reporting(f"{role}.{method}", stage):
             report, table = getattr(self._roles[role], method)(rows, *args, **kwargs)
@@ -104,14 +98,12 @@ class WorkerHost:
             if not blocks:
                 return answer
             check_columns(table)
-            return answer, *(
-                table.view(b.start, b.stop) if isinstance(b, slice) else table.select_idxs(b) for b in blocks
-            )
+            return answer, *blocks_of(table, blocks)
 
     @ray.method(concurrency_group="engine")
-    def stream(self, stage: str, role: str, method: str, *args: Any, **kwargs: Any) -> Iterator[Any]:
+    def stream(self, rows: RemoteRows, stage: str, role: str, method: str, *args: Any, **kwargs: Any) -> Iterator[Any]:
         with self._reporting(f"{role}.{method}", stage):
-            yield from getattr(self._roles[role], method)(*args, **kwargs)
+            yield from getattr(self._roles[role], method)(rows, *args, **kwargs)
 
     def _reporting(self, what: str, stage_name: str) -> _Reporting:
         return _Reporting(self._where, what, stage_name)

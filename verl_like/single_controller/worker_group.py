@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from verl_like.protocol import Array
 from verl_like.single_controller import ray_calls
-from verl_like.single_controller.blocks import cut
+from verl_like.single_controller.blocks import Block
 from verl_like.single_controller.build_progress import BuildProgress
 from verl_like.single_controller.dispatch import Dispatch, RemoteMethod, remote_method
-from verl_like.single_controller.errors import INTERRUPT, Interrupted
+from verl_like.single_controller.errors import Interrupted
 from verl_like.single_controller.placement import Placement
+from verl_like.single_controller.rank_calls import RankCall, Ranks
 from verl_like.single_controller.ray_calls import Call
-from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
-from verl_like.single_controller.verdicts import VERDICTS
-from verl_like.single_controller.wait import POLL_S, named, timed_out, wait
-from verl_like.single_controller.worker import WorkerProcess
+from verl_like.single_controller.reach import ByNode, Dealt, Direct, Reach
+from verl_like.single_controller.relay import RelayProcess
+from verl_like.single_controller.remote_batch import BlockRef, RemoteBatch
+from verl_like.single_controller.streams import Pair
+from verl_like.single_controller.wait import wait
+from verl_like.single_controller.worker import WorkerHost, WorkerProcess
 from verl_like.single_controller.worker_log import pass_on
-from verl_like.telemetry.beacon import BEACON, FOLDER_VARIABLE, NAME_VARIABLE
+from verl_like.telemetry.beacon import FOLDER_VARIABLE, NAME_VARIABLE
 from verl_like.telemetry.ledger import LEDGER
 
 Method = Callable[..., Any]
-# per stream, between looks at all of them: a look takes Ray a tenth of that, so a thousand streams cost little
-PAUSE_S = 2e-5
 INTERRUPT_TIMEOUT_S = 20.0  # a control call answers at once, unless something holds the interpreter lock
 
 
@@ -54,49 +54,46 @@ class WorkerGroup:
         beacons: str = "",
     ) -> None:
         self.name, self._beacons = name, beacons
-        self.timeout_s = timeout_s
+        self.timeout_s, self._placement, self._env = timeout_s, placement, env
         self._building: dict[BlockRef, str] = {}
-        self._actors = [self._start(rank, placement, env) for rank in range(world_size)]
+        self._actors = [self._started(WorkerProcess, rank, num_devices=1, args=(rank,)) for rank in range(world_size)]
+        self._ranks = Ranks(name, dict(enumerate(self._actors)))
+        self._direct = Direct(self._ranks, timeout_s=timeout_s)
+        self._reach: Reach = self._direct
+        self._relays: dict[Ranks, Any] = {}  # by the ranks of their nodes
 
-    def _start(self, rank: int, placement: Placement | None, env: dict[str, str]) -> Any:
-        options: dict[str, Any] = {"runtime_env": {"env_vars": env}, "num_cpus": 0, "max_restarts": 0}
-        if placement is not None:
-            options["scheduling_strategy"] = placement.of(rank)
-            options["num_cpus"] = placement.per_worker["CPU"]
-            options["num_gpus"] = placement.per_worker.get("GPU", 0)
-        return ray_calls.started(WorkerProcess, options, rank)
-
-    def _begun(self, calls: Mapping[int, Call]) -> dict[Any, str]:
-        """What each rank's call returns at once, with the rank's name."""
-        return dict(zip(ray_calls.begun(list(calls.values())), map(self._who, calls), strict=True))
+    def _started(self, kind: Any, rank: int, *, num_devices: int, args: tuple[Any, ...]) -> Any:
+        """A process on the rank's node, with this many of what a worker takes."""
+        options: dict[str, Any] = {"runtime_env": {"env_vars": self._env}, "num_cpus": 0, "max_restarts": 0}
+        if self._placement is not None:
+            options["scheduling_strategy"] = self._placement.of(rank)
+            options["num_cpus"] = num_devices * self._placement.per_worker["CPU"]
+            options["num_gpus"] = num_devices * self._placement.per_worker.get("GPU", 0)
+        return ray_calls.started(kind, options, *args)
 
     @property
     def world_size(self) -> int:
         return len(self._actors)
 
-    def _who(self, rank: int) -> str:
-        return f"{self.name} rank {rank}"
-
     def build(self, factory: str, args_of_rank: Callable[[int], tuple[Any, ...]], *, timeout_s: float) -> None:
         """Rendezvous at rank 0, then start ``factory(*args_of_rank(rank))`` on every rank; :meth:`wait_built` waits for
         it.
         """
-        asking = self._begun({0: Call(self._actors[0].held_address)})
+        asking, _ = self._ranks.begun([RankCall(0, WorkerHost.held_address)])
         [(host, port)] = wait(asking, stage="start", timeout_s=timeout_s)
-        calls = {}
-        for rank, actor in enumerate(self._actors):
+        calls = []
+        for rank in range(self.world_size):
             rendezvous = {
                 "RANK": rank,
                 "WORLD_SIZE": self.world_size,
                 "LOCAL_RANK": 0,
                 "MASTER_ADDR": host,
                 "MASTER_PORT": port,
-                FOLDER_VARIABLE: self._beacons,
-                NAME_VARIABLE: self._who(rank),
             }
             environment = {name: str(value) for name, value in rendezvous.items()}
-            calls[rank] = Call(actor.build, (factory, environment, *args_of_rank(rank)))
-        self._building = self._begun(calls)
+            environment |= self._known_as(self._ranks.who(rank))
+            calls.append(RankCall(rank, WorkerHost.build, (factory, environment, *args_of_rank(rank))))
+        self._building, _ = self._ranks.begun(calls)
 
     def wait_built(self, *, timeout_s: float) -> None:
         """Return when every rank is built, or raise the first one's failure; the start's line says how far they are."""
@@ -104,15 +101,29 @@ class WorkerGroup:
         warnings = wait(self._building, stage="build", timeout_s=timeout_s, interruptible=True, meanwhile=told.look)
         pass_on(zip(self._building.values(), warnings, strict=True))
         self._building = {}
+        if self._placement is not None and len(self._placement.nodes) > 1:
+            self.relay(self._placement.nodes, timeout_s=timeout_s)
+
+    def relay(self, nodes: Sequence[range], *, timeout_s: float) -> None:
+        """From now on speak to a relay on each of these nodes, which have all ranks between them."""
+        for ranks in map(self._ranks.only, nodes):
+            args = self._known_as(f"the relay of {ranks.name}"), ranks
+            self._relays[ranks] = self._started(RelayProcess, ranks.first, num_devices=0, args=args)
+        starting = ray_calls.begun([Call(relay.ready) for relay in self._relays.values()])
+        names = (f"the relay of {ranks.name}" for ranks in self._relays)
+        wait(dict(zip(starting, names, strict=True)), stage="build", timeout_s=timeout_s)
+        self._reach = ByNode(list(self._relays.items()), timeout_s=self.timeout_s)
+
+    def _known_as(self, name: str) -> dict[str, str]:
+        return {FOLDER_VARIABLE: self._beacons, NAME_VARIABLE: name}
 
     def call(self, method: Method, *args: Any, interruptible: bool = False, **kwargs: Any) -> list[Any]:
         """Results of a BROADCAST method by rank, or the one result of a RANK_ZERO method."""
         of = remote_method(method, Dispatch.BROADCAST, Dispatch.RANK_ZERO)
-        actors = self._actors if of.mode is Dispatch.BROADCAST else self._actors[:1]
-        refs = self._begun(
-            {rank: Call(actor.call, (_stage(of), of.role, of.name, *args), kwargs) for rank, actor in enumerate(actors)}
-        )
-        return wait(refs, stage=_stage(of), timeout_s=self.timeout_s, interruptible=interruptible)
+        ranks = range(self.world_size if of.mode is Dispatch.BROADCAST else 1)
+        calls = [RankCall(rank, WorkerHost.call, (_stage(of), of.role, of.name, *args), kwargs) for rank in ranks]
+        reach = self._reach if len(calls) == self.world_size else self._direct
+        return reach.answers(calls, stage=_stage(of), interruptible=interruptible)
 
     def start(self, method: Method, args_of_rank: Sequence[tuple[Any, ...] | None]) -> dict[BlockRef, str]:
         """Begin a BROADCAST method with each rank's own arguments, and not at all on a rank whose entry is None.
@@ -122,14 +133,13 @@ class WorkerGroup:
             what it stands for.
         """
         of = remote_method(method, Dispatch.BROADCAST)
-        ranks = enumerate(zip(self._actors, args_of_rank, strict=True))
-        return self._begun(
-            {
-                rank: Call(actor.call, (_stage(of), of.role, of.name, *args))
-                for rank, (actor, args) in ranks
-                if args is not None
-            }
-        )
+        ranks = zip(range(self.world_size), args_of_rank, strict=True)
+        calls = [
+            RankCall(rank, WorkerHost.call, (_stage(of), of.role, of.name, *args))
+            for rank, args in ranks
+            if args is not None
+        ]
+        return self._ranks.begun(calls)[0]
 
     def map_rows(
         self,
@@ -138,7 +148,7 @@ class WorkerGroup:
         partition: Sequence[Array],
         *args: Any,
         adds: frozenset[str] = frozenset(),
-        blocks: Sequence[Array] | None = None,
+        blocks: Sequence[Block] | None = None,
         per_rank: Sequence[Any] | None = None,
         interruptible: bool = False,
         **kwargs: Any,
@@ -158,95 +168,52 @@ class WorkerGroup:
             Each rank's report.
         """
         of = remote_method(method, Dispatch.SPLIT)
-        calls: list[Call] = []
-        parts: list[Array] = []
-        for rank, (actor, remote, rows) in enumerate(
-            zip(self._actors, batch.partition(partition), partition, strict=True)
-        ):
+        calls = []
+        for rank, rows in enumerate(partition):
             own = () if per_rank is None else (per_rank[rank],)
-            cuts = (blocks or cut(batch.facts, rows, adds)) if adds else []
-            calls.append(
-                Call(
-                    actor.map,
-                    (_stage(of), of.role, of.name, remote, cuts, *own, *args),
-                    kwargs,
-                    {"num_returns": 1 + len(cuts)},
-                )
-            )
-            parts += [rows[place] for place in cuts]
-        answers: dict[BlockRef, str] = {}
-        refs: list[BlockRef] = []
-        for rank, made in enumerate(ray_calls.begun(calls)):
-            answer, *tables = made if isinstance(made, list) else [made]
-            answers[answer] = self._who(rank)
-            refs += tables
-        arrived = wait(answers, stage=_stage(of), timeout_s=self.timeout_s, interruptible=interruptible)
-        pass_on((who, warnings) for who, (_, warnings) in zip(answers.values(), arrived, strict=True))
+            calls.append(RankCall(rank, WorkerHost.map, (_stage(of), of.role, of.name, *own, *args), kwargs, len(rows)))
+        found = self._reach.mapped(
+            calls, Dealt(batch, partition), adds=adds, blocks=blocks, stage=_stage(of), interruptible=interruptible
+        )
+        pass_on((self._ranks.who(rank), warnings) for rank, (_, warnings) in enumerate(found.answers))
         if adds:
-            batch.attach(adds, refs, parts, producer=of.name)
-        return [report for report, _ in arrived]
+            batch.attach(adds, found.refs, found.parts, producer=of.name)
+        return [report for report, _ in found.answers]
 
     def stream(
         self, method: Method, batch: RemoteBatch, partition: Sequence[Array], *args: Any, **kwargs: Any
-    ) -> Iterator[tuple[Facts, BlockRef]]:
+    ) -> Iterator[Pair]:
         """Call a STREAM method on each rank's rows and yield (facts, reference of the block) pairs as they appear."""
         of = remote_method(method, Dispatch.STREAM)
-        streams = self._begun(
-            {
-                rank: Call(
-                    actor.stream, (_stage(of), of.role, of.name, rows, *args), kwargs, {"num_returns": "streaming"}
-                )
-                for rank, (actor, rows) in enumerate(zip(self._actors, batch.partition(partition), strict=True))
-            }
-        )
+        given = _stage(of), of.role, of.name, *args
+        calls = [RankCall(rank, WorkerHost.stream, given, kwargs, len(rows)) for rank, rows in enumerate(partition)]
         try:
-            yield from self._pairs(dict(streams), _stage(of))
+            yield from self._reach.pairs(calls, Dealt(batch, partition), stage=_stage(of))
         except Interrupted:
             # ray.cancel would be noticed at the next block only, and at another step by each rank of an engine.
             self.interrupt()
             raise
 
-    def _pairs(self, streams: dict[Any, str], name: str) -> Iterator[tuple[Facts, BlockRef]]:
-        deadline = time.monotonic() + self.timeout_s
-        facts_of: dict[Any, Facts] = {}
-        while streams:
-            with BEACON.waiting(named(streams.values())):
-                ready = ray_calls.next_items(list(streams), timeout_s=POLL_S)
-            INTERRUPT.stop_before(name)
-            VERDICTS.check()
-            if time.monotonic() >= deadline:
-                raise timed_out(name, self.timeout_s, streams.values())
-            facts_due: dict[Any, BlockRef] = {}
-            for stream, ref in ready:
-                if ref is None:
-                    del streams[stream]
-                elif stream in facts_of:
-                    yield facts_of.pop(stream), ref
-                else:  # a failure arrives as the stream's last item, where facts were due
-                    facts_due[stream] = ref
-            arrived = wait(
-                {ref: streams[stream] for stream, ref in facts_due.items()}, stage=name, timeout_s=self.timeout_s
-            )
-            facts_of.update(zip(facts_due, arrived, strict=True))
-            time.sleep(PAUSE_S * len(streams))
-
     def interrupt(self) -> None:
         """Have every rank end the stream it is busy with; for good, since a run that is interrupted streams no more."""
-        refs = self._begun({rank: Call(actor.interrupt) for rank, actor in enumerate(self._actors)})
+        refs, _ = self._ranks.begun(self._calls_of_all(WorkerHost.interrupt))
         wait(refs, stage="interrupt", timeout_s=INTERRUPT_TIMEOUT_S)
 
     def asked_for_reports(self) -> dict[BlockRef, str]:
-        """A report on every rank, under way, with its name."""
-        return self._begun({rank: Call(actor.report) for rank, actor in enumerate(self._actors)})
+        """A report on every rank, under way: lists of reports, with the names of the ranks in each."""
+        return self._reach.reports(self._calls_of_all(WorkerHost.report))
 
     def status(self, *, timeout_s: float) -> list[dict[str, Any]]:
         """Stage and process id of every rank; answers while a stage runs."""
-        refs = self._begun({rank: Call(actor.status) for rank, actor in enumerate(self._actors)})
+        refs, _ = self._ranks.begun(self._calls_of_all(WorkerHost.status))
         return wait(refs, stage="status", timeout_s=timeout_s)
+
+    def _calls_of_all(self, method: Method) -> list[RankCall]:
+        return [RankCall(rank, method) for rank in range(self.world_size)]
 
     def shut_down(self) -> None:
         """End every process now."""
-        for actor in self._actors:
+        for actor in (*self._actors, *self._relays.values()):
             ray_calls.end(actor)
 
 

@@ -21,7 +21,7 @@ class Reporting(Protocol):
     """Processes that report on themselves."""
 
     def asked_for_reports(self) -> dict[BlockRef, str]:
-        """A report on each of them, under way, with its name."""
+        """A report on each of them, under way: lists of reports, each with the name of whom it is about."""
 
 
 class ProcessBooks:
@@ -43,8 +43,8 @@ class ProcessBooks:
         """Write down what every process has done since it was last asked; returns the metrics of it."""
         reports = [self._driver.take()]
         try:
-            for _, report in arrivals(self._asked, stage="report", timeout_s=ASK_S):
-                reports.append(report)
+            for _, found in arrivals(self._asked, stage="report", timeout_s=ASK_S):
+                reports += found
         except (RunError, StageTimeout) as error:  # a statistic ends no run; whoever is lost is met by the next stage
             log.warning("step %d lacks processes in its ledger: %s", step, error)
         self._asked = {}

@@ -40,6 +40,7 @@ class Rewards:
 
     def __init__(self, functions: RewardPool, models: Sequence[ScoringModel], config: RewardConfig) -> None:
         self._functions, self._models, self._config = functions, models, config
+        self._num_rows = 0  # begun
         self._first_row: dict[bytes, int] = {}  # of a block, among all rows begun; a reference would keep the block
         self._under_way: list[tuple[Array, Array]] = []  # of each block: group ids, and which rows are of the baseline
         self._arrived: list[Scores] = []  # of the rows before those under way
@@ -50,7 +51,8 @@ class Rewards:
         Args:
             is_baseline: whether the rows are greedy responses, one to each prompt of what else is under way.
         """
-        self._first_row[block.binary()] = sum(map(len, self._arrived)) + sum(len(ids) for ids, _ in self._under_way)
+        self._first_row[block.binary()] = self._num_rows
+        self._num_rows += len(facts["group_id"])
         self._under_way.append((facts["group_id"], np.full(len(facts["group_id"]), is_baseline)))
         self._functions.begin(facts, block)
         for model in self._models:
@@ -82,7 +84,7 @@ class Rewards:
 
     def forget(self) -> None:
         """Drop all scores, and what is under way: a new step begins."""
-        self._first_row, self._under_way, self._arrived = {}, [], []
+        self._num_rows, self._first_row, self._under_way, self._arrived = 0, {}, [], []
         self._functions.forget()
         for model in self._models:
             model.forget()
