@@ -25,7 +25,7 @@ from verl_like.config.schema import ClusterConfig
 from verl_like.protocol import Array
 from verl_like.single_controller.placement import ray_cluster
 from verl_like.single_controller.rank_calls import Ranks
-from verl_like.single_controller.reach import ByNode
+from verl_like.single_controller.reach import ByNode, Direct
 from verl_like.single_controller.worker_group import WorkerGroup
 
 ROOT = Path(__file__).parents[1]
@@ -47,6 +47,7 @@ class SimulatedGroup(WorkerGroup):
         # neighbours share a process
         self._actors = [processes[rank // RANKS_PER_NODE % len(processes)] for rank in range(ranks)]
         self._ranks = Ranks(self.name, dict(enumerate(self._actors)))
+        self._direct = self._reach = Direct(self._ranks, timeout_s=TIMEOUT_S)
         nodes = [range(first, first + RANKS_PER_NODE) for first in range(0, ranks, RANKS_PER_NODE)]
         if len(nodes) > 1:
             self.relay([range(ranks)] * len(processes), timeout_s=TIMEOUT_S)
