@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from verl_like.backends.allocator import allocator_environment
-from verl_like.backends.base import RolloutEngine
 from verl_like.config.schema import ModelConfig, RolloutConfig
 from verl_like.machine.extensions import refuse_unloadable
+
+if TYPE_CHECKING:  # it imports torch, which is to find the environment that is told here
+    from verl_like.backends.base import RolloutEngine
 
 ROLLOUT_BACKENDS: dict[str, str] = {
     "vllm": "verl_like.backends.vllm.engine:VllmEngine",
@@ -73,7 +76,7 @@ def load_backend(name: str) -> Callable[..., RolloutEngine]:
 
 def rollout_environment(name: str, *, device: str, num_threads: int = 1) -> dict[str, str]:
     """Environment variables a worker must have before it imports torch, for the engine ``name``."""
-    shared = cpu_environment(num_threads) if device == "cpu" else {}
+    shared = cpu_environment(num_threads) if device == "cpu" else gpu_environment()
     if name != "vllm":
         return shared
     from verl_like.backends.vllm.environment import environment
@@ -100,6 +103,15 @@ def cpu_environment(num_threads: int = 1) -> dict[str, str]:
         "LRU_CACHE_CAPACITY": "64",
         **allocator_environment(),
     }
+
+
+def gpu_environment() -> dict[str, str]:
+    """Variables of every worker that runs a model on a GPU, as above.
+
+    Segments of GPU memory that grow: batches of ever other sizes leave holes in fixed ones. vLLM 0.32 turns them off
+    around its own pool (device_allocator/cumem.py).
+    """
+    return {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 
 
 def remove_leftovers(run_id: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from verl_like.backends.rollout import cpu_environment, rollout_environment
+from verl_like.backends.rollout import cpu_environment, gpu_environment, rollout_environment
 from verl_like.config.schema import Config
 from verl_like.single_controller import rendezvous
 
@@ -37,27 +37,19 @@ class WorkerSetup:
 def worker_environment(config: Config, device: str) -> dict[str, str]:
     """Variables a hybrid worker must have before it imports anything; ``cluster.env`` has the last word."""
     engine = rollout_environment(config.rollout.backend, device=device)
-    return {**engine, **_allocator(device), **_repeating(config, device), **config.cluster.env}
+    return {**engine, **_repeating(config, device), **config.cluster.env}
 
 
 def reward_model_environment(config: Config, device: str) -> dict[str, str]:
     """Variables that a worker with the reward model for itself must have, as above."""
-    cpu = cpu_environment() if device == "cpu" else {}
-    return {**cpu, **_allocator(device), **_repeating(config, device), **config.cluster.env}
+    shared = cpu_environment() if device == "cpu" else gpu_environment()
+    return {**shared, **_repeating(config, device), **config.cluster.env}
 
 
 def judge_environment(config: Config, device: str) -> dict[str, str]:
     """Variables that a judge's worker must have, as above."""
     engine = rollout_environment(config.reward.judge.backend, device=device)
-    return {**engine, **_allocator(device), **_repeating(config, device), **config.cluster.env}
-
-
-def _allocator(device: str) -> dict[str, str]:
-    """Segments of GPU memory that grow: batches of ever other sizes leave holes in fixed ones.
-
-    vLLM 0.32 turns them off around its own pool (device_allocator/cumem.py).
-    """
-    return {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"} if device == "cuda" else {}
+    return {**engine, **_repeating(config, device), **config.cluster.env}
 
 
 def _repeating(config: Config, device: str) -> dict[str, str]:
