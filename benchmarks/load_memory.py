@@ -50,9 +50,9 @@ def load(rank: int, num_ranks: int, folder: Path, answers: Any) -> None:
     os.environ |= {"OMP_NUM_THREADS": "1"}
     import torch
     import torch.distributed as dist
-    from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
+    from benchmarks._allocated import most_allocated
     from verl_like.backends.base import EngineSettings
     from verl_like.backends.fsdp.engine import FsdpPolicy
     from verl_like.backends.fsdp.optim import local_shard
@@ -71,12 +71,7 @@ def load(rank: int, num_ranks: int, folder: Path, answers: Any) -> None:
         engine = FsdpPolicy(settings)
     # torch counts a mapped file as allocated; its pages are the system's, which takes them back when it likes.
     mapped = {file.stat().st_size for file in folder.glob("*.safetensors")}
-    held, peak = 0, 0
-    for event in sorted(profiled.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
-        is_memory = event.name() == "[memory]" and event.device_type() == DeviceType.CPU
-        if is_memory and abs(event.nbytes()) not in mapped:
-            held += event.nbytes()
-            peak = max(peak, held)
+    peak = most_allocated(profiled, but=mapped)
     shards = [local_shard(parameter) for parameter in engine.module.parameters()]
     layer = engine.module.backbone.base_model.layers[0]
     answers.put(

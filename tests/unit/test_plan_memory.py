@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from torch.autograd import DeviceType
-from torch.profiler import ProfilerActivity, profile
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from benchmarks._allocated import allocated
 from tests.unit._fsdp_ranks import PolicyLoss, build_engine, join_ranks
 from verl_like.config.schema import FsdpConfig, ModelConfig, OptimConfig
 from verl_like.plan.memory import Pass, Sharded
@@ -48,18 +47,6 @@ def rows(vocab_size: int) -> DataProto:
             "uid": [str(index) for index in range(NUM_ROWS)],
         }
     )
-
-
-def allocated(call: Callable[[], object]) -> float:
-    """The most bytes that torch has handed out at once meanwhile, above what it had before."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        call()
-    held, most = 0, 0
-    for event in sorted(profiled.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
-        if event.name() == "[memory]" and event.device_type() == DeviceType.CPU:
-            held += event.nbytes()
-            most = max(most, held)
-    return float(most)
 
 
 # What decides the peak of an update: activations of all layers; gradients; logits; the optimiser's step.
