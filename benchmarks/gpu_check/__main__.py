@@ -1,0 +1,90 @@
+"""``python -m benchmarks.gpu_check``: checks what only a machine with a GPU can show, in at most eight minutes.
+
+Each check runs in a process of its own, one at a time, and is told as soon as it is over: held, fell short, skipped or
+failed. Prints one JSON object as its last line. Ends with 1 where a check fell short or failed, with 2 where nothing
+could be checked. ``--device cpu`` is a dry run with tiny models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+from benchmarks.gpu_check.checks import CHECKS, Check
+from benchmarks.gpu_check.play import play
+from benchmarks.gpu_check.scene import Scene, temporary
+from benchmarks.gpu_check.table import line, summary
+from benchmarks.gpu_check.verdict import SKIPPED, Outcome
+from verl_like.checks.gpus import num_gpus, smallest_gpu, torch_is_cpu_build
+
+LIMIT_S = 480.0
+LEAST_S = 5.0  # to begin a check with
+ROOM_GIB = {True: 1, False: 12}  # for tiny models; for weights of 0.5B and 1.5B in bfloat16, and a checkpoint of 0.5B
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = _arguments(argv)
+    gpus = num_gpus()
+    device = ("cuda" if gpus else "") if arguments.device == "auto" else arguments.device
+    if not device or (device == "cuda" and not gpus):
+        print("found no GPU, expected at least one. --device cpu is a dry run with tiny models.", file=sys.stderr)
+        return 2
+    if device == "cuda" and torch_is_cpu_build():
+        print("found a torch that uses no GPU, expected one that does. make setup ACCELERATOR=cuda", file=sys.stderr)
+        return 2
+    chosen = [check for check in CHECKS if not arguments.only or check.name in arguments.only]
+    for number in ENDING:
+        signal.signal(number, _end)
+    with temporary(device=device, num_gpus=gpus, is_small=arguments.small or device == "cpu") as scene:
+        room_gib = shutil.disk_usage(scene.folder).free / 2**30
+        if room_gib < ROOM_GIB[scene.is_small]:
+            needed = ROOM_GIB[scene.is_small]
+            where = scene.folder.parent
+            print(f"found {room_gib:.1f} GiB of room in {where}, expected {needed}. Set TMPDIR.", file=sys.stderr)
+            return 2
+        return run(chosen, scene, limit_s=arguments.limit_s)
+
+
+def run(checks: Sequence[Check], scene: Scene, *, limit_s: float) -> int:
+    """Run the checks one after the other and tell them; returns the exit status."""
+    started = time.monotonic()
+    outcomes: list[Outcome] = []
+    for check in checks:
+        left_s = limit_s - (time.monotonic() - started)
+        if left_s < LEAST_S:
+            why = f"the {limit_s:.0f} s of --limit-s are used up"
+            outcomes.append(Outcome(name=check.name, verdict=SKIPPED, seconds=0.0, why=why))
+        else:
+            outcomes.append(play(check, scene, limit_s=min(check.limit_s, left_s)))
+        print(line(outcomes[-1]), flush=True)
+    gpu = smallest_gpu() if scene.device == "cuda" else None
+    told = summary(outcomes, device=gpu[0] if gpu else scene.device, seconds=time.monotonic() - started)
+    print(json.dumps(told), flush=True)
+    return 0 if all(outcome.is_well for outcome in outcomes) else 1
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """Ctrl-C and its like: what was started is ended, and a second one does not disturb that."""
+    for each in ENDING:
+        signal.signal(each, signal.SIG_IGN)
+    raise SystemExit(128 + number)
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_check", description=__doc__)
+    parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
+    parser.add_argument("--small", action="store_true", help="tiny models; always so on CPU")
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=[check.name for check in CHECKS], default=[])
+    parser.add_argument("--limit-s", type=float, default=LIMIT_S, help="for everything together")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,47 @@
+"""A learner saved and loaded: weights, optimiser and schedule come back bit for bit."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+from benchmarks.gpu_check.checks.offload import differing, state_of
+from benchmarks.gpu_check.policies import model_path, policy, synchronize, uneven_rows
+from benchmarks.gpu_check.scene import Scene
+from benchmarks.gpu_check.verdict import Findings
+from verl_like.algorithms.actor_loss import SftLoss
+from verl_like.config.schema import OptimConfig
+
+GIB = 2**30
+
+
+def check(scene: Scene) -> Findings:
+    found = Findings()
+    path = model_path(scene)
+    rows = uneven_rows(scene, path)
+    optim = OptimConfig(lr=1e-3, schedule="linear")
+    learner = policy(scene, path).learner(optim, total_updates=10, max_response_tokens=1)
+    learner.update(rows, SftLoss())
+    saved, schedule = state_of(learner), learner.schedule.state_dict()
+    folder = scene.of("checkpoint") / "saved"
+
+    started = time.perf_counter()
+    learner.save(folder)
+    save_s = time.perf_counter() - started
+    learner.update(rows, SftLoss())
+    moved = differing(saved, state_of(learner))
+    found.must(len(moved) > len(saved) / 2, f"an update moved {len(moved)} of {len(saved)} tensors, expected most")
+    started = time.perf_counter()
+    learner.load(folder)
+    synchronize(scene)
+    load_s = time.perf_counter() - started
+
+    others = differing(saved, state_of(learner))
+    found.must(not others, f"{len(others)} tensors came back otherwise, among them {others[:3]}; expected none")
+    found.must(learner.schedule.state_dict() == schedule, "the schedule came back otherwise")
+    num_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    shutil.rmtree(folder)
+    found.add("size_gib", num_bytes / GIB)
+    found.add("save_gib_per_s", num_bytes / GIB / save_s)
+    found.add("load_gib_per_s", num_bytes / GIB / load_s)
+    return found

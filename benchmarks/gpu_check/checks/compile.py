@@ -1,0 +1,49 @@
+"""The log-prob function compiled: within its deadline, with the numbers of the eager one, and how much faster."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.gpu_check.policies import model_path, policy, rows, synchronize
+from benchmarks.gpu_check.scene import Scene
+from benchmarks.gpu_check.verdict import Findings
+from verl_like.backends.fsdp.engine import FsdpPolicy
+from verl_like.protocol import DataProto
+
+DEADLINE_S = 120.0
+# Both take the same product in the forward pass's dtype and go on in float32, in another order of sums.
+MAX_GAP = 1e-3
+NUM_TIMES = 5
+
+
+def check(scene: Scene) -> Findings:
+    found = Findings()
+    path = model_path(scene)
+    length = 16 if scene.is_small else 512
+    table = rows(path, [length] * 16, [length] * 16)
+    engine = policy(scene, path, use_torch_compile=True)
+    eager, eager_s = _timed(scene, engine, table)
+    started = time.perf_counter()
+    is_compiled = engine.warm_up(DEADLINE_S)
+    found.add("compile_s", time.perf_counter() - started)
+    found.must(is_compiled, f"not compiled, expected it within {DEADLINE_S:.0f} s")
+    compiled, compiled_s = _timed(scene, engine, table)
+    found.add("gap_max_nats", float(np.abs(compiled - eager).max()), at_most=MAX_GAP)
+    found.add("forward_speedup", eager_s / compiled_s)
+    return found
+
+
+def _timed(scene: Scene, engine: FsdpPolicy, table: DataProto) -> tuple[NDArray[np.float32], float]:
+    """Log-probs, and the median of the seconds that they take after the first time."""
+    seconds = []
+    log_probs = engine.forward_log_probs(table, temperature=1.0)["log_probs"]
+    for _ in range(NUM_TIMES):
+        synchronize(scene)
+        started = time.perf_counter()
+        engine.forward_log_probs(table, temperature=1.0)  # ends on the host, so it waits for the GPU
+        seconds.append(time.perf_counter() - started)
+    return log_probs, median(seconds)

@@ -1,0 +1,131 @@
+"""Optimiser updates: tokens per second, the share of the device's arithmetic, and the peak of memory beside the plan's.
+
+What layers compute again in backward is no work of the model (Chowdhery et al., 2204.02311, appendix B), and the output
+layer sees responses alone.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from benchmarks._allocated import allocated
+from benchmarks.gpu_check.policies import model_path, policy, rows, synchronize
+from benchmarks.gpu_check.scene import Scene
+from benchmarks.gpu_check.verdict import Findings, Skip
+from verl_like.algorithms.actor_loss import SftLoss
+from verl_like.backends.fsdp.learner import FsdpLearner
+from verl_like.backends.fsdp.optim import local_shard
+from verl_like.config.schema import Config, OptimConfig
+from verl_like.plan.devices import COMPUTE_SHARE, GIB, Device
+from verl_like.plan.place import place_of
+from verl_like.plan.plan import ROOM_SHARE, shapes_of
+from verl_like.plan.seconds import BACKWARD
+from verl_like.plan.shape import ModelShape
+from verl_like.plan.stages import Place, roles_of
+
+NUM_TIMES = 3
+# A plan leaves that much room for what it does not know; one of twice what is needed would turn runs away.
+MAX_OVER_PLAN, MIN_OVER_PLAN = 1 / ROOM_SHARE, 0.5
+
+
+def check(scene: Scene) -> Findings:
+    found = Findings()
+    for size in scene.sizes:
+        path = model_path(scene, size)
+        config = _config(scene, path)
+        place = place_of(config, is_timed=True)
+        if place is None:
+            raise Skip("the driver does not tell the GPU's memory")
+        shape = shapes_of(config)["actor"]
+        planned = _planned_bytes(config, shape, place)
+        if planned > ROOM_SHARE * place.device.memory_gib * GIB:
+            found.notes.append(f"without {size}: needs {planned / GIB:.0f} of {place.device.memory_gib:.0f} GiB")
+            continue
+        _measure(found, scene, size, config, shape, place.device, planned)
+    return found
+
+
+def _measure(
+    found: Findings, scene: Scene, size: str, config: Config, shape: ModelShape, device: Device, planned: float
+) -> None:
+    """Figures of one model; those without a size in their names are the last one's."""
+    prompt, response = config.data.max_prompt_length, config.data.max_response_length
+    num_rows = config.actor.mini_batch_size * config.rollout.n
+    path = Path(config.model.path)
+    table = rows(path, [prompt] * num_rows, [response] * num_rows)
+    engine = policy(
+        scene,
+        path,
+        max_tokens_per_micro_batch=config.actor.max_tokens_per_micro_batch,
+        log_prob_chunk_tokens=config.actor.log_prob_chunk_tokens,
+    )
+    learner = engine.learner(OptimConfig(), total_updates=0, max_response_tokens=response)
+
+    def update() -> None:
+        learner.update(table, SftLoss())
+
+    update()  # brings the optimiser's state
+    peak = _peak_bytes(scene, learner, update)
+    seconds = median(_seconds(scene, update) for _ in range(NUM_TIMES))
+    found.add(f"{size}_tokens_per_s", num_rows * (prompt + response) / seconds)
+    found.add("peak_vs_plan", peak / planned, at_most=MAX_OVER_PLAN, at_least=MIN_OVER_PLAN)
+    found.figures[f"{size}_peak_gib"] = peak / GIB
+    if math.isnan(device.tflops):
+        found.notes.append(f"no mfu: {device.name} is not in the table of devices")
+        return
+    # A CPU's figure is measured, and divided by the share of it that training reaches.
+    most = device.tflops * 1e12 * (COMPUTE_SHARE if scene.device == "cpu" else 1)
+    work = num_rows * (1 + BACKWARD) * _row_flops(shape, prompt, response)
+    found.add("mfu", work / seconds / most)
+    found.figures[f"{size}_mfu"] = found.figures["mfu"]
+
+
+def _row_flops(shape: ModelShape, prompt: int, response: int) -> float:
+    """Of a forward pass over a row."""
+    tokens = prompt + response - 1
+    body = replace(shape, vocab_size=0).flops_per_token(tokens / 2)
+    return tokens * body + 2.0 * response * shape.vocab_size * shape.hidden_size
+
+
+def _config(scene: Scene, path: Path) -> Config:
+    """A mini-batch of equally long rows, in several passes."""
+    config = Config()
+    config.model.path = str(path)
+    config.cluster.device, config.cluster.workers_per_node = scene.device, 1
+    config.data.max_prompt_length, config.data.max_response_length = (32, 96) if scene.is_small else (128, 896)
+    config.actor.mini_batch_size, config.rollout.n = 8, 8
+    config.data.train_batch_size = config.actor.mini_batch_size
+    config.actor.max_tokens_per_micro_batch = 2048 if scene.is_small else 16_384
+    return config
+
+
+def _planned_bytes(config: Config, shape: ModelShape, place: Place) -> float:
+    """Of an update, as torch hands them out: without contexts and libraries."""
+    [actor] = [role for role in roles_of(config, {"actor": shape}, place) if role.name == "actor"]
+    return sum(actor.update.values())
+
+
+def _peak_bytes(scene: Scene, learner: FsdpLearner, update: Callable[[], None]) -> float:
+    """The most that torch has handed out during an update, with weights and moments."""
+    if scene.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        update()
+        return float(torch.cuda.max_memory_allocated())
+    states = [value for state in learner.optimizer.state.values() for value in state.values()]
+    held = [*learner.engine.module.parameters(), *states]
+    return sum(local_shard(tensor).nbytes for tensor in held) + allocated(update)
+
+
+def _seconds(scene: Scene, update: Callable[[], None]) -> float:
+    synchronize(scene)
+    started = time.perf_counter()
+    update()
+    synchronize(scene)
+    return time.perf_counter() - started

@@ -1,0 +1,44 @@
+"""A process of a check: ``python -m benchmarks.gpu_check.child PACKAGE NAME RANK SCENE``.
+
+Runs the function ``check`` of the file with that name, writes what it has found and ends.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
+
+from benchmarks.gpu_check.play import IS_WORKER, outcome_of
+from benchmarks.gpu_check.scene import from_words
+from benchmarks.gpu_check.verdict import Findings, Skip
+
+
+def main() -> None:
+    package, name, rank, words = sys.argv[1:]
+    scene = from_words(words)
+    file = importlib.import_module(f"{package}.{name}")
+    group: AbstractContextManager[None] = nullcontext()
+    if IS_WORKER in os.environ:
+        from benchmarks.gpu_check.policies import process_group
+
+        group = process_group(scene)
+    findings, skipped, error = Findings(), "", ""
+    try:
+        with group:
+            findings = file.check(scene)
+    except Skip as skip:
+        skipped = str(skip)
+    except Exception as raised:
+        error = f"{type(raised).__name__}: {str(raised).strip().partition(chr(10))[0]}"
+        raise
+    finally:
+        told = {**asdict(findings), "skipped": skipped, "error": error}
+        outcome_of(scene.of(name), int(rank)).write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

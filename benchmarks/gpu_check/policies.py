@@ -1,0 +1,113 @@
+"""Models with random weights, rows, and policies on them, as the checks take them."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from benchmarks import plan_table
+from benchmarks.gpu_check.scene import TINY, Scene
+from recipes.arithmetic.model import character_tokenizer, small_qwen3
+from verl_like.backends.base import EngineSettings
+from verl_like.backends.fsdp.engine import FsdpPolicy
+from verl_like.config.schema import FsdpConfig, ModelConfig
+from verl_like.protocol import DataProto, Ragged
+
+TIMEOUT_S = 60.0
+
+
+@contextmanager
+def process_group(scene: Scene) -> Iterator[None]:
+    """The group of all ranks, as workers join it. After an error nobody waits for the others to leave it."""
+    if scene.device == "cuda":
+        torch.cuda.set_device(0)
+    backend = "cpu:gloo,cuda:nccl" if scene.device == "cuda" else "gloo"
+    dist.init_process_group(backend, timeout=timedelta(seconds=TIMEOUT_S))
+    yield
+    dist.destroy_process_group()
+
+
+def model_path(scene: Scene, size: str = "") -> Path:
+    """A folder with random weights and a tokenizer; written by whoever needs it first.
+
+    Args:
+        size: one of ``scene.sizes``, by default the first. Those but the tiny one have Qwen2.5's shapes.
+    """
+    size = size or scene.sizes[0]
+    folder = scene.folder / f"model-{size}"
+    if dist.get_rank() == 0 and not (folder / "model.safetensors").exists():
+        _write(folder, scene.device, size)
+    dist.barrier()
+    return folder
+
+
+def _write(folder: Path, device: str, size: str) -> None:
+    tokenizer = character_tokenizer()
+    if size == TINY:
+        model = small_qwen3(tokenizer, seed=0)
+    else:
+        folder.mkdir(exist_ok=True)
+        plan_table.write(folder, size)
+        torch.manual_seed(0)
+        with torch.device(device):
+            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.bfloat16)
+    model.save_pretrained(folder, max_shard_size="100GB")
+    tokenizer.save_pretrained(folder)
+
+
+def policy(scene: Scene, path: Path, *, dtype: str = "auto", **changes: Any) -> FsdpPolicy:
+    """A policy, with the settings that a run has by default; one that was before it, and that nobody needs, is freed.
+
+    Args:
+        dtype: of the forward pass.
+        changes: fields of ``EngineSettings``, ``ModelConfig`` or ``FsdpConfig``.
+    """
+
+    gc.collect()  # a sharded model holds itself by a circle of references
+
+    def of(kind: type) -> dict[str, Any]:
+        return {name: changes[name] for name in changes.keys() & kind.__dataclass_fields__.keys()}
+
+    settings = {
+        "model": ModelConfig(path=str(path), **of(ModelConfig)),
+        "fsdp": FsdpConfig(param_dtype=dtype, **of(FsdpConfig)),
+        "device": torch.device(scene.device),
+        "max_tokens_per_micro_batch": 16_384,
+        **of(EngineSettings),
+    }
+    return FsdpPolicy(EngineSettings(**settings))
+
+
+def uneven_rows(scene: Scene, path: Path) -> DataProto:
+    """Two dozen rows of prompts and responses of all lengths."""
+    prompt, response = (8, 24) if scene.is_small else (128, 256)
+    rng = np.random.default_rng(0)
+    return rows(path, rng.integers(1, prompt + 1, 24).tolist(), rng.integers(1, response + 1, 24).tolist())
+
+
+def rows(path: Path, prompt_tokens: list[int], response_tokens: list[int]) -> DataProto:
+    """Rows of these lengths, of any tokens that the model knows."""
+    rng = np.random.default_rng(1)
+    vocab_size = AutoConfig.from_pretrained(path).vocab_size
+
+    def ids(lengths: list[int]) -> Ragged:
+        return Ragged.from_rows([rng.integers(0, vocab_size, length) for length in lengths], "int32")
+
+    responses = ids(response_tokens)
+    mask = Ragged(np.ones(len(responses.values), bool), responses.offsets)
+    return DataProto({"prompt_ids": ids(prompt_tokens), "response_ids": responses, "response_mask": mask})
+
+
+def synchronize(scene: Scene) -> None:
+    """Wait for what the GPU was given."""
+    if scene.device == "cuda":
+        torch.cuda.synchronize()

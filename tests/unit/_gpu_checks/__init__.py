@@ -1,0 +1,1 @@
+"""Checks for the tests of ``benchmarks.gpu_check``: each ends in another way."""
