@@ -78,6 +78,11 @@ NOT_RUN = {
             )
         ),
     ),
+    "needs a GPU; tests/e2e/test_gpu_check.py makes the dry run": (
+        "make gpu-check",
+        'make gpu-check ARGS="--device cpu"',
+        "python -m benchmarks.gpu_check --only kernels update",
+    ),
     "would remove what the other commands need": ("make clean",),
     "is a form, not a command": (
         "python -m verl_like",

@@ -1,0 +1,40 @@
+"""``make gpu-check`` without a GPU: all its checks with tiny models, by the real command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu_check.checks import CHECKS
+from benchmarks.gpu_check.table import KEYS
+from tests.e2e.conftest import ROOT
+
+ON_GPU_ONLY = {"offload"}
+NOT_ON_CPU = {"wake_s", "sleep_freed_gib"}  # where vLLM does not sleep
+
+
+@pytest.mark.slow
+def test_a_dry_run_goes_through_every_check_and_leaves_nothing(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "benchmarks.gpu_check", "--device", "cpu"],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    *lines, last = ran.stdout.splitlines()
+    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr[-4000:]}"
+    assert [line.split()[0] for line in lines] == [check.name for check in CHECKS]
+    found = json.loads(last)
+    verdicts = {check.name: "skipped" if check.name in ON_GPU_ONLY else "held" for check in CHECKS}
+    assert found["verdicts"] == verdicts
+    assert {key for key in KEYS if found[key] is None} == NOT_ON_CPU
+    assert 0 < found["log_prob_gap_mean"] < 1e-4 and found["device"] == "cpu"
+    assert list(tmp_path.iterdir()) == []
