@@ -9,11 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.attention import varlen
+from torch.nn.functional import scaled_dot_product_attention
 
 from tests.unit._fsdp_ranks import make_rows, tiny_model
 from verl_like.backends.fsdp.models import PolicyModel
-from verl_like.ops.attention import PACKED_ATTENTION, register_packed_attention, resolve_kernel
+from verl_like.ops.attention import (
+    PACKED_ATTENTION,
+    packed_attention,
+    padded_groups,
+    register_packed_attention,
+    resolve_kernel,
+)
 from verl_like.ops.log_probs import TokenStatsFunction
 from verl_like.ops.packing import pack_rows
 from verl_like.protocol import Ragged
@@ -113,3 +121,36 @@ def test_a_flash_attention_without_packed_rows_is_none(monkeypatch: pytest.Monke
         resolve_kernel("flash", GPU, torch.bfloat16)
     package.flash_attn_varlen_func = print  # type: ignore[attr-defined]
     assert resolve_kernel("auto", GPU, torch.bfloat16) == "flash"
+
+
+@pytest.mark.parametrize("takes_groups", [True, False])
+def test_the_kernel_for_packed_rows_gets_all_heads_where_it_does_not_group_them(
+    takes_groups: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def attention(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, is_grouped: bool) -> Tensor:
+        assert is_grouped == (q.shape[1] != k.shape[1])
+        rows = zip(*(states.split(starts.diff().tolist()) for states in (q, k, v)), strict=True)
+        heads_first = ([states.transpose(0, 1)[None] for states in row] for row in rows)
+        outs = [scaled_dot_product_attention(*row, is_causal=True, enable_gqa=is_grouped) for row in heads_first]
+        return torch.cat([out[0].transpose(0, 1) for out in outs])
+
+    # As torch 2.13 has it, and as 2.11 has it.
+    def of_today(q, k, v, starts, _starts, most, _most, *, scale, window_size, enable_gqa=False):  # type: ignore[no-untyped-def]
+        return attention(q, k, v, starts, enable_gqa)
+
+    def of_before(q, k, v, starts, _starts, most, _most, *, scale, window_size):  # type: ignore[no-untyped-def]
+        return attention(q, k, v, starts, False)
+
+    monkeypatch.setattr(varlen, "varlen_attn", of_today if takes_groups else of_before)
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, heads, 7, 8, generator=generator) for heads in (4, 2, 2))
+    lengths = np.array([4, 3])
+    layout: dict[str, Any] = {
+        "cu_seqlens": torch.tensor([0, 4, 7]),
+        "max_seqlen": 4,
+        "groups": padded_groups(lengths, device=CPU),
+    }
+    found, expected = (
+        packed_attention(nn.Module(), q, k, v, None, kernel=name, **layout)[0] for name in ("varlen", "sdpa")
+    )
+    torch.testing.assert_close(found, expected)

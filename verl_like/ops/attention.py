@@ -7,6 +7,7 @@ exists.
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,22 +156,7 @@ def packed_attention(
         return _sdpa(q, k, v, groups=groups, scale=scaling, sliding_window=sliding_window)[None], None
     window = (-1, 0) if sliding_window is None else (sliding_window - 1, 0)
     if kernel == "varlen":
-        from torch.nn.attention.varlen import varlen_attn
-
-        out = varlen_attn(
-            q,
-            k,
-            v,
-            cu_seqlens,
-            cu_seqlens,
-            max_seqlen,
-            max_seqlen,
-            scale=scaling,
-            window_size=window,
-            enable_gqa=q.shape[1] != k.shape[1],
-        )
-        assert isinstance(out, Tensor), "varlen_attn returns one tensor unless asked for more"
-        return out[None], None
+        return _varlen(q, k, v, cu_seqlens, max_seqlen, scale=scaling, window=window)[None], None
     assert kernel == "flash", f"unknown kernel {kernel}"
     from flash_attn import flash_attn_varlen_func
 
@@ -189,6 +175,28 @@ def packed_attention(
         deterministic=torch.are_deterministic_algorithms_enabled(),
     )
     return out[None], None
+
+
+def _varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens: Tensor,
+    max_seqlen: int,
+    *,
+    scale: float | None,
+    window: tuple[int, int],
+) -> Tensor:
+    from torch.nn.attention.varlen import varlen_attn
+
+    if q.shape[1] != k.shape[1] and "enable_gqa" not in inspect.signature(varlen_attn).parameters:  # torch 2.11
+        k, v = (states.repeat_interleave(q.shape[1] // states.shape[1], dim=1) for states in (k, v))
+    grouped: dict[str, Any] = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
+    out = varlen_attn(
+        q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, scale=scale, window_size=window, **grouped
+    )
+    assert isinstance(out, Tensor), "varlen_attn returns one tensor unless asked for more"
+    return out
 
 
 def _sdpa(
