@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -46,8 +47,11 @@ class Rank:
         return self.log.read_text(errors="replace").splitlines()[-SHOWN_LINES:]
 
 
-def play(check: Check, scene: Scene, *, limit_s: float) -> Outcome:
-    """Run a check to its end, or for ``limit_s`` seconds. Where it fails, what it said last goes to stderr."""
+def play(check: Check, scene: Scene, *, limit_s: float, stop: threading.Event | None = None) -> Outcome:
+    """Run a check to its end, for ``limit_s`` seconds, or until ``stop`` is set.
+
+    Where it fails, what it said last goes to stderr.
+    """
     if why := check.why_not(scene):
         return Outcome(name=check.name, verdict=SKIPPED, seconds=0.0, why=why)
     started = time.monotonic()
@@ -55,7 +59,7 @@ def play(check: Check, scene: Scene, *, limit_s: float) -> Outcome:
     port = _free_port()
     with ExitStack() as ended:
         ranks = [ended.enter_context(_started(check, scene, rank, port)) for rank in range(check.num_ranks)]
-        problem = _wait(ranks, limit_s)
+        problem = _wait(ranks, limit_s, stop or threading.Event())
     seconds = time.monotonic() - started
     if problem:
         for rank in ranks:
@@ -100,8 +104,8 @@ def outcome_of(folder: Path, rank: int) -> Path:
     return folder / f"rank{rank}.json"
 
 
-def _wait(ranks: Sequence[Rank], limit_s: float) -> str:
-    """Until all have ended, one has failed or the time is up; returns what went wrong."""
+def _wait(ranks: Sequence[Rank], limit_s: float, stop: threading.Event) -> str:
+    """Until all have ended, one has failed, the time is up or nobody wants to know; returns what went wrong."""
     deadline = time.monotonic() + limit_s
     while True:
         codes = [rank.process.poll() for rank in ranks]
@@ -112,7 +116,8 @@ def _wait(ranks: Sequence[Rank], limit_s: float) -> str:
             return ""
         if time.monotonic() > deadline:
             return f"was not over after {limit_s:.0f} s and was ended"
-        time.sleep(LOOK_EVERY_S)
+        if stop.wait(LOOK_EVERY_S):
+            return "was stopped"
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,9 +45,10 @@ def model_path(scene: Scene, size: str = "") -> Path:
     """
     size = size or scene.sizes[0]
     folder = scene.folder / f"model-{size}"
-    if dist.get_rank() == 0 and not (folder / "model.safetensors").exists():
-        _write(folder, scene.device, size)
-    dist.barrier()
+    with (scene.folder / "writing").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "tokenizer_config.json").exists():  # which is written last
+            _write(folder, scene.device, size)
     return folder
 
 

@@ -7,6 +7,7 @@ from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
+from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.gpu_check.policies import model_path, policy, rows, synchronize
 from benchmarks.gpu_check.scene import Scene
@@ -32,9 +33,17 @@ def check(scene: Scene) -> Findings:
     found.add("compile_s", time.perf_counter() - started)
     found.must(is_compiled, f"not compiled, expected it within {DEADLINE_S:.0f} s")
     compiled, compiled_s = _timed(scene, engine, table)
+    found.must(_runs_compiled(engine, table), "a forward pass ran nothing that is compiled, expected the log-probs")
     found.add("gap_max_nats", float(np.abs(compiled - eager).max()), at_most=MAX_GAP)
     found.add("forward_speedup", eager_s / compiled_s)
     return found
+
+
+def _runs_compiled(engine: FsdpPolicy, table: DataProto) -> bool:
+    """Whether a forward pass goes through compiled code, and does not go back to eager without a word."""
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        engine.forward_log_probs(table, temperature=1.0)
+    return any(event.key.startswith("Torch-Compiled Region") for event in profiled.key_averages())
 
 
 def _timed(scene: Scene, engine: FsdpPolicy, table: DataProto) -> tuple[NDArray[np.float32], float]:
