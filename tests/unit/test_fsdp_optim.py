@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
+import torch
 from torch import nn
 
+from benchmarks._allocated import allocated
 from verl_like.backends.fsdp.optim import build_optimizer, build_schedule, lr_factor
 from verl_like.config.schema import OptimConfig
 
@@ -41,3 +45,28 @@ def test_norms_and_biases_do_not_decay() -> None:
     assert [p.ndim for p in decaying["params"]] == [2]
     assert plain["weight_decay"] == 0
     assert [p.ndim for p in plain["params"]] == [1, 1, 1]
+
+
+def test_a_step_moves_what_adamw_moves_and_makes_no_copy_of_the_parameters() -> None:
+    torch.manual_seed(0)
+    module = nn.Linear(512, 512)
+    plain = copy.deepcopy(module)
+    config = OptimConfig(lr=1e-3, weight_decay=0.1)
+    ours = build_optimizer(module, config)
+    theirs = torch.optim.AdamW(
+        [{"params": [plain.weight]}, {"params": [plain.bias], "weight_decay": 0.0}],
+        lr=config.lr,
+        betas=(config.beta1, config.beta2),
+        eps=config.eps,
+        weight_decay=config.weight_decay,
+        foreach=False,
+    )
+    for _ in range(3):
+        for parameter, twin in zip(module.parameters(), plain.parameters(), strict=True):
+            parameter.grad = torch.randn_like(parameter)
+            twin.grad = parameter.grad.clone()
+        peak = allocated(ours.step)
+        theirs.step()
+    torch.testing.assert_close(module.weight, plain.weight, rtol=0, atol=1e-7)
+    torch.testing.assert_close(module.bias, plain.bias, rtol=0, atol=1e-7)
+    assert peak < module.weight.nbytes / 10

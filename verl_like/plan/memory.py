@@ -54,7 +54,7 @@ class Sharded:
 
     Args:
         itemsize: bytes per element of forward and backward.
-        is_gpu: there the next layer is gathered while one runs, and the optimiser's step is one kernel.
+        is_gpu: there the next layer is gathered while one runs.
     """
 
     shape: ModelShape
@@ -128,8 +128,7 @@ class Sharded:
     @property
     def step(self) -> Parts:
         """The optimiser's step, besides weights and moments."""
-        shards = FLOAT32 * self.shape.num_parameters / self.ranks
-        return {"gradients": shards, "optimiser's step": shards * (not self.is_gpu)}
+        return {"gradients": FLOAT32 * self.shape.num_parameters / self.ranks}
 
     def _gradients(self, run: Pass, shards: float) -> tuple[float, float]:
         """Bytes of gradients as a pass's backward begins and as it ends, in the pass that has most."""
