@@ -69,6 +69,7 @@ NOT_RUN = {
             for name in (
                 "data_plane",
                 "controller_scaling",
+                "scale_sim",
                 "partition",
                 "reward_pool",
                 "reward_overlap",

@@ -16,7 +16,7 @@ from rich.console import Console
 from tests.ray.conftest import ROOT, echo_group
 from tests.ray.echo_role import EchoRole
 from verl_like.protocol import DataProto, Ragged
-from verl_like.single_controller import outposts
+from verl_like.single_controller import outposts, ray_calls
 from verl_like.single_controller.errors import INTERRUPT, Interrupted, OutOfGrace, StageTimeout, WorkerError
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.single_controller.wait import wait
@@ -132,6 +132,15 @@ def test_a_dead_worker_is_named_at_once(ray_cluster: None, how: str) -> None:
     with pytest.raises(WorkerError, match="echo rank 0 died"):
         group.call(EchoRole.die_on, 0)
     assert time.monotonic() - start < 10, "the other rank's sleep must not be waited for"
+    group.shut_down()
+
+
+def test_a_dead_relay_is_named(ray_cluster: None) -> None:
+    group = reached("by a relay")
+    for relay in group._relays.values():
+        ray_calls.end(relay)
+    with pytest.raises(WorkerError, match="the relay of echo ranks 0 to 1 died"):
+        group.call(EchoRole.who)
     group.shut_down()
 
 

@@ -40,7 +40,8 @@ class Ranks:
     def __init__(self, group: str, actors: Mapping[int, Any]) -> None:
         self.group, self.actors = group, actors
         self.first = min(actors)
-        self.name = self.who(self.first) if len(actors) == 1 else f"{group} ranks {self.first} to {max(actors)}"
+        name = self.who(self.first) if len(actors) == 1 else f"{group} ranks {self.first} to {max(actors)}"
+        self.relay_name = f"the relay of {name}"
 
     def who(self, rank: int) -> str:
         """The rank's name in messages."""

@@ -164,7 +164,7 @@ class ByNode:
             args = _of(ranks, calls), dealt.rows(rows), min_groups, stage, self._timeout_s
             begun.append(Call(relay.first_pair, args))
         asked = self._named(ray_calls.begun(begun))
-        relay_of = {ranks.name: (ranks.first, relay) for ranks, relay in self.relays}
+        relay_of = {ranks.relay_name: (ranks.first, relay) for ranks, relay in self.relays}
         while asked:
             found = soonest(asked, stage=stage, timeout_s=self._timeout_s + RELAY_S, interruptible=True)
             going_on = {asked.pop(ref): pair for ref, pair in found}
@@ -184,7 +184,7 @@ class ByNode:
         return wait(self._named(begun), stage=stage, timeout_s=late_s, interruptible=interruptible)
 
     def _named(self, begun: Sequence[Any]) -> dict[BlockRef, str]:
-        return {ref: ranks.name for ref, (ranks, _) in zip(begun, self.relays, strict=True)}
+        return {ref: ranks.relay_name for ref, (ranks, _) in zip(begun, self.relays, strict=True)}
 
 
 def _of(ranks: Ranks, calls: Sequence[RankCall]) -> list[RankCall]:

@@ -107,10 +107,10 @@ class WorkerGroup:
     def relay(self, nodes: Sequence[range], *, timeout_s: float) -> None:
         """From now on speak to a relay on each of these nodes, which have all ranks between them."""
         for ranks in map(self._ranks.only, nodes):
-            args = self._known_as(f"the relay of {ranks.name}"), ranks
+            args = self._known_as(ranks.relay_name), ranks
             self._relays[ranks] = self._started(RelayProcess, ranks.first, num_devices=0, args=args)
         starting = ray_calls.begun([Call(relay.ready) for relay in self._relays.values()])
-        names = (f"the relay of {ranks.name}" for ranks in self._relays)
+        names = (ranks.relay_name for ranks in self._relays)
         wait(dict(zip(starting, names, strict=True)), stage="build", timeout_s=timeout_s)
         self._reach = ByNode(list(self._relays.items()), timeout_s=self.timeout_s)
 

@@ -1,0 +1,140 @@
+"""The driver over groups of up to a thousand ranks that are simulated, and what a step costs it.
+
+The real driver code (``PPOTrainer.step``: facades, worker groups, batches, partition, waits). A simulated rank or relay
+is a name: its calls are real Ray calls with the arguments and results of that rank or node, answered by a few shared
+processes that do no arithmetic. The driver's CPU seconds are what can be measured so, since those processes compete for
+the cores here.
+"""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from benchmarks import _workload as workload
+from benchmarks._idle import TIMEOUT_S, idle_trainer, step_config
+from verl_like.config.schema import ClusterConfig
+from verl_like.protocol import Array
+from verl_like.single_controller import ray_calls
+from verl_like.single_controller.placement import ray_cluster
+from verl_like.single_controller.rank_calls import Ranks
+from verl_like.single_controller.reach import ByNode, Direct
+from verl_like.single_controller.store import store_use
+from verl_like.single_controller.worker_group import WorkerGroup
+from verl_like.trainer.ppo_trainer import PPOTrainer
+
+ROOT = Path(__file__).parents[1]
+RANKS_PER_NODE = 8
+ROWS_PER_RANK = 64
+RESPONSE_TOKENS = (
+    512  # a rank's column is 128 KiB: above Ray's inline limit, so results go to the store as they do on a cluster
+)
+PROCESSES = 2
+WARM_UP_STEPS, STEPS = 1, 3
+LOOK_EVERY_S = 0.05
+
+
+class SimulatedGroup(WorkerGroup):
+    """A group that after its start passes for one of ``ranks`` ranks, which its processes serve in turn."""
+
+    def pretend(self, ranks: int) -> None:
+        processes = self._actors
+        # neighbours share a process
+        self._actors = [processes[rank // RANKS_PER_NODE % len(processes)] for rank in range(ranks)]
+        self._ranks = Ranks(self.name, dict(enumerate(self._actors)))
+        self._direct = self._reach = Direct(self._ranks, timeout_s=TIMEOUT_S)
+        nodes = [range(first, first + RANKS_PER_NODE) for first in range(0, ranks, RANKS_PER_NODE)]
+        if len(nodes) > 1:
+            self.relay([range(ranks)] * len(processes), timeout_s=TIMEOUT_S)
+            relays = list(self._relays.values())
+            served = [(self._ranks.only(of_node), relays[i % len(relays)]) for i, of_node in enumerate(nodes)]
+            self._reach = ByNode(served, timeout_s=TIMEOUT_S)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepCost:
+    """What a step costs the driver; medians but for ``growth_mb`` (over all steps) and ``references`` (most of one).
+
+    Args:
+        references: to blocks and answers that it held at once.
+        store_mb: new in the store.
+    """
+
+    driver_s: float
+    wall_s: float
+    growth_mb: float
+    references: int
+    store_mb: float
+
+
+@contextmanager
+def simulated(ranks: int) -> Iterator[PPOTrainer]:
+    """A trainer over so many ranks, with as many rows for each."""
+    rows = ranks * ROWS_PER_RANK
+    lengths: Array = np.full(rows, RESPONSE_TOKENS)
+    environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    with ray_cluster(ClusterConfig(object_store_memory_gib=6.0), "bench"), tempfile.TemporaryDirectory() as folder:
+        workers = SimulatedGroup("worker", world_size=PROCESSES, placement=None, env=environment, timeout_s=TIMEOUT_S)
+        advantages = WorkerGroup("advantages", world_size=1, placement=None, env=environment, timeout_s=TIMEOUT_S)
+        for group in (workers, advantages):
+            group.build("benchmarks._idle:build_roles", lambda rank: (lengths, 256 * 1024), timeout_s=TIMEOUT_S)
+            group.wait_built(timeout_s=TIMEOUT_S)
+        workers.pretend(ranks)
+        trainer = idle_trainer(
+            step_config(rows), Path(folder), workers=workers, advantages=advantages, num_scorers=PROCESSES
+        )
+        trainer.version = 0
+        yield trainer
+
+
+def step_cost(ranks: int) -> StepCost:
+    """Of some steps, after one that nobody measures."""
+    with simulated(ranks) as trainer:
+        for step in range(1, WARM_UP_STEPS + 1):
+            trainer.step(step)
+        gc.collect()
+        cpu, wall, stored = [], [], [_created_mb()]
+        with workload.MemoryGrowth() as memory:
+            for step in range(1, STEPS + 1):
+                cpu_before, wall_before = time.process_time(), time.perf_counter()
+                trainer.step(step)
+                cpu.append(time.process_time() - cpu_before)
+                wall.append(time.perf_counter() - wall_before)
+                stored.append(_created_mb())
+        return StepCost(
+            driver_s=median(cpu),
+            wall_s=median(wall),
+            growth_mb=memory.mb,
+            references=_most_references(trainer),
+            store_mb=median(np.diff(stored)),
+        )
+
+
+def _created_mb() -> float:
+    use = store_use()
+    return float("nan") if use is None else use.created / 1e6
+
+
+def _most_references(trainer: PPOTrainer) -> int:
+    """In a step of its own, since counting takes the driver's time."""
+    counts, is_over = [0], threading.Event()
+
+    def look() -> None:
+        while not is_over.wait(LOOK_EVERY_S):
+            counts.append(ray_calls.num_references() or 0)
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    trainer.step(STEPS + 1)
+    is_over.set()
+    looking.join(timeout=10)
+    return max(counts)

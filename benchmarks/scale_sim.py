@@ -1,0 +1,100 @@
+"""How far one driver goes: ``python -m benchmarks.scale_sim [--model 7B] [--device H100]``.
+
+Its cost of a PPO step is measured over 1 to 1,024 simulated ranks, eight to a node (``_simulated.py``); how long the
+devices take for such a step is what ``verl-like plan`` says. The share of the one in the other bounds from above what
+the driver adds to a run: most of its seconds pass while workers are busy. Prints a table, and one JSON object as its
+last line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import plan_table
+from benchmarks._idle import step_config
+from benchmarks._simulated import RANKS_PER_NODE, ROWS_PER_RANK, StepCost, step_cost
+from verl_like.plan.devices import named
+from verl_like.plan.plan import shapes_of
+from verl_like.plan.seconds import stage_seconds
+from verl_like.plan.stages import Place
+
+RANKS = (1, 8, 64, 256, 1024)
+MAX_SHARE = 0.05  # of a step, for the driver to be no bottleneck
+PROMPT_TOKENS, MAX_RESPONSE_TOKENS = 1024, 4096
+
+
+def planned_s(model: str, device: str, ranks: int) -> dict[str, float]:
+    """Seconds of each stage of the step on so many devices, with responses of 2,000 tokens in the mean."""
+    with tempfile.TemporaryDirectory() as folder:
+        plan_table.write(Path(folder), model)
+        config = step_config(ranks * ROWS_PER_RANK)
+        config.model.path = folder
+        config.data.max_prompt_length, config.data.max_response_length = PROMPT_TOKENS, MAX_RESPONSE_TOKENS
+        config.rollout.tensor_parallel_size = min(plan_table.MODELS[model][-1], ranks)
+        place = Place(device=named(device), ranks=ranks, ranks_per_node=min(ranks, RANKS_PER_NODE))
+        return stage_seconds(config, shapes_of(config), place, response_tokens=plan_table.RESPONSE_TOKENS)
+
+
+def most_ranks(shares: dict[int, float]) -> int | None:
+    """Beyond the largest group: where the driver's share of a step passes ``MAX_SHARE``, if it goes on as it grew."""
+    ranks = sorted(shares)[-2:]
+    slope = np.diff(np.log([shares[n] for n in ranks]))[0] / np.diff(np.log(ranks))[0]
+    if slope <= 0:
+        return None
+    return int(ranks[-1] * (MAX_SHARE / shares[ranks[-1]]) ** (1 / slope))
+
+
+def table(costs: dict[int, StepCost], steps: dict[int, float], title: str) -> Table:
+    shown = Table(title=title)
+    for name in ("ranks", "devices s", "driver CPU s", "share", "references", "store MB", "driver grows by MB"):
+        shown.add_column(name, justify="right")
+    for ranks, cost in costs.items():
+        shown.add_row(
+            f"{ranks}",
+            f"{steps[ranks]:.0f}",
+            f"{cost.driver_s:.2f}",
+            f"{cost.driver_s / steps[ranks]:.2%}",
+            f"{cost.references}",
+            f"{cost.store_mb:.0f}",
+            f"{cost.growth_mb:.1f}",
+        )
+    return shown
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, nargs="+", default=RANKS)
+    parser.add_argument("--model", choices=plan_table.MODELS, default="7B")
+    parser.add_argument("--device", default="H100")
+    arguments = parser.parse_args()
+    steps = {n: sum(planned_s(arguments.model, arguments.device, n).values()) for n in sorted(arguments.ranks)}
+    costs = {n: step_cost(n) for n in steps}
+    shares = {n: cost.driver_s / steps[n] for n, cost in costs.items()}
+    title = f"PPO with a critic, {arguments.model} on {arguments.device}, {ROWS_PER_RANK} rows a rank"
+    Console().print(table(costs, steps, title))
+    print(
+        json.dumps(
+            {
+                "model": arguments.model,
+                "device": arguments.device,
+                "ranks": list(costs),
+                "step_s": {str(n): round(steps[n], 1) for n in costs},
+                "driver_cpu_s": {str(n): round(cost.driver_s, 3) for n, cost in costs.items()},
+                "driver_share": {str(n): round(share, 5) for n, share in shares.items()},
+                "references": {str(n): cost.references for n, cost in costs.items()},
+                "store_mb": {str(n): round(cost.store_mb, 1) for n, cost in costs.items()},
+                "ranks_at_5_percent": most_ranks(shares) if len(shares) > 1 else None,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
