@@ -63,9 +63,15 @@ done
 driver=$!
 asked=""
 trap 'asked=1; kill -TERM "$driver" 2>/dev/null || true' TERM
-status=0
-while kill -0 "$driver" 2>/dev/null; do
-  wait "$driver" && status=0 || status=$?
+while :; do
+  status=0
+  wait "$driver" || status=$?
+  if kill -0 "$driver" 2>/dev/null; then continue; fi  # the signal has ended the wait, and the driver saves
+  # 127: the first wait was told all there is; else it was the signal that ended it, as the driver did.
+  last=0
+  wait "$driver" 2>/dev/null || last=$?
+  [ "$last" -eq 127 ] || status=$last
+  break
 done
 [ -z "$asked" ] || scontrol requeue "$SLURM_JOB_ID"
 exit "$status"

@@ -91,6 +91,7 @@ NOT_RUN = {
         "python -m benchmarks.NAME",
         "verl-like sft",
         "verl-like plan",
+        "verl-like train",
         "verl-like train RECIPE cluster.address=auto cluster.num_nodes=N",
     ),
     "names a file that the reader writes; tests/e2e/test_algorithms.py trains with such a file": (

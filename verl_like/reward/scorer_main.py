@@ -52,7 +52,7 @@ def main() -> None:
         os.set_inheritable(fd, False)
     # What is asked for by kill -USR1 is not part of what the functions print.
     signals.let_through()
-    stacks.listen(os.fdopen(log_fd, "w", errors="backslashreplace"))
+    stacks.listen(log_fd)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # the last lines before a death tell most
     watch(socket_fd)

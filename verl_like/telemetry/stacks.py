@@ -15,13 +15,13 @@ import threading
 import time
 import traceback
 from types import FrameType
-from typing import TextIO
 
+STDERR = 2
 PR_SET_PTRACER, PR_SET_PTRACER_ANY = 0x59616D61, -1
 
 
-def listen(out: TextIO | None = None) -> None:
-    """Have SIGUSR1 print the stacks of all threads to standard error, or to another file.
+def listen(to: int = STDERR) -> None:
+    """Have SIGUSR1 print the stacks of all threads to this file descriptor.
 
     Raises:
         ValueError: in another thread than the main one.
@@ -31,7 +31,7 @@ def listen(out: TextIO | None = None) -> None:
     signal.signal(signal.SIGUSR1, _nothing)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     _let_py_spy_look()
-    threading.Thread(target=_print_at_signals, args=(read, out or sys.stderr), name="stacks", daemon=True).start()
+    threading.Thread(target=_print_at_signals, args=(read, to), name="stacks", daemon=True).start()
 
 
 def text() -> str:
@@ -45,11 +45,13 @@ def text() -> str:
     return "\n".join(found) + "\n"
 
 
-def _print_at_signals(read: int, out: TextIO) -> None:
+def _print_at_signals(read: int, to: int) -> None:
     while signals := os.read(read, 4096):
         if signal.SIGUSR1 in signals:  # several at once are one question
-            out.write(text())
-            out.flush()
+            # Not by a Python file, which has a lock: Python aborts if a thread holds that of stderr as it ends.
+            said = text().encode(errors="backslashreplace")
+            while said:
+                said = said[os.write(to, said) :]
 
 
 def _nothing(signum: int, frame: FrameType | None) -> None:
