@@ -25,11 +25,12 @@ from benchmarks._idle import TIMEOUT_S, idle_trainer, step_config
 from verl_like.config.schema import ClusterConfig
 from verl_like.protocol import Array
 from verl_like.single_controller import ray_calls
+from verl_like.single_controller.hubs import Hub
 from verl_like.single_controller.placement import ray_cluster
 from verl_like.single_controller.rank_calls import Ranks
-from verl_like.single_controller.reach import ByNode, Direct
+from verl_like.single_controller.reach import ByHub, Direct
 from verl_like.single_controller.store import store_use
-from verl_like.single_controller.worker_group import WorkerGroup
+from verl_like.single_controller.worker_group import MAX_HUBS, WorkerGroup
 from verl_like.trainer.ppo_trainer import PPOTrainer
 
 ROOT = Path(__file__).parents[1]
@@ -55,9 +56,9 @@ class SimulatedGroup(WorkerGroup):
         nodes = [range(first, first + RANKS_PER_NODE) for first in range(0, ranks, RANKS_PER_NODE)]
         if len(nodes) > 1:
             self.relay([range(ranks)] * len(processes), timeout_s=TIMEOUT_S)
-            relays = list(self._relays.values())
-            served = [(self._ranks.only(of_node), relays[i % len(relays)]) for i, of_node in enumerate(nodes)]
-            self._reach = ByNode(served, timeout_s=TIMEOUT_S)
+            handles = [hub.handle for hub in self._hubs]
+            relays = [Hub(f"the relay of node {i}", handles[i % len(handles)], [node]) for i, node in enumerate(nodes)]
+            self._reach = ByHub(relays if len(relays) <= MAX_HUBS else self._led(relays), timeout_s=TIMEOUT_S)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,14 +24,16 @@ from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.telemetry.startup import STARTUP
 
 ROWS = [[1], [2, 3], [], [4, 5, 6], [7]]
-REACHED = ["each by itself", "by a relay"]
+REACHED = ["each by itself", "by a relay", "by leaders of relays"]
 
 
 def reached(how: str, *, timeout_s: float = 20) -> WorkerGroup:
-    """A group whose two ranks the driver calls, or a relay for it, as on clusters of several nodes."""
+    """A group whose two ranks the driver calls, or a relay for it, as on several nodes, or leaders, as on many."""
     group = echo_group(timeout_s)
     if how == "by a relay":
         group.relay([range(2)], timeout_s=60)
+    elif how == "by leaders of relays":
+        group.relay([range(1), range(1, 2)], timeout_s=60, most=1)
     return group
 
 
@@ -137,18 +139,21 @@ def test_a_dead_worker_is_named_at_once(ray_cluster: None, how: str) -> None:
 
 def test_a_dead_relay_is_named(ray_cluster: None) -> None:
     group = reached("by a relay")
-    for relay in group._relays.values():
-        ray_calls.end(relay)
+    for relay in group._hubs:
+        ray_calls.end(relay.handle)
     with pytest.raises(WorkerError, match="the relay of echo ranks 0 to 1 died"):
         group.call(EchoRole.who)
     group.shut_down()
 
 
-def test_nodes_answer_in_the_order_of_ranks_and_join_the_blocks_of_theirs(ray_cluster: None) -> None:
+@pytest.mark.parametrize(("most", "hubs"), [(16, 2), (1, 4)])
+def test_nodes_answer_in_the_order_of_ranks_and_join_the_blocks_of_theirs(
+    ray_cluster: None, most: int, hubs: int
+) -> None:
     group = WorkerGroup("echo", world_size=3, placement=None, env={"PYTHONPATH": str(ROOT)}, timeout_s=20)
     group.build("tests.ray.echo_role:build", lambda rank: (rank,), timeout_s=60)
     group.wait_built(timeout_s=60)
-    group.relay([range(2), range(2, 3)], timeout_s=60)
+    group.relay([range(2), range(2, 3)], timeout_s=60, most=most)
     try:
         assert [rank for rank, _ in group.call(EchoRole.who)] == [0, 1, 2]
         parts = [np.array([3, 0]), np.array([4]), np.array([2, 1])]
@@ -166,7 +171,7 @@ def test_nodes_answer_in_the_order_of_ranks_and_join_the_blocks_of_theirs(ray_cl
         reports = [
             report for found in wait(group.asked_for_reports(), stage="report", timeout_s=20) for report in found
         ]
-        assert len(reports) == 3 + 2, "of three ranks and two relays"
+        assert len(reports) == 3 + hubs
     finally:
         group.shut_down()
 

@@ -1,8 +1,7 @@
-"""How the driver reaches the ranks of a group: each by itself, or those of a node through the node's relay."""
+"""How the driver reaches the ranks of a group: each by itself, or those of nodes through hubs."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,9 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from verl_like.protocol import Array
-from verl_like.single_controller import ray_calls
 from verl_like.single_controller.blocks import MAX_STREAM_BLOCKS, Block, cut
 from verl_like.single_controller.errors import INTERRUPT
+from verl_like.single_controller.hubs import Hub, begun_on, shares, streamed
 from verl_like.single_controller.rank_calls import RankCall, Ranks
 from verl_like.single_controller.ray_calls import Call
 from verl_like.single_controller.remote_batch import BlockRef, RemoteBatch, RemoteRows
@@ -23,8 +22,7 @@ from verl_like.single_controller.verdicts import VERDICTS
 from verl_like.single_controller.wait import named, soonest, wait
 from verl_like.telemetry.beacon import BEACON
 
-NODE_PAUSE_S = 8e-4  # per node: their blocks are large, and so much later several are there at once
-RELAY_S = 5.0  # beyond a call's own deadline, which a relay keeps: it knows which of its ranks has not answered
+LATE_S = 10.0  # beyond a call's own deadline, which hubs keep: they know which rank has not answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,22 +115,16 @@ class Direct:
         return self._ranks.begun(calls)[0]
 
 
-class ByNode:
-    """Calls a relay on each node.
+class ByHub:
+    """Calls hubs, which have all ranks between them, in their order."""
 
-    Args:
-        relays: with the ranks of their nodes, in the order of ranks.
-    """
-
-    def __init__(self, relays: Sequence[tuple[Ranks, Any]], *, timeout_s: float) -> None:
-        self.relays, self._timeout_s = relays, timeout_s
+    def __init__(self, hubs: Sequence[Hub], *, timeout_s: float) -> None:
+        self._hubs, self._timeout_s = hubs, timeout_s
 
     def answers(self, calls: Sequence[RankCall], *, stage: str, interruptible: bool) -> list[Any]:
-        begun = ray_calls.begun(
-            [Call(relay.answers, (_of(ranks, calls), stage, self._timeout_s)) for ranks, relay in self.relays]
-        )
-        of_nodes = self._arrived(begun, stage=stage, interruptible=interruptible)
-        return [answer for of_node in of_nodes for answer in of_node]
+        given = shares(self._hubs, calls)
+        begun = [Call(hub.handle.answers, (share, stage, self._timeout_s)) for hub, share in given]
+        return [answer for answers in self._arrived(begun, stage, interruptible) for answer in answers]
 
     def mapped(
         self,
@@ -147,48 +139,35 @@ class ByNode:
         assert blocks is None, "only a group of one is told how to cut"
         given = [call._replace(blocks=[slice(0, call.num_rows)] if adds else []) for call in calls]
         begun, parts = [], []
-        for ranks, relay in self.relays:
-            rows = dealt.of(ranks.actors)
-            cuts = cut(dealt.batch.facts, rows, adds) if adds else []
-            begun.append(Call(relay.map, (_of(ranks, given), dealt.rows(rows), cuts, stage, self._timeout_s)))
-            parts += [rows[place] for place in cuts]
-        of_nodes = self._arrived(ray_calls.begun(begun), stage=stage, interruptible=interruptible)
-        answers = [answer for of_node, _ in of_nodes for answer in of_node]
-        return Mapped(answers, parts, [ref for _, refs in of_nodes for ref in refs])
+        for hub, share in shares(self._hubs, given):
+            of_nodes = [dealt.of(node) for node in hub.nodes]
+            cuts = [cut(dealt.batch.facts, rows, adds) if adds else [] for rows in of_nodes]
+            args = share, dealt.rows(np.concatenate(of_nodes)), cuts, stage, self._timeout_s
+            begun.append(Call(hub.handle.map, args))
+            parts += [rows[place] for rows, of_node in zip(of_nodes, cuts, strict=True) for place in of_node]
+        of_hubs = self._arrived(begun, stage, interruptible)
+        answers = [answer for of_hub, _ in of_hubs for answer in of_hub]
+        return Mapped(answers, parts, [ref for _, refs in of_hubs for ref in refs])
 
     def pairs(self, calls: Sequence[RankCall], dealt: Dealt, *, stage: str) -> Iterator[Pair]:
         begun = []
-        for ranks, relay in self.relays:
-            rows = dealt.of(ranks.actors)
+        for hub, share in shares(self._hubs, calls):
+            rows = dealt.of(hub.ranks)
             min_groups = max(1, len(np.unique(rows)) // MAX_STREAM_BLOCKS)
-            args = _of(ranks, calls), dealt.rows(rows), min_groups, stage, self._timeout_s
-            begun.append(Call(relay.first_pair, args))
-        asked = self._named(ray_calls.begun(begun))
-        relay_of = {ranks.relay_name: (ranks.first, relay) for ranks, relay in self.relays}
-        while asked:
-            found = soonest(asked, stage=stage, timeout_s=self._timeout_s + RELAY_S, interruptible=True)
-            going_on = {asked.pop(ref): pair for ref, pair in found}
-            going_on = {name: pair for name, pair in going_on.items() if pair is not None}
-            ask = [Call(relay.next_pair, (first,)) for first, relay in map(relay_of.__getitem__, going_on)]
-            asked.update(zip(ray_calls.begun(ask), going_on, strict=True))
-            yield from going_on.values()
-            time.sleep(NODE_PAUSE_S * len(asked))
+            begun.append(Call(hub.handle.first_pairs, (share, dealt.rows(rows), min_groups, stage, self._timeout_s)))
+        look = partial(soonest, stage=stage, timeout_s=self._timeout_s + LATE_S, interruptible=True)
+        for pairs in streamed(self._hubs, begun_on(self._hubs, begun), look):
+            yield from pairs
 
     def reports(self, calls: Sequence[RankCall]) -> dict[BlockRef, str]:
-        ask = [Call(relay.reports, (_of(ranks, calls), "report", self._timeout_s)) for ranks, relay in self.relays]
-        return self._named(ray_calls.begun(ask))
+        given = shares(self._hubs, calls)
+        ask = [Call(hub.handle.reports, (share, "report", self._timeout_s)) for hub, share in given]
+        return begun_on(self._hubs, ask)
 
-    def _arrived(self, begun: Sequence[Any], *, stage: str, interruptible: bool) -> list[Any]:
-        """What the nodes answered, in their order."""
-        late_s = self._timeout_s + RELAY_S
-        return wait(self._named(begun), stage=stage, timeout_s=late_s, interruptible=interruptible)
-
-    def _named(self, begun: Sequence[Any]) -> dict[BlockRef, str]:
-        return {ref: ranks.relay_name for ref, (ranks, _) in zip(begun, self.relays, strict=True)}
-
-
-def _of(ranks: Ranks, calls: Sequence[RankCall]) -> list[RankCall]:
-    return [calls[rank] for rank in ranks.actors]
+    def _arrived(self, begun: Sequence[Call], stage: str, interruptible: bool) -> list[Any]:
+        """What the hubs answer, in their order."""
+        late_s = self._timeout_s + LATE_S
+        return wait(begun_on(self._hubs, begun), stage=stage, timeout_s=late_s, interruptible=interruptible)
 
 
 @contextmanager

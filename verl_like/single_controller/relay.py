@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,22 @@ from verl_like.telemetry.ledger import LEDGER
 from verl_like.telemetry.process_report import ProcessReport, Reporter
 
 
-class Relay:
+class HubProcess:
+    """What a process is that passes calls on: watched, and part of a run's books."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        stacks.listen()
+        signals.leave_to_driver()
+        LEDGER.rest("wait/driver")
+        os.environ.update(environment)
+        BEACON.light_as_told(ray_calls.own_node)
+        self.reporter = Reporter()
+
+    def ready(self) -> None:
+        """Return once the process has started."""
+
+
+class Relay(HubProcess):
     """Calls ranks for the driver.
 
     It is none of them, because Ray's library ends a process that streams blocks to itself (2.60).
@@ -41,42 +57,40 @@ class Relay:
     """
 
     def __init__(self, environment: dict[str, str], ranks: Ranks) -> None:
-        stacks.listen()
-        signals.leave_to_driver()
-        LEDGER.rest("wait/driver")
-        os.environ.update(environment)
-        BEACON.light_as_told(ray_calls.own_node)
-        self._ranks, self._reporter = ranks, Reporter()
+        super().__init__(environment)
+        self._ranks = ranks
         self._streams: dict[int, Iterator[Pair]] = {}  # by the first rank of their calls
-
-    def ready(self) -> None:
-        """Return once the process has started."""
 
     def answers(self, calls: Sequence[RankCall], stage: str, timeout_s: float) -> Reply:
         """Make the calls; a reply of their answers, in order."""
         begun, _ = self._ranks.begun(calls)
-        return _together(self._arrived(begun, stage=stage, timeout_s=timeout_s))
+        return together(arrived(begun, stage=stage, timeout_s=timeout_s))
 
     def reports(self, calls: Sequence[RankCall], stage: str, timeout_s: float) -> list[ProcessReport]:
         """Make calls for reports; these and its own."""
-        found = [self._reporter.take()]
+        found = [self.reporter.take()]
         for reports in self.answers(calls, stage, timeout_s).value:
             found += reports
         return found
 
     def map(
-        self, calls: Sequence[RankCall], rows: RemoteRows, blocks: Sequence[Block], stage: str, timeout_s: float
+        self, calls: Sequence[RankCall], rows: RemoteRows, cuts: Sequence[Sequence[Block]], stage: str, timeout_s: float
     ) -> Reply:
-        """Make calls that map; a reply of their answers, in order, and of their tables, cut into ``blocks``."""
+        """Make calls that map; a reply of their answers, in order, and of their tables, cut into blocks.
+
+        Args:
+            cuts: the blocks of each node, which is one here.
+        """
+        [blocks] = cuts
         begun, refs = self._ranks.begun(calls, rows)
-        answer = _together(self._arrived(begun, stage=stage, timeout_s=timeout_s))
+        answer = together(arrived(begun, stage=stage, timeout_s=timeout_s))
         made = [ray_calls.put(block) for block in blocks_of(_table(refs), blocks)] if blocks else []
         return Reply((answer.value, made), answer.fetched_bytes + STORE.take())
 
-    def first_pair(
+    def first_pairs(
         self, calls: Sequence[RankCall], rows: RemoteRows, min_groups: int, stage: str, timeout_s: float
-    ) -> Pair | None:
-        """Make calls that stream; :meth:`next_pair` has what comes later.
+    ) -> list[Pair]:
+        """Make calls that stream; :meth:`more_pairs` has what comes later.
 
         No stream itself, since Ray loses references within a stream's items (2.60), and a block that the driver owns
         costs it three times as much.
@@ -87,31 +101,33 @@ class Relay:
         streams = self._ranks.begun_streams(calls, rows)
         # What ends a run early, Ctrl-C or a verdict, reaches the driver and the ranks themselves.
         found = items(streams, stage=stage, timeout_s=timeout_s, waiting=_unsaid)
-        joined = Pairing(streams, lambda refs: self._arrived(refs, stage=stage, timeout_s=timeout_s))
+        joined = Pairing(streams, lambda refs: arrived(refs, stage=stage, timeout_s=timeout_s))
         self._streams[calls[0].rank] = _merged((joined.pairs(ready) for ready in found), min_groups)
-        return self.next_pair(calls[0].rank)
+        return self.more_pairs(calls[0].rank)
 
-    def next_pair(self, first_rank: int) -> Pair | None:
-        """Wait for the next block of what the ranks stream; None after the last.
+    def more_pairs(self, first_rank: int) -> list[Pair]:
+        """Wait for more blocks of what the ranks stream; none after the last.
 
         Args:
             first_rank: of the calls.
         """
-        return next(self._streams[first_rank], None)
+        return list(islice(self._streams[first_rank], 1))
 
-    def _arrived(self, refs: dict[BlockRef, str], *, stage: str, timeout_s: float) -> list[Any]:
-        deadline = time.monotonic() + timeout_s
-        found: dict[BlockRef, Any] = {}
-        pending = list(refs)
-        while pending:
-            try:
-                arrived, pending = ray_calls.arrived(pending, timeout_s=POLL_S)
-            except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError):
-                raise RanksFailed(failures({ref: refs[ref] for ref in pending})) from None
-            found.update(arrived)
-            if pending and time.monotonic() >= deadline:
-                raise timed_out(stage, timeout_s, [refs[ref] for ref in pending])
-        return [found[ref] for ref in refs]
+
+def arrived(refs: Mapping[BlockRef, str], *, stage: str, timeout_s: float) -> list[Any]:
+    """What the references stand for, in order; raises as :class:`Relay` does."""
+    deadline = time.monotonic() + timeout_s
+    found: dict[BlockRef, Any] = {}
+    pending = list(refs)
+    while pending:
+        try:
+            values, pending = ray_calls.arrived(pending, timeout_s=POLL_S)
+        except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError):
+            raise RanksFailed(failures({ref: refs[ref] for ref in pending})) from None
+        found.update(values)
+        if pending and time.monotonic() >= deadline:
+            raise timed_out(stage, timeout_s, [refs[ref] for ref in pending])
+    return [found[ref] for ref in refs]
 
 
 def _unsaid(names: Iterable[str]) -> AbstractContextManager[None]:
@@ -119,7 +135,7 @@ def _unsaid(names: Iterable[str]) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def _together(answers: list[Any]) -> Reply:
+def together(answers: list[Any]) -> Reply:
     replies = [each if isinstance(each, Reply) else Reply(each, 0) for each in answers]
     return Reply([reply.value for reply in replies], sum(reply.fetched_bytes for reply in replies))
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from verl_like.protocol import Array
 from verl_like.single_controller import ray_calls
@@ -11,10 +14,12 @@ from verl_like.single_controller.blocks import Block
 from verl_like.single_controller.build_progress import BuildProgress
 from verl_like.single_controller.dispatch import Dispatch, RemoteMethod, remote_method
 from verl_like.single_controller.errors import Interrupted
+from verl_like.single_controller.hubs import Hub, begun_on
+from verl_like.single_controller.leader import LeaderProcess
 from verl_like.single_controller.placement import Placement
 from verl_like.single_controller.rank_calls import RankCall, Ranks
 from verl_like.single_controller.ray_calls import Call
-from verl_like.single_controller.reach import ByNode, Dealt, Direct, Reach
+from verl_like.single_controller.reach import ByHub, Dealt, Direct, Reach
 from verl_like.single_controller.relay import RelayProcess
 from verl_like.single_controller.remote_batch import BlockRef, RemoteBatch
 from verl_like.single_controller.streams import Pair
@@ -25,6 +30,7 @@ from verl_like.telemetry.beacon import FOLDER_VARIABLE, NAME_VARIABLE
 from verl_like.telemetry.ledger import LEDGER
 
 Method = Callable[..., Any]
+MAX_HUBS = 16  # that the driver speaks to itself
 INTERRUPT_TIMEOUT_S = 20.0  # a control call answers at once, unless something holds the interpreter lock
 
 
@@ -60,7 +66,7 @@ class WorkerGroup:
         self._ranks = Ranks(name, dict(enumerate(self._actors)))
         self._direct = Direct(self._ranks, timeout_s=timeout_s)
         self._reach: Reach = self._direct
-        self._relays: dict[Ranks, Any] = {}  # by the ranks of their nodes
+        self._hubs: list[Hub] = []
 
     def _started(self, kind: Any, rank: int, *, num_devices: int, args: tuple[Any, ...]) -> Any:
         """A process on the rank's node, with this many of what a worker takes."""
@@ -104,15 +110,32 @@ class WorkerGroup:
         if self._placement is not None and len(self._placement.nodes) > 1:
             self.relay(self._placement.nodes, timeout_s=timeout_s)
 
-    def relay(self, nodes: Sequence[range], *, timeout_s: float) -> None:
-        """From now on speak to a relay on each of these nodes, which have all ranks between them."""
-        for ranks in map(self._ranks.only, nodes):
+    def relay(self, nodes: Sequence[range], *, timeout_s: float, most: int = MAX_HUBS) -> None:
+        """From now on speak to a relay on each of these nodes, which have all ranks between them; where these are more
+        than ``most``, to leaders of about as many relays as there are leaders.
+        """
+        relays = []
+        for node in nodes:
+            ranks = self._ranks.only(node)
             args = self._known_as(ranks.relay_name), ranks
-            self._relays[ranks] = self._started(RelayProcess, ranks.first, num_devices=0, args=args)
-        starting = ray_calls.begun([Call(relay.ready) for relay in self._relays.values()])
-        names = (ranks.relay_name for ranks in self._relays)
-        wait(dict(zip(starting, names, strict=True)), stage="build", timeout_s=timeout_s)
-        self._reach = ByNode(list(self._relays.items()), timeout_s=self.timeout_s)
+            handle = self._started(RelayProcess, ranks.first, num_devices=0, args=args)
+            relays.append(Hub(ranks.relay_name, handle, [node]))
+        hubs = relays if len(relays) <= most else self._led(relays)
+        self._hubs = [*relays, *(hub for hub in hubs if hub not in relays)]
+        starting = begun_on(self._hubs, [Call(hub.handle.ready) for hub in self._hubs])
+        wait(starting, stage="build", timeout_s=timeout_s)
+        self._reach = ByHub(hubs, timeout_s=self.timeout_s)
+
+    def _led(self, relays: Sequence[Hub]) -> list[Hub]:
+        """Leaders of these relays, about as many as each has relays; each on its first node."""
+        parts = np.array_split(np.arange(len(relays)), math.ceil(math.sqrt(len(relays))))
+        return [self._leader([relays[index] for index in part]) for part in parts]
+
+    def _leader(self, relays: Sequence[Hub]) -> Hub:
+        nodes = [node for relay in relays for node in relay.nodes]
+        name = f"the leader of {self.name} ranks {nodes[0][0]} to {nodes[-1][-1]}"
+        args = self._known_as(name), relays
+        return Hub(name, self._started(LeaderProcess, nodes[0][0], num_devices=0, args=args), nodes)
 
     def _known_as(self, name: str) -> dict[str, str]:
         return {FOLDER_VARIABLE: self._beacons, NAME_VARIABLE: name}
@@ -213,7 +236,7 @@ class WorkerGroup:
 
     def shut_down(self) -> None:
         """End every process now."""
-        for actor in (*self._actors, *self._relays.values()):
+        for actor in (*self._actors, *(hub.handle for hub in self._hubs)):
             ray_calls.end(actor)
 
 
