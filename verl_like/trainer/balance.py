@@ -63,14 +63,15 @@ def assign(
 
 def by_rank(batch: RemoteBatch, ranks: int) -> list[Array]:
     """Row numbers of each rank, ascending."""
-    return [np.flatnonzero(batch.facts["rank"] == rank) for rank in range(ranks)]
+    return _split(np.arange(len(batch)), batch.facts["rank"], ranks)
 
 
 def plan(batch: RemoteBatch, *, mini_batch_prompts: int, ranks: int) -> Plan:
     """The rows of each rank as the fact ``rank`` has them, in mini-batches of so many prompts."""
     cuts = _cuts(batch.facts["group_id"], mini_batch_prompts)
     rank_of = batch.facts["rank"]
-    parts = [[members[rank_of[members] == rank] for members in cuts] for rank in range(ranks)]
+    of_cuts = [_split(members, rank_of[members], ranks) for members in cuts]
+    parts = [list(own) for own in zip(*of_cuts, strict=True)]
     starts = [np.cumsum([0, *map(len, own)]) for own in parts]
     mini_batches = [[np.arange(a, b) for a, b in zip(s[:-1], s[1:], strict=True)] for s in starts]
     return Plan([np.concatenate(own) for own in parts], mini_batches)
@@ -92,5 +93,10 @@ def _dealt(costs: Array, groups: Array, ranks: int) -> list[Array]:
     rank_of = np.empty(len(of_groups), np.int64)
     for rank, part in enumerate(parts):
         rank_of[part] = rank
-    order = np.argsort(rank_of[group_of], kind="stable")
-    return np.split(order, np.cumsum(np.bincount(rank_of[group_of], minlength=ranks))[:-1])
+    return _split(np.arange(len(costs)), rank_of[group_of], ranks)
+
+
+def _split(rows: Array, rank_of: Array, ranks: int) -> list[Array]:
+    """The rows of each rank, in the order that they have."""
+    order = np.argsort(rank_of, kind="stable")
+    return np.split(rows[order], np.cumsum(np.bincount(rank_of, minlength=ranks))[:-1])
