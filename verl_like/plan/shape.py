@@ -44,7 +44,7 @@ class ModelShape:
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim
 
     def flops_per_token(self, context: float) -> float:
-        """Of a forward pass over one token that sees ``context`` tokens on average.
+        """Work of a forward pass over one token that sees ``context`` tokens on average.
 
         Two for each parameter of a matrix product (the embedding is looked up, the output layer is a product), and for
         attention two products of ``num_heads * head_dim`` with each token seen.

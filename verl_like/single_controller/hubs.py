@@ -13,6 +13,7 @@ from verl_like.single_controller.ray_calls import Call
 from verl_like.single_controller.remote_batch import BlockRef
 from verl_like.single_controller.streams import Pair
 
+LATE_S = 5.0  # of each level, beyond a call's deadline, which relays keep: they know which rank has not answered
 PAUSE_S = 5e-3  # per hub: their blocks are large, and so much later several are there at once
 
 

@@ -11,7 +11,7 @@ import ray
 from verl_like.single_controller import ray_calls
 from verl_like.single_controller.blocks import Block
 from verl_like.single_controller.failures import RanksFailed, failures
-from verl_like.single_controller.hubs import Hub, begun_on, shares, streamed
+from verl_like.single_controller.hubs import LATE_S, Hub, begun_on, shares, streamed
 from verl_like.single_controller.rank_calls import RankCall
 from verl_like.single_controller.ray_calls import Call
 from verl_like.single_controller.relay import HubProcess, arrived
@@ -20,8 +20,6 @@ from verl_like.single_controller.store import Reply
 from verl_like.single_controller.streams import Pair
 from verl_like.single_controller.wait import POLL_S, timed_out
 from verl_like.telemetry.process_report import ProcessReport
-
-LATE_S = 5.0  # beyond a call's deadline, which relays keep: they know which of their ranks has not answered
 
 
 class Leader(HubProcess):

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from verl_like.protocol import Array
 from verl_like.single_controller.blocks import MAX_STREAM_BLOCKS, Block, cut
 from verl_like.single_controller.errors import INTERRUPT
-from verl_like.single_controller.hubs import Hub, begun_on, shares, streamed
+from verl_like.single_controller.hubs import LATE_S, Hub, begun_on, shares, streamed
 from verl_like.single_controller.rank_calls import RankCall, Ranks
 from verl_like.single_controller.ray_calls import Call
 from verl_like.single_controller.remote_batch import BlockRef, RemoteBatch, RemoteRows
@@ -22,7 +22,7 @@ from verl_like.single_controller.verdicts import VERDICTS
 from verl_like.single_controller.wait import named, soonest, wait
 from verl_like.telemetry.beacon import BEACON
 
-LATE_S = 10.0  # beyond a call's own deadline, which hubs keep: they know which rank has not answered
+REPORT_S = 20.0  # for a report, which takes a moment; its call holds one of a hub's few threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,38 +51,17 @@ class Mapped:
     refs: list[BlockRef]
 
 
-class Reach(Protocol):
-    """Each method takes a call of every rank, in order (``answers`` of some), and the stage for messages."""
-
-    def answers(self, calls: Sequence[RankCall], *, stage: str, interruptible: bool) -> list[Any]:
-        """What the ranks answer, in the order of the calls."""
-
-    def mapped(
-        self,
-        calls: Sequence[RankCall],
-        dealt: Dealt,
-        *,
-        adds: frozenset[str],
-        blocks: Sequence[Block] | None,
-        stage: str,
-        interruptible: bool,
-    ) -> Mapped:
-        """Have the ranks' rows mapped; arguments as of :meth:`WorkerGroup.map_rows`."""
-
-    def pairs(self, calls: Sequence[RankCall], dealt: Dealt, *, stage: str) -> Iterator[Pair]:
-        """Facts and blocks that the ranks stream, as they appear."""
-
-    def reports(self, calls: Sequence[RankCall]) -> dict[BlockRef, str]:
-        """Calls for reports under way: lists of reports, each with the names of whom they are about."""
-
-
 class Direct:
-    """Calls each rank."""
+    """Calls each rank.
+
+    Its methods take a call of every rank, in order (``answers`` of some), and the stage for messages.
+    """
 
     def __init__(self, ranks: Ranks, *, timeout_s: float) -> None:
         self._ranks, self._timeout_s = ranks, timeout_s
 
     def answers(self, calls: Sequence[RankCall], *, stage: str, interruptible: bool) -> list[Any]:
+        """What the ranks answer, in the order of the calls."""
         answers, _ = self._ranks.begun(calls)
         return wait(answers, stage=stage, timeout_s=self._timeout_s, interruptible=interruptible)
 
@@ -96,6 +75,7 @@ class Direct:
         stage: str,
         interruptible: bool,
     ) -> Mapped:
+        """Have the ranks' rows mapped; arguments as of :meth:`WorkerGroup.map_rows`."""
         rows = dealt.partition
         cuts = [(blocks or cut(dealt.batch.facts, rows[call.rank], adds)) if adds else [] for call in calls]
         given = [call._replace(blocks=of_rank) for call, of_rank in zip(calls, cuts, strict=True)]
@@ -105,6 +85,7 @@ class Direct:
         return Mapped(arrived, parts, refs)
 
     def pairs(self, calls: Sequence[RankCall], dealt: Dealt, *, stage: str) -> Iterator[Pair]:
+        """Facts and blocks that the ranks stream, as they appear."""
         streams = self._ranks.begun_streams(calls, dealt.rows(np.concatenate(dealt.partition)))
         joined = Pairing(streams, partial(wait, stage=stage, timeout_s=self._timeout_s))
         waiting = partial(_waiting, stage)
@@ -112,11 +93,12 @@ class Direct:
             yield from joined.pairs(ready)
 
     def reports(self, calls: Sequence[RankCall]) -> dict[BlockRef, str]:
+        """Calls for reports under way: lists of reports, each with the names of whom they are about."""
         return self._ranks.begun(calls)[0]
 
 
 class ByHub:
-    """Calls hubs, which have all ranks between them, in their order."""
+    """Calls hubs, which have all ranks between them, in their order; with the methods of :class:`Direct`."""
 
     def __init__(self, hubs: Sequence[Hub], *, timeout_s: float) -> None:
         self._hubs, self._timeout_s = hubs, timeout_s
@@ -155,19 +137,22 @@ class ByHub:
             rows = dealt.of(hub.ranks)
             min_groups = max(1, len(np.unique(rows)) // MAX_STREAM_BLOCKS)
             begun.append(Call(hub.handle.first_pairs, (share, dealt.rows(rows), min_groups, stage, self._timeout_s)))
-        look = partial(soonest, stage=stage, timeout_s=self._timeout_s + LATE_S, interruptible=True)
+        look = partial(soonest, stage=stage, timeout_s=self._timeout_s + 2 * LATE_S, interruptible=True)
         for pairs in streamed(self._hubs, begun_on(self._hubs, begun), look):
             yield from pairs
 
     def reports(self, calls: Sequence[RankCall]) -> dict[BlockRef, str]:
         given = shares(self._hubs, calls)
-        ask = [Call(hub.handle.reports, (share, "report", self._timeout_s)) for hub, share in given]
+        ask = [Call(hub.handle.reports, (share, "report", REPORT_S)) for hub, share in given]
         return begun_on(self._hubs, ask)
 
     def _arrived(self, begun: Sequence[Call], stage: str, interruptible: bool) -> list[Any]:
         """What the hubs answer, in their order."""
-        late_s = self._timeout_s + LATE_S
+        late_s = self._timeout_s + 2 * LATE_S
         return wait(begun_on(self._hubs, begun), stage=stage, timeout_s=late_s, interruptible=interruptible)
+
+
+Reach: TypeAlias = Direct | ByHub
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The process on each node that passes the driver's calls on to the node's ranks, and answers for all of them.
 
-A call of Ray costs whoever makes it half a millisecond and a reference to a block a seventh of that, and a step makes
-ten calls for each rank; so the driver of several nodes knows nodes and blocks of nodes.
+Calls of Ray, and references to blocks, were nearly all that a step cost the driver, which made ten calls for each rank;
+so that of several nodes knows nodes and blocks of nodes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Relay(HubProcess):
     def answers(self, calls: Sequence[RankCall], stage: str, timeout_s: float) -> Reply:
         """Make the calls; a reply of their answers, in order."""
         begun, _ = self._ranks.begun(calls)
-        return together(arrived(begun, stage=stage, timeout_s=timeout_s))
+        return _together(arrived(begun, stage=stage, timeout_s=timeout_s))
 
     def reports(self, calls: Sequence[RankCall], stage: str, timeout_s: float) -> list[ProcessReport]:
         """Make calls for reports; these and its own."""
@@ -83,7 +83,7 @@ class Relay(HubProcess):
         """
         [blocks] = cuts
         begun, refs = self._ranks.begun(calls, rows)
-        answer = together(arrived(begun, stage=stage, timeout_s=timeout_s))
+        answer = _together(arrived(begun, stage=stage, timeout_s=timeout_s))
         made = [ray_calls.put(block) for block in blocks_of(_table(refs), blocks)] if blocks else []
         return Reply((answer.value, made), answer.fetched_bytes + STORE.take())
 
@@ -135,7 +135,7 @@ def _unsaid(names: Iterable[str]) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def together(answers: list[Any]) -> Reply:
+def _together(answers: list[Any]) -> Reply:
     replies = [each if isinstance(each, Reply) else Reply(each, 0) for each in answers]
     return Reply([reply.value for reply in replies], sum(reply.fetched_bytes for reply in replies))
 
