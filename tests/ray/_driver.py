@@ -9,6 +9,8 @@ import sys
 import time
 
 import numpy as np
+import ray
+from ray._private import worker
 
 from tests.ray.conftest import echo_group
 from tests.ray.echo_role import EchoRole
@@ -54,6 +56,12 @@ def put(group: WorkerGroup) -> None:
 
 def leave(group: WorkerGroup) -> None:
     """Nothing: what comes next is the end, once the test has had time to act."""
+    time.sleep(2)
+
+
+def hear(group: WorkerGroup) -> None:
+    """What Ray's servers tell of another that has ended reaches this process before it has noticed that itself."""
+    ray._private.utils.publish_error_to_driver("raylet_died", "Raylet is terminated.", worker.global_worker.gcs_client)
     time.sleep(2)
 
 

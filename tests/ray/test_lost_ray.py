@@ -107,6 +107,11 @@ def test_a_server_that_is_gone_ends_the_run_with_one_line_and_leaves_nothing(
         assert leaked_shared_memory(shared_memory) == set()
 
 
+def test_ray_says_nothing_beside_us() -> None:
+    with driver("hear") as run:
+        assert run.ended(timeout_s=START_S) == (0, "", "")
+
+
 def test_a_raylet_that_is_killed_in_the_middle_of_a_put_ends_the_run_and_leaves_nothing() -> None:
     """Ray's library itself may end the process then, before anybody could say why."""
     with driver("put") as run:

@@ -35,11 +35,9 @@ class Cluster:
 
     Args:
         started: the processes that this one has started meanwhile; no servers are among them where it was joined.
-        silence: keeps Ray's library from telling of its servers' end beside us, by the last lines of their logs.
     """
 
-    def __init__(self, started: Sequence[psutil.Process], silence: Callable[[], None]) -> None:
-        self._silence = silence
+    def __init__(self, started: Sequence[psutil.Process]) -> None:
         self._servers = {SERVERS[name]: server for name, server in servers_among(started).items()}
         self.lost, self._started = False, started if self._servers else []
         self._why: RayLost | None = None
@@ -65,7 +63,6 @@ class Cluster:
                 return self._why
             self._why, self.lost = RayLost(f"{why}. {REMEDY}"), True
         LINES.is_library_lost = True
-        self._silence()
         ANNOUNCE(self._why)
         faulthandler.dump_traceback_later(LAST_S, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
         for process in self._members():

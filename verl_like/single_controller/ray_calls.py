@@ -23,6 +23,7 @@ from verl_like.single_controller.bounded import LINES, NoAnswer
 from verl_like.single_controller.cluster import Cluster, kill_tree
 from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 Ref: TypeAlias = ray.ObjectRef
 
@@ -66,7 +67,7 @@ def asked(what: str, call: Callable[[], T]) -> T | None:
     try:
         return LINES.call(what, call, limit_s=ASK_S)
     except Exception as error:  # noqa: BLE001 (Ray's and gRPC's own kinds; a statistic ends no run)
-        logging.getLogger(__name__).debug("%s: %s", what, error)
+        log.debug("%s: %s", what, error)
         return None
 
 
@@ -86,9 +87,15 @@ def _end_at_ctrl_c() -> None:
         raise Interrupted("start")
 
 
-def _silence() -> None:
-    # A thread of Ray's prints whatever the GCS tells, and has no switch (2.60). This process only ends from here on.
-    worker.print_to_stdstream = lambda *message, **form: None
+def _log_what_ray_tells() -> None:
+    """A thread of Ray's library prints whatever the GCS has to tell, of servers that end and of calls that are tried
+    again, beside our own messages, and has no switch (2.60).
+    """
+
+    def told(message: Mapping[str, Any], **form: Any) -> None:
+        log.debug("Ray tells: %s", "\n".join(message["lines"]))
+
+    worker.print_to_stdstream = told
 
 
 @contextmanager
@@ -100,6 +107,7 @@ def cluster(*, start_timeout_s: float, **init: Any) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
+    _log_what_ray_tells()
     others = psutil.Process().children()
 
     def servers() -> list[psutil.Process]:
@@ -115,7 +123,7 @@ def cluster(*, start_timeout_s: float, **init: Any) -> Iterator[None]:
         kill_tree(servers())
         raise
     signals.take_back()
-    _CURRENT.cluster = Cluster(servers(), _silence)
+    _CURRENT.cluster = Cluster(servers())
     try:
         yield
     finally:
