@@ -33,11 +33,11 @@ from verl_like.workers.messages import AdvantageReport, RowRewards, UpdateTerms
 TIMEOUT_S = 300.0
 
 
-def build_roles(response_lengths: Array, block_bytes: int) -> dict[str, Any]:
+def build_roles(response_lengths: Array, block_bytes: int, ranks: int) -> dict[str, Any]:
     """The roles of a hybrid worker and of the advantages process, under the names that the facades call."""
     idle = IdleLearner()
     return {
-        "RolloutRole": IdleRollout(response_lengths, block_bytes),
+        "RolloutRole": IdleRollout(response_lengths, block_bytes, ranks),
         "ActorRole": idle,
         "RefRole": idle,
         "CriticRole": idle,
@@ -50,9 +50,11 @@ class IdleRollout:
 
     Args:
         response_lengths: [B] of all rows of the step.
+        ranks: that prompts are dealt to in turn.
     """
 
-    def __init__(self, response_lengths: Array, block_bytes: int) -> None:
+    def __init__(self, response_lengths: Array, block_bytes: int, ranks: int) -> None:
+        self._ranks = ranks
         self._lengths, self._block_bytes = response_lengths.reshape(-1, workload.SAMPLES_PER_PROMPT), block_bytes
 
     def generate(
@@ -82,6 +84,7 @@ class IdleRollout:
             "finish_reason": np.full(rows, "stop"),
             "log_prob_sum": np.zeros(rows, np.float32),
             "weight_version": np.full(rows, version),
+            "writer": group_id % self._ranks,
         }
         made = {
             name: Ragged.from_lengths(workload.token_column(name, total), lengths)
@@ -209,12 +212,12 @@ def step_config(rows: int) -> Config:
 
 
 def idle_trainer(
-    config: Config, folder: Path, *, workers: WorkerGroup, advantages: WorkerGroup, num_scorers: int
+    config: Config, folder: Path, *, workers: WorkerGroup, advantages: WorkerGroup, num_scorers: int, num_nodes: int = 1
 ) -> PPOTrainer:
     """The real trainer over idle workers; call its ``step``."""
     config.trainer.output_dir = str(folder)
     parts = Stack(
-        devices=Devices("cpu", 1, workers.world_size),
+        devices=Devices("cpu", num_nodes, workers.world_size // num_nodes),
         actor=ActorGroup(workers),
         rollout=RolloutGroup(workers, tensor_parallel_size=1),
         critic=CriticGroup(workers),

@@ -9,6 +9,7 @@ the cores here.
 from __future__ import annotations
 
 import gc
+import math
 import tempfile
 import threading
 import time
@@ -36,12 +37,12 @@ from verl_like.trainer.ppo_trainer import PPOTrainer
 ROOT = Path(__file__).parents[1]
 RANKS_PER_NODE = 8
 ROWS_PER_RANK = 64
-RESPONSE_TOKENS = (
-    512  # a rank's column is 128 KiB: above Ray's inline limit, so results go to the store as they do on a cluster
-)
+RESPONSE_TOKENS = 512  # in the mean: a rank's column is 128 KiB, so results go to the store as they do on a cluster
 PROCESSES = 2
+SEED = 0
 WARM_UP_STEPS, STEPS = 1, 3
 LOOK_EVERY_S = 0.05
+MEMORY_EVERY_S = 0.5  # a look takes a third of a millisecond of the driver's, which is measured too
 
 
 class SimulatedGroup(WorkerGroup):
@@ -81,17 +82,22 @@ class StepCost:
 def simulated(ranks: int) -> Iterator[PPOTrainer]:
     """A trainer over so many ranks, with as many rows for each."""
     rows = ranks * ROWS_PER_RANK
-    lengths: Array = np.full(rows, RESPONSE_TOKENS)
+    lengths: Array = workload.lengths(rows, SEED) * RESPONSE_TOKENS // workload.MEAN_RESPONSE_LENGTH
     environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     with ray_cluster(ClusterConfig(object_store_memory_gib=6.0), "bench"), tempfile.TemporaryDirectory() as folder:
         workers = SimulatedGroup("worker", world_size=PROCESSES, placement=None, env=environment, timeout_s=TIMEOUT_S)
         advantages = WorkerGroup("advantages", world_size=1, placement=None, env=environment, timeout_s=TIMEOUT_S)
         for group in (workers, advantages):
-            group.build("benchmarks._idle:build_roles", lambda rank: (lengths, 256 * 1024), timeout_s=TIMEOUT_S)
+            group.build("benchmarks._idle:build_roles", lambda rank: (lengths, 256 * 1024, ranks), timeout_s=TIMEOUT_S)
             group.wait_built(timeout_s=TIMEOUT_S)
         workers.pretend(ranks)
         trainer = idle_trainer(
-            step_config(rows), Path(folder), workers=workers, advantages=advantages, num_scorers=PROCESSES
+            step_config(rows),
+            Path(folder),
+            workers=workers,
+            advantages=advantages,
+            num_scorers=PROCESSES,
+            num_nodes=math.ceil(ranks / RANKS_PER_NODE),
         )
         trainer.version = 0
         yield trainer
@@ -104,7 +110,7 @@ def step_cost(ranks: int) -> StepCost:
             trainer.step(step)
         gc.collect()
         cpu, wall, stored = [], [], [_created_mb()]
-        with workload.MemoryGrowth() as memory:
+        with workload.MemoryGrowth(sample_every_s=MEMORY_EVERY_S) as memory:
             for step in range(1, STEPS + 1):
                 cpu_before, wall_before = time.process_time(), time.perf_counter()
                 trainer.step(step)

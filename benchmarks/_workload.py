@@ -125,6 +125,7 @@ class MemoryGrowth:
     ) -> None:
         self.stop.set()
         self.sampler.join(timeout=10)
+        self.highest = max(self.highest, anonymous_bytes())
 
     def _sample(self) -> None:
         while not self.stop.wait(self.sample_every_s):

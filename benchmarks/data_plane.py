@@ -54,10 +54,9 @@ def measure(rows: int, *, block_kib: int) -> dict[str, Any]:
             WorkerGroup(name, world_size=size, placement=None, env=environment, timeout_s=TIMEOUT_S)
             for name, size in (("worker", workload.NUM_WORKERS), ("advantages", 1))
         ]
+        given = (response_lengths, block_kib * 1024, workload.NUM_WORKERS)
         for group in groups:
-            group.build(
-                "benchmarks._idle:build_roles", lambda rank: (response_lengths, block_kib * 1024), timeout_s=TIMEOUT_S
-            )
+            group.build("benchmarks._idle:build_roles", lambda rank: given, timeout_s=TIMEOUT_S)
             group.wait_built(timeout_s=TIMEOUT_S)
         trainer = idle_trainer(step_config(rows), Path(folder), workers=groups[0], advantages=groups[1], num_scorers=2)
         return _steps(trainer, payload) | {

@@ -33,6 +33,13 @@ class Devices:
     def world_size(self) -> int:
         return self.num_nodes * self.workers_per_node
 
+    @property
+    def nodes(self) -> list[range]:
+        """The ranks of each node."""
+        return [
+            range(first, first + self.workers_per_node) for first in range(0, self.world_size, self.workers_per_node)
+        ]
+
 
 @contextmanager
 def ray_cluster(config: ClusterConfig, run_id: str) -> Iterator[None]:
@@ -124,7 +131,7 @@ class Placement:
     def __init__(self, where: Devices, *, timeout_s: float) -> None:
         each = {"CPU": 1.0, **({"GPU": 1.0} if where.kind == "cuda" else {})}
         self.per_worker = each
-        self._world_size, self._per_node = where.world_size, where.workers_per_node
+        self.nodes, self._per_node = where.nodes, where.workers_per_node
         bundle = {name: count * self._per_node for name, count in each.items()}
         self._group = ray_calls.reserve([bundle] * where.num_nodes)
         deadline = time.monotonic() + timeout_s
@@ -145,11 +152,6 @@ class Placement:
     def of(self, rank: int) -> PlacementGroupSchedulingStrategy:
         """The bundle that a rank goes to; ranks are sorted by node."""
         return PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=rank // self._per_node)
-
-    @property
-    def nodes(self) -> list[range]:
-        """The ranks of each node."""
-        return [range(first, first + self._per_node) for first in range(0, self._world_size, self._per_node)]
 
     def remove(self) -> None:
         ray_calls.give_up(self._group)

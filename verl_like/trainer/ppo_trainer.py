@@ -18,7 +18,7 @@ from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.telemetry.ledger import LEDGER, stage
 from verl_like.telemetry.startup import STARTUP
 from verl_like.telemetry.trackers import Trackers
-from verl_like.trainer.balance import assign, by_rank, plan
+from verl_like.trainer.balance import Balance, by_rank, by_reader, plan
 from verl_like.trainer.build import Stack
 from verl_like.trainer.capsules import Capsules
 from verl_like.trainer.checkpoint import Checkpoints, load_state
@@ -67,6 +67,10 @@ class PPOTrainer:
         self.capsules = Capsules(folder.capsules, config.trainer.num_capsules, parts.rewards)
         self.saved_step = -1  # of the newest checkpoint in this folder that is known to be whole
         self.ranks = parts.devices.world_size
+        sizes = [config.actor.mini_batch_size, *[config.critic.mini_batch_size] * self.needs.critic]
+        self.balance = Balance(
+            math.gcd(*sizes), self.ranks, nodes=parts.devices.num_nodes, by=config.trainer.balance_by
+        )
         self.store = StoreMeter()
         self.books = ProcessBooks(folder.path, parts.processes, planned_bytes)
 
@@ -136,7 +140,7 @@ class PPOTrainer:
         """What the models say of the responses: old and reference log-probs and values."""
         parts = self.parts
         with stage("balance"):
-            self.assign(batch)
+            self.balance.assign(batch)
             rows = by_rank(batch, self.ranks)
         if self.needs.old_log_probs:
             with stage("old_log_probs"):
@@ -161,14 +165,14 @@ class PPOTrainer:
 
     def advantages(self, batch: RemoteBatch, step: int, metrics: StepMetrics) -> RemoteBatch:
         """The rows that are learnt from, with their advantages."""
-        config = self.config
+        config, parts = self.config, self.parts
         with stage("advantages"):
             earned = row_rewards(
                 batch, config, mini_batch_prompts=config.actor.mini_batch_size if self.needs.covariance_rank else None
             )
-            report = self.parts.advantages.add(
+            report = parts.advantages.add(
                 batch,
-                by_rank(batch, self.ranks),
+                by_reader(batch, parts.devices.nodes, self.needs.advantage_columns),
                 earned,
                 adds=self.needs.advantage_columns,
                 kl_coef=self.steering.kl_coef,
@@ -185,7 +189,7 @@ class PPOTrainer:
         """The updates of the critic and, once that has warmed up, of the actor."""
         config, parts = self.config, self.parts
         with stage("balance"):
-            imbalance = self.assign(batch, skips_zeros=config.actor.skip_zero_advantages)
+            imbalance = self.balance.assign(batch, skips_zeros=config.actor.skip_zero_advantages)
             metrics.add({"balance/imbalance": imbalance})
         if parts.critic is not None:
             with stage("update_critic"):
@@ -270,18 +274,6 @@ class PPOTrainer:
             batch = batch.with_facts(self.parts.rewards.scores(batch).facts)
         self.prompts.book(num_prompts(batch) - num_prompts(batch, is_usable(batch)), "failed")
         return batch
-
-    def assign(self, batch: RemoteBatch, *, skips_zeros: bool = False) -> float:
-        """Give each row its rank; returns how uneven the work is."""
-        config = self.config
-        sizes = [config.actor.mini_batch_size, *[config.critic.mini_batch_size] * self.needs.critic]
-        return assign(
-            batch,
-            mini_batch_prompts=math.gcd(*sizes),
-            ranks=self.ranks,
-            by=config.trainer.balance_by,
-            skips_zeros=skips_zeros,
-        )
 
     def is_validation_due(self) -> bool:
         """Whether this moment's policy is to be validated and was not; a run interrupted in between makes up for it."""

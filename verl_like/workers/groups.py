@@ -8,7 +8,6 @@ import numpy as np
 
 from verl_like.backends.base import Sampling
 from verl_like.protocol import Array
-from verl_like.single_controller.blocks import cut
 from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.workers.actor import ActorRole
@@ -88,10 +87,9 @@ class AdvantageGroup:
         self._group = group
 
     def add(
-        self, batch: RemoteBatch, partition: Partition, earned: RowRewards, *, adds: frozenset[str], kl_coef: float
+        self, batch: RemoteBatch, blocks: Sequence[Array], earned: RowRewards, *, adds: frozenset[str], kl_coef: float
     ) -> AdvantageReport:
-        """Attach the columns ``adds`` (see :meth:`AdvantageRole.advantages`) in blocks by rank."""
-        blocks = [rows[part] for rows in partition for part in cut(batch.facts, rows, adds)]
+        """Attach the columns ``adds`` (see :meth:`AdvantageRole.advantages`) in blocks of these rows."""
         reports: list[AdvantageReport] = self._group.map_rows(
             AdvantageRole.advantages,
             batch,

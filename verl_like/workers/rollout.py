@@ -174,6 +174,7 @@ class RolloutRole:
             "finish_reason": np.array([f.finish_reason for f in done]),
             "log_prob_sum": np.array([sum(f.log_probs) for f in done], np.float32),
             "weight_version": np.full(len(done), self._engine.version),
+            "writer": np.full(len(done), self._setup.rank),
         }
         yield DataProto(
             {
