@@ -134,6 +134,11 @@ def test_an_error_is_told_before_what_follows_it_and_once(capsys: pytest.Capture
     assert capsys.readouterr().err == ""
 
 
+def test_without_a_command_an_error_that_ends_everything_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    ANNOUNCE(RunError("Ray's GCS has ended"))
+    assert caplog.messages == ["Ray's GCS has ended"]
+
+
 @pytest.mark.parametrize(
     ("error", "status", "text"),
     [

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from verl_like.algorithms.advantages import ADVANTAGES
 from verl_like.config.schema import Config
+from verl_like.ops.partition import imbalance, partition
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.trainer.balance import MAX_IMBALANCE, Balance, Plan, by_rank, by_reader, plan
 from verl_like.trainer.roles import Needs, needs, update_columns
@@ -31,8 +32,8 @@ def planned(
     batch: RemoteBatch, *, mini_batch_prompts: int, ranks: int, by: str = "tokens", skips_zeros: bool = False
 ) -> tuple[Plan, float]:
     """The plan of an assignment made for these mini-batches, and how uneven it is."""
-    imbalance = Balance(mini_batch_prompts, ranks, by=by).assign(batch, skips_zeros=skips_zeros)
-    return plan(batch, mini_batch_prompts=mini_batch_prompts, ranks=ranks), imbalance
+    unevenness = Balance(mini_batch_prompts, ranks, by=by).assign(batch, skips_zeros=skips_zeros)
+    return plan(batch, mini_batch_prompts=mini_batch_prompts, ranks=ranks), unevenness
 
 
 def members(plan: Plan, mini_batch: int) -> set[int]:
@@ -139,6 +140,20 @@ def test_rows_leave_their_node_where_nothing_else_is_even() -> None:
     one_group = facts_of([0] * 8, [10] * 8)
     one_group.add_facts({"writer": np.zeros(8, np.int64)})
     assert Balance(1, 4, nodes=2).assign(one_group) == 1.0, "one group has no place on two nodes"
+
+
+def test_rows_stay_where_one_is_too_long_for_any_dealing_and_leave_where_leaving_helps() -> None:
+    batch = facts_of([0, 0, 1, 1, 2, 2, 3, 3], [2000, 10, 30, 31, 32, 13, 14, 15])
+    writer = np.array([0, 0, 0, 0, 2, 2, 2, 2])
+    batch.add_facts({"writer": writer})
+    assert Balance(4, 4, nodes=2).assign(batch) > 3
+    assert (batch.facts["rank"] // 2)[2:].tolist() == (writer // 2)[2:].tolist()
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        batch = facts_of(np.repeat(np.arange(4), 4).tolist(), rng.integers(1, 100, 16).tolist())
+        batch.add_facts({"writer": np.repeat(rng.integers(0, 4, 4), 4)})
+        costs = batch.facts["prompt_tokens"] + batch.facts["response_tokens"]
+        assert Balance(4, 4, nodes=2).assign(batch) <= max(MAX_IMBALANCE, imbalance(costs, partition(costs, 4)))
 
 
 def test_the_same_rows_are_assigned_as_before_and_others_anew() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+log = logging.getLogger(__name__)
 
 
 class StageTimeout(TimeoutError):
@@ -129,7 +132,7 @@ class Announcer:
 
     @contextmanager
     def to(self, tell: Tell) -> Iterator[None]:
-        """What is announced inside goes to ``tell``, and what ends the inside does; outside, nobody is told.
+        """What is announced inside goes to ``tell``, and what ends the inside does; outside, the log has it.
 
         Args:
             tell: returns whether that was all there is to say; else the one around it is asked.
@@ -148,6 +151,8 @@ class Announcer:
         """Tell of an error that ends the command; what follows from it is not told again. From any thread."""
         if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):  # which tell of themselves
             return
+        if not self._tellers:
+            log.error("%s", error)
         for teller in reversed(self._tellers):
             with self._lock:
                 is_first, teller.has_told = not teller.has_told, True

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -118,7 +119,8 @@ def _cuts(groups: Array, prompts: int) -> list[Array]:
 
 
 def _dealt(costs: Array, groups: Array, home: Array, *, ranks: int, nodes: int) -> list[Array]:
-    """Rows of each rank, ascending: whole groups where they balance, else the rows of a node's groups, else any.
+    """Rows of each rank, ascending: whole groups where they balance, else single rows of a node's groups, or of all
+    nodes' where only that is more even.
 
     Args:
         home: [B] the node of each row.
@@ -135,7 +137,9 @@ def _dealt(costs: Array, groups: Array, home: Array, *, ranks: int, nodes: int) 
         return _split(np.arange(len(costs)), rank_of[group_of], ranks)
     node_of_row = _settled(costs, home_of_group[group_of], stays[group_of], nodes)
     parts = _over_ranks(costs, node_of_row, ranks=ranks, nodes=nodes)
-    return parts if nodes == 1 or imbalance(costs, parts) <= MAX_IMBALANCE else partition(costs, ranks)
+    if nodes == 1 or imbalance(costs, parts) <= MAX_IMBALANCE:
+        return parts
+    return min(parts, partition(costs, ranks), key=partial(imbalance, costs))
 
 
 def _within_share(costs: Array, home: Array, nodes: int) -> Array:
