@@ -1,7 +1,7 @@
-"""What grows while a run goes on: ``python -m benchmarks.memory [--steps N]``.
+"""What grows while a run goes on, and the peak of its log-probs: ``python -m benchmarks.memory [--steps N]``.
 
-PPO with a critic and a reference on two workers, as a user starts it, watched from outside. Prints one JSON object as
-its last line.
+PPO with a critic and a reference on two workers, as a user starts it, watched from outside; then what ``log_probs.py``
+measures. ``--steps 0`` leaves the run out. Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks import log_probs
 from recipes.arithmetic.model import write_model
 from tests.chaos.scene import REWARD, Run, started
 
@@ -162,8 +163,12 @@ def main() -> None:
     parser.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="of the configuration")
     arguments = parser.parse_args()
     changes = dict(change.split("=", 1) for change in arguments.changes)
-    with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(measure(Path(folder), arguments.steps, changes)))
+    found: dict[str, object] = {}
+    if arguments.steps:
+        with tempfile.TemporaryDirectory() as folder:
+            found |= measure(Path(folder), arguments.steps, changes)
+    found |= log_probs.measured(entropy=False)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

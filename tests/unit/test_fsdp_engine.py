@@ -96,7 +96,7 @@ def reference_log_probs(model: torch.nn.Module, rows: DataProto, temperature: fl
 def test_forward_log_probs_equal_the_plain_model(work: Path, name: str, remove_padding: bool) -> None:
     rows = make_rows(9)
     engine = build_engine(
-        work / name, is_frozen=True, max_tokens=25, model={"remove_padding": remove_padding}, log_prob_chunk_tokens=5
+        work / name, is_frozen=True, max_tokens=25, model={"remove_padding": remove_padding}, log_prob_chunk_mib=1
     )
     found = engine.forward_log_probs(rows, temperature=0.7, entropy=True, sum_pi_squared=True)
     with torch.no_grad():
@@ -321,7 +321,7 @@ def test_compiled_and_eager_updates_are_equal_and_the_switch_changes_what_runs(w
     rows = make_rows(seed=1)
     results = {}
     for use_torch_compile in (False, True):
-        learner = build_learner(work / "qwen2", use_torch_compile=use_torch_compile, log_prob_chunk_tokens=9)
+        learner = build_learner(work / "qwen2", use_torch_compile=use_torch_compile, log_prob_chunk_mib=1)
         graphs_before = counters["stats"]["unique_graphs"]
         assert learner.engine.warm_up(300.0, entropy=True) is use_torch_compile
         with torch.profiler.profile() as profile:

@@ -24,7 +24,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def load(path: str | Path, **fields: object) -> PolicyModel:
-    token_stats = TokenStatsFunction(chunk_tokens=8)
+    token_stats = TokenStatsFunction(budget_mib=1)
     model = policy_skeleton(
         str(path), model=ModelConfig(**fields), kernel="sdpa", dtype=torch.float32, token_stats=token_stats
     )

@@ -93,7 +93,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "workers",
     ),
     # What a run costs follows from what its roles are and how their models are built and cut.
-    "plan": ("backends.fsdp", "checks", "config", "plan", "trainer.roles"),
+    "plan": ("backends.fsdp", "checks", "config", "ops.tiles", "plan", "trainer.roles"),
     # backends.rollout: when a run ends, the driver removes what killed engines left in shared memory.
     "trainer": (
         "algorithms",

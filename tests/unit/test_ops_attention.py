@@ -35,7 +35,7 @@ def run(family: str, rows: Any, *, remove_padding: bool, **changes: Any) -> tupl
     register_packed_attention()
     backbone.set_attn_implementation(PACKED_ATTENTION if remove_padding else "eager")
     policy = PolicyModel(
-        backbone, kernel="sdpa" if remove_padding else None, token_stats=TokenStatsFunction(chunk_tokens=1000)
+        backbone, kernel="sdpa" if remove_padding else None, token_stats=TokenStatsFunction(budget_mib=1)
     )
     inputs = pack_rows(
         rows.ragged("prompt_ids"), rows.ragged("response_ids"), remove_padding=remove_padding, device=CPU
@@ -89,7 +89,7 @@ def test_memory_stays_linear_in_packed_tokens() -> None:
     backbone = tiny_model("qwen2")
     register_packed_attention()
     backbone.set_attn_implementation(PACKED_ATTENTION)
-    policy = PolicyModel(backbone, kernel="sdpa", token_stats=TokenStatsFunction(chunk_tokens=4096))
+    policy = PolicyModel(backbone, kernel="sdpa", token_stats=TokenStatsFunction(budget_mib=1))
     ids = Ragged.from_lengths(np.zeros(400 * 20, np.int32), np.full(400, 20))
     inputs = pack_rows(ids, ids, remove_padding=True, device=CPU)
     with torch.no_grad(), torch.profiler.profile(profile_memory=True) as profile:

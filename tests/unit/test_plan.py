@@ -163,11 +163,13 @@ def test_changes_are_taken_in_order_until_it_fits(folder: Path) -> None:
     assert not made(config, shapes_of(config), place).fits
     found = advice(config, shapes_of(config), place)
     names = [change.override.partition("=")[0] for change in found.changes]
-    assert {"rollout.gpu_memory_utilization", "actor.log_prob_chunk_tokens"} <= set(names), names
+    assert {"rollout.gpu_memory_utilization", "actor.max_tokens_per_micro_batch"} <= set(names), names
     assert all(change.after < change.before for change in found.changes)
     assert len(set(names)) == len(names)
     assert found.plan.fits, names
-    assert config.actor.log_prob_chunk_tokens == Config().actor.log_prob_chunk_tokens, "the user's own is left alone"
+    assert config.rollout.gpu_memory_utilization == Config().rollout.gpu_memory_utilization, (
+        "the user's own is left alone"
+    )
 
 
 def test_more_gpus_take_less_time(folder: Path) -> None:
@@ -191,7 +193,7 @@ def test_the_command_shows_what_to_change(folder: Path, capsys: pytest.CaptureFi
     assert main(["plan", "--device", "4090", f"model.path={folder}"]) == 1
     shown = capsys.readouterr().out
     assert "It does not fit: update_actor takes" in shown
-    assert "actor.optim.offload=true" in shown or "actor.log_prob_chunk_tokens=512" in shown
+    assert "actor.optim.offload=true" in shown
     assert "more or larger accelerators are needed" in shown
 
 

@@ -20,6 +20,7 @@ from verl_like.protocol import DataProto, Ragged
 
 MAX_ERROR = 0.12
 NUM_ROWS, PROMPT_TOKENS, RESPONSE_TOKENS = 8, 32, 96
+BUDGET_MIB = 16  # of 47 MiB in the case of logits
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -77,7 +78,7 @@ def test_the_peaks_of_passes_are_those_that_torch_counts(case: str, tmp_path: Pa
     checkpointing = str(of["checkpointing"])
     tokens = NUM_ROWS * (PROMPT_TOKENS + RESPONSE_TOKENS) // passes
     engine = build_engine(
-        tmp_path, max_tokens=tokens, model={"gradient_checkpointing": checkpointing}, log_prob_chunk_tokens=256
+        tmp_path, max_tokens=tokens, model={"gradient_checkpointing": checkpointing}, log_prob_chunk_mib=BUDGET_MIB
     )
     learner = engine.learner(OptimConfig(), total_updates=10, max_response_tokens=RESPONSE_TOKENS)
     table = rows(vocab_size)
@@ -89,8 +90,7 @@ def test_the_peaks_of_passes_are_those_that_torch_counts(case: str, tmp_path: Pa
         count=passes,
         tokens=tokens,
         response_tokens=NUM_ROWS * RESPONSE_TOKENS // passes,
-        chunk_tokens=256,
-        has_entropy=True,
+        logits_budget=BUDGET_MIB * 2**20,
         learns=True,
         recomputes=checkpointing == "true",
     )

@@ -98,7 +98,7 @@ class EngineSettings:
         is_frozen: whether the weights are only ever read; they are then kept in the dtype of the forward pass, without
             float32 masters.
         temperature: at which updates take log-probs and entropy; that of the rollout.
-        log_prob_chunk_tokens: rows of logits that exist at once.
+        log_prob_chunk_mib: logits that exist at once.
         use_torch_compile: let :meth:`PolicyEngine.warm_up` compile the log-prob function.
         rollout_dtype, sync_bucket_mib: of :meth:`PolicyEngine.named_weights`.
         balance_by: what is spread evenly over forward passes, "tokens" or "attention".
@@ -111,7 +111,7 @@ class EngineSettings:
     max_tokens_per_micro_batch: int
     is_frozen: bool = False
     temperature: float = 1.0
-    log_prob_chunk_tokens: int = 4096
+    log_prob_chunk_mib: int = 512
     use_torch_compile: bool = False
     rollout_dtype: str = "auto"
     sync_bucket_mib: float = 256

@@ -206,8 +206,10 @@ class ActorConfig(PolicyLossConfig):
     use_torch_compile: bool = knob(
         False, "Compile the log-prob and entropy function in a warm-up before the first step."
     )
-    log_prob_chunk_tokens: int = _positive(
-        4096, "Rows of logits that exist at once in the log-prob function.", unit="tokens"
+    log_prob_chunk_mib: int = _positive(
+        512,
+        "Logits that exist at once in the log-prob function; those beyond it are computed again in backward.",
+        unit="MiB",
     )
     optim: OptimConfig = knob(OptimConfig, "Optimiser of the actor.")
     fsdp: FsdpConfig = knob(FsdpConfig, "Sharding of the actor.")

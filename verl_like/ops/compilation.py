@@ -16,35 +16,29 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
-from torch import nn
-from torch.utils.checkpoint import checkpoint
 
-from verl_like.ops.log_probs import ChunkFunction, chunk_stats
+from verl_like.ops.log_probs import TokenStatsFunction
+from verl_like.ops.tiles import OutputLayer, TileFunctions
 
 log = logging.getLogger(__name__)
 
 KILL_DEADLINE_S = 10.0  # a killed process that hangs in the kernel is left to init
 _REMEDY = "it runs uncompiled. Set actor.use_torch_compile=false to skip the attempt."
+_HIDDEN_SIZE, _VOCABULARY = 8, 40  # compiled functions take any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ChunkSpec:
-    """What a compiled graph depends on: the output layer's shape and dtype, and the statistics asked for."""
+class TileSpec:
+    """What compiled functions depend on."""
 
-    vocab_size: int
-    hidden_size: int
-    has_bias: bool
-    softcap: float
-    dtype: str
     device: str
     with_entropy: bool
 
 
-def compile_chunk_stats(spec: ChunkSpec, deadline_s: float) -> ChunkFunction | None:
-    """``chunk_stats`` compiled for any number of rows above one, without and with gradients; None where that fails.
+def compile_tile_functions(spec: TileSpec, deadline_s: float) -> TileFunctions | None:
+    """Compiled for any tile of more than one row and column; None where that fails.
 
     Args:
         deadline_s: longest time the trial process may take.
@@ -69,47 +63,31 @@ def compile_chunk_stats(spec: ChunkSpec, deadline_s: float) -> ChunkFunction | N
     if trial.returncode != 0:
         log.warning("compiling the log-prob function failed; %s The trial said:\n%s", _REMEDY, output[-4000:])
         return None
-    compiled = torch.compile(chunk_stats, dynamic=True)
+    functions = TileFunctions().compiled()
     try:
-        run_both_modes(compiled, spec)
+        warm_up(functions, spec)
     except Exception:
         log.warning("compiling the log-prob function failed; %s", _REMEDY, exc_info=True)
         return None
     log.info("compiled the log-prob function in %.1f s", time.monotonic() - started)
-    return compiled
+    return functions.as_they_are()
 
 
-def run_both_modes(function: ChunkFunction, spec: ChunkSpec) -> None:
-    """Call it as training does: two sizes each without and with gradients.
-
-    The first size compiles (the backward pass too), the second shows that no size is special.
+def warm_up(functions: TileFunctions, spec: TileSpec) -> None:
+    """Call them as training does, forward and backward, with two sizes: the first compiles, the second shows that no
+    size is special.
     """
-    dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[spec.dtype]
     device = torch.device(spec.device)
-    weight = nn.Parameter(torch.zeros(spec.vocab_size, spec.hidden_size, dtype=dtype, device=device))
-    bias = nn.Parameter(torch.zeros(spec.vocab_size, dtype=dtype, device=device)) if spec.has_bias else None
-    for needs_grad in (False, True):
-        for rows in (6, 11):
-            hidden = torch.zeros(rows, spec.hidden_size, dtype=dtype, device=device, requires_grad=needs_grad)
-            targets = torch.zeros(rows, dtype=torch.int64, device=device)
-            args: tuple[Any, ...] = (
-                hidden,
-                weight,
-                bias,
-                targets,
-                torch.ones((), device=device),
-                spec.softcap,
-                spec.with_entropy,
-                False,
-            )
-            with torch.set_grad_enabled(needs_grad):
-                if not needs_grad:
-                    function(*args)
-                    continue
-                log_probs, entropy, _ = checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)
-                loss = log_probs.sum() if entropy is None else (log_probs + entropy).sum()
-                torch.autograd.grad(loss, [hidden, weight])
+    stats_of = TokenStatsFunction(budget_mib=1)
+    stats_of.tile_functions = functions
+    weight = torch.zeros(_VOCABULARY, _HIDDEN_SIZE, device=device)
+    for rows in (6, 11):
+        hidden = torch.zeros(rows, _HIDDEN_SIZE, device=device, requires_grad=True)
+        targets = torch.zeros(rows, dtype=torch.int64, device=device)
+        found = stats_of(hidden, OutputLayer(weight=weight), targets, temperature=1.0, entropy=spec.with_entropy)
+        loss = found.log_probs.sum() if found.entropy is None else (found.log_probs + found.entropy).sum()
+        torch.autograd.grad(loss, hidden)
 
 
 if __name__ == "__main__":
-    run_both_modes(torch.compile(chunk_stats, dynamic=True), ChunkSpec(**json.loads(sys.argv[1])))
+    warm_up(TileFunctions().compiled(), TileSpec(**json.loads(sys.argv[1])))

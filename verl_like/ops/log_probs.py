@@ -1,23 +1,23 @@
 """Log-probs, entropy and collision probability of chosen tokens, from hidden states, without whole logits.
 
-Rows go through the output layer ``chunk_tokens`` at a time under activation checkpointing, so at most
-``[chunk_tokens, V]`` logits exist at once, forward or backward.
+The output layer runs tile by tile (``tiles.py``). Backward starts from the logits that were kept while they fitted into
+the budget, computes the others again, and takes each tile's gradient to the weights before it makes the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch import Tensor
+
+from verl_like.ops.tiles import LOWEST, OutputLayer, Sums, TileFunctions, Tiles
 
 
 class TokenStats(NamedTuple):
-    """[K_r] float32 each: ``log_probs`` and ``entropy`` in nats,
-    ``sum_pi_squared`` the sum of squared probabilities.
+    """[K_r] float32 each: ``log_probs`` and ``entropy`` in nats, and ``sum_pi_squared``, the sum of squared
+    probabilities, which has no gradient.
     """
 
     log_probs: Tensor
@@ -25,68 +25,18 @@ class TokenStats(NamedTuple):
     sum_pi_squared: Tensor | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OutputLayer:
-    """The last layer of a language model: ``logits = softcap(hidden @ weight.T + bias)``.
-
-    Args:
-        weight: [V, H].
-        bias: [V] or None.
-        softcap: ``cap * tanh(logits / cap)``; 0 for none.
-    """
-
-    weight: Tensor
-    bias: Tensor | None = None
-    softcap: float = 0.0
-
-
-def chunk_stats(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    inverse_temperature: Tensor,
-    softcap: float,
-    with_entropy: bool,
-    with_sum_pi_squared: bool,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The statistics of one chunk; the one function that ``use_torch_compile`` compiles.
-
-    ``inverse_temperature`` is a [] float32 tensor, so that another temperature is not another compiled graph.
-    """
-    logits = nn.functional.linear(hidden, weight, bias).float()
-    if softcap:
-        logits = torch.tanh(logits / softcap) * softcap
-    all_log_probs = torch.log_softmax(logits * inverse_temperature, dim=-1)
-    log_probs = all_log_probs.gather(-1, targets[:, None])[:, 0]
-    entropy, sum_pi_squared = None, None
-    if with_entropy:
-        # A logit of -inf has probability 0 and adds nothing; without the clamp 0 * -inf would be NaN.
-        entropy = -(all_log_probs.exp() * all_log_probs.clamp_min(torch.finfo(torch.float32).min)).sum(-1)
-    if with_sum_pi_squared:
-        sum_pi_squared = (2 * all_log_probs).exp().sum(-1)
-    return log_probs, entropy, sum_pi_squared
-
-
-ChunkFunction = Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]
-
-
 class TokenStatsFunction:
-    """:func:`chunk_stats` over all rows, eager until :meth:`use` gives it a compiled twin.
+    """The statistics of chosen tokens.
 
     Args:
-        chunk_tokens: rows of logits that exist at once.
+        budget_mib: of float32 logits that exist at once.
     """
 
-    def __init__(self, *, chunk_tokens: int) -> None:
-        if chunk_tokens < 1:
-            raise ValueError(f"actor.log_prob_chunk_tokens is {chunk_tokens}; it needs to be at least 1.")
-        self.chunk_tokens = chunk_tokens
-        self._compiled: ChunkFunction | None = None
-
-    @property
-    def is_compiled(self) -> bool:
-        return self._compiled is not None
+    def __init__(self, *, budget_mib: int) -> None:
+        if budget_mib < 1:
+            raise ValueError(f"actor.log_prob_chunk_mib is {budget_mib}; it needs to be at least 1.")
+        self._budget = budget_mib * 2**20
+        self.tile_functions = TileFunctions()
 
     def __call__(
         self,
@@ -103,34 +53,94 @@ class TokenStatsFunction:
             hidden: [K_r, H] states that predict ``targets`` [K_r] int64.
             temperature: logits are divided by it.
         """
-        inverse_temperature = torch.full((), 1.0 / temperature, device=hidden.device)
-        needs_grad = torch.is_grad_enabled()
-        num_chunks = max(-(-len(targets) // self.chunk_tokens), 1)
-        chunks = []
-        # Equal chunks rather than full ones and a rest: a rest of one row would be a size the compiled graph does not
-        # take.
-        for states, ids in zip(hidden.tensor_split(num_chunks), targets.tensor_split(num_chunks), strict=True):
-            args = (states, layer.weight, layer.bias, ids, inverse_temperature, layer.softcap, entropy, sum_pi_squared)
-            chunks.append(
-                checkpoint(self._run, *args, use_reentrant=False, preserve_rng_state=False)
-                if needs_grad
-                else self._run(*args)
-            )
-        log_probs, entropies, squares = zip(*chunks, strict=True)
-        return TokenStats(
-            torch.cat(log_probs),
-            torch.cat(entropies) if entropy else None,
-            torch.cat(squares) if sum_pi_squared else None,
+        asked = _Asked(
+            functions=self.tile_functions,
+            budget=self._budget,
+            softcap=layer.softcap,
+            scale=1.0 / temperature,
+            entropy=entropy,
+            sum_pi_squared=sum_pi_squared,
+            is_kept=torch.is_grad_enabled(),
         )
+        return TokenStats(*_TokenStats.apply(hidden, layer.weight, layer.bias, targets, asked))  # type: ignore[no-untyped-call]
 
-    def _run(self, *args: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        if self._compiled is None:
-            return chunk_stats(*args)
-        # What the warm-up did not cover (one row, another flag) would compile in mid-step; it runs eagerly instead. The
-        # stance is set here and not around the loop, because checkpointing calls this again during backward.
-        with torch.compiler.set_stance("eager_on_recompile"):
-            return self._compiled(*args)
 
-    def use(self, compiled: ChunkFunction | None) -> None:
-        """Run ``compiled`` in place of :func:`chunk_stats` from now on; None goes back to eager."""
-        self._compiled = compiled
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """A call's arguments besides its tensors; ``scale`` is one over the temperature."""
+
+    functions: TileFunctions
+    budget: int
+    softcap: float
+    scale: float
+    entropy: bool
+    sum_pi_squared: bool
+    is_kept: bool
+
+    def tiles(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tiles:
+        layer = OutputLayer(weight=weight, bias=bias, softcap=self.softcap)
+        return Tiles(hidden, layer, scale=self.scale, budget=self.budget, has_scratch=self.functions.take_scratch)
+
+
+class _TokenStats(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, asked: _Asked
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        tiles = asked.tiles(hidden, weight, bias)
+        zeros = hidden.new_zeros(len(hidden), dtype=torch.float32)
+        sums = Sums(
+            largest=zeros + LOWEST,
+            chosen=zeros,
+            e=zeros,
+            e_logit=zeros if asked.entropy else None,
+            e_squared=zeros if asked.sum_pi_squared else None,
+        )
+        num_kept = tiles.num_kept if asked.is_kept else 0
+        kept: list[tuple[Tensor, Tensor]] = []
+        for start, stop in tiles.spans:
+            is_kept = len(kept) < num_kept
+            logits = tiles.logits(start, stop, in_new_memory=is_kept)
+            sums = asked.functions.add(sums, logits, targets - start, tiles.scratch(start, stop))
+            if is_kept:
+                kept.append((logits, sums.largest))
+        log_sum = sums.e.log()
+        entropy = None if sums.e_logit is None else log_sum - sums.e_logit / sums.e
+        squares = None if sums.e_squared is None else sums.e_squared / sums.e.square()
+        ctx.save_for_backward(hidden, weight, bias, targets, sums.largest + log_sum, entropy)
+        ctx.asked, ctx.kept = asked, kept
+        ctx.set_materialize_grads(False)
+        if squares is not None:
+            ctx.mark_non_differentiable(squares)
+        return sums.chosen - (sums.largest + log_sum), entropy, squares
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, targets, log_normaliser, entropy = ctx.saved_tensors
+        asked: _Asked = ctx.asked
+        of_log_probs, of_entropy = (None if each is None else each * asked.scale for each in gradients[:2])
+        if of_log_probs is None:
+            of_log_probs = torch.zeros_like(log_normaliser)
+        needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        of_hidden = torch.zeros_like(hidden, dtype=torch.float32) if needs_hidden else None
+        of_weight = torch.empty_like(weight) if needs_weight else None
+        of_bias = torch.empty_like(bias) if needs_bias else None
+        tiles = asked.tiles(hidden, weight, bias)
+        kept, ctx.kept = ctx.kept[::-1], []  # a second backward computes all of them again
+        for start, stop in tiles.spans:
+            logits, largest = kept.pop() if kept else (tiles.logits(start, stop), None)
+            log_probs = logits.sub_((log_normaliser if largest is None else log_normaliser - largest)[:, None])
+            slope = tiles.softcap_slope(log_probs, log_normaliser)
+            found = asked.functions.gradient(
+                log_probs, targets - start, of_log_probs, of_entropy, entropy, tiles.scratch(start, stop)
+            )
+            if slope is not None:
+                found.mul_(slope)
+            if of_bias is not None:
+                of_bias[start:stop] = found.sum(0)
+            found = found.to(weight.dtype)
+            if of_hidden is not None:
+                tiles.add_to_hidden(of_hidden, found, start, stop)
+            if of_weight is not None:
+                torch.mm(found.t(), hidden, out=of_weight[start:stop])
+        return None if of_hidden is None else of_hidden.to(hidden.dtype), of_weight, of_bias, None, None

@@ -12,7 +12,6 @@ from verl_like.plan.plan import RunPlan, made
 from verl_like.plan.shape import ModelShape
 from verl_like.plan.stages import Place
 
-MIN_CHUNK_TOKENS = 512
 MIN_UTILIZATION, UTILIZATION_STEP = 0.2, 0.1
 
 Way = Callable[[Config, Place], str | None]  # changes a configuration and names the override; None: nothing to gain
@@ -63,13 +62,6 @@ def advice(config: Config, shapes: Mapping[str, ModelShape], place: Place) -> Ad
         else:
             break
     return Advice(list(found.values()), config, plan)
-
-
-def _chunk(config: Config, place: Place) -> str | None:
-    if config.actor.log_prob_chunk_tokens <= MIN_CHUNK_TOKENS:
-        return None
-    config.actor.log_prob_chunk_tokens = MIN_CHUNK_TOKENS
-    return f"actor.log_prob_chunk_tokens={MIN_CHUNK_TOKENS}"
 
 
 def _recompute(config: Config, place: Place) -> str | None:
@@ -127,7 +119,6 @@ def _learning(config: Config, section: str) -> ActorConfig | CriticConfig:
 
 # In the order of what they cost in time.
 WAYS: tuple[Way, ...] = (
-    _chunk,
     _recompute,
     _utilization,
     _micro_batch("actor"),

@@ -7,15 +7,13 @@ no formula gives is a number of its own, measured or assumed, and named here.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import ceil
 
 from verl_like.backends.fsdp.sharding import MAX_UNSHARDED_GRADIENT_BYTES, MIN_LAYER_BYTES
 from verl_like.config.schema import FsdpConfig
+from verl_like.ops.tiles import AT_WORK, FLOAT32, num_kept, num_tiles
 from verl_like.plan.shape import ModelShape
 
-FLOAT32 = 4
-# Tensors of [chunk, vocabulary] in float32 at once in ops/log_probs.py: logits, their quotient by the temperature and
-# log-probs, or log-probs and two gradients; two more for the entropy.
-LOGIT_TENSORS, ENTROPY_TENSORS = 3, 2
 # Of what a layer keeps for backward: what its backward pass makes besides, and what a pass without backward holds at
 # once (measured).
 TRANSIENT_SHARE, FORWARD_SHARE = 0.5, 0.5
@@ -30,8 +28,7 @@ class Pass:
     Args:
         count: passes of an update.
         tokens: of the largest micro-batch; ``response_tokens`` of them are predicted.
-        chunk_tokens: rows of logits at once; 0 for a model with values.
-        has_entropy: whether the entropy is part of the loss.
+        logits_budget: bytes of logits that may exist at once; 0 for a model with values.
         learns: whether a backward pass follows.
         recomputes: whether layers run again in it.
     """
@@ -39,13 +36,12 @@ class Pass:
     count: int
     tokens: int
     response_tokens: int
-    chunk_tokens: int
-    has_entropy: bool
+    logits_budget: int
     learns: bool
     recomputes: bool
 
     def without_backward(self) -> Pass:
-        return replace(self, learns=False, has_entropy=False)
+        return replace(self, learns=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,9 +148,14 @@ class Sharded:
         return max(inside, behind, key=lambda parts: sum(parts.values()))
 
     def logits(self, run: Pass) -> float:
-        """The logits of one chunk; 0 for a model with values."""
-        tensors = LOGIT_TENSORS + ENTROPY_TENSORS * run.has_entropy
-        return float(tensors * FLOAT32 * min(run.chunk_tokens, run.response_tokens) * self.shape.vocab_size)
+        """The tiles at work, and those that backward finds again; 0 for a model with values."""
+        if not run.logits_budget:
+            return 0.0
+        rows, vocabulary = run.response_tokens, self.shape.vocab_size
+        count = num_tiles(rows, vocabulary, budget=run.logits_budget, on_cpu=not self.is_gpu)
+        tile = FLOAT32 * rows * ceil(vocabulary / count)
+        kept = min(num_kept(tile, budget=run.logits_budget), count) if run.learns else 0
+        return float(tile * (kept + AT_WORK - 1) + tile * self.itemsize / FLOAT32 * (self.itemsize < FLOAT32))
 
 
 def layer_bytes_per_token(shape: ModelShape, itemsize: int) -> float:

@@ -113,8 +113,7 @@ def _role(
         count=ceil(rows / rows_per_pass),
         tokens=rows_per_pass * longest,
         response_tokens=rows_per_pass * config.data.max_response_length,
-        chunk_tokens=config.actor.log_prob_chunk_tokens if has_logits else 0,
-        has_entropy=name == "actor" and config.actor.entropy_coef > 0,
+        logits_budget=config.actor.log_prob_chunk_mib * 2**20 if has_logits else 0,
         learns=optim is not None,
         recomputes=recomputes(config.model.gradient_checkpointing, place.torch_device),
     )

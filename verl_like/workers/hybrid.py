@@ -68,7 +68,7 @@ def _settings(
         is_frozen=is_frozen,
         # Supervised training samples nothing, so it learns at temperature 1.
         temperature=config.rollout.temperature if "rollout" in setup.roles else 1.0,
-        log_prob_chunk_tokens=config.actor.log_prob_chunk_tokens,
+        log_prob_chunk_mib=config.actor.log_prob_chunk_mib,
         use_torch_compile=config.actor.use_torch_compile,
         rollout_dtype=config.rollout.dtype,
         sync_bucket_mib=config.rollout.sync_bucket_mib,

@@ -64,7 +64,7 @@ def _measure(
         scene,
         path,
         max_tokens_per_micro_batch=config.actor.max_tokens_per_micro_batch,
-        log_prob_chunk_tokens=config.actor.log_prob_chunk_tokens,
+        log_prob_chunk_mib=config.actor.log_prob_chunk_mib,
     )
     learner = engine.learner(OptimConfig(), total_updates=0, max_response_tokens=response)
 

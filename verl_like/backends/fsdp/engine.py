@@ -31,7 +31,7 @@ from verl_like.backends.fsdp.sharding import Sharding
 from verl_like.backends.fsdp.weights import export_folder, named_weights
 from verl_like.config.schema import OptimConfig
 from verl_like.ops.attention import resolve_kernel
-from verl_like.ops.compilation import ChunkSpec, compile_chunk_stats
+from verl_like.ops.compilation import TileSpec, compile_tile_functions
 from verl_like.ops.log_probs import TokenStatsFunction
 from verl_like.ops.packing import ModelInputs, to_padded
 from verl_like.protocol import DataProto
@@ -153,7 +153,7 @@ class FsdpPolicy(FsdpEngine[PolicyModel]):
     """The PolicyEngine of :mod:`verl_like.backends.base`."""
 
     def __init__(self, settings: EngineSettings) -> None:
-        self._token_stats = TokenStatsFunction(chunk_tokens=settings.log_prob_chunk_tokens)
+        self._token_stats = TokenStatsFunction(budget_mib=settings.log_prob_chunk_mib)
         super().__init__(settings)
 
     def _skeleton(self, *, kernel: str | None, dtype: torch.dtype) -> PolicyModel:
@@ -188,23 +188,13 @@ class FsdpPolicy(FsdpEngine[PolicyModel]):
         """
         if not self.settings.use_torch_compile:
             return False
-        layer = self.module.output_layer()
-        vocab_size, hidden_size = layer.weight.shape
-        dtype = "bfloat16" if self._dtype == torch.bfloat16 else "float32"
-        spec = ChunkSpec(
-            vocab_size=vocab_size,
-            hidden_size=hidden_size,
-            has_bias=layer.bias is not None,
-            softcap=layer.softcap,
-            dtype=dtype,
-            device=str(self.device),
-            with_entropy=entropy,
-        )
-        compiled = compile_chunk_stats(spec, deadline_s)
+        compiled = compile_tile_functions(TileSpec(device=str(self.device), with_entropy=entropy), deadline_s)
         everywhere = torch.tensor(float(compiled is not None), device=self.device)
         dist.all_reduce(everywhere, op=dist.ReduceOp.MIN)
-        self._token_stats.use(compiled if everywhere.item() else None)
-        return self._token_stats.is_compiled
+        if compiled is None or not everywhere.item():
+            return False
+        self._token_stats.tile_functions = compiled
+        return True
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Implement ``PolicyEngine.named_weights``, in the rollout's dtype."""

@@ -23,8 +23,9 @@ from transformers import (
 from verl_like.backends.fsdp.loading import Auto, skeleton
 from verl_like.config.schema import ModelConfig
 from verl_like.ops.attention import PACKED_ATTENTION, register_packed_attention
-from verl_like.ops.log_probs import OutputLayer, TokenStats, TokenStatsFunction
+from verl_like.ops.log_probs import TokenStats, TokenStatsFunction
 from verl_like.ops.packing import ModelInputs
+from verl_like.ops.tiles import OutputLayer
 
 log = logging.getLogger(__name__)
 

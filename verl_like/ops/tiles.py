@@ -1,0 +1,201 @@
+"""Logits for a part of the vocabulary at a time: a tile, [K, v], what is summed up over it, and its gradients.
+
+Sums over the vocabulary go on from tile to tile with the largest logit so far taken off (Milakov and Gimelshein, 2018,
+"Online normalizer calculation for softmax").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+
+FLOAT32 = 4
+CPU_TILE_BYTES = 4 * 2**20  # of a product that is still in the cache when it is summed up
+TILES_IN_BUDGET = 8
+AT_WORK = 3  # of these: logits, what is made of them, and its copy in the weight's dtype
+LOWEST = -1e30  # in place of -inf: it has no probability either, and times zero it is no NaN
+
+
+class Sums(NamedTuple):
+    """[K] float32 each, over the tiles so far, of ``e = exp(logit - largest)``; None where nobody asks."""
+
+    largest: Tensor
+    chosen: Tensor  # the chosen token's logit
+    e: Tensor
+    e_logit: Tensor | None  # of e * (logit - largest)
+    e_squared: Tensor | None
+
+
+def add_tile(sums: Sums, logits: Tensor, chosen: Tensor, scratch: Tensor | None) -> Sums:
+    """The sums with one more tile.
+
+    Args:
+        logits: [K, v] float32; on return less the largest so far.
+        chosen: [K] columns of the chosen tokens, outside the tile where they are in another.
+        scratch: [K, v] for what is made on the way, or None.
+    """
+    inside = (chosen >= 0) & (chosen < logits.shape[1])
+    of_chosen = logits.gather(1, torch.where(inside, chosen, 0)[:, None])[:, 0]
+    largest = torch.maximum(sums.largest, logits.amax(1))
+    fall = sums.largest - largest
+    shrink = fall.exp()
+    e = torch.exp(logits.sub_(largest[:, None]), out=scratch)
+    e_squared = sums.e_squared
+    if e_squared is not None:
+        e_squared = e_squared * shrink.square() + torch.linalg.vector_norm(e, dim=1).square()
+    e_sum = sums.e * shrink + e.sum(1)
+    e_logit = sums.e_logit
+    if e_logit is not None:
+        e_logit = (e_logit + sums.e * fall) * shrink + e.mul_(logits).sum(1)
+    return Sums(largest, torch.where(inside, of_chosen, sums.chosen), e_sum, e_logit, e_squared)
+
+
+def tile_gradient(
+    log_probs: Tensor,
+    chosen: Tensor,
+    of_log_probs: Tensor,
+    of_entropy: Tensor | None,
+    entropy: Tensor | None,
+    scratch: Tensor | None,
+) -> Tensor:
+    """[K, v] the gradient of a tile's logits, in the memory of its log-probs or in ``scratch``.
+
+    Args:
+        log_probs: [K, v] float32.
+        chosen: as above.
+        of_log_probs, of_entropy: [K] gradients of the chosen tokens' log-probs and of ``entropy`` [K].
+    """
+    probs = torch.exp(log_probs, out=scratch)
+    if of_entropy is None or entropy is None:
+        found = probs.mul_(-of_log_probs[:, None])
+    else:
+        slope = log_probs.add_(entropy[:, None]).mul_(of_entropy[:, None]).add_(of_log_probs[:, None])
+        found = slope.mul_(probs).neg_()
+    inside = (chosen >= 0) & (chosen < log_probs.shape[1])
+    of_chosen = torch.where(inside, of_log_probs, 0.0)
+    return found.scatter_add_(1, torch.where(inside, chosen, 0)[:, None], of_chosen[:, None])
+
+
+@dataclass(frozen=True, slots=True)
+class TileFunctions:
+    """:func:`add_tile` and :func:`tile_gradient`, or what these were compiled to."""
+
+    add: Callable[..., Sums] = add_tile
+    gradient: Callable[..., Tensor] = tile_gradient
+    take_scratch: bool = True
+
+    def compiled(self) -> TileFunctions:
+        """Compiled when they are called, for each kind of arguments; the compiler finds places for what is made on the
+        way by itself.
+        """
+        return TileFunctions(
+            torch.compile(self.add, dynamic=True), torch.compile(self.gradient, dynamic=True), take_scratch=False
+        )
+
+    def as_they_are(self) -> TileFunctions:
+        """No longer compiled: what the calls so far did not cover (one row, another flag) runs eagerly."""
+        return TileFunctions(_without_compiling(self.add), _without_compiling(self.gradient), take_scratch=False)
+
+
+def _without_compiling(function: Callable[..., T]) -> Callable[..., T]:
+    def call(*arguments: Tensor) -> T:
+        with torch.compiler.set_stance("eager_on_recompile"):
+            return function(*arguments)
+
+    return call
+
+
+def num_tiles(rows: int, vocabulary: int, *, budget: int, on_cpu: bool) -> int:
+    """Into how many tiles logits [rows, vocabulary] are cut, where ``budget`` bytes of them may exist at once."""
+    size = budget // TILES_IN_BUDGET
+    if on_cpu:
+        size = min(size, CPU_TILE_BYTES)
+    return min(max(-(-rows * vocabulary * FLOAT32 // size), 1), vocabulary)
+
+
+def num_kept(tile_bytes: int, *, budget: int) -> int:
+    """How many of the tiles backward finds again."""
+    return max(budget // max(tile_bytes, 1) - AT_WORK, 0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputLayer:
+    """The last layer of a language model: ``logits = softcap(hidden @ weight.T + bias)``.
+
+    Args:
+        weight: [V, H].
+        bias: [V] or None.
+        softcap: ``cap * tanh(logits / cap)``; 0 for none.
+    """
+
+    weight: Tensor
+    bias: Tensor | None = None
+    softcap: float = 0.0
+
+
+class Tiles:
+    """The tiles of ``layer(hidden) * scale``, which use the same memory one after the other.
+
+    Args:
+        hidden: [K, H].
+        budget: bytes of all logits that exist at once.
+    """
+
+    def __init__(
+        self, hidden: Tensor, layer: OutputLayer, *, scale: float, budget: int, has_scratch: bool = True
+    ) -> None:
+        self._hidden, self._layer, self._scale = hidden, layer, scale
+        rows, vocabulary = len(hidden), len(layer.weight)
+        count = num_tiles(rows, vocabulary, budget=budget, on_cpu=hidden.device.type == "cpu")
+        # Equal tiles rather than full ones and a rest: a rest of one token would be a size for which compiled functions
+        # are not made.
+        self.spans = list(pairwise(vocabulary * i // count for i in range(count + 1)))
+        widest = -(-vocabulary // count)
+        self.num_kept = num_kept(rows * widest * FLOAT32, budget=budget)
+        self._logits = hidden.new_empty(rows * widest, dtype=torch.float32)
+        self._scratch = torch.empty_like(self._logits) if has_scratch else None
+
+    def logits(self, start: int, stop: int, *, in_new_memory: bool = False) -> Tensor:
+        """[K, v] float32 of these tokens."""
+        hidden, layer = self._hidden, self._layer
+        weight = layer.weight[start:stop].t()
+        shape = len(hidden), stop - start
+        found = self._logits.new_empty(shape) if in_new_memory else self._as(self._logits, stop - start)
+        if weight.dtype == torch.float32:
+            torch.mm(hidden, weight, out=found)
+        else:
+            found.copy_(hidden @ weight)
+        if layer.bias is not None:
+            found.add_(layer.bias[start:stop]).clamp_min_(LOWEST)
+        if layer.softcap:
+            found.div_(layer.softcap).tanh_().mul_(layer.softcap)
+        return found.mul_(self._scale) if self._scale != 1 else found
+
+    def scratch(self, start: int, stop: int) -> Tensor | None:
+        """[K, v] of no particular content, for functions that take it."""
+        return None if self._scratch is None else self._as(self._scratch, stop - start)
+
+    def softcap_slope(self, log_probs: Tensor, log_normaliser: Tensor) -> Tensor | None:
+        """[K, v] by which a gradient shrinks on its way through the softcap; None where there is none."""
+        if not self._layer.softcap:
+            return None
+        capped = log_probs.add(log_normaliser[:, None]).div_(self._layer.softcap * self._scale)
+        return capped.square_().neg_().add_(1)
+
+    def add_to_hidden(self, total: Tensor, gradient: Tensor, start: int, stop: int) -> None:
+        """Add what a tile's gradient [K, v] gives the hidden states to ``total`` [K, H] float32."""
+        weight = self._layer.weight[start:stop]
+        if weight.dtype == total.dtype:
+            total.addmm_(gradient, weight)
+        else:
+            total.add_(gradient @ weight)
+
+    def _as(self, memory: Tensor, columns: int) -> Tensor:
+        return memory[: len(self._hidden) * columns].view(-1, columns)
