@@ -10,7 +10,7 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from verl_like.algorithms.kl import kl, kl_in_reward
+from verl_like.algorithms.kl import kl, kl_penalties
 from verl_like.algorithms.kl_controller import AdaptiveKl
 
 KINDS = ("k1", "k2", "k3", "abs")
@@ -67,12 +67,10 @@ def test_unknown_kl_says_what_exists() -> None:
         kl(torch.zeros(1), torch.zeros(1), "k9")
 
 
-def test_kl_in_reward_takes_from_each_valid_token() -> None:
-    rewards = torch.tensor([[0.0, 1.0, 0.0]])
-    log_probs, ref = torch.tensor([[-1.0, -2.0, float("nan")]]), torch.tensor([[-1.5, -1.0, 0.0]])
-    mask = torch.tensor([[True, True, False]])
-    result = kl_in_reward(rewards, log_probs, ref, mask, coef=0.1, kind="k1")
-    assert result[0].tolist() == pytest.approx([-0.05, 1.1, 0.0])
+def test_each_valid_token_has_a_penalty() -> None:
+    log_probs, ref = torch.tensor([-1.0, -2.0, float("nan")]), torch.tensor([-1.5, -1.0, 0.0])
+    mask = torch.tensor([True, True, False])
+    assert kl_penalties(log_probs, ref, mask, coef=0.1, kind="k1").tolist() == pytest.approx([0.05, -0.1, 0.0])
 
 
 # ---- straight-through forms

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,10 +59,10 @@ def run(
 
 
 def test_groups_are_never_cut_and_stay_within_the_limit() -> None:
-    ids = np.array([0, 0, 1, 1, 1, 2, 5, 5])
-    assert [part.tolist() for part in whole_groups(ids, 4)] == [[0, 1], [2, 3, 4, 5], [6, 7]]
-    assert [part.tolist() for part in whole_groups(ids, 100)] == [list(range(8))]
-    assert [part.tolist() for part in whole_groups(ids, 1)] == [[0, 1], [2, 3, 4], [5], [6, 7]], (
+    ids, lengths = np.array([0, 0, 1, 1, 1, 2, 5, 5]), np.array([3, 1, 1, 1, 1, 1, 0, 2])
+    assert list(whole_groups(ids, lengths, 4)) == [(0, 2), (2, 6), (6, 8)]
+    assert list(whole_groups(ids, lengths, 100)) == [(0, 8)]
+    assert list(whole_groups(ids, lengths, 1)) == [(0, 2), (2, 5), (5, 6), (6, 8)], (
         "a group larger than the limit goes whole"
     )
 
@@ -82,9 +83,9 @@ def test_how_many_rows_are_unpacked_at_once_does_not_matter(monkeypatch: pytest.
     config = AlgorithmConfig(adv_estimator="gae", lam=0.9)
     whole, small = rows_of(masks, values=values), rows_of(masks, values=values)
     report, expected = run(config, whole, ids, scores)
-    monkeypatch.setattr(advantages, "MAX_ROWS", 8)
+    monkeypatch.setattr(advantages, "MAX_TOKENS", 50)
     report_small, found = run(config, small, ids, scores)
-    assert max(count for count, names in small.fetched if names != ["response_mask"]) == 8
+    assert sum(names != ["response_mask"] for _, names in small.fetched) > 1
     for row, other in zip(found, expected, strict=True):
         assert row == pytest.approx(other, rel=1e-5, abs=1e-6)
     assert report_small == pytest.approx(report, rel=1e-5, abs=1e-6)
@@ -186,10 +187,8 @@ def test_facts_stay_with_their_rows_when_groups_are_unpacked_a_few_at_a_time(
     config = AlgorithmConfig(adv_estimator=name, reward_components={"correct": 1.0})
     masks = [[1] * int(n) for n in generator.integers(1, 9, 24)]
     _, whole = stage(config, rows_of(masks), facts)
-    monkeypatch.setattr(advantages, "MAX_ROWS", 4)
-    few = rows_of(masks)
-    _, found = stage(config, few, facts)
-    assert [count for count, _ in few.fetched[:-1]] == [4] * 6
+    monkeypatch.setattr(advantages, "MAX_TOKENS", 1)
+    _, found = stage(config, rows_of(masks), facts)
     np.testing.assert_allclose(found.ragged("advantages").values, whole.ragged("advantages").values, rtol=1e-6)
 
 
@@ -200,7 +199,7 @@ def test_covariances_are_ranked_among_the_valid_tokens_of_each_mini_batch(monkey
     rows = rows_of(masks, old_log_probs=[(-generator.exponential(size=n)).tolist() for n in lengths])
     mini_batches = np.array([0] * 4 + [1] * 6 + [2] * 2)
     facts = facts_of([i // 2 for i in range(12)], generator.normal(size=12).tolist(), mini_batches=mini_batches)
-    monkeypatch.setattr(advantages, "MAX_ROWS", 2)  # the cut into mini-batches is not that into blocks
+    monkeypatch.setattr(advantages, "MAX_TOKENS", 1)  # the cut into mini-batches is not that into blocks
     _, table = stage(AlgorithmConfig(), rows, facts)
     found, computed, old = (
         column.values
@@ -214,6 +213,19 @@ def test_covariances_are_ranked_among_the_valid_tokens_of_each_mini_batch(monkey
         assert found[chosen].min() == 0, "each mini-batch has a token of highest covariance"
     assert not found[~mask].any()
     assert found.dtype == np.float32
+
+
+def test_a_function_of_ones_own_gets_padded_tensors_and_its_numbers_return_packed(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from verl_like.algorithms.types import Advantages\n"
+        "def places(inputs, config):\n"
+        "    assert inputs.rewards.shape == inputs.response_mask.shape == (2, 3)\n"
+        "    found = inputs.response_mask.cumsum(-1) + inputs.rewards\n"
+        "    return Advantages(advantages=found, returns=found)\n"
+    )
+    config = AlgorithmConfig(adv_estimator=f"{tmp_path / 'mine.py'}:places")
+    _, found = run(config, rows_of([[1, 0, 1], [1, 1]]), [0, 0], [10.0, 20.0])
+    assert found == [[1.0, 1.0, 12.0], [1.0, 22.0]]
 
 
 def test_ranks_are_made_only_where_the_mini_batches_are_given() -> None:

@@ -47,11 +47,9 @@ def kl(log_probs: Tensor, ref_log_probs: Tensor, kind: str) -> Tensor:
     )
 
 
-def kl_in_reward(
-    rewards: Tensor, log_probs: Tensor, ref_log_probs: Tensor, mask: Tensor, coef: float, kind: str
-) -> Tensor:
-    """Token rewards less ``coef`` times the KL of each token, zero outside the mask. [B, T] each.
+def kl_penalties(log_probs: Tensor, ref_log_probs: Tensor, mask: Tensor, coef: float, kind: str) -> Tensor:
+    """What the KL takes off the rewards: ``coef`` times that of each token, zero outside the mask. One shape each.
 
     ``log_probs`` are those of the policy that wrote the tokens.
     """
-    return torch.where(mask, rewards - coef * kl(log_probs, ref_log_probs, kind), 0.0)
+    return torch.where(mask, coef * kl(log_probs, ref_log_probs, kind), 0.0)

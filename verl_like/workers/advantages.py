@@ -1,4 +1,4 @@
-"""The advantages stage: one light process that unpacks whole groups, a few at a time."""
+"""The advantages stage: one light process that takes whole groups, a few at a time."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import torch
 
 from verl_like.algorithms.advantages import ROW_COLUMNS, estimator
 from verl_like.algorithms.advantages.batch import batch_advantages
+from verl_like.algorithms.advantages.responses import Responses
 from verl_like.algorithms.advantages.whitening import Moments, whiten_stats
 from verl_like.algorithms.covariance import covariance_ranks
 from verl_like.algorithms.critic_loss import explained_variance
-from verl_like.algorithms.kl import kl_in_reward
-from verl_like.algorithms.types import AdvantageInputs
+from verl_like.algorithms.kl import kl_penalties
 from verl_like.config.schema import AlgorithmConfig
 from verl_like.protocol import Array, DataProto, Ragged
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.remote_batch import RemoteRows
 from verl_like.workers.messages import AdvantageReport, RowRewards
 
-MAX_ROWS = 256  # padded at once; a larger group is taken whole
+MAX_TOKENS = 2**20  # worked on at once; a larger group is taken whole
 
 
 def build_roles(config: AlgorithmConfig, timeout_s: float) -> dict[str, Any]:
@@ -49,35 +49,36 @@ class AdvantageRole:
             kl_coef: weight of the KL penalty in this step's rewards.
         """
         estimate = estimator(self._config.adv_estimator)
-        needed = columns_needed(self._config)
+        mask = rows.fetch(["response_mask"], timeout_s=self._timeout_s).ragged("response_mask")
         advantages, returns, penalty = [], [], 0.0
         errors, targets = Moments(), Moments()
-        for index in whole_groups(earned.group_ids, MAX_ROWS):
-            table = rows.select(index).fetch(["response_mask", *needed], timeout_s=self._timeout_s)
-            inputs, penalty_here = self._inputs(table, earned.select(index), kl_coef)
-            penalty += penalty_here
-            out = estimate(inputs, self._config)
-            lengths = table.ragged("response_mask").lengths
-            if inputs.values is not None:
-                errors += whiten_stats(out.returns - inputs.values, inputs.response_mask)
-                targets += whiten_stats(out.returns, inputs.response_mask)
-            advantages.append(Ragged.from_padded(out.advantages.numpy(), lengths).values)
-            returns.append(Ragged.from_padded(out.returns.numpy(), lengths).values)
-        mask = rows.fetch(["response_mask"], timeout_s=self._timeout_s).ragged("response_mask")
+        for first, last in whole_groups(earned.group_ids, mask.lengths, MAX_TOKENS):
+            responses = self._responses(rows, earned, mask, np.arange(first, last), kl_coef)
+            if responses.penalties is not None:
+                penalty += float(responses.penalties.sum(dtype=torch.float64))
+            out = estimate.of_responses(responses, self._config)
+            if responses.values is not None:
+                errors += whiten_stats(out.returns - responses.values, responses.response_mask)
+                targets += whiten_stats(out.returns, responses.response_mask)
+            advantages.append(out.advantages)
+            returns.append(out.returns)
         flat = batch_advantages(
             estimate,
-            torch.from_numpy(np.concatenate(advantages)),
+            torch.cat(advantages),
             torch.from_numpy(mask.values),
             lengths=torch.from_numpy(mask.lengths),
             group_ids=torch.from_numpy(earned.group_ids),
         ).numpy()
-        valid = flat[mask.values]
+        valid = flat if mask.values.all() else flat[mask.values]
         metrics = {"advantages/mean": float(valid.mean()), "advantages/std": float(valid.std())}
         if self._config.kl_coef > 0:
             metrics["reward/kl_penalty_mean"] = penalty / len(mask)
         if targets.count:
             metrics["critic/explained_variance"] = explained_variance(errors=errors, returns=targets)
-        columns = {"advantages": flat, **({"returns": np.concatenate(returns)} if "values" in estimate.needs else {})}
+        columns = {
+            "advantages": flat,
+            **({"returns": torch.cat(returns).numpy()} if "values" in estimate.needs else {}),
+        }
         if earned.mini_batches is not None:
             columns["covariance_rank"] = self._covariance_ranks(rows, flat, mask, earned.mini_batches)
         table = DataProto({name: Ragged(values, mask.offsets) for name, values in columns.items()})
@@ -95,36 +96,38 @@ class AdvantageRole:
             ).numpy()
         return ranks
 
-    def _inputs(self, table: DataProto, earned: RowRewards, kl_coef: float) -> tuple[AdvantageInputs, float]:
-        """The estimator's inputs, and what the KL penalty took from their rewards in sum."""
-        padded = {name: torch.from_numpy(table.ragged(name).to_padded()) for name in table.columns}
-        mask = padded.pop("response_mask")
-        rewards = torch.zeros(mask.shape)
-        last = mask.shape[1] - 1 - mask.flip(1).int().argmax(1)  # the score sits on the last token the policy chose
-        rewards[torch.arange(len(mask)), last] = torch.from_numpy(earned.rewards) * mask.any(1)
-        penalty = 0.0
+    def _responses(self, rows: RemoteRows, earned: RowRewards, mask: Ragged, index: Array, kl_coef: float) -> Responses:
+        """Some whole groups, with the columns that the estimator reads."""
+        here, chosen = earned.select(index), mask.view(index[0], index[-1] + 1)
+        needed = columns_needed(self._config)
+        table = rows.select(index).fetch(needed, timeout_s=self._timeout_s) if needed else DataProto({})
+        columns = {name: torch.from_numpy(table.ragged(name).values) for name in needed}
+        is_chosen, penalties = torch.from_numpy(chosen.values), None
         if self._config.kl_coef > 0:
-            penalised = kl_in_reward(
-                rewards, padded["old_log_probs"], padded["ref_log_probs"], mask, kl_coef, self._config.kl_type
+            penalties = kl_penalties(
+                columns["old_log_probs"], columns["ref_log_probs"], is_chosen, kl_coef, self._config.kl_type
             )
-            penalty = float((rewards - penalised).sum())
-            rewards = penalised
         wanted = estimator(self._config.adv_estimator).needs
-        return AdvantageInputs(
-            rewards=rewards,
-            response_mask=mask,
-            group_ids=torch.from_numpy(earned.group_ids),
-            baseline_rewards=None if earned.baseline_rewards is None else torch.from_numpy(earned.baseline_rewards),
-            reward_components={name: torch.from_numpy(values) for name, values in earned.components.items()} or None,
-            **{name: values for name, values in padded.items() if name in wanted},
-        ), penalty
+        return Responses(
+            lengths=torch.from_numpy(chosen.lengths),
+            response_mask=is_chosen,
+            scores=torch.from_numpy(here.rewards),
+            group_ids=torch.from_numpy(here.group_ids),
+            penalties=penalties,
+            baseline_rewards=None if here.baseline_rewards is None else torch.from_numpy(here.baseline_rewards),
+            reward_components={name: torch.from_numpy(values) for name, values in here.components.items()} or None,
+            **{name: values for name, values in columns.items() if name in wanted},
+        )
 
 
-def whole_groups(group_ids: Array, max_rows: int) -> Iterator[Array]:
-    """Runs of consecutive rows that hold whole groups and at most ``max_rows`` rows (more if one group has more)."""
+def whole_groups(group_ids: Array, lengths: Array, max_tokens: int) -> Iterator[tuple[int, int]]:
+    """First row and last (excluded) of runs that hold whole groups and at most ``max_tokens`` tokens (more if one group
+    has more).
+    """
     starts = np.flatnonzero(np.r_[True, group_ids[1:] != group_ids[:-1], True])
+    before = np.concatenate([[0], np.cumsum(lengths)])
     begin = 0
     for here, following in zip(starts[1:], [*starts[2:], None], strict=True):
-        if following is None or following - begin > max_rows:
-            yield np.arange(begin, here)
-            begin = here
+        if following is None or before[following] - before[begin] > max_tokens:
+            yield begin, int(here)
+            begin = int(here)

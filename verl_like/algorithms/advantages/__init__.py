@@ -7,6 +7,8 @@ the columns, whether it compares siblings, and what is left to do in sight of th
 
 from __future__ import annotations
 
+from typing import Any
+
 from verl_like.algorithms.advantages.estimator import OPTIONAL_COLUMNS, ROW_COLUMNS, TOKEN_COLUMNS, Estimator
 from verl_like.algorithms.lookup import Imported, look_up
 
@@ -17,38 +19,36 @@ def _own(place: str) -> Imported:
     return Imported(f"{__name__}.{place}")
 
 
+def _ours(place: str, **more: Any) -> Estimator:
+    return Estimator(fn=_own(place), is_padded=False, **more)
+
+
 _TOKEN_PROBS = frozenset({"old_log_probs", "sum_pi_squared"})
 
 ADVANTAGES: dict[str, Estimator] = {
-    "flash_reinforce": Estimator(
-        fn=_own("by_response:flash_reinforce"), final_step=_own("by_response:less_batch_mean")
-    ),
-    "gae": Estimator(fn=_own("by_token:gae"), needs=frozenset({"values"}), whiten=True),
-    "gdpo": Estimator(
-        fn=_own("by_response:gdpo"),
+    "flash_reinforce": _ours("by_response:flash_reinforce", final_step=_own("by_response:less_batch_mean")),
+    "gae": _ours("by_token:gae", needs=frozenset({"values"}), whiten=True),
+    "gdpo": _ours(
+        "by_response:gdpo",
         needs=frozenset({"reward_components"}),
         compares_siblings=True,
         final_step=_own("by_response:divide_by_batch_std"),
     ),
-    "gpg": Estimator(
-        fn=_own("by_response:gpg"), compares_siblings=True, final_step=_own("by_response:scale_for_silent_groups")
+    "gpg": _ours("by_response:gpg", compares_siblings=True, final_step=_own("by_response:scale_for_silent_groups")),
+    "grpo": _ours("by_response:grpo", compares_siblings=True),
+    "grpo_passk": _ours("by_response:grpo_passk", compares_siblings=True),
+    "opo": _ours("by_response:opo", compares_siblings=True),
+    "optimal_token_baseline": _ours("by_token:optimal_token_baseline", needs=_TOKEN_PROBS, compares_siblings=True),
+    "reinforce": _ours("by_token:reinforce"),
+    "reinforce_baseline": _ours("by_token:reinforce_baseline", compares_siblings=True, whiten=True),
+    "reinforce_plus_plus": _ours("by_token:reinforce_plus_plus", whiten=True),
+    "reinforce_plus_plus_baseline": _ours(
+        "by_response:reinforce_plus_plus_baseline", compares_siblings=True, whiten=True
     ),
-    "grpo": Estimator(fn=_own("by_response:grpo"), compares_siblings=True),
-    "grpo_passk": Estimator(fn=_own("by_response:grpo_passk"), compares_siblings=True),
-    "opo": Estimator(fn=_own("by_response:opo"), compares_siblings=True),
-    "optimal_token_baseline": Estimator(
-        fn=_own("by_token:optimal_token_baseline"), needs=_TOKEN_PROBS, compares_siblings=True
-    ),
-    "reinforce": Estimator(fn=_own("by_token:reinforce")),
-    "reinforce_baseline": Estimator(fn=_own("by_token:reinforce_baseline"), compares_siblings=True, whiten=True),
-    "reinforce_plus_plus": Estimator(fn=_own("by_token:reinforce_plus_plus"), whiten=True),
-    "reinforce_plus_plus_baseline": Estimator(
-        fn=_own("by_response:reinforce_plus_plus_baseline"), compares_siblings=True, whiten=True
-    ),
-    "remax": Estimator(fn=_own("by_token:remax"), needs=frozenset({"baseline_rewards"})),
-    "rloo": Estimator(fn=_own("by_response:rloo"), compares_siblings=True),
-    "tir_optimal_token_baseline": Estimator(
-        fn=_own("by_token:tir_optimal_token_baseline"), needs=_TOKEN_PROBS, compares_siblings=True
+    "remax": _ours("by_token:remax", needs=frozenset({"baseline_rewards"})),
+    "rloo": _ours("by_response:rloo", compares_siblings=True),
+    "tir_optimal_token_baseline": _ours(
+        "by_token:tir_optimal_token_baseline", needs=_TOKEN_PROBS, compares_siblings=True
     ),
 }
 
@@ -58,7 +58,8 @@ def estimator(name: str) -> Estimator:
 
     A user's own is an :class:`Estimator`, or a plain function, which then gets rewards, mask and groups only.
     """
-    found = look_up(name, ADVANTAGES, kind=Estimator, knob="algorithm.adv_estimator")
+    by_place = {entry.fn.place: entry for entry in ADVANTAGES.values() if isinstance(entry.fn, Imported)}
+    found = look_up(name, {**by_place, **ADVANTAGES}, kind=Estimator, knob="algorithm.adv_estimator")
     if isinstance(found, Estimator):
         return found
     if not callable(found):

@@ -1,6 +1,6 @@
 """Estimators that give a response one advantage, the same for each of its tokens.
 
-Each takes the sum R of a response's token rewards, KL penalties included, and returns ``advantages`` [B, T] float32,
+Each takes the sum R of a response's token rewards, KL penalties included, and returns ``advantages`` [K] float32,
 constant over a response and zero where masked; ``returns`` are the same numbers. n is the number of a group's valid
 rows: a row whose mask is all false is a failed sample, counts in no statistic and gets zeros. Where siblings are
 compared, a group of equal rewards or with one valid row gives zeros, never NaN.
@@ -22,21 +22,22 @@ from verl_like.algorithms.advantages.groups import (
     scored,
     spread,
 )
+from verl_like.algorithms.advantages.responses import Responses
 from verl_like.algorithms.advantages.whitening import whiten_stats
-from verl_like.algorithms.types import AdvantageInputs, Advantages
+from verl_like.algorithms.types import Advantages
 from verl_like.config.schema import AlgorithmConfig
 
 GROUP_EPS = 1e-6  # added to a standard deviation
 
 
-def grpo(inputs: AdvantageInputs, config: AlgorithmConfig) -> Advantages:
+def grpo(inputs: Responses, config: AlgorithmConfig) -> Advantages:
     """Score each response against its siblings.
 
     A = (R - mean of group) / (std of group + 1e-6); undivided if ``config.divide_by_std`` is false (DeepSeekMath,
     2402.03300, section 4.1.2; Dr. GRPO, 2503.20783, for the undivided form). The standard deviation has n - 1 in its
     denominator.
     """
-    return spread(_normalised(scored(inputs), config), inputs.response_mask)
+    return spread(_normalised(scored(inputs), config), inputs)
 
 
 def _normalised(responses: Scored, config: AlgorithmConfig) -> Tensor:
@@ -44,7 +45,7 @@ def _normalised(responses: Scored, config: AlgorithmConfig) -> Tensor:
     return responses.centred() / (responses.std() + GROUP_EPS) if config.divide_by_std else responses.centred()
 
 
-def grpo_passk(inputs: AdvantageInputs, config: AlgorithmConfig) -> Advantages:
+def grpo_passk(inputs: Responses, config: AlgorithmConfig) -> Advantages:
     """Reward a group for its best response (2503.19595: the k-sample objective max R with a leave-one-out baseline).
 
     A_i = max over all - max over all but i: the best response gets its lead over the second best, every other one zero.
@@ -56,10 +57,10 @@ def grpo_passk(inputs: AdvantageInputs, config: AlgorithmConfig) -> Advantages:
     others = group_highest(torch.where(is_best, -torch.inf, scores), responses.group)
     is_alone = (group_sum(is_best.double(), responses.group) == 1) & others.isfinite()
     lead = torch.where(is_best & is_alone, responses.scores - others, 0.0)
-    return spread(lead / (responses.std() + GROUP_EPS) if config.divide_by_std else lead, inputs.response_mask)
+    return spread(lead / (responses.std() + GROUP_EPS) if config.divide_by_std else lead, inputs)
 
 
-def rloo(inputs: AdvantageInputs, config: AlgorithmConfig) -> Advantages:
+def rloo(inputs: Responses, config: AlgorithmConfig) -> Advantages:
     """The baseline is the mean of the siblings without the response itself (RLOO, 2402.14740).
 
     A_i = R_i - sum of R_j over j != i / (n - 1), which is n / (n - 1) times R less the group's mean. A single response
@@ -67,29 +68,29 @@ def rloo(inputs: AdvantageInputs, config: AlgorithmConfig) -> Advantages:
     """
     responses = scored(inputs)
     num_valid = responses.num_valid()
-    return spread(responses.centred() * num_valid / (num_valid - 1).clamp(min=1), inputs.response_mask)
+    return spread(responses.centred() * num_valid / (num_valid - 1).clamp(min=1), inputs)
 
 
-def reinforce_plus_plus_baseline(inputs: AdvantageInputs, config: AlgorithmConfig) -> Advantages:
+def reinforce_plus_plus_baseline(inputs: Responses, config: AlgorithmConfig) -> Advantages:
     """R less the group's mean, whitened over all tokens of the batch (REINFORCE++ with baseline, 2501.03262)."""
-    return spread(scored(inputs).centred(), inputs.response_mask)
+    return spread(scored(inputs).centred(), inputs)
 
 
-def opo(inputs: AdvantageInputs, config: AlgorithmConfig) -> Advantages:
+def opo(inputs: Responses, config: AlgorithmConfig) -> Advantages:
     """The baseline of least variance, if a response's squared gradient grows with its length (OPO, 2505.23585).
 
     A_i = R_i - b with b = sum of l_j R_j / sum of l_j over the group, l the number of tokens that the policy chose.
     """
-    return spread(scored(inputs).centred(weights=inputs.response_mask.sum(-1).double()), inputs.response_mask)
+    return spread(scored(inputs).centred(weights=inputs.num_chosen().double()), inputs)
 
 
-def gpg(inputs: AdvantageInputs, config: AlgorithmConfig) -> Advantages:
+def gpg(inputs: Responses, config: AlgorithmConfig) -> Advantages:
     """R less the group's mean, scaled up for the groups that say nothing (GPG, 2504.02546, with F_norm = 1).
 
     A = alpha (R - mean of group), alpha = B / (B - M) for B responses in the batch of which M stand in groups of equal
     rewards. alpha is a number of the whole batch: :func:`scale_for_silent_groups`.
     """
-    return spread(scored(inputs).centred(), inputs.response_mask)
+    return spread(scored(inputs).centred(), inputs)
 
 
 def scale_for_silent_groups(row_advantages: Tensor, is_valid: Tensor, group_ids: Tensor) -> Tensor:
@@ -99,7 +100,7 @@ def scale_for_silent_groups(row_advantages: Tensor, is_valid: Tensor, group_ids:
     return row_advantages * is_valid.sum() / num_heard.clamp(min=1)
 
 
-def gdpo(inputs: AdvantageInputs, config: AlgorithmConfig) -> Advantages:
+def gdpo(inputs: Responses, config: AlgorithmConfig) -> Advantages:
     """Normalise each component of the reward in its group before they are added up (GDPO, 2601.05242).
 
     A_sum = sum over ``config.reward_components`` of weight * (component - mean of group) / (std of group + 1e-6),
@@ -135,7 +136,7 @@ def gdpo(inputs: AdvantageInputs, config: AlgorithmConfig) -> Advantages:
                 f"number."
             )
         total += weight * _normalised(replace(responses, scores=component), config)
-    return spread(total, inputs.response_mask)
+    return spread(total, inputs)
 
 
 def divide_by_batch_std(row_advantages: Tensor, is_valid: Tensor, group_ids: Tensor) -> Tensor:
@@ -145,14 +146,14 @@ def divide_by_batch_std(row_advantages: Tensor, is_valid: Tensor, group_ids: Ten
     return row_advantages / (whiten_stats(row_advantages, is_valid).std + GROUP_EPS)
 
 
-def flash_reinforce(inputs: AdvantageInputs, config: AlgorithmConfig) -> Advantages:
+def flash_reinforce(inputs: Responses, config: AlgorithmConfig) -> Advantages:
     """R less the mean over all responses of the batch (FlashREINFORCE, yifanzhang-pro.github.io/FlashREINFORCE).
 
     A_i = R_i - (sum of R_j) / B: made for one response per prompt, where no sibling gives a baseline. Every response
     weighs the same whatever its length, and nothing is divided by a standard deviation. The mean is subtracted by
     :func:`less_batch_mean`.
     """
-    return spread(scored(inputs).scores, inputs.response_mask)
+    return spread(scored(inputs).scores, inputs)
 
 
 def less_batch_mean(row_advantages: Tensor, is_valid: Tensor, group_ids: Tensor) -> Tensor:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from verl_like.config.schema import AlgorithmConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from verl_like.algorithms.advantages.responses import Responses
     from verl_like.algorithms.types import AdvantageInputs, Advantages
 
 TOKEN_COLUMNS = frozenset({"values", "old_log_probs", "ref_log_probs", "rollout_log_probs", "sum_pi_squared"})  # [B, T]
@@ -23,19 +24,21 @@ class Estimator:
     """An advantage function and what the trainer must know about it.
 
     Args:
-        fn: the function; it sees whole groups, but maybe not the whole batch.
+        fn: the function of :class:`AdvantageInputs`; it sees whole groups, but maybe not the whole batch.
         needs: columns of :class:`AdvantageInputs` it reads besides rewards, mask and groups.
         compares_siblings: true where a group of one response teaches nothing.
         final_step: where ``fn`` gives one number per response, what becomes of these numbers in sight of the whole
             batch: (row_advantages [B] float64, is_valid [B] bool, group_ids [B]) -> row_advantages [B].
         whiten: true where advantages are afterwards brought to mean 0 and variance 1 over all tokens of the batch.
+        is_padded: false where ``fn`` takes and gives tokens without padding (:class:`Responses`), as ours do.
     """
 
-    fn: Callable[[AdvantageInputs, AlgorithmConfig], Advantages]
+    fn: Callable[[Any, AlgorithmConfig], Advantages]
     needs: frozenset[str] = frozenset()
     compares_siblings: bool = False
     final_step: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
     whiten: bool = False
+    is_padded: bool = True
 
     def __post_init__(self) -> None:
         if not self.needs <= OPTIONAL_COLUMNS:
@@ -45,5 +48,18 @@ class Estimator:
             )
 
     def __call__(self, inputs: AdvantageInputs, config: AlgorithmConfig) -> Advantages:
-        """Advantages of some whole groups, before the steps of :func:`batch_advantages`."""
-        return self.fn(inputs, config)
+        """Advantages [B, T] of some whole groups, before the steps of :func:`batch_advantages`."""
+        if self.is_padded:
+            return self.fn(inputs, config)
+        from verl_like.algorithms.advantages.responses import Responses
+
+        found = self.fn(Responses.of_padded(inputs), config)
+        shape = inputs.response_mask.shape
+        return replace(found, advantages=found.advantages.view(shape), returns=found.returns.view(shape))
+
+    def of_responses(self, responses: Responses, config: AlgorithmConfig) -> Advantages:
+        """The same without padding, [K]."""
+        if not self.is_padded:
+            return self.fn(responses, config)
+        found = self.fn(responses.padded(), config)
+        return replace(found, advantages=responses.unpad(found.advantages), returns=responses.unpad(found.returns))

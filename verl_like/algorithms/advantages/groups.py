@@ -1,8 +1,4 @@
-"""Rewards of a batch's rows, and numbers over the rows that answer the same prompt. Everything in float64.
-
-In float32 the rounding of the mean of equal rewards, divided by a tiny standard deviation, would be a visible
-advantage.
-"""
+"""Numbers over the rows that answer the same prompt, in float64."""
 
 from __future__ import annotations
 
@@ -11,15 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from verl_like.algorithms.types import AdvantageInputs, Advantages
-
-
-def token_rewards(inputs: AdvantageInputs) -> Tensor:
-    """[B, T] float64 rewards, zero outside the mask whatever stands there."""
-    rewards = torch.where(inputs.response_mask, inputs.rewards, 0.0).double()
-    not_finite = (~rewards.sum(-1).isfinite()).nonzero().flatten().tolist()
-    assert not not_finite, f"rewards of rows {not_finite} are not finite; the reward stage masks such samples"
-    return rewards
+from verl_like.algorithms.advantages.responses import Responses
+from verl_like.algorithms.types import Advantages
 
 
 def group_index(group_ids: Tensor) -> Tensor:
@@ -78,12 +67,14 @@ class Scored:
         return (group_sum(self.centred().square(), self.group) / (self.num_valid() - 1).clamp(min=1)).sqrt()
 
 
-def scored(inputs: AdvantageInputs) -> Scored:
+def scored(responses: Responses) -> Scored:
     """Each response with the sum of its token rewards."""
-    return Scored(token_rewards(inputs).sum(-1), inputs.response_mask.any(-1), group_index(inputs.group_ids))
+    return Scored(responses.rewards(), responses.num_chosen() > 0, group_index(responses.group_ids))
 
 
-def spread(row_advantages: Tensor, mask: Tensor) -> Advantages:
-    """Give every token of a response the response's advantage."""
-    tokens = torch.where(mask, row_advantages.float()[:, None], 0.0)
-    return Advantages(advantages=tokens, returns=tokens.clone())
+def spread(row_advantages: Tensor, responses: Responses) -> Advantages:
+    """Give every token of a response the response's advantage, [K]."""
+    tokens = responses.for_tokens(row_advantages.float())
+    if not responses.has_only_chosen:
+        tokens = torch.where(responses.response_mask, tokens, 0.0)
+    return Advantages(advantages=tokens, returns=tokens)

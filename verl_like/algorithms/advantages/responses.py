@@ -1,0 +1,178 @@
+"""A batch's responses one after the other, without padding: what our own estimators work on.
+
+Everything is float64 where it is summed: in float32 the errors of thousands of tokens add up, and the rounding of the
+mean of equal rewards, divided by a tiny standard deviation, would be a visible advantage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from verl_like.algorithms.types import AdvantageInputs
+
+BLOCK = 64  # tokens that are summed up one by one; of blocks only the first token
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Responses:
+    """``B`` responses of ``K`` tokens together. The rewards of a response are its score, on the last token that the
+    policy chose, less the penalties.
+
+    Args:
+        lengths: [B] int64, tokens of each response.
+        response_mask: [K] bool, true where the policy chose the token.
+        scores: [B].
+        penalties: [K], zero outside the mask; None for none.
+        values, old_log_probs, ref_log_probs, rollout_log_probs, sum_pi_squared: [K], as in :class:`AdvantageInputs`.
+        group_ids, baseline_rewards, reward_components: [B], as there.
+    """
+
+    lengths: Tensor
+    response_mask: Tensor
+    scores: Tensor
+    group_ids: Tensor
+    penalties: Tensor | None = None
+    values: Tensor | None = None
+    old_log_probs: Tensor | None = None
+    ref_log_probs: Tensor | None = None
+    rollout_log_probs: Tensor | None = None
+    sum_pi_squared: Tensor | None = None
+    baseline_rewards: Tensor | None = None
+    reward_components: dict[str, Tensor] | None = None
+
+    @staticmethod
+    def of_padded(inputs: AdvantageInputs) -> Responses:
+        """Rows that are all as long as the longest, the padding outside the mask."""
+        num_rows, width = inputs.response_mask.shape
+        columns = {name: getattr(inputs, name) for name in _COLUMNS}
+        return Responses(
+            lengths=torch.full((num_rows,), width),
+            response_mask=inputs.response_mask.flatten(),
+            scores=torch.zeros(num_rows, dtype=torch.float64),
+            group_ids=inputs.group_ids,
+            penalties=torch.where(inputs.response_mask, -inputs.rewards, 0.0).flatten(),
+            baseline_rewards=inputs.baseline_rewards,
+            reward_components=None if inputs.reward_components is None else dict(inputs.reward_components),
+            **{name: None if column is None else column.flatten() for name, column in columns.items()},
+        )
+
+    def padded(self) -> AdvantageInputs:
+        """The same as [B, T], zero where there is no token."""
+        rewards, columns = self.token_rewards().float(), {name: getattr(self, name) for name in _COLUMNS}
+        return AdvantageInputs(
+            rewards=self.pad(rewards),
+            response_mask=self.pad(self.response_mask),
+            group_ids=self.group_ids,
+            baseline_rewards=self.baseline_rewards,
+            reward_components=self.reward_components,
+            **{name: None if column is None else self.pad(column) for name, column in columns.items()},
+        )
+
+    @property
+    def has_only_chosen(self) -> bool:
+        """Whether the policy chose all tokens."""
+        return bool(self.response_mask.all())
+
+    def num_chosen(self) -> Tensor:
+        """[B] int64: tokens that the policy chose."""
+        if self.has_only_chosen:
+            return self.lengths
+        return self.sums(self.response_mask.double()).long()
+
+    def sums(self, tokens: Tensor) -> Tensor:
+        """[B] float64: each response's sum of [K]."""
+        if not len(tokens):  # which torch refuses
+            return torch.zeros(len(self.lengths), dtype=torch.float64)
+        found: Tensor = torch.segment_reduce(tokens.double(), "sum", lengths=self.lengths)
+        return found
+
+    def for_tokens(self, rows: Tensor) -> Tensor:
+        """[K]: for each token the number of its response, of [B]."""
+        return rows.repeat_interleave(self.lengths)
+
+    def rewards(self) -> Tensor:
+        """[B] float64: what each response earned, penalties taken off; 0 where the policy chose no token."""
+        earned = self.scores.double() if self.penalties is None else self.scores.double() - self.sums(self.penalties)
+        earned = torch.where(self.num_chosen() > 0, earned, 0.0)
+        _check_finite(earned)
+        return earned
+
+    def token_rewards(self) -> Tensor:
+        """[K] float64: what each token earned, zero outside the mask."""
+        _check_finite(self.rewards())
+        found = torch.zeros(len(self.response_mask), dtype=torch.float64)
+        if self.penalties is not None:
+            found -= self.penalties
+        has_any = self.num_chosen() > 0
+        found[self._last_chosen()] += self.scores.double()[has_any]
+        return found
+
+    def closed_up(self) -> Responses:
+        """Without the tokens that the policy did not choose (observations)."""
+        if self.has_only_chosen:
+            return self
+        chosen = self.response_mask
+        columns: dict[str, Any] = {name: getattr(self, name) for name in (*_COLUMNS, "penalties", "response_mask")}
+        there = {name: column[chosen] for name, column in columns.items() if column is not None}
+        return replace(self, lengths=self.num_chosen(), **there)
+
+    def opened(self, chosen: Tensor) -> Tensor:
+        """[K] with zeros where the mask is false, from the tokens of :meth:`closed_up`."""
+        if self.has_only_chosen:
+            return chosen
+        return chosen.new_zeros(len(self.response_mask)).masked_scatter_(self.response_mask, chosen)
+
+    def pad(self, tokens: Tensor) -> Tensor:
+        """[B, T] of [K], zeros where there is no token."""
+        return tokens.new_zeros(self._is_token.shape).masked_scatter_(self._is_token, tokens)
+
+    def unpad(self, table: Tensor) -> Tensor:
+        """[K] of [B, T]."""
+        return table[self._is_token]
+
+    @property
+    def _is_token(self) -> Tensor:
+        width = int(self.lengths.max()) if len(self.lengths) else 0
+        return torch.arange(width) < self.lengths[:, None]
+
+    def _last_chosen(self) -> Tensor:
+        """The place of the last token that the policy chose, of each response with one."""
+        counts = self.num_chosen()
+        last = counts.cumsum(0)[counts > 0] - 1
+        return last if self.has_only_chosen else self.response_mask.nonzero()[:, 0][last]
+
+    def sums_to_go(self, tokens: Tensor, discount: float) -> Tensor:
+        """[K] float64: s_t = x_t + discount * s_next, over each response by itself.
+
+        A response is cut into blocks. All blocks are summed up at once, token by token from their ends; then what
+        follows a block is added, weighted by how far off it is.
+        """
+        num_blocks = (self.lengths + BLOCK - 1) // BLOCK
+        first_block = num_blocks.cumsum(0) - num_blocks
+        starts = self.lengths.cumsum(0) - self.lengths
+        places = torch.arange(len(tokens)) + self.for_tokens(first_block * BLOCK - starts)
+        total = int(num_blocks.sum())
+        # [BLOCK, blocks], so that one token of all blocks is contiguous.
+        table = torch.zeros(total * BLOCK, dtype=torch.float64).index_copy_(0, places, tokens.double())
+        table = table.view(total, BLOCK).t().contiguous()
+        for t in range(BLOCK - 2, -1, -1):
+            table[t].add_(table[t + 1], alpha=discount)
+        heads, following = table[0].clone(), torch.zeros(total, dtype=torch.float64)
+        for number in range(int(num_blocks.max()) - 2 if len(num_blocks) else -1, -1, -1):
+            block = first_block[num_blocks > number + 1] + number
+            following[block] = heads[block + 1]
+            heads[block] += discount**BLOCK * following[block]
+        table += (discount ** torch.arange(BLOCK, 0, -1, dtype=torch.float64))[:, None] * following
+        return table.t().flatten()[places]
+
+
+_COLUMNS = ("values", "old_log_probs", "ref_log_probs", "rollout_log_probs", "sum_pi_squared")
+
+
+def _check_finite(earned: Tensor) -> None:
+    not_finite = (~earned.isfinite()).nonzero().flatten().tolist()
+    assert not not_finite, f"rewards of rows {not_finite} are not finite; the reward stage masks such samples"
