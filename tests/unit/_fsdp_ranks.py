@@ -41,9 +41,9 @@ from verl_like.algorithms.types import BatchTotals, LossOutput
 from verl_like.backends.base import EngineSettings
 from verl_like.backends.fsdp import sharding
 from verl_like.backends.fsdp.engine import FsdpClassifier, FsdpPolicy, FsdpValue
+from verl_like.backends.fsdp.gathering import CollectiveGather, SharedGather
 from verl_like.backends.fsdp.learner import FsdpLearner
 from verl_like.backends.fsdp.optim import local_shard
-from verl_like.backends.fsdp.weights import stream_full_tensors
 from verl_like.config.schema import ActorConfig, FsdpConfig, ModelConfig, OptimConfig
 from verl_like.protocol import DataProto, Ragged
 
@@ -176,7 +176,7 @@ def weights_of(engine: FsdpPolicy | FsdpValue) -> dict[str, Tensor]:
     if isinstance(engine, FsdpPolicy):
         return dict(engine.named_weights())
     engine.sharding.reshard()
-    return dict(stream_full_tensors(engine.module, dtype=torch.float32, device=engine.device, bucket_mib=256))
+    return dict(engine.full_tensors(engine.module, torch.float32))
 
 
 def my_rows(rows: DataProto, split: str) -> DataProto:
@@ -333,15 +333,17 @@ def export(work: Path) -> dict[str, Any]:
 
 
 def weights(work: Path) -> dict[Any, Any]:
-    """What each rank streams, and how many gathers that took."""
+    """What each rank streams by either way of gathering, and how many tables that took."""
     results = {}
     for name in ("qwen2", "qwen3-tied"):
-        for bucket_mib in (0.01, 256):
+        for bucket_mib in (0.001, 0.01, 64):
             engine = build_engine(work / name, sync_bucket_mib=bucket_mib)
-            with torch.profiler.profile() as profile:
-                streamed = weights_of(engine)
-            gathers = sum(event.count for event in profile.key_averages() if event.key.startswith("c10d::_allgather"))
-            results[name, bucket_mib] = {"weights": streamed, "gathers": gathers}
+            by_memory = weights_of(engine)
+            assert isinstance(engine.gather, SharedGather)
+            engine.gather = CollectiveGather(engine.device)
+            by_collective = weights_of(engine)
+            assert all(torch.equal(weight, by_memory[key]) for key, weight in by_collective.items())
+            results[name, bucket_mib] = {"weights": by_memory, "tables": engine.gather.num_tables}
     return results
 
 

@@ -114,7 +114,7 @@ class EngineSettings:
     log_prob_chunk_mib: int = 512
     use_torch_compile: bool = False
     rollout_dtype: str = "auto"
-    sync_bucket_mib: float = 256
+    sync_bucket_mib: float = 64
     balance_by: str = "tokens"
     seed: int = 0
 

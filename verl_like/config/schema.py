@@ -279,7 +279,7 @@ class RolloutConfig:
     )
     enforce_eager: bool = knob(False, "Skip CUDA graphs (CPU is always eager).")
     sync_bucket_mib: float = _positive(
-        256, "Weights are gathered and handed over in pieces of about this size.", unit="MiB"
+        64, "Weights are gathered and handed over in pieces of at most this size.", unit="MiB"
     )
     block_kib: float = _non_negative(
         256, "Finished groups travel in blocks of at least this size and of a sixteenth of a rank's groups.", unit="KiB"

@@ -165,7 +165,9 @@ def stage_parts(config: Config, shapes: Mapping[str, ModelShape], place: Place) 
         always |= {"engine weights": engine.weights, "KV cache": engine.cache}
     tensor = engine.itemsize * shapes["actor"].largest_tensor
     whole = engine.itemsize * shapes["actor"].num_parameters
-    bucket = 2.0 * min(max(config.rollout.sync_bucket_mib * MIB, tensor), whole)  # gathered, and as tensors
+    buckets = 2.0 * min(config.rollout.sync_bucket_mib * MIB, whole)
+    if not place.is_gpu:  # shared by the ranks, and kept
+        always["buckets"] = buckets
     stages = {"rollout": always | engine.parts}
     wanted = needs(config)
     if wanted.reward_model:
@@ -179,7 +181,7 @@ def stage_parts(config: Config, shapes: Mapping[str, ModelShape], place: Place) 
         stages["update_critic"] = always | roles["critic"].update
     stages["update_actor"] = always | roles["actor"].update
     actor = {"actor weights": roles["actor"].sharded.weights}
-    stages["sync"] = always | actor | {"engine weights": engine.weights, "buckets": bucket}
+    stages["sync"] = always | actor | {"engine weights": engine.weights, "buckets": buckets + tensor}
     if not place.is_gpu:
         for parts in stages.values():
             parts["allocator"] = ALLOCATOR_SHARE * (sum(parts.values()) - CPU_FIXED_BYTES)

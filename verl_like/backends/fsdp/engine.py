@@ -11,11 +11,12 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from verl_like.backends.base import EngineSettings
 from verl_like.backends.fsdp.checkpoint import load_sharded_weights
+from verl_like.backends.fsdp.gathering import Gather, gather_on
 from verl_like.backends.fsdp.learner import FsdpLearner
 from verl_like.backends.fsdp.loading import load_weights
 from verl_like.backends.fsdp.micro_batches import MicroBatch, MicroBatchPlan, agree
@@ -28,13 +29,15 @@ from verl_like.backends.fsdp.models import (
     value_skeleton,
 )
 from verl_like.backends.fsdp.sharding import Sharding
-from verl_like.backends.fsdp.weights import export_folder, named_weights
+from verl_like.backends.fsdp.weights import export_folder, stream_full_tensors
 from verl_like.config.schema import OptimConfig
 from verl_like.ops.attention import resolve_kernel
 from verl_like.ops.compilation import TileSpec, compile_tile_functions
 from verl_like.ops.log_probs import TokenStatsFunction
 from verl_like.ops.packing import ModelInputs, to_padded
 from verl_like.protocol import DataProto
+
+CACHE_LINE_BYTES = 64
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -65,6 +68,7 @@ class FsdpEngine(ABC, Generic[Model]):
 
     def __init__(self, settings: EngineSettings) -> None:
         self.settings, self.device = settings, settings.device
+        self.gather: Gather | None = None  # made with the first use
         model = settings.model
         self._dtype = resolve_dtype(settings.fsdp.param_dtype, self.device)
         kernel = resolve_kernel(model.attention, self.device, self._dtype) if model.remove_padding else None
@@ -132,9 +136,22 @@ class FsdpEngine(ABC, Generic[Model]):
             module=self.module,
             model=self.settings.model,
             dtype=self._dtype,
-            device=self.device,
-            bucket_mib=self.settings.sync_bucket_mib,
+            tensors=self.full_tensors(self.module, self._dtype),
         )
+
+    def full_tensors(self, module: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+        """:func:`stream_full_tensors` of a part of the model; collective."""
+        if self.gather is None:
+            self.gather = gather_on(self.device, max_bytes=self._bucket_bytes)
+        yield from stream_full_tensors(
+            module, dtype=dtype, device=self.device, gather=self.gather, bucket_bytes=self._bucket_bytes
+        )
+
+    @property
+    def _bucket_bytes(self) -> int:
+        """Whole cache lines for every rank, at least one each."""
+        line = CACHE_LINE_BYTES * dist.get_world_size()
+        return max(int(self.settings.sync_bucket_mib * 2**20) // line, 1) * line
 
     def offload(self) -> None:
         """Implement ``ForwardEngine.offload``; nothing on CPU."""
@@ -200,7 +217,7 @@ class FsdpPolicy(FsdpEngine[PolicyModel]):
         """Implement ``PolicyEngine.named_weights``, in the rollout's dtype."""
         self.sharding.reshard()
         dtype = resolve_dtype(self.settings.rollout_dtype, self.device)
-        yield from named_weights(self.module, dtype=dtype, device=self.device, bucket_mib=self.settings.sync_bucket_mib)
+        yield from self.full_tensors(self.module.backbone, dtype)
 
 
 class FsdpValue(FsdpEngine[ValueModel]):

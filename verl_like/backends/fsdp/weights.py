@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -16,121 +15,133 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard
 from transformers import AutoTokenizer
 
-from verl_like.backends.fsdp.collectives import all_gather
+from verl_like.backends.fsdp.gathering import Gather
 from verl_like.backends.fsdp.models import VALUE_HEAD_FILE, ShardedModel, ValueModel
 from verl_like.config.schema import ModelConfig
-from verl_like.telemetry.beacon import BEACON
 
 log = logging.getLogger(__name__)
 
 _PREFIX = "backbone."
 
 
-@dataclass(frozen=True, slots=True)
 class _Sharded:
     """A parameter split over ranks along its first axis, in equal pieces but for the last ones."""
 
-    names: list[str]  # more than one when tied
-    parameter: nn.Parameter
+    def __init__(self, parameter: nn.Parameter, ranks: int) -> None:
+        self.names: list[str] = []  # more than one when tied
+        self.parameter, self.shape = parameter, parameter.shape
+        rows = int(self.shape[0])
+        most = -(-rows // ranks)
+        of_row = parameter.numel() // max(rows, 1)
+        # Elements of each rank.
+        self.sizes = [max(min(most, rows - rank * most), 0) * of_row for rank in range(ranks)]
+
+    @property
+    def width(self) -> int:
+        """Elements of the rank that has most."""
+        return self.sizes[0]
 
     def local(self) -> Tensor:
         assert isinstance(self.parameter, DTensor), f"{self.names[0]} is not sharded; reshard before reading shards"
         assert self.parameter.placements == (Shard(0),), (
             f"{self.names[0]} has placements {self.parameter.placements}, expected (Shard(0),)"
         )
-        return self.parameter.to_local()
-
-    @property
-    def row_numel(self) -> int:
-        return self.parameter.numel() // max(self.parameter.shape[0], 1)
-
-    def rows_of(self, rank: int, world_size: int) -> int:
-        """Rows that ``rank`` holds; the first ranks hold ceil(rows / world_size), the last ones what is left."""
-        rows = int(self.parameter.shape[0])
-        most = -(-rows // world_size)
-        return max(min(most, rows - rank * most), 0)
+        return self.parameter.to_local().reshape(-1)
 
 
 def stream_full_tensors(
-    module: nn.Module, *, dtype: torch.dtype, device: torch.device, bucket_mib: float
+    module: nn.Module, *, dtype: torch.dtype, device: torch.device, gather: Gather, bucket_bytes: int
 ) -> Iterator[tuple[str, Tensor]]:
     """(name inside ``module``, full tensor) of every parameter, in the module's order, tied ones under each of their
     names.
 
-    One collective per bucket. Every tensor owns its storage and is on ``device`` in ``dtype``; tied names share one
-    tensor. The parameters must be resharded. All ranks must exhaust the stream.
+    Every tensor owns its storage and is on ``device`` in ``dtype``; tied names share one tensor. The parameters must be
+    resharded. All ranks must exhaust the stream.
+
+    Args:
+        bucket_bytes: gathered at once; small parameters together, larger ones in parts.
     """
     tied: dict[int, _Sharded] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
-        tied.setdefault(id(parameter), _Sharded([], parameter)).names.append(name)
+        if id(parameter) not in tied:
+            tied[id(parameter)] = _Sharded(parameter, gather.ranks)
+        tied[id(parameter)].names.append(name)
+    gather.begin()
+    widest = bucket_bytes // dtype.itemsize // gather.ranks
+    for bucket in _buckets(list(tied.values()), widest=widest):
+        fulls = _gathered(bucket, gather, widest=widest, dtype=dtype, device=device)
+        for sharded, full in zip(bucket, fulls, strict=True):
+            yield from ((name, full) for name in sharded.names)
+
+
+def _buckets(parameters: list[_Sharded], *, widest: int) -> Iterator[list[_Sharded]]:
+    """In their order, as many together as are no wider than ``widest`` elements of a rank; wider ones alone."""
     bucket: list[_Sharded] = []
-    size = 0
-    for sharded in tied.values():
-        nbytes = sharded.parameter.numel() * dtype.itemsize
-        if bucket and size + nbytes > bucket_mib * 2**20:
-            yield from _gathered(bucket, dtype=dtype, device=device)
-            bucket, size = [], 0
+    width = 0
+    for sharded in parameters:
+        own = sharded.width
+        if bucket and width + own > widest:
+            yield bucket
+            bucket, width = [], 0
         bucket.append(sharded)
-        size += nbytes
+        width += own
     if bucket:
-        yield from _gathered(bucket, dtype=dtype, device=device)
+        yield bucket
 
 
 @torch.no_grad()
-def _gather(bucket: list[_Sharded], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """[ranks, elements]: every rank's shards of the bucket one after the other,
-    each padded to the largest rank's rows.
-    """
-    world_size = dist.get_world_size()
-    widths = [sharded.rows_of(0, world_size) * sharded.row_numel for sharded in bucket]
-    # Cast before the gather: shards are smaller than what they gather to, and a bfloat16 gather moves half the bytes.
-    mine = torch.zeros(sum(widths), dtype=dtype, device=device)
-    for sharded, place in zip(bucket, mine.split(widths), strict=True):
-        shard = sharded.local().reshape(-1)
-        place[: shard.numel()].copy_(shard)
-    with BEACON.waiting("all ranks, for a bucket of weights"):
-        return all_gather(mine)
-
-
-@torch.no_grad()
-def _gathered(bucket: list[_Sharded], *, dtype: torch.dtype, device: torch.device) -> Iterator[tuple[str, Tensor]]:
-    gathered = _gather(bucket, dtype=dtype, device=device)
-    world_size = len(gathered)
-    if len(bucket) == 1 and bucket[0].parameter.shape[0] % world_size == 0:
-        # Alone and without padding, the gathered buffer already is the tensor: large ones are not copied again.
-        full = gathered.view(bucket[0].parameter.shape)
-        del gathered
-        yield from ((name, full) for name in bucket[0].names)
+def _gathered(
+    bucket: list[_Sharded], gather: Gather, *, widest: int, dtype: torch.dtype, device: torch.device
+) -> Iterator[Tensor]:
+    widths = [sharded.width for sharded in bucket]
+    if sum(widths) > widest:
+        [sharded] = bucket
+        yield _in_parts(sharded, gather, widest=widest, dtype=dtype, device=device)
         return
-    start = 0
-    for sharded in bucket:
-        pieces = [
-            gathered[rank, start : start + sharded.rows_of(rank, world_size) * sharded.row_numel]
-            for rank in range(world_size)
-        ]
-        start += sharded.rows_of(0, world_size) * sharded.row_numel
-        full = torch.cat(pieces).view(sharded.parameter.shape)
-        yield from ((name, full) for name in sharded.names)
+
+    def fill(mine: Tensor) -> None:
+        # Cast before the gather: shards are smaller than what they gather to, and a bfloat16 gather moves half the
+        # bytes.
+        for sharded, place in zip(bucket, mine.split(widths), strict=True):
+            shard = sharded.local()
+            place[: shard.numel()].copy_(shard)
+
+    pieces = gather.table(fill, sum(widths), dtype).split(widths, dim=1)
+    for sharded, table in zip(bucket, pieces, strict=True):
+        yield torch.cat([row[:size] for row, size in zip(table, sharded.sizes, strict=True)]).view(sharded.shape)
 
 
-def named_weights(
-    module: ShardedModel, *, dtype: torch.dtype, device: torch.device, bucket_mib: float
-) -> Iterator[tuple[str, Tensor]]:
-    """:func:`stream_full_tensors` of the language model, by the names Hugging Face gives them."""
-    yield from stream_full_tensors(module.backbone, dtype=dtype, device=device, bucket_mib=bucket_mib)
+def _in_parts(sharded: _Sharded, gather: Gather, *, widest: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """One parameter that is larger than a bucket."""
+    full = torch.empty(sharded.shape, dtype=dtype, device=device)
+    shard, parts = sharded.local(), full.view(-1).split(sharded.sizes)
+    for start in range(0, sharded.width, widest):
+        part = shard[start : start + widest]
+
+        def fill(mine: Tensor, part: Tensor = part) -> None:
+            mine[: part.numel()].copy_(part)
+
+        table = gather.table(fill, min(widest, sharded.width - start), dtype)
+        for row, whole in zip(table, parts, strict=True):
+            place = whole[start : start + widest]
+            place.copy_(row[: place.numel()])
+    return full
 
 
 def export_folder(
-    path: Path, *, module: ShardedModel, model: ModelConfig, dtype: torch.dtype, device: torch.device, bucket_mib: float
+    path: Path, *, module: ShardedModel, model: ModelConfig, dtype: torch.dtype, tensors: Iterable[tuple[str, Tensor]]
 ) -> None:
     """Write config, weights in ``dtype`` and tokenizer as a Hugging Face folder; ``path`` appears complete or not at
     all.
 
     An older folder at ``path`` is replaced. All ranks gather, rank 0 writes, and all return when it is done.
+
+    Args:
+        tensors: of :func:`stream_full_tensors`.
     """
     is_writer = dist.get_rank() == 0
     state: dict[str, Tensor] = {}
-    for name, tensor in stream_full_tensors(module, dtype=dtype, device=device, bucket_mib=bucket_mib):
+    for name, tensor in tensors:
         if is_writer:
             state[name] = tensor.cpu()
     if is_writer:

@@ -1,0 +1,124 @@
+"""Pieces of all ranks, on every rank: by a collective, or on CPU through memory that the processes of a host share."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from verl_like.backends.fsdp.collectives import all_gather
+from verl_like.telemetry.beacon import BEACON
+
+TOKEN_BYTES = 16
+
+Fill = Callable[[Tensor], None]  # writes this rank's piece, [elements]
+
+
+class Gather(ABC):
+    """Gathers one table after the other."""
+
+    def __init__(self) -> None:
+        self.ranks, self.rank = dist.get_world_size(), dist.get_rank()
+        self.num_tables = 0
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Collective, and due before the first table of a series."""
+
+    def table(self, fill: Fill, num_elements: int, dtype: torch.dtype) -> Tensor:
+        """[ranks, elements], which holds until the next but one; collective. What a rank does not write is of no
+        particular content.
+        """
+        self.num_tables += 1
+        with BEACON.waiting("all ranks, for a bucket of weights"):
+            return self._table(fill, num_elements, dtype)
+
+    @abstractmethod
+    def _table(self, fill: Fill, num_elements: int, dtype: torch.dtype) -> Tensor: ...
+
+
+class CollectiveGather(Gather):
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self._device = device
+
+    def begin(self) -> None:
+        """Nothing: a collective waits by itself."""
+
+    def _table(self, fill: Fill, num_elements: int, dtype: torch.dtype) -> Tensor:
+        piece = torch.empty(num_elements, dtype=dtype, device=self._device)
+        fill(piece)
+        return all_gather(piece)
+
+
+class SharedGather(Gather):
+    """Through memory that it keeps: sockets take several times as long, and fresh pages more than what is copied into
+    them.
+
+    Args:
+        memory: [bytes] uint8, the same on all ranks; room for two tables, of which one is written while some ranks may
+            still read the other.
+    """
+
+    def __init__(self, memory: Tensor) -> None:
+        super().__init__()
+        self._halves = memory.view(2, -1)
+
+    def begin(self) -> None:
+        dist.barrier()  # behind it nobody reads any longer what was gathered before
+
+    def _table(self, fill: Fill, num_elements: int, dtype: torch.dtype) -> Tensor:
+        half = self._halves[self.num_tables % 2]
+        table = half[: self.ranks * num_elements * dtype.itemsize].view(dtype).view(self.ranks, num_elements)
+        fill(table[self.rank])
+        dist.barrier()
+        return table
+
+
+def gather_on(device: torch.device, *, max_bytes: int) -> Gather:
+    """What gathers fastest there; collective.
+
+    Args:
+        max_bytes: of a table, a multiple of 64.
+    """
+    memory = shared_memory(2 * max_bytes) if device.type == "cpu" else None
+    return CollectiveGather(device) if memory is None else SharedGather(memory)
+
+
+def shared_memory(num_bytes: int) -> Tensor | None:
+    """[bytes] uint8 that all ranks write and read, or None on all of them where they are not on one host.
+
+    It has no name, so the kernel takes it back with the last process. Collective.
+    """
+    token, offer = secrets.token_bytes(TOKEN_BYTES), [(0, 0, b"")]
+    own = os.memfd_create("weights") if dist.get_rank() == 0 else None
+    if own is not None:
+        os.ftruncate(own, num_bytes)
+        os.pwrite(own, token, 0)
+        offer = [(os.getpid(), own, token)]
+    dist.broadcast_object_list(offer, src=0)
+    process, descriptor, token = offer[0]
+    memory = opened(f"/proc/{process}/fd/{descriptor}", num_bytes, token)
+    is_there = torch.tensor(float(memory is not None))
+    dist.all_reduce(is_there, op=dist.ReduceOp.MIN)  # all have opened it, or failed to
+    if own is not None:
+        os.close(own)
+    return memory if is_there else None
+
+
+def opened(path: str, num_bytes: int, token: bytes) -> Tensor | None:
+    """[bytes] uint8 of a file of that size which begins with the token; None where there is no such file."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError:  # another host, or a container that has its own numbers of processes
+        return None
+    with open(descriptor, "r+b", buffering=0) as file:
+        if os.fstat(descriptor).st_size != num_bytes or file.read(len(token)) != token:
+            return None  # somebody else's
+        return torch.frombuffer(mmap.mmap(descriptor, num_bytes), dtype=torch.uint8)
