@@ -76,6 +76,9 @@ NOT_RUN = {
                 "grading",
                 "memory",
                 "plan_error",
+                "log_probs",
+                "advantages",
+                "weight_sync",
             )
         ),
     ),
