@@ -14,8 +14,7 @@ FOR_PARENT = "the process waits for its parent's next request, and ends when the
 REASONS = {
     "backends.fsdp.checkpoint:save_checkpoint: dist.barrier": OF_GROUP,
     "backends.fsdp.engine:FsdpEngine.__init__: init_device_mesh": OF_GROUP,
-    "backends.fsdp.gathering:SharedGather._table: dist.barrier": OF_GROUP,
-    "backends.fsdp.gathering:SharedGather.begin: dist.barrier": OF_GROUP,
+    "backends.fsdp.gathering:SharedGather._wait: dist.barrier": OF_GROUP,
     "backends.fsdp.weights:export_folder: dist.barrier": OF_GROUP,
     "graders.programs.fork_server:_Server._close: os.waitpid": KILLED,
     "graders.programs.fork_server:_Server._end: os.waitpid": KILLED,

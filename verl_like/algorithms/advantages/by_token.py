@@ -48,7 +48,7 @@ def _rewards_to_go(chosen: Responses, gamma: float = 1.0) -> Tensor:
 
 
 def _less_baseline(inputs: Responses, rewards_to_go: Tensor, baseline: Tensor | float) -> Advantages:
-    """Of the tokens that the policy chose."""
+    """Rewards to go of the tokens that the policy chose, less a baseline of each."""
     return Advantages(
         advantages=inputs.opened((rewards_to_go - baseline).float()), returns=inputs.opened(rewards_to_go.float())
     )

@@ -98,12 +98,13 @@ class Responses:
         """[B] float64: what each response earned, penalties taken off; 0 where the policy chose no token."""
         earned = self.scores.double() if self.penalties is None else self.scores.double() - self.sums(self.penalties)
         earned = torch.where(self.num_chosen() > 0, earned, 0.0)
-        _check_finite(earned)
+        not_finite = (~earned.isfinite()).nonzero().flatten().tolist()
+        assert not not_finite, f"rewards of rows {not_finite} are not finite; the reward stage masks such samples"
         return earned
 
     def token_rewards(self) -> Tensor:
         """[K] float64: what each token earned, zero outside the mask."""
-        _check_finite(self.rewards())
+        self.rewards()  # which names those that are not finite
         found = torch.zeros(len(self.response_mask), dtype=torch.float64)
         if self.penalties is not None:
             found -= self.penalties
@@ -171,8 +172,3 @@ class Responses:
 
 
 _COLUMNS = ("values", "old_log_probs", "ref_log_probs", "rollout_log_probs", "sum_pi_squared")
-
-
-def _check_finite(earned: Tensor) -> None:
-    not_finite = (~earned.isfinite()).nonzero().flatten().tolist()
-    assert not not_finite, f"rewards of rows {not_finite} are not finite; the reward stage masks such samples"

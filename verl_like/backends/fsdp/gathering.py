@@ -7,6 +7,7 @@ import os
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import torch
 import torch.distributed as dist
@@ -16,6 +17,7 @@ from verl_like.backends.fsdp.collectives import all_gather
 from verl_like.telemetry.beacon import BEACON
 
 TOKEN_BYTES = 16
+OTHERS = "all ranks, for a bucket of weights"
 
 Fill = Callable[[Tensor], None]  # writes this rank's piece, [elements]
 
@@ -36,8 +38,7 @@ class Gather(ABC):
         particular content.
         """
         self.num_tables += 1
-        with BEACON.waiting("all ranks, for a bucket of weights"):
-            return self._table(fill, num_elements, dtype)
+        return self._table(fill, num_elements, dtype)
 
     @abstractmethod
     def _table(self, fill: Fill, num_elements: int, dtype: torch.dtype) -> Tensor: ...
@@ -54,7 +55,8 @@ class CollectiveGather(Gather):
     def _table(self, fill: Fill, num_elements: int, dtype: torch.dtype) -> Tensor:
         piece = torch.empty(num_elements, dtype=dtype, device=self._device)
         fill(piece)
-        return all_gather(piece)
+        with BEACON.waiting(OTHERS):
+            return all_gather(piece)
 
 
 class SharedGather(Gather):
@@ -71,14 +73,18 @@ class SharedGather(Gather):
         self._halves = memory.view(2, -1)
 
     def begin(self) -> None:
-        dist.barrier()  # behind it nobody reads any longer what was gathered before
+        self._wait()  # behind it nobody reads any longer what was gathered before
 
     def _table(self, fill: Fill, num_elements: int, dtype: torch.dtype) -> Tensor:
         half = self._halves[self.num_tables % 2]
         table = half[: self.ranks * num_elements * dtype.itemsize].view(dtype).view(self.ranks, num_elements)
         fill(table[self.rank])
-        dist.barrier()
+        self._wait()
         return table
+
+    def _wait(self) -> None:
+        with BEACON.waiting(OTHERS):
+            dist.barrier()
 
 
 def gather_on(device: torch.device, *, max_bytes: int) -> Gather:
@@ -92,33 +98,41 @@ def gather_on(device: torch.device, *, max_bytes: int) -> Gather:
 
 
 def shared_memory(num_bytes: int) -> Tensor | None:
-    """[bytes] uint8 that all ranks write and read, or None on all of them where they are not on one host.
+    """[bytes] uint8 that all ranks write and read, or None on all of them where they are not on one host, or the host
+    does not give it.
 
     It has no name, so the kernel takes it back with the last process. Collective.
     """
-    token, offer = secrets.token_bytes(TOKEN_BYTES), [(0, 0, b"")]
-    own = os.memfd_create("weights") if dist.get_rank() == 0 else None
-    if own is not None:
+    with ExitStack() as closed:
+        offer = [_offer(num_bytes, closed) if dist.get_rank() == 0 else ("", b"")]
+        with BEACON.waiting(OTHERS):
+            dist.broadcast_object_list(offer, src=0)
+        memory = opened(offer[0][0], num_bytes, offer[0][1])
+        is_there = torch.tensor(float(memory is not None))
+        with BEACON.waiting(OTHERS):
+            dist.all_reduce(is_there, op=dist.ReduceOp.MIN)  # all have opened it, or failed to
+    return memory if is_there else None
+
+
+def _offer(num_bytes: int, closed: ExitStack) -> tuple[str, bytes]:
+    """Where other processes find new memory, until ``closed``, and what it begins with; "" where there is none."""
+    token = secrets.token_bytes(TOKEN_BYTES)
+    try:
+        own = os.memfd_create("weights")
+        closed.callback(os.close, own)
         os.ftruncate(own, num_bytes)
         os.pwrite(own, token, 0)
-        offer = [(os.getpid(), own, token)]
-    dist.broadcast_object_list(offer, src=0)
-    process, descriptor, token = offer[0]
-    memory = opened(f"/proc/{process}/fd/{descriptor}", num_bytes, token)
-    is_there = torch.tensor(float(memory is not None))
-    dist.all_reduce(is_there, op=dist.ReduceOp.MIN)  # all have opened it, or failed to
-    if own is not None:
-        os.close(own)
-    return memory if is_there else None
+    except OSError:  # the other ranks wait for an answer
+        return "", b""
+    return f"/proc/{os.getpid()}/fd/{own}", token
 
 
 def opened(path: str, num_bytes: int, token: bytes) -> Tensor | None:
     """[bytes] uint8 of a file of that size which begins with the token; None where there is no such file."""
     try:
-        descriptor = os.open(path, os.O_RDWR)
+        with open(os.open(path, os.O_RDWR), "r+b", buffering=0) as file:
+            if os.fstat(file.fileno()).st_size != num_bytes or file.read(len(token)) != token:
+                return None  # somebody else's
+            return torch.frombuffer(mmap.mmap(file.fileno(), num_bytes), dtype=torch.uint8)
     except OSError:  # another host, or a container that has its own numbers of processes
         return None
-    with open(descriptor, "r+b", buffering=0) as file:
-        if os.fstat(descriptor).st_size != num_bytes or file.read(len(token)) != token:
-            return None  # somebody else's
-        return torch.frombuffer(mmap.mmap(descriptor, num_bytes), dtype=torch.uint8)
