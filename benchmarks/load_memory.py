@@ -63,9 +63,9 @@ def load(rank: int, num_ranks: int, folder: Path, answers: Any) -> None:
     dist.init_process_group("gloo", store=store, rank=rank, world_size=num_ranks, timeout=timedelta(seconds=TIMEOUT_S))
     settings = EngineSettings(
         model=ModelConfig(path=str(folder)),
-        fsdp=FsdpConfig(),
+        fsdp=FsdpConfig(shard_size="all"),
         device=torch.device("cpu"),
-        max_tokens_per_micro_batch=1024,
+        max_tokens_per_micro_batch="1024",
     )
     with AnonymousPeak() as anonymous, profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         engine = FsdpPolicy(settings)

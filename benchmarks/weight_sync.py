@@ -91,9 +91,9 @@ def language_model(folder: Path) -> Any:
 
     settings = EngineSettings(
         model=ModelConfig(path=str(folder)),
-        fsdp=FsdpConfig(),
+        fsdp=FsdpConfig(shard_size="all"),
         device=torch.device("cpu"),
-        max_tokens_per_micro_batch=1024,
+        max_tokens_per_micro_batch="1024",
     )
     return FsdpPolicy(settings).module.backbone
 

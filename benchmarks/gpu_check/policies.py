@@ -83,7 +83,7 @@ def policy(scene: Scene, path: Path, *, dtype: str = "auto", **changes: Any) -> 
         "model": ModelConfig(path=str(path), **of(ModelConfig)),
         "fsdp": FsdpConfig(param_dtype=dtype, **of(FsdpConfig)),
         "device": torch.device(scene.device),
-        "max_tokens_per_micro_batch": 16_384,
+        "max_tokens_per_micro_batch": "16384",
         **of(EngineSettings),
     }
     return FsdpPolicy(EngineSettings(**settings))

@@ -20,13 +20,17 @@ from verl_like.trainer.replay_plan import replay_plan
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
+# Models as small as these are replicas by themselves; larger ones, and all on GPUs, are sharded.
+SHARDED = "actor.fsdp.shard_size=all"
+
 
 @pytest.fixture(scope="module")
 def grpo(arithmetic: Path, tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Run:
-    """The run the others are compared with: GRPO, two ranks, packed rows; validation turned off."""
+    """The run the others are compared with: GRPO, two ranks, sharded, packed rows; validation turned off."""
     return train(
         arithmetic,
         tmp_path_factory.mktemp("grpo"),
+        SHARDED,
         f"data.val_files=[{arithmetic}/val.parquet]",
         "trainer.val_before_train=false",
         "trainer.test_freq=0",
@@ -72,9 +76,9 @@ def test_references_die_with_their_step_and_nothing_is_spilled(grpo: Run) -> Non
 def test_a_resumed_run_continues_bit_for_bit(
     grpo: Run, arithmetic: Path, tmp_path: Path, ray_cluster: KeptWorkers
 ) -> None:
-    train(arithmetic, tmp_path, "trainer.total_training_steps=2", "trainer.save_freq=2")
+    train(arithmetic, tmp_path, SHARDED, "trainer.total_training_steps=2", "trainer.save_freq=2")
     ray_cluster.end()  # a run is continued by processes that remember nothing
-    resumed = train(arithmetic, tmp_path, "trainer.total_training_steps=4", "trainer.save_freq=2")
+    resumed = train(arithmetic, tmp_path, SHARDED, "trainer.total_training_steps=4", "trainer.save_freq=2")
     assert sorted(resumed.metrics) == [1, 2, 3, 4]
     for step in (3, 4):
         timeless = {k: v for k, v in grpo.metrics[step].items() if not k.startswith(OF_THE_MACHINE)}
@@ -117,10 +121,17 @@ def first_step(run: Run) -> dict[str, float]:
     [
         ["cluster.workers_per_node=1", "model.remove_padding=false"],
         ["cluster.workers_per_node=1", "actor.max_tokens_per_micro_batch=64", "trainer.deterministic=true"],
-        ["rollout.tensor_parallel_size=2"],
+        [],
+        [SHARDED, "rollout.tensor_parallel_size=2"],
         ["actor.use_torch_compile=true"],
     ],
-    ids=["one-rank-padded", "one-rank-in-micro-batches-of-operations-that-repeat", "tensor-parallel", "compiled"],
+    ids=[
+        "one-rank-padded",
+        "one-rank-in-micro-batches-of-operations-that-repeat",
+        "replicas",
+        "tensor-parallel",
+        "compiled",
+    ],
 )
 def test_how_a_step_is_computed_does_not_change_its_numbers(
     grpo: Run, arithmetic: Path, tmp_path: Path, overrides: list[str]
@@ -160,6 +171,7 @@ def test_ppo_with_every_term_trains_and_the_driver_never_fetches_a_token_column(
         "actor.epochs=2",
         "critic.warmup_steps=1",
         "critic.optim.lr=1e-3",
+        "critic.fsdp.shard_size=all",
         "trainer.total_training_steps=3",
         "actor.optim.schedule=cosine",
         "actor.optim.warmup_steps=2",

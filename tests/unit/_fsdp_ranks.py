@@ -154,8 +154,8 @@ def build_engine(
     """An engine that only runs forward; ``changes`` are fields of its settings."""
     settings: dict[str, Any] = {
         "model": ModelConfig(path=str(path), **(model or {})),
-        "fsdp": fsdp or FsdpConfig(),
-        "max_tokens_per_micro_batch": max_tokens,
+        "fsdp": fsdp or FsdpConfig(shard_size="all"),
+        "max_tokens_per_micro_batch": str(max_tokens),
         "device": torch.device("cpu"),
         "temperature": 0.8,
         "seed": 3,
@@ -175,7 +175,7 @@ def weights_of(engine: FsdpPolicy | FsdpValue) -> dict[str, Tensor]:
     """Every weight, full; a policy's as the rollout gets them."""
     if isinstance(engine, FsdpPolicy):
         return dict(engine.named_weights())
-    engine.sharding.reshard()
+    engine.layout.reshard()
     return dict(engine.full_tensors(engine.module, torch.float32))
 
 
@@ -269,6 +269,50 @@ def updates(work: Path) -> dict[str, Any]:
             policy, split="all_on_first", max_tokens=20, model=checkpointed
         )
     return results
+
+
+WHOLE = FsdpConfig(shard_size="1")
+
+
+def replicas(work: Path) -> dict[str, Any]:
+    """Two updates of models that every rank has whole, what it reads of a checkpoint of shards, and that of its own."""
+    policy = work / "qwen2"
+    results: dict[str, Any] = {
+        "plain": two_updates(policy, fsdp=WHOLE),
+        "uneven": two_updates(policy, split="uneven", max_tokens=20, fsdp=WHOLE),
+        "no_rows_on_one_rank": two_updates(policy, split="all_on_first", max_tokens=20, fsdp=WHOLE),
+        "no_columns_on_one_rank": two_updates(policy, split="nothing", max_tokens=20, fsdp=WHOLE),
+        "gradient_checkpointing": two_updates(policy, model={"gradient_checkpointing": "true"}, fsdp=WHOLE),
+        "value": two_updates(work / "llama", kind="value", split="uneven", max_tokens=20, fsdp=WHOLE),
+        "tied": two_updates(work / "qwen3-tied", fsdp=WHOLE),
+        "tied_shards": two_updates(work / "qwen3-tied"),
+    }
+    learner = build_learner(policy, fsdp=WHOLE)
+    learner.load(work / f"checkpoint-{dist.get_world_size()}")
+    results["loaded"] = {"metrics": learner.update(my_rows(make_rows(seed=2), "even"), PolicyLoss())}
+    results["loaded"]["weights"] = weights_of(learner.engine)
+    folder = work / f"checkpoint-replicas-{dist.get_world_size()}"
+    learner.save(folder)
+    for name, fsdp in (("loaded_again", WHOLE), ("loaded_by_shards", FsdpConfig(shard_size="all"))):
+        other = build_learner(policy, fsdp=fsdp)
+        other.load(folder)
+        metrics = other.update(my_rows(make_rows(seed=3), "even"), PolicyLoss())
+        results[name] = {"metrics": metrics, "weights": weights_of(other.engine)}
+    results["gradients"] = gradients_of_some_ranks(policy)
+    return results
+
+
+def gradients_of_some_ranks(path: Path) -> list[float | None]:
+    """One of each parameter's gradients behind the sum, where each rank has every third and all but the first have the
+    next.
+    """
+    learner = build_learner(path, fsdp=WHOLE)
+    parameters = list(learner.engine.module.parameters())
+    for index, parameter in enumerate(parameters):
+        if index % 3 == 0 or (index % 3 == 1 and dist.get_rank() > 0):
+            parameter.grad = torch.ones_like(parameter)
+    learner.engine.layout.reduce_gradients()
+    return [None if p.grad is None else p.grad.mean().item() for p in parameters]
 
 
 @contextmanager
@@ -369,7 +413,7 @@ def skips(work: Path) -> dict[bool, list[dict[str, Any]]]:
 
 SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     scenario.__name__: scenario
-    for scenario in (updates, save, load_own, load_other, load_weights, export, weights, families, skips)
+    for scenario in (updates, save, load_own, load_other, load_weights, export, weights, families, skips, replicas)
 }
 
 

@@ -135,10 +135,12 @@ def test_a_bias_of_the_head_counts(folders: dict[str, Path]) -> None:
     np.testing.assert_allclose(engine.forward_values(whole(sequences())), without + 2.5, atol=1e-6)
 
 
+@pytest.mark.parametrize("shard_size", ["all", "1"])
 def test_a_reward_model_learns_nothing_and_keeps_its_weights_in_the_dtype_of_the_forward_pass(
-    folders: dict[str, Path],
+    folders: dict[str, Path], shard_size: str
 ) -> None:
-    engine = build_engine(folders["qwen2"], kind="classifier", is_frozen=True, fsdp=FsdpConfig(param_dtype="bfloat16"))
+    fsdp = FsdpConfig(param_dtype="bfloat16", shard_size=shard_size)
+    engine = build_engine(folders["qwen2"], kind="classifier", is_frozen=True, fsdp=fsdp)
     with pytest.raises(AssertionError, match="a frozen model has no float32 masters to learn on"):
         engine.learner(OptimConfig(), total_updates=1, max_response_tokens=1)
     assert all(p.dtype == torch.bfloat16 and not p.requires_grad for p in engine.module.parameters())

@@ -60,8 +60,9 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("shard_size", ["all", "1"])
 @pytest.mark.parametrize("case", CASES)
-def test_the_peaks_of_passes_are_those_that_torch_counts(case: str, tmp_path: Path) -> None:
+def test_the_peaks_of_passes_are_those_that_torch_counts(case: str, shard_size: str, tmp_path: Path) -> None:
     of = {"hidden_size": 256, **CASES[case]}
     hidden_size, vocab_size, passes = int(of["hidden_size"]), int(of["vocab_size"]), int(of["passes"])
     config = Qwen3Config(
@@ -77,15 +78,20 @@ def test_the_peaks_of_passes_are_those_that_torch_counts(case: str, tmp_path: Pa
     Qwen3ForCausalLM(config).save_pretrained(tmp_path)
     checkpointing = str(of["checkpointing"])
     tokens = NUM_ROWS * (PROMPT_TOKENS + RESPONSE_TOKENS) // passes
+    fsdp = FsdpConfig(shard_size=shard_size)
     engine = build_engine(
-        tmp_path, max_tokens=tokens, model={"gradient_checkpointing": checkpointing}, log_prob_chunk_mib=BUDGET_MIB
+        tmp_path,
+        max_tokens=tokens,
+        model={"gradient_checkpointing": checkpointing},
+        fsdp=fsdp,
+        log_prob_chunk_mib=BUDGET_MIB,
     )
     learner = engine.learner(OptimConfig(), total_updates=10, max_response_tokens=RESPONSE_TOKENS)
     table = rows(vocab_size)
     learner.update(table, PolicyLoss())  # the optimiser's state comes with the first
 
     shape = model_shape(str(tmp_path), ModelConfig(path=str(tmp_path)))
-    sharded = Sharded(shape=shape, ranks=1, itemsize=4, is_gpu=False, fsdp=FsdpConfig())
+    sharded = Sharded(shape=shape, ranks=1, itemsize=4, is_gpu=False, fsdp=fsdp, is_cut=shard_size == "all")
     run = Pass(
         count=passes,
         tokens=tokens,

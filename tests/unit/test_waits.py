@@ -13,7 +13,7 @@ KILLED = "the process was killed in the line before, and is no longer there when
 FOR_PARENT = "the process waits for its parent's next request, and ends when the parent's end of the pipe closes"
 REASONS = {
     "backends.fsdp.checkpoint:save_checkpoint: dist.barrier": OF_GROUP,
-    "backends.fsdp.engine:FsdpEngine.__init__: init_device_mesh": OF_GROUP,
+    "backends.fsdp.engine:FsdpEngine._laid_out: init_device_mesh": OF_GROUP,
     "backends.fsdp.gathering:SharedGather._wait: dist.barrier": OF_GROUP,
     "backends.fsdp.weights:export_folder: dist.barrier": OF_GROUP,
     "graders.programs.fork_server:_Server._close: os.waitpid": KILLED,

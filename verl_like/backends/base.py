@@ -94,7 +94,7 @@ class EngineSettings:
 
     Args:
         model: ``path`` names the folder or hub name of the weights.
-        max_tokens_per_micro_batch: budget of one forward pass per rank.
+        max_tokens_per_micro_batch: budget of one forward pass per rank, "auto" or a number.
         is_frozen: whether the weights are only ever read; they are then kept in the dtype of the forward pass, without
             float32 masters.
         temperature: at which updates take log-probs and entropy; that of the rollout.
@@ -108,7 +108,7 @@ class EngineSettings:
     model: ModelConfig
     fsdp: FsdpConfig
     device: torch.device
-    max_tokens_per_micro_batch: int
+    max_tokens_per_micro_batch: str
     is_frozen: bool = False
     temperature: float = 1.0
     log_prob_chunk_mib: int = 512

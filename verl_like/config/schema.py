@@ -47,6 +47,16 @@ def _non_negative(default: Any, doc: str, *, unit: str = "") -> Any:
     return knob(default, doc, unit=unit, check=lambda v: v >= 0, expected="a number of at least 0")
 
 
+def _tokens_per_micro_batch(passes: str) -> Any:
+    return knob(
+        "auto",
+        f"Token budget of one {passes} pass per rank; auto is what fits the cache of a CPU, or fills a GPU.",
+        unit="tokens",
+        check=lambda v: v == "auto" or (str(v).isdecimal() and int(v) > 0),
+        expected="auto, or a number above 0",
+    )
+
+
 def _fraction(default: Any, doc: str) -> Any:
     return knob(default, doc, check=lambda v: 0 <= v <= 1, expected="a number from 0 to 1")
 
@@ -132,6 +142,12 @@ class FsdpConfig:
         "(master weights are float32).",
         choices=("auto", "float32", "bfloat16"),
     )
+    shard_size: str = knob(
+        "auto",
+        "Ranks that a model is cut over: all of them, or 1, which gives each rank a replica; auto is 1 for small "
+        "models on CPU, where it is faster.",
+        choices=("auto", "all", "1"),
+    )
     reshard_after_forward: bool = knob(
         True, "Free gathered parameters after each layer's forward (saves memory, costs a gather)."
     )
@@ -200,9 +216,7 @@ class ActorConfig(PolicyLossConfig):
         "Leave responses without advantage out of the passes. The loss does not change; "
         "metrics per token count them as zeros.",
     )
-    max_tokens_per_micro_batch: int = _positive(
-        16384, "Token budget of one forward/backward pass per rank.", unit="tokens"
-    )
+    max_tokens_per_micro_batch: str = _tokens_per_micro_batch("forward/backward")
     use_torch_compile: bool = knob(
         False, "Compile the log-prob and entropy function in a warm-up before the first step."
     )
@@ -220,9 +234,7 @@ class CriticConfig:
     path: str = knob("", "Model the critic starts from; empty means model.path with a fresh value head.")
     mini_batch_size: int = _positive(32, "Prompts per optimiser update.", unit="prompts")
     epochs: int = _positive(1, "Passes over each batch.")
-    max_tokens_per_micro_batch: int = _positive(
-        16384, "Token budget of one forward/backward pass per rank.", unit="tokens"
-    )
+    max_tokens_per_micro_batch: str = _tokens_per_micro_batch("forward/backward")
     value_clip: float = _non_negative(
         0.2, "Values may move this far from the old ones per batch; 0 turns clipping off."
     )
@@ -291,7 +303,7 @@ class RolloutConfig:
 @dataclass(kw_only=True)
 class RefConfig:
     path: str = knob("", "Reference model; empty means model.path.")
-    max_tokens_per_micro_batch: int = _positive(32768, "Token budget of one forward pass per rank.", unit="tokens")
+    max_tokens_per_micro_batch: str = _tokens_per_micro_batch("forward")
     fsdp: FsdpConfig = knob(FsdpConfig, "Sharding of the reference.")
 
 
@@ -314,7 +326,7 @@ class RewardModelConfig:
         "long as the model reads.",
         unit="tokens",
     )
-    max_tokens_per_micro_batch: int = _positive(32768, "Token budget of one forward pass per rank.", unit="tokens")
+    max_tokens_per_micro_batch: str = _tokens_per_micro_batch("forward")
     fsdp: FsdpConfig = knob(FsdpConfig, "Sharding of the reward model.")
 
 

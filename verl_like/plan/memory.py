@@ -6,9 +6,11 @@ no formula gives is a number of its own, measured or assumed, and named here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
+from verl_like.backends.fsdp.replicas import BUCKET_BYTES
 from verl_like.backends.fsdp.sharding import MAX_UNSHARDED_GRADIENT_BYTES, MIN_LAYER_BYTES
 from verl_like.config.schema import FsdpConfig
 from verl_like.ops.tiles import AT_WORK, FLOAT32, num_kept, num_tiles
@@ -46,9 +48,10 @@ class Pass:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sharded:
-    """A model cut over ``ranks`` ranks.
+    """A model on ``ranks`` ranks.
 
     Args:
+        is_cut: over the ranks; else each has a replica.
         itemsize: bytes per element of forward and backward.
         is_gpu: there the next layer is gathered while one runs.
     """
@@ -58,17 +61,22 @@ class Sharded:
     itemsize: int
     is_gpu: bool
     fsdp: FsdpConfig
+    is_cut: bool = True
     is_frozen: bool = False
+
+    @property
+    def _pieces(self) -> int:
+        return self.ranks if self.is_cut else 1
 
     @property
     def weights(self) -> float:
         """This rank's rows: float32 masters, or what is read where nothing learns."""
-        return (self.itemsize if self.is_frozen else FLOAT32) * self.shape.num_parameters / self.ranks
+        return (self.itemsize if self.is_frozen else FLOAT32) * self.shape.num_parameters / self._pieces
 
     @property
     def optimizer(self) -> float:
         """AdamW's two moments in float32."""
-        return 0.0 if self.is_frozen else 2 * FLOAT32 * self.shape.num_parameters / self.ranks
+        return 0.0 if self.is_frozen else 2 * FLOAT32 * self.shape.num_parameters / self._pieces
 
     @property
     def has_layer_groups(self) -> bool:
@@ -77,13 +85,15 @@ class Sharded:
     @property
     def root(self) -> float:
         """Gathered from the first layer to the end of a pass: what is no layer, or all where layers are small."""
+        if not self.is_cut:
+            return 0.0
         layers = 0 if self.has_layer_groups else self.shape.num_layers * self.shape.num_layer_parameters
         return float(self.itemsize * (self.shape.num_root_parameters + layers))
 
     @property
     def gathered(self) -> float:
         """In the midst of the layers: some besides the root, unless all stay."""
-        num_layers = self.shape.num_layers
+        num_layers = self.shape.num_layers * self.is_cut
         at_once = min(1 + self.is_gpu, num_layers)
         kept = at_once if self.fsdp.reshard_after_forward else num_layers
         layers = kept * self.shape.num_layer_parameters if self.has_layer_groups else 0
@@ -96,11 +106,29 @@ class Sharded:
 
     def update(self, run: Pass) -> Parts:
         """The passes of an update at their worst moment, besides weights and optimiser."""
+        moments = self._moments if self.is_cut else self._moments_of_replica
+        layer = run.tokens * layer_bytes_per_token(self.shape, self.itemsize)
+        states = run.tokens * self.shape.hidden_size * self.itemsize
+        held = self.shape.num_layers * (states if run.recomputes else layer) + layer * run.recomputes
+        return max(moments(run, layer, held), key=lambda parts: sum(parts.values()))
+
+    def _moments_of_replica(self, run: Pass, layer: float, held: float) -> Iterator[Parts]:
+        """Behind the layers; in the last one's backward; in the first one's; and as gradients are summed."""
+        whole = float(FLOAT32 * self.shape.num_parameters)
+        before, lacking = (whole, 0.0) if run.count > 1 else (0.0, FLOAT32 * self.shape.num_layer_parameters)
+        yield {"gradients": before, "activations": held, "logits": self.logits(run)}
+        yield {"gradients": before, "activations": held + layer * TRANSIENT_SHARE}
+        yield {"gradients": whole - lacking, "activations": layer * (1 + TRANSIENT_SHARE)}
+        yield {"gradients": whole + min(whole, BUCKET_BYTES) * (self.ranks > 1)}
+
+    def _moments(self, run: Pass, layer: float, held: float) -> Iterator[Parts]:
+        """Behind the layers; in the last one's backward, and as it is reduced; in the first one's; and as the root is
+        reduced.
+
+        Args:
+            layer: bytes of one layer's activations; ``held`` of all that backward finds.
+        """
         shape = self.shape
-        layer = run.tokens * layer_bytes_per_token(shape, self.itemsize)
-        states = run.tokens * shape.hidden_size * self.itemsize
-        held = shape.num_layers * states + layer if run.recomputes else shape.num_layers * layer
-        working = layer * (1 + TRANSIENT_SHARE)
         shards = FLOAT32 * shape.num_parameters / self.ranks
         before, after = self._gradients(run, shards)
         # Of a layer that is reduced by itself: gradients, and their copy in float32.
@@ -110,21 +138,17 @@ class Sharded:
         stays = self.is_reduced_once and run.count > 1  # what backward has gathered, until the last pass
         end = float(self.itemsize * shape.num_parameters) if stays else self.gathered
         behind = self.root if self.fsdp.reshard_after_forward else self.gathered
-        return max(
-            # Behind the layers; in the last one's backward, and as it is reduced; in the first one's; as the root is
-            # reduced.
-            {"gathered": behind, "gradients": before, "activations": held, "logits": self.logits(run)},
-            {"gathered": self.gathered, "gradients": before + own, "activations": held + working - layer},
-            {"gathered": self.gathered, "gradients": before + reduced, "activations": held - layer},
-            {"gathered": end, "gradients": after + own, "activations": working},
-            {"gathered": self.root, "gradients": shards * self.has_layer_groups + 2.0 * FLOAT32 * root},
-            key=lambda parts: sum(parts.values()),
-        )
+        working = layer * (1 + TRANSIENT_SHARE)
+        yield {"gathered": behind, "gradients": before, "activations": held, "logits": self.logits(run)}
+        yield {"gathered": self.gathered, "gradients": before + own, "activations": held + working - layer}
+        yield {"gathered": self.gathered, "gradients": before + reduced, "activations": held - layer}
+        yield {"gathered": end, "gradients": after + own, "activations": working}
+        yield {"gathered": self.root, "gradients": shards * self.has_layer_groups + 2.0 * FLOAT32 * root}
 
     @property
     def step(self) -> Parts:
         """The optimiser's step, besides weights and moments."""
-        return {"gradients": FLOAT32 * self.shape.num_parameters / self.ranks}
+        return {"gradients": FLOAT32 * self.shape.num_parameters / self._pieces}
 
     def _gradients(self, run: Pass, shards: float) -> tuple[float, float]:
         """Bytes of gradients as a pass's backward begins and as it ends, in the pass that has most."""

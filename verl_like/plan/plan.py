@@ -24,6 +24,7 @@ COLUMN_BYTES = 4  # per token
 class RunPlan:
     """
     Args:
+        cut_roles: the roles whose models are cut over the workers; the others' are whole on each.
         stages: stage -> part -> bytes on the accelerator of the fullest rank; on CPU in its own memory.
         seconds: stage -> seconds of a step, with responses of ``response_tokens``.
         host: part -> bytes of host memory on each node.
@@ -32,6 +33,7 @@ class RunPlan:
 
     place: Place
     shapes: Mapping[str, ModelShape]
+    cut_roles: frozenset[str]
     stages: Mapping[str, Parts]
     seconds: Mapping[str, float]
     response_tokens: float
@@ -103,6 +105,7 @@ def made(
     return RunPlan(
         place=place,
         shapes=shapes,
+        cut_roles=frozenset(role.name for role in roles_of(config, shapes, place) if role.sharded.is_cut),
         stages=stages,
         seconds=stage_seconds(config, shapes, place, response_tokens=tokens),
         response_tokens=tokens,

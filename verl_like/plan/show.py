@@ -25,7 +25,8 @@ def _head(plan: RunPlan) -> Iterator[str]:
     where = f"{nodes} nodes of {place.workers}" if nodes > 1 else place.workers
     yield f"{where}, {place.device.name}, {place.device.memory_gib:.1f} GiB each"
     for role, shape in plan.shapes.items():
-        yield f"{role}: {count(shape.num_parameters)} parameters in {shape.num_layers} layers"
+        whole = "" if role in plan.cut_roles else ", whole on each worker"
+        yield f"{role}: {count(shape.num_parameters)} parameters in {shape.num_layers} layers{whole}"
 
 
 def _stages(plan: RunPlan) -> Iterator[str]:

@@ -9,6 +9,8 @@ from math import ceil
 import torch
 
 from verl_like.backends.fsdp.engine import recomputes, resolve_dtype
+from verl_like.backends.fsdp.layout import is_cut
+from verl_like.backends.fsdp.micro_batches import resolve_max_tokens
 from verl_like.config.schema import ActorConfig, Config, CriticConfig, OptimConfig, RefConfig, RewardModelConfig
 from verl_like.plan.devices import GIB, Device
 from verl_like.plan.memory import Parts, Pass, Sharded, layer_bytes_per_token
@@ -93,21 +95,25 @@ def roles_of(config: Config, shapes: Mapping[str, ModelShape], place: Place) -> 
 def _role(
     name: str, config: Config, section: Section, shape: ModelShape, place: Place, optim: OptimConfig | None = None
 ) -> Role:
-    fsdp = section.fsdp
+    fsdp, dtype = section.fsdp, resolve_dtype(section.fsdp.param_dtype, place.torch_device)
     sharded = Sharded(
         shape=shape,
         ranks=place.ranks,
-        itemsize=resolve_dtype(fsdp.param_dtype, place.torch_device).itemsize,
+        itemsize=dtype.itemsize,
         is_gpu=place.is_gpu,
         fsdp=fsdp,
         is_frozen=optim is None,
+        is_cut=is_cut(
+            fsdp, device=place.torch_device, dtype=dtype, is_frozen=optim is None, num_parameters=shape.num_parameters
+        ),
     )
     longest = config.data.max_prompt_length + config.data.max_response_length
     prompts = (
         section.mini_batch_size if isinstance(section, ActorConfig | CriticConfig) else config.data.train_batch_size
     )
     rows = ceil(prompts * config.rollout.n / place.ranks)
-    rows_per_pass = min(max(section.max_tokens_per_micro_batch // longest, 1), rows)
+    max_tokens = resolve_max_tokens(section.max_tokens_per_micro_batch, place.torch_device, learns=optim is not None)
+    rows_per_pass = min(max(max_tokens // longest, 1), rows)
     has_logits = name in ("actor", "ref")
     run = Pass(
         count=ceil(rows / rows_per_pass),

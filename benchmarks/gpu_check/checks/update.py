@@ -102,7 +102,7 @@ def _config(scene: Scene, path: Path) -> Config:
     config.data.max_prompt_length, config.data.max_response_length = (32, 96) if scene.is_small else (128, 896)
     config.actor.mini_batch_size, config.rollout.n = 8, 8
     config.data.train_batch_size = config.actor.mini_batch_size
-    config.actor.max_tokens_per_micro_batch = 2048 if scene.is_small else 16_384
+    config.actor.max_tokens_per_micro_batch = "2048" if scene.is_small else "16384"
     return config
 
 

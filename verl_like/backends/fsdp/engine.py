@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,14 +13,16 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.distributed._composable.checkpoint_activation import checkpoint
 from torch.distributed.device_mesh import init_device_mesh
 
 from verl_like.backends.base import EngineSettings
 from verl_like.backends.fsdp.checkpoint import load_sharded_weights
 from verl_like.backends.fsdp.gathering import Gather, gather_on
+from verl_like.backends.fsdp.layout import Layout, is_cut
 from verl_like.backends.fsdp.learner import FsdpLearner
 from verl_like.backends.fsdp.loading import load_weights
-from verl_like.backends.fsdp.micro_batches import MicroBatch, MicroBatchPlan, agree
+from verl_like.backends.fsdp.micro_batches import MicroBatch, MicroBatchPlan, agree, resolve_max_tokens
 from verl_like.backends.fsdp.models import (
     PolicyModel,
     ShardedModel,
@@ -28,6 +31,7 @@ from verl_like.backends.fsdp.models import (
     score_skeleton,
     value_skeleton,
 )
+from verl_like.backends.fsdp.replicas import Replicas
 from verl_like.backends.fsdp.sharding import Sharding
 from verl_like.backends.fsdp.weights import export_folder, stream_full_tensors
 from verl_like.config.schema import OptimConfig
@@ -36,6 +40,8 @@ from verl_like.ops.compilation import TileSpec, compile_tile_functions
 from verl_like.ops.log_probs import TokenStatsFunction
 from verl_like.ops.packing import ModelInputs, to_padded
 from verl_like.protocol import DataProto
+
+log = logging.getLogger(__name__)
 
 CACHE_LINE_BYTES = 64
 
@@ -76,16 +82,28 @@ class FsdpEngine(ABC, Generic[Model]):
         dtype = self._dtype if settings.is_frozen else torch.float32
         self.module = self._skeleton(kernel=kernel, dtype=dtype)
         self.module.requires_grad_(not settings.is_frozen)
-        self.sharding = Sharding(
-            self.module,
-            mesh=init_device_mesh(self.device.type, (dist.get_world_size(),)),
-            fsdp=settings.fsdp,
-            param_dtype=self._dtype,
-            gradient_checkpointing=recomputes(model.gradient_checkpointing, self.device) and not settings.is_frozen,
-        )
+        if recomputes(model.gradient_checkpointing, self.device) and not settings.is_frozen:
+            for layer in self.module.decoder_layers():
+                checkpoint(layer)
+        self.layout = self._laid_out()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
             load_weights(self.module.backbone, model.path, device=self.device, dtype=dtype)
+        self.module.requires_grad_(not settings.is_frozen)  # those of replicas are others now
+
+    def _laid_out(self) -> Layout:
+        fsdp, num_parameters = self.settings.fsdp, sum(p.numel() for p in self.module.parameters())
+        if not is_cut(
+            fsdp,
+            device=self.device,
+            dtype=self._dtype,
+            is_frozen=self.settings.is_frozen,
+            num_parameters=num_parameters,
+        ):
+            log.info("%s: a replica of all %d parameters on each rank", self.settings.model.path, num_parameters)
+            return Replicas(self.module)
+        mesh = init_device_mesh(self.device.type, (dist.get_world_size(),))
+        return Sharding(self.module, mesh=mesh, fsdp=fsdp, param_dtype=self._dtype)
 
     @abstractmethod
     def _skeleton(self, *, kernel: str | None, dtype: torch.dtype) -> Model:
@@ -103,7 +121,9 @@ class FsdpEngine(ABC, Generic[Model]):
         """How this rank runs these rows."""
         return MicroBatchPlan(
             rows,
-            max_tokens=self.settings.max_tokens_per_micro_batch,
+            max_tokens=resolve_max_tokens(
+                self.settings.max_tokens_per_micro_batch, self.device, learns=not self.settings.is_frozen
+            ),
             remove_padding=self.settings.model.remove_padding,
             balance_by=self.settings.balance_by,
             device=self.device,
@@ -116,13 +136,14 @@ class FsdpEngine(ABC, Generic[Model]):
         """Run every pass: [K] of each name, put together from what ``run`` gives for the rows of a pass."""
         plan = self.plan(rows)
         results = {name: np.empty(plan.num_response_tokens, np.float32) for name in names}
-        for batch in plan.passes(agree(plan, device=self.device).num_micro_batches):
+        count = agree(plan, device=self.device).num_micro_batches if self.layout.is_sharded else plan.num_micro_batches
+        for batch in plan.passes(count):
             found = run(batch.inputs)
             if len(batch.rows):
                 slots = plan.response_slots(batch.rows)
                 for name in names:
                     results[name][slots] = found[name].cpu().numpy()
-        self.sharding.reshard()
+        self.layout.reshard()
         return results
 
     def load(self, path: Path) -> None:
@@ -215,7 +236,7 @@ class FsdpPolicy(FsdpEngine[PolicyModel]):
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Implement ``PolicyEngine.named_weights``, in the rollout's dtype."""
-        self.sharding.reshard()
+        self.layout.reshard()
         dtype = resolve_dtype(self.settings.rollout_dtype, self.device)
         yield from self.full_tensors(self.module.backbone, dtype)
 

@@ -64,9 +64,9 @@ class FsdpLearner:
         columns = aligned_columns(rows) if len(rows) else {}
         metrics: dict[str, Tensor] = {}
         # Where no row moves the weights there is one empty pass: the optimiser still sees gradients, which are zero.
-        num_passes = max(ranks.num_micro_batches, 1)
+        num_passes = max(ranks.num_micro_batches if engine.layout.is_sharded else plan.num_micro_batches, 1)
         for index, batch in enumerate(plan.passes(num_passes)):
-            engine.sharding.expect_backward(is_last=index == num_passes - 1)
+            engine.layout.expect_backward(is_last=index == num_passes - 1)
             outputs = engine.outputs(batch, entropy=loss.needs_entropy)
             if not len(batch.rows):
                 # Every parameter gets a gradient of zero, so that this rank takes part in every reduction.
@@ -76,6 +76,7 @@ class FsdpLearner:
             share.loss.backward()
             for name, value in share.metrics.items():
                 metrics[name] = metrics.get(name, 0.0) + value.detach().double()
+        engine.layout.reduce_gradients()
         return {**summed(metrics, ranks_with_any=ranks.ranks_with_rows, device=device), **self._step()}
 
     def _step(self) -> dict[str, float]:

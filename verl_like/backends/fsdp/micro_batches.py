@@ -17,6 +17,24 @@ from verl_like.protocol import DataProto, Ragged
 from verl_like.telemetry.beacon import BEACON
 from verl_like.telemetry.ledger import waiting
 
+# Beyond it the activations of a pass leave a CPU's cache, and below it calls cost more than arithmetic (measured).
+CPU_TOKENS = 1024
+GPU_TOKENS, GPU_TOKENS_FORWARD = 16_384, 32_768
+
+
+def resolve_max_tokens(requested: str, device: torch.device, *, learns: bool) -> int:
+    """The token budget of a pass; a row that is longer gets a pass of its own.
+
+    Args:
+        requested: "auto", or a number.
+        learns: whether a backward pass follows.
+    """
+    if requested != "auto":
+        return int(requested)
+    if device.type == "cpu":
+        return CPU_TOKENS
+    return GPU_TOKENS if learns else GPU_TOKENS_FORWARD
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MicroBatch:

@@ -68,16 +68,18 @@ def clip_grad_norm(parameters: Iterable[nn.Parameter], max_norm: float) -> float
     left alone.
 
     Works on the local shards: one foreach norm and one all-reduce of a scalar, where DTensor operators would cost a
-    dispatch per parameter. Every parameter is sharded over all ranks, so the squares of all shards add up to the square
-    of the whole.
+    dispatch per parameter. Where parameters are sharded, all are, over all ranks, so that all squares add up to
+    that of the whole.
 
     Returns:
         The norm before clipping, equal on all ranks.
     """
-    shards = [local_shard(p.grad) for p in parameters if p.grad is not None]
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    shards = [local_shard(gradient) for gradient in gradients]
     norms = torch._foreach_norm(shards)
     square = torch.stack([norm.double() for norm in norms]).square().sum()
-    dist.all_reduce(square)
+    if isinstance(gradients[0], DTensor):
+        dist.all_reduce(square)
     norm = math.sqrt(square.item())
     if math.isfinite(norm) and norm > max_norm:
         torch._foreach_mul_(shards, max_norm / norm)

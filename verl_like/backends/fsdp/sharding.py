@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch.distributed._composable.checkpoint_activation import checkpoint
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
+from verl_like.backends.fsdp.layout import Layout
 from verl_like.backends.fsdp.models import ShardedModel
 from verl_like.config.schema import FsdpConfig
 
@@ -17,31 +17,21 @@ MIN_LAYER_BYTES = 4 * 2**20
 MAX_UNSHARDED_GRADIENT_BYTES = 2**30
 
 
-class Sharding:
+class Sharding(Layout):
     """FSDP2 over a model: one group per decoder layer (where layers are worth it), and one for the rest.
 
     Args:
         mesh: 1-D, over all ranks.
         param_dtype: of gathered parameters; gradients are reduced, and master weights kept, in float32.
-        gradient_checkpointing: recompute each decoder layer in backward.
     """
 
-    def __init__(
-        self,
-        module: ShardedModel,
-        *,
-        mesh: DeviceMesh,
-        fsdp: FsdpConfig,
-        param_dtype: torch.dtype,
-        gradient_checkpointing: bool,
-    ) -> None:
-        self._module = module
+    is_sharded = True
+
+    def __init__(self, module: ShardedModel, *, mesh: DeviceMesh, fsdp: FsdpConfig, param_dtype: torch.dtype) -> None:
         num_parameters = sum(p.numel() for p in module.parameters())
         self._is_reduced_once = num_parameters * torch.float32.itemsize <= MAX_UNSHARDED_GRADIENT_BYTES
         policy = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=torch.float32)
         for layer in module.decoder_layers():
-            if gradient_checkpointing:
-                checkpoint(layer)
             if sum(p.numel() for p in layer.parameters()) * param_dtype.itemsize >= MIN_LAYER_BYTES:
                 fully_shard(layer, mesh=mesh, reshard_after_forward=fsdp.reshard_after_forward, mp_policy=policy)
         # The root's backward follows its forward at once; freeing it in between would only gather it again.
@@ -55,16 +45,17 @@ class Sharding:
             group.set_force_sum_reduction_for_comms(True)
 
     def expect_backward(self, *, is_last: bool) -> None:
-        """Say before a forward pass whether more backward passes of the same update follow it."""
+        """Implement ``Layout.expect_backward``."""
         root = self._groups[0]
         now = is_last or not self._is_reduced_once
         root.set_requires_gradient_sync(now)
         root.set_is_last_backward(now)
         root.set_reshard_after_backward(now)
 
+    def reduce_gradients(self) -> None:
+        """Nothing: the last backward pass has."""
+
     def reshard(self) -> None:
-        """Free gathered parameters, which stay after a forward pass without backward and would be stale after an
-        update.
-        """
+        """Implement ``Layout.reshard``."""
         for group in self._groups:
             group.reshard()

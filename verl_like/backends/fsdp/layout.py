@@ -1,0 +1,56 @@
+"""Where a model's parameters are: cut over the ranks, or whole on each; and which of the two it is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+
+from verl_like.config.schema import FsdpConfig
+
+# Up to this size of the parameters in float32, replicas are faster on CPU (benchmarks/update.py), and memory is no
+# matter: with gradients and moments four times as much on each rank.
+MAX_REPLICA_BYTES = 2**30
+
+
+class Layout(ABC):
+    """What the passes of an engine tell it. Every method is collective."""
+
+    is_sharded: bool  # whether a pass of one rank needs the other ranks
+
+    @abstractmethod
+    def expect_backward(self, *, is_last: bool) -> None:
+        """Say before a forward pass whether more backward passes of the same update follow it."""
+
+    @abstractmethod
+    def reduce_gradients(self) -> None:
+        """Have the sums over ranks in place behind the last backward pass."""
+
+    @abstractmethod
+    def reshard(self) -> None:
+        """Free gathered parameters, which stay after a forward pass without backward and would be stale after an
+        update.
+        """
+
+
+def is_cut(fsdp: FsdpConfig, *, device: torch.device, dtype: torch.dtype, is_frozen: bool, num_parameters: int) -> bool:
+    """Whether a model is cut over the ranks.
+
+    Args:
+        dtype: of the forward pass.
+        is_frozen: whether it has no float32 masters.
+
+    Raises:
+        ValueError: replicas are asked for that would compute in another dtype than their masters have.
+    """
+    can_be_whole = is_frozen or dtype == torch.float32
+    if fsdp.shard_size == "1" and not can_be_whole:
+        raise ValueError(
+            f"fsdp.shard_size is 1, and fsdp.param_dtype makes the forward pass {str(dtype).removeprefix('torch.')}, "
+            "but a replica that learns computes in the float32 of its masters. Set fsdp.shard_size=all, or "
+            "fsdp.param_dtype=float32."
+        )
+    if fsdp.shard_size != "auto":
+        return fsdp.shard_size == "all"
+    is_small = num_parameters * torch.float32.itemsize <= MAX_REPLICA_BYTES
+    return not (can_be_whole and is_small and device.type == "cpu")
