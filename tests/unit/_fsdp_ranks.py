@@ -41,7 +41,7 @@ from verl_like.algorithms.types import BatchTotals, LossOutput
 from verl_like.backends.base import EngineSettings
 from verl_like.backends.fsdp import sharding
 from verl_like.backends.fsdp.engine import FsdpClassifier, FsdpPolicy, FsdpValue
-from verl_like.backends.fsdp.gathering import CollectiveGather, SharedGather
+from verl_like.backends.fsdp.gathering import CollectiveGather, SharedGather, gather_on
 from verl_like.backends.fsdp.learner import FsdpLearner
 from verl_like.backends.fsdp.optim import local_shard
 from verl_like.config.schema import ActorConfig, FsdpConfig, ModelConfig, OptimConfig
@@ -298,8 +298,25 @@ def replicas(work: Path) -> dict[str, Any]:
         other.load(folder)
         metrics = other.update(my_rows(make_rows(seed=3), "even"), PolicyLoss())
         results[name] = {"metrics": metrics, "weights": weights_of(other.engine)}
+    results["small_buckets"] = two_updates(policy, fsdp=WHOLE, sync_bucket_mib=0.001)
     results["gradients"] = gradients_of_some_ranks(policy)
+    results["sums"] = sums()
     return results
+
+
+def sums() -> dict[str, list[Tensor]]:
+    """Of tensors whose elements say which rank's they are, by either way, a few elements at a time."""
+    rank, cpu = dist.get_rank(), torch.device("cpu")
+    found = {}
+    for name, gather in (
+        ("memory", gather_on(cpu, max_bytes=256)),
+        ("collective", CollectiveGather(cpu, max_bytes=256)),
+    ):
+        assert isinstance(gather, CollectiveGather) == (name == "collective")
+        mine = [torch.arange(float(size)) * 10**rank for size in (5, 100, 0, 1, 64, 7)]
+        gather.sum([mine[0], mine[1].view(10, 10), *mine[2:]])
+        found[name] = mine
+    return found
 
 
 def gradients_of_some_ranks(path: Path) -> list[float | None]:
@@ -384,7 +401,7 @@ def weights(work: Path) -> dict[Any, Any]:
             engine = build_engine(work / name, sync_bucket_mib=bucket_mib)
             by_memory = weights_of(engine)
             assert isinstance(engine.gather, SharedGather)
-            engine.gather = CollectiveGather(engine.device)
+            engine.gather = CollectiveGather(engine.device, max_bytes=2**20)
             by_collective = weights_of(engine)
             assert all(torch.equal(weight, by_memory[key]) for key, weight in by_collective.items())
             results[name, bucket_mib] = {"weights": by_memory, "tables": engine.gather.num_tables}

@@ -52,7 +52,8 @@ def one_update(found: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "setting", ["plain", "uneven", "no_rows_on_one_rank", "no_columns_on_one_rank", "gradient_checkpointing"]
+    "setting",
+    ["plain", "uneven", "no_rows_on_one_rank", "no_columns_on_one_rank", "gradient_checkpointing", "small_buckets"],
 )
 def test_replicas_learn_what_shards_learn(ranks: list[dict[str, Any]], sharded: dict[str, Any], setting: str) -> None:
     for found in ranks:
@@ -88,6 +89,15 @@ def test_gradients_that_only_some_ranks_have_are_summed_like_the_others(ranks: l
         gradients = found["gradients"]
         assert gradients[:3] == [2.0, 1.0, None]
         assert gradients == (gradients[:3] * len(gradients))[: len(gradients)]
+
+
+@pytest.mark.parametrize("way", ["memory", "collective"])
+def test_sums_are_those_of_all_ranks_whatever_fits_at_once(ranks: list[dict[str, Any]], way: str) -> None:
+    for num_ranks, found in zip((1, 2, 2), ranks, strict=True):
+        weight = {1: 1, 2: 11}[num_ranks]
+        assert [len(tensor) for tensor in found["sums"][way]] == [5, 100, 0, 1, 64, 7]
+        for tensor in found["sums"][way]:
+            assert torch.equal(tensor, torch.arange(float(len(tensor))) * weight)
 
 
 @pytest.mark.parametrize(

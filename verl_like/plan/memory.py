@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
-from verl_like.backends.fsdp.replicas import BUCKET_BYTES
 from verl_like.backends.fsdp.sharding import MAX_UNSHARDED_GRADIENT_BYTES, MIN_LAYER_BYTES
 from verl_like.config.schema import FsdpConfig
 from verl_like.ops.tiles import AT_WORK, FLOAT32, num_kept, num_tiles
@@ -113,13 +112,12 @@ class Sharded:
         return max(moments(run, layer, held), key=lambda parts: sum(parts.values()))
 
     def _moments_of_replica(self, run: Pass, layer: float, held: float) -> Iterator[Parts]:
-        """Behind the layers; in the last one's backward; in the first one's; and as gradients are summed."""
+        """Behind the layers; in the last one's backward; and in the first one's."""
         whole = float(FLOAT32 * self.shape.num_parameters)
         before, lacking = (whole, 0.0) if run.count > 1 else (0.0, FLOAT32 * self.shape.num_layer_parameters)
         yield {"gradients": before, "activations": held, "logits": self.logits(run)}
         yield {"gradients": before, "activations": held + layer * TRANSIENT_SHARE}
         yield {"gradients": whole - lacking, "activations": layer * (1 + TRANSIENT_SHARE)}
-        yield {"gradients": whole + min(whole, BUCKET_BYTES) * (self.ranks > 1)}
 
     def _moments(self, run: Pass, layer: float, held: float) -> Iterator[Parts]:
         """Behind the layers; in the last one's backward, and as it is reduced; in the first one's; and as the root is

@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from verl_like.backends.base import EngineSettings
 from verl_like.backends.fsdp.checkpoint import load_sharded_weights
-from verl_like.backends.fsdp.gathering import Gather, gather_on
+from verl_like.backends.fsdp.gathering import CACHE_LINE_BYTES, Gather, gather_on
 from verl_like.backends.fsdp.layout import Layout, is_cut
 from verl_like.backends.fsdp.learner import FsdpLearner
 from verl_like.backends.fsdp.loading import load_weights
@@ -33,7 +33,7 @@ from verl_like.backends.fsdp.models import (
 )
 from verl_like.backends.fsdp.replicas import Replicas
 from verl_like.backends.fsdp.sharding import Sharding
-from verl_like.backends.fsdp.weights import export_folder, stream_full_tensors
+from verl_like.backends.fsdp.weights import export_folder, stream_full_tensors, whole_tensors
 from verl_like.config.schema import OptimConfig
 from verl_like.ops.attention import resolve_kernel
 from verl_like.ops.compilation import TileSpec, compile_tile_functions
@@ -42,8 +42,6 @@ from verl_like.ops.packing import ModelInputs, to_padded
 from verl_like.protocol import DataProto
 
 log = logging.getLogger(__name__)
-
-CACHE_LINE_BYTES = 64
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -101,7 +99,7 @@ class FsdpEngine(ABC, Generic[Model]):
             num_parameters=num_parameters,
         ):
             log.info("%s: a replica of all %d parameters on each rank", self.settings.model.path, num_parameters)
-            return Replicas(self.module)
+            return Replicas(self.module, self._gather_of_ranks)
         mesh = init_device_mesh(self.device.type, (dist.get_world_size(),))
         return Sharding(self.module, mesh=mesh, fsdp=fsdp, param_dtype=self._dtype)
 
@@ -162,11 +160,17 @@ class FsdpEngine(ABC, Generic[Model]):
 
     def full_tensors(self, module: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
         """:func:`stream_full_tensors` of a part of the model; collective."""
+        if not self.layout.is_sharded:
+            yield from whole_tensors(module, dtype)
+            return
+        yield from stream_full_tensors(
+            module, dtype=dtype, device=self.device, gather=self._gather_of_ranks(), bucket_bytes=self._bucket_bytes
+        )
+
+    def _gather_of_ranks(self) -> Gather:
         if self.gather is None:
             self.gather = gather_on(self.device, max_bytes=self._bucket_bytes)
-        yield from stream_full_tensors(
-            module, dtype=dtype, device=self.device, gather=self.gather, bucket_bytes=self._bucket_bytes
-        )
+        return self.gather
 
     @property
     def _bucket_bytes(self) -> int:

@@ -1,4 +1,6 @@
-"""Pieces of all ranks, on every rank: by a collective, or on CPU through memory that the processes of a host share."""
+"""Pieces of all ranks on every rank, or their sum: by a collective, or on CPU through memory that the processes of a
+host share.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import mmap
 import os
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
 import torch
@@ -17,9 +19,10 @@ from verl_like.backends.fsdp.collectives import all_gather
 from verl_like.telemetry.beacon import BEACON
 
 TOKEN_BYTES = 16
-OTHERS = "all ranks, for a bucket of weights"
+CACHE_LINE_BYTES = 64
+OTHERS = "all ranks, for a bucket of weights or gradients"
 
-Fill = Callable[[Tensor], None]  # writes this rank's piece, [elements]
+Fill = Callable[[Tensor], object]  # writes this rank's piece, [elements]
 
 
 class Gather(ABC):
@@ -43,11 +46,47 @@ class Gather(ABC):
     @abstractmethod
     def _table(self, fill: Fill, num_elements: int, dtype: torch.dtype) -> Tensor: ...
 
+    @torch.no_grad()
+    def sum(self, tensors: Sequence[Tensor]) -> None:
+        """Each becomes the sum of all ranks' own, equal on all ranks to the bit; collective.
+
+        Args:
+            tensors: contiguous, in float32, of the same shapes on every rank.
+        """
+        self.begin()
+        for parts in chunks([tensor.view(-1) for tensor in tensors], self._most_bytes // torch.float32.itemsize):
+            self._sum(parts)
+
+    @property
+    @abstractmethod
+    def _most_bytes(self) -> int:
+        """That are summed at once."""
+
+    @abstractmethod
+    def _sum(self, parts: list[Tensor]) -> None: ...
+
+
+def chunks(flat: Sequence[Tensor], most: int) -> Iterator[list[Tensor]]:
+    """Views of one-dimensional tensors, in their order, ``most`` elements together but for the last."""
+    chunk: list[Tensor] = []
+    room = most
+    for tensor in flat:
+        rest = tensor
+        while rest.numel():
+            part, rest = rest[:room], rest[room:]
+            chunk.append(part)
+            room -= part.numel()
+            if not room:
+                yield chunk
+                chunk, room = [], most
+    if chunk:
+        yield chunk
+
 
 class CollectiveGather(Gather):
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, max_bytes: int) -> None:
         super().__init__()
-        self._device = device
+        self._device, self._max_bytes = device, max_bytes
 
     def begin(self) -> None:
         """Nothing: a collective waits by itself."""
@@ -57,6 +96,16 @@ class CollectiveGather(Gather):
         fill(piece)
         with BEACON.waiting(OTHERS):
             return all_gather(piece)
+
+    @property
+    def _most_bytes(self) -> int:
+        return self._max_bytes
+
+    def _sum(self, parts: list[Tensor]) -> None:
+        flat = torch.cat(parts)
+        with BEACON.waiting(OTHERS):
+            dist.all_reduce(flat)
+        _copy(flat, parts)
 
 
 class SharedGather(Gather):
@@ -82,9 +131,34 @@ class SharedGather(Gather):
         self._wait()
         return table
 
+    @property
+    def _most_bytes(self) -> int:
+        return self._halves.shape[1] // self.ranks
+
+    def _sum(self, parts: list[Tensor]) -> None:
+        """Each rank adds up a share, and takes the others' shares: a rank reads two tensors, however many ranks there
+        are.
+        """
+        sizes = [part.numel() for part in parts]
+
+        def fill(mine: Tensor) -> None:
+            for part, place in zip(parts, mine.split(sizes), strict=True):
+                place.copy_(part)
+
+        addends = self.table(fill, sum(sizes), torch.float32)
+        width = -(-sum(sizes) // self.ranks)
+        share = addends[:, self.rank * width : (self.rank + 1) * width]
+        sums = self.table(lambda mine: torch.sum(share, 0, out=mine[: share.shape[1]]), width, torch.float32)
+        _copy(sums.view(-1)[: sum(sizes)], parts)
+
     def _wait(self) -> None:
         with BEACON.waiting(OTHERS):
             dist.barrier()
+
+
+def _copy(flat: Tensor, parts: list[Tensor]) -> None:
+    for part, value in zip(parts, flat.split([part.numel() for part in parts]), strict=True):
+        part.copy_(value)
 
 
 def gather_on(device: torch.device, *, max_bytes: int) -> Gather:
@@ -94,7 +168,7 @@ def gather_on(device: torch.device, *, max_bytes: int) -> Gather:
         max_bytes: of a table, a multiple of 64.
     """
     memory = shared_memory(2 * max_bytes) if device.type == "cpu" else None
-    return CollectiveGather(device) if memory is None else SharedGather(memory)
+    return CollectiveGather(device, max_bytes=max_bytes) if memory is None else SharedGather(memory)
 
 
 def shared_memory(num_bytes: int) -> Tensor | None:

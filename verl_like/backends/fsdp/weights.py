@@ -33,7 +33,7 @@ class _Sharded:
         rows = int(self.shape[0])
         most = -(-rows // ranks)
         of_row = parameter.numel() // max(rows, 1)
-        # Elements of each rank, where it is cut.
+        # Elements of each rank.
         self.sizes = [max(min(most, rows - rank * most), 0) * of_row for rank in range(ranks)]
 
     @property
@@ -61,9 +61,6 @@ def stream_full_tensors(
     Args:
         bucket_bytes: gathered at once; small parameters together, larger ones in parts.
     """
-    if not any(isinstance(parameter, DTensor) for parameter in module.parameters()):
-        yield from _whole(module, dtype)
-        return
     tied: dict[int, _Sharded] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if id(parameter) not in tied:
@@ -77,8 +74,8 @@ def stream_full_tensors(
             yield from ((name, full) for name in sharded.names)
 
 
-def _whole(module: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """Of replicas: the parameters themselves where they have the dtype."""
+def whole_tensors(module: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+    """The same of replicas: the parameters themselves where they have the dtype, which nobody may write to."""
     cast: dict[int, Tensor] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if id(parameter) not in cast:
