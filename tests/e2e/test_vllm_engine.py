@@ -136,6 +136,50 @@ def test_another_seed_gives_another_sample(tied, folders):
     assert len({tuple(done.response_ids) for done in tied.call("generate", others)}) == 3
 
 
+def test_samples_are_drawn_from_the_model_s_own_distribution(tied, folders):
+    """Of many seeds at one position, and of one seed at many positions."""
+    model = synced(tied, folders["tied"], seed=2)
+    asked = requests(1, sampling=Sampling(max_tokens=1))[0]
+    # Neighbouring seeds, which a poor hash would make alike.
+    many = [replace(asked, request_id=f"s{seed}", seed=seed) for seed in range(4000)]
+    first = [done.response_ids[0] for done in tied.call("generate", many)]
+    expected = model(torch.tensor([asked.prompt_ids])).logits[0, -1].softmax(-1)
+    assert_drawn_from(first, expected.expand(len(first), -1))
+
+    long = Sampling(max_tokens=MAX_MODEL_LEN - 4, ignore_eos=True)
+    few = [replace(asked, request_id=f"s{seed}", seed=seed, sampling=long) for seed in range(20)]
+    tokens, distributions = [], []
+    for done in tied.call("generate", few):
+        ids = torch.tensor([asked.prompt_ids + done.response_ids])
+        distributions.append(model(ids).logits[0, len(asked.prompt_ids) - 1 : -1].softmax(-1))
+        tokens += done.response_ids
+    assert_drawn_from(tokens, torch.cat(distributions))
+
+
+def assert_drawn_from(tokens, distributions):
+    """Each token's count is within five standard deviations of what its row's distribution, [N, V], gives it."""
+    expected, variance = distributions.sum(0), (distributions * (1 - distributions)).sum(0)
+    counts = torch.bincount(torch.tensor(tokens), minlength=VOCAB_SIZE)
+    assert ((counts - expected).abs() <= 5 * variance.sqrt() + 1).all(), (counts, expected)
+
+
+def test_greedy_and_random_samples_share_a_batch(tied, folders):
+    model = synced(tied, folders["tied"], seed=2)
+    random = requests(6, sampling=Sampling(max_tokens=12))
+    greedy = [
+        replace(asked, request_id=f"g{i}", sampling=Sampling(max_tokens=12, temperature=0))
+        for i, asked in enumerate(random)
+    ]
+    alone = by_id(tied.call("generate", random)) | by_id(tied.call("generate", greedy))
+    together = [asked for pair in zip(random, greedy, strict=True) for asked in pair]
+    finished = by_id(tied.call("generate", together))
+    for asked in together:
+        done = finished[asked.request_id]
+        assert done.response_ids == alone[asked.request_id].response_ids
+        expected = hf_log_probs(model, asked, done.response_ids)
+        torch.testing.assert_close(torch.tensor(done.log_probs), expected, atol=1e-4, rtol=0)
+
+
 def test_abort_returns_what_was_generated_and_the_rest_goes_on(tied, folders):
     synced(tied, folders["tied"], seed=3)
     asked = requests(8, sampling=Sampling(max_tokens=16, ignore_eos=True))

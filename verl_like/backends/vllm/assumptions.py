@@ -17,6 +17,8 @@ import vllm
 from vllm.distributed import parallel_state
 from vllm.v1.engine.llm_engine import LLMEngine
 
+from verl_like.backends.vllm import internals
+
 RUNNER = "vllm.v1.worker.gpu.model_runner"  # the "V2" runner
 
 
@@ -41,7 +43,7 @@ class Parts:
 
     @property
     def runner(self) -> Any:
-        return self.worker.model_runner
+        return internals.model_runner(self.engine)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from vllm import EngineArgs, SamplingParams
 from vllm.inputs import tokens_input
+from vllm.logprobs import FlatLogprobs
 from vllm.outputs import RequestOutput
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
@@ -23,6 +24,7 @@ from verl_like.backends.model_folder import model_folder
 from verl_like.backends.vllm import internals
 from verl_like.backends.vllm.assumptions import check_engine
 from verl_like.backends.vllm.kernels import check_kernels
+from verl_like.backends.vllm.sampling import SEED, CountedSampling
 from verl_like.backends.vllm.shared_memory import named_by_run
 from verl_like.config.schema import ModelConfig, RolloutConfig
 from verl_like.config.suggestion import suggestion
@@ -111,6 +113,8 @@ class VllmEngine(SyncedEngine):
                 ) from error
         internals.leave_process_group(self._engine)
         check_engine(self._engine, device=device, tensor_parallel_size=rollout.tensor_parallel_size)
+        is_counted = device == "cpu" and CountedSampling.is_there()
+        self._counted = CountedSampling(internals.model_runner(self._engine)) if is_counted else None
         cache = self._engine.vllm_config.cache_config
         logger.info("vLLM engine ready: %d cache blocks of %d tokens", cache.num_gpu_blocks, cache.block_size)
 
@@ -137,7 +141,9 @@ class VllmEngine(SyncedEngine):
         running = [request_id for request_id in dict.fromkeys(request_ids) if request_id in self._internal_ids]
         aborted = []
         for request_id in running:
-            token_ids, log_probs = internals.partial_output(self._engine, self._internal_ids[request_id])
+            internal_id = self._internal_ids[request_id]
+            token_ids, told = internals.partial_output(self._engine, internal_id)
+            log_probs = self._log_probs(internal_id, len(token_ids), told)
             aborted.append(
                 Finished(request_id=request_id, response_ids=token_ids, log_probs=log_probs, finish_reason="abort")
             )
@@ -177,17 +183,27 @@ class VllmEngine(SyncedEngine):
         # inside the first rollout on CPU.
         return torch.compiler.set_stance("force_eager") if self._device == "cpu" else nullcontext()
 
+    def _log_probs(self, internal_id: str, num_tokens: int, told: FlatLogprobs | None) -> list[float]:
+        """Of a request that ends, of the tokens it has."""
+        if told is None:
+            assert self._counted is not None, "vLLM was asked for no log-probs, and nobody else has any"
+            return self._counted.taken(internal_id, num_tokens)
+        return internals.sampled_log_probs(told, num_tokens)
+
     def _sampling_params(self, sampling: Sampling, seed: int) -> SamplingParams:
+        is_counted = self._counted is not None and sampling.temperature > 0
         return SamplingParams(
             max_tokens=sampling.max_tokens,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             top_k=sampling.top_k,
-            seed=seed,  # greedy ones too: without one vLLM draws it from numpy's global generator
+            # Greedy ones have one too: without it vLLM draws it from numpy's global generator.
+            seed=None if is_counted else seed,
+            extra_args={SEED: seed} if is_counted else None,
             # The end tokens are ours to name, so that every backend ends on the same ones.
             ignore_eos=True,
             stop_token_ids=[] if sampling.ignore_eos else self._end_token_ids,
-            logprobs=0,
+            logprobs=None if is_counted else 0,
             flat_logprobs=True,
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
@@ -199,13 +215,13 @@ class VllmEngine(SyncedEngine):
         assert completion.finish_reason in ("stop", "length"), (
             f"vLLM ended request {output.request_id} with {completion.finish_reason!r}"
         )
-        del self._internal_ids[output.request_id]
+        internal_id = self._internal_ids.pop(output.request_id)
         token_ids = list(completion.token_ids)
         return Finished(
             request_id=output.request_id,
             response_ids=token_ids,
             finish_reason=completion.finish_reason,
-            log_probs=internals.sampled_log_probs(completion.logprobs, len(token_ids)),
+            log_probs=self._log_probs(internal_id, len(token_ids), completion.logprobs),
         )
 
 

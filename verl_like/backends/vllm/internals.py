@@ -8,6 +8,7 @@ import random
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,20 +60,23 @@ def check_head_size(config: PretrainedConfig, device: str) -> None:
         )
 
 
-def partial_output(engine: LLMEngine, internal_id: str) -> tuple[list[int], list[float]]:
-    """What an unfinished request has generated so far: (token ids, log-probs of the sampled tokens).
+def partial_output(engine: LLMEngine, internal_id: str) -> tuple[list[int], FlatLogprobs]:
+    """What an unfinished request has generated so far: token ids, and log-probs where it asked for them.
 
     Must be read before ``abort_request``, which forgets the request and yields no output.
     """
     state = engine.output_processor.request_states[internal_id]
-    token_ids = list(state.detokenizer.output_token_ids)
-    return token_ids, sampled_log_probs(state.logprobs_processor.logprobs, len(token_ids))
+    return list(state.detokenizer.output_token_ids), state.logprobs_processor.logprobs
 
 
 def sampled_log_probs(logprobs: FlatLogprobs, num_tokens: int) -> list[float]:
     """The log-probs of the sampled tokens; with ``logprobs=0`` the flat form holds one entry per token, that one."""
     assert len(logprobs.logprobs) == num_tokens, f"{len(logprobs.logprobs)} log-probs for {num_tokens} tokens"
     return list(logprobs.logprobs)
+
+
+def model_runner(engine: LLMEngine) -> Any:
+    return engine.model_executor.driver_worker.worker.model_runner
 
 
 def drain(engine: LLMEngine) -> None:

@@ -1,0 +1,86 @@
+"""Sampling on CPU with a draw per request and position, for a whole batch at once.
+
+vLLM's own keeps a generator for each request that has a seed, asks it for a number in every step, and carries log-probs
+through tables, queues and processes one request at a time: with a model of a million parameters a third of a step. Its
+kernel takes a seed for each row; here it is a hash of the request's seed and of the position, which needs no state, and
+the log-prob of what was sampled is written down where it is known. Read against vllm 0.32, sampler.py and
+topk_topp_sampler.py, forward_cpu.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
+
+SEED = "verl_like_seed"  # in a request's extra_args: samples here, and is told its log-probs by here
+
+_GOLDEN, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+def row_seeds(seeds: NDArray[np.uint64], positions: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """[B] seeds of 63 bits, each a hash of one request's seed and position.
+
+    The seed is hashed before the position is added, or the stream of one request would be that of another, shifted.
+    Source: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+    """
+    mixed = _mixed(_mixed(seeds + _GOLDEN) + (positions + np.uint64(1)) * _GOLDEN)
+    return (mixed >> np.uint64(1)).astype(np.int64)
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    values = (values ^ (values >> np.uint64(30))) * _FIRST
+    values = (values ^ (values >> np.uint64(27))) * _SECOND
+    return values ^ (values >> np.uint64(31))
+
+
+class CountedSampling:
+    """Takes the place of a runner's own sampling of rows that are not greedy.
+
+    Args:
+        runner: vLLM's model runner on CPU, which ends a step before it plans the next.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self._log_probs: dict[str, list[float]] = {}  # by vLLM's id of a request
+        runner.sampler.topk_topp_sampler.forward = self._sample
+
+    @staticmethod
+    def is_there() -> bool:
+        """Whether this vLLM has the kernel."""
+        return hasattr(torch.ops._C, "fused_gumbel_argmax")
+
+    def taken(self, request_id: str, num_tokens: int) -> list[float]:
+        """The log-probs of a request's tokens, in nats, which are then forgotten."""
+        found = self._log_probs.pop(request_id, [])
+        assert len(found) == num_tokens, f"{len(found)} log-probs for {num_tokens} tokens"
+        return found
+
+    def _sample(
+        self, logits: Tensor, generators: dict[int, torch.Generator], k: Tensor | None, p: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """[B, V] logits at the temperature of each row -> [B] tokens, and log-probs [B, V] where vLLM asks for some."""
+        logits = apply_top_k_top_p(logits, k, p).float()
+        ids = self._runner.input_batch.req_ids[: len(logits)]
+        states = [self._runner.requests[request_id] for request_id in ids]
+        # Greedy rows have no seed, and vLLM takes its own choice for them.
+        seeds = [(state.sampling_params.extra_args or {}).get(SEED) for state in states]
+        sampled = torch.ops._C.fused_gumbel_argmax(
+            logits,
+            torch.from_numpy(
+                row_seeds(
+                    np.array([seed or 0 for seed in seeds], np.uint64),
+                    np.array([len(state.output_token_ids) for state in states], np.uint64),
+                )
+            ),
+        )
+        found = logits.gather(1, sampled.long().unsqueeze(1)).squeeze(1) - logits.logsumexp(1)
+        for request_id, seed, log_prob in zip(ids, seeds, found.tolist(), strict=True):
+            if seed is not None:
+                self._log_probs.setdefault(request_id, []).append(log_prob)
+        return sampled, logits.log_softmax(1) if None in seeds else None
