@@ -79,6 +79,8 @@ NOT_RUN = {
                 "log_probs",
                 "advantages",
                 "weight_sync",
+                "update",
+                "rollout",
             )
         ),
     ),

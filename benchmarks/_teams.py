@@ -1,0 +1,84 @@
+"""Contenders of a benchmark, each in processes of its own, that take turns: while one runs, the others wait."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from statistics import median
+from typing import Any
+
+TIMEOUT_S = 300.0
+
+Job = Callable[[Any], None]
+Maker = Callable[..., Iterator[Job]]  # of a rank and arguments, a context manager that gives what takes an order
+
+
+@dataclass(frozen=True)
+class Team:
+    """The processes of one contender."""
+
+    pipes: list[Connection]
+
+    def seconds(self, order: Any = None) -> float:
+        """Have all of them do it, and wait for the slowest."""
+        for pipe in self.pipes:
+            pipe.send(("do", order))
+        return max(self._answer(pipe) for pipe in self.pipes)
+
+    def _answer(self, pipe: Connection) -> float:
+        assert pipe.poll(TIMEOUT_S), f"no answer in {TIMEOUT_S:.0f} s"
+        return float(pipe.recv())
+
+    def end(self) -> None:
+        for pipe in self.pipes:
+            pipe.send(("end", None))
+
+
+@contextmanager
+def teams(members: Mapping[str, tuple[int, Maker, tuple[Any, ...]]]) -> Iterator[dict[str, Team]]:
+    """Started one after the other, and ready.
+
+    Args:
+        members: name -> number of processes, what makes the job of each, and its arguments after the rank.
+    """
+    context = multiprocessing.get_context("spawn")
+    found: dict[str, Team] = {}
+    processes = []
+    for name, (ranks, maker, arguments) in members.items():
+        pipes = []
+        for rank in range(ranks):
+            mine, theirs = context.Pipe()
+            processes.append(context.Process(target=_member, args=(theirs, maker, rank, arguments)))
+            processes[-1].start()
+            pipes.append(mine)
+        found[name] = Team(pipes)
+        for pipe in pipes:
+            assert pipe.poll(TIMEOUT_S), f"{name} was not ready in {TIMEOUT_S:.0f} s"
+            pipe.recv()
+    try:
+        yield found
+        for team in found.values():
+            team.end()
+        for process in processes:
+            process.join(TIMEOUT_S)
+    finally:
+        for process in processes:
+            process.terminate()
+
+
+def _member(pipe: Connection, maker: Any, rank: int, arguments: tuple[Any, ...]) -> None:
+    with maker(rank, *arguments) as job:
+        pipe.send("ready")
+        while (order := pipe.recv())[0] == "do":
+            started = time.perf_counter()
+            job(order[1])
+            pipe.send(time.perf_counter() - started)
+
+
+def median_ratio(rounds: list[dict[str, float]], above: str, below: str) -> float:
+    """The median of the rounds' own ratios: what disturbs a round disturbs both."""
+    return median(turn[above] / turn[below] for turn in rounds)

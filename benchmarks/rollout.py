@@ -1,0 +1,163 @@
+"""The rollout stage beside bare vLLM: ``python -m benchmarks.rollout``.
+
+Ours is the stage of a step on the real stack: Ray, two workers of one thread, a seed for each sample, log-probs, blocks
+in the store. Beside it ``vllm.LLM.generate`` on the same prompts, without seeds and log-probs: one engine of two
+threads, and two engines of one thread. All take turns. Every response has the same length, so all make as many tokens.
+Prints one JSON object as its last line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks._teams import Job, median_ratio, teams
+from benchmarks.update import SIZES, write_model
+from verl_like.backends.allocator import allocator_environment
+
+ROUNDS = 5
+PROMPTS, SAMPLES, PROMPT_TOKENS = 32, 8, 16
+RESPONSE_TOKENS = {"2M": 192, "30M": 64}
+CACHE_GIB = 1.0
+QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+
+
+def prompt_ids(vocabulary: int) -> list[list[int]]:
+    ids: list[list[int]] = np.random.default_rng(0).integers(0, vocabulary, (PROMPTS, PROMPT_TOKENS)).tolist()
+    return ids
+
+
+@contextmanager
+def staged(rank: int, path: Path, name: str) -> Iterator[Job]:
+    """The rollout stage, on engines that hold a policy's weights."""
+    from verl_like.config.schema import Config
+    from verl_like.data.prompts import Prompt
+    from verl_like.trainer.build import cluster, hybrid_workers
+    from verl_like.trainer.generation import generate, train_sampling
+    from verl_like.workers.groups import RolloutGroup
+
+    config = Config()
+    config.model.path = str(path)
+    config.data.max_prompt_length, config.data.max_response_length = PROMPT_TOKENS, RESPONSE_TOKENS[name]
+    config.rollout.n, config.rollout.ignore_eos = SAMPLES, True
+    config.rollout.kv_cache_memory_gib = CACHE_GIB
+    config.cluster.device, config.cluster.workers_per_node = "cpu", 2
+    config.trainer.output_dir = str(path.parent)
+    prompts = [
+        Prompt(
+            prompt_ids=np.array(ids, np.int32),
+            uid=f"{row}",
+            text="",
+            data_source="",
+            ground_truth=None,
+            extra_info={},
+            messages="",
+            columns={},
+        )
+        for row, ids in enumerate(prompt_ids(SIZES[name].vocabulary))
+    ]
+    with (
+        cluster(config) as (where, run_id),
+        hybrid_workers(config, where=where, run_id=run_id, roles=frozenset({"actor", "rollout"})) as workers,
+    ):
+        workers.wait_built(timeout_s=config.cluster.start_timeout_s)
+        rollout = RolloutGroup(workers, tensor_parallel_size=1)
+        version = rollout.sync()
+        steps = iter(range(1_000_000))
+
+        def stage(_: Any) -> None:
+            batch = generate(
+                prompts,
+                rollout=rollout,
+                begin=None,
+                n=SAMPLES,
+                sampling=train_sampling(config),
+                step=next(steps),
+                version=version,
+            )
+            assert batch.facts["response_tokens"].sum() == num_tokens(name)
+
+        yield stage
+
+
+@contextmanager
+def bare(rank: int, path: Path, name: str, engines: int) -> Iterator[Job]:
+    """One of so many engines, with its share of the prompts."""
+    os.environ |= {"OMP_NUM_THREADS": str(2 // engines), "VLLM_ENABLE_V1_MULTIPROCESSING": "0", **QUIET}
+    from vllm import LLM, SamplingParams
+
+    tokens = PROMPT_TOKENS + RESPONSE_TOKENS[name]
+    llm = LLM(
+        model=str(path),
+        skip_tokenizer_init=True,
+        dtype="float32",
+        max_model_len=tokens,
+        kv_cache_memory_bytes=int(CACHE_GIB * 2**30),
+        max_num_seqs=256,
+        enforce_eager=True,
+    )
+    sampling = SamplingParams(
+        n=SAMPLES, max_tokens=RESPONSE_TOKENS[name], ignore_eos=True, detokenize=False, temperature=1.0
+    )
+    prompts: Any = [{"prompt_token_ids": ids} for ids in prompt_ids(SIZES[name].vocabulary)[rank::engines]]
+
+    def generate(_: Any) -> None:
+        outputs = llm.generate(prompts, sampling, use_tqdm=False)
+        made = sum(len(sample.token_ids) for output in outputs for sample in output.outputs)
+        assert made == num_tokens(name) // engines
+
+    yield generate
+
+
+def num_tokens(name: str) -> int:
+    """Of all responses."""
+    return PROMPTS * SAMPLES * RESPONSE_TOKENS[name]
+
+
+def measure(path: Path, name: str) -> dict[str, Any]:
+    contenders = {
+        "one engine of two threads": (1, bare, (path, name, 1)),
+        "two engines of one thread": (2, bare, (path, name, 2)),
+        "own": (1, staged, (path, name)),
+    }
+    with teams(contenders) as found:
+        for team in found.values():
+            team.seconds()
+        rounds = [{contender: team.seconds() for contender, team in found.items()} for _ in range(ROUNDS)]
+    seconds = {contender: median(turn[contender] for turn in rounds) for contender in contenders}
+    best = min((contender for contender in contenders if contender != "own"), key=lambda contender: seconds[contender])
+    return {
+        "fraction_of_bare_vllm": round(median_ratio(rounds, best, "own"), 3),
+        "s": round(seconds["own"], 2),
+        "tokens_per_s": {contender: round(num_tokens(name) / value) for contender, value in seconds.items()},
+        "bare": best,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", nargs="+", choices=RESPONSE_TOKENS, default=list(RESPONSE_TOKENS))
+    names = parser.parse_args().sizes
+    os.environ |= allocator_environment()  # as workers have it
+    by_size = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            path = Path(folder) / name
+            write_model(path, SIZES[name])
+            by_size[name] = measure(path, name)
+            print(json.dumps({name: by_size[name]}), flush=True)
+    worst = min(found["fraction_of_bare_vllm"] for found in by_size.values())
+    print(json.dumps({"fraction_of_bare_vllm": worst, "by_size": by_size}))
+
+
+if __name__ == "__main__":
+    main()
