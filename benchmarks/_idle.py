@@ -28,7 +28,7 @@ from verl_like.trainer.ppo_trainer import PPOTrainer
 from verl_like.trainer.rewards import Rewards
 from verl_like.trainer.run_folder import RunFolder
 from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, RefGroup, RolloutGroup
-from verl_like.workers.messages import AdvantageReport, RowRewards, UpdateTerms
+from verl_like.workers.messages import AdvantageReport, RowRewards, SyncReport, UpdateTerms
 
 TIMEOUT_S = 300.0
 
@@ -99,8 +99,8 @@ class IdleRollout:
             }
         )
 
-    def sync(self) -> int:
-        return 0
+    def sync(self) -> SyncReport:
+        return SyncReport(version=0, num_bytes=0, seconds=1.0, collectives=0)
 
     def sleep(self) -> None:
         pass

@@ -107,7 +107,7 @@ def measure(folder: Path, rounds: int) -> dict[str, object]:
         ) as parts,
     ):
         trainer = PPOTrainer(config, parts, run_folder, loader, [], tracker, total)
-        trainer.version = parts.rollout.sync()
+        trainer.version = parts.rollout.sync().version
         return _figures(Steps(trainer, folder / "seconds", config), rounds)
 
 

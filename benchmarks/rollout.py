@@ -71,7 +71,7 @@ def staged(rank: int, path: Path, name: str) -> Iterator[Job]:
     ):
         workers.wait_built(timeout_s=config.cluster.start_timeout_s)
         rollout = RolloutGroup(workers, tensor_parallel_size=1)
-        version = rollout.sync()
+        version = rollout.sync().version
         steps = iter(range(1_000_000))
 
         def stage(_: Any) -> None:

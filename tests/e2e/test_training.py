@@ -50,6 +50,15 @@ def test_grpo_trains_on_two_ranks_with_engine_and_trainer_in_agreement(grpo: Run
     assert prompts == {"drawn": 32, "trained": 32, "filtered": 0, "failed": 0, "in_flight": 0}
 
 
+def test_what_a_sync_moves_is_told(grpo: Run) -> None:
+    weights = load_file(grpo.folder / "model/model.safetensors")
+    num_bytes = sum(tensor.nbytes for tensor in weights.values()) + weights["model.embed_tokens.weight"].nbytes  # tied
+    for metrics in grpo.metrics.values():
+        assert metrics["sync/bytes"] == num_bytes and metrics["sync/collectives"] == 1
+        assert metrics["sync/gib_per_s"] == pytest.approx(num_bytes / 2**30 / metrics["sync/seconds"])
+        assert 0 < metrics["sync/seconds"] < metrics["time/sync_s"]
+
+
 def test_a_run_whose_validation_is_turned_off_never_validates(grpo: Run) -> None:
     names = {name for metrics in grpo.metrics.values() for name in metrics}
     assert not [name for name in names if name.startswith("val/")]
@@ -139,6 +148,7 @@ def test_how_a_step_is_computed_does_not_change_its_numbers(
     other = train(arithmetic, tmp_path, "trainer.total_training_steps=1", *overrides)
     assert first_step(other) == pytest.approx(first_step(grpo), rel=1e-4, abs=1e-6)
     assert other.metrics[1]["rollout/log_prob_diff_max"] < 1e-4
+    assert other.metrics[1]["sync/collectives"] == float(SHARDED in overrides)
     assert other.metrics[1]["actor/is_compiled"] == float("actor.use_torch_compile=true" in overrides)
 
 

@@ -177,6 +177,10 @@ class ForwardEngine(Protocol):
 class PolicyEngine(ForwardEngine, Protocol):
     """A causal language model."""
 
+    @property
+    def num_gathers(self) -> int:
+        """Collectives that :meth:`named_weights` has made so far."""
+
     def forward_log_probs(
         self, rows: DataProto, *, temperature: float, entropy: bool = False, sum_pi_squared: bool = False
     ) -> dict[str, NDArray[np.float32]]:

@@ -15,7 +15,16 @@ from verl_like.config.suggestion import suggestion
 # What a placeholder in a pattern stands for. Sources may hold slashes (openai/gsm8k).
 OUTSIDE_STEP = ("time/step_s", "time/validation_s")  # seconds that are no stage of a step: the whole, and what follows
 # Of the machine, and so another number when a step is taken again.
-OF_THE_MACHINE = ("time/", "wait/", "store/", "memory/", "perf/tokens_per_s", "reward/seconds")
+OF_THE_MACHINE = (
+    "time/",
+    "wait/",
+    "store/",
+    "memory/",
+    "perf/tokens_per_s",
+    "reward/seconds",
+    "sync/seconds",
+    "sync/gib_per_s",
+)
 PLACEHOLDERS = {"stage": r"[a-z][a-z0-9_]*", "source": r".+", "detail": r"[^/]+", "n": r"\d+"}
 _PLACEHOLDER = re.compile(r"<(\w+)>")
 
@@ -279,6 +288,12 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("memory/device_gib", "GiB", "Accelerator memory that PyTorch has handed out, largest worker.", "report"),
     Metric("memory/device_peak_gib", "GiB", "The most since the last step.", "report"),
+    Metric(
+        "sync/bytes", "bytes", "Weights that went into each engine; tied ones count under each of their names.", "sync"
+    ),
+    Metric("sync/seconds", "seconds", "What the slowest rank took for it.", "sync"),
+    Metric("sync/gib_per_s", "GiB/s", "`sync/bytes` per second.", "sync"),
+    Metric("sync/collectives", "", "Gathers that it took; none where each rank has all of the model.", "sync"),
     Metric("time/step_s", "seconds", "Wall time of the step.", "step"),
     Metric(
         "time/validation_s",

@@ -78,7 +78,7 @@ class PPOTrainer:
         """Run to the last step, or to Ctrl-C; either way the newest state is in a checkpoint when this returns."""
         self.resume()
         STARTUP.now("copying the weights to the engine")
-        self.version = self.parts.rollout.sync()
+        self.version = self.parts.rollout.sync().version
         try:
             if self.is_validation_due():
                 STARTUP.now(f"validating on {len(self.val_prompts)} prompts")
@@ -213,7 +213,9 @@ class PPOTrainer:
         """Give the engines the new weights, and look at what the step left in the store."""
         with stage("sync"):
             self.books.ask()
-            self.version = self.parts.rollout.sync()
+            found = self.parts.rollout.sync()
+        self.version = found.version
+        metrics.add(found.metrics)
         self.capsules.settle()
         with stage("report"):
             metrics.add(self.store.take(batch))

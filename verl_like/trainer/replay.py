@@ -52,7 +52,7 @@ def replay(planned: ReplayPlan) -> tuple[int, Comparison]:
             trainer = PPOTrainer(config, parts, folder, loader, [], tracker, steps)
             trainer.resume()
             STARTUP.now("copying the weights to the engine")
-            trainer.version = parts.rollout.sync()
+            trainer.version = parts.rollout.sync().version
             STARTUP.now("taking the first step")
             for step in range(planned.first, planned.step + 1):
                 INTERRUPT.stop_before("replay")

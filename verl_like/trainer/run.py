@@ -261,7 +261,7 @@ def _policy(config: Config, tokenizer: PreTrainedTokenizerBase, folder: RunFolde
             ActorGroup(workers).load(str(checkpoint / "actor"), state["weight_version"])
         STARTUP.now("copying the weights to the engine")
         rollout = RolloutGroup(workers, tensor_parallel_size=config.rollout.tensor_parallel_size)
-        yield _Policy(rollout, rewards, step=state["step"], version=rollout.sync())
+        yield _Policy(rollout, rewards, step=state["step"], version=rollout.sync().version)
 
 
 def evaluate(config: Config) -> dict[str, float]:

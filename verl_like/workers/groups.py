@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.advantages import AdvantageRole
 from verl_like.workers.critic import CriticRole
-from verl_like.workers.messages import AdvantageReport, RowRewards, UpdateTerms
+from verl_like.workers.messages import AdvantageReport, RowRewards, SyncReport, UpdateTerms
 from verl_like.workers.ref import RefRole
 from verl_like.workers.rollout import ROLLOUT_COLUMNS, RolloutRole
 
@@ -127,10 +128,14 @@ class RolloutGroup:
             first_sample=first_sample,
         )
 
-    def sync(self) -> int:
-        """Give the engines the actor's weights and wake them; returns the weights' version."""
-        versions: list[int] = self._group.call(RolloutRole.sync)
-        return min(versions)
+    def sync(self) -> SyncReport:
+        """Give the engines the actor's weights and wake them; the slowest rank's seconds, and otherwise any rank's."""
+        reports: list[SyncReport] = self._group.call(RolloutRole.sync)
+        return replace(
+            reports[0],
+            version=min(report.version for report in reports),
+            seconds=max(report.seconds for report in reports),
+        )
 
     def sleep(self) -> None:
         """Free the accelerator for training; the next sync wakes the engines."""

@@ -55,3 +55,29 @@ class UpdateTerms:
     columns: tuple[str, ...]
     is_corrected: bool
     mean_weight: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SyncReport:
+    """Weights that went from the actor into engines.
+
+    Args:
+        version: that the engines now hold.
+        num_bytes: that went into an engine; tied weights count under each of their names.
+        seconds: of the slowest rank.
+        collectives: gathers that it took; none where ranks have replicas.
+    """
+
+    version: int
+    num_bytes: int
+    seconds: float
+    collectives: int
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return {
+            "sync/bytes": float(self.num_bytes),
+            "sync/seconds": self.seconds,
+            "sync/gib_per_s": self.num_bytes / 2**30 / self.seconds,
+            "sync/collectives": float(self.collectives),
+        }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,6 +21,7 @@ from verl_like.single_controller.errors import INTERRUPT
 from verl_like.single_controller.remote_batch import Facts, RemoteRows
 from verl_like.telemetry.beacon import BEACON
 from verl_like.workers.actor import ActorRole
+from verl_like.workers.messages import SyncReport
 from verl_like.workers.setup import WorkerSetup
 
 PROMPT_COLUMNS = ("prompt_ids", "group_id", "uid", "reward_inputs", "prompt_text")
@@ -188,13 +190,27 @@ class RolloutRole:
         )
 
     @dispatch(Dispatch.BROADCAST)
-    def sync(self) -> int:
-        """Load the actor's weights into the engine and wake it; returns the version it now holds."""
+    def sync(self) -> SyncReport:
+        """Load the actor's weights into the engine and wake it."""
+        policy = self._actor.engine
+        started, gathers, num_bytes = time.perf_counter(), policy.num_gathers, 0
+
+        def counted() -> Iterator[tuple[str, torch.Tensor]]:
+            nonlocal num_bytes
+            for name, tensor in policy.named_weights():
+                num_bytes += tensor.nbytes
+                yield name, tensor
+
         self._engine.begin_sync(self._actor.version)
-        self._engine.load(self._actor.engine.named_weights())
+        self._engine.load(counted())
         self._engine.finish_sync()
         self._engine.wake()
-        return self._engine.version
+        return SyncReport(
+            version=self._engine.version,
+            num_bytes=num_bytes,
+            seconds=time.perf_counter() - started,
+            collectives=policy.num_gathers - gathers,
+        )
 
     @dispatch(Dispatch.BROADCAST)
     def sleep(self) -> None:

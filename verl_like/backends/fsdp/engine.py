@@ -238,6 +238,11 @@ class FsdpPolicy(FsdpEngine[PolicyModel]):
         self._token_stats.tile_functions = compiled
         return True
 
+    @property
+    def num_gathers(self) -> int:
+        """Implement ``PolicyEngine.num_gathers``."""
+        return self.gather.num_tables if self.gather is not None and self.layout.is_sharded else 0
+
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Implement ``PolicyEngine.named_weights``, in the rollout's dtype."""
         self.layout.reshard()
