@@ -41,6 +41,10 @@ class EchoRole:
     def node(self) -> str:
         return ray.get_runtime_context().get_node_id()
 
+    @dispatch(Dispatch.BROADCAST)
+    def niceness(self) -> int:
+        return os.getpriority(os.PRIO_PROCESS, 0)
+
     @dispatch(Dispatch.RANK_ZERO)
     def first(self) -> int:
         return self.rank

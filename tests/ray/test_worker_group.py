@@ -56,6 +56,10 @@ def test_broadcast_reaches_every_rank_and_rank_zero_only_the_first(group: Worker
     assert group.call(EchoRole.first) == [0]
 
 
+def test_workers_yield_to_nobody(group: WorkerGroup) -> None:
+    assert group.call(EchoRole.niceness) == [os.getpriority(os.PRIO_PROCESS, 0)] * 2
+
+
 def test_a_long_build_says_how_far_it_is(ray_cluster: None) -> None:
     out = io.StringIO()
     parts = WorkerGroup("parts", world_size=2, placement=None, env={"PYTHONPATH": str(ROOT)}, timeout_s=20)

@@ -55,6 +55,8 @@ def ray_cluster(config: ClusterConfig, run_id: str) -> Iterator[None]:
             "num_cpus": max(os.cpu_count() or 1, config.workers_per_node) if config.device != "cuda" else None,
             "object_store_memory": int(config.object_store_memory_gib * 2**30),
             "include_dashboard": False,
+            # By itself Ray has workers yield to every other process: to the scorers, and whatever else runs here.
+            "_system_config": {"worker_niceness": 0},
         }
     )
     with ExitStack() as entered:
