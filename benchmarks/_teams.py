@@ -13,7 +13,7 @@ from typing import Any
 
 TIMEOUT_S = 300.0
 
-Job = Callable[[Any], None]
+Job = Callable[[Any], Any]
 Maker = Callable[..., Iterator[Job]]  # of a rank and arguments, a context manager that gives what takes an order
 
 
@@ -25,13 +25,19 @@ class Team:
 
     def seconds(self, order: Any = None) -> float:
         """Have all of them do it, and wait for the slowest."""
+        return self.done(order)[0]
+
+    def done(self, order: Any = None) -> tuple[float, list[Any]]:
+        """The seconds, and what each process says to it."""
         for pipe in self.pipes:
             pipe.send(("do", order))
-        return max(self._answer(pipe) for pipe in self.pipes)
+        answers = [self._answer(pipe) for pipe in self.pipes]
+        return max(seconds for seconds, _ in answers), [said for _, said in answers]
 
-    def _answer(self, pipe: Connection) -> float:
+    def _answer(self, pipe: Connection) -> tuple[float, Any]:
         assert pipe.poll(TIMEOUT_S), f"no answer in {TIMEOUT_S:.0f} s"
-        return float(pipe.recv())
+        seconds, said = pipe.recv()
+        return float(seconds), said
 
     def end(self) -> None:
         for pipe in self.pipes:
@@ -54,6 +60,7 @@ def teams(members: Mapping[str, tuple[int, Maker, tuple[Any, ...]]]) -> Iterator
             mine, theirs = context.Pipe()
             processes.append(context.Process(target=_member, args=(theirs, maker, rank, arguments)))
             processes[-1].start()
+            theirs.close()  # so that an end without an answer is seen at once
             pipes.append(mine)
         found[name] = Team(pipes)
         for pipe in pipes:
@@ -75,8 +82,8 @@ def _member(pipe: Connection, maker: Any, rank: int, arguments: tuple[Any, ...])
         pipe.send("ready")
         while (order := pipe.recv())[0] == "do":
             started = time.perf_counter()
-            job(order[1])
-            pipe.send(time.perf_counter() - started)
+            said = job(order[1])
+            pipe.send((time.perf_counter() - started, said))
 
 
 def median_ratio(rounds: list[dict[str, float]], above: str, below: str) -> float:

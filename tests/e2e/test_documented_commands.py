@@ -81,6 +81,7 @@ NOT_RUN = {
                 "weight_sync",
                 "update",
                 "rollout",
+                "e2e",
             )
         ),
     ),

@@ -1,0 +1,305 @@
+"""Steps of GRPO beside TRL's: ``PYTHONPATH=.peers python -m benchmarks.e2e`` (``make peers``).
+
+The same model, prompts, group size, limits and cores, float32: 256 rows a step, one update each. Ours is the real stack
+with its defaults. TRL generates with transformers, as it does on CPU, in one process of two threads or two of one, with
+micro-batches of two sizes; the best of them counts. All take turns. Workloads: lengths as sampled, by a model whose end
+token comes after some 60 of 256 tokens; responses of 64 tokens each; and 32 rows of 48 with 30 million parameters.
+Tokens are those of responses. Prints one JSON object as its last line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks._teams import Job, Team, teams
+from verl_like.backends.allocator import allocator_environment
+
+ROUNDS = 5
+SAMPLES, PROMPT_TOKENS, LR = 8, 12, 1e-6
+SYMBOLS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXY"  # with three special tokens 64
+KEYS = {"sampled": "ratio_vs_trl", "fixed": "ratio_vs_trl_fixed", "30m": "ratio_vs_trl_30m"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """A model, and what a step generates.
+
+    Args:
+        tokens: of a response at most, or of each where ``is_fixed``.
+        micro_batches: rows, of which TRL's best is looked for.
+    """
+
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    prompts: int
+    tokens: int
+    is_fixed: bool
+    micro_batches: tuple[int, ...]
+
+
+SMALL: dict[str, Any] = {"hidden": 192, "intermediate": 512, "layers": 6, "heads": 6, "prompts": 32}
+WORKLOADS = {
+    "sampled": Workload(**SMALL, tokens=256, is_fixed=False, micro_batches=(8, 32)),
+    "fixed": Workload(**SMALL, tokens=64, is_fixed=True, micro_batches=(16, 64)),
+    "30m": Workload(
+        hidden=640, intermediate=1792, layers=6, heads=10, prompts=4, tokens=48, is_fixed=True, micro_batches=(4, 16)
+    ),
+}
+SCORER = """
+def score(data_source, solution_str, ground_truth, extra_info):
+    return (len(solution_str) + solution_str.count("7")) % 7 / 7
+"""
+
+
+def write_model(folder: Path, work: Workload) -> int:
+    """A Qwen2 with its tokenizer; returns its parameters."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, set_seed
+
+    symbols = ("<pad>", "<eos>", "<unk>", *SYMBOLS)
+    core = Tokenizer(models.WordLevel({symbol: index for index, symbol in enumerate(symbols)}, unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    core.decoder = decoders.Fuse()
+    PreTrainedTokenizerFast(
+        tokenizer_object=core, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", padding_side="left"
+    ).save_pretrained(folder)
+    config = Qwen2Config(
+        vocab_size=len(symbols),
+        hidden_size=work.hidden,
+        intermediate_size=work.intermediate,
+        num_hidden_layers=work.layers,
+        num_attention_heads=work.heads,
+        num_key_value_heads=work.heads // 2,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=1,
+        pad_token_id=0,
+        dtype="float32",
+    )
+    set_seed(0)
+    model = Qwen2ForCausalLM(config)
+    model.save_pretrained(folder)
+    return int(model.num_parameters())
+
+
+def write_prompts(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [{"prompt": "".join(rng.choice(list(SYMBOLS), PROMPT_TOKENS)), "answer": ""} for _ in range(512)]
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "scorer.py").write_text(SCORER)
+
+
+@contextmanager
+def own(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
+    """Steps of the trainer; says how many response tokens each had, and the seconds of its stages."""
+    from verl_like.checks.rules import check
+    from verl_like.config.compose import compose
+    from verl_like.data.loader import PromptLoader
+    from verl_like.data.prompts import PromptDataset
+    from verl_like.data.templates import load_tokenizer
+    from verl_like.telemetry.trackers import trackers
+    from verl_like.trainer.build import stack
+    from verl_like.trainer.ppo_trainer import PPOTrainer
+    from verl_like.trainer.roles import needs
+    from verl_like.trainer.run_folder import RunFolder
+
+    steps = 10_000
+    config = compose(
+        None,
+        [
+            "algorithm=grpo",
+            f"model.path={folder}/model",
+            f"data.train_files=[{folder}/train.jsonl]",
+            "data.apply_chat_template=false",
+            f"data.train_batch_size={work.prompts}",
+            f"data.max_prompt_length={PROMPT_TOKENS}",
+            f"data.max_response_length={work.tokens}",
+            f"rollout.n={SAMPLES}",
+            f"rollout.ignore_eos={str(work.is_fixed).lower()}",
+            f"actor.mini_batch_size={work.prompts}",
+            f"actor.optim.lr={LR}",
+            f"reward.function={folder}/scorer.py:score",
+            f"trainer.output_dir={folder}",
+            "trainer.experiment_name=own",
+            "trainer.loggers=[jsonl]",
+            "trainer.test_freq=0",
+            "trainer.save_freq=0",
+            f"trainer.total_training_steps={steps}",
+        ],
+    ).config
+    check(config)
+    tokenizer = load_tokenizer(config.model.tokenizer)
+    prompts = PromptDataset(config.data.train_files, config.data, tokenizer)
+    loader = PromptLoader(prompts, batch_size=config.data.train_batch_size, shuffle=True, seed=0)
+    run_folder = RunFolder(config)
+    with (
+        trackers(config, run_folder.path, total_steps=steps) as tracker,
+        stack(config, tokenizer, run_folder, roles=needs(config).roles, actor_updates=steps, critic_updates=0) as parts,
+    ):
+        trainer = PPOTrainer(config, parts, run_folder, loader, [], tracker, steps)
+        trainer.version = parts.rollout.sync().version
+        numbers = iter(range(1, steps))
+
+        def step(_: Any) -> tuple[float, dict[str, float]]:
+            metrics = trainer.step(next(numbers))
+            times = {name[5:-2]: value for name, value in metrics.items() if name.startswith("time/")}
+            return metrics["perf/response_tokens"], times
+
+        yield step
+
+
+@contextmanager
+def trl(rank: int, folder: Path, work: Workload, ranks: int, port: int, micro_batch: int) -> Iterator[Job]:
+    """Steps of TRL's trainer, which runs on a thread and waits for its turn; says this rank's response tokens."""
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "ACCELERATE_USE_CPU": "true",
+        "OMP_NUM_THREADS": str(2 // ranks),
+        "HF_HUB_OFFLINE": "1",
+        "TRL_EXPERIMENTAL_SILENCE": "1",
+    }
+    import torch
+    from datasets import Dataset
+    from transformers import AutoTokenizer, TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    torch.set_num_threads(2 // ranks)
+    begin, end, counted = threading.Semaphore(0), threading.Semaphore(0), [0]
+
+    class Turns(TrainerCallback):  # type: ignore[misc]
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            begin.acquire()
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            end.release()
+
+    def score(completions: list[str], completion_ids: list[list[int]], **_: Any) -> list[float]:
+        counted[0] += sum(map(len, completion_ids))
+        return [(len(text) + text.count("7")) % 7 / 7 for text in completions]
+
+    rows = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
+    per_rank = work.prompts * SAMPLES // ranks
+    config = GRPOConfig(
+        output_dir=str(folder / f"trl-{port}"),
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        ddp_find_unused_parameters=False,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=per_rank // micro_batch,
+        num_generations=SAMPLES,
+        max_completion_length=work.tokens,
+        generation_kwargs={"min_new_tokens": work.tokens} if work.is_fixed else None,
+        learning_rate=LR,
+        max_steps=10_000,
+        report_to=[],
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+        seed=0,
+    )
+    trainer = GRPOTrainer(
+        model=str(folder / "model"),
+        reward_funcs=score,
+        args=config,
+        train_dataset=Dataset.from_list([{"prompt": row["prompt"]} for row in rows]),
+        processing_class=AutoTokenizer.from_pretrained(folder / "model"),
+        callbacks=[Turns()],
+    )
+    thread = threading.Thread(target=trainer.train, daemon=True)
+    thread.start()
+
+    def step(_: Any) -> int:
+        counted[0] = 0
+        begin.release()
+        while not end.acquire(timeout=1):
+            assert thread.is_alive(), "TRL's trainer has ended"
+        return counted[0]
+
+    yield step
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def speed(team: Team) -> tuple[float, Any]:
+    """Tokens per second of a step, and what the first process says."""
+    seconds, said = team.done()
+    tokens = sum(each[0] if isinstance(each, tuple) else each for each in said)
+    return tokens / seconds, said[0]
+
+
+def measure(folder: Path, work: Workload) -> dict[str, Any]:
+    parameters = write_model(folder / "model", work)
+    write_prompts(folder)
+    contenders: dict[str, Any] = {"own": (1, own, (folder, work))}
+    for ranks in (1, 2):
+        for rows in work.micro_batches:
+            name = f"{ranks} of {2 // ranks} threads, {rows} rows"
+            contenders[name] = (ranks, trl, (folder, work, ranks, free_port(), rows))
+    with teams(contenders) as found:
+        for team in found.values():
+            team.done()
+        tried = {name: speed(team)[0] for name, team in found.items() if name != "own"}
+        best = max(tried, key=lambda name: tried[name])
+        speed(found["own"])
+        rounds = [(speed(found["own"]), speed(found[best])[0]) for _ in range(ROUNDS)]
+    stages = [stages for (_, (_, stages)), _ in rounds]
+    return {
+        "parameters": parameters,
+        "own_tokens_per_s": round(median(mine for (mine, _), _ in rounds)),
+        "trl_tokens_per_s": round(median(theirs for _, theirs in rounds)),
+        "ratio": round(median(mine / theirs for (mine, _), theirs in rounds), 2),
+        "trl": best,
+        "trl_tried": {name: round(value) for name, value in tried.items()},
+        "stage_s": {name: round(median(each.get(name, 0.0) for each in stages), 3) for name in stages[0]},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    names = parser.parse_args().workloads
+    os.environ |= allocator_environment()  # as our workers have it
+    found = {}
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            found[name] = measure(Path(folder), WORKLOADS[name])
+        print(json.dumps({name: found[name]}), flush=True)
+    first = found[names[0]]
+    print(
+        json.dumps(
+            {
+                "own_tokens_per_s": first["own_tokens_per_s"],
+                "trl_tokens_per_s": first["trl_tokens_per_s"],
+                **{KEYS[name]: each["ratio"] for name, each in found.items()},
+                "by_workload": found,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
