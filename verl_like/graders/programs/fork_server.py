@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
 from verl_like.graders.programs import asserts, confinement, solution
 from verl_like.graders.programs.confinement import Limits
@@ -48,8 +48,18 @@ def main() -> None:
         _ROLES[job["role"]](job)
 
 
-def _exit(signal_number: int, frame: object) -> NoReturn:
-    raise SystemExit(0)
+class _End:
+    """Has begun with the first SIGTERM or the end of the parent. Two often come at once, from the kernel and from the
+    keeper of processes; a second one must not interrupt the cleaning up after the first.
+    """
+
+    has_begun = False
+
+
+def _exit(signal_number: int, frame: object) -> None:
+    if not _End.has_begun:
+        _End.has_begun = True
+        raise SystemExit(0)
 
 
 class _Server:
@@ -63,6 +73,16 @@ class _Server:
     def serve(self) -> dict[str, Any] | None:
         """Answer requests until the parent is gone (None); returns in a forked child with its job."""
         pid = os.getpid()
+        try:
+            try:
+                return self._serve()
+            finally:  # the inner of two: whatever interrupts it, the outer is not interrupted
+                _End.has_begun = True
+        finally:
+            if os.getpid() == pid:
+                self._close()
+
+    def _serve(self) -> dict[str, Any] | None:
         try:
             while True:
                 body, fds, _, _ = socket.recv_fds(self._control, 4096, 8)
@@ -79,9 +99,6 @@ class _Server:
                 self._control.send(json.dumps(answer).encode())
         except ConnectionError:
             return None
-        finally:
-            if os.getpid() == pid:
-                self._close()
 
     def _start(self, fds: list[int]) -> dict[str, Any]:
         """Fork. Here, an answer for the parent: the child's ``pid``, or the ``error`` that kept it from being confined.
@@ -139,7 +156,6 @@ class _Server:
         return {"code": os.waitstatus_to_exitcode(status) if ended else None}
 
     def _close(self) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         for pid in self._folders:
             # It may have been interrupted in _end, between two lines.
             with suppress(ProcessLookupError, ChildProcessError):
