@@ -83,12 +83,15 @@ class EngineProcesses:
 
 
 def sync(engine, version, weights):
-    """``weights``: name -> numpy array, handed over one by one as fresh tensors."""
+    """``weights``: name -> numpy array, handed over one by one as fresh tensors, which then become others."""
     import torch
 
+    handed = {name: torch.tensor(array) for name, array in weights.items()}
     engine.begin_sync(version)
-    engine.load((name, torch.tensor(array)) for name, array in weights.items())
+    engine.load(iter(handed.items()))
     engine.finish_sync()
+    for tensor in handed.values():
+        tensor.fill_(torch.nan)
 
 
 def generate(engine, requests, max_steps=10_000):

@@ -76,7 +76,10 @@ class RolloutEngine(Protocol):
         """Announce new weights of this version (wakes the weights' memory where it sleeps)."""
 
     def load(self, bucket: Iterable[tuple[str, Any]]) -> None:
-        """Take (Hugging Face name, full tensor) pairs; called once with one lazy iterable per sync."""
+        """Take (Hugging Face name, full tensor) pairs; called once with one lazy iterable per sync.
+
+        The tensors may be the trainer's own, so what the engine keeps are copies.
+        """
 
     def finish_sync(self) -> None:
         """Check that every weight came, drop caches that depend on old weights, adopt the version."""
@@ -203,7 +206,7 @@ class PolicyEngine(ForwardEngine, Protocol):
         """
 
     def named_weights(self) -> Iterator[tuple[str, Any]]:
-        """Stream (Hugging Face name, full tensor that owns its storage), in buckets."""
+        """Stream (Hugging Face name, full tensor), in buckets; to be read only, and before the next update."""
 
 
 class ValueEngine(ForwardEngine, Protocol):

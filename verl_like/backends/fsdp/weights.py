@@ -75,7 +75,7 @@ def stream_full_tensors(
 
 
 def whole_tensors(module: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """The same of replicas: the parameters themselves where they have the dtype, which nobody may write to."""
+    """The same of replicas: the parameters themselves where they have the dtype, to be read before the next update."""
     cast: dict[int, Tensor] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if id(parameter) not in cast:
