@@ -139,6 +139,7 @@ def own(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
             "trainer.loggers=[jsonl]",
             "trainer.test_freq=0",
             "trainer.save_freq=0",
+            "trainer.stall_after_s=3600",  # it waits for its turn
             f"trainer.total_training_steps={steps}",
         ],
     ).config

@@ -26,7 +26,7 @@ from verl_like.backends.allocator import allocator_environment
 
 ROUNDS = 5
 PROMPTS, SAMPLES, PROMPT_TOKENS = 32, 8, 16
-RESPONSE_TOKENS = {"2M": 192, "30M": 64}
+RESPONSE_TOKENS = {"2M": 320, "30M": 80}  # some five seconds
 CACHE_GIB = 1.0
 QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
@@ -52,6 +52,7 @@ def staged(rank: int, path: Path, name: str) -> Iterator[Job]:
     config.rollout.kv_cache_memory_gib = CACHE_GIB
     config.cluster.device, config.cluster.workers_per_node = "cpu", 2
     config.trainer.output_dir = str(path.parent)
+    config.trainer.stall_after_s = 3600  # it waits for its turn
     prompts = [
         Prompt(
             prompt_ids=np.array(ids, np.int32),
