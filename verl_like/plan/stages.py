@@ -21,7 +21,7 @@ from verl_like.trainer.roles import needs
 GPU_FIXED_BYTES = 2.0 * GIB
 # On CPU: what libraries load as they are used, and what the allocator holds besides what it has handed out. Measured
 # with models of 1M and 30M parameters; benchmarks/plan_error.py holds them against others.
-CPU_FIXED_BYTES, ALLOCATOR_SHARE = 0.11 * GIB, 0.06
+CPU_FIXED_BYTES, ALLOCATOR_SHARE = 0.09 * GIB, 0.06
 MIB = 2**20
 
 Section = ActorConfig | CriticConfig | RefConfig | RewardModelConfig
