@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from statistics import median
@@ -14,7 +14,7 @@ from typing import Any
 TIMEOUT_S = 300.0
 
 Job = Callable[[Any], Any]
-Maker = Callable[..., Iterator[Job]]  # of a rank and arguments, a context manager that gives what takes an order
+Maker = Callable[..., AbstractContextManager[Job]]  # of a rank and arguments; gives what takes an order
 
 
 @dataclass(frozen=True)
@@ -54,19 +54,19 @@ def teams(members: Mapping[str, tuple[int, Maker, tuple[Any, ...]]]) -> Iterator
     context = multiprocessing.get_context("spawn")
     found: dict[str, Team] = {}
     processes = []
-    for name, (ranks, maker, arguments) in members.items():
-        pipes = []
-        for rank in range(ranks):
-            mine, theirs = context.Pipe()
-            processes.append(context.Process(target=_member, args=(theirs, maker, rank, arguments)))
-            processes[-1].start()
-            theirs.close()  # so that an end without an answer is seen at once
-            pipes.append(mine)
-        found[name] = Team(pipes)
-        for pipe in pipes:
-            assert pipe.poll(TIMEOUT_S), f"{name} was not ready in {TIMEOUT_S:.0f} s"
-            pipe.recv()
     try:
+        for name, (ranks, maker, arguments) in members.items():
+            pipes = []
+            for rank in range(ranks):
+                mine, theirs = context.Pipe()
+                processes.append(context.Process(target=_member, args=(theirs, maker, rank, arguments)))
+                processes[-1].start()
+                theirs.close()  # so that an end without an answer is seen at once
+                pipes.append(mine)
+            found[name] = Team(pipes)
+            for pipe in pipes:
+                assert pipe.poll(TIMEOUT_S), f"{name} was not ready in {TIMEOUT_S:.0f} s"
+                pipe.recv()
         yield found
         for team in found.values():
             team.end()
@@ -77,7 +77,7 @@ def teams(members: Mapping[str, tuple[int, Maker, tuple[Any, ...]]]) -> Iterator
             process.terminate()
 
 
-def _member(pipe: Connection, maker: Any, rank: int, arguments: tuple[Any, ...]) -> None:
+def _member(pipe: Connection, maker: Maker, rank: int, arguments: tuple[Any, ...]) -> None:
     with maker(rank, *arguments) as job:
         pipe.send("ready")
         while (order := pipe.recv())[0] == "do":

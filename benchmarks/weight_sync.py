@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.update import SIZES, write_model
 from verl_like.backends.allocator import allocator_environment
 
 RANKS = 2
@@ -62,23 +63,6 @@ def mixed_module() -> Any:
         module.register_parameter(f"large{index}", nn.Parameter(torch.randn(LARGE_SIDE, LARGE_SIDE)))
     fully_shard(module, mesh=init_device_mesh("cpu", (RANKS,)))
     return module
-
-
-def write_model(folder: Path) -> None:
-    """A Qwen3 of 110 million parameters, tied."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    config = Qwen3Config(
-        vocab_size=32_000,
-        hidden_size=768,
-        intermediate_size=2560,
-        num_hidden_layers=11,
-        num_attention_heads=12,
-        num_key_value_heads=6,
-        head_dim=64,
-        tie_word_embeddings=True,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
 
 
 def language_model(folder: Path) -> Any:
@@ -162,7 +146,7 @@ def main() -> None:
     os.environ |= {"OMP_NUM_THREADS": "1", **allocator_environment()}  # as workers have it
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
-        write_model(Path(folder) / "model")
+        write_model(Path(folder) / "model", SIZES["110M"])
         answers = context.Queue()
         ranks = [
             context.Process(target=rank_main, args=(rank, Path(folder) / "store", answers)) for rank in range(RANKS)

@@ -8,9 +8,9 @@ import torch
 
 from verl_like.config.schema import FsdpConfig
 
-# Up to this size of the parameters in float32, replicas are faster on CPU (benchmarks/update.py), and memory is no
-# matter: with gradients and moments four times as much on each rank.
-MAX_REPLICA_BYTES = 2**30
+# Up to this size of the parameters in float32, replicas are faster on CPU (measured up to 109 million by
+# benchmarks/update.py); with gradients and moments a rank has four times as much.
+MAX_REPLICA_BYTES = 2**29
 
 
 class Layout(ABC):

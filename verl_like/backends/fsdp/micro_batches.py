@@ -17,7 +17,8 @@ from verl_like.protocol import DataProto, Ragged
 from verl_like.telemetry.beacon import BEACON
 from verl_like.telemetry.ledger import waiting
 
-# Beyond it the activations of a pass leave a CPU's cache, and below it calls cost more than arithmetic (measured).
+# Two ranks on two cores: with 2.2 million parameters 512 are 3 % faster and 2,048 are 3 % slower, and with 28 million
+# both are 1 % slower.
 CPU_TOKENS = 1024
 GPU_TOKENS, GPU_TOKENS_FORWARD = 16_384, 32_768
 

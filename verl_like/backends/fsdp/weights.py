@@ -75,7 +75,7 @@ def stream_full_tensors(
 
 
 def whole_tensors(module: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """The same of replicas: the parameters themselves where they have the dtype, to be read before the next update."""
+    """Stream what replicas have: the parameters themselves where they have the dtype, which the next update changes."""
     cast: dict[int, Tensor] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if id(parameter) not in cast:

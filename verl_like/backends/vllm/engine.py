@@ -184,7 +184,7 @@ class VllmEngine(SyncedEngine):
         return torch.compiler.set_stance("force_eager") if self._device == "cpu" else nullcontext()
 
     def _log_probs(self, internal_id: str, num_tokens: int, told: FlatLogprobs | None) -> list[float]:
-        """Of a request that ends, of the tokens it has."""
+        """Log-probs of the tokens that a request which ends has, in nats."""
         if told is None:
             assert self._counted is not None, "vLLM was asked for no log-probs, and nobody else has any"
             return self._counted.taken(internal_id, num_tokens)
