@@ -18,7 +18,7 @@ REASONS = {
     "backends.fsdp.weights:export_folder: dist.barrier": OF_GROUP,
     "graders.programs.fork_server:_Server._close: os.waitpid": KILLED,
     "graders.programs.fork_server:_Server._end: os.waitpid": KILLED,
-    "graders.programs.fork_server:_Server.serve: socket.recv_fds": FOR_PARENT,
+    "graders.programs.fork_server:_Server._serve: socket.recv_fds": FOR_PARENT,
     "graders.programs.launcher:ForkServer._request: self._socket.recv": "the socket has a timeout",
     "graders.programs.launcher:_close: process.wait": KILLED,
     "graders.programs.solution:_join_threads: ?.join": "a program's own threads; the grader kills it at its deadline",
