@@ -41,8 +41,9 @@ def staged(rank: int, path: Path, name: str) -> Iterator[Job]:
     """The rollout stage, on engines that hold a policy's weights."""
     from verl_like.config.schema import Config
     from verl_like.data.prompts import Prompt
-    from verl_like.trainer.build import cluster, hybrid_workers
+    from verl_like.trainer.build import build_workers
     from verl_like.trainer.generation import generate, train_sampling
+    from verl_like.trainer.hosts import HOSTS
     from verl_like.workers.groups import RolloutGroup
 
     config = Config()
@@ -66,10 +67,8 @@ def staged(rank: int, path: Path, name: str) -> Iterator[Job]:
         )
         for row, ids in enumerate(prompt_ids(SIZES[name].vocabulary))
     ]
-    with (
-        cluster(config) as (where, run_id),
-        hybrid_workers(config, where=where, run_id=run_id, roles=frozenset({"actor", "rollout"})) as workers,
-    ):
+    with HOSTS.had(config, generates=True) as hosts:
+        workers = build_workers(hosts, config, roles=frozenset({"actor", "rollout"}))
         workers.wait_built(timeout_s=config.cluster.start_timeout_s)
         rollout = RolloutGroup(workers, tensor_parallel_size=1)
         version = rollout.sync().version

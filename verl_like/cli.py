@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_like.disk import DiskRefused, refuse_unwritable, writing
+from verl_like.imports import importing
 from verl_like.single_controller.bounded import LINES
 from verl_like.single_controller.errors import (
     ANNOUNCE,
@@ -194,28 +195,34 @@ def _is_training(command: str, config: Config) -> bool:
 
 def _job(command: str, composed: Composed) -> str:
     """Do it; what there is to say at the end."""
+    from verl_like.checks.machine import check_machine
     from verl_like.trainer.endings import finished_at_once, shown, what_lies_where
+    from verl_like.trainer.hosts import HOSTS
     from verl_like.trainer.run_folder import RunFolder
 
     config, folder = composed.config, RunFolder(composed.config)
     is_training = _is_training(command, config)
     if is_training and (finished := finished_at_once(config, composed.yaml(), job=command)):
         return f"{finished}\n{what_lies_where(folder)}"
-    STARTUP.now("loading PyTorch, transformers and Ray")
-    from verl_like.trainer import run
+    generates = command != "sft"
+    check_machine(config, generates=generates)
+    with HOSTS.begun(config, generates=generates):
+        STARTUP.now("loading transformers")
+        with importing():
+            from verl_like.trainer import run
 
-    if command == "generate":
-        return str(run.generate_responses(config))
-    if not is_training:
-        found = [f"{name} {value:.4f}" for name, value in run.evaluate(config).items()]
-        return "\n".join([*found, f"responses   {shown(folder.eval)}"])
-    if command == "sft":
-        run.sft(config, composed.yaml())
-    else:
-        prompts = run.train(config, composed.yaml()).prompts
-        if prompts.drawn:
-            return f"prompts     {prompts}\n{what_lies_where(folder)}"
-    return what_lies_where(folder)
+        if command == "generate":
+            return str(run.generate_responses(config))
+        if not is_training:
+            found = [f"{name} {value:.4f}" for name, value in run.evaluate(config).items()]
+            return "\n".join([*found, f"responses   {shown(folder.eval)}"])
+        if command == "sft":
+            run.sft(config, composed.yaml())
+        else:
+            prompts = run.train(config, composed.yaml()).prompts
+            if prompts.drawn:
+                return f"prompts     {prompts}\n{what_lies_where(folder)}"
+        return what_lies_where(folder)
 
 
 def _config(arguments: argparse.Namespace) -> int:
@@ -303,13 +310,21 @@ def _rescore(arguments: argparse.Namespace) -> int:
 
 def _replay(run: Path, step: int) -> int:
     """Take a step again; 1 where it comes out differently."""
+    from verl_like.checks.machine import check_machine
+    from verl_like.trainer.hosts import HOSTS
     from verl_like.trainer.replay_plan import replay_plan
     from verl_like.trainer.signals import ends_in_order
 
     planned = replay_plan(run, step)
-    with ends_in_order(planned.config.trainer.grace_s, lambda: "The same command begins anew."), STARTUP.shown():
-        STARTUP.now("loading PyTorch, transformers and Ray")
-        from verl_like.trainer.replay import replay, told
+    check_machine(planned.config, generates=True)
+    with (
+        ends_in_order(planned.config.trainer.grace_s, lambda: "The same command begins anew."),
+        STARTUP.shown(),
+        HOSTS.begun(planned.config, generates=True),
+    ):
+        STARTUP.now("loading transformers")
+        with importing():
+            from verl_like.trainer.replay import replay, told
 
         at, found = replay(planned)
     print(told(planned, at, found))
@@ -329,11 +344,17 @@ def _export(path: Path, out: Path | None) -> int:
         )
     out = out or folder / "export" / checkpoint.resolve().name
     config = compose(str(recorded), []).config
+    from verl_like.trainer.hosts import HOSTS
     from verl_like.trainer.signals import ends_in_order
 
-    with ends_in_order(config.trainer.grace_s, lambda: "The same command begins anew."), STARTUP.shown():
-        STARTUP.now("loading PyTorch, transformers and Ray")
-        from verl_like.trainer import run
+    with (
+        ends_in_order(config.trainer.grace_s, lambda: "The same command begins anew."),
+        STARTUP.shown(),
+        HOSTS.begun(config, generates=False),
+    ):
+        STARTUP.now("loading transformers")
+        with importing():
+            from verl_like.trainer import run
 
         run.export(config, checkpoint, out)
     print(out)

@@ -73,10 +73,10 @@ def test_a_finished_run_started_again_says_so_and_starts_nothing(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a cluster is asked for")
 
-    monkeypatch.setattr("verl_like.trainer.build.ray_cluster", refuse)
+    monkeypatch.setattr("verl_like.trainer.hosts.ray_cluster", refuse)
     before = contents(run.folder)
     assert main(["train", *arguments(arithmetic, run.folder.parent, *overrides)]) == 0
     said = capsys.readouterr()

@@ -82,6 +82,7 @@ NOT_RUN = {
                 "update",
                 "rollout",
                 "e2e",
+                "start",
             )
         ),
     ),

@@ -29,6 +29,15 @@ def build_in_parts(rank: int, seconds: float) -> dict[str, Any]:
     return build(rank)
 
 
+PREPARED: list[str] = []
+
+
+def prepare(what: str) -> None:
+    PREPARED.append(what)
+    if what == "broken":
+        raise ImportError("a library that does not load")
+
+
 class EchoRole:
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -40,6 +49,10 @@ class EchoRole:
     @dispatch(Dispatch.BROADCAST)
     def node(self) -> str:
         return ray.get_runtime_context().get_node_id()
+
+    @dispatch(Dispatch.BROADCAST)
+    def prepared(self) -> list[str]:
+        return PREPARED
 
     @dispatch(Dispatch.BROADCAST)
     def niceness(self) -> int:

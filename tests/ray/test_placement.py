@@ -26,6 +26,20 @@ except ValueError as error:
     print(error)
 """
 
+START = """
+import psutil
+from verl_like.config.schema import ClusterConfig
+from verl_like.single_controller.placement import ray_cluster
+with ray_cluster(ClusterConfig(device="cpu", object_store_memory_gib=0.1), "test"):
+    print(*sorted(child.name() for child in psutil.Process().children()))
+print(*psutil.Process().children())
+"""
+
+
+def test_a_ray_of_ones_own_has_the_servers_that_a_run_uses_and_no_others() -> None:
+    ended = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, timeout=120, check=True)
+    assert ended.stdout == "gcs_server raylet\n\n", ended.stderr
+
 
 def num_groups_waiting() -> int:
     return sum(group["state"] == "PENDING" for group in ray.util.placement_group_table().values())

@@ -34,8 +34,9 @@ from verl_like.single_controller.store import STORE
 from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.telemetry.ledger import LEDGER
 from verl_like.trainer.rewards import ScoringModel
+from verl_like.workers.environment import judge_environment, reward_model_environment
 from verl_like.workers.reward_models.groups import ColocatedModel, OwnModel, judge, own_reward_model
-from verl_like.workers.setup import WorkerSetup, judge_environment, reward_model_environment
+from verl_like.workers.setup import WorkerSetup
 
 
 @pytest.fixture(scope="module")

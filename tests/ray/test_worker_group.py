@@ -60,6 +60,18 @@ def test_workers_yield_to_nobody(group: WorkerGroup) -> None:
     assert group.call(EchoRole.niceness) == [os.getpriority(os.PRIO_PROCESS, 0)] * 2
 
 
+def test_what_prepares_comes_before_the_build_which_alone_tells_what_fails(ray_cluster: None) -> None:
+    prepared = WorkerGroup("prepared", world_size=2, placement=None, env={"PYTHONPATH": str(ROOT)}, timeout_s=20)
+    try:
+        for what in ("library", "broken"):
+            prepared.prepare("tests.ray.echo_role:prepare", what)
+        prepared.build("tests.ray.echo_role:build", lambda rank: (rank,), timeout_s=60)
+        prepared.wait_built(timeout_s=60)
+        assert prepared.call(EchoRole.prepared) == [["library", "broken"]] * 2
+    finally:
+        prepared.shut_down()
+
+
 def test_a_long_build_says_how_far_it_is(ray_cluster: None) -> None:
     out = io.StringIO()
     parts = WorkerGroup("parts", world_size=2, placement=None, env={"PYTHONPATH": str(ROOT)}, timeout_s=20)

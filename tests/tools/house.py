@@ -23,6 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "config.schema",
         "config.user_code",
         "disk",
+        "imports",
         "machine",
         "telemetry.beacon",
         "telemetry.ledger",
@@ -91,7 +92,7 @@ WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "judge": (
         "a language model that is asked how good a response is",
-        ("checks", "config.schema", "graders.judging", "trainer.build", "workers.reward_models", "workers.setup"),
+        ("checks", "config.schema", "graders.judging", "trainer.build", "workers.environment", "workers.reward_models"),
     ),
     "sandbox": ("", ()),
 }

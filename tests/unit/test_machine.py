@@ -17,7 +17,7 @@ from verl_like.config.schema import Config, ModelConfig, RolloutConfig
 from verl_like.machine import extensions, look, packages
 from verl_like.machine.findings import Finding, Package, Status, install_line, mending, refuse
 from verl_like.machine.room import Room, room_wanted
-from verl_like.trainer import build, run
+from verl_like.trainer import hosts, run
 
 ROOT = Path(__file__).parents[2]
 FROM_IMAGE = (packages.PYTHON, packages.HEADERS, packages.VENV)  # python:3.11-slim brings these
@@ -219,7 +219,7 @@ def test_each_job_that_generates_looks_at_its_engine_before_it_loads_or_starts_a
 ) -> None:
     monkeypatch.setitem(extensions.EXTENSIONS, "vllm", extensions.EXTENSIONS[broken_engine])
     # Whether Ray is up says nothing: other tests of this process may have started it.
-    monkeypatch.setattr(build, "ray_cluster", lambda *_: pytest.fail("a cluster was started or joined"))
+    monkeypatch.setattr(hosts, "ray_cluster", lambda *_, **__: pytest.fail("a cluster was started or joined"))
     config = Config()
     config.model.path, config.cluster.device = str(tmp_path / "model"), "cpu"
     config.data.max_prompt_length = config.data.max_response_length = 8

@@ -50,14 +50,16 @@ def test_what_a_reward_starts_can_be_ended_by_sigterm(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("signum", sorted(ENDING_SIGNALS))
-def test_a_driver_takes_its_handlers_back_from_a_library(signum: signal.Signals) -> None:
-    """ctypes sets a handler beneath Python's, as Ray does for SIGTERM; it would end the process."""
+def test_a_driver_keeps_its_handlers_from_a_library(signum: signal.Signals) -> None:
+    """ctypes sets a handler beneath Python's, on another thread, as Ray does for SIGTERM; it would end the process."""
     code = f"""
-import ctypes, os, signal
+import ctypes, os, signal, threading
 from verl_like.single_controller import signals
 signal.signal({int(signum)}, lambda *_: print("heard"))
-ctypes.CDLL(None).signal({int(signum)}, ctypes.c_void_p(signal.SIG_DFL.value))
-signals.take_back()
+library = lambda: ctypes.CDLL(None).signal({int(signum)}, ctypes.c_void_p(signal.SIG_DFL.value))
+start = threading.Thread(target=signals.with_own_handlers(library))
+start.start()
+start.join()
 os.kill(os.getpid(), {int(signum)})
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from verl_like.config.schema import ClusterConfig, Config, TrainerConfig
-from verl_like.workers.setup import check_one_gpu, judge_environment, reward_model_environment, worker_environment
+from verl_like.workers.environment import judge_environment, reward_model_environment, worker_environment
+from verl_like.workers.setup import check_one_gpu
 
 ENVIRONMENTS = (worker_environment, reward_model_environment, judge_environment)
 

@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-SLICE_S = 0.5
+FIRST_SLICE_S, SLICE_S = 0.02, 0.5  # between looks; each is twice as long as the one before
 # Nobody is to be ended by these but the driver, in order. What a line starts (Ray's servers) inherits the mask.
 ENDING_SIGNALS = frozenset({signal.SIGTERM, signal.SIGHUP, signal.SIGINT})
 
@@ -36,13 +36,22 @@ class Lines:
         """Whether calls are under way that nobody waits for any longer; asked when all others have returned."""
         return self._num_busy > 0
 
-    def call(self, what: str, call: Callable[[], T], *, limit_s: float, look: Callable[[], None] | None = None) -> T:
+    def call(
+        self,
+        what: str,
+        call: Callable[[], T],
+        *,
+        limit_s: float,
+        look: Callable[[], None] | None = None,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> T:
         """The call's result.
 
         Args:
             what: names the call in the error.
             limit_s: seconds that this process itself has run; while it is stopped (Ctrl-Z), none pass.
             look: done now and then; what it raises ends the wait.
+            meanwhile: done first, while the call is under way; as above.
 
         Raises:
             NoAnswer: the limit has passed.
@@ -55,14 +64,16 @@ class Lines:
             self._num_busy += 1
         answer: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
         line.calls.put((answer, call))
-        left_s = limit_s
+        if meanwhile is not None:
+            meanwhile()
+        left_s, longest_s = limit_s, FIRST_SLICE_S
         while True:
-            slice_s = min(SLICE_S, max(left_s, 0.001))  # the clock goes on while a process is stopped
+            slice_s = min(longest_s, max(left_s, 0.001))  # the clock goes on while a process is stopped
             try:
                 is_result, value = answer.get(timeout=slice_s)
                 break
             except Empty:
-                left_s -= slice_s
+                left_s, longest_s = left_s - slice_s, min(2 * longest_s, SLICE_S)
             if look is not None:
                 look()
             if left_s <= 0:

@@ -111,7 +111,7 @@ class Cluster:
         doomed = [process for process in members if process not in spared]
         for process in doomed:
             _kill(process)
-        psutil.wait_procs(doomed, timeout=KILLED_S)
+        _wait_ended(doomed, timeout_s=KILLED_S)
         if not self.lost and not LINES.are_stuck:
             faulthandler.cancel_dump_traceback_later()
 
@@ -189,6 +189,24 @@ def _environment(process: psutil.Process) -> dict[str, str]:
         return process.environ()
     except (psutil.Error, OSError):  # ended meanwhile, or another user's
         return {}
+
+
+def _wait_ended(processes: Sequence[psutil.Process], *, timeout_s: float) -> None:
+    """Wait until these have ended. Not until they are reaped: that is up to whoever they were left to."""
+    deadline = time.monotonic() + timeout_s
+    with ExitStack() as opened:
+        ending = select.poll()
+        left = set()
+        for process in processes:
+            with suppress(ProcessLookupError):  # it has ended
+                descriptor = os.pidfd_open(process.pid)
+                opened.callback(os.close, descriptor)
+                ending.register(descriptor, select.POLLIN)
+                left.add(descriptor)
+        while left and (left_s := deadline - time.monotonic()) > 0:
+            for descriptor, _ in ending.poll(1000 * left_s):
+                ending.unregister(descriptor)
+                left.remove(descriptor)
 
 
 def _kill(process: psutil.Process) -> None:

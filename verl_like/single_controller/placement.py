@@ -42,10 +42,13 @@ class Devices:
 
 
 @contextmanager
-def ray_cluster(config: ClusterConfig, run_id: str) -> Iterator[None]:
+def ray_cluster(config: ClusterConfig, run_id: str, *, meanwhile: Callable[[], object] | None = None) -> Iterator[None]:
     """Join the cluster at ``cluster.address`` or start one on this machine; left at the end.
 
     A Ray that is already up in this process is used as it is and stays up.
+
+    Args:
+        meanwhile: done while it starts.
     """
     where: dict[str, Any] = (
         {"address": config.address, "runtime_env": {"worker_process_setup_hook": entering(os.getcwd())}}
@@ -56,7 +59,8 @@ def ray_cluster(config: ClusterConfig, run_id: str) -> Iterator[None]:
             "object_store_memory": int(config.object_store_memory_gib * 2**30),
             "include_dashboard": False,
             # By itself Ray has workers yield to every other process: to the scorers, and whatever else runs here.
-            "_system_config": {"worker_niceness": 0},
+            # And it starts workers at once, of which ours, having variables of their own, could not be made.
+            "_system_config": {"worker_niceness": 0, "prestart_worker_first_driver": False},
         }
     )
     with ExitStack() as entered:
@@ -65,6 +69,7 @@ def ray_cluster(config: ClusterConfig, run_id: str) -> Iterator[None]:
             entered.enter_context(
                 ray_calls.cluster(
                     start_timeout_s=config.start_timeout_s,
+                    meanwhile=meanwhile,
                     namespace=run_id,
                     log_to_driver=False,
                     logging_level=logging.ERROR,

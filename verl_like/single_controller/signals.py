@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
-import threading
+from collections.abc import Callable
 from types import FrameType
+from typing import TypeVar
 
 from verl_like.single_controller.bounded import ENDING_SIGNALS
+
+T = TypeVar("T")
+_C = ctypes.CDLL(None)
+_HANDLER_BYTES = 256  # of the C library's struct sigaction: 152 on Linux
 
 
 def leave_to_driver() -> None:
@@ -23,12 +29,22 @@ def leave_to_driver() -> None:
     let_through()
 
 
-def take_back() -> None:
-    """Install this process's handlers again: Ray's library has one for SIGTERM, beneath Python's, that aborts."""
-    if threading.current_thread() is threading.main_thread():
-        for signum in ENDING_SIGNALS:
-            if (handler := signal.getsignal(signum)) is not None:
-                signal.signal(signum, handler)
+def with_own_handlers(call: Callable[[], T]) -> Callable[[], T]:
+    """The call, after which this process has the handlers that it had before: Ray's library has one for SIGTERM,
+    beneath Python's, that aborts. On any thread, where Python sets handlers in the main thread alone.
+    """
+
+    def kept() -> T:
+        before = {signum: ctypes.create_string_buffer(_HANDLER_BYTES) for signum in ENDING_SIGNALS}
+        for signum, handler in before.items():
+            _C.sigaction(int(signum), None, handler)
+        try:
+            return call()
+        finally:
+            for signum, handler in before.items():
+                _C.sigaction(int(signum), handler, None)
+
+    return kept
 
 
 def let_through() -> None:

@@ -8,11 +8,13 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import ray
 
+from verl_like.imports import importing
 from verl_like.single_controller import ray_calls, rendezvous, signals
 from verl_like.single_controller.errors import INTERRUPT, WorkerFailure
 from verl_like.single_controller.heap import HEAP
@@ -64,14 +66,20 @@ class WorkerHost:
         INTERRUPT.set()
 
     @ray.method(concurrency_group="engine")
+    def prepare(self, function: str, *args: Any) -> None:
+        """Call ``module:function``, which imports. What fails here fails again in ``build``, where it is told."""
+        signals.let_through()  # the threads that Ray started have the mask of its servers
+        with suppress(Exception), importing():
+            _named(function)(*args)
+
+    @ray.method(concurrency_group="engine")
     def build(self, factory: str, environment: dict[str, str], *args: Any) -> list[str]:
         """Call ``module:function`` with ``args``; it returns the roles by class name. Returns the warnings it gave."""
-        signals.let_through()  # the threads that Ray started have the mask of its servers
+        signals.let_through()
         os.environ.update(environment)
         BEACON.light_as_told(ray_calls.own_node)
         with self._reporting(factory, "build"):
-            module, name = factory.split(":")
-            self._roles = getattr(importlib.import_module(module), name)(*args)
+            self._roles = _named(factory)(*args)
         rendezvous.let_go()
         return self._log.take()
 
@@ -107,6 +115,14 @@ class WorkerHost:
 
     def _reporting(self, what: str, stage_name: str) -> _Reporting:
         return _Reporting(self._where, what, stage_name)
+
+
+def _named(function: str) -> Callable[..., Any]:
+    """The function of ``module:function``."""
+    module, name = function.split(":")
+    with importing():
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
 
 
 class _Reporting:

@@ -61,6 +61,7 @@ class WorkerGroup:
     ) -> None:
         self.name, self._beacons = name, beacons
         self.timeout_s, self._placement, self._env = timeout_s, placement, env
+        self._preparing: dict[BlockRef, str] = {}
         self._building: dict[BlockRef, str] = {}
         self._actors = [self._started(WorkerProcess, rank, num_devices=1, args=(rank,)) for rank in range(world_size)]
         self._ranks = Ranks(name, dict(enumerate(self._actors)))
@@ -80,6 +81,11 @@ class WorkerGroup:
     @property
     def world_size(self) -> int:
         return len(self._actors)
+
+    def prepare(self, function: str, *args: Any) -> None:
+        """Have every rank call this ``module:function`` as soon as it lives, before it is built."""
+        calls = [RankCall(rank, WorkerHost.prepare, (function, *args)) for rank in range(self.world_size)]
+        self._preparing, _ = self._ranks.begun(calls)
 
     def build(self, factory: str, args_of_rank: Callable[[int], tuple[Any, ...]], *, timeout_s: float) -> None:
         """Rendezvous at rank 0, then start ``factory(*args_of_rank(rank))`` on every rank; :meth:`wait_built` waits for
@@ -106,7 +112,7 @@ class WorkerGroup:
         told = BuildProgress(dict(zip(self._building.values(), self._actors, strict=True)))
         warnings = wait(self._building, stage="build", timeout_s=timeout_s, interruptible=True, meanwhile=told.look)
         pass_on(zip(self._building.values(), warnings, strict=True))
-        self._building = {}
+        self._preparing = self._building = {}
         if self._placement is not None and len(self._placement.nodes) > 1:
             self.relay(self._placement.nodes, timeout_s=timeout_s)
 

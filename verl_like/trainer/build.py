@@ -1,9 +1,8 @@
-"""Building a run: cluster, placement, worker groups, reward pool; and ending it without leaving anything behind."""
+"""Building a run on its hosts: worker groups and reward pool; and ending them without leaving anything behind."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,99 +10,33 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.backends.rollout import remove_leftovers
-from verl_like.checks.rules import check_devices
 from verl_like.config.schema import Config
 from verl_like.disk import writing
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.pool import RewardPool
-from verl_like.single_controller.errors import ANNOUNCE, INTERRUPT
-from verl_like.single_controller.outposts import outposts
-from verl_like.single_controller.placement import Devices, Placement, devices, ray_cluster
-from verl_like.single_controller.verdicts import VERDICTS
+from verl_like.single_controller.placement import Devices, Placement
 from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.telemetry.beacon import beacon_folder
-from verl_like.telemetry.ledger import stage
 from verl_like.telemetry.startup import STARTUP
+from verl_like.trainer.hosts import HOSTS, Hosts, ended_by
 from verl_like.trainer.process_books import Reporting
 from verl_like.trainer.rewards import Rewards, ScoringModel
 from verl_like.trainer.roles import needs
 from verl_like.trainer.run_folder import RunFolder
-from verl_like.watchdog.guard import watchdog
+from verl_like.workers.environment import judge_environment, reward_model_environment
 from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, RefGroup, RolloutGroup
 from verl_like.workers.reward_models.groups import ColocatedModel, judge, own_reward_model
-from verl_like.workers.setup import WorkerSetup, judge_environment, reward_model_environment, worker_environment
+from verl_like.workers.setup import WorkerSetup
 
 # Where the roles of models that score in workers of their own are built.
 SCORER_MODULES = {"reward_model": "classifier", "judge": "judge"}
 
 
-@contextmanager
-def _ended_by(*steps: Callable[[], None]) -> Iterator[None]:
-    """Take these steps at the end. They may last, so an error is told before them."""
-    try:
-        yield
-    except BaseException as error:
-        ANNOUNCE(error)
-        raise
-    finally:
-        with stage("teardown"):
-            for step in steps:
-                step()
-
-
-@contextmanager
-def cluster(config: Config) -> Iterator[tuple[Devices, str]]:
-    """A Ray cluster, joined or started, whose devices fit the configuration;
-    and the id in every name the run shares.
-    """
-    run_id = uuid.uuid4().hex[:8]
-    INTERRUPT.stop_before("start")
-    STARTUP.now(f"joining the Ray cluster at {config.cluster.address}" if config.cluster.address else "starting Ray")
-    VERDICTS.expect(acts=config.trainer.on_stall != "report")
-    with (
-        watchdog(
-            run_id,
-            RunFolder(config).path / "stalls",
-            VERDICTS,
-            floor_s=config.trainer.stall_after_s,
-            ends=config.trainer.on_stall != "report",
-        ),
-        ray_cluster(config.cluster, run_id),
-        outposts(
-            run_id,
-            RunFolder(config).path / "stalls",
-            VERDICTS,
-            floor_s=config.trainer.stall_after_s,
-            start_timeout_s=config.cluster.start_timeout_s,
-        ),
-        _ended_by(),
-    ):
-        where = devices(config.cluster)
-        INTERRUPT.stop_before("start")
-        check_devices(config, world_size=where.world_size, device=where.kind)
-        yield where, run_id
-
-
-@contextmanager
-def hybrid_workers(
-    config: Config,
-    *,
-    where: Devices,
-    run_id: str,
-    roles: frozenset[str],
-    actor_updates: int = 0,
-    critic_updates: int = 0,
-) -> Iterator[WorkerGroup]:
-    """One hybrid worker per device, being built; killed at the end. An actor without updates to make does not learn."""
-    placement = Placement(where, timeout_s=config.cluster.start_timeout_s)
-    group = WorkerGroup(
-        "worker",
-        world_size=where.world_size,
-        placement=placement,
-        env=worker_environment(config, where.kind),
-        timeout_s=config.trainer.stage_timeout_s,
-        beacons=str(beacon_folder(run_id)),
-    )
+def build_workers(
+    hosts: Hosts, config: Config, *, roles: frozenset[str], actor_updates: int = 0, critic_updates: int = 0
+) -> WorkerGroup:
+    """The hybrid workers, being built with these roles. An actor without updates to make does not learn."""
+    where = hosts.where
 
     def setup(rank: int) -> tuple[WorkerSetup]:
         return (
@@ -112,7 +45,7 @@ def hybrid_workers(
                 rank=rank,
                 world_size=where.world_size,
                 device=where.kind,
-                run_id=run_id,
+                run_id=hosts.run_id,
                 roles=roles,
                 actor_updates=actor_updates,
                 critic_updates=critic_updates,
@@ -120,9 +53,8 @@ def hybrid_workers(
         )
 
     STARTUP.now(f"loading models in {where.world_size} {where.kind} workers: {', '.join(sorted(roles))}")
-    with _ended_by(group.shut_down, placement.remove, lambda: remove_leftovers(run_id)):
-        group.build("verl_like.workers.hybrid:build_roles", setup, timeout_s=config.cluster.start_timeout_s)
-        yield group
+    hosts.workers.build("verl_like.workers.hybrid:build_roles", setup, timeout_s=config.cluster.start_timeout_s)
+    return hosts.workers
 
 
 @contextmanager
@@ -137,7 +69,7 @@ def advantage_worker(config: Config, *, run_id: str) -> Iterator[WorkerGroup]:
         timeout_s=timeout_s,
         beacons=str(beacon_folder(run_id)),
     )
-    with _ended_by(group.shut_down):
+    with ended_by(group.shut_down):
         factory = "verl_like.workers.advantages:build_roles"
         group.build(factory, lambda rank: (config.algorithm, timeout_s), timeout_s=config.cluster.start_timeout_s)
         yield group
@@ -181,7 +113,7 @@ def scorer_workers(config: Config, name: str, *, where: Devices, run_id: str) ->
             ),
         )
 
-    with _ended_by(
+    with ended_by(
         group.shut_down, *([placement.remove] if placement is not None else []), lambda: remove_leftovers(run_id)
     ):
         group.build(f"verl_like.workers.reward_models.{SCORER_MODULES[name]}:build_roles", setup, timeout_s=timeout_s)
@@ -203,7 +135,7 @@ def reward_pool(
         timeout_s=config.trainer.stage_timeout_s,
         beacons=str(beacon_folder(run_id)),
     )
-    with _ended_by(pool.shut_down):
+    with ended_by(pool.shut_down):
         yield pool
         pool.settle()
 
@@ -247,10 +179,9 @@ class _Starting:
 
 
 @contextmanager
-def scorers(
-    config: Config, tokenizer: PreTrainedTokenizerBase, failures: Path, *, where: Devices, run_id: str
-) -> Iterator[_Starting]:
+def scorers(hosts: Hosts, config: Config, tokenizer: PreTrainedTokenizerBase, failures: Path) -> Iterator[_Starting]:
     """Everything that scores, being started."""
+    where, run_id = hosts.where, hosts.run_id
     with (
         reward_pool(config, tokenizer, failures, run_id=run_id) as pool,
         scorer_workers(config, "reward_model", where=where, run_id=run_id) as model,
@@ -288,27 +219,22 @@ def stack(
     Everything starts side by side; a reward function that does not load ends the run before a model has.
     """
     timeout_s = config.cluster.start_timeout_s
-    with (
-        cluster(config) as (where, run_id),
-        scorers(config, tokenizer, folder.samples, where=where, run_id=run_id) as starting,
-        hybrid_workers(
-            config, where=where, run_id=run_id, roles=roles, actor_updates=actor_updates, critic_updates=critic_updates
-        ) as workers,
-        advantage_worker(config, run_id=run_id) as advantages,
-    ):
-        rewards = starting.ready(workers)
-        advantages.wait_built(timeout_s=timeout_s)
-        yield Stack(
-            devices=where,
-            actor=ActorGroup(workers),
-            rollout=RolloutGroup(workers, tensor_parallel_size=config.rollout.tensor_parallel_size),
-            critic=CriticGroup(workers) if "critic" in roles else None,
-            ref=RefGroup(workers) if "ref" in roles else None,
-            advantages=AdvantageGroup(advantages),
-            rewards=rewards,
-            processes=tuple(
-                group
-                for group in (workers, advantages, starting.pool, starting.model, starting.judge)
-                if group is not None
-            ),
-        )
+    with HOSTS.had(config, generates=True) as hosts, scorers(hosts, config, tokenizer, folder.samples) as starting:
+        workers = build_workers(hosts, config, roles=roles, actor_updates=actor_updates, critic_updates=critic_updates)
+        with advantage_worker(config, run_id=hosts.run_id) as advantages:
+            rewards = starting.ready(workers)
+            advantages.wait_built(timeout_s=timeout_s)
+            yield Stack(
+                devices=hosts.where,
+                actor=ActorGroup(workers),
+                rollout=RolloutGroup(workers, tensor_parallel_size=config.rollout.tensor_parallel_size),
+                critic=CriticGroup(workers) if "critic" in roles else None,
+                ref=RefGroup(workers) if "ref" in roles else None,
+                advantages=AdvantageGroup(advantages),
+                rewards=rewards,
+                processes=tuple(
+                    group
+                    for group in (workers, advantages, starting.pool, starting.model, starting.judge)
+                    if group is not None
+                ),
+            )

@@ -29,11 +29,12 @@ from verl_like.single_controller.errors import INTERRUPT
 from verl_like.telemetry.report import Summary, write_curves, write_summary
 from verl_like.telemetry.startup import STARTUP
 from verl_like.telemetry.trackers import JsonlTracker, trackers
-from verl_like.trainer.build import cluster, hybrid_workers, scorers, stack
+from verl_like.trainer.build import build_workers, scorers, stack
 from verl_like.trainer.checkpoint import Checkpoints, load_state
 from verl_like.trainer.endings import finished_step, nothing_to_do, shown, start_of
 from verl_like.trainer.folder_lock import FolderLock
 from verl_like.trainer.generation import VALIDATION_STEP, generate, val_sampling
+from verl_like.trainer.hosts import HOSTS
 from verl_like.trainer.ppo_trainer import PPOTrainer
 from verl_like.trainer.process_books import ProcessBooks
 from verl_like.trainer.progress import Progress
@@ -210,14 +211,10 @@ def sft(config: Config, config_yaml: str) -> int:
         with trackers(config, folder.path, total_steps=steps) as tracker:
 
             def start(config: Config) -> int:
-                with (
-                    cluster(config) as (where, run_id),
-                    hybrid_workers(
-                        config, where=where, run_id=run_id, roles=frozenset({"actor"}), actor_updates=steps
-                    ) as workers,
-                ):
+                with HOSTS.had(config, generates=False) as hosts:
+                    workers = build_workers(hosts, config, roles=frozenset({"actor"}), actor_updates=steps)
                     workers.wait_built(timeout_s=config.cluster.start_timeout_s)
-                    actor, ranks = ActorGroup(workers), where.world_size
+                    actor, ranks = ActorGroup(workers), hosts.where.world_size
                     STARTUP.now("taking the first step")
                     books = ProcessBooks(folder.path, [workers])
                     step = SftTrainer(
@@ -248,13 +245,8 @@ def _policy(config: Config, tokenizer: PreTrainedTokenizerBase, folder: RunFolde
     checkpoint = policy_checkpoint(config)
     state = load_state(checkpoint) if checkpoint is not None else {"step": 0}
     log.info("the policy is that of %s", checkpoint or config.model.path)
-    with (
-        cluster(config) as (where, run_id),
-        scorers(config, tokenizer, folder.eval, where=where, run_id=run_id) as starting,
-        hybrid_workers(
-            config, where=where, run_id=run_id, roles=needs(config).roles & {"actor", "rollout", "reward_model"}
-        ) as workers,
-    ):
+    with HOSTS.had(config, generates=True) as hosts, scorers(hosts, config, tokenizer, folder.eval) as starting:
+        workers = build_workers(hosts, config, roles=needs(config).roles & {"actor", "rollout", "reward_model"})
         rewards = starting.ready(workers)
         if checkpoint is not None:
             STARTUP.now(f"loading {shown(checkpoint)}")
@@ -325,10 +317,8 @@ def export(config: Config, checkpoint: Path, out: Path) -> None:
     """Write a checkpoint's policy as a Hugging Face folder (``verl-like export``)."""
     refuse_unwritable(out, knob="the second argument of export")
     version = load_state(checkpoint)["weight_version"]
-    with (
-        cluster(config) as (where, run_id),
-        hybrid_workers(config, where=where, run_id=run_id, roles=frozenset({"actor"})) as workers,
-    ):
+    with HOSTS.had(config, generates=False) as hosts:
+        workers = build_workers(hosts, config, roles=frozenset({"actor"}))
         workers.wait_built(timeout_s=config.cluster.start_timeout_s)
         actor = ActorGroup(workers)
         actor.load(str((checkpoint / "actor").absolute()), version)

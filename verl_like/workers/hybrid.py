@@ -23,6 +23,12 @@ from verl_like.workers.rollout import RolloutRole, build_rollout_engine
 from verl_like.workers.setup import WorkerSetup, join_process_group
 
 
+def load_libraries(rollout_backend: str) -> None:
+    """Import what a worker needs, which takes longer than all else of its start; no backend where it is empty."""
+    if rollout_backend:
+        load_backend(rollout_backend)
+
+
 def build_roles(setup: WorkerSetup) -> dict[str, Any]:
     """The roles of this process by class name; the rollout engine comes first, while the accelerator is empty."""
     join_process_group(setup)

@@ -1,0 +1,92 @@
+"""From the command to the first step of a small GRPO run, phase by phase: ``python -m benchmarks.start``.
+
+A command as a user types it, with the arithmetic recipe's model and no validation; prints one JSON object as its last
+line. Also how soon a command is refused whose recipe is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from recipes.arithmetic.model import write_model
+from recipes.arithmetic.prepare import write_all
+
+ROUNDS = 5
+LIMIT_S = 300.0
+FIRST_STEP = "taking the first step"
+CHECKS = "checking the configuration"  # nothing is shown yet
+COMMAND = [sys.executable, "-m", "verl_like", "train", "recipes/arithmetic/grpo.yaml"]
+
+
+def phases(overrides: list[str]) -> dict[str, float]:
+    """Seconds of each phase before the first step, by the lines that the command prints as a phase begins."""
+    begun = time.perf_counter()
+    lines: list[str] = []
+    found: dict[str, float] = {}
+    with subprocess.Popen([*COMMAND, *overrides], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr is not None
+        what, since = CHECKS, begun
+        for line in run.stderr:
+            lines.append(line)
+            stamp, bracket, told = line.partition(" s] ")
+            if stamp.startswith("[") and bracket and not told.startswith("still "):
+                now = time.perf_counter()
+                found[what] = found.get(what, 0.0) + now - since
+                what, since = told.strip(), now
+        status = run.wait(LIMIT_S)
+    assert status == 0, "".join(lines)
+    assert what == FIRST_STEP, "".join(lines)
+    return found
+
+
+def refused_s() -> float:
+    """Seconds until a misspelt knob is told."""
+    begun = time.perf_counter()
+    ended = subprocess.run([*COMMAND, "rollout.nn=3"], capture_output=True, timeout=LIMIT_S, check=False)
+    assert ended.returncode == 2, ended.stderr
+    return time.perf_counter() - begun
+
+
+def measure(folder: Path, rounds: int) -> dict[str, object]:
+    """Medians over the rounds."""
+    write_all(folder / "data", seed=0)
+    write_model(folder / "init", seed=0)
+    overrides = [
+        f"data.train_files=[{folder}/data/train.parquet]",
+        "data.val_files=[]",
+        f"model.path={folder}/init",
+        f"trainer.output_dir={folder}",
+        "trainer.val_before_train=false",
+        "trainer.test_freq=0",
+        "trainer.save_freq=0",
+        "trainer.loggers=[jsonl]",
+        "trainer.total_training_steps=1",
+    ]
+    phases([*overrides, "trainer.experiment_name=warm-up"])  # bytecode is compiled, and files are read, once
+    runs = [phases([*overrides, f"trainer.experiment_name=round-{i}"]) for i in range(rounds)]
+    refusals = [refused_s() for _ in range(rounds)]
+    return {
+        "start_s": round(median(sum(run.values()) for run in runs), 2),
+        "phases_s": {what: round(median(run[what] for run in runs), 2) for what in runs[0]},
+        "refused_s": round(median(refusals), 2),
+        "rounds": rounds,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    rounds = parser.parse_args().rounds
+    with tempfile.TemporaryDirectory() as folder:
+        print(json.dumps(measure(Path(folder), rounds)))
+
+
+if __name__ == "__main__":
+    main()

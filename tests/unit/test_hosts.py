@@ -1,0 +1,81 @@
+"""Hosts that are begun before it is known what they are to be: had by the first who wants them, or ended."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+
+from verl_like.config.schema import Config
+from verl_like.imports import importing
+from verl_like.trainer import hosts
+from verl_like.trainer.hosts import HOSTS
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What becomes of hosts, by their numbers."""
+    events: list[str] = []
+
+    @contextmanager
+    def numbered(config: Config, *, generates: bool) -> Iterator[Any]:
+        number = sum(event.endswith("begun") for event in events)
+        events.append(f"{number} begun")
+        try:
+            yield number
+        except ValueError as error:
+            events.append(f"{number} saw {error}")
+            raise
+        finally:
+            events.append(f"{number} ended")
+
+    monkeypatch.setattr(hosts, "_hosts", numbered)
+    return events
+
+
+def test_hosts_that_nobody_wanted_end_with_the_command(told: list[str]) -> None:
+    with pytest.raises(ValueError, match="no such column"), HOSTS.begun(Config(), generates=True):
+        raise ValueError("no such column")
+    assert told == ["0 begun", "0 saw no such column", "0 ended"]
+
+
+def test_hosts_that_were_begun_go_to_the_first_and_end_with_its_use_of_them(told: list[str]) -> None:
+    with HOSTS.begun(Config(), generates=True):
+        with pytest.raises(ValueError, match="lost"), HOSTS.had(Config(), generates=True):
+            raise ValueError("lost" if told == ["0 begun"] else f"{told}")
+        assert told[1:] == ["0 saw lost", "0 ended"]
+        with HOSTS.had(Config(), generates=True) as anew:  # as after a restart
+            assert anew == 1
+        assert told[3:] == ["1 begun", "1 ended"]
+    assert len(told) == 5
+
+
+def test_hosts_are_made_where_none_were_begun(told: list[str]) -> None:
+    with HOSTS.had(Config(), generates=False) as had:
+        assert had == 0
+    assert told == ["0 begun", "0 ended"]
+
+
+@pytest.mark.parametrize("is_collecting", [True, False])
+def test_what_is_imported_is_kept_from_the_collector(is_collecting: bool) -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.itself = self
+
+    frozen = gc.get_freeze_count()
+    try:
+        if not is_collecting:
+            gc.disable()
+        with suppress(ImportError), importing():
+            is_collecting_meanwhile = gc.isenabled()
+            kept = [Cycle() for _ in range(100)]
+            raise ImportError
+        assert (is_collecting_meanwhile, gc.isenabled()) == (False, is_collecting)
+        assert gc.get_freeze_count() - frozen >= len(kept)
+        assert not [each for each in gc.get_objects() if isinstance(each, Cycle)]
+    finally:
+        gc.enable()
+        gc.unfreeze()
