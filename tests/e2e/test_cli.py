@@ -47,6 +47,7 @@ def overrides(val_rows: Path) -> list[str]:
         "trainer.save_freq=1",
         "trainer.max_checkpoints=3",
         "rollout.val.n=2",
+        "trainer.profile_steps=[2]",
         "trainer.total_training_steps=2",
     ]
 
@@ -64,6 +65,14 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_everything_a_run_reports_is_in_the_table_of_metrics(run: Run) -> None:
     names = {name for metrics in run.metrics.values() for name in metrics} - {"step"}
     assert not [name for name in names if not any(metric.matches(name) for metric in METRICS)]
+
+
+def test_the_stages_of_a_step_that_is_to_be_profiled_are_traced_in_every_worker(run: Run) -> None:
+    [folder] = (run.folder / "profile").iterdir()
+    assert folder.name == "step_2"
+    found = {path.name.removesuffix(".json.gz") for path in folder.iterdir()}
+    ranks = {f"worker_rank_{rank}.{stage}" for rank in (0, 1) for stage in ("rollout", "update_actor", "sync")}
+    assert found >= ranks | {"advantages_rank_0.advantages"}
 
 
 def test_a_finished_run_started_again_says_so_and_starts_nothing(
@@ -183,6 +192,7 @@ def test_sft_lowers_the_loss_continues_where_it_stopped_and_writes_a_model(
         "critic.mini_batch_size=32",
         "actor.optim.lr=3e-3",
         "trainer.save_freq=12",
+        "trainer.profile_steps=[13]",
     )
     assert main(["sft", *words, "trainer.total_training_steps=24"]) == 0
     folder = tmp_path / "default"
@@ -193,6 +203,8 @@ def test_sft_lowers_the_loss_continues_where_it_stopped_and_writes_a_model(
     assert trained.keys() == initial.keys() and not torch.equal(
         trained["model.embed_tokens.weight"], initial["model.embed_tokens.weight"]
     )
+    traces = sorted(path.name for path in (folder / "profile/step_13").iterdir())
+    assert traces == [f"worker_rank_{rank}.update_actor.json.gz" for rank in (0, 1)]
     # A run that stopped after the checkpoint of step 12 ends with the same weights.
     for name in ("model", "checkpoints/step_24"):
         (folder / name).rename(tmp_path / Path(name).name)

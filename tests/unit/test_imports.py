@@ -61,7 +61,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "single_controller": ("single_controller",),
     "single_controller.build_progress": ("single_controller", "telemetry.startup"),
     "single_controller.outposts": ("single_controller", "watchdog"),
-    "single_controller.worker": ("imports", "single_controller"),
+    "single_controller.worker": ("imports", "single_controller", "telemetry.profiler"),
     # The scorers turn ids into text with the tokenizer that made the prompts.
     "reward": ("data.templates", "graders", "reward", "single_controller"),
     # Rules know what the words of a configuration stand for.

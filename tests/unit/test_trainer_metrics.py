@@ -7,7 +7,7 @@ import pytest
 
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.telemetry.metrics import METRICS
-from verl_like.trainer.step_metrics import StepMetrics
+from verl_like.trainer.step_metrics import StepMetrics, num_tokens
 
 
 def batch(**facts: object) -> RemoteBatch:
@@ -83,10 +83,17 @@ def test_the_log_prob_gap_is_weighted_by_tokens_not_by_ranks() -> None:
 
 def test_the_stages_add_up_to_the_step_and_tokens_are_per_second_of_it() -> None:
     metrics = StepMetrics()
-    metrics.add({"perf/tokens": 300.0})
+    metrics.add({"perf/tokens": 300.0, "perf/response_tokens": 200.0})
+    metrics.learnt_tokens = 240.0
     found = metrics.finish({"rollout": 1.0, "update_actor": 1.5, "idle": 0.5})
     assert found["time/step_s"] == 3.0 and found["perf/tokens_per_s"] == 100.0
+    assert found["perf/rollout_tokens_per_s"] == 200.0 and found["perf/update_tokens_per_s"] == 160.0
     assert found["time/rollout_s"] == 1.0
+
+
+def test_the_tokens_that_are_learnt_from_are_those_of_rows_with_an_advantage_where_others_are_skipped() -> None:
+    rows = batch(prompt_tokens=[3, 5, 7], response_tokens=[10, 20, 30], has_advantage=[True, False, True])
+    assert num_tokens(rows, skips_zeros=False) == 75 and num_tokens(rows, skips_zeros=True) == 50
 
 
 def test_rollout_facts_become_metrics_that_are_listed() -> None:

@@ -546,6 +546,13 @@ class TrainerConfig:
         "stay for good.",
         unit="steps",
     )
+    profile_steps: list[int] = knob(
+        [],
+        "Steps whose stages every worker traces with PyTorch's profiler, into profile/step_N; on a GPU with snapshots "
+        "of its memory.",
+        check=lambda v: all(step > 0 for step in v),
+        expected="numbers of at least 1",
+    )
     loggers: list[str] = knob(
         ["console", "jsonl", "tensorboard"], "Where metrics go: console, jsonl, tensorboard, wandb, mlflow."
     )

@@ -21,9 +21,10 @@ from verl_like.single_controller.heap import HEAP
 from verl_like.single_controller.store import STORE, Reply
 from verl_like.single_controller.worker_log import WorkerLog
 from verl_like.telemetry import stacks
-from verl_like.telemetry.beacon import BEACON
+from verl_like.telemetry.beacon import BEACON, NAME_VARIABLE
 from verl_like.telemetry.ledger import LEDGER, stage
 from verl_like.telemetry.process_report import ProcessReport, Reporter
+from verl_like.telemetry.profiler import PROFILER
 
 if TYPE_CHECKING:  # torch comes with them
     from verl_like.single_controller.blocks import Block
@@ -59,6 +60,11 @@ class WorkerHost:
     def report(self) -> list[ProcessReport]:
         """The process's seconds and memory since its last report."""
         return [self._reporter.take()]
+
+    @ray.method(concurrency_group="control")
+    def profile(self, folder: str) -> None:
+        """Write traces of the stages that follow into this folder; an empty one ends it."""
+        PROFILER.write_to(folder, os.environ.get(NAME_VARIABLE, self._where))
 
     @ray.method(concurrency_group="control")
     def interrupt(self) -> None:
@@ -130,11 +136,14 @@ class _Reporting:
 
     def __init__(self, where: str, what: str, stage_name: str) -> None:
         self._where, self._what, self._stage = where, what, stage(stage_name)
+        self._traced = PROFILER.traced(stage_name)
 
     def __enter__(self) -> None:
         self._stage.__enter__()
+        self._traced.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        self._traced.__exit__(kind, error, trace)
         HEAP.settle()
         self._stage.__exit__(kind, error, trace)
         if isinstance(error, Exception):

@@ -237,6 +237,11 @@ class WorkerGroup:
         refs, _ = self._ranks.begun(self._calls_of_all(WorkerHost.status))
         return wait(refs, stage="status", timeout_s=timeout_s)
 
+    def profile(self, folder: str) -> None:
+        """Have every rank write traces of its stages into this folder from now on, until it is given an empty one."""
+        calls = [RankCall(rank, WorkerHost.profile, (folder,)) for rank in range(self.world_size)]
+        wait(self._ranks.begun(calls)[0], stage="profile", timeout_s=self.timeout_s)
+
     def _calls_of_all(self, method: Method) -> list[RankCall]:
         return [RankCall(rank, method) for rank in range(self.world_size)]
 

@@ -21,6 +21,8 @@ OF_THE_MACHINE = (
     "store/",
     "memory/",
     "perf/tokens_per_s",
+    "perf/rollout_tokens_per_s",
+    "perf/update_tokens_per_s",
     "reward/seconds",
     "sync/seconds",
     "sync/gib_per_s",
@@ -305,6 +307,15 @@ METRICS: tuple[Metric, ...] = (
     Metric("perf/tokens", "tokens", "Prompt and response tokens of the step, all ranks together.", "step"),
     Metric("perf/response_tokens", "tokens", "Response tokens of the step, all ranks together.", "rollout"),
     Metric("perf/tokens_per_s", "tokens/s", "`perf/tokens` per second of the step.", "step"),
+    Metric(
+        "perf/rollout_tokens_per_s", "tokens/s", "`perf/response_tokens` per second of the stage `rollout`.", "step"
+    ),
+    Metric(
+        "perf/update_tokens_per_s",
+        "tokens/s",
+        "Tokens of the rows that the actor learnt from, once for each epoch, per second of the stage `update_actor`.",
+        "step",
+    ),
     Metric("val/mean@<n>", "score", "Mean score over n responses to every validation prompt.", "validation"),
     Metric("val/pass@<n>", "fraction", "Prompts with a correct one among n responses.", "validation"),
     Metric(

@@ -24,13 +24,14 @@ from verl_like.trainer.capsules import Capsules
 from verl_like.trainer.checkpoint import Checkpoints, load_state
 from verl_like.trainer.generation import generate, greedy_sampling, train_sampling
 from verl_like.trainer.process_books import ProcessBooks
+from verl_like.trainer.profiling import Profiles
 from verl_like.trainer.progress import Progress, Steering
 from verl_like.trainer.prompt_ledger import num_prompts
 from verl_like.trainer.rewards import first_rows
 from verl_like.trainer.roles import needs, step_columns, update_columns
 from verl_like.trainer.run_folder import RunFolder
 from verl_like.trainer.shaping import groups_with_signal, is_usable, learnt_from, row_rewards
-from verl_like.trainer.step_metrics import Metrics, StepMetrics
+from verl_like.trainer.step_metrics import Metrics, StepMetrics, num_tokens
 from verl_like.trainer.store_meter import StoreMeter
 from verl_like.trainer.validation import validate
 from verl_like.workers.messages import UpdateTerms
@@ -73,6 +74,7 @@ class PPOTrainer:
         )
         self.store = StoreMeter()
         self.books = ProcessBooks(folder.path, parts.processes, planned_bytes)
+        self.profiles = Profiles(folder.profile, parts.processes, config.trainer.profile_steps)
 
     def fit(self) -> Progress:
         """Run to the last step, or to Ctrl-C; either way the newest state is in a checkpoint when this returns."""
@@ -87,7 +89,9 @@ class PPOTrainer:
                     self.save()
             STARTUP.now("taking the first step")
             while self.progress.step < self.total_steps and not INTERRUPT.is_set():
-                self.finish(self.step(self.progress.step + 1))
+                with self.profiles.of(self.progress.step + 1):
+                    metrics = self.step(self.progress.step + 1)
+                self.finish(metrics)
         except Interrupted as interrupted:
             log.warning(
                 "interrupted in %s; what was unfinished is dropped and comes again (%d prompts)",
@@ -207,6 +211,8 @@ class PPOTrainer:
                     is_corrected=self.steering.is_corrected(config, gap_now=metrics.log_prob_gap),
                 )
                 metrics.add_update(parts.actor.update(batch, shares.rows, shares.mini_batches, terms))
+                skips_zeros = config.actor.skip_zero_advantages
+                metrics.learnt_tokens = config.actor.epochs * num_tokens(batch, skips_zeros=skips_zeros)
         self.prompts.leave(0, "trained")
 
     def sync(self, batch: RemoteBatch, metrics: StepMetrics) -> None:

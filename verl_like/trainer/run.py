@@ -37,6 +37,7 @@ from verl_like.trainer.generation import VALIDATION_STEP, generate, val_sampling
 from verl_like.trainer.hosts import HOSTS
 from verl_like.trainer.ppo_trainer import PPOTrainer
 from verl_like.trainer.process_books import ProcessBooks
+from verl_like.trainer.profiling import Profiles
 from verl_like.trainer.progress import Progress
 from verl_like.trainer.restarts import with_restarts
 from verl_like.trainer.rewards import Rewards
@@ -216,9 +217,16 @@ def sft(config: Config, config_yaml: str) -> int:
                     workers.wait_built(timeout_s=config.cluster.start_timeout_s)
                     actor, ranks = ActorGroup(workers), hosts.where.world_size
                     STARTUP.now("taking the first step")
-                    books = ProcessBooks(folder.path, [workers])
                     step = SftTrainer(
-                        config, actor, rows, tracker, checkpoints, books=books, total_steps=steps, ranks=ranks
+                        config,
+                        actor,
+                        rows,
+                        tracker,
+                        checkpoints,
+                        books=ProcessBooks(folder.path, [workers]),
+                        profiles=Profiles(folder.profile, [workers], config.trainer.profile_steps),
+                        total_steps=steps,
+                        ranks=ranks,
                     ).fit()
                     if step >= steps:
                         _export(actor, folder.model)

@@ -13,6 +13,7 @@ from verl_like.telemetry.ledger import LEDGER, stage
 from verl_like.telemetry.trackers import Trackers
 from verl_like.trainer.checkpoint import Checkpoints, load_state
 from verl_like.trainer.process_books import ProcessBooks
+from verl_like.trainer.profiling import Profiles
 from verl_like.trainer.step_metrics import Metrics, StepMetrics
 from verl_like.workers.groups import ActorGroup
 
@@ -33,6 +34,7 @@ class SftTrainer:
         checkpoints: Checkpoints,
         *,
         books: ProcessBooks,
+        profiles: Profiles,
         total_steps: int,
         ranks: int,
     ) -> None:
@@ -45,7 +47,7 @@ class SftTrainer:
         )
         tokens = rows.ragged("prompt_ids").lengths + rows.ragged("response_ids").lengths
         self._rows = RemoteBatch.put(rows, {"tokens": tokens})
-        self._checkpoints, self._books = checkpoints, books
+        self._checkpoints, self._books, self._profiles = checkpoints, books, profiles
         self._saved_step = -1  # of the newest checkpoint in this folder that is known to be whole
 
     def fit(self) -> int:
@@ -55,7 +57,9 @@ class SftTrainer:
         step = self._resume()
         while step < self._total_steps and not INTERRUPT.is_set():
             step += 1
-            self._trackers.log(step, self.step(step))
+            with self._profiles.of(step):
+                metrics = self.step(step)
+            self._trackers.log(step, metrics)
             every = self._config.trainer.save_freq
             if every and step % every == 0:
                 self._save(step)
@@ -91,7 +95,8 @@ class SftTrainer:
             tokens = batch.facts["tokens"]
         with stage("update_actor"):
             metrics.add_mean(self._actor.supervise(batch, partition(tokens, self._ranks)))
-        metrics.add({"perf/tokens": float(tokens.sum())})
+        metrics.learnt_tokens = float(tokens.sum())
+        metrics.add({"perf/tokens": metrics.learnt_tokens})
         with stage("report"):
             self._books.ask()
             metrics.add(self._books.close_step(step))

@@ -28,12 +28,19 @@ def detail_means(details: Iterable[Mapping[str, float | str]]) -> Metrics:
     return {f"reward/{name}/mean": float(np.mean(values)) for name, values in found.items()}
 
 
+def num_tokens(batch: RemoteBatch, *, skips_zeros: bool) -> float:
+    """Tokens of all rows, or of those with an advantage."""
+    tokens = batch.facts["prompt_tokens"] + batch.facts["response_tokens"]
+    return float((tokens * batch.facts["has_advantage"] if skips_zeros else tokens).sum())
+
+
 class StepMetrics:
     """The metrics of one step. Names are those of ``docs/metrics.md``."""
 
     def __init__(self) -> None:
         self._values: Metrics = {}
         self.log_prob_gap: float | None = None  # nats, mean; as soon as a stage has measured it
+        self.learnt_tokens = 0.0  # of the rows that the actor learnt from, once for each epoch
         self.mean_weight: float | None = None  # of the batch's importance weights, where they are divided by it
 
     def add(self, values: Mapping[str, float]) -> None:
@@ -101,5 +108,9 @@ class StepMetrics:
         """All metrics with the seconds of each stage; ``seconds`` add up to the step."""
         total = sum(seconds.values())
         self.add({f"time/{name}_s": value for name, value in seconds.items()})
+        if "rollout" in seconds:
+            self.add({"perf/rollout_tokens_per_s": self._values["perf/response_tokens"] / seconds["rollout"]})
+        if "update_actor" in seconds:
+            self.add({"perf/update_tokens_per_s": self.learnt_tokens / seconds["update_actor"]})
         self.add({"time/step_s": total, "perf/tokens_per_s": self._values["perf/tokens"] / total})
         return self._values

@@ -1,0 +1,43 @@
+"""Which steps' stages are traced, in every worker at once (``trainer.profile_steps``)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from verl_like.single_controller.worker_group import WorkerGroup
+from verl_like.trainer.endings import shown
+
+log = logging.getLogger(__name__)
+
+
+class Profiles:
+    """Traces of some steps.
+
+    Args:
+        folder: gets ``step_N/`` of each.
+        processes: of which those of worker groups are traced.
+        steps: their numbers.
+    """
+
+    def __init__(self, folder: Path, processes: Sequence[object], steps: Sequence[int]) -> None:
+        self._folder, self._steps = folder, frozenset(steps)
+        self._groups = [each for each in processes if isinstance(each, WorkerGroup)]
+
+    @contextmanager
+    def of(self, step: int) -> Iterator[None]:
+        """Take the step inside; a step that fails leaves the traces of the stages that it finished."""
+        if step not in self._steps:
+            yield
+            return
+        folder = self._folder / f"step_{step}"
+        self._write_to(str(folder))
+        yield
+        self._write_to("")
+        log.info("traces of step %d lie in %s; ui.perfetto.dev shows them", step, shown(folder))
+
+    def _write_to(self, folder: str) -> None:
+        for group in self._groups:
+            group.profile(folder)
