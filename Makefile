@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps setup train test unit e2e e2e-algorithms chaos lint types format bench gpu-check doctor docker peers lock clean distclean
+.PHONY: help deps setup train test unit e2e e2e-algorithms chaos lint types format bench bench-check gpu-check doctor docker peers lock clean distclean
 
 PYTHON ?= python3
 VENV := .venv
@@ -94,6 +94,9 @@ bench: setup  ## run every benchmark; ARGS go to each
 	@set -e; for file in benchmarks/[a-z]*.py; do \
 		name=$$(basename $$file .py); echo "== $$name"; $(BIN)/python -m benchmarks.$$name $(ARGS); \
 	done
+
+bench-check: setup  ## run benchmarks and hold their ratios against benchmarks/floors.toml (ARGS="update rollout": only these)
+	@PYTHONPATH=.peers $(BIN)/python -m benchmarks._check $(ARGS)
 
 gpu-check: setup  ## check what only a GPU can show, in eight minutes, with a table (ARGS="--device cpu" is a dry run)
 	@$(BIN)/python -m benchmarks.gpu_check $(ARGS)

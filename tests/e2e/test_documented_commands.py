@@ -61,6 +61,7 @@ NOT_RUN = {
     ),
     "measures for minutes; tests/unit and tests/ray run their parts": (
         "make bench",
+        "make bench-check",
         "make e2e-algorithms",
         "make chaos",
         'make chaos ARGS="--page docs/fault_matrix.md"',
@@ -83,6 +84,7 @@ NOT_RUN = {
                 "rollout",
                 "e2e",
                 "start",
+                "overhead",
             )
         ),
     ),

@@ -294,7 +294,10 @@ class RolloutConfig:
         64, "Weights are gathered and handed over in pieces of at most this size.", unit="MiB"
     )
     block_kib: float = _non_negative(
-        256, "Finished groups travel in blocks of at least this size and of a sixteenth of a rank's groups.", unit="KiB"
+        256,
+        "Finished groups travel in blocks of at least this size, or after half a second, and of a sixteenth of a "
+        "rank's groups.",
+        unit="KiB",
     )
     engine_kwargs: dict[str, Any] = knob({}, "Passed to the engine's constructor as they are.")
     val: ValSamplingConfig = knob(ValSamplingConfig, "Sampling of validation.")

@@ -30,6 +30,7 @@ ROLLOUT_COLUMNS = frozenset(
 )
 
 
+MAX_WAIT_S = 0.5  # of a small block: where responses are long and few, their scores would come after the last of them
 AGREE_EVERY_STEPS = 32  # a gloo round costs a few milliseconds, as does a step of a small model
 
 
@@ -94,6 +95,32 @@ class _Group:
     samples: dict[int, Finished] = field(default_factory=dict)
 
 
+@dataclass(kw_only=True)
+class _Waiting:
+    """Groups that are finished and have not been handed on: as many as make a block, or for as long as one may wait."""
+
+    min_groups: int
+    min_bytes: float
+    groups: list[_Group] = field(default_factory=list)
+    num_bytes: int = 0
+    since: float = 0.0  # of the first
+
+    def add(self, group: _Group, *, prompt_tokens: int) -> None:
+        if not self.groups:
+            self.since = time.monotonic()
+        self.groups.append(group)
+        self.num_bytes += _num_bytes(group, prompt_tokens)
+
+    def are_due(self) -> bool:
+        if not self.groups or len(self.groups) < self.min_groups:
+            return False
+        return self.num_bytes >= self.min_bytes or time.monotonic() - self.since >= MAX_WAIT_S
+
+    def taken(self) -> list[_Group]:
+        groups, self.groups, self.num_bytes = self.groups, [], 0
+        return groups
+
+
 class RolloutRole:
     """Generation on this rank's engine; ranks that share an engine are given the same rows."""
 
@@ -123,8 +150,9 @@ class RolloutRole:
         prompts = rows.fetch(PROMPT_COLUMNS, timeout_s=self._setup.config.trainer.stage_timeout_s)
         requests = self._requests(prompts, n, sampling, step, first_sample)
         groups = {row: _Group(row) for row in range(len(prompts))}
-        waiting: list[_Group] = []
-        min_groups, num_bytes = max(1, len(prompts) // MAX_STREAM_BLOCKS), 0
+        waiting = _Waiting(
+            min_groups=max(1, len(prompts) // MAX_STREAM_BLOCKS), min_bytes=self._setup.config.rollout.block_kib * 1024
+        )
         try:
             self._engine.submit(requests)
             while self._engine.has_unfinished() and not self._interruption.has_come():
@@ -133,17 +161,11 @@ class RolloutRole:
                     row, sample = map(int, finished.request_id.split(":"))
                     groups[row].samples[sample] = finished
                     if len(groups[row].samples) == n:
-                        waiting.append(groups.pop(row))
-                        num_bytes += _num_bytes(waiting[-1], len(prompts.ragged("prompt_ids")[row]))
-                if (
-                    self._speaks
-                    and len(waiting) >= min_groups
-                    and num_bytes >= self._setup.config.rollout.block_kib * 1024
-                ):
-                    yield from self._block(prompts, waiting)
-                    waiting, num_bytes = [], 0
-            if self._speaks and waiting:
-                yield from self._block(prompts, waiting)
+                        waiting.add(groups.pop(row), prompt_tokens=len(prompts.ragged("prompt_ids")[row]))
+                if self._speaks and waiting.are_due():
+                    yield from self._block(prompts, waiting.taken())
+            if self._speaks and waiting.groups:
+                yield from self._block(prompts, waiting.taken())
         finally:
             if self._engine.has_unfinished():
                 self._engine.abort([r.request_id for r in requests])

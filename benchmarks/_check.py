@@ -1,0 +1,61 @@
+"""``make bench-check``: run benchmarks and hold their ratios against ``floors.toml``.
+
+``python -m benchmarks._check [NAME ...]`` runs these, or all that have floors; the exit status is 1 where a ratio is
+beyond its floor. What a peer that is not installed would give is left out and told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+FLOORS = Path(__file__).with_name("floors.toml")
+LIMIT_S = 3600.0  # of one benchmark
+
+
+def floors() -> dict[str, dict[str, dict[str, float]]]:
+    """Benchmark -> key -> ``least`` or ``most``."""
+    return tomllib.loads(FLOORS.read_text())
+
+
+def verdict(found: float | None, bound: dict[str, float]) -> str:
+    """ "holds", "MISSED", or "no peer" where the figure is one that only a peer gives."""
+    if found is None:
+        return "no peer"
+    holds = bound.get("least", found) <= found <= bound.get("most", found)
+    return "holds" if holds else "MISSED"
+
+
+def printed(name: str) -> dict[str, Any]:
+    """The JSON object that a benchmark prints last."""
+    ended = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}"], stdout=subprocess.PIPE, text=True, timeout=LIMIT_S, check=True
+    )
+    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    bounds = floors()
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(bounds)}")
+    names = parser.parse_args().names or list(bounds)
+    if unknown := [name for name in names if name not in bounds]:
+        parser.error(f"{', '.join(unknown)} have no floor in {FLOORS.name}; these have: {', '.join(bounds)}")
+    verdicts = []
+    for name in names:
+        found = printed(name)
+        for key, bound in bounds[name].items():
+            [(word, limit)] = bound.items()
+            verdicts.append(verdict(found[key], bound))
+            print(f"{verdicts[-1]:8} {name}.{key} is {found[key]}, at {word} {limit}", flush=True)
+    return int("MISSED" in verdicts)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,116 @@
+"""What a step has besides engine and model: ``python -m benchmarks.overhead``.
+
+Steps of GRPO on the real stack: the arithmetic recipe's (a fifth of a second), and of a model of 30 million parameters
+(seconds). Of each stage that generates, scores tokens or updates, the slowest rank's own seconds, as it books them
+itself, are work; all else of the step is overhead: the driver's stages, what lies between driver and workers, syncs of
+weights, waiting. Prints one JSON object as its last line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+
+from benchmarks.e2e import PROMPT_TOKENS, SAMPLES, WORKLOADS, write_prompts
+from benchmarks.e2e import write_model as write_e2e_model
+from recipes.arithmetic.model import write_model
+from recipes.arithmetic.prepare import write_all
+from verl_like.config.compose import compose
+from verl_like.trainer import run
+
+WARM_UP_STEPS = 3  # first rollouts and allocations are slower; they are measured by nobody who trains for long
+WORK = frozenset({"rollout", "old_log_probs", "ref_log_probs", "values", "update_actor", "update_critic"})
+NO_EXTRAS = (
+    "data.val_files=[]",
+    "trainer.val_before_train=false",
+    "trainer.test_freq=0",
+    "trainer.save_freq=0",
+    "trainer.loggers=[jsonl]",
+)
+
+
+def arithmetic(folder: Path) -> tuple[str | None, list[str]]:
+    """The recipe, with a model that has not learnt."""
+    write_all(folder / "data", seed=0)
+    write_model(folder / "init", seed=0)
+    words = [f"data.train_files=[{folder}/data/train.parquet]", f"model.path={folder}/init"]
+    return "recipes/arithmetic/grpo.yaml", words
+
+
+def large(folder: Path) -> tuple[str | None, list[str]]:
+    """32 responses of 48 tokens by 30 million parameters."""
+    work = WORKLOADS["30m"]
+    write_e2e_model(folder / "model", work)
+    write_prompts(folder)
+    return None, [
+        "algorithm=grpo",
+        f"model.path={folder}/model",
+        f"data.train_files=[{folder}/train.jsonl]",
+        "data.apply_chat_template=false",
+        f"data.train_batch_size={work.prompts}",
+        f"data.max_prompt_length={PROMPT_TOKENS}",
+        f"data.max_response_length={work.tokens}",
+        f"rollout.n={SAMPLES}",
+        "rollout.ignore_eos=true",
+        f"actor.mini_batch_size={work.prompts}",
+        f"reward.function={folder}/scorer.py:score",
+    ]
+
+
+def split(folder: Path) -> list[dict[str, float]]:
+    """Of each step after the warm-up: its seconds (``step``), its work (``work``), and by stage where the rest went."""
+    steps = {line["step"]: line for line in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())}
+    by_step: dict[int, list[dict[str, float]]] = defaultdict(list)
+    for line in map(json.loads, (folder / "ledger.jsonl").read_text().splitlines()):
+        if line["process"].startswith("worker rank"):
+            by_step[line["step"]].append(line["seconds"])
+    found = []
+    for step in sorted(steps)[WARM_UP_STEPS:]:
+        seconds = {name[5:-2]: value for name, value in steps[step].items() if name.startswith("time/")}
+        work = {stage: max(rank.get(stage, 0.0) for rank in by_step[step]) for stage in WORK & seconds.keys()}
+        rest = {stage: s - work.get(stage, 0.0) for stage, s in seconds.items() if stage != "step"}
+        found.append({"step": seconds["step"], "work": sum(work.values()), **rest})
+    return found
+
+
+def measure(name: str, steps: int) -> dict[str, float | dict[str, float]]:
+    """Medians over the steps."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        recipe, words = arithmetic(folder) if name == "arithmetic" else large(folder)
+        ends = [f"trainer.output_dir={folder}", "trainer.experiment_name=run", f"trainer.total_training_steps={steps}"]
+        composed = compose(recipe, [*words, *NO_EXTRAS, *ends])
+        run.train(composed.config, composed.yaml())
+        rows = split(folder / "run")
+    stages = sorted({stage for row in rows for stage in row} - {"step", "work"})
+    return {
+        "steps": len(rows),
+        "step_s": round(median(row["step"] for row in rows), 4),
+        "overhead_ms": round(1000 * median(row["step"] - row["work"] for row in rows), 1),
+        "overhead_frac": round(median(1 - row["work"] / row["step"] for row in rows), 4),
+        "ms_by_stage": {stage: round(1000 * median(row.get(stage, 0.0) for row in rows), 1) for stage in stages},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=60, help="of the arithmetic recipe; a sixth of them of the other")
+    steps = parser.parse_args().steps
+    small, big = measure("arithmetic", steps), measure("30M", WARM_UP_STEPS + max(steps // 6, 5))
+    print(
+        json.dumps(
+            {
+                "overhead_frac": big["overhead_frac"],
+                "overhead_ms_arithmetic": small["overhead_ms"],
+                "by_workload": {"arithmetic": small, "30M": big},
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
