@@ -4,7 +4,9 @@ The same model, prompts, group size, limits and cores, float32: 256 rows a step,
 with its defaults. TRL generates with transformers, as it does on CPU, in one process of two threads or two of one, with
 micro-batches of two sizes; the best of them counts. All take turns. Workloads: lengths as sampled, by a model whose end
 token comes after some 60 of 256 tokens; responses of 64 tokens each; and 32 rows of 48 with 30 million parameters.
-Tokens are those of responses. Prints one JSON object as its last line.
+Tokens are those of responses. Where lengths are fixed, bare engines take turns too: two of vLLM without seeds and
+log-probs, and a bare loop of updates (:mod:`benchmarks._bare_loop`) with its best micro-batch; their seconds together
+over those of our step are ``fraction_of_bare_sum``. Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -25,11 +27,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks._teams import Job, Team, teams
+from benchmarks.rollout import QUIET
 from verl_like.backends.allocator import allocator_environment
 
 ROUNDS = 5
 SAMPLES, PROMPT_TOKENS, LR = 8, 12, 1e-6
 SYMBOLS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXY"  # with three special tokens 64
+MICRO_BATCHES = (512, 1024, 2048)  # tokens, of which the bare loop's best is looked for
 KEYS = {"sampled": "ratio_vs_trl", "fixed": "ratio_vs_trl_fixed", "30m": "ratio_vs_trl_30m"}
 
 
@@ -239,6 +243,62 @@ def trl(rank: int, folder: Path, work: Workload, ranks: int, port: int, micro_ba
     yield step
 
 
+@contextmanager
+def bare_rollout(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
+    """One of two engines, with half of the prompts."""
+    os.environ |= {"OMP_NUM_THREADS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", **QUIET}
+    from vllm import LLM, SamplingParams
+
+    llm = LLM(
+        model=str(folder / "model"),
+        skip_tokenizer_init=True,
+        dtype="float32",
+        max_model_len=PROMPT_TOKENS + work.tokens,
+        kv_cache_memory_bytes=2**29,
+        max_num_seqs=256,
+        enforce_eager=True,
+    )
+    sampling = SamplingParams(n=SAMPLES, max_tokens=work.tokens, ignore_eos=True, detokenize=False, temperature=1.0)
+    ids = np.random.default_rng(0).integers(3, len(SYMBOLS) + 3, (work.prompts, PROMPT_TOKENS)).tolist()[rank::2]
+    prompts: Any = [{"prompt_token_ids": row} for row in ids]
+
+    def generate(_: Any) -> None:
+        llm.generate(prompts, sampling, use_tqdm=False)
+
+    yield generate
+
+
+@contextmanager
+def bare_updates(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
+    """One of two ranks of a DDP loop, with half of the rows; told the tokens of a micro-batch."""
+    import torch
+    import torch.distributed as dist
+
+    from benchmarks._bare_loop import bare_update
+    from verl_like.protocol import DataProto, Ragged
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", store=dist.FileStore(str(folder / "bare"), 2), rank=rank, world_size=2)
+    rng, num_rows = np.random.default_rng(rank), work.prompts * SAMPLES // 2
+
+    def column(tokens: int, draw: Any, dtype: str) -> Ragged:
+        return Ragged.from_rows([draw(tokens) for _ in range(num_rows)], dtype)
+
+    def ids(tokens: int) -> Any:
+        return rng.integers(3, len(SYMBOLS) + 3, tokens)
+
+    table = DataProto(
+        {
+            "prompt_ids": column(PROMPT_TOKENS, ids, "int32"),
+            "response_ids": column(work.tokens, ids, "int32"),
+            "old_log_probs": column(work.tokens, lambda tokens: -4 - rng.random(tokens), "float32"),
+            "advantages": column(work.tokens, rng.standard_normal, "float32"),
+        }
+    )
+    yield bare_update("ddp", folder / "model", table)
+    dist.destroy_process_group()
+
+
 def free_port() -> int:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -260,15 +320,31 @@ def measure(folder: Path, work: Workload) -> dict[str, Any]:
         for rows in work.micro_batches:
             name = f"{ranks} of {2 // ranks} threads, {rows} rows"
             contenders[name] = (ranks, trl, (folder, work, ranks, free_port(), rows))
+    theirs = [name for name in contenders if name != "own"]
+    if work.is_fixed:
+        contenders |= {"rollout": (2, bare_rollout, (folder, work)), "update": (2, bare_updates, (folder, work))}
     with teams(contenders) as found:
         for team in found.values():
-            team.done()
-        tried = {name: speed(team)[0] for name, team in found.items() if name != "own"}
+            team.done(MICRO_BATCHES[0])
+        tried = {name: speed(found[name])[0] for name in theirs}
         best = max(tried, key=lambda name: tried[name])
+        if work.is_fixed:
+            seconds = {size: found["update"].seconds(size) for size in MICRO_BATCHES}
+            micro_batch = min(seconds, key=lambda size: seconds[size])
         speed(found["own"])
-        rounds = [(speed(found["own"]), speed(found[best])[0]) for _ in range(ROUNDS)]
+        rounds, bare = [], []
+        for _ in range(ROUNDS):
+            rounds.append((speed(found["own"]), speed(found[best])[0]))
+            if work.is_fixed:
+                bare.append((found["rollout"].seconds(), found["update"].seconds(micro_batch)))
     stages = [stages for (_, (_, stages)), _ in rounds]
+    extra: dict[str, Any] = {}
+    if work.is_fixed:
+        sums = [sum(both) / each["step"] for both, each in zip(bare, stages, strict=True)]
+        rollout, update = (round(median(seconds), 3) for seconds in zip(*bare, strict=True))
+        extra = {"fraction_of_bare_sum": round(median(sums), 3), "bare_s": {"rollout": rollout, "update": update}}
     return {
+        **extra,
         "parameters": parameters,
         "own_tokens_per_s": round(median(mine for (mine, _), _ in rounds)),
         "trl_tokens_per_s": round(median(theirs for _, theirs in rounds)),
@@ -296,6 +372,10 @@ def main() -> None:
                 "own_tokens_per_s": first["own_tokens_per_s"],
                 "trl_tokens_per_s": first["trl_tokens_per_s"],
                 **{KEYS[name]: each["ratio"] for name, each in found.items()},
+                "fraction_of_bare_sum": min(
+                    (each["fraction_of_bare_sum"] for each in found.values() if "fraction_of_bare_sum" in each),
+                    default=None,
+                ),
                 "by_workload": found,
             }
         )

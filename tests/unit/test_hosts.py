@@ -11,8 +11,10 @@ import pytest
 
 from verl_like.config.schema import Config
 from verl_like.imports import importing
+from verl_like.telemetry.ledger import LEDGER
 from verl_like.trainer import hosts
 from verl_like.trainer.hosts import HOSTS
+from verl_like.watchdog.watch import BUILDING
 
 
 @pytest.fixture
@@ -51,6 +53,16 @@ def test_hosts_that_were_begun_go_to_the_first_and_end_with_its_use_of_them(told
             assert anew == 1
         assert told[3:] == ["1 begun", "1 ended"]
     assert len(told) == 5
+
+
+def test_the_watchdog_lets_a_start_take_its_time_until_the_hosts_are_had(told: list[str]) -> None:
+    with HOSTS.begun(Config(), generates=True):
+        assert LEDGER.current.partition("/")[0] in BUILDING
+        with HOSTS.had(Config(), generates=True):
+            assert LEDGER.is_resting
+    with HOSTS.begun(Config(), generates=True):
+        pass
+    assert LEDGER.is_resting
 
 
 def test_hosts_are_made_where_none_were_begun(told: list[str]) -> None:

@@ -45,7 +45,7 @@ class _Begun:
     """Hosts of a run that is not yet known in full: what it trains on, and for how long."""
 
     def __init__(self) -> None:
-        self._offered: tuple[ExitStack, Hosts] | None = None
+        self._offered: tuple[ExitStack, ExitStack, Hosts] | None = None
 
     @contextmanager
     def begun(self, config: Config, *, generates: bool) -> Iterator[None]:
@@ -54,8 +54,10 @@ class _Begun:
         Args:
             generates: whether workers will have rollout engines.
         """
-        with ExitStack() as begun:
-            self._offered = begun, begun.enter_context(_hosts(config, generates=generates))
+        with ExitStack() as begun, ExitStack() as start:
+            hosts = begun.enter_context(_hosts(config, generates=generates))
+            start.enter_context(stage("start"))  # in which reading rows may take any time, as far as the watchdog goes
+            self._offered = begun, start, hosts
             try:
                 yield
             finally:
@@ -68,7 +70,8 @@ class _Begun:
             with _hosts(config, generates=generates) as hosts:
                 yield hosts
             return
-        (begun, hosts), self._offered = self._offered, None
+        (begun, start, hosts), self._offered = self._offered, None
+        start.close()
         with begun.pop_all():
             yield hosts
 
