@@ -12,6 +12,7 @@ import argparse
 import json
 import tempfile
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -42,8 +43,8 @@ def arithmetic(folder: Path) -> tuple[str | None, list[str]]:
 
 
 def large(folder: Path) -> tuple[str | None, list[str]]:
-    """32 responses of 48 tokens by 30 million parameters."""
-    work = WORKLOADS["30m"]
+    """64 responses of 48 tokens by 30 million parameters, so that a step takes more than five seconds."""
+    work = replace(WORKLOADS["30m"], prompts=8)
     write_e2e_model(folder / "model", work)
     write_prompts(folder)
     return None, [
