@@ -205,7 +205,7 @@ def _job(command: str, composed: Composed) -> str:
     if is_training and (finished := finished_at_once(config, composed.yaml(), job=command)):
         return f"{finished}\n{what_lies_where(folder)}"
     generates = command != "sft"
-    check_machine(config, generates=generates)
+    check_machine(config, generates=generates, warns=False)  # the job warns
     with HOSTS.begun(config, generates=generates):
         STARTUP.now("loading transformers")
         with importing():
@@ -316,7 +316,7 @@ def _replay(run: Path, step: int) -> int:
     from verl_like.trainer.signals import ends_in_order
 
     planned = replay_plan(run, step)
-    check_machine(planned.config, generates=True)
+    check_machine(planned.config, generates=True, warns=False)  # the job warns
     with (
         ends_in_order(planned.config.trainer.grace_s, lambda: "The same command begins anew."),
         STARTUP.shown(),

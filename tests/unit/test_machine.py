@@ -12,6 +12,7 @@ import pytest
 
 from tests._tiny_model import save_model
 from verl_like.backends.rollout import rollout_engine
+from verl_like.checks import machine as checks_machine
 from verl_like.checks.machine import check_machine
 from verl_like.config.schema import Config, ModelConfig, RolloutConfig
 from verl_like.machine import extensions, look, packages
@@ -193,6 +194,18 @@ def test_libraries_of_torch_count_as_found() -> None:
     files = extensions.extensions("vllm")
     assert any(file.name.startswith("_C") for file in files)
     assert extensions.missing_libraries(files) == {}
+
+
+@pytest.mark.parametrize("warns", [True, False])
+def test_what_makes_a_run_slow_is_told_by_who_is_to_tell_it(
+    warns: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    note = Finding(name="memory", value="2 GiB", status=Status.NOTE, remedy="more is quicker")
+    monkeypatch.setattr(checks_machine, "what_runs_need", lambda folder: [note])
+    config = Config()
+    config.rollout.backend = "hf"
+    check_machine(config, generates=True, warns=warns)
+    assert [record.message for record in caplog.records] == ["memory: 2 GiB; more is quicker"] * warns
 
 
 def test_a_finding_that_is_only_a_note_ends_nothing() -> None:

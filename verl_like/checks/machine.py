@@ -13,8 +13,8 @@ from verl_like.machine.look import what_runs_need
 log = logging.getLogger(__name__)
 
 
-def check_machine(config: Config, *, generates: bool) -> None:
-    """Refuse a run that this machine cannot carry, and warn of what will make it slow.
+def check_machine(config: Config, *, generates: bool, warns: bool = True) -> None:
+    """Refuse a run that this machine cannot carry, and warn of what will make it slow, where that is wanted.
 
     On a cluster that is joined the workers look at their own machines, when their engines are built.
 
@@ -32,6 +32,6 @@ def check_machine(config: Config, *, generates: bool) -> None:
     found = what_runs_need(Path(config.trainer.output_dir).expanduser())
     found += [finding for engine in dict.fromkeys(engines) for finding in extensions.look(engine)]
     refuse(found)
-    for finding in found:
+    for finding in found if warns else ():
         if finding.status is Status.NOTE:
             log.warning("%s: %s; %s", finding.name, finding.value, finding.remedy)
