@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -21,12 +22,19 @@ def still_running(members: list[psutil.Process]) -> list[str]:
 
 
 def leaked_shared_memory(before: set[str]) -> set[str]:
-    """New names in /dev/shm that no living process has mapped; those that meanwhile went are another run's."""
-    new = set(os.listdir("/dev/shm")) - before
+    """New names in /dev/shm that no living process has mapped; those that meanwhile went are another run's.
+
+    By inode: a semaphore is mapped under a name of its own before it gets the one that others open it by.
+    """
+    new = {}
+    for name in set(os.listdir("/dev/shm")) - before:
+        with suppress(FileNotFoundError):
+            new[name] = str(os.stat(f"/dev/shm/{name}").st_ino)
     for maps in Path("/proc").glob("[0-9]*/maps"):
         try:
-            text = maps.read_text()
+            lines = [line for line in maps.read_text().splitlines() if "/dev/shm/" in line]
         except OSError:  # ended meanwhile, or another user's
             continue
-        new = {name for name in new if f"/dev/shm/{name}" not in text}
-    return new & set(os.listdir("/dev/shm"))
+        mapped = {line.split()[4] for line in lines}
+        new = {name: inode for name, inode in new.items() if inode not in mapped}
+    return new.keys() & set(os.listdir("/dev/shm"))
