@@ -108,6 +108,25 @@ def write_prompts(folder: Path) -> None:
     (folder / "scorer.py").write_text(SCORER)
 
 
+def overrides(folder: Path, work: Workload) -> list[str]:
+    """Of a run of ours on the model, prompts and scorer in the folder."""
+    return [
+        "algorithm=grpo",
+        f"model.path={folder}/model",
+        f"data.train_files=[{folder}/train.jsonl]",
+        "data.apply_chat_template=false",
+        f"data.train_batch_size={work.prompts}",
+        f"data.max_prompt_length={PROMPT_TOKENS}",
+        f"data.max_response_length={work.tokens}",
+        f"rollout.n={SAMPLES}",
+        f"rollout.ignore_eos={str(work.is_fixed).lower()}",
+        f"actor.mini_batch_size={work.prompts}",
+        f"actor.optim.lr={LR}",
+        f"reward.function={folder}/scorer.py:score",
+        f"trainer.output_dir={folder}",
+    ]
+
+
 @contextmanager
 def own(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
     """Steps of the trainer; says how many response tokens each had, and the seconds of its stages."""
@@ -126,19 +145,7 @@ def own(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
     config = compose(
         None,
         [
-            "algorithm=grpo",
-            f"model.path={folder}/model",
-            f"data.train_files=[{folder}/train.jsonl]",
-            "data.apply_chat_template=false",
-            f"data.train_batch_size={work.prompts}",
-            f"data.max_prompt_length={PROMPT_TOKENS}",
-            f"data.max_response_length={work.tokens}",
-            f"rollout.n={SAMPLES}",
-            f"rollout.ignore_eos={str(work.is_fixed).lower()}",
-            f"actor.mini_batch_size={work.prompts}",
-            f"actor.optim.lr={LR}",
-            f"reward.function={folder}/scorer.py:score",
-            f"trainer.output_dir={folder}",
+            *overrides(folder, work),
             "trainer.experiment_name=own",
             "trainer.loggers=[jsonl]",
             "trainer.test_freq=0",

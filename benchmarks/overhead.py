@@ -16,50 +16,21 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from benchmarks.e2e import PROMPT_TOKENS, SAMPLES, WORKLOADS, write_prompts
-from benchmarks.e2e import write_model as write_e2e_model
-from recipes.arithmetic.model import write_model
-from recipes.arithmetic.prepare import write_all
+from benchmarks._recipe import RECIPE, STEPS_ALONE, arithmetic
+from benchmarks.e2e import WORKLOADS, overrides, write_model, write_prompts
 from verl_like.config.compose import compose
 from verl_like.trainer import run
 
 WARM_UP_STEPS = 3  # first rollouts and allocations are slower; they are measured by nobody who trains for long
 WORK = frozenset({"rollout", "old_log_probs", "ref_log_probs", "values", "update_actor", "update_critic"})
-NO_EXTRAS = (
-    "data.val_files=[]",
-    "trainer.val_before_train=false",
-    "trainer.test_freq=0",
-    "trainer.save_freq=0",
-    "trainer.loggers=[jsonl]",
-)
 
 
-def arithmetic(folder: Path) -> tuple[str | None, list[str]]:
-    """The recipe, with a model that has not learnt."""
-    write_all(folder / "data", seed=0)
-    write_model(folder / "init", seed=0)
-    words = [f"data.train_files=[{folder}/data/train.parquet]", f"model.path={folder}/init"]
-    return "recipes/arithmetic/grpo.yaml", words
-
-
-def large(folder: Path) -> tuple[str | None, list[str]]:
+def large(folder: Path) -> list[str]:
     """64 responses of 48 tokens by 30 million parameters, so that a step takes more than five seconds."""
     work = replace(WORKLOADS["30m"], prompts=8)
-    write_e2e_model(folder / "model", work)
+    write_model(folder / "model", work)
     write_prompts(folder)
-    return None, [
-        "algorithm=grpo",
-        f"model.path={folder}/model",
-        f"data.train_files=[{folder}/train.jsonl]",
-        "data.apply_chat_template=false",
-        f"data.train_batch_size={work.prompts}",
-        f"data.max_prompt_length={PROMPT_TOKENS}",
-        f"data.max_response_length={work.tokens}",
-        f"rollout.n={SAMPLES}",
-        "rollout.ignore_eos=true",
-        f"actor.mini_batch_size={work.prompts}",
-        f"reward.function={folder}/scorer.py:score",
-    ]
+    return [*overrides(folder, work), *STEPS_ALONE]
 
 
 def split(folder: Path) -> list[dict[str, float]]:
@@ -82,9 +53,9 @@ def measure(name: str, steps: int) -> dict[str, float | dict[str, float]]:
     """Medians over the steps."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        recipe, words = arithmetic(folder) if name == "arithmetic" else large(folder)
-        ends = [f"trainer.output_dir={folder}", "trainer.experiment_name=run", f"trainer.total_training_steps={steps}"]
-        composed = compose(recipe, [*words, *NO_EXTRAS, *ends])
+        recipe, words = (RECIPE, arithmetic(folder)) if name == "arithmetic" else (None, large(folder))
+        ends = ["trainer.experiment_name=run", f"trainer.total_training_steps={steps}"]
+        composed = compose(recipe, [*words, *ends])
         run.train(composed.config, composed.yaml())
         rows = split(folder / "run")
     stages = sorted({stage for row in rows for stage in row} - {"step", "work"})

@@ -11,18 +11,18 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from statistics import median
 
-from recipes.arithmetic.model import write_model
-from recipes.arithmetic.prepare import write_all
+from benchmarks._recipe import RECIPE, arithmetic
 
 ROUNDS = 5
 LIMIT_S = 300.0
 FIRST_STEP = "taking the first step"
 CHECKS = "checking the configuration"  # nothing is shown yet
-COMMAND = [sys.executable, "-m", "verl_like", "train", "recipes/arithmetic/grpo.yaml"]
+COMMAND = [sys.executable, "-m", "verl_like", "train", RECIPE]
 
 
 def phases(overrides: list[str]) -> dict[str, float]:
@@ -32,6 +32,8 @@ def phases(overrides: list[str]) -> dict[str, float]:
     found: dict[str, float] = {}
     with subprocess.Popen([*COMMAND, *overrides], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
         assert run.stderr is not None
+        deadline = threading.Timer(LIMIT_S, run.kill)
+        deadline.start()
         what, since = CHECKS, begun
         for line in run.stderr:
             lines.append(line)
@@ -41,6 +43,7 @@ def phases(overrides: list[str]) -> dict[str, float]:
                 found[what] = found.get(what, 0.0) + now - since
                 what, since = told.strip(), now
         status = run.wait(LIMIT_S)
+        deadline.cancel()
     assert status == 0, "".join(lines)
     assert what == FIRST_STEP, "".join(lines)
     return found
@@ -56,19 +59,7 @@ def refused_s() -> float:
 
 def measure(folder: Path, rounds: int) -> dict[str, object]:
     """Medians over the rounds."""
-    write_all(folder / "data", seed=0)
-    write_model(folder / "init", seed=0)
-    overrides = [
-        f"data.train_files=[{folder}/data/train.parquet]",
-        "data.val_files=[]",
-        f"model.path={folder}/init",
-        f"trainer.output_dir={folder}",
-        "trainer.val_before_train=false",
-        "trainer.test_freq=0",
-        "trainer.save_freq=0",
-        "trainer.loggers=[jsonl]",
-        "trainer.total_training_steps=1",
-    ]
+    overrides = [*arithmetic(folder), "trainer.total_training_steps=1"]
     phases([*overrides, "trainer.experiment_name=warm-up"])  # bytecode is compiled, and files are read, once
     runs = [phases([*overrides, f"trainer.experiment_name=round-{i}"]) for i in range(rounds)]
     refusals = [refused_s() for _ in range(rounds)]

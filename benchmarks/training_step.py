@@ -12,8 +12,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from recipes.arithmetic.model import write_model
-from recipes.arithmetic.prepare import write_all
+from benchmarks._recipe import RECIPE, arithmetic
 from verl_like.config.compose import compose
 from verl_like.trainer import run
 
@@ -22,22 +21,7 @@ WARM_UP_STEPS = 5  # first rollouts and allocations are slower; they are measure
 
 def measure(folder: Path, steps: int) -> dict[str, object]:
     """Medians over the steps after the warm-up."""
-    write_all(folder / "data", seed=0)
-    write_model(folder / "init", seed=0)
-    composed = compose(
-        "recipes/arithmetic/grpo.yaml",
-        [
-            f"data.train_files=[{folder}/data/train.parquet]",
-            "data.val_files=[]",
-            f"model.path={folder}/init",
-            f"trainer.output_dir={folder}",
-            "trainer.val_before_train=false",
-            "trainer.test_freq=0",
-            "trainer.save_freq=0",
-            "trainer.loggers=[jsonl]",
-            f"trainer.total_training_steps={steps}",
-        ],
-    )
+    composed = compose(RECIPE, [*arithmetic(folder), f"trainer.total_training_steps={steps}"])
     run.train(composed.config, composed.yaml())
     [path] = folder.glob("*/metrics.jsonl")
     rows = [json.loads(line) for line in path.read_text().splitlines()][WARM_UP_STEPS:]

@@ -21,20 +21,20 @@ def still_running(members: list[psutil.Process]) -> list[str]:
     return found
 
 
-def leaked_shared_memory(before: set[str]) -> set[str]:
-    """New names in /dev/shm that no living process has mapped; those that meanwhile went are another run's.
+def leaked_shared_memory(before: set[str], *, folder: str = "/dev/shm") -> set[str]:
+    """New names in the folder that no living process has mapped; those that meanwhile went are another run's.
 
     By inode: a semaphore is mapped under a name of its own before it gets the one that others open it by.
     """
     new = {}
-    for name in set(os.listdir("/dev/shm")) - before:
+    for name in set(os.listdir(folder)) - before:
         with suppress(FileNotFoundError):
-            new[name] = str(os.stat(f"/dev/shm/{name}").st_ino)
+            new[name] = str(os.stat(f"{folder}/{name}").st_ino)
     for maps in Path("/proc").glob("[0-9]*/maps"):
         try:
-            lines = [line for line in maps.read_text().splitlines() if "/dev/shm/" in line]
+            lines = [line for line in maps.read_text().splitlines() if f"{folder}/" in line]
         except OSError:  # ended meanwhile, or another user's
             continue
         mapped = {line.split()[4] for line in lines}
         new = {name: inode for name, inode in new.items() if inode not in mapped}
-    return new.keys() & set(os.listdir("/dev/shm"))
+    return new.keys() & set(os.listdir(folder))

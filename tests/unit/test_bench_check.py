@@ -19,12 +19,25 @@ ROOT = Path(__file__).parents[2]
         (0.99, {"least": 1.0}, "MISSED"),
         (0.1, {"most": 0.1}, "holds"),
         (0.11, {"most": 0.1}, "MISSED"),
-        (None, {"least": 1.0}, "no peer"),
+        (None, {"least": 1.0}, "MISSED"),
         (float("nan"), {"most": 0.1}, "MISSED"),
     ],
 )
 def test_a_ratio_is_held_against_its_floor(found: float | None, bound: dict[str, float], says: str) -> None:
-    assert _check.verdict(found, bound) == says
+    assert _check.verdict("exponent", found, bound) == says
+
+
+def test_only_a_ratio_to_a_peer_may_be_missing() -> None:
+    assert _check.verdict("ratio_vs_verl_gae", None, {"least": 1.0}) == "no peer"
+
+
+def test_a_benchmark_that_fails_fails_the_check(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_check, "floors", lambda: {"nowhere": {"exponent": {"most": 1}}})
+    monkeypatch.setattr("sys.argv", ["bench-check"])
+    assert _check.main() == 1
+    assert capsys.readouterr().out == "FAILED   nowhere\n"
 
 
 @pytest.mark.parametrize(("ratio", "status"), [(11.0, 0), (9.0, 1)])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
 import os
-import uuid
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -18,11 +18,10 @@ def test_a_semaphore_in_use_is_not_left_behind() -> None:
     assert f"sem.{name.removeprefix('/')}" not in leaked_shared_memory(before)
 
 
-def test_a_file_that_nobody_has_is_left_behind() -> None:
-    before = set(os.listdir("/dev/shm"))
-    left = Path("/dev/shm") / f"left-{uuid.uuid4().hex}"
-    left.write_bytes(b"1")
-    try:
-        assert left.name in leaked_shared_memory(before)
-    finally:
-        left.unlink()
+def test_a_file_that_nobody_has_is_left_behind(tmp_path: Path) -> None:
+    """In a folder of its own: others look for what is left in /dev/shm at the same time."""
+    (tmp_path / "left").write_bytes(b"1")
+    (tmp_path / "held").write_bytes(b"1")
+    with (tmp_path / "held").open("rb") as held, mmap.mmap(held.fileno(), 1, prot=mmap.PROT_READ):
+        assert leaked_shared_memory(set(), folder=str(tmp_path)) == {"left"}
+    assert leaked_shared_memory({"held"}, folder=str(tmp_path)) == {"left"}

@@ -41,18 +41,26 @@ class Profiler:
         has_gpu = torch.cuda.is_available()
         if has_gpu:
             torch.cuda.memory._record_memory_history(max_entries=MAX_ALLOCATIONS)
-        with profile(profile_memory=True) as trace:
-            yield
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            trace.export_chrome_trace(f"{path}.json.gz")
-            if has_gpu:
-                torch.cuda.memory._dump_snapshot(f"{path}.memory.pickle")  # type: ignore[no-untyped-call]
-        except (OSError, RuntimeError) as error:
-            log.warning("the trace %s could not be written: %s", path.name, error)
+            with profile(profile_memory=True) as trace:
+                yield
+            with _told(path.name):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                trace.export_chrome_trace(f"{path}.json.gz")
+                if has_gpu:
+                    torch.cuda.memory._dump_snapshot(f"{path}.memory.pickle")  # type: ignore[no-untyped-call]
         finally:
             if has_gpu:
                 torch.cuda.memory._record_memory_history(enabled=None)
+
+
+@contextmanager
+def _told(name: str) -> Iterator[None]:
+    """A trace that cannot be written is told."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        log.warning("the trace %s could not be written: %s", name, error)
 
 
 PROFILER = Profiler()
