@@ -25,3 +25,13 @@ def test_a_file_that_nobody_has_is_left_behind(tmp_path: Path) -> None:
     with (tmp_path / "held").open("rb") as held, mmap.mmap(held.fileno(), 1, prot=mmap.PROT_READ):
         assert leaked_shared_memory(set(), folder=str(tmp_path)) == {"left"}
     assert leaked_shared_memory({"held"}, folder=str(tmp_path)) == {"left"}
+
+
+def test_a_folder_is_somebodys_while_a_file_in_it_is(tmp_path: Path) -> None:
+    """Such as the beacons of a run."""
+    for name in ("ours", "gone"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.beacon").write_bytes(b"1")
+    with (tmp_path / "ours" / "1.beacon").open("rb") as held, mmap.mmap(held.fileno(), 1, prot=mmap.PROT_READ):
+        assert leaked_shared_memory(set(), folder=str(tmp_path)) == {"gone"}
+    assert leaked_shared_memory(set(), folder=str(tmp_path)) == {"ours", "gone"}
