@@ -44,9 +44,7 @@ class Packed(nn.Module):
             position_ids=inputs.position_ids,
             use_cache=False,
             attention_mask=None,
-            cu_seqlens=inputs.cu_seqlens,
-            max_seqlen=inputs.max_seqlen,
-            groups=inputs.groups,
+            segments=inputs.segments,
             kernel="sdpa",
         ).last_hidden_state[0]
         logits = self.model.get_output_embeddings()(states[inputs.predictors])

@@ -90,10 +90,11 @@ def policy(scene: Scene, path: Path, *, dtype: str = "auto", **changes: Any) -> 
 
 
 def uneven_rows(scene: Scene, path: Path) -> DataProto:
-    """Two dozen rows of prompts and responses of all lengths."""
+    """Two dozen rows of prompts, three with each, and responses of all lengths."""
     prompt, response = (8, 24) if scene.is_small else (128, 256)
     rng = np.random.default_rng(0)
-    return rows(path, rng.integers(1, prompt + 1, 24).tolist(), rng.integers(1, response + 1, 24).tolist())
+    table = rows(path, rng.integers(1, prompt + 1, 24).tolist(), rng.integers(1, response + 1, 24).tolist())
+    return DataProto({**table.columns, "prompt_ids": table.ragged("prompt_ids").take(np.arange(24) // 3 * 3)})
 
 
 def rows(path: Path, prompt_tokens: list[int], response_tokens: list[int]) -> DataProto:

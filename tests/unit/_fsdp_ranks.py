@@ -79,9 +79,12 @@ def tiny_model(family: str, *, tied: bool = False, **changes: Any) -> PreTrained
 
 
 def make_rows(num_rows: int = 12, *, seed: int = 0, longest: int = 9) -> DataProto:
-    """Rows of uneven prompts and responses, with some response tokens masked and all columns a loss may want."""
+    """Rows of uneven prompts, three with each, and responses, with some response tokens masked and all columns a loss
+    may want.
+    """
     rng = np.random.default_rng(seed)
     prompts = Ragged.from_rows([rng.integers(0, VOCAB, rng.integers(1, longest)) for _ in range(num_rows)], "int32")
+    prompts = prompts.take(np.arange(num_rows) // 3 * 3)
     responses = Ragged.from_rows([rng.integers(0, VOCAB, rng.integers(1, longest)) for _ in range(num_rows)], "int32")
     size = len(responses.values)
 

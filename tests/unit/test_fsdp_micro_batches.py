@@ -21,6 +21,19 @@ ROWS = [
 ]  # tokens, of which the last is never fed to the model: 171 in all, two passes of at most 101
 
 
+def planned(
+    rows: DataProto, *, max_tokens: int, balance_by: str = "tokens", share_prompts: bool = False
+) -> MicroBatchPlan:
+    return MicroBatchPlan(
+        rows,
+        max_tokens=max_tokens,
+        remove_padding=True,
+        share_prompts=share_prompts,
+        balance_by=balance_by,
+        device=torch.device("cpu"),
+    )
+
+
 def tokens_of_passes(balance_by: str) -> list[list[int]]:
     responses = np.array(ROWS) - 1
     rows = DataProto(
@@ -29,7 +42,7 @@ def tokens_of_passes(balance_by: str) -> list[list[int]]:
             "response_ids": Ragged.from_lengths(np.zeros(int(responses.sum()), np.int32), responses),
         }
     )
-    plan = MicroBatchPlan(rows, max_tokens=101, remove_padding=True, balance_by=balance_by, device=torch.device("cpu"))
+    plan = planned(rows, max_tokens=101, balance_by=balance_by)
     return [sorted((ROWS[row] for row in batch.rows), reverse=True) for batch in plan.passes(plan.num_micro_batches)]
 
 
@@ -46,3 +59,38 @@ def test_attention_spreads_squares_and_keeps_to_the_budget_of_tokens() -> None:
     passes = tokens_of_passes("attention")
     assert max(sum(n - 1 for n in tokens) for tokens in passes) <= 101
     assert spread_of_squares(passes) < spread_of_squares(tokens_of_passes("tokens"))
+
+
+def grouped(num_prompts: int, num_responses: int, *, prompt: int, longest: int) -> DataProto:
+    """Groups of rows with a prompt of their own and responses of 1 to ``longest`` tokens; rows in no order."""
+    rng = np.random.default_rng(0)
+    prompts = np.repeat(rng.integers(0, 10**6, (num_prompts, prompt)), num_responses, axis=0)
+    responses = [rng.integers(0, 9, length) for length in rng.integers(1, longest + 1, len(prompts))]
+    rows = DataProto(
+        {"prompt_ids": Ragged.from_rows(prompts, "int32"), "response_ids": Ragged.from_rows(responses, "int32")}
+    )
+    return rows.select_idxs(rng.permutation(len(rows)))
+
+
+def test_a_prompt_is_computed_once_for_all_rows_that_fit_into_a_pass() -> None:
+    rows = grouped(6, 8, prompt=50, longest=20)
+    tokens = {}
+    for share_prompts in (True, False):
+        plan = planned(rows, max_tokens=400, share_prompts=share_prompts)
+        passes = list(plan.passes(plan.num_micro_batches))
+        tokens[share_prompts] = [batch.inputs.input_ids.numel() for batch in passes]
+        assert sorted(np.concatenate([batch.rows for batch in passes])) == list(range(len(rows)))
+        assert max(tokens[share_prompts]) <= 400
+    assert sum(tokens[False]) - sum(tokens[True]) == 6 * 7 * 50
+
+
+def test_a_group_that_does_not_fit_into_a_pass_is_cut_and_a_longer_row_has_a_pass_of_its_own() -> None:
+    rows = grouped(1, 30, prompt=50, longest=100)
+    plan = planned(rows, max_tokens=120, share_prompts=True)
+    passes = list(plan.passes(plan.num_micro_batches))
+    for batch in passes:
+        assert batch.inputs.input_ids.numel() <= 120 or len(batch.rows) == 1
+    assert any(batch.inputs.input_ids.numel() > 120 for batch in passes)
+    responses = rows.ragged("response_ids")
+    for batch in passes:
+        assert batch.inputs.targets.tolist() == responses.take(batch.rows).values.tolist()

@@ -9,27 +9,28 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.attention import varlen
+from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
-from tests.unit._fsdp_ranks import make_rows, tiny_model
+from tests.unit._fsdp_ranks import VOCAB, make_rows, tiny_model
 from verl_like.backends.fsdp.models import PolicyModel
-from verl_like.ops.attention import (
-    PACKED_ATTENTION,
-    packed_attention,
-    padded_groups,
-    register_packed_attention,
-    resolve_kernel,
-)
+from verl_like.ops.attention import PACKED_ATTENTION, packed_attention, register_packed_attention, resolve_kernel
 from verl_like.ops.log_probs import TokenStatsFunction
 from verl_like.ops.packing import pack_rows
-from verl_like.protocol import Ragged
+from verl_like.ops.segments import segments
+from verl_like.protocol import DataProto, Ragged
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
-def run(family: str, rows: Any, *, remove_padding: bool, **changes: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+def run(
+    family: str, rows: Any, *, remove_padding: bool, same_prompt: NDArray[np.int64] | None = None, **changes: Any
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """Hidden states, log-probs and gradients of a policy over these rows."""
     backbone = tiny_model(family, **changes)
     register_packed_attention()
@@ -38,7 +39,11 @@ def run(family: str, rows: Any, *, remove_padding: bool, **changes: Any) -> tupl
         backbone, kernel="sdpa" if remove_padding else None, token_stats=TokenStatsFunction(budget_mib=1)
     )
     inputs = pack_rows(
-        rows.ragged("prompt_ids"), rows.ragged("response_ids"), remove_padding=remove_padding, device=CPU
+        rows.ragged("prompt_ids"),
+        rows.ragged("response_ids"),
+        remove_padding=remove_padding,
+        device=CPU,
+        same_prompt=same_prompt,
     )
     hidden = policy.hidden_states(inputs)
     stats = policy(inputs, temperature=0.9, entropy=True)
@@ -53,11 +58,66 @@ def test_packed_equals_padded_eager_forward_and_backward(family: str, longest: i
     packed, padded = (run(family, rows, remove_padding=choice) for choice in (True, False))
     torch.testing.assert_close(packed[0], padded[0], atol=1e-5, rtol=0)
     torch.testing.assert_close(packed[1], padded[1], atol=1e-5, rtol=0)
-    for name, grad in packed[2].items():
-        scale = max(float(padded[2][name].abs().max()), 1.0)
+    assert_gradients_equal(packed[2], padded[2])
+
+
+def assert_gradients_equal(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    for name, grad in found.items():
+        scale = max(float(expected[name].abs().max()), 1.0)
         torch.testing.assert_close(
-            grad / scale, padded[2][name] / scale, atol=1e-5, rtol=0, msg=lambda text, name=name: f"{name}: {text}"
+            grad / scale, expected[name] / scale, atol=1e-5, rtol=0, msg=lambda text, name=name: f"{name}: {text}"
         )
+
+
+def grouped_rows(prompts: list[int], of_row: list[int], responses: list[int]) -> DataProto:
+    """Rows with the prompt of this number and a response of this length each."""
+    rng = np.random.default_rng(1)
+    written = [rng.integers(0, VOCAB, length) for length in prompts]
+    return DataProto(
+        {
+            "prompt_ids": Ragged.from_rows([written[number] for number in of_row], "int32"),
+            "response_ids": Ragged.from_rows([rng.integers(0, VOCAB, length) for length in responses], "int32"),
+        }
+    )
+
+
+@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize(
+    ("prompts", "of_row", "responses"),
+    [
+        ([7, 3], [0, 1, 0, 0, 1], [5, 9, 1, 4, 2]),
+        ([40, 3, 90], [2, 0, 0, 1, 1, 2, 0], [70, 50, 8, 60, 1, 3, 2]),  # groups of several widths, some padded
+        ([6], [0, 0, 0], [1, 1, 1]),  # nothing but the prompt is run
+        ([6, 4], [0, 1], [3, 3]),  # nothing is shared
+    ],
+)
+def test_shared_prompts_equal_padded_eager_forward_and_backward(
+    prompts: list[int], of_row: list[int], responses: list[int], window: int | None
+) -> None:
+    changes: dict[str, Any] = {}
+    if window is not None:
+        changes = {
+            "use_sliding_window": True,
+            "sliding_window": window,
+            "layer_types": ["full_attention", "sliding_attention"],
+        }
+    rows = grouped_rows(prompts, of_row, responses)
+    shared = run("qwen2", rows, remove_padding=True, same_prompt=np.array(of_row), **changes)
+    padded = run("qwen2", rows, remove_padding=False, **changes)
+    for found, expected in zip(shared[:2], padded[:2], strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    assert_gradients_equal(shared[2], padded[2])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 80)), min_size=1, max_size=12))
+def test_sharing_prompts_changes_no_log_prob(rows: list[tuple[int, int]]) -> None:
+    of_row, responses = [number for number, _ in rows], [length for _, length in rows]
+    table = grouped_rows([2, 30, 65, 1], of_row, responses)
+    shared, alone = (
+        run("llama", table, remove_padding=True, same_prompt=numbers)[1] for numbers in (np.array(of_row), None)
+    )
+    torch.testing.assert_close(shared, alone, atol=1e-5, rtol=0)
 
 
 def test_sliding_window_equals_padded_eager() -> None:
@@ -127,30 +187,33 @@ def test_a_flash_attention_without_packed_rows_is_none(monkeypatch: pytest.Monke
 def test_the_kernel_for_packed_rows_gets_all_heads_where_it_does_not_group_them(
     takes_groups: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def attention(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, is_grouped: bool) -> Tensor:
+    def attention(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, cu_keys: Tensor, is_grouped: bool) -> Tensor:
         assert is_grouped == (q.shape[1] != k.shape[1])
-        rows = zip(*(states.split(starts.diff().tolist()) for states in (q, k, v)), strict=True)
-        heads_first = ([states.transpose(0, 1)[None] for states in row] for row in rows)
-        outs = [scaled_dot_product_attention(*row, is_causal=True, enable_gqa=is_grouped) for row in heads_first]
+        rows = zip(
+            q.split(starts.diff().tolist()), *(each.split(cu_keys.diff().tolist()) for each in (k, v)), strict=True
+        )
+        heads_first = [[states.transpose(0, 1)[None] for states in row] for row in rows]
+        masks = [causal_lower_right(query.shape[2], key.shape[2]) for query, key, _ in heads_first]
+        outs = [
+            scaled_dot_product_attention(*row, attn_mask=mask, enable_gqa=is_grouped)
+            for row, mask in zip(heads_first, masks, strict=True)
+        ]
         return torch.cat([out[0].transpose(0, 1) for out in outs])
 
     # As torch 2.13 has it, and as 2.11 has it.
-    def of_today(q, k, v, starts, _starts, most, _most, *, scale, window_size, enable_gqa=False):  # type: ignore[no-untyped-def]
-        return attention(q, k, v, starts, enable_gqa)
+    def of_today(q, k, v, starts, cu_keys, most, most_keys, *, scale, window_size, enable_gqa=False):  # type: ignore[no-untyped-def]
+        assert (most, most_keys) == (max(starts.diff()), max(cu_keys.diff()))
+        return attention(q, k, v, starts, cu_keys, enable_gqa)
 
-    def of_before(q, k, v, starts, _starts, most, _most, *, scale, window_size):  # type: ignore[no-untyped-def]
-        return attention(q, k, v, starts, False)
+    def of_before(q, k, v, starts, cu_keys, most, most_keys, *, scale, window_size):  # type: ignore[no-untyped-def]
+        return of_today(q, k, v, starts, cu_keys, most, most_keys, scale=scale, window_size=window_size)
 
     monkeypatch.setattr(varlen, "varlen_attn", of_today if takes_groups else of_before)
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(1, heads, 7, 8, generator=generator) for heads in (4, 2, 2))
-    lengths = np.array([4, 3])
-    layout: dict[str, Any] = {
-        "cu_seqlens": torch.tensor([0, 4, 7]),
-        "max_seqlen": 4,
-        "groups": padded_groups(lengths, device=CPU),
-    }
+    # A row by itself, and a prompt that the other two share.
+    layout = segments(np.array([4, 1, 1, 1]), np.array([0, 0, 4, 4]), np.array([0, 0, 1, 1]), device=CPU)
     found, expected = (
-        packed_attention(nn.Module(), q, k, v, None, kernel=name, **layout)[0] for name in ("varlen", "sdpa")
+        packed_attention(nn.Module(), q, k, v, None, kernel=name, segments=layout)[0] for name in ("varlen", "sdpa")
     )
     torch.testing.assert_close(found, expected)

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_like.ops.attention import padded_groups
 from verl_like.ops.packing import pack_rows, to_padded, valid_mask
+from verl_like.ops.segments import segments
 from verl_like.protocol import Ragged
 
 CPU = torch.device("cpu")
@@ -21,10 +21,11 @@ def test_packed_inputs_restart_positions_and_leave_out_the_last_token() -> None:
     inputs = pack_rows(PROMPTS, RESPONSES, remove_padding=True, device=CPU)
     assert inputs.input_ids.tolist() == [[10, 11, 12, 20, 30, 31, 32, 33, 34]]
     assert inputs.position_ids.tolist() == [[0, 1, 2, 0, 0, 1, 2, 3, 4]]
-    assert inputs.cu_seqlens is not None
-    assert inputs.cu_seqlens.tolist() == [0, 3, 4, 9]
-    assert inputs.cu_seqlens.dtype == torch.int32
-    assert inputs.max_seqlen == 5
+    assert inputs.segments is not None
+    assert inputs.segments.cu_seqlens.tolist() == [0, 3, 4, 9]
+    assert inputs.segments.cu_seqlens.dtype == torch.int32
+    assert inputs.segments.max_seqlen == 5
+    assert inputs.segments.key_places is None
     assert inputs.predictors.tolist() == [1, 2, 3, 6, 7, 8]
     assert inputs.targets.tolist() == [12, 13, 21, 33, 34, 35]
 
@@ -42,6 +43,22 @@ def test_padded_inputs_point_at_the_same_tokens() -> None:
         padded.position_ids.flatten()[padded.predictors].tolist()
         == packed.position_ids.flatten()[packed.predictors].tolist()
     )
+
+
+def test_a_shared_prompt_is_there_once_and_its_last_token_predicts_all_first_ones() -> None:
+    prompts = Ragged.from_rows([[10, 11], [20], [10, 11], [10, 11]], "int32")
+    responses = Ragged.from_rows([[12, 13, 14], [21, 22], [15], [16, 17]], "int32")
+    inputs = pack_rows(prompts, responses, remove_padding=True, device=CPU, same_prompt=np.array([5, 3, 5, 5]))
+    assert inputs.input_ids.tolist() == [[10, 11, 12, 13, 20, 21, 16]]
+    assert inputs.position_ids.tolist() == [[0, 1, 2, 3, 0, 1, 2]]
+    assert inputs.predictors.tolist() == [1, 2, 3, 4, 5, 1, 1, 6]
+    assert inputs.targets.tolist() == responses.values.tolist()
+    found = inputs.segments
+    assert found is not None and found.key_places is not None
+    assert found.cu_seqlens.tolist() == [0, 2, 4, 6, 6, 7]
+    keys = np.split(found.key_places.numpy(), found.cu_keys.numpy()[1:-1])
+    assert [part.tolist() for part in keys] == [[0, 1], [0, 1, 2, 3], [4, 5], [0, 1], [0, 1, 6]]
+    assert (found.max_seqlen, found.max_keys) == (2, 4)
 
 
 def test_an_empty_prompt_is_refused_by_row() -> None:
@@ -66,7 +83,7 @@ def test_padding_keeps_rows_order_and_gradient(lengths: list[int]) -> None:
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=30))
 def test_groups_cover_all_rows_and_waste_at_most_half(lengths: list[int]) -> None:
     rows = np.sort(np.array(lengths))[::-1].copy()
-    groups = padded_groups(rows, device=CPU)
+    groups = segments(rows, device=CPU).groups
     assert sum(group.num_rows for group in groups) == len(rows)
     assert sum(group.num_tokens for group in groups) == rows.sum()
     for group in groups:
@@ -75,4 +92,4 @@ def test_groups_cover_all_rows_and_waste_at_most_half(lengths: list[int]) -> Non
 
 def test_sorted_rows_need_few_groups() -> None:
     rows = np.sort(np.random.default_rng(0).integers(1, 1024, 500))[::-1].copy()
-    assert len(padded_groups(rows, device=CPU)) <= 6  # 1024, 512, ..., 32
+    assert len(segments(rows, device=CPU).groups) <= 6  # 1024, 512, ..., 32

@@ -174,10 +174,23 @@ def test_changes_are_taken_in_order_until_it_fits(folder: Path) -> None:
 
 def test_more_gpus_take_less_time(folder: Path) -> None:
     config = config_for(folder)
+    config.model.share_prompts = False  # where they are shared, gathers between nodes take longer than the work
     shapes = shapes_of(config)
     few, many = (made(config, shapes, h100s(ranks)).seconds for ranks in (8, 64))
     assert all(many[stage] < few[stage] for stage in ("rollout", "update_actor"))
     assert many["update_actor"] == pytest.approx(few["update_actor"] / 8, rel=0.2)
+
+
+def test_shared_prompts_take_less_time(folder: Path) -> None:
+    config = config_for(folder)
+    config.data.max_prompt_length = config.data.max_response_length = 1024
+    shapes = shapes_of(config)
+    plans = {}
+    for share in (True, False):
+        config.model.share_prompts = share
+        plans[share] = made(config, shapes, h100s(8))
+    ratio = plans[True].seconds["update_actor"] / plans[False].seconds["update_actor"]
+    assert ratio == pytest.approx((512 + 1024 / config.rollout.n) / (512 + 1024), rel=0.01)  # half-long responses
 
 
 def test_the_command_shows_what_fits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

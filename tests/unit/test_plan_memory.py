@@ -30,7 +30,7 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def rows(vocab_size: int) -> DataProto:
+def rows(vocab_size: int, *, rows_per_prompt: int) -> DataProto:
     """All of one length, as a plan takes them to be."""
     rng = np.random.default_rng(0)
 
@@ -41,7 +41,7 @@ def rows(vocab_size: int) -> DataProto:
     size = NUM_ROWS * RESPONSE_TOKENS
     return DataProto(
         {
-            "prompt_ids": ids(PROMPT_TOKENS),
+            "prompt_ids": ids(PROMPT_TOKENS).take(np.arange(NUM_ROWS) // rows_per_prompt * rows_per_prompt),
             "response_ids": responses,
             "response_mask": Ragged(np.ones(size, bool), responses.offsets),
             "advantages": Ragged(rng.normal(size=size).astype(np.float32), responses.offsets),
@@ -56,6 +56,7 @@ CASES = {
     "several-passes": {"layers": 6, "vocab_size": 512, "checkpointing": "false", "passes": 4},
     "recomputed": {"layers": 6, "vocab_size": 512, "checkpointing": "true", "passes": 1},
     "logits": {"layers": 2, "vocab_size": 16_000, "checkpointing": "true", "passes": 1},
+    "shared-prompts": {"layers": 6, "vocab_size": 512, "checkpointing": "false", "passes": 1, "rows_per_prompt": 4},
     "large-layers": {"layers": 4, "vocab_size": 4_000, "checkpointing": "true", "passes": 1, "hidden_size": 640},
 }
 
@@ -77,7 +78,8 @@ def test_the_peaks_of_passes_are_those_that_torch_counts(case: str, shard_size: 
     )
     Qwen3ForCausalLM(config).save_pretrained(tmp_path)
     checkpointing = str(of["checkpointing"])
-    tokens = NUM_ROWS * (PROMPT_TOKENS + RESPONSE_TOKENS) // passes
+    sharers = int(of.get("rows_per_prompt", 1))
+    tokens = NUM_ROWS * (PROMPT_TOKENS // sharers + RESPONSE_TOKENS) // passes
     fsdp = FsdpConfig(shard_size=shard_size)
     engine = build_engine(
         tmp_path,
@@ -87,7 +89,7 @@ def test_the_peaks_of_passes_are_those_that_torch_counts(case: str, shard_size: 
         log_prob_chunk_mib=BUDGET_MIB,
     )
     learner = engine.learner(OptimConfig(), total_updates=10, max_response_tokens=RESPONSE_TOKENS)
-    table = rows(vocab_size)
+    table = rows(vocab_size, rows_per_prompt=sharers)
     learner.update(table, PolicyLoss())  # the optimiser's state comes with the first
 
     shape = model_shape(str(tmp_path), ModelConfig(path=str(tmp_path)))
@@ -99,6 +101,7 @@ def test_the_peaks_of_passes_are_those_that_torch_counts(case: str, shard_size: 
         logits_budget=BUDGET_MIB * 2**20,
         learns=True,
         recomputes=checkpointing == "true",
+        shared_keys=NUM_ROWS * (PROMPT_TOKENS + RESPONSE_TOKENS) if sharers > 1 else 0,
     )
     update = allocated(lambda: learner.update(table, PolicyLoss()))
     assert sum(sharded.update(run).values()) == pytest.approx(update, rel=MAX_ERROR)

@@ -53,6 +53,19 @@ def test_mini_batches_are_cut_by_prompt_before_balancing() -> None:
     )
 
 
+def test_a_shared_prompt_counts_once_for_its_group() -> None:
+    """Long prompts with short responses are little work then, beside short prompts with long responses."""
+    batch = facts_of([g for g in range(4) for _ in range(8)], [10] * 16 + [100] * 16)
+    batch.facts["prompt_tokens"] = np.array([100] * 16 + [10] * 16)
+    alone, shared = (Balance(4, 2, shares_prompts=shares) for shares in (False, True))
+    assert alone.assign(batch) == pytest.approx(1, abs=0.01)
+    assert shared.assign(batch) == pytest.approx(1, abs=0.02)
+    for rows in by_rank(batch, 2):
+        assert sorted(batch.facts["prompt_tokens"][rows].tolist()) == [10] * 8 + [100] * 8
+    batch.facts["prompt_tokens"][:] = 0
+    assert alone.assign(batch) == shared.assign(batch)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 500), min_size=1, max_size=40),

@@ -100,6 +100,10 @@ class ModelConfig:
         {}, "Fields of the Hugging Face config to replace, e.g. {attention_dropout: 0.0}."
     )
     remove_padding: bool = knob(True, "Pack rows to one sequence without padding; results do not change, speed does.")
+    share_prompts: bool = knob(
+        True,
+        "Compute a prompt once for all packed responses to it in a forward pass; results do not change, speed does.",
+    )
     gradient_checkpointing: str = knob(
         "auto",
         "Recompute layer activations in the backward pass: a third more compute for a small part of the memory; auto "

@@ -1,67 +1,22 @@
 """Causal attention over packed rows, as transformers calls it under the name ``verl_like_packed``.
 
-The model's forward passes ``cu_seqlens``, ``max_seqlen``, ``groups`` and ``kernel`` through to
-:func:`packed_attention`. transformers (5.x) builds no mask for an attention it does not know, so no ``[K, K]`` mask
-exists.
+The model's forward passes ``segments`` and ``kernel`` through to :func:`packed_attention`. transformers (5.x) builds no
+mask for an attention it does not know, so no ``[K, K]`` mask exists.
 """
 
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
+
+from verl_like.ops.segments import PaddedGroup, Segments
 
 PACKED_ATTENTION = "verl_like_packed"
 HALF = (torch.bfloat16, torch.float16)
-
-# Below this length a padded row costs less than one more kernel call.
-_SHORT_ROW = 32
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PaddedGroup:
-    """Neighbouring rows of similar length: ``num_tokens`` packed tokens seen as ``num_rows`` x ``width``.
-
-    ``places`` [num_tokens] int64 is where each token sits in the flattened ``num_rows * width``; None when nothing is
-    padded.
-    """
-
-    num_tokens: int
-    num_rows: int
-    width: int
-    places: Tensor | None
-
-
-def padded_groups(lengths: NDArray[np.int64], *, device: torch.device) -> tuple[PaddedGroup, ...]:
-    """Cut rows, in their order, into groups whose shortest row is at least half its longest (or which are
-    all short).
-    """
-    groups = []
-    first, shortest, longest = 0, 0, 0
-    for row, length in enumerate([*lengths.tolist(), None]):
-        if length is not None and row > first:
-            low, high = min(shortest, length), max(longest, length)
-            if 2 * low >= high or high <= _SHORT_ROW:
-                shortest, longest = low, high
-                continue
-        if row > first:
-            groups.append(_group(lengths[first:row], longest, device))
-        if length is not None:
-            first, shortest, longest = row, length, length
-    return tuple(groups)
-
-
-def _group(lengths: NDArray[np.int64], width: int, device: torch.device) -> PaddedGroup:
-    num_tokens = int(lengths.sum())
-    places = None
-    if num_tokens < len(lengths) * width:
-        places = torch.from_numpy(np.flatnonzero((np.arange(width) < lengths[:, None]).reshape(-1))).to(device)
-    return PaddedGroup(num_tokens=num_tokens, num_rows=len(lengths), width=width, places=places)
 
 
 def register_packed_attention() -> None:
@@ -121,9 +76,7 @@ def packed_attention(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    cu_seqlens: Tensor,
-    max_seqlen: int,
-    groups: tuple[PaddedGroup, ...],
+    segments: Segments,
     kernel: str,
     scaling: float | None = None,
     sliding_window: int | None = None,
@@ -131,7 +84,7 @@ def packed_attention(
     s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Causal attention inside each row.
+    """Causal attention of each segment to its keys.
 
     Args:
         query: [1, heads, K, head_dim].
@@ -145,7 +98,7 @@ def packed_attention(
     Raises:
         ValueError: for logit soft-capping or attention sinks, which these kernels do not have.
     """
-    assert attention_mask is None, "packed attention takes cu_seqlens, never a mask"
+    assert attention_mask is None, "packed attention takes segments, never a mask"
     if softcap or s_aux is not None:
         raise ValueError(
             "this model uses attention soft-capping or sinks, which packed attention lacks. Set "
@@ -153,22 +106,25 @@ def packed_attention(
         )
     q, k, v = (states[0].transpose(0, 1) for states in (query, key, value))  # [K, heads, head_dim]
     if kernel == "sdpa":
-        return _sdpa(q, k, v, groups=groups, scale=scaling, sliding_window=sliding_window)[None], None
+        return _sdpa(q, k, v, segments=segments, scale=scaling, sliding_window=sliding_window)[None], None
+    if segments.key_places is not None:
+        k, v = (states.index_select(0, segments.key_places) for states in (k, v))
     window = (-1, 0) if sliding_window is None else (sliding_window - 1, 0)
     if kernel == "varlen":
-        return _varlen(q, k, v, cu_seqlens, max_seqlen, scale=scaling, window=window)[None], None
+        return _varlen(q, k, v, segments, scale=scaling, window=window)[None], None
     assert kernel == "flash", f"unknown kernel {kernel}"
     from flash_attn import flash_attn_varlen_func
 
-    # flash-attn writes "no limit to the left" as -1 in the window and asks for causality besides.
+    # flash-attn writes "no limit to the left" as -1 in the window and asks for causality besides. A segment's last
+    # token sees its last key: that is how it aligns queries that are fewer than keys (from 2.1 on).
     out = flash_attn_varlen_func(
         q,
         k,
         v,
-        cu_seqlens,
-        cu_seqlens,
-        max_seqlen,
-        max_seqlen,
+        segments.cu_seqlens,
+        segments.cu_keys,
+        segments.max_seqlen,
+        segments.max_keys,
         softmax_scale=scaling,
         causal=True,
         window_size=(-1, -1) if sliding_window is None else window,
@@ -178,14 +134,7 @@ def packed_attention(
 
 
 def _varlen(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    cu_seqlens: Tensor,
-    max_seqlen: int,
-    *,
-    scale: float | None,
-    window: tuple[int, int],
+    q: Tensor, k: Tensor, v: Tensor, segments: Segments, *, scale: float | None, window: tuple[int, int]
 ) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
@@ -193,34 +142,76 @@ def _varlen(
         k, v = (states.repeat_interleave(q.shape[1] // states.shape[1], dim=1) for states in (k, v))
     grouped: dict[str, Any] = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
     out = varlen_attn(
-        q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, scale=scale, window_size=window, **grouped
+        q,
+        k,
+        v,
+        segments.cu_seqlens,
+        segments.cu_keys,
+        segments.max_seqlen,
+        segments.max_keys,
+        scale=scale,
+        window_size=window,
+        **grouped,
     )
     assert isinstance(out, Tensor), "varlen_attn returns one tensor unless asked for more"
     return out
 
 
 def _sdpa(
-    q: Tensor, k: Tensor, v: Tensor, *, groups: tuple[PaddedGroup, ...], scale: float | None, sliding_window: int | None
+    q: Tensor, k: Tensor, v: Tensor, *, segments: Segments, scale: float | None, sliding_window: int | None
 ) -> Tensor:
-    """One causal call per group. Right padding needs no mask under causality:
-    real queries never look that far right.
-    """
-    grouped = q.shape[1] != k.shape[1]
-    sizes = [group.num_tokens for group in groups]
+    """One call per group."""
+    groups = segments.groups
     outputs = []
     # split, not slices: its backward is one concatenation instead of one zero-filled [K, ...] per group.
-    for group, *states in zip(groups, torch.split(q, sizes), torch.split(k, sizes), torch.split(v, sizes), strict=True):
-        padded = [_pad(state, group) for state in states]
-        mask = None
-        if sliding_window is not None and sliding_window < group.width:
-            ones = torch.ones(group.width, group.width, dtype=torch.bool, device=q.device)
-            mask = ones.tril().triu(1 - sliding_window)
+    sizes = [group.num_tokens for group in groups]
+    own = zip(*(torch.split(states, sizes) for states in (q, k, v)), strict=True)
+    shared = _shared_keys(k, v, groups)
+    for group, (q_own, k_own, v_own) in zip(groups, own, strict=True):
+        query = _pad(q_own, group)
+        key, value = (_pad(k_own, group), _pad(v_own, group)) if group.keys is None else next(shared)
+        mask = _mask(group, sliding_window, query.device)
         out = nn.functional.scaled_dot_product_attention(
-            padded[0], padded[1], padded[2], attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=grouped
+            query, key, value, mask, is_causal=mask is None, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
         )
         flat = out.transpose(1, 2).reshape(group.num_rows * group.width, *q.shape[1:])
         outputs.append(flat if group.places is None else flat.index_select(0, group.places))
     return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
+
+
+def _shared_keys(k: Tensor, v: Tensor, groups: Iterable[PaddedGroup]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Keys and values of each group that has keys besides its own, [num_rows, heads, prefix_width + width, head_dim]:
+    read in one go, because each reading is [K, ...] in backward.
+    """
+    those = [group for group in groups if group.keys is not None]
+    if not those:
+        return
+    all_places = [group.keys.places for group in those if group.keys is not None]
+    places, sizes = torch.cat(all_places), [len(places) for places in all_places]
+    keys, values = (torch.split(states.index_select(0, places), sizes) for states in (k, v))
+    for group, *both in zip(those, keys, values, strict=True):
+        key, value = (states.reshape(group.num_rows, -1, *states.shape[1:]).transpose(1, 2) for states in both)
+        yield key, value
+
+
+def _mask(group: PaddedGroup, sliding_window: int | None, device: torch.device) -> Tensor | None:
+    """What a query sees, [1 or num_rows, 1, width, prefix_width + width] bool; None for all that is not right of it.
+
+    Right padding needs no mask under causality: real queries never look that far right.
+    """
+    prefix_width = group.keys.prefix_width if group.keys else 0
+    num_keys = prefix_width + group.width
+    is_narrow = sliding_window is not None and sliding_window < num_keys
+    if not is_narrow and not prefix_width:
+        return None
+    mask = torch.ones(group.width, num_keys, dtype=torch.bool, device=device).tril(prefix_width)
+    if is_narrow:
+        assert sliding_window is not None
+        mask = mask.triu(prefix_width + 1 - sliding_window)
+    if group.keys is None or group.keys.is_key is None:
+        return mask[None, None]
+    is_key = nn.functional.pad(group.keys.is_key, (0, group.width), value=True)
+    return mask & is_key[:, None, None, :]
 
 
 def _pad(states: Tensor, group: PaddedGroup) -> Tensor:

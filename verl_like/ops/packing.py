@@ -3,18 +3,20 @@
 Two layouts give the same numbers: *packed*, all rows in one sequence ``[1, K]`` with position ids that restart, and
 *padded*, ``[B, L]`` with zeros on the right and an attention mask. The last response token predicts nothing that
 anybody asks for, so it is left out of the input: a row of P prompt and R response tokens costs P + R - 1 positions.
+Packed rows may share their prompt: it is there once, before them, and costs its P positions once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from verl_like.ops.attention import PaddedGroup, padded_groups
+from verl_like.ops.segments import Segments, ranges, segments
 from verl_like.protocol import Ragged
 
 
@@ -28,9 +30,7 @@ class ModelInputs:
             ``targets[i]``, in row order.
         targets: [K_r] int64, the response tokens.
         attention_mask: [B, L] bool when padded, else None.
-        cu_seqlens: [B + 1] int32, where each row starts in the packed sequence; None when padded.
-        max_seqlen: the longest row's input tokens.
-        groups: neighbouring rows of similar length, for kernels that want them padded; empty when padded.
+        segments: what attends to what in the packed sequence; None when padded.
     """
 
     input_ids: Tensor
@@ -38,9 +38,7 @@ class ModelInputs:
     predictors: Tensor
     targets: Tensor
     attention_mask: Tensor | None
-    cu_seqlens: Tensor | None
-    max_seqlen: int
-    groups: tuple[PaddedGroup, ...]
+    segments: Segments | None
 
 
 def input_lengths(prompts: Ragged, responses: Ragged) -> NDArray[np.int64]:
@@ -58,57 +56,89 @@ def input_lengths(prompts: Ragged, responses: Ragged) -> NDArray[np.int64]:
     return lengths
 
 
-def pack_rows(prompts: Ragged, responses: Ragged, *, remove_padding: bool, device: torch.device) -> ModelInputs:
-    """The inputs of one forward pass over these rows, in their order (sorted by length,
-    attention is cheaper on CPU).
+def pack_rows(
+    prompts: Ragged,
+    responses: Ragged,
+    *,
+    remove_padding: bool,
+    device: torch.device,
+    same_prompt: NDArray[np.int64] | None = None,
+) -> ModelInputs:
+    """The inputs of one forward pass over these rows, in their order (sorted by length, attention is cheaper on CPU).
+
+    Args:
+        same_prompt: [B] equal numbers for packed rows with equal prompts, which then share it; None where none does.
     """
-    lengths = input_lengths(prompts, responses)
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    position_ids = _ranges(np.zeros(len(lengths), np.int64), lengths)
-    rows = np.repeat(np.arange(len(lengths)), lengths)
-    # Where each packed position reads from: the prompt while the position is inside it, else the response.
-    in_prompt = position_ids < prompts.lengths[rows]
-    ids = np.empty(len(position_ids), np.int64)
-    ids[in_prompt] = prompts.values
-    ids[~in_prompt] = responses.values[
-        (responses.offsets[:-1] - prompts.lengths)[rows[~in_prompt]] + position_ids[~in_prompt]
-    ]
-    predictors = _ranges(starts[:-1] + prompts.lengths - 1, responses.lengths)
+    packed = _packed(prompts, responses, same_prompt)
     targets = torch.from_numpy(responses.values.astype(np.int64)).to(device)
-    max_seqlen = int(lengths.max(initial=0))
     if remove_padding:
         return ModelInputs(
-            input_ids=torch.from_numpy(ids).to(device)[None],
-            position_ids=torch.from_numpy(position_ids).to(device)[None],
-            predictors=torch.from_numpy(predictors).to(device),
+            input_ids=torch.from_numpy(packed.ids).to(device)[None],
+            position_ids=torch.from_numpy(packed.position_ids).to(device)[None],
+            predictors=torch.from_numpy(packed.predictors).to(device),
             targets=targets,
             attention_mask=None,
-            cu_seqlens=torch.from_numpy(starts.astype(np.int32)).to(device),
-            max_seqlen=max_seqlen,
-            groups=padded_groups(lengths, device=device),
+            segments=segments(packed.lengths, packed.prefix_starts, packed.prefix_lengths, device=device),
         )
-    padded = np.zeros((len(lengths), max_seqlen), np.int64)
-    valid = np.arange(max_seqlen) < lengths[:, None]
-    padded[valid] = ids
+    assert same_prompt is None, "rows that are padded have a prompt each"
+    width = int(packed.lengths.max(initial=0))
+    padded = np.zeros((len(packed.lengths), width), np.int64)
+    valid = np.arange(width) < packed.lengths[:, None]
+    padded[valid] = packed.ids
     # A packed position moves right by the padding of all rows before its own.
-    shift = np.arange(len(lengths)) * max_seqlen - starts[:-1]
+    shift = np.arange(len(packed.lengths)) * width - (np.cumsum(packed.lengths) - packed.lengths)
     return ModelInputs(
         input_ids=torch.from_numpy(padded).to(device),
-        position_ids=torch.arange(max_seqlen, device=device).expand(len(lengths), -1),
-        predictors=torch.from_numpy(predictors + np.repeat(shift, responses.lengths)).to(device),
+        position_ids=torch.arange(width, device=device).expand(len(padded), -1),
+        predictors=torch.from_numpy(packed.predictors + np.repeat(shift, responses.lengths)).to(device),
         targets=targets,
         attention_mask=torch.from_numpy(valid).to(device),
-        cu_seqlens=None,
-        max_seqlen=max_seqlen,
-        groups=(),
+        segments=None,
     )
 
 
-def _ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """``start, start + 1, ...`` for ``length`` steps, for each pair, one after the other."""
-    before = np.cumsum(lengths) - lengths
-    places: NDArray[np.int64] = np.arange(int(lengths.sum()), dtype=np.int64) + np.repeat(starts - before, lengths)
-    return places
+class _Packed(NamedTuple):
+    ids: NDArray[np.int64]  # [K]
+    position_ids: NDArray[np.int64]  # [K]
+    predictors: NDArray[np.int64]  # [K_r]
+    lengths: NDArray[np.int64]  # [S], of the segments: prompts that rows share, then the rows
+    prefix_starts: NDArray[np.int64]  # [S]
+    prefix_lengths: NDArray[np.int64]  # [S]
+
+
+def _packed(prompts: Ragged, responses: Ragged, same_prompt: NDArray[np.int64] | None) -> _Packed:
+    input_lengths(prompts, responses)  # refuses an empty prompt
+    num_rows, of_prompt, of_response = len(prompts), prompts.lengths, np.maximum(responses.lengths - 1, 0)
+    numbers = np.arange(num_rows) if same_prompt is None else same_prompt
+    _, first, number_of, counts = np.unique(numbers, return_index=True, return_inverse=True, return_counts=True)
+    shares, heads = counts[number_of] > 1, first[counts > 1]  # rows that do, and one row of each shared prompt
+    in_row = np.where(shares, 0, of_prompt)  # prompt tokens of the row's own segment
+    lengths = np.concatenate([of_prompt[heads], in_row + of_response])
+    starts = np.cumsum(lengths) - lengths
+    row_starts = starts[len(heads) :]
+    head_starts = np.zeros(len(counts), np.int64)
+    head_starts[counts > 1] = starts[: len(heads)]
+    prompt_starts = np.where(shares, head_starts[number_of], row_starts)
+
+    def pieces(heads: NDArray[np.int64], prompts: NDArray[np.int64], rest: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Of the shared prompts, and of each row its prompt and what follows."""
+        return np.concatenate([heads, np.stack([prompts, rest], axis=1).reshape(-1)])
+
+    none, zeros = np.zeros(len(heads), np.int64), np.zeros(num_rows, np.int64)
+    sizes = pieces(of_prompt[heads], in_row, of_response)
+    prompt_offsets, response_offsets = prompts.offsets[:-1], len(prompts.values) + responses.offsets[:-1]
+    read = ranges(pieces(prompt_offsets[heads], prompt_offsets, response_offsets), sizes)
+    return _Packed(
+        ids=np.concatenate([prompts.values, responses.values]).astype(np.int64)[read],
+        position_ids=ranges(pieces(none, zeros, of_prompt), sizes),
+        predictors=ranges(
+            pieces(none[:0], prompt_starts + of_prompt - 1, row_starts + in_row),
+            pieces(none[:0], np.minimum(responses.lengths, 1), of_response),
+        ),
+        lengths=lengths,
+        prefix_starts=np.concatenate([none, np.where(shares, prompt_starts, 0)]),
+        prefix_lengths=np.concatenate([none, np.where(shares, of_prompt, 0)]),
+    )
 
 
 def valid_mask(lengths: NDArray[np.int64], *, device: torch.device) -> Tensor:

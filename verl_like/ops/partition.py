@@ -29,6 +29,20 @@ def attention_costs(lengths: Costs) -> Part:
     return np.square(lengths.astype(np.int64))
 
 
+def row_costs(prompts: Costs, responses: Costs, sharers: Costs, *, by: str) -> Part:
+    """[B] int64, the work of each row: that of its response, and its part of its prompt's.
+
+    Args:
+        prompts, responses: [B] tokens.
+        sharers: [B] rows that compute the prompt once for all of them; 1 where each does so for itself.
+        by: "tokens", or "attention" for squares of lengths.
+    """
+    work = attention_costs if by == "attention" else np.asarray
+    of_prompts = work(prompts)
+    costs: Part = work(prompts + responses) - of_prompts + of_prompts // sharers
+    return costs
+
+
 def imbalance(costs: Costs, parts: Sequence[Part]) -> float:
     """Sum of the heaviest part over the mean of all parts; 1.0 is perfect, and what parts without any cost have."""
     sums = [int(costs[part].sum()) for part in parts]

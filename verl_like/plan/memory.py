@@ -32,6 +32,8 @@ class Pass:
         logits_budget: bytes of logits that may exist at once; 0 for a model with values.
         learns: whether a backward pass follows.
         recomputes: whether layers run again in it.
+        rows_per_prompt: rows that share a prompt.
+        shared_keys: keys that rows read from a copy, because they share their prompts; 0 where none does.
     """
 
     count: int
@@ -40,6 +42,8 @@ class Pass:
     logits_budget: int
     learns: bool
     recomputes: bool
+    rows_per_prompt: int = 1
+    shared_keys: int = 0
 
     def without_backward(self) -> Pass:
         return replace(self, learns=False)
@@ -106,10 +110,15 @@ class Sharded:
     def update(self, run: Pass) -> Parts:
         """The passes of an update at their worst moment, besides weights and optimiser."""
         moments = self._moments if self.is_cut else self._moments_of_replica
-        layer = run.tokens * layer_bytes_per_token(self.shape, self.itemsize)
+        layer = self._layer(run)
         states = run.tokens * self.shape.hidden_size * self.itemsize
         held = self.shape.num_layers * (states if run.recomputes else layer) + layer * run.recomputes
         return max(moments(run, layer, held), key=lambda parts: sum(parts.values()))
+
+    def _layer(self, run: Pass) -> float:
+        """What a layer keeps for its backward pass."""
+        keys = run.shared_keys * key_bytes_per_token(self.shape, self.itemsize)
+        return run.tokens * layer_bytes_per_token(self.shape, self.itemsize) + keys
 
     def _moments_of_replica(self, run: Pass, layer: float, held: float) -> Iterator[Parts]:
         """Behind the layers; in the last one's backward; and in the first one's."""
@@ -162,7 +171,7 @@ class Sharded:
 
     def forward(self, run: Pass) -> Parts:
         """A pass without backward at its worst moment: in a layer, or behind them all."""
-        layer = run.tokens * layer_bytes_per_token(self.shape, self.itemsize) * FORWARD_SHARE
+        layer = self._layer(run) * FORWARD_SHARE
         states = 2.0 * run.tokens * self.shape.hidden_size * self.itemsize
         logits = self.logits(run.without_backward())
         inside: Parts = {"gathered": self.gathered, "activations": states + layer}
@@ -187,6 +196,11 @@ def layer_bytes_per_token(shape: ModelShape, itemsize: int) -> float:
     kept before and after the rotation; attention keeps its output; the feed-forward part four tensors of its width.
     """
     attention = shape.num_heads * shape.head_dim
-    keys = 2 * shape.num_kv_heads * shape.head_dim
     norms = 2 * (2 * FLOAT32 + itemsize) * shape.hidden_size
-    return norms + itemsize * (2 * (attention + keys) + attention + 4 * shape.intermediate_size)
+    rotated = itemsize * attention + key_bytes_per_token(shape, itemsize)
+    return norms + 2 * rotated + itemsize * (attention + 4 * shape.intermediate_size)
+
+
+def key_bytes_per_token(shape: ModelShape, itemsize: int) -> float:
+    """A key and a value of each of a layer's heads that has some."""
+    return 2.0 * itemsize * shape.num_kv_heads * shape.head_dim

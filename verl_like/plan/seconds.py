@@ -28,18 +28,23 @@ def stage_seconds(
     tokens = config.data.max_prompt_length + response_tokens
     rows = config.data.train_batch_size * config.rollout.n / place.ranks
     seconds = {"rollout": _rollout_s(config, shapes["actor"], place, response_tokens)}
+
+    def passes_s(name: str, epochs: int = 0) -> float:
+        """Over all rows, to learn from them so often, or else just forward."""
+        prompt = config.data.max_prompt_length / roles[name].run.rows_per_prompt
+        num_tokens = max(epochs, 1) * rows * (prompt + response_tokens)
+        return _passes_s(roles[name], place, num_tokens, tokens, learns=epochs > 0)
+
     if wanted.reward_model:
-        seconds["reward model"] = _passes_s(roles["reward model"], place, rows * tokens, tokens, learns=False)
+        seconds["reward model"] = passes_s("reward model")
     if wanted.old_log_probs:
-        seconds["old_log_probs"] = _passes_s(roles["actor"], place, rows * tokens, tokens, learns=False)
+        seconds["old_log_probs"] = passes_s("actor")
     if wanted.ref:
-        seconds["ref_log_probs"] = _passes_s(roles["ref"], place, rows * tokens, tokens, learns=False)
+        seconds["ref_log_probs"] = passes_s("ref")
     if wanted.critic:
-        seconds["values"] = _passes_s(roles["critic"], place, rows * tokens, tokens, learns=False)
-        num_tokens = config.critic.epochs * rows * tokens
-        seconds["update_critic"] = _passes_s(roles["critic"], place, num_tokens, tokens, learns=True)
-    num_tokens = config.actor.epochs * rows * tokens
-    seconds["update_actor"] = _passes_s(roles["actor"], place, num_tokens, tokens, learns=True)
+        seconds["values"] = passes_s("critic")
+        seconds["update_critic"] = passes_s("critic", config.critic.epochs)
+    seconds["update_actor"] = passes_s("actor", config.actor.epochs)
     seconds["sync"] = _sync_s(config, shapes["actor"], place)
     return seconds
 

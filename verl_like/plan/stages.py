@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
+import numpy as np
 import torch
 
 from verl_like.backends.fsdp.engine import recomputes, resolve_dtype
 from verl_like.backends.fsdp.layout import is_cut
-from verl_like.backends.fsdp.micro_batches import resolve_max_tokens
+from verl_like.backends.fsdp.micro_batches import resolve_max_tokens, sharing_units
 from verl_like.config.schema import ActorConfig, Config, CriticConfig, OptimConfig, RefConfig, RewardModelConfig
 from verl_like.plan.devices import GIB, Device
 from verl_like.plan.memory import Parts, Pass, Sharded, layer_bytes_per_token
@@ -107,23 +108,38 @@ def _role(
             fsdp, device=place.torch_device, dtype=dtype, is_frozen=optim is None, num_parameters=shape.num_parameters
         ),
     )
-    longest = config.data.max_prompt_length + config.data.max_response_length
     prompts = (
         section.mini_batch_size if isinstance(section, ActorConfig | CriticConfig) else config.data.train_batch_size
     )
     rows = ceil(prompts * config.rollout.n / place.ranks)
     max_tokens = resolve_max_tokens(section.max_tokens_per_micro_batch, place.torch_device, learns=optim is not None)
-    rows_per_pass = min(max(max_tokens // longest, 1), rows)
+    sharers = _rows_per_prompt(config, max_tokens)
+    prompt, response = config.data.max_prompt_length, config.data.max_response_length
+    units, room = divmod(max_tokens, prompt + sharers * response)
+    fitting = max(units * sharers + max((room - prompt) // response, 0), 1)  # what is left takes a part of a group
+    rows_per_pass = min(fitting, rows)
     has_logits = name in ("actor", "ref")
     run = Pass(
         count=ceil(rows / rows_per_pass),
-        tokens=rows_per_pass * longest,
-        response_tokens=rows_per_pass * config.data.max_response_length,
+        tokens=rows_per_pass * response + ceil(rows_per_pass / sharers) * prompt,
+        response_tokens=rows_per_pass * response,
+        rows_per_prompt=sharers,
+        shared_keys=rows_per_pass * (prompt + response) if sharers > 1 else 0,
         logits_budget=config.actor.log_prob_chunk_mib * 2**20 if has_logits else 0,
         learns=optim is not None,
         recomputes=recomputes(config.model.gradient_checkpointing, place.torch_device),
     )
     return Role(name=name, sharded=sharded, run=run, optim=optim, is_offloaded=place.is_gpu and fsdp.offload_params)
+
+
+def _rows_per_prompt(config: Config, max_tokens: int) -> int:
+    """Rows of the longest prompts and responses that share a prompt in a pass."""
+    if not (config.model.share_prompts and config.model.remove_padding):
+        return 1
+    prompt, rows = config.data.max_prompt_length, np.arange(config.rollout.n)
+    lengths = np.full(len(rows), prompt + config.data.max_response_length)
+    units = sharing_units(lengths, np.full(len(rows), prompt), np.zeros_like(rows), rows, max_tokens=max_tokens)
+    return len(units[0])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from verl_like.ops.partition import attention_costs, imbalance, partition
+from verl_like.ops.partition import imbalance, partition, row_costs
 from verl_like.protocol import Array
 from verl_like.single_controller.blocks import cut
 from verl_like.single_controller.remote_batch import RemoteBatch
@@ -45,12 +45,14 @@ class Balance:
         nodes: as many ranks on each, one node's behind the other's; of more than one, rows stay on the node of their
             fact ``writer`` where they can, so that few blocks travel, and the driver hands on few references.
         by: "tokens", or "attention" for the sum of squares.
+        shares_prompts: whether rows of a group compute their prompt once.
     """
 
     mini_batch_prompts: int
     ranks: int
     nodes: int = 1
     by: str = "tokens"
+    shares_prompts: bool = False
     _last: tuple[tuple[Array, ...], Array] | None = field(default=None, init=False)  # what was given, and its ranks
 
     def assign(self, batch: RemoteBatch, *, skips_zeros: bool = False) -> float:
@@ -65,11 +67,12 @@ class Balance:
         Returns:
             The work of the busiest rank over the mean; 1.0 is even.
         """
-        tokens = batch.facts["prompt_tokens"] + batch.facts["response_tokens"]
-        if skips_zeros:
-            tokens = tokens * batch.facts["has_advantage"]
-        costs = attention_costs(tokens) if self.by == "attention" else tokens
         groups = batch.facts["group_id"]
+        runs = batch.facts["has_advantage"].astype(np.int64) if skips_zeros else np.ones(len(batch), np.int64)
+        sharers = np.bincount(groups, weights=runs).astype(np.int64)[groups] if self.shares_prompts else runs
+        costs = runs * row_costs(
+            batch.facts["prompt_tokens"], batch.facts["response_tokens"], np.maximum(sharers, 1), by=self.by
+        )
         home = batch.facts["writer"] * self.nodes // self.ranks if self.nodes > 1 else np.zeros(len(batch), np.int64)
         given = costs, groups, home
         if self._last is None or not all(map(np.array_equal, given, self._last[0])):

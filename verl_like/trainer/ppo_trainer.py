@@ -70,7 +70,11 @@ class PPOTrainer:
         self.ranks = parts.devices.world_size
         sizes = [config.actor.mini_batch_size, *[config.critic.mini_batch_size] * self.needs.critic]
         self.balance = Balance(
-            math.gcd(*sizes), self.ranks, nodes=parts.devices.num_nodes, by=config.trainer.balance_by
+            math.gcd(*sizes),
+            self.ranks,
+            nodes=parts.devices.num_nodes,
+            by=config.trainer.balance_by,
+            shares_prompts=config.model.share_prompts and config.model.remove_padding,
         )
         self.store = StoreMeter()
         self.books = ProcessBooks(folder.path, parts.processes, planned_bytes)

@@ -123,6 +123,7 @@ class FsdpEngine(ABC, Generic[Model]):
                 self.settings.max_tokens_per_micro_batch, self.device, learns=not self.settings.is_frozen
             ),
             remove_padding=self.settings.model.remove_padding,
+            share_prompts=self.settings.model.share_prompts,
             balance_by=self.settings.balance_by,
             device=self.device,
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,8 @@ from verl_like.telemetry.ledger import waiting
 # both are 1 % slower.
 CPU_TOKENS = 1024
 GPU_TOKENS, GPU_TOKENS_FORWARD = 16_384, 32_768
+# Rows that share a prompt read its keys each for themselves, from a copy that attention keeps for its backward pass.
+MAX_KEYS_PER_TOKEN = 8
 
 
 def resolve_max_tokens(requested: str, device: torch.device, *, learns: bool) -> int:
@@ -56,16 +59,25 @@ class MicroBatch:
 class MicroBatchPlan:
     """How this rank runs its rows.
 
-    Rows without a response are left out: they have nothing to compute.
+    Rows without a response are left out: they have nothing to compute. Rows that share their prompt go into one pass
+    where they fit.
 
     Args:
         rows: this rank's rows; with none at all it may lack columns.
         max_tokens: budget of one pass, counted with padding where there is padding.
+        share_prompts: whether the packed rows of a pass share equal prompts.
         balance_by: what is spread evenly over the passes, "tokens" or "attention" (the sum of squares).
     """
 
     def __init__(
-        self, rows: DataProto, *, max_tokens: int, remove_padding: bool, balance_by: str, device: torch.device
+        self,
+        rows: DataProto,
+        *,
+        max_tokens: int,
+        remove_padding: bool,
+        share_prompts: bool,
+        balance_by: str,
+        device: torch.device,
     ) -> None:
         self._remove_padding = remove_padding
         self._device = device
@@ -74,13 +86,29 @@ class MicroBatchPlan:
         self._responses = rows.ragged("response_ids") if len(rows) else empty
         lengths = input_lengths(self._prompts, self._responses)
         answered = np.flatnonzero(self._responses.lengths > 0)
-        tokens = lengths[answered] if remove_padding else np.full(len(answered), lengths[answered].max(initial=0))
-        costs = attention_costs(tokens) if balance_by == "attention" else tokens
-        # Longest rows first inside a pass, so that neighbours are of similar length.
-        self._parts = [
-            answered[part][np.argsort(-lengths[answered[part]], kind="stable")]
-            for part in micro_batches(tokens, max_tokens, count=0, costs=costs)
-        ]
+        self._same_prompt = same_rows(self._prompts) if share_prompts and remove_padding else None
+        numbers = np.arange(len(lengths)) if self._same_prompt is None else self._same_prompt
+        units = sharing_units(lengths, self._prompts.lengths, numbers, answered, max_tokens=max_tokens)
+        tokens = _of_units(units, lengths, self._prompts.lengths)
+        costs = tokens
+        if not remove_padding:
+            costs = tokens = np.full(len(units), lengths[answered].max(initial=0))
+        if balance_by == "attention":
+            costs = attention_costs(tokens)
+            if remove_padding:
+                costs = _of_units(units, attention_costs(lengths), attention_costs(self._prompts.lengths))
+        parts = micro_batches(tokens, max_tokens, count=0, costs=costs)
+        self._parts = [self._in_order(np.concatenate([units[unit] for unit in part]), lengths) for part in parts]
+
+    def _in_order(self, rows: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Longest rows first, so that neighbours are of similar length; behind them those that share a prompt, by the
+        length of the prompt and then of what follows it.
+        """
+        prefixes = np.zeros(len(rows), np.int64)
+        if self._same_prompt is not None:
+            _, number, counts = np.unique(self._same_prompt[rows], return_inverse=True, return_counts=True)
+            prefixes = np.where(counts[number] > 1, self._prompts.lengths[rows], 0)
+        return rows[np.lexsort((prefixes - lengths[rows], np.frexp(prefixes)[1]))]
 
     @property
     def num_micro_batches(self) -> int:
@@ -94,7 +122,11 @@ class MicroBatchPlan:
             BEACON.tick()
             responses = self._responses.take(part)
             inputs = pack_rows(
-                self._prompts.take(part), responses, remove_padding=self._remove_padding, device=self._device
+                self._prompts.take(part),
+                responses,
+                remove_padding=self._remove_padding,
+                device=self._device,
+                same_prompt=None if self._same_prompt is None else self._same_prompt[part],
             )
             yield MicroBatch(inputs=inputs, rows=part, valid=valid_mask(responses.lengths, device=self._device))
         for _ in range(count - len(self._parts)):
@@ -118,6 +150,48 @@ class MicroBatchPlan:
     def num_response_tokens(self) -> int:
         """K, over all of this rank's rows."""
         return len(self._responses.values)
+
+
+def same_rows(column: Ragged) -> NDArray[np.int64]:
+    """[B] a number for each row, the same for equal ones."""
+    numbers: dict[bytes, int] = {}
+    rows = np.split(column.values, column.offsets[1:-1]) if len(column) else []
+    return np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in rows], np.int64)
+
+
+def sharing_units(
+    lengths: NDArray[np.int64],
+    prompts: NDArray[np.int64],
+    same_prompt: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    *,
+    max_tokens: int,
+) -> list[NDArray[np.int64]]:
+    """Those of these rows that go into a pass together: with one prompt, and as many as fit and have few enough keys.
+
+    Args:
+        lengths: [B] positions of each row, its prompt among them.
+        prompts: [B] tokens of its prompt.
+        same_prompt: [B] equal numbers for equal prompts.
+        rows: indices of the rows that are run.
+    """
+    newest: dict[int, tuple[list[int], int, int]] = {}  # of each prompt: a unit's rows, its tokens and its keys
+    units = []
+    for row in rows[np.argsort(-lengths[rows], kind="stable")].tolist():
+        number, length, prompt = int(same_prompt[row]), int(lengths[row]), int(prompts[row])
+        members, tokens, keys = newest.get(number, ([], 0, 0))
+        tokens, keys = tokens + length - prompt, keys + length
+        if number not in newest or tokens > max_tokens or keys > MAX_KEYS_PER_TOKEN * tokens:
+            members, tokens, keys = [], length, length
+            units.append(members)
+        members.append(row)
+        newest[number] = members, tokens, keys
+    return [np.array(unit, np.int64) for unit in units]
+
+
+def _of_units(units: Sequence[NDArray[np.int64]], rows: NDArray[Any], prompts: NDArray[Any]) -> NDArray[np.int64]:
+    """What [B] whole rows have, with the prompt of each unit once."""
+    return np.array([int(rows[unit].sum() - prompts[unit[1:]].sum()) for unit in units], np.int64)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -54,13 +54,7 @@ class ShardedModel(nn.Module):
         """[K_r, H]: the states that predict the response tokens."""
         arguments: dict[str, Any] = {"attention_mask": inputs.attention_mask}
         if self.kernel is not None:
-            arguments = {
-                "attention_mask": None,
-                "cu_seqlens": inputs.cu_seqlens,
-                "max_seqlen": inputs.max_seqlen,
-                "groups": inputs.groups,
-                "kernel": self.kernel,
-            }
+            arguments = {"attention_mask": None, "segments": inputs.segments, "kernel": self.kernel}
         outputs = self.backbone.base_model(
             input_ids=inputs.input_ids, position_ids=inputs.position_ids, use_cache=False, **arguments
         )
