@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
+from verl_like.backends.fsdp import micro_batches
 from verl_like.backends.fsdp.micro_batches import MicroBatchPlan
 from verl_like.protocol import DataProto, Ragged
+
+
+@pytest.fixture(autouse=True)
+def exact_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(micro_batches, "mkl_is_slow", lambda: False)
+
 
 ROWS = [
     60,

@@ -61,6 +61,21 @@ def test_a_shared_prompt_is_there_once_and_its_last_token_predicts_all_first_one
     assert (found.max_seqlen, found.max_keys) == (2, 4)
 
 
+def test_sizes_that_are_rounded_up_change_nothing_for_those_that_are_there() -> None:
+    prompts = Ragged.from_lengths(np.arange(60, dtype=np.int32), np.array([20, 40]))
+    responses = Ragged.from_lengths(np.arange(60, 161, dtype=np.int32), np.array([59, 42]))
+    exact, rounded = (
+        pack_rows(prompts, responses, remove_padding=True, device=CPU, round_up=way) for way in (False, True)
+    )
+    assert exact.input_ids.numel() == 159 and rounded.input_ids.numel() == 160
+    assert len(exact.targets) == 101 and len(rounded.targets) == len(rounded.predictors) == 104
+    for name in ("input_ids", "position_ids"):
+        assert torch.equal(getattr(rounded, name)[:, :159], getattr(exact, name))
+    for name in ("targets", "predictors"):
+        assert torch.equal(getattr(rounded, name)[:101], getattr(exact, name))
+    assert rounded.segments is not None and rounded.segments.cu_seqlens.tolist() == [0, 78, 159, 160]
+
+
 def test_an_empty_prompt_is_refused_by_row() -> None:
     prompts = Ragged.from_rows([[1], []], "int32")
     with pytest.raises(ValueError, match="row 1 has an empty prompt"):
@@ -78,6 +93,15 @@ def test_padding_keeps_rows_order_and_gradient(lengths: list[int]) -> None:
     (padded * 3).sum().backward()
     assert packed.grad is not None
     assert torch.equal(packed.grad, torch.full_like(packed, 3))
+
+
+def test_values_behind_those_of_all_rows_are_left_out_and_get_no_gradient() -> None:
+    valid = valid_mask(np.array([2, 1]), device=CPU)
+    packed = torch.arange(1.0, 6, requires_grad=True)
+    padded = to_padded(packed, valid)
+    assert padded.tolist() == [[1, 2], [3, 0]]
+    padded.sum().backward()
+    assert packed.grad is not None and packed.grad.tolist() == [1, 1, 1, 0, 0]
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=30))

@@ -142,5 +142,5 @@ class _TokenStats(torch.autograd.Function):
             if of_hidden is not None:
                 tiles.add_to_hidden(of_hidden, found, start, stop)
             if of_weight is not None:
-                torch.mm(found.t(), hidden, out=of_weight[start:stop])
+                tiles.put_weight_gradient(of_weight, found, start, stop)
         return None if of_hidden is None else of_hidden.to(hidden.dtype), of_weight, of_bias, None, None

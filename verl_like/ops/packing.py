@@ -16,19 +16,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from verl_like.ops.products import familiar_size
 from verl_like.ops.segments import Segments, ranges, segments
 from verl_like.protocol import Ragged
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelInputs:
-    """One forward pass. ``B`` rows, ``K`` input tokens of all rows, ``K_r`` response tokens of all rows.
+    """One forward pass. ``B`` rows, ``K`` input tokens of all rows, ``K_r`` response tokens of all rows; both are more
+    where sizes are rounded up.
 
     Args:
         input_ids, position_ids: int64, [1, K] when packed, else [B, L].
         predictors: [K_r] int64 indices into the flattened positions; the hidden state at ``predictors[i]`` predicts
             ``targets[i]``, in row order.
-        targets: [K_r] int64, the response tokens.
+        targets: [K_r] int64, the response tokens, and behind them what sizes are rounded up by.
         attention_mask: [B, L] bool when padded, else None.
         segments: what attends to what in the packed sequence; None when padded.
     """
@@ -63,15 +65,20 @@ def pack_rows(
     remove_padding: bool,
     device: torch.device,
     same_prompt: NDArray[np.int64] | None = None,
+    round_up: bool = False,
 ) -> ModelInputs:
     """The inputs of one forward pass over these rows, in their order (sorted by length, attention is cheaper on CPU).
 
     Args:
         same_prompt: [B] equal numbers for packed rows with equal prompts, which then share it; None where none does.
+        round_up: whether packed sizes are :func:`familiar_size`, by tokens that nobody asks about.
     """
     packed = _packed(prompts, responses, same_prompt)
-    targets = torch.from_numpy(responses.values.astype(np.int64)).to(device)
+    ids = responses.values.astype(np.int64)
     if remove_padding:
+        if round_up:
+            packed, ids = _rounded_up(packed), _filled(ids)
+        targets = torch.from_numpy(ids).to(device)
         return ModelInputs(
             input_ids=torch.from_numpy(packed.ids).to(device)[None],
             position_ids=torch.from_numpy(packed.position_ids).to(device)[None],
@@ -91,7 +98,7 @@ def pack_rows(
         input_ids=torch.from_numpy(padded).to(device),
         position_ids=torch.arange(width, device=device).expand(len(padded), -1),
         predictors=torch.from_numpy(packed.predictors + np.repeat(shift, responses.lengths)).to(device),
-        targets=targets,
+        targets=torch.from_numpy(ids).to(device),
         attention_mask=torch.from_numpy(valid).to(device),
         segments=None,
     )
@@ -141,11 +148,31 @@ def _packed(prompts: Ragged, responses: Ragged, same_prompt: NDArray[np.int64] |
     )
 
 
+def _rounded_up(packed: _Packed) -> _Packed:
+    """With one more segment, of as many tokens as are missing."""
+    ids = _filled(packed.ids)
+    return _Packed(
+        ids=ids,
+        position_ids=_filled(packed.position_ids),
+        predictors=_filled(packed.predictors),
+        lengths=np.append(packed.lengths, len(ids) - len(packed.ids)),
+        prefix_starts=np.append(packed.prefix_starts, 0),
+        prefix_lengths=np.append(packed.prefix_lengths, 0),
+    )
+
+
+def _filled(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Zeros behind them."""
+    return np.pad(numbers, (0, familiar_size(len(numbers)) - len(numbers)))
+
+
 def valid_mask(lengths: NDArray[np.int64], *, device: torch.device) -> Tensor:
     """[B, T] bool, true on the first ``lengths[i]`` places of row i; T is the longest row."""
     return torch.from_numpy(np.arange(int(lengths.max(initial=0))) < lengths[:, None]).to(device)
 
 
 def to_padded(packed: Tensor, valid: Tensor) -> Tensor:
-    """[K_r] values of all rows one after the other -> [B, T], zero where not ``valid``; keeps the gradient."""
+    """[K_r] values of all rows one after the other -> [B, T], zero where not ``valid``; keeps the gradient. Values
+    behind those of all rows are left out.
+    """
     return packed.new_zeros(valid.shape).masked_scatter(valid, packed)

@@ -14,6 +14,8 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from verl_like.ops.products import prefers_onednn, product
+
 T = TypeVar("T")
 
 FLOAT32 = 4
@@ -159,19 +161,25 @@ class Tiles:
         self.spans = list(pairwise(vocabulary * i // count for i in range(count + 1)))
         widest = -(-vocabulary // count)
         self.num_kept = num_kept(rows * widest * FLOAT32, budget=budget)
-        self._logits = hidden.new_empty(rows * widest, dtype=torch.float32)
-        self._scratch = torch.empty_like(self._logits) if has_scratch else None
+        self._brings_memory = prefers_onednn(hidden, layer.weight)  # a product does
+        size = rows * widest
+        self._logits = hidden.new_empty(0 if self._brings_memory else size, dtype=torch.float32)
+        self._scratch = hidden.new_empty(size, dtype=torch.float32) if has_scratch else None
 
     def logits(self, start: int, stop: int, *, in_new_memory: bool = False) -> Tensor:
         """[K, v] float32 of these tokens."""
         hidden, layer = self._hidden, self._layer
-        weight = layer.weight[start:stop].t()
-        shape = len(hidden), stop - start
-        found = self._logits.new_empty(shape) if in_new_memory else self._as(self._logits, stop - start)
-        if weight.dtype == torch.float32:
-            torch.mm(hidden, weight, out=found)
+        weight = layer.weight[start:stop]
+        if self._brings_memory:
+            found = product(hidden, weight)
+        elif in_new_memory:
+            found = (hidden @ weight.t()).float()
         else:
-            found.copy_(hidden @ weight)
+            found = self._as(self._logits, stop - start)
+            if weight.dtype == torch.float32:
+                torch.mm(hidden, weight.t(), out=found)
+            else:
+                found.copy_(hidden @ weight.t())
         if layer.bias is not None:
             found.add_(layer.bias[start:stop]).clamp_min_(LOWEST)
         if layer.softcap:
@@ -192,10 +200,19 @@ class Tiles:
     def add_to_hidden(self, total: Tensor, gradient: Tensor, start: int, stop: int) -> None:
         """Add what a tile's gradient [K, v] gives the hidden states to ``total`` [K, H] float32."""
         weight = self._layer.weight[start:stop]
-        if weight.dtype == total.dtype:
+        if prefers_onednn(gradient, weight):
+            total.add_(product(gradient, weight.t()))
+        elif weight.dtype == total.dtype:
             total.addmm_(gradient, weight)
         else:
             total.add_(gradient @ weight)
+
+    def put_weight_gradient(self, total: Tensor, gradient: Tensor, start: int, stop: int) -> None:
+        """Write what a tile's gradient [K, v] gives the weights of its tokens into ``total`` [V, H]."""
+        if prefers_onednn(gradient, self._hidden):
+            total[start:stop] = product(gradient.t(), self._hidden.t())
+        else:
+            torch.mm(gradient.t(), self._hidden, out=total[start:stop])
 
     def _as(self, memory: Tensor, columns: int) -> Tensor:
         return memory[: len(self._hidden) * columns].view(-1, columns)

@@ -141,7 +141,7 @@ class FsdpEngine(ABC, Generic[Model]):
             if len(batch.rows):
                 slots = plan.response_slots(batch.rows)
                 for name in names:
-                    results[name][slots] = found[name].cpu().numpy()
+                    results[name][slots] = found[name][: len(slots)].cpu().numpy()
         self.layout.reshard()
         return results
 

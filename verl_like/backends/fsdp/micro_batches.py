@@ -14,6 +14,7 @@ from torch import Tensor
 from verl_like.backends.fsdp.collectives import all_gather
 from verl_like.ops.packing import ModelInputs, input_lengths, pack_rows, valid_mask
 from verl_like.ops.partition import attention_costs, micro_batches
+from verl_like.ops.products import mkl_is_slow
 from verl_like.protocol import DataProto, Ragged
 from verl_like.telemetry.beacon import BEACON
 from verl_like.telemetry.ledger import waiting
@@ -127,6 +128,7 @@ class MicroBatchPlan:
                 remove_padding=self._remove_padding,
                 device=self._device,
                 same_prompt=None if self._same_prompt is None else self._same_prompt[part],
+                round_up=self._device.type == "cpu" and mkl_is_slow(),
             )
             yield MicroBatch(inputs=inputs, rows=part, valid=valid_mask(responses.lengths, device=self._device))
         for _ in range(count - len(self._parts)):

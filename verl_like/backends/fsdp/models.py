@@ -25,6 +25,7 @@ from verl_like.config.schema import ModelConfig
 from verl_like.ops.attention import PACKED_ATTENTION, register_packed_attention
 from verl_like.ops.log_probs import TokenStats, TokenStatsFunction
 from verl_like.ops.packing import ModelInputs
+from verl_like.ops.products import with_fast_products
 from verl_like.ops.tiles import OutputLayer
 
 log = logging.getLogger(__name__)
@@ -49,9 +50,10 @@ class ShardedModel(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.kernel = kernel
+        with_fast_products(backbone)
 
     def hidden_states(self, inputs: ModelInputs) -> Tensor:
-        """[K_r, H]: the states that predict the response tokens."""
+        """[K_r, H]: the states that predict the targets."""
         arguments: dict[str, Any] = {"attention_mask": inputs.attention_mask}
         if self.kernel is not None:
             arguments = {"attention_mask": None, "segments": inputs.segments, "kernel": self.kernel}
@@ -101,7 +103,7 @@ class ValueModel(ShardedModel):
         self.value_head = head
 
     def forward(self, inputs: ModelInputs) -> Tensor:
-        """[K_r] float32 value before each response token."""
+        """[K_r] float32 value before each target."""
         # float32 whatever the body's dtype: bfloat16 has 8 bits for a regression target.
         head = self.value_head
         # A product with a vector, because FSDP hooks the gradient of a root's output and warns of views.
