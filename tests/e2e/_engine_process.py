@@ -108,6 +108,14 @@ def more_steps(engine, max_steps=10_000):
     return finished
 
 
+def usage(engine):
+    """Since it was last asked."""
+    from verl_like.backends.base import EngineUsage
+
+    found, engine.usage = engine.usage, EngineUsage()
+    return found
+
+
 def submit_one_per_step(engine, requests):
     finished = []
     for request in requests:

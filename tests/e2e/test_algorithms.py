@@ -18,6 +18,12 @@ PRESETS = sorted(path.stem for path in (ROOT / "conf/algorithm").glob("*.yaml"))
 # What an algorithm computes does not depend on the engine, and transformers starts in half the time.
 PLAIN_ENGINE = "rollout=hf"
 ON_VLLM = ("dapo", "ppo")
+MORE_PASSES = {
+    "ppo": ["values", "update_critic"],
+    "reinforce_pp": ["ref_log_probs"],
+    "reinforce_pp_baseline": ["ref_log_probs"],
+}
+NUM_RESPONSES = 32  # of a step
 EXTRA = {"dapo": ["algorithm.overlong_buffer_len=3"]}  # what a preset leaves to the user
 
 
@@ -33,20 +39,25 @@ def assert_trained(run: Run, steps: int = 3) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_trains(preset: str, arithmetic: Path, tmp_path: Path) -> None:
-    """Two updates a step, so that the second one's ratios are not 1."""
-    assert_trained(
-        train(
-            arithmetic,
-            tmp_path,
-            f"algorithm={preset}",
-            "actor.mini_batch_size=4",
-            "trainer.total_training_steps=3",
-            "cluster.workers_per_node=1",
-            *([] if preset in ON_VLLM else [PLAIN_ENGINE]),
-            *EXTRA.get(preset, []),
-        )
+def test_a_preset_trains_without_a_pass_that_nobody_reads(preset: str, arithmetic: Path, tmp_path: Path) -> None:
+    """Two updates a step, so that the second one's ratios are not 1, and old log-probs are read."""
+    run = train(
+        arithmetic,
+        tmp_path,
+        f"algorithm={preset}",
+        "actor.mini_batch_size=4",
+        "trainer.total_training_steps=3",
+        "cluster.workers_per_node=1",
+        "model.share_prompts=false",
+        *([] if preset in ON_VLLM else [PLAIN_ENGINE]),
+        *EXTRA.get(preset, []),
     )
+    assert_trained(run)
+    passes = {"old_log_probs", "update_actor", *MORE_PASSES.get(preset, [])}
+    for metrics in run.metrics.values():
+        all_once = metrics["perf/tokens"] - NUM_RESPONSES  # the last token of each predicts nothing
+        found = {name.removeprefix("forward_tokens/"): n for name, n in metrics.items() if "forward_tokens/" in name}
+        assert found == dict.fromkeys(passes, all_once)
 
 
 # What each way shows in the metrics; nothing does of resampling, which tests/unit/test_trainer_shaping.py proves.

@@ -16,7 +16,7 @@ from verl_like.backends.vllm.shared_memory import remove_shared_memory
 from verl_like.config.schema import ModelConfig, RolloutConfig
 
 MAX_MODEL_LEN = 192
-KV_GIB = 0.05
+KV_GIB = 0.02
 RUN_ID = f"test-{uuid.uuid4().hex[:8]}"
 
 pytestmark = pytest.mark.timeout(240)
@@ -209,11 +209,31 @@ def test_a_sync_drops_the_prefix_cache(untied, folders):
     long = replace(long, prompt_ids=[3 + i % 50 for i in range(150)])  # longer than a cache block of 128 tokens
     for version, seed in enumerate([21, 22]):
         model = synced(untied, folders["untied"], seed=seed, version=version)
-        for _ in range(2):  # the second time the prefix comes from the cache
+        for cached in (0, 128):  # the second time the prefix comes from the cache
+            untied.call("usage")
             (done,) = untied.call("generate", [long])
+            assert untied.call("usage").cached_prompt_tokens == cached
             torch.testing.assert_close(
                 torch.tensor(done.log_probs), hf_log_probs(model, long, done.response_ids), atol=1e-4, rtol=0
             )
+
+
+def test_requests_that_the_cache_has_no_room_for_are_put_back_and_counted(untied, folders):
+    synced(untied, folders["untied"], seed=23)
+    asked = [
+        replace(request, request_id=f"r{number}", seed=number, prompt_ids=[3 + (number + i) % 50 for i in range(100)])
+        for number, request in enumerate(requests(1, sampling=Sampling(max_tokens=60, ignore_eos=True)) * 250)
+    ]
+    untied.call("usage")
+    finished = by_id(untied.call("generate", asked))
+    usage = untied.call("usage")
+    assert usage.preemptions > 0 and usage.waiting > 0
+    assert 100 < usage.running < len(asked)
+    for request in asked[:: len(asked) // 5]:
+        (alone,) = untied.call("generate", [request])
+        assert finished[request.request_id].response_ids == alone.response_ids
+    usage = untied.call("usage")
+    assert (usage.running, usage.waiting, usage.preemptions) == (1, 0, 0)
 
 
 @pytest.mark.parametrize(

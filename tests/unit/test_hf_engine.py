@@ -102,6 +102,13 @@ def test_a_seed_gives_the_same_tokens_whatever_the_wave(folder):
         assert alone[request_id].response_ids == done.response_ids
 
 
+def test_its_usage_tells_how_many_ran_and_how_many_waited(folder):
+    engine = hf_engine(folder, max_num_seqs=4)
+    synced(engine, folder, seed=3)
+    generated(engine, requests(6))
+    assert (engine.usage.running, engine.usage.waiting) == (4, 2)
+
+
 def test_abort_returns_what_was_generated_and_the_rest_goes_on(folder):
     engine = hf_engine(folder, max_num_seqs=4)
     synced(engine, folder, seed=3)

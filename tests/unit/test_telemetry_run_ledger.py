@@ -27,6 +27,8 @@ def report(who: str, seconds: dict[str, float], *spans: Span) -> ProcessReport:
         baseline_bytes=2**29,
         device_bytes=0,
         device_peak_bytes=0,
+        counts={},
+        peaks={},
     )
 
 
@@ -130,3 +132,19 @@ def test_what_was_planned_stands_beside_what_was_measured(tmp_path: Path) -> Non
     gpu = replace(report("worker rank 0", {"rollout": 2.0}), device_bytes=2**30, device_peak_bytes=2**30)
     assert books.add(1, [gpu])["memory/planned_gib"] == 1.25
     assert "The most GPU memory of a worker: 1.00 GiB; planned were 1.25." in books.table()
+
+
+def test_what_workers_count_is_added_up_and_peaks_are_the_largest(tmp_path: Path) -> None:
+    reporter = Reporter()
+    reporter.take()
+    LEDGER.count("forward_tokens/values", 3)
+    LEDGER.count("forward_tokens/values", 4)
+    LEDGER.peak("rollout/running_max", 5)
+    LEDGER.peak("rollout/running_max", 2)
+    one = replace(reporter.take(), who="worker rank 0")
+    other = replace(
+        one, who="worker rank 1", counts={"forward_tokens/values": 10.0}, peaks={"rollout/running_max": 6.0}
+    )
+    found = RunLedger(tmp_path).add(1, [one, other])
+    assert (found["forward_tokens/values"], found["rollout/running_max"]) == (17, 6)
+    assert reporter.take().counts == {}, "each step's are its own"

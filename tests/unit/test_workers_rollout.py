@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verl_like.backends.base import Finished, Request, Sampling
+from verl_like.backends.base import EngineUsage, Finished, Request, Sampling
 from verl_like.config.schema import Config
 from verl_like.protocol import DataProto, Ragged
 from verl_like.workers import rollout
@@ -23,6 +23,7 @@ class OneAfterTheOther:
     """An engine that finishes a response with each step."""
 
     version = 1
+    usage = EngineUsage()
 
     def submit(self, requests: list[Request]) -> None:
         self._requests = list(requests)

@@ -56,10 +56,25 @@ class Finished:
     finish_reason: str  # "stop" (end token), "length" or "abort"
 
 
+@dataclass(kw_only=True, slots=True)
+class EngineUsage:
+    """What an engine had to do; the first two are the most requests at a time."""
+
+    running: int = 0
+    waiting: int = 0
+    preemptions: int = 0  # requests put back into the queue, and computed anew
+    cached_prompt_tokens: int = 0  # of finished requests, found in the prefix cache
+
+    def see(self, *, running: int, waiting: int) -> None:
+        """So many requests run, and so many wait."""
+        self.running, self.waiting = max(self.running, running), max(self.waiting, waiting)
+
+
 class RolloutEngine(Protocol):
     """A generation engine in this process. All ranks of a tensor-parallel group make the same calls."""
 
     version: int  # of the weights it holds; -1 before the first sync
+    usage: EngineUsage  # whoever reads it sets a new one
 
     def submit(self, requests: list[Request]) -> None:
         """Queue requests; raises ValueError for a prompt that cannot fit."""

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
-from verl_like.backends.base import Request, StaleWeightsError
+from verl_like.backends.base import EngineUsage, Request, StaleWeightsError
 
 _MAX_NAMES_SHOWN = 8
 
@@ -28,6 +28,7 @@ class SyncedEngine(ABC):
 
     def __init__(self, *, weight_shapes: Mapping[str, tuple[int, ...]], max_model_len: int, vocab_size: int) -> None:
         self.version = -1
+        self.usage = EngineUsage()
         self._weight_shapes = dict(weight_shapes)
         self._max_model_len = max_model_len
         self._vocab_size = vocab_size

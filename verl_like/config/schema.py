@@ -50,7 +50,7 @@ def _non_negative(default: Any, doc: str, *, unit: str = "") -> Any:
 def _tokens_per_micro_batch(passes: str) -> Any:
     return knob(
         "auto",
-        f"Token budget of one {passes} pass per rank; auto is 1,024 on CPU, and more on GPU.",
+        f"Token budget of one {passes} pass per rank; auto is 1,024 to 2,048 on CPU, and more on GPU.",
         unit="tokens",
         check=lambda v: v == "auto" or (str(v).isdecimal() and int(v) > 0),
         expected="auto, or a number above 0",

@@ -31,6 +31,7 @@ class ModelInputs:
         predictors: [K_r] int64 indices into the flattened positions; the hidden state at ``predictors[i]`` predicts
             ``targets[i]``, in row order.
         targets: [K_r] int64, the response tokens, and behind them what sizes are rounded up by.
+        num_tokens: of the rows, shared prompts once, without padding.
         attention_mask: [B, L] bool when padded, else None.
         segments: what attends to what in the packed sequence; None when padded.
     """
@@ -39,6 +40,7 @@ class ModelInputs:
     position_ids: Tensor
     predictors: Tensor
     targets: Tensor
+    num_tokens: int
     attention_mask: Tensor | None
     segments: Segments | None
 
@@ -74,7 +76,7 @@ def pack_rows(
         round_up: whether packed sizes are :func:`familiar_size`, by tokens that nobody asks about.
     """
     packed = _packed(prompts, responses, same_prompt)
-    ids = responses.values.astype(np.int64)
+    ids, num_tokens = responses.values.astype(np.int64), len(packed.ids)
     if remove_padding:
         if round_up:
             packed, ids = _rounded_up(packed), _filled(ids)
@@ -84,6 +86,7 @@ def pack_rows(
             position_ids=torch.from_numpy(packed.position_ids).to(device)[None],
             predictors=torch.from_numpy(packed.predictors).to(device),
             targets=targets,
+            num_tokens=num_tokens,
             attention_mask=None,
             segments=segments(packed.lengths, packed.prefix_starts, packed.prefix_lengths, device=device),
         )
@@ -99,6 +102,7 @@ def pack_rows(
         position_ids=torch.arange(width, device=device).expand(len(padded), -1),
         predictors=torch.from_numpy(packed.predictors + np.repeat(shift, responses.lengths)).to(device),
         targets=torch.from_numpy(ids).to(device),
+        num_tokens=num_tokens,
         attention_mask=torch.from_numpy(valid).to(device),
         segments=None,
     )

@@ -75,6 +75,6 @@ class Linear(nn.Linear):
 
 def with_fast_products(module: nn.Module) -> None:
     """Have all linear layers of a model compute by :func:`product`; names and parameters stay."""
-    for child in module.modules():
-        if type(child) is nn.Linear:
-            child.__class__ = Linear
+    for layer in module.modules():
+        if type(layer) is nn.Linear:
+            layer.__class__ = Linear

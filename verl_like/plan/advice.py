@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 
 from verl_like.backends.fsdp.engine import recomputes
-from verl_like.backends.fsdp.micro_batches import resolve_max_tokens
+from verl_like.backends.fsdp.micro_batches import CPU_STATES, resolve_max_tokens
 from verl_like.config.schema import ActorConfig, Config, CriticConfig
 from verl_like.plan.plan import RunPlan, made
 from verl_like.plan.shape import ModelShape
@@ -84,7 +84,10 @@ def _micro_batch(section: str) -> Way:
     def way(config: Config, place: Place) -> str | None:
         longest = config.data.max_prompt_length + config.data.max_response_length
         role = _learning(config, section)
-        now = resolve_max_tokens(role.max_tokens_per_micro_batch, place.torch_device, learns=True)
+        # The least that "auto" stands for.
+        now = resolve_max_tokens(
+            role.max_tokens_per_micro_batch, place.torch_device, hidden_size=CPU_STATES, learns=True
+        )
         if now // 2 < longest:
             return None
         role.max_tokens_per_micro_batch = str(now // 2)

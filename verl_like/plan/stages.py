@@ -112,7 +112,9 @@ def _role(
         section.mini_batch_size if isinstance(section, ActorConfig | CriticConfig) else config.data.train_batch_size
     )
     rows = ceil(prompts * config.rollout.n / place.ranks)
-    max_tokens = resolve_max_tokens(section.max_tokens_per_micro_batch, place.torch_device, learns=optim is not None)
+    max_tokens = resolve_max_tokens(
+        section.max_tokens_per_micro_batch, place.torch_device, hidden_size=shape.hidden_size, learns=optim is not None
+    )
     sharers = _rows_per_prompt(config, max_tokens)
     prompt, response = config.data.max_prompt_length, config.data.max_response_length
     units, room = divmod(max_tokens, prompt + sharers * response)

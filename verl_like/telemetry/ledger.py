@@ -45,6 +45,8 @@ class Ledger:
         self._epoch = time.time() - self._since
         self._visits = [Visit(rest, self._since)]
         self._spans: deque[Span] = deque(maxlen=MAX_SPANS)
+        self._counts: dict[str, float] = {}
+        self._peaks: dict[str, float] = {}
         self._lock = threading.Lock()
 
     @property
@@ -90,6 +92,23 @@ class Ledger:
         inner = next((v for v in reversed(self._visits) if not v.stage.startswith("wait/")), self._visits[0])
         waits_for = next((v.waits_for for v in reversed(self._visits) if v.waits_for), "")
         BEACON.enter(inner.stage, inner.start, waits_for)
+
+    def count(self, name: str, number: float) -> None:
+        """Add to what is counted under this name, a metric's."""
+        with self._lock:
+            self._counts[name] = self._counts.get(name, 0.0) + number
+
+    def peak(self, name: str, number: float) -> None:
+        """The same for what is told by its largest."""
+        with self._lock:
+            self._peaks[name] = max(self._peaks.get(name, number), number)
+
+    def take_numbers(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Counts and peaks since the last call."""
+        with self._lock:
+            found = self._counts, self._peaks
+            self._counts, self._peaks = {}, {}
+            return found
 
     def take(self) -> dict[str, float]:
         """Seconds per stage since the last call; they add up to the time that passed."""

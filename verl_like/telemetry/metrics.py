@@ -95,6 +95,25 @@ METRICS: tuple[Metric, ...] = (
     Metric("rollout/prompt_tokens_mean", "tokens", "Mean length of the prompts.", "rollout"),
     Metric("rollout/length_finish_frac", "fraction", "Responses that ran into data.max_response_length.", "rollout"),
     Metric(
+        "rollout/cached_prompt_tokens",
+        "tokens",
+        "Prompt tokens, once for each response, that engines found in their prefix caches.",
+        "report",
+    ),
+    Metric("rollout/running_max", "requests", "Most requests that an engine ran at once.", "report"),
+    Metric(
+        "rollout/waiting_max",
+        "requests",
+        "Most requests that waited in an engine; beyond rollout.max_num_seqs, or for room in its cache.",
+        "report",
+    ),
+    Metric(
+        "rollout/preemptions",
+        "requests",
+        "Requests that an engine put back for lack of room in its cache, and computes anew.",
+        "report",
+    ),
+    Metric(
         "rollout/weight_version",
         "version",
         "Oldest weights that any of the step's tokens were sampled from.",
@@ -309,6 +328,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("perf/tokens_per_s", "tokens/s", "`perf/tokens` per second of the step.", "step"),
     Metric(
         "perf/rollout_tokens_per_s", "tokens/s", "`perf/response_tokens` per second of the stage `rollout`.", "step"
+    ),
+    Metric(
+        "forward_tokens/<stage>",
+        "tokens",
+        "Tokens that models ran forward in a stage, all ranks together; a prompt that rows share counts once.",
+        "report",
     ),
     Metric(
         "perf/update_tokens_per_s",

@@ -1,4 +1,4 @@
-"""What a process says of itself once a step: its seconds by stage, its visits to stages, its memory."""
+"""What a process says of itself once a step: its seconds by stage, its visits to stages, its memory, its work."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class ProcessReport:
         rss_bytes: of host memory, now; ``peak_bytes`` is the most since the last report, ``baseline_bytes`` what
             libraries alone took; 0 where nobody looked.
         device_bytes: of the accelerator's memory that PyTorch has handed out; 0 without one.
+        counts, peaks: of the work it did, by the metrics that add them up, or take the largest, over all processes.
     """
 
     who: str
@@ -38,6 +39,8 @@ class ProcessReport:
     baseline_bytes: int
     device_bytes: int
     device_peak_bytes: int
+    counts: dict[str, float]
+    peaks: dict[str, float]
 
 
 @dataclass
@@ -54,6 +57,7 @@ class Reporter:
         wall_s, self._totals, self._taken_at = now - self._taken_at, totals, now
         rss, peak = _host_bytes()
         device, device_peak = _device_bytes()
+        counts, peaks = LEDGER.take_numbers()
         return ProcessReport(
             who=BEACON.who,
             pid=os.getpid(),
@@ -65,6 +69,8 @@ class Reporter:
             baseline_bytes=BASELINE.num_bytes,
             device_bytes=device,
             device_peak_bytes=device_peak,
+            counts=counts,
+            peaks=peaks,
         )
 
 

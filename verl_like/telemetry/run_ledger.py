@@ -35,7 +35,7 @@ class RunLedger:
         self._memory: dict[str, float] = {}  # name -> the most so far, in GiB
 
     def add(self, step: int, reports: Sequence[ProcessReport]) -> dict[str, float]:
-        """Write a step's reports down; returns its ``wait/`` and ``memory/`` metrics."""
+        """Write a step's reports down; returns its ``wait/`` and ``memory/`` metrics, and what processes counted."""
         with writing(self._path), self._path.open("a", encoding="utf-8") as out:
             for report in reports:
                 out.write(json.dumps(_row(step, report)) + "\n")
@@ -132,6 +132,10 @@ def _metrics(reports: Sequence[ProcessReport], planned_bytes: float) -> dict[str
     if any(report.device_peak_bytes for report in workers):
         metrics["memory/device_gib"] = max(report.device_bytes for report in workers) / GIB
         metrics["memory/device_peak_gib"] = max(report.device_peak_bytes for report in workers) / GIB
+    for name in dict.fromkeys(name for report in workers for name in report.counts):
+        metrics[name] = sum(report.counts.get(name, 0.0) for report in workers)
+    for name in dict.fromkeys(name for report in workers for name in report.peaks):
+        metrics[name] = max(report.peaks[name] for report in workers if name in report.peaks)
     if planned_bytes:
         above = 0.0 if "memory/device_peak_gib" in metrics else metrics["memory/baseline_gib"]
         metrics[PLANNED] = above + planned_bytes / GIB

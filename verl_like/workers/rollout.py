@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from verl_like.backends.base import Finished, Request, RolloutEngine, Sampling, StaleWeightsError
+from verl_like.backends.base import EngineUsage, Finished, Request, RolloutEngine, Sampling, StaleWeightsError
 from verl_like.backends.rollout import rollout_engine
 from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller.blocks import MAX_STREAM_BLOCKS
@@ -20,6 +20,7 @@ from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.errors import INTERRUPT
 from verl_like.single_controller.remote_batch import Facts, RemoteRows
 from verl_like.telemetry.beacon import BEACON
+from verl_like.telemetry.ledger import LEDGER
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.messages import SyncReport
 from verl_like.workers.setup import WorkerSetup
@@ -153,6 +154,7 @@ class RolloutRole:
         waiting = _Waiting(
             min_groups=max(1, len(prompts) // MAX_STREAM_BLOCKS), min_bytes=self._setup.config.rollout.block_kib * 1024
         )
+        self._engine.usage = EngineUsage()
         try:
             self._engine.submit(requests)
             while self._engine.has_unfinished() and not self._interruption.has_come():
@@ -166,9 +168,18 @@ class RolloutRole:
                     yield from self._block(prompts, waiting.taken())
             if self._speaks and waiting.groups:
                 yield from self._block(prompts, waiting.taken())
+            if self._speaks and step >= 0:  # no validation
+                self._book_usage()
         finally:
             if self._engine.has_unfinished():
                 self._engine.abort([r.request_id for r in requests])
+
+    def _book_usage(self) -> None:
+        usage = self._engine.usage
+        LEDGER.peak("rollout/running_max", usage.running)
+        LEDGER.peak("rollout/waiting_max", usage.waiting)
+        LEDGER.count("rollout/preemptions", usage.preemptions)
+        LEDGER.count("rollout/cached_prompt_tokens", usage.cached_prompt_tokens)
 
     def _requests(self, prompts: DataProto, n: int, sampling: Sampling, step: int, first_sample: int) -> list[Request]:
         seed = self._setup.config.trainer.seed

@@ -120,7 +120,10 @@ class FsdpEngine(ABC, Generic[Model]):
         return MicroBatchPlan(
             rows,
             max_tokens=resolve_max_tokens(
-                self.settings.max_tokens_per_micro_batch, self.device, learns=not self.settings.is_frozen
+                self.settings.max_tokens_per_micro_batch,
+                self.device,
+                hidden_size=self.module.hidden_size,
+                learns=not self.settings.is_frozen,
             ),
             remove_padding=self.settings.model.remove_padding,
             share_prompts=self.settings.model.share_prompts,

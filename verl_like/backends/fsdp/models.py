@@ -52,6 +52,10 @@ class ShardedModel(nn.Module):
         self.kernel = kernel
         with_fast_products(backbone)
 
+    @property
+    def hidden_size(self) -> int:
+        return int(self.backbone.config.get_text_config().hidden_size)
+
     def hidden_states(self, inputs: ModelInputs) -> Tensor:
         """[K_r, H]: the states that predict the targets."""
         arguments: dict[str, Any] = {"attention_mask": inputs.attention_mask}

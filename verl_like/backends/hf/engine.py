@@ -96,6 +96,7 @@ class HfEngine(SyncedEngine):
             return []
         if not self._wave:
             self._start_wave()
+        self.usage.see(running=len(self._wave), waiting=len(self._waiting))
         positions = (self._mask.cumsum(-1) - 1).clamp(min=0)[:, -self._next_ids.shape[1] :]
         logits = (
             self._model(

@@ -128,11 +128,19 @@ class VllmEngine(SyncedEngine):
             )
 
     def step(self) -> list[Finished]:
+        _, waiting = internals.queues(self._engine)
         with self._eager():
             outputs = self._engine.step()
         finished = [self._finished(output) for output in outputs]
+        self._note(waiting, num_finished=len(finished))
         self._rest()
         return finished
+
+    def _note(self, waiting: int, *, num_finished: int) -> None:
+        """What a step has made of a queue of this length; nothing joins it meanwhile but what is put back."""
+        running, still_waiting = internals.queues(self._engine)
+        self.usage.see(running=running + num_finished, waiting=still_waiting)
+        self.usage.preemptions += max(still_waiting - waiting, 0)
 
     def has_unfinished(self) -> bool:
         return bool(self._internal_ids)
@@ -212,6 +220,7 @@ class VllmEngine(SyncedEngine):
 
     def _finished(self, output: RequestOutput) -> Finished:
         completion = output.outputs[0]
+        self.usage.cached_prompt_tokens += output.num_cached_tokens or 0
         assert completion.finish_reason in ("stop", "length"), (
             f"vLLM ended request {output.request_id} with {completion.finish_reason!r}"
         )

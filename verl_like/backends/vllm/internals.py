@@ -79,6 +79,12 @@ def model_runner(engine: LLMEngine) -> Any:
     return engine.model_executor.driver_worker.worker.model_runner
 
 
+def queues(engine: LLMEngine) -> tuple[int, int]:
+    """Requests that run, and requests that wait."""
+    scheduler = engine.engine_core.engine_core.scheduler
+    return len(scheduler.running), len(scheduler.waiting)
+
+
 def drain(engine: LLMEngine) -> None:
     """Finish what was planned ahead for requests that have ended since; the GPU must be at rest when memory goes.
 
