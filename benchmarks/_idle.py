@@ -106,7 +106,7 @@ class IdleRollout:
         pass
 
 
-def _zeros(name: str, table: DataProto, like: str = "response_ids") -> DataProto:
+def _column(name: str, table: DataProto, like: str = "response_ids") -> DataProto:
     offsets = table.ragged(like).offsets
     return DataProto({name: Ragged(workload.token_column(name, int(offsets[-1])), offsets)})
 
@@ -116,13 +116,13 @@ class IdleLearner:
 
     def log_probs(self, rows: RemoteRows, *, sum_pi_squared: bool) -> tuple[dict[str, float], DataProto]:
         table = rows.fetch([*workload.SEQUENCE, "rollout_log_probs"], timeout_s=TIMEOUT_S)
-        return {"gap_sum": 0.0, "gap_max": 0.0, "gap_count": 1.0}, _zeros("old_log_probs", table)
+        return {"gap_sum": 0.0, "gap_max": 0.0, "gap_count": 1.0}, _column("old_log_probs", table)
 
     def ref_log_probs(self, rows: RemoteRows) -> tuple[None, DataProto]:
-        return None, _zeros("ref_log_probs", rows.fetch(workload.SEQUENCE, timeout_s=TIMEOUT_S))
+        return None, _column("ref_log_probs", rows.fetch(workload.SEQUENCE, timeout_s=TIMEOUT_S))
 
     def values(self, rows: RemoteRows) -> tuple[None, DataProto]:
-        return None, _zeros("values", rows.fetch(workload.SEQUENCE, timeout_s=TIMEOUT_S))
+        return None, _column("values", rows.fetch(workload.SEQUENCE, timeout_s=TIMEOUT_S))
 
     def update(
         self, rows: RemoteRows, mini_batches: list[Array], terms: UpdateTerms | None = None
@@ -134,7 +134,7 @@ class IdleLearner:
 
 
 class IdleAdvantages:
-    """Reads what GAE with a KL penalty reads, a few groups at a time, and returns zeros."""
+    """Reads what GAE with a KL penalty reads, a few groups at a time, and returns columns of the right size."""
 
     def advantages(self, rows: RemoteRows, earned: RowRewards, *, kl_coef: float) -> tuple[AdvantageReport, DataProto]:
         lengths = []

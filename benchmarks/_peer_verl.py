@@ -67,13 +67,13 @@ class PeerWorker(Worker):  # type: ignore[misc]
         """What an agent-loop worker returns; its manager splits and concatenates as this dispatch mode does."""
         rows, width = len(prompts), workload.MAX_RESPONSE_LENGTH
         columns = {
-            "prompts": torch.zeros(rows, workload.PROMPT_LENGTH, dtype=torch.int64),
-            "responses": torch.zeros(rows, width, dtype=torch.int64),
+            "prompts": torch.ones(rows, workload.PROMPT_LENGTH, dtype=torch.int64),
+            "responses": torch.ones(rows, width, dtype=torch.int64),
             "response_mask": self.response_mask,
-            "input_ids": torch.zeros(rows, workload.PROMPT_LENGTH + width, dtype=torch.int64),
+            "input_ids": torch.ones(rows, workload.PROMPT_LENGTH + width, dtype=torch.int64),
             "attention_mask": self.attention_mask,
             "position_ids": self.position_ids,
-            "rollout_log_probs": torch.zeros(rows, width),
+            "rollout_log_probs": torch.ones(rows, width),
         }
         return DataProto(batch=TensorDict(columns, batch_size=rows))
 
@@ -86,7 +86,7 @@ class PeerWorker(Worker):  # type: ignore[misc]
     def infer(self, batch: TensorDict) -> TensorDict:
         """One float32 per token of prompt and response, as the engines of actor, ref and critic return it."""
         offsets = batch["input_ids"].offsets()
-        per_token = torch.nested.nested_tensor_from_jagged(torch.zeros(int(offsets[-1])), offsets=offsets)
+        per_token = torch.nested.nested_tensor_from_jagged(torch.ones(int(offsets[-1])), offsets=offsets)
         return tu.get_tensordict({"per_token": per_token}, non_tensor_dict={"metrics": {"mfu": 0.0}})
 
     @register(dispatch_mode=MESH)
@@ -128,7 +128,7 @@ def per_token_column(infer: Callable[[TensorDict], TensorDict], batch: DataProto
 
 
 def run_step(workers: RayWorkerGroup, num_prompts: int) -> None:
-    prompts = {"prompts": torch.zeros(num_prompts, workload.PROMPT_LENGTH, dtype=torch.int64)}
+    prompts = {"prompts": torch.ones(num_prompts, workload.PROMPT_LENGTH, dtype=torch.int64)}
     batch = DataProto.from_dict(
         prompts, non_tensors={"uid": np.array([str(i) for i in range(num_prompts)], dtype=object)}
     )
@@ -139,7 +139,7 @@ def run_step(workers: RayWorkerGroup, num_prompts: int) -> None:
 
     scored = [row for rank in workers.compute_score_batch(batch) for row in rank]
     assert len(scored) == len(batch), f"{len(scored)} scores came back for {len(batch)} rows"
-    scores = torch.zeros_like(batch.batch["responses"], dtype=torch.float32)
+    scores = torch.ones_like(batch.batch["responses"], dtype=torch.float32)
     batch = batch.union(DataProto(batch=TensorDict({"rm_scores": scores}, batch_size=len(batch))))
 
     batch = batch.union(per_token_column(workers.infer, batch, "old_log_probs"))
@@ -148,8 +148,8 @@ def run_step(workers: RayWorkerGroup, num_prompts: int) -> None:
 
     batch.batch["token_level_scores"] = batch.batch["rm_scores"]
     batch.batch["token_level_rewards"] = batch.batch["token_level_scores"]
-    batch.batch["advantages"] = torch.zeros_like(batch.batch["values"])
-    batch.batch["returns"] = torch.zeros_like(batch.batch["values"])
+    batch.batch["advantages"] = torch.ones_like(batch.batch["values"])
+    batch.batch["returns"] = torch.ones_like(batch.batch["values"])
 
     for _role in ("critic", "actor"):
         metrics = tu.get(workers.update(unpadded(batch)), "metrics")

@@ -1,9 +1,10 @@
-"""The arithmetic recipe with a model that has not learnt, and no validation: a short run for benchmarks."""
+"""Short runs for benchmarks: the arithmetic recipe with a model that has not learnt, or a model of ``e2e``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks import e2e
 from recipes.arithmetic.model import write_model
 from recipes.arithmetic.prepare import write_all
 
@@ -27,3 +28,10 @@ def arithmetic(folder: Path) -> list[str]:
         f"trainer.output_dir={folder}",
         *STEPS_ALONE,
     ]
+
+
+def model_of_its_own(folder: Path, work: e2e.Workload) -> list[str]:
+    """Write it and its prompts; returns the overrides of a run below the folder."""
+    e2e.write_model(folder / "model", work)
+    e2e.write_prompts(folder)
+    return [*e2e.overrides(folder, work), *STEPS_ALONE]

@@ -1,8 +1,9 @@
 """Moving the batch of a PPO step between two workers that do no arithmetic: ``python -m benchmarks.data_plane``.
 
 The step is the real one (``PPOTrainer.step``), with every column: rollout, reward, log-probs, reference, values,
-advantages, updates. Peers are measured where ``make peers`` has installed them: verl 0.9.1's DataProto through its
-driver, and TransferQueue through its client. Prints one JSON object as its last line.
+advantages, updates. Advantages are idle too, and once more as they really are (``step_s_with_advantages``). Peers are
+measured where ``make peers`` has installed them: verl 0.9.1's DataProto through its driver, and TransferQueue through
+its client; all take turns. Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -38,11 +39,17 @@ PEER_DEADLINE_S = 900
 STORE_GIB = 0.5
 SEED = 0
 WARM_UP_STEPS, STEPS = 6, 9
+ROUNDS = 3
 RELEASE_S = 2.0  # Ray deletes what nobody refers to once a second
 
 
-def measure(rows: int, *, block_kib: int) -> dict[str, Any]:
-    """Median seconds of a step, the driver's memory, and what went through the store."""
+def measure(rows: int, *, block_kib: int, has_advantages: bool = False) -> dict[str, Any]:
+    """Median seconds of a step, the driver's memory, and what went through the store.
+
+    Args:
+        has_advantages: whether they are computed, by GAE with a KL penalty.
+    """
+    config = step_config(rows)
     response_lengths = workload.lengths(rows, SEED)
     payload = workload.payload_bytes(response_lengths)
     environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -55,10 +62,12 @@ def measure(rows: int, *, block_kib: int) -> dict[str, Any]:
             for name, size in (("worker", workload.NUM_WORKERS), ("advantages", 1))
         ]
         given = (response_lengths, block_kib * 1024, workload.NUM_WORKERS)
-        for group in groups:
-            group.build("benchmarks._idle:build_roles", lambda rank: given, timeout_s=TIMEOUT_S)
+        idle = "benchmarks._idle:build_roles", given
+        real = "verl_like.workers.advantages:build_roles", (config.algorithm, TIMEOUT_S)
+        for group, (roles, needed) in zip(groups, (idle, real if has_advantages else idle), strict=True):
+            group.build(roles, lambda rank, needed=needed: needed, timeout_s=TIMEOUT_S)
             group.wait_built(timeout_s=TIMEOUT_S)
-        trainer = idle_trainer(step_config(rows), Path(folder), workers=groups[0], advantages=groups[1], num_scorers=2)
+        trainer = idle_trainer(config, Path(folder), workers=groups[0], advantages=groups[1], num_scorers=2)
         return _steps(trainer, payload) | {
             "tokens": rows * workload.PROMPT_LENGTH + int(response_lengths.sum()),
             "payload_bytes": payload,
@@ -113,14 +122,14 @@ def put_throughput() -> dict[str, float]:
     flat = np.ones(table.nbytes, np.uint8)
     target = flat.copy()
     with ray_cluster(ClusterConfig(object_store_memory_gib=STORE_GIB), "bench"):
-        put_s = _best(lambda: ray.put(table))
+        put_s = _quickest(lambda: ray.put(table))
     return {
         "own_put_gb_s": table.nbytes / put_s / 1e9,
-        "memcpy_gb_s": flat.nbytes / _best(lambda: np.copyto(target, flat)) / 1e9,
+        "memcpy_gb_s": flat.nbytes / _quickest(lambda: np.copyto(target, flat)) / 1e9,
     }
 
 
-def _best(call: Callable[[], Any], times: int = 7) -> float:
+def _quickest(call: Callable[[], Any], times: int = 7) -> float:
     """Seconds of the fastest of some calls; what a call returns is dropped before the next."""
     found = []
     for _ in range(times):
@@ -153,8 +162,19 @@ def peer(name: str, rows: int) -> dict[str, float] | None:
     return found
 
 
-def ratio(theirs: float | None, ours: float) -> float | None:
-    return None if theirs is None else round(theirs / ours, 1)
+Figures = dict[str, Any]
+
+
+def middle(rounds: Sequence[Figures | None], key: str, digits: int) -> float | None:
+    """The median over the rounds; None where one has none."""
+    found = [each[key] for each in rounds if each is not None]
+    return round(median(found), digits) if found and len(found) == len(rounds) else None
+
+
+def ratio(over: Sequence[Figures | None], under: Sequence[Figures | None], keys: tuple[str, str]) -> float | None:
+    """The median over the rounds of one's figure over the other's."""
+    found = [a[keys[0]] / b[keys[1]] for a, b in zip(over, under, strict=True) if a is not None and b is not None]
+    return round(median(found), 1) if found and len(found) == len(over) else None
 
 
 def main() -> None:
@@ -169,34 +189,42 @@ def main() -> None:
     )
     parser.add_argument("--skip-peers", action="store_true")
     options = parser.parse_args()
-    large, small = (measure(rows, block_kib=options.block_kib) for rows in (4096, 1024))
-    speed = put_throughput()
-    beside_verl = {4096: large["step_s"], 1024: small["step_s"]}[options.verl_rows]
-    verl, queue = (None, None) if options.skip_peers else (peer("verl", options.verl_rows), peer("transferqueue", 4096))
+    rounds: dict[str, list[Any]] = {name: [] for name in ("large", "small", "put", "verl", "queue")}
+    for _ in range(ROUNDS):
+        rounds["large"].append(measure(4096, block_kib=options.block_kib))
+        rounds["queue"].append(None if options.skip_peers else peer("transferqueue", 4096))
+        rounds["put"].append(put_throughput())
+        rounds["small"].append(measure(1024, block_kib=options.block_kib))
+        rounds["verl"].append(None if options.skip_peers else peer("verl", options.verl_rows))
+    with_advantages = measure(4096, block_kib=options.block_kib, has_advantages=True)
+    large, steps = rounds["large"][0], ("step_s", "step_s")
+    beside_verl = rounds["large" if options.verl_rows == 4096 else "small"]
     print(
         json.dumps(
             {
                 "rows": 4096,
                 "tokens": large["tokens"],
                 "payload_bytes": large["payload_bytes"],
-                "step_s_4096": round(large["step_s"], 4),
-                "step_s_1024": round(small["step_s"], 4),
-                "scaling": round(large["step_s"] / small["step_s"], 2),
-                "driver_rss_growth_mb": round(large["driver_rss_growth_mb"], 1),
+                "rounds": ROUNDS,
+                "step_s_4096": middle(rounds["large"], "step_s", 4),
+                "step_s_1024": middle(rounds["small"], "step_s", 4),
+                "step_s_with_advantages": round(with_advantages["step_s"], 4),
+                "scaling": ratio(rounds["large"], rounds["small"], steps),
+                "driver_rss_growth_mb": middle(rounds["large"], "driver_rss_growth_mb", 1),
                 "store_put_bytes_over_payload": round(large["put_over_payload"], 3),
                 "spilled_bytes": large["spilled_bytes"],
                 "blocks": large["blocks"],
                 "fetched_bytes": large["fetched_bytes"],
                 "stage_s": large["stage_s"],
                 "verl_rows": options.verl_rows,
-                "verl_step_s": verl and round(verl["step_s"], 3),
-                "ratio_vs_verl": ratio(verl and verl["step_s"], beside_verl),
-                "transferqueue_step_s": queue and round(queue["step_s"], 3),
-                "ratio_vs_transferqueue_step": ratio(queue and queue["step_s"], large["step_s"]),
-                "transferqueue_put_gb_s": queue and round(queue["put_gb_s"], 2),
-                "own_put_gb_s": round(speed["own_put_gb_s"], 2),
-                "ratio_vs_transferqueue": queue and round(speed["own_put_gb_s"] / queue["put_gb_s"], 1),
-                "memcpy_gb_s": round(speed["memcpy_gb_s"], 2),
+                "verl_step_s": middle(rounds["verl"], "step_s", 3),
+                "ratio_vs_verl": ratio(rounds["verl"], beside_verl, steps),
+                "transferqueue_step_s": middle(rounds["queue"], "step_s", 3),
+                "ratio_vs_transferqueue_step": ratio(rounds["queue"], rounds["large"], steps),
+                "transferqueue_put_gb_s": middle(rounds["queue"], "put_gb_s", 2),
+                "own_put_gb_s": middle(rounds["put"], "own_put_gb_s", 2),
+                "ratio_vs_transferqueue": ratio(rounds["put"], rounds["queue"], ("own_put_gb_s", "put_gb_s")),
+                "memcpy_gb_s": middle(rounds["put"], "memcpy_gb_s", 2),
             }
         )
     )

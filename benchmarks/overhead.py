@@ -16,8 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from benchmarks._recipe import RECIPE, STEPS_ALONE, arithmetic
-from benchmarks.e2e import WORKLOADS, overrides, write_model, write_prompts
+from benchmarks._recipe import RECIPE, arithmetic, model_of_its_own
+from benchmarks.e2e import WORKLOADS
 from verl_like.config.compose import compose
 from verl_like.trainer import run
 
@@ -26,11 +26,8 @@ WORK = frozenset({"rollout", "old_log_probs", "ref_log_probs", "values", "update
 
 
 def large(folder: Path) -> list[str]:
-    """64 responses of 48 tokens by 30 million parameters, so that a step takes more than five seconds."""
-    work = replace(WORKLOADS["30m"], prompts=8)
-    write_model(folder / "model", work)
-    write_prompts(folder)
-    return [*overrides(folder, work), *STEPS_ALONE]
+    """128 responses of 48 tokens by 30 million parameters, so that a step takes more than five seconds."""
+    return model_of_its_own(folder, replace(WORKLOADS["30m"], prompts=16))
 
 
 def split(folder: Path) -> list[dict[str, float]]:

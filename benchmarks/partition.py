@@ -1,7 +1,8 @@
 """Cutting 65,536 rows into equal parts, beside verl's partition: ``python -m benchmarks.partition [--rows N]``.
 
-Lengths are lognormal, of a heavy tail. Prints one JSON object as its last line; verl's keys are null where verl is not
-installed (``make peers``, then run with ``PYTHONPATH=.peers``) and where it ran past its deadline.
+Lengths are lognormal, of a heavy tail. Both take turns, and figures are medians over the rounds. Prints one JSON object
+as its last line; verl's keys are null where verl is not installed (``make peers``, then run with ``PYTHONPATH=.peers``)
+and where it ran past its deadline.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from types import ModuleType
 from typing import Any
 
@@ -24,7 +25,7 @@ from verl_like.ops.partition import Costs, imbalance, partition
 PARTS = (8, 64, 1024)
 GROWTH_PARTS = (8, 64, 256, 1024)
 ROWS_PER_PART = 64  # where the growth with the number of ranks is measured
-REPEATS = 3
+ROUNDS = 3
 VERL_DEADLINE_S = 60
 
 
@@ -33,22 +34,12 @@ def sample_lengths(rows: int) -> Costs:
     return np.clip(np.random.default_rng(0).lognormal(6, 1, rows), 16, 8192).astype(np.int64)
 
 
-def best_s(call: Callable[[], object]) -> float:
-    """Seconds of the quickest of some calls: what the machine does besides only adds."""
-    seconds = []
-    for _ in range(REPEATS):
-        started = time.perf_counter()
-        call()
-        seconds.append(time.perf_counter() - started)
-    return min(seconds)
-
-
 def ours(rows: int, parts: int, *, equal_counts: bool) -> dict[str, float]:
+    """In this process."""
     lengths = sample_lengths(rows)
-    return {
-        "seconds": best_s(lambda: partition(lengths, parts, equal_counts=equal_counts)),
-        "imbalance": imbalance(lengths, partition(lengths, parts, equal_counts=equal_counts)),
-    }
+    started = time.perf_counter()
+    found = partition(lengths, parts, equal_counts=equal_counts)
+    return {"seconds": time.perf_counter() - started, "imbalance": imbalance(lengths, found)}
 
 
 def verl_module() -> ModuleType:
@@ -71,7 +62,7 @@ def verl_module() -> ModuleType:
 
 
 def verls(rows: int, parts: int, *, equal_counts: bool) -> dict[str, float]:
-    """In this process, and once: it takes up to minutes."""
+    """The same; it takes up to minutes."""
     lengths = sample_lengths(rows)
     as_list, split = lengths.tolist(), verl_module().get_seqlen_balanced_partitions
     started = time.perf_counter()
@@ -96,35 +87,53 @@ def verls_within_deadline(rows: int, parts: int, *, equal_counts: bool) -> dict[
     return answer
 
 
+def in_turns(rows: int, parts: int, *, equal_counts: bool) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
+    """What ours and verl's gave in each round; verl's are none where it is missing, or was too slow once."""
+    mine, theirs = [], []
+    for round_ in range(ROUNDS):
+        mine.append(ours(rows, parts, equal_counts=equal_counts))
+        their = verls_within_deadline(rows, parts, equal_counts=equal_counts) if len(theirs) == round_ else None
+        theirs += [their] if their is not None else []
+    return mine, theirs if len(theirs) == ROUNDS else []
+
+
 def growth_exponent() -> float:
     """Slope of log seconds over log ranks, at a constant number of rows per rank."""
-    seconds = [ours(ROWS_PER_PART * parts, parts, equal_counts=False)["seconds"] for parts in GROWTH_PARTS]
+    seconds = [
+        median(ours(ROWS_PER_PART * parts, parts, equal_counts=False)["seconds"] for _ in range(ROUNDS))
+        for parts in GROWTH_PARTS
+    ]
     return float(np.polyfit(np.log(GROWTH_PARTS), np.log(seconds), 1)[0])
 
 
 def measure(rows: int) -> dict[str, object]:
-    has_verl = importlib.util.find_spec("verl") is not None
     report: dict[str, Any] = {"rows": rows, "parts": list(PARTS)}
     finished = True
     for suffix, equal_counts in (("", False), ("_equal_counts", True)):
-        mine = {parts: ours(rows, parts, equal_counts=equal_counts) for parts in PARTS}
-        theirs = {parts: verls_within_deadline(rows, parts, equal_counts=equal_counts) for parts in PARTS}
-        finished &= None not in theirs.values()
+        found = {parts: in_turns(rows, parts, equal_counts=equal_counts) for parts in PARTS}
+        finished &= all(theirs for _, theirs in found.values())
         for key, digits in (("seconds", 4), ("imbalance", 7)):
-            report[f"{key}{suffix}"] = {str(parts): round(mine[parts][key], digits) for parts in PARTS}
-            report[f"verl{suffix}_{key}"] = {
-                str(parts): their and round(their[key], digits) for parts, their in theirs.items()
-            }
+            mine, theirs = (
+                {str(parts): _median(of[side], key, digits) for parts, of in found.items()} for side in (0, 1)
+            )
+            report |= {f"{key}{suffix}": mine, f"verl{suffix}_{key}": theirs}
         report[f"ratio_vs_verl{suffix}"] = {
-            str(parts): their and round(their["seconds"] / mine[parts]["seconds"], 1) for parts, their in theirs.items()
+            str(parts): round(median(b["seconds"] / a["seconds"] for a, b in zip(mine, theirs, strict=True)), 1)
+            if theirs
+            else None
+            for parts, (mine, theirs) in found.items()
         }
     report["growth_exponent"] = round(growth_exponent(), 3)
-    if not has_verl:
+    if importlib.util.find_spec("verl") is None:
         report["verl"] = "not installed: make peers, then run with PYTHONPATH=.peers"
         report |= {key: None for key in report if key.startswith(("verl_", "ratio_"))}
     elif not finished:
         report["verl_deadline_s"] = VERL_DEADLINE_S
     return report
+
+
+def _median(found: list[dict[str, float]], key: str, digits: int) -> float | None:
+    return round(median(each[key] for each in found), digits) if found else None
 
 
 def main() -> None:

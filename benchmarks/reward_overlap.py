@@ -9,7 +9,8 @@ take turns, so that a drift of the machine meets all of them:
 - quick: a twentieth of that;
 - slow: a hundred times quick.
 
-Figures are medians over the rounds. Wants otherwise idle cores; prints one JSON object as its last line.
+Figures are medians over the rounds, ratios those of each round's. Wants otherwise idle cores; prints one JSON object as
+its last line.
 """
 
 from __future__ import annotations
@@ -123,9 +124,12 @@ def _figures(steps: Steps, rounds: int) -> dict[str, object]:
     def of(kind: str, stage: str) -> float:
         return median(step.get(stage, 0.0) for step in found[kind])
 
+    def ratio(kind: str, other: str, stage: str) -> float:
+        return median(a[stage] / b[stage] for a, b in zip(found[kind], found[other], strict=True))
+
     names = set(found["quick"][0]) - {"step", "reward_wait"}
     stages = sorted(name for name in names if of("quick", name) > MIN_SHARE * of("none", "step"))
-    slowdowns = {name: round(of("slow", name) / of("quick", name), 3) for name in stages}
+    slowdowns = {name: round(ratio("slow", "quick", name), 3) for name in stages}
     wait_s = of("hidden", "reward_wait")
     return {
         "hidden_frac": round(1 - wait_s / busy_s, 4),
@@ -133,7 +137,7 @@ def _figures(steps: Steps, rounds: int) -> dict[str, object]:
         "reward_busy_s": round(busy_s, 4),
         "step_s": round(of("hidden", "step"), 4),
         "step_s_without_reward": round(of("none", "step"), 4),
-        "step_ratio": round(of("hidden", "step") / of("none", "step"), 4),
+        "step_ratio": round(ratio("hidden", "none", "step"), 4),
         "slowdown_100x_other_stages": max(slowdowns.values()),
         "slowdown_100x_by_stage": slowdowns,
         "reward_wait_s_quick": round(of("quick", "reward_wait"), 4),
