@@ -62,7 +62,7 @@ def test_other_dtypes_and_empty_tensors_stay_with_torch(chosen: bool) -> None:
 @given(st.integers(1, 100_000))
 def test_sizes_are_few_and_little_larger(size: int) -> None:
     found = familiar_size(size)
-    assert size <= found <= size + max(size / 16, 0)
+    assert size <= found <= size + size / 16
     assert familiar_size(found) == found
 
 

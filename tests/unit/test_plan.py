@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,17 @@ def test_more_gpus_take_less_time(folder: Path) -> None:
     few, many = (made(config, shapes, h100s(ranks)).seconds for ranks in (8, 64))
     assert all(many[stage] < few[stage] for stage in ("rollout", "update_actor"))
     assert many["update_actor"] == pytest.approx(few["update_actor"] / 8, rel=0.2)
+
+
+def test_an_update_uses_a_share_of_what_gpus_can(folder: Path) -> None:
+    config = config_for(folder)
+    shapes = shapes_of(config)
+    plan = made(config, shapes, h100s(8))
+    found = plan.update_utilization(tokens=1e6, row_tokens=2000, seconds=14.5)
+    assert found == pytest.approx(6 * 7.0e9 * 1e6 / (14.5 * 8 * 989e12), rel=0.08), "7 of 7.6 billion are multiplied"
+    assert found > plan.update_utilization(tokens=1e6, row_tokens=0, seconds=14.5)
+    on_cpu = replace(plan, place=replace(plan.place, device=replace(plan.place.device, kind="cpu")))
+    assert on_cpu.update_utilization(tokens=1e6, row_tokens=2000, seconds=14.5) is None
 
 
 def test_shared_prompts_take_less_time(folder: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -55,3 +57,22 @@ def test_a_trace_that_cannot_be_written_is_told_and_ends_nothing(
     with caplog.at_level(logging.WARNING), profiler.traced("sync"):
         work()
     assert "the trace worker_rank_0.sync could not be written" in caplog.text
+
+
+def test_stages_are_named_to_nsight_where_there_is_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[str] = []
+
+    @contextmanager
+    def nvtx(name: str) -> Iterator[None]:
+        found.append(f"into {name}")
+        yield
+        found.append(f"out of {name}")
+
+    monkeypatch.setattr(torch.cuda.nvtx, "range", nvtx)
+    with Profiler().traced("values"):
+        pass
+    assert not found, "there is none"
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with Profiler().traced("values"):
+        assert found == ["into values"]
+    assert found == ["into values", "out of values"]

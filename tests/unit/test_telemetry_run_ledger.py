@@ -137,14 +137,12 @@ def test_what_was_planned_stands_beside_what_was_measured(tmp_path: Path) -> Non
 def test_what_workers_count_is_added_up_and_peaks_are_the_largest(tmp_path: Path) -> None:
     reporter = Reporter()
     reporter.take()
-    LEDGER.count("forward_tokens/values", 3)
-    LEDGER.count("forward_tokens/values", 4)
+    LEDGER.count("tokens/values", 3)
+    LEDGER.count("tokens/values", 4)
     LEDGER.peak("rollout/running_max", 5)
     LEDGER.peak("rollout/running_max", 2)
     one = replace(reporter.take(), who="worker rank 0")
-    other = replace(
-        one, who="worker rank 1", counts={"forward_tokens/values": 10.0}, peaks={"rollout/running_max": 6.0}
-    )
+    other = replace(one, who="worker rank 1", counts={"tokens/values": 10.0}, peaks={"rollout/running_max": 6.0})
     found = RunLedger(tmp_path).add(1, [one, other])
-    assert (found["forward_tokens/values"], found["rollout/running_max"]) == (17, 6)
+    assert (found["tokens/values"], found["rollout/running_max"]) == (17, 6)
     assert reporter.take().counts == {}, "each step's are its own"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -113,3 +116,18 @@ def test_rollout_facts_become_metrics_that_are_listed() -> None:
     assert found["rollout/entropy_mean"] == 2.0, "16 nats over 8 tokens"
     assert found["perf/tokens"] == 16 and found["perf/response_tokens"] == 8
     assert not [name for name in found if not any(metric.matches(name) for metric in METRICS)]
+
+
+def test_an_updates_share_of_the_arithmetic_is_told_where_a_plan_has_one() -> None:
+    given: list[dict[str, float]] = []
+
+    def utilization(share: float | None) -> Any:
+        return SimpleNamespace(update_utilization=lambda **known: (given.append(known), share)[1])
+
+    metrics = StepMetrics()
+    metrics.add({"perf/tokens": 1.0, "rollout/prompt_tokens_mean": 30.0, "rollout/response_tokens_mean": 70.0})
+    assert "perf/update_mfu" not in metrics.finish({"update_actor": 2.0}, utilization(0.4)), "no worker has reported"
+    metrics.add({"tokens/update_actor": 5000.0})
+    assert "perf/update_mfu" not in metrics.finish({"update_actor": 2.0}, utilization(None)), "on CPU"
+    assert metrics.finish({"update_actor": 2.0}, utilization(0.4))["perf/update_mfu"] == 0.4
+    assert given[-1] == {"tokens": 5000.0, "row_tokens": 100.0, "seconds": 2.0}

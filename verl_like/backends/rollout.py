@@ -90,15 +90,16 @@ def cpu_environment(num_threads: int = 1) -> dict[str, str]:
     oneDNN compiles a matrix product for each number of rows that it meets and keeps it: 0.4 MiB each
     (measured, torch 2.13 and vLLM 0.32), by default the last 1024, once for torch and once for vLLM's own copy of the
     library; torch's layer above it keeps 1024 besides. Steps differ in their numbers of rows, so a worker grew for
-    hundreds of steps. A forward pass needs about five, whatever the depth of the model.
+    hundreds of steps. A forward pass needs about five, whatever the depth of the model, and a backward pass ten.
 
     Args:
         num_threads: OpenMP threads of the process; another number changes the last bits of results.
     """
     return {
         "OMP_NUM_THREADS": str(num_threads),
-        # For some fifty numbers of sequences that run at once. Beyond these, 0.3 ms of compilation each.
-        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256",
+        # For some twenty numbers of sequences that run at once, and the rows of some six micro-batches. Beyond these,
+        # 0.3 to 1 ms of compilation each.
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "96",
         # For trained rows in bfloat16, whose numbers hardly ever come again. 0 ends in a crash.
         "LRU_CACHE_CAPACITY": "64",
         **allocator_environment(),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from verl_like.config.schema import Config
 from verl_like.plan.devices import GIB
 from verl_like.plan.memory import Parts
-from verl_like.plan.seconds import stage_seconds
+from verl_like.plan.seconds import BACKWARD, stage_seconds
 from verl_like.plan.shape import ModelShape, model_shape
 from verl_like.plan.stages import Place, engine_of, roles_of, stage_parts
 from verl_like.trainer.roles import needs, step_columns
@@ -63,6 +63,19 @@ class RunPlan:
     def holds_a_row(self) -> bool:
         """Whether an engine's cache has room for one sequence."""
         return self.cache_tokens >= self.longest_row
+
+    def update_utilization(self, *, tokens: float, row_tokens: float, seconds: float) -> float | None:
+        """The share of the accelerators' arithmetic that an actor's update uses (MFU); None on CPU, whose rate is not
+        stated. Recomputed layers do not count.
+
+        Args:
+            tokens: that it runs forward, all ranks together.
+            row_tokens: of a row, in the mean; its tokens see half of them.
+        """
+        if not self.place.is_gpu:
+            return None
+        flops = (1 + BACKWARD) * tokens * self.shapes["actor"].flops_per_token(row_tokens / 2)
+        return flops / (seconds * self.place.ranks * self.place.device.tflops * 1e12)
 
     @property
     def fits(self) -> bool:

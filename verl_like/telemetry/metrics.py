@@ -23,6 +23,7 @@ OF_THE_MACHINE = (
     "perf/tokens_per_s",
     "perf/rollout_tokens_per_s",
     "perf/update_tokens_per_s",
+    "perf/update_mfu",
     "reward/seconds",
     "sync/seconds",
     "sync/gib_per_s",
@@ -330,7 +331,13 @@ METRICS: tuple[Metric, ...] = (
         "perf/rollout_tokens_per_s", "tokens/s", "`perf/response_tokens` per second of the stage `rollout`.", "step"
     ),
     Metric(
-        "forward_tokens/<stage>",
+        "perf/update_mfu",
+        "fraction",
+        "Arithmetic of the actor's update over what the GPUs' maker states; recomputed layers do not count.",
+        "step",
+    ),
+    Metric(
+        "tokens/<stage>",
         "tokens",
         "Tokens that models ran forward in a stage, all ranks together; a prompt that rows share counts once.",
         "report",

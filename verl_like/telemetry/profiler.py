@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,9 +29,12 @@ class Profiler:
 
     @contextmanager
     def traced(self, stage: str) -> Iterator[None]:
-        """Trace what is done inside, if that is asked for. A trace that cannot be written ends no run."""
+        """Trace what is done inside, if that is asked for, and else name it to Nsight on a GPU. A trace that cannot be
+        written ends no run.
+        """
         if self._folder is None:
-            yield
+            with _named(stage):
+                yield
             return
         import torch
         from torch.profiler import profile
@@ -52,6 +56,17 @@ class Profiler:
         finally:
             if has_gpu:
                 torch.cuda.memory._record_memory_history(enabled=None)
+
+
+@contextmanager
+def _named(stage: str) -> Iterator[None]:
+    """A range of NVTX, where there is CUDA."""
+    torch = sys.modules.get("torch")  # a process that has not imported it uses no GPU
+    if torch is None or not torch.cuda.is_initialized():
+        yield
+        return
+    with torch.cuda.nvtx.range(stage):
+        yield
 
 
 @contextmanager

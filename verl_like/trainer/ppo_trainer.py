@@ -13,6 +13,7 @@ import numpy as np
 from verl_like.config.schema import Config
 from verl_like.data.loader import PromptLoader
 from verl_like.data.prompts import Prompt
+from verl_like.plan.plan import RunPlan
 from verl_like.single_controller.errors import INTERRUPT, FeedbackError, Interrupted
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.telemetry.ledger import LEDGER, stage
@@ -43,7 +44,7 @@ class PPOTrainer:
     """Trains the actor (and the critic, where the advantage needs one) on the prompts of ``loader``.
 
     Args:
-        planned_bytes: the most memory of a worker by the run's plan; 0 where there is none.
+        run_plan: what was planned of memory and work, if anything was.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class PPOTrainer:
         val_prompts: list[Prompt],
         trackers: Trackers,
         total_steps: int,
-        planned_bytes: float = 0.0,
+        run_plan: RunPlan | None = None,
     ) -> None:
         self.config, self.parts, self.folder, self.loader = config, parts, folder, loader
         self.val_prompts, self.trackers, self.total_steps = val_prompts, trackers, total_steps
@@ -77,7 +78,8 @@ class PPOTrainer:
             shares_prompts=config.model.share_prompts and config.model.remove_padding,
         )
         self.store = StoreMeter()
-        self.books = ProcessBooks(folder.path, parts.processes, planned_bytes)
+        self.run_plan = run_plan
+        self.books = ProcessBooks(folder.path, parts.processes, run_plan.peak_bytes if run_plan else 0.0)
         self.profiles = Profiles(folder.profile, parts.processes, config.trainer.profile_steps)
 
     def fit(self) -> Progress:
@@ -142,7 +144,7 @@ class PPOTrainer:
         self.learn(batch, step, metrics)
         self.sync(batch, metrics)
         metrics.add(self.prompts.metrics())
-        return metrics.finish(LEDGER.take())
+        return metrics.finish(LEDGER.take(), self.run_plan)
 
     def log_probs(self, batch: RemoteBatch, metrics: StepMetrics) -> None:
         """What the models say of the responses: old and reference log-probs and values."""

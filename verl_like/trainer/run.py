@@ -111,7 +111,6 @@ def train(config: Config, config_yaml: str) -> Progress:
         log.info(nothing_to_do(config, folder, step))
         return Progress(step=step)
     plan = check_memory(config)
-    planned_bytes = plan.peak_bytes if plan is not None else 0.0
     check_reward(config, [*prompts, *(val_prompts or [])])
     with FolderLock(folder.path):
         folder.claim(config_yaml, job="train")
@@ -123,9 +122,7 @@ def train(config: Config, config_yaml: str) -> Progress:
                     config, tokenizer, folder, roles=needs(config).roles, **learner_updates(config, steps)
                 ) as parts:
                     loader = prompt_loader(config, prompts)
-                    trainer = PPOTrainer(
-                        config, parts, folder, loader, list(val_prompts or []), tracker, steps, planned_bytes
-                    )
+                    trainer = PPOTrainer(config, parts, folder, loader, list(val_prompts or []), tracker, steps, plan)
                     progress = trainer.fit()
                     if progress.step >= steps:
                         _export(parts.actor, folder.model)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from verl_like.plan.plan import RunPlan
 from verl_like.reward.messages import FAILURES
 from verl_like.reward.scores import is_unreadable_mark, was_unreadable
 from verl_like.single_controller.remote_batch import RemoteBatch
@@ -104,7 +105,7 @@ class StepMetrics:
             }
         )
 
-    def finish(self, seconds: Mapping[str, float]) -> Metrics:
+    def finish(self, seconds: Mapping[str, float], run_plan: RunPlan | None = None) -> Metrics:
         """All metrics with the seconds of each stage; ``seconds`` add up to the step."""
         total = sum(seconds.values())
         self.add({f"time/{name}_s": value for name, value in seconds.items()})
@@ -112,5 +113,15 @@ class StepMetrics:
             self.add({"perf/rollout_tokens_per_s": self._values["perf/response_tokens"] / seconds["rollout"]})
         if "update_actor" in seconds:
             self.add({"perf/update_tokens_per_s": self.learnt_tokens / seconds["update_actor"]})
+            self._add_utilization(seconds["update_actor"], run_plan)
         self.add({"time/step_s": total, "perf/tokens_per_s": self._values["perf/tokens"] / total})
         return self._values
+
+    def _add_utilization(self, seconds: float, run_plan: RunPlan | None) -> None:
+        tokens, values = self._values.get("tokens/update_actor"), self._values
+        if run_plan is None or not tokens:  # without a plan, or a worker's report
+            return
+        row_tokens = values["rollout/prompt_tokens_mean"] + values["rollout/response_tokens_mean"]
+        share = run_plan.update_utilization(tokens=tokens, row_tokens=row_tokens, seconds=seconds)
+        if share is not None:
+            self.add({"perf/update_mfu": share})

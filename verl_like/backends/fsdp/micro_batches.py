@@ -131,7 +131,7 @@ class MicroBatchPlan:
                 same_prompt=None if self._same_prompt is None else self._same_prompt[part],
                 round_up=self._device.type == "cpu" and mkl_is_slow(),
             )
-            LEDGER.count(f"forward_tokens/{LEDGER.current}", inputs.num_tokens)
+            LEDGER.count(f"tokens/{LEDGER.current}", inputs.num_tokens)
             yield MicroBatch(inputs=inputs, rows=part, valid=valid_mask(responses.lengths, device=self._device))
         for _ in range(count - len(self._parts)):
             BEACON.tick()
