@@ -24,6 +24,11 @@ OF_THE_MACHINE = (
     "perf/rollout_tokens_per_s",
     "perf/update_tokens_per_s",
     "perf/update_mfu",
+    "rollout/running_max",
+    "rollout/waiting_max",
+    "rollout/preemptions",
+    "rollout/cached_prompt_tokens",
+    "tokens/",  # without those of a process that did not answer in time
     "reward/seconds",
     "sync/seconds",
     "sync/gib_per_s",
