@@ -121,10 +121,7 @@ def packed_attention(
         q,
         k,
         v,
-        segments.cu_seqlens,
-        segments.cu_keys,
-        segments.max_seqlen,
-        segments.max_keys,
+        *segments.bounds,
         softmax_scale=scaling,
         causal=True,
         window_size=(-1, -1) if sliding_window is None else window,
@@ -141,18 +138,7 @@ def _varlen(
     if q.shape[1] != k.shape[1] and "enable_gqa" not in inspect.signature(varlen_attn).parameters:  # torch 2.11
         k, v = (states.repeat_interleave(q.shape[1] // states.shape[1], dim=1) for states in (k, v))
     grouped: dict[str, Any] = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
-    out = varlen_attn(
-        q,
-        k,
-        v,
-        segments.cu_seqlens,
-        segments.cu_keys,
-        segments.max_seqlen,
-        segments.max_keys,
-        scale=scale,
-        window_size=window,
-        **grouped,
-    )
+    out = varlen_attn(q, k, v, *segments.bounds, scale=scale, window_size=window, **grouped)
     assert isinstance(out, Tensor), "varlen_attn returns one tensor unless asked for more"
     return out
 

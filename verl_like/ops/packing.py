@@ -132,7 +132,7 @@ def _packed(prompts: Ragged, responses: Ragged, same_prompt: NDArray[np.int64] |
     prompt_starts = np.where(shares, head_starts[number_of], row_starts)
 
     def pieces(heads: NDArray[np.int64], prompts: NDArray[np.int64], rest: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Of the shared prompts, and of each row its prompt and what follows."""
+        """Join what belongs to shared prompts with what belongs to each row's prompt and to the rest of the row."""
         return np.concatenate([heads, np.stack([prompts, rest], axis=1).reshape(-1)])
 
     none, zeros = np.zeros(len(heads), np.int64), np.zeros(num_rows, np.int64)

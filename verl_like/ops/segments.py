@@ -67,6 +67,11 @@ class Segments:
     max_keys: int
     groups: tuple[PaddedGroup, ...]
 
+    @property
+    def bounds(self) -> tuple[Tensor, Tensor, int, int]:
+        """Queries and keys as kernels for packed rows take them, one after the other."""
+        return self.cu_seqlens, self.cu_keys, self.max_seqlen, self.max_keys
+
 
 def segments(
     lengths: NDArray[np.int64],
@@ -125,7 +130,7 @@ def _groups(
     *,
     device: torch.device,
 ) -> tuple[PaddedGroup, ...]:
-    """Of neighbouring segments of similar lengths, with prompts of similar lengths."""
+    """Groups of neighbouring segments of similar lengths, with prompts of similar lengths."""
     starts = _ends(lengths)[:-1]
     taken = np.flatnonzero(lengths)
     pairs = list(zip(lengths[taken].tolist(), prefix_lengths[taken].tolist(), strict=True))
