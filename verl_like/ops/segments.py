@@ -5,8 +5,9 @@ A segment attends causally to its keys, which are those of its shared prompt, if
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -47,7 +48,7 @@ class PaddedGroup:
     keys: GroupKeys | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Segments:
     """``S`` segments over all packed tokens, for kernels that take lengths and for one that takes padded rows.
 
@@ -57,7 +58,7 @@ class Segments:
         key_places: [N] int64, the packed token of each key; None where every segment attends to itself alone.
         cu_keys: [S + 1] int32, where each segment's keys start.
         max_keys: of any segment.
-        groups: the same, padded; segments without a token are left out.
+        make_groups: what :attr:`groups` are made by.
     """
 
     cu_seqlens: Tensor
@@ -65,7 +66,12 @@ class Segments:
     key_places: Tensor | None
     cu_keys: Tensor
     max_keys: int
-    groups: tuple[PaddedGroup, ...]
+    make_groups: Callable[[], tuple[PaddedGroup, ...]]
+
+    @cached_property
+    def groups(self) -> tuple[PaddedGroup, ...]:
+        """The same, padded; segments without a token are left out. Made where a kernel asks for them."""
+        return self.make_groups()
 
     @property
     def bounds(self) -> tuple[Tensor, Tensor, int, int]:
@@ -97,7 +103,7 @@ def segments(
             key_places=None,
             cu_keys=cu_keys,
             max_keys=longest,
-            groups=_groups(lengths, np.zeros_like(lengths), np.zeros_like(lengths), device=device),
+            make_groups=partial(_groups, lengths, np.zeros_like(lengths), np.zeros_like(lengths), device=device),
         )
     pieces = np.stack([prefix_lengths, lengths], axis=1)
     places = ranges(np.stack([prefix_starts, cu_seqlens[:-1]], axis=1).reshape(-1), pieces.reshape(-1))
@@ -108,7 +114,7 @@ def segments(
         key_places=torch.from_numpy(places).to(device),
         cu_keys=torch.from_numpy(_ends(num_keys).astype(np.int32)).to(device),
         max_keys=int(num_keys.max()),
-        groups=_groups(lengths, prefix_starts, prefix_lengths, device=device),
+        make_groups=partial(_groups, lengths, prefix_starts, prefix_lengths, device=device),
     )
 
 
