@@ -108,6 +108,23 @@ def more_steps(engine, max_steps=10_000):
     return finished
 
 
+def generate_from_reloaded(engine, weights, requests):
+    """The same after vLLM's own reload of these weights."""
+    import torch
+
+    handed = ((name, torch.tensor(array)) for name, array in weights.items())
+    engine._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": handed})
+    engine._drop_caches()
+    return generate(engine, requests)
+
+
+def forget_how_layers_are_made_up(engine):
+    from verl_like.backends.vllm import internals
+    from verl_like.backends.vllm.packing import PackedWeights
+
+    engine._packed = PackedWeights(internals.model_runner(engine._engine).get_model())
+
+
 def usage(engine):
     """Since it was last asked."""
     from verl_like.backends.base import EngineUsage

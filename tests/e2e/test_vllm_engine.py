@@ -109,6 +109,20 @@ def test_log_probs_equal_transformers_after_each_sync(engines, folders, name):
                 torch.testing.assert_close(torch.tensor(done.log_probs), expected, atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize("name", ["tied", "untied", "tensor parallel"])
+def test_weights_are_those_of_vllm_s_own_reload_bit_for_bit(engines, folders, name):
+    weights = weights_of(AutoModelForCausalLM.from_pretrained(folders["tied" if name == "tied" else "untied"]), seed=13)
+    asked = requests(6, sampling=Sampling(max_tokens=20))
+    engines[name].call("forget_how_layers_are_made_up")
+    found = []
+    for version, names in enumerate([list(weights), list(weights), sorted(weights), list(weights)[::-1]]):
+        engines[name].call("sync", version, {name: weights[name] for name in names})
+        found.append(by_id(engines[name].call("generate", asked)))
+    reloaded = by_id(engines[name].call("generate_from_reloaded", weights, asked))
+    assert found == [reloaded] * 4
+    engines[name].call("forget_how_layers_are_made_up")
+
+
 def test_a_response_ends_with_the_end_token_or_at_its_length(tied, folders):
     synced(tied, folders["tied"], seed=1)
     finished = tied.call("generate", requests(32, sampling=Sampling(max_tokens=30)))
@@ -239,18 +253,22 @@ def test_requests_that_the_cache_has_no_room_for_are_put_back_and_counted(untied
 @pytest.mark.parametrize(
     ("name", "left_out"), [("tied", "lm_head.weight"), ("untied", "model.layers.1.mlp.up_proj.weight")]
 )
-def test_a_missing_weight_raises_with_its_name(engines, folders, name, left_out):
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_missing_weight_raises_with_its_name(engines, folders, name, left_out, is_first):
+    if is_first:
+        engines[name].call("forget_how_layers_are_made_up")
     weights = weights_of(AutoModelForCausalLM.from_pretrained(folders[name]), seed=4)
     del weights[left_out]
     with pytest.raises(ValueError, match=f"1 missing: {left_out}"):
         engines[name].call("sync", 7, weights)
     with pytest.raises(StaleWeightsError):
         engines[name].call("submit", requests(1))
-    model = synced(engines[name], folders[name], seed=4)
-    (done,) = engines[name].call("generate", requests(1))
-    torch.testing.assert_close(
-        torch.tensor(done.log_probs), hf_log_probs(model, requests(1)[0], done.response_ids), atol=1e-4, rtol=0
-    )
+    for _ in range(2):
+        model = synced(engines[name], folders[name], seed=4)
+        (done,) = engines[name].call("generate", requests(1))
+        torch.testing.assert_close(
+            torch.tensor(done.log_probs), hf_log_probs(model, requests(1)[0], done.response_ids), atol=1e-4, rtol=0
+        )
 
 
 def test_unknown_and_misshapen_weights_raise_with_their_names(tied, folders):

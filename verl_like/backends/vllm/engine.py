@@ -24,6 +24,7 @@ from verl_like.backends.model_folder import model_folder
 from verl_like.backends.vllm import internals
 from verl_like.backends.vllm.assumptions import check_engine
 from verl_like.backends.vllm.kernels import check_kernels
+from verl_like.backends.vllm.packing import PackedWeights
 from verl_like.backends.vllm.sampling import SEED, CountedSampling
 from verl_like.backends.vllm.shared_memory import named_by_run
 from verl_like.config.schema import ModelConfig, RolloutConfig
@@ -115,6 +116,8 @@ class VllmEngine(SyncedEngine):
         check_engine(self._engine, device=device, tensor_parallel_size=rollout.tensor_parallel_size)
         is_counted = device == "cpu" and CountedSampling.is_there()
         self._counted = CountedSampling(internals.model_runner(self._engine)) if is_counted else None
+        built = internals.model_runner(self._engine).get_model() if device == "cpu" else None
+        self._packed = PackedWeights(built) if built is not None and PackedWeights.fit(built) else None
         cache = self._engine.vllm_config.cache_config
         logger.info("vLLM engine ready: %d cache blocks of %d tokens", cache.num_gpu_blocks, cache.block_size)
 
@@ -164,8 +167,10 @@ class VllmEngine(SyncedEngine):
             internals.drain(self._engine)
 
     def _load_weights(self, weights: Iterator[tuple[str, Any]]) -> None:
-        # Not model.load_weights: on CPU the kernels repack parameters, which then have no loader any more.
-        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
+        if self._packed is not None:
+            self._packed.load(weights, num_weights=len(self._weight_shapes))
+        else:
+            self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
 
     def _drop_caches(self) -> None:
         is_dropped = self._engine.reset_prefix_cache()

@@ -1,0 +1,136 @@
+"""Weights into an engine on CPU, where vLLM packs each linear layer for oneDNN and forgets what it was packed from.
+
+vLLM's own reload makes every layer anew, counts elements on the way and copies what it has made to its place. Here a
+layer is filled in a buffer that layers share, and packed as soon as it is full; all else is written where it is.
+Read against vllm 0.32.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from vllm.model_executor.layers.attention import Attention
+from vllm.model_executor.layers.linear import UnquantizedLinearMethod
+from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
+from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
+from vllm.model_executor.model_loader.reload.sanitize import restore_layer_refs
+
+
+class PackedWeights:
+    """Loads weights into a model that vLLM has built on CPU.
+
+    How many parts a layer has in a checkpoint is seen in the first load, which therefore packs nothing before its end.
+    An embedding keeps what it was packed from, and is packed by the first who multiplies by it: that of the input is
+    only looked up.
+    """
+
+    def __init__(self, model: Any) -> None:  # a module, with attributes of vLLM's
+        assert self.fit(model), "vLLM does more to this model's weights than is done here"
+        self._model = model
+        self._linears = [layer for layer in model.modules() if _method(layer) is UnquantizedLinearMethod]
+        self._embeddings = [layer for layer in model.modules() if _method(layer) is UnquantizedEmbeddingMethod]
+        self._num_parts: Counter[Any] = Counter()
+
+    @staticmethod
+    def fit(model: Any) -> bool:
+        """Whether what is done here is all that vLLM does to this model's weights."""
+        return all(_is_known(layer) for layer in model.modules())
+
+    @torch.no_grad()
+    def load(self, weights: Iterable[tuple[str, Tensor]], *, num_weights: int) -> None:
+        """Take weights by their names in Hugging Face's model, in any order.
+
+        Args:
+            num_weights: of the whole model. What comes of a layer is its number of parts only where all of them come.
+        """
+        seen: Counter[Any] = Counter()
+        counted = _Counted(weights)
+        buffers: defaultdict[torch.Size, list[Tensor]] = defaultdict(list)  # that no layer is being filled in
+        for layer in self._linears:
+            self._open(layer, seen, buffers)
+        self._model.load_weights(counted)
+        if counted.number == num_weights:
+            self._num_parts = seen
+        for layer in self._linears:
+            if layer.weight.numel():
+                _pack(layer)
+        for layer in self._embeddings:
+            layer.cpu_linear = _packing(layer)
+
+    def _open(self, layer: Any, seen: Counter[Any], buffers: defaultdict[torch.Size, list[Tensor]]) -> None:
+        """Give it a parameter of the right shape, without memory until its first part comes."""
+        blank = _blank(layer)
+        fill, shape = inspect.unwrap(blank.weight_loader), blank.shape  # its own reload would have left it wrapped
+
+        def load_part(parameter: Tensor, *part: Any, **more: Any) -> None:
+            if not seen[layer]:
+                parameter.data = buffers[shape].pop() if buffers[shape] else torch.empty(shape, dtype=parameter.dtype)
+            fill(parameter, *part, **more)
+            seen[layer] += 1
+            if seen[layer] == self._num_parts[layer]:
+                _pack(layer)
+                buffers[shape].append(parameter.data)
+
+        blank.weight_loader = load_part
+        layer.register_parameter("weight", blank)
+
+
+class _Counted:
+    """Hands things on, and knows how many."""
+
+    def __init__(self, things: Iterable[Any]) -> None:
+        self._things, self.number = things, 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for thing in self._things:
+            self.number += 1
+            yield thing
+
+
+def _method(layer: Any) -> type | None:
+    method = getattr(layer, "quant_method", None)
+    return None if method is None else type(method)
+
+
+def _is_known(layer: Any) -> bool:
+    if _method(layer) is UnquantizedLinearMethod:
+        return _described(layer).ndim == 2
+    if hasattr(layer, "process_weights_after_loading") and type(layer) is not Attention:
+        return False
+    return _method(layer) in (UnquantizedEmbeddingMethod, None)
+
+
+def _described(layer: Any) -> Tensor:
+    """The weight that a checkpoint fills, as a tensor of vLLM's own kind without memory."""
+    found: Tensor = get_layerwise_info(layer).restore_metadata[0]["weight"]
+    return found
+
+
+def _blank(layer: Any) -> Any:
+    """A parameter of that kind, in one element of memory."""
+    described = _described(layer)
+    blank = torch.empty(1, dtype=described.dtype).expand(described.shape)
+    blank.__class__ = described.__class__
+    vars(blank).update(vars(described))
+    return restore_layer_refs(blank, layer)
+
+
+def _pack(layer: Any) -> None:
+    layer.cpu_linear = None  # the memory of what was packed before
+    layer.quant_method.process_weights_after_loading(layer)
+
+
+def _packing(layer: Any) -> Any:
+    """A product by this layer that packs it first."""
+
+    def product(*inputs: Any) -> Tensor:
+        _pack(layer)
+        found: Tensor = layer.cpu_linear(*inputs)
+        return found
+
+    return product
