@@ -36,6 +36,7 @@ def grpo(arithmetic: Path, tmp_path_factory: pytest.TempPathFactory, ray_cluster
         "trainer.test_freq=0",
         "trainer.total_training_steps=4",
         "trainer.save_freq=2",
+        "rollout.sync_checksum=true",
     )
 
 
@@ -57,6 +58,7 @@ def test_what_a_sync_moves_is_told(grpo: Run) -> None:
         assert metrics["sync/bytes"] == num_bytes and metrics["sync/collectives"] == 1
         assert metrics["sync/gib_per_s"] == pytest.approx(num_bytes / 2**30 / metrics["sync/seconds"])
         assert 0 < metrics["sync/seconds"] < metrics["time/sync_s"]
+    assert len({metrics["sync/checksum"] for metrics in grpo.metrics.values()}) == len(grpo.metrics)
 
 
 def test_a_run_whose_validation_is_turned_off_never_validates(grpo: Run) -> None:

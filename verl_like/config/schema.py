@@ -297,6 +297,11 @@ class RolloutConfig:
     sync_bucket_mib: float = _positive(
         64, "Weights are gathered and handed over in pieces of at most this size.", unit="MiB"
     )
+    sync_checksum: bool = knob(
+        False,
+        "Compare what all ranks hand to their engines, bit by bit, and report sync/checksum; on a GPU every weight is "
+        "copied to the host for it.",
+    )
     block_kib: float = _non_negative(
         256,
         "Finished groups travel in blocks of at least this size, or after half a second, and of a sixteenth of a "

@@ -321,6 +321,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("sync/seconds", "seconds", "What the slowest rank took for it.", "sync"),
     Metric("sync/gib_per_s", "GiB/s", "`sync/bytes` per second.", "sync"),
     Metric("sync/collectives", "", "Gathers that it took; none where each rank has all of the model.", "sync"),
+    Metric(
+        "sync/checksum", "", "CRC-32 of the weights that went into each engine, with `rollout.sync_checksum`.", "sync"
+    ),
     Metric("time/step_s", "seconds", "Wall time of the step.", "step"),
     Metric(
         "time/validation_s",

@@ -9,6 +9,7 @@ import numpy as np
 
 from verl_like.backends.base import Sampling
 from verl_like.protocol import Array
+from verl_like.single_controller.errors import RunError
 from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.workers.actor import ActorRole
@@ -129,8 +130,13 @@ class RolloutGroup:
         )
 
     def sync(self) -> SyncReport:
-        """Give the engines the actor's weights and wake them; the slowest rank's seconds, and otherwise any rank's."""
+        """Give the engines the actor's weights and wake them; the slowest rank's seconds, and otherwise any rank's.
+
+        Raises:
+            RunError: ranks gave their engines different weights (``rollout.sync_checksum``).
+        """
         reports: list[SyncReport] = self._group.call(RolloutRole.sync)
+        _refuse_differing(reports)
         return replace(
             reports[0],
             version=min(report.version for report in reports),
@@ -140,3 +146,15 @@ class RolloutGroup:
     def sleep(self) -> None:
         """Free the accelerator for training; the next sync wakes the engines."""
         self._group.call(RolloutRole.sleep)
+
+
+def _refuse_differing(reports: list[SyncReport]) -> None:
+    checksums = [report.checksum for report in reports]
+    differing = [rank for rank, checksum in enumerate(checksums) if checksum != checksums[0]]
+    if differing:
+        raise RunError(
+            f"in the sync to version {reports[0].version} ranks {differing} gave their engines other weights than rank "
+            f"0: checksums {checksums[differing[0]]} and {checksums[0]}, expected one for all. Replicas drift apart "
+            "where processors round differently: set fsdp.shard_size=all. With shards a gather went wrong: look at the "
+            "network. The same command continues from the last checkpoint."
+        )

@@ -66,12 +66,14 @@ class SyncReport:
         num_bytes: that went into an engine; tied weights count under each of their names.
         seconds: of the slowest rank.
         collectives: gathers that it took; none where ranks have replicas.
+        checksum: CRC-32 of all names and weights in their order, where ``rollout.sync_checksum``.
     """
 
     version: int
     num_bytes: int
     seconds: float
     collectives: int
+    checksum: int | None = None
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -80,4 +82,5 @@ class SyncReport:
             "sync/seconds": self.seconds,
             "sync/gib_per_s": self.num_bytes / 2**30 / self.seconds,
             "sync/collectives": float(self.collectives),
+            **({} if self.checksum is None else {"sync/checksum": float(self.checksum)}),
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -81,6 +82,12 @@ class _Interruption:
         has_come = torch.tensor(int(INTERRUPT.is_set()))
         dist.all_reduce(has_come, op=dist.ReduceOp.MAX, group=self._group)
         return bool(has_come)
+
+
+def _checksum(name: str, tensor: torch.Tensor, before: int) -> int:
+    """CRC-32 of the name and the bits, behind what came before."""
+    bits = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+    return zlib.crc32(bits.data, zlib.crc32(name.encode(), before))
 
 
 def _num_bytes(group: _Group, prompt_tokens: int) -> int:
@@ -227,11 +234,14 @@ class RolloutRole:
         """Load the actor's weights into the engine and wake it."""
         policy = self._actor.engine
         started, gathers, num_bytes = time.perf_counter(), policy.num_gathers, 0
+        checksum = 0 if self._setup.config.rollout.sync_checksum else None
 
         def counted() -> Iterator[tuple[str, torch.Tensor]]:
-            nonlocal num_bytes
+            nonlocal num_bytes, checksum
             for name, tensor in policy.named_weights():
                 num_bytes += tensor.nbytes
+                if checksum is not None:
+                    checksum = _checksum(name, tensor, checksum)
                 yield name, tensor
 
         self._engine.begin_sync(self._actor.version)
@@ -243,6 +253,7 @@ class RolloutRole:
             num_bytes=num_bytes,
             seconds=time.perf_counter() - started,
             collectives=policy.num_gathers - gathers,
+            checksum=checksum,
         )
 
     @dispatch(Dispatch.BROADCAST)
