@@ -125,7 +125,7 @@ class IdleLearner:
         return None, _column("values", rows.fetch(workload.SEQUENCE, timeout_s=TIMEOUT_S))
 
     def update(
-        self, rows: RemoteRows, mini_batches: list[Array], terms: UpdateTerms | None = None
+        self, rows: RemoteRows, share: object, terms: UpdateTerms | None = None
     ) -> tuple[dict[str, float], None]:
         rows.fetch(
             [*workload.SEQUENCE, *(terms.columns if terms is not None else ("values", "returns"))], timeout_s=TIMEOUT_S

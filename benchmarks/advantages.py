@@ -1,7 +1,8 @@
 """The advantages stage beside verl's estimators: ``python -m benchmarks.advantages [--rows N]``.
 
-Rows of the PPO step of ``_workload.py`` (4,096, up to 7,168 response tokens). Ours is the whole stage as its worker
-runs it, in one thread, from packed columns to packed advantages, whitening and metrics included; verl's is the function
+Rows of the PPO step of ``_workload.py`` (4,096, up to 7,168 response tokens). Ours is the whole stage in one thread,
+metrics included: GAE as its worker runs it, from packed columns to packed advantages with whitening; GRPO from scores
+to facts of rows as the driver makes them, and from these to the packed advantages of an update. verl's is the function
 alone, in as many threads as torch takes, from padded tensors to padded tensors. Both take turns. Prints one JSON object
 as its last line; verl's keys are null where verl is not installed (``make peers``, then run with
 ``PYTHONPATH=.peers``).
@@ -25,8 +26,9 @@ import torch
 from benchmarks import _workload as workload
 from verl_like.config.schema import AlgorithmConfig
 from verl_like.protocol import Array, DataProto, Ragged
+from verl_like.trainer.score_advantages import score_advantages
 from verl_like.workers.advantages import AdvantageRole
-from verl_like.workers.messages import RowRewards
+from verl_like.workers.messages import RowRewards, UpdateShare
 
 ROWS = 4096
 ROUNDS, WARM_UPS = 7, 1
@@ -64,15 +66,18 @@ class Batch:
 
     def ours(self, estimator: str) -> Call:
         offsets = np.concatenate([[0], np.cumsum(self.lengths)])
-        table = DataProto(
-            {
-                "response_mask": Ragged(np.ones(len(self.values), np.bool_), offsets),
-                "values": Ragged(self.values, offsets),
-            }
-        )
-        role = AdvantageRole(AlgorithmConfig(adv_estimator=estimator, gamma=GAMMA, lam=LAM), TIMEOUT_S)
+        mask = Ragged(np.ones(len(self.values), np.bool_), offsets)
+        config = AlgorithmConfig(adv_estimator=estimator, gamma=GAMMA, lam=LAM)
         earned = RowRewards(rewards=self.scores, group_ids=self.group_ids)
-        rows: Any = HereRows(table)
+
+        def from_scores() -> object:
+            facts, _ = score_advantages(earned, self.lengths, config)
+            return UpdateShare(mini_batches=[], advantages=facts["advantage"]).columns(mask)
+
+        if estimator == "grpo":
+            return from_scores
+        rows: Any = HereRows(DataProto({"response_mask": mask, "values": Ragged(self.values, offsets)}))
+        role = AdvantageRole(config, TIMEOUT_S)
         return lambda: role.advantages(rows, earned, kl_coef=0.0)
 
     def verls(self, estimator: str) -> Call | None:

@@ -20,7 +20,7 @@ from transformers import AutoModel, AutoModelForCausalLM
 
 from tests.e2e.conftest import Run, train
 from tests.spec.grpo import Critic, Learner, Report, Response, Settings, grpo_step, ppo_step
-from verl_like.protocol import DataProto
+from verl_like.protocol import Array, DataProto, Ragged
 from verl_like.single_controller.remote_batch import RemoteBatch
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -151,17 +151,23 @@ class Audited:
 def audited(arithmetic: Path, out: Path, knobs: Mapping[str, object]) -> Audited:
     """Train, and look at the batch of each step when its advantages are there."""
     seen: list[DataProto] = []
-    attach = RemoteBatch.attach
+    add_facts = RemoteBatch.add_facts
 
-    def watched(batch: RemoteBatch, columns: frozenset[str], *arguments: Any, **options: Any) -> None:
-        attach(batch, columns, *arguments, **options)
-        if "advantages" in columns:
-            seen.append(batch.fetch(sorted(set(OF_A_RESPONSE) & batch.columns), timeout_s=60))
+    def watched(batch: RemoteBatch, facts: Mapping[str, Array]) -> None:
+        add_facts(batch, facts)
+        if "has_advantage" in facts:
+            found = batch.fetch(sorted(set(OF_A_RESPONSE) & batch.columns), timeout_s=60)
+            if "advantage" in facts:  # one of each response, which its tokens share
+                of_tokens = [
+                    [value] * num for value, num in zip(facts["advantage"], batch.facts["response_tokens"], strict=True)
+                ]
+                found = DataProto({**found.columns, "advantages": Ragged.from_rows(of_tokens, "float32")})
+            seen.append(found)
 
     (out / "reward.py").write_text(REWARD)
     overrides = [f"{name}={value}" for name, value in knobs.items()]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RemoteBatch, "attach", watched)
+        patch.setattr(RemoteBatch, "add_facts", watched)
         run = train(arithmetic, out, f"reward.function={out}/reward.py:small_digits", *overrides)
     return Audited(run, seen)
 

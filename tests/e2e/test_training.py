@@ -87,9 +87,10 @@ def test_references_die_with_their_step_and_nothing_is_spilled(grpo: Run) -> Non
 def test_a_resumed_run_continues_bit_for_bit(
     grpo: Run, arithmetic: Path, tmp_path: Path, ray_cluster: KeptWorkers
 ) -> None:
-    train(arithmetic, tmp_path, SHARDED, "trainer.total_training_steps=2", "trainer.save_freq=2")
+    overrides = SHARDED, "trainer.save_freq=2", "rollout.sync_checksum=true"
+    train(arithmetic, tmp_path, *overrides, "trainer.total_training_steps=2")
     ray_cluster.end()  # a run is continued by processes that remember nothing
-    resumed = train(arithmetic, tmp_path, SHARDED, "trainer.total_training_steps=4", "trainer.save_freq=2")
+    resumed = train(arithmetic, tmp_path, *overrides, "trainer.total_training_steps=4")
     assert sorted(resumed.metrics) == [1, 2, 3, 4]
     for step in (3, 4):
         timeless = {k: v for k, v in grpo.metrics[step].items() if not k.startswith(OF_THE_MACHINE)}

@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 import torch
 
+from verl_like.algorithms.advantages import ADVANTAGES
 from verl_like.algorithms.covariance import covariance_ranks
-from verl_like.config.schema import AlgorithmConfig
+from verl_like.config.schema import AlgorithmConfig, Config
 from verl_like.protocol import Array, DataProto, Ragged
+from verl_like.trainer.roles import needs, step_columns, update_columns
+from verl_like.trainer.score_advantages import score_advantages
 from verl_like.workers import advantages
 from verl_like.workers.advantages import AdvantageRole, columns_needed, whole_groups
-from verl_like.workers.messages import AdvantageReport, RowRewards
+from verl_like.workers.messages import AdvantageReport, RowRewards, UpdateShare
 
 
 @dataclass
@@ -72,6 +75,57 @@ def test_grpo_compares_siblings_and_gives_each_token_its_responses_advantage() -
     report, found = run(config, rows_of([[1, 1], [1], [1, 1, 1], [1]]), [0, 0, 1, 1], [1.0, 0.0, 3.0, 5.0])
     assert found == [[0.5, 0.5], [-0.5], [-1.0] * 3, [1.0]]
     assert "reward/kl_penalty_mean" not in report and "critic/explained_variance" not in report
+
+
+@pytest.mark.parametrize("name", [name for name, entry in ADVANTAGES.items() if entry.takes == "scores"])
+@pytest.mark.parametrize("divide_by_std", [True, False])
+def test_advantages_from_scores_alone_are_those_of_the_tokens(name: str, divide_by_std: bool) -> None:
+    config = AlgorithmConfig(
+        adv_estimator=name, divide_by_std=divide_by_std, reward_components={"form": 0.5, "answer": 2.0}
+    )
+    generator = np.random.default_rng(0)
+    lengths = generator.integers(1, 40, 32)
+    facts = facts_of(
+        np.repeat([3, 0, 7, 5], 8).tolist(),
+        [*generator.normal(size=24), *[0.3] * 8],  # the last group's are equal
+        components={part: generator.normal(size=32).astype(np.float32) for part in ("form", "answer")},
+    )
+    report, table = stage(config, rows_of([[1] * int(length) for length in lengths]), facts)
+    found, metrics = score_advantages(facts, lengths, config)
+    share = UpdateShare(mini_batches=[], advantages=found["advantage"])
+    spread = share.columns(Ragged(np.ones(lengths.sum(), np.bool_), np.r_[0, lengths.cumsum()]))["advantages"]
+    np.testing.assert_allclose(spread.values, table.ragged("advantages").values, rtol=1e-6, atol=1e-6)
+    assert spread.offsets.tolist() == table.ragged("advantages").offsets.tolist()
+    assert found["has_advantage"].tolist() == report.has_advantage.tolist() and found["has_advantage"].any()
+    assert metrics == pytest.approx(report.metrics, rel=1e-5, abs=1e-6)
+
+
+def test_a_token_that_the_policy_did_not_choose_has_no_advantage() -> None:
+    share = UpdateShare(mini_batches=[], advantages=np.array([2.0, -1.0], np.float32))
+    spread = share.columns(Ragged.from_rows([[True, False, True], [True]], "bool"))["advantages"]
+    assert [row.tolist() for row in spread] == [[2.0, 0.0, 2.0], [-1.0]]
+    assert UpdateShare(mini_batches=[]).columns(spread) == {}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "is_of_tokens"),
+    [
+        ({}, False),
+        ({"algorithm.kl_coef": 0.1}, True),
+        ({"algorithm.adv_estimator": "gae"}, True),
+        ({"actor.policy_loss": "clip_cov"}, True),
+        ({"actor.kl_loss_coef": 0.1}, False),
+    ],
+)
+def test_advantages_are_of_tokens_where_more_than_scores_is_read(
+    overrides: dict[str, object], is_of_tokens: bool
+) -> None:
+    config = Config()
+    for name, value in overrides.items():
+        section, _, knob = name.partition(".")
+        setattr(getattr(config, section), knob, value)
+    assert needs(config).advantages_of_tokens == is_of_tokens
+    assert ("advantages" in step_columns(config)) == ("advantages" in update_columns(config)) == is_of_tokens
 
 
 def test_how_many_rows_are_unpacked_at_once_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -224,7 +224,7 @@ def config(**changes: object) -> Config:
 def test_a_strictly_on_policy_run_without_kl_has_an_actor_and_a_rollout_only() -> None:
     assert needs(config()) == Needs(critic=False, ref=False, old_log_probs=False)
     assert needs(config()).roles == {"actor", "rollout"}
-    assert update_columns(config()) == ("advantages", "rollout_log_probs")
+    assert update_columns(config()) == ("rollout_log_probs",)
 
 
 @pytest.mark.parametrize("name", sorted(ADVANTAGES))

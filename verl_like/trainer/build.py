@@ -58,8 +58,11 @@ def build_workers(
 
 
 @contextmanager
-def advantage_worker(config: Config, *, run_id: str) -> Iterator[WorkerGroup]:
-    """The light process that computes advantages, being built."""
+def advantage_worker(config: Config, *, run_id: str) -> Iterator[WorkerGroup | None]:
+    """The light process that computes advantages of tokens, being built; None where they follow from scores alone."""
+    if not needs(config).advantages_of_tokens:
+        yield None
+        return
     timeout_s = config.trainer.stage_timeout_s
     group = WorkerGroup(
         "advantages",
@@ -199,7 +202,7 @@ class Stack:
     rollout: RolloutGroup
     critic: CriticGroup | None
     ref: RefGroup | None
-    advantages: AdvantageGroup
+    advantages: AdvantageGroup | None
     rewards: Rewards
     processes: tuple[Reporting, ...]
 
@@ -223,14 +226,15 @@ def stack(
         workers = build_workers(hosts, config, roles=roles, actor_updates=actor_updates, critic_updates=critic_updates)
         with advantage_worker(config, run_id=hosts.run_id) as advantages:
             rewards = starting.ready(workers)
-            advantages.wait_built(timeout_s=timeout_s)
+            if advantages is not None:
+                advantages.wait_built(timeout_s=timeout_s)
             yield Stack(
                 devices=hosts.where,
                 actor=ActorGroup(workers),
                 rollout=RolloutGroup(workers, tensor_parallel_size=config.rollout.tensor_parallel_size),
                 critic=CriticGroup(workers) if "critic" in roles else None,
                 ref=RefGroup(workers) if "ref" in roles else None,
-                advantages=AdvantageGroup(advantages),
+                advantages=None if advantages is None else AdvantageGroup(advantages),
                 rewards=rewards,
                 processes=tuple(
                     group

@@ -24,6 +24,7 @@ FACTS = {
     "weight_version": "rollout",
     "score": "reward",
     "reward_status": "reward",
+    "advantage": "advantages",
     "has_advantage": "advantages",
 }
 _PRODUCERS = {**{name: spec.producer for name, spec in COLUMNS.items()}, **FACTS}

@@ -31,6 +31,7 @@ from verl_like.trainer.prompt_ledger import num_prompts
 from verl_like.trainer.rewards import first_rows
 from verl_like.trainer.roles import needs, step_columns, update_columns
 from verl_like.trainer.run_folder import RunFolder
+from verl_like.trainer.score_advantages import score_advantages
 from verl_like.trainer.shaping import groups_with_signal, is_usable, learnt_from, row_rewards
 from verl_like.trainer.step_metrics import Metrics, StepMetrics, num_tokens
 from verl_like.trainer.store_meter import StoreMeter
@@ -180,17 +181,20 @@ class PPOTrainer:
             earned = row_rewards(
                 batch, config, mini_batch_prompts=config.actor.mini_batch_size if self.needs.covariance_rank else None
             )
-            report = parts.advantages.add(
-                batch,
-                by_reader(batch, parts.devices.nodes, self.needs.advantage_columns),
-                earned,
-                adds=self.needs.advantage_columns,
-                kl_coef=self.steering.kl_coef,
-            )
-            metrics.add({"reward/shaped_mean": float(earned.rewards.mean()), **report.metrics})
+            if parts.advantages is None:
+                facts, found = score_advantages(earned, batch.facts["response_tokens"], config.algorithm)
+            else:
+                facts, found = parts.advantages.add(
+                    batch,
+                    by_reader(batch, parts.devices.nodes, self.needs.advantage_columns),
+                    earned,
+                    adds=self.needs.advantage_columns,
+                    kl_coef=self.steering.kl_coef,
+                )
+            batch.add_facts(facts)
+            metrics.add({"reward/shaped_mean": float(earned.rewards.mean()), **found})
             if config.algorithm.kl_target > 0:
                 metrics.add({"reward/kl_coef": self.steering.kl_coef})
-            batch.add_facts({"has_advantage": report.has_advantage})
             batch = batch.select(learnt_from(batch, config, np.random.default_rng((config.trainer.seed, step))))
         self.prompts.leave(num_prompts(batch), "filtered")
         return batch

@@ -20,10 +20,13 @@ class Needs:
     covariance_rank: bool = False
     baseline: bool = False  # a greedy response to each prompt
     reward_model: bool = False  # in the hybrid workers
+    advantages_of_tokens: bool = False  # else a response's advantage is a fact, and follows from its group's scores
 
     @property
     def advantage_columns(self) -> frozenset[str]:
         """What the advantages stage adds."""
+        if not self.advantages_of_tokens:
+            return frozenset()
         return frozenset({"advantages", *["returns"] * self.critic, *["covariance_rank"] * self.covariance_rank})
 
     @property
@@ -40,6 +43,11 @@ def needs(config: Config) -> Needs:
     updated is the one that generated, and the update's first forward gives the same numbers.
     """
     wanted = estimator(config.algorithm.adv_estimator).needs | policy_loss(config.actor.policy_loss).needs
+    is_of_tokens = (
+        estimator(config.algorithm.adv_estimator).takes != "scores"
+        or config.algorithm.kl_coef > 0
+        or "covariance_rank" in wanted
+    )
     one_update = config.actor.epochs == 1 and config.actor.mini_batch_size == config.data.train_batch_size
     is_read = config.algorithm.kl_coef > 0 or bool(wanted & {"old_log_probs", "sum_pi_squared", "covariance_rank"})
     return Needs(
@@ -52,6 +60,7 @@ def needs(config: Config) -> Needs:
         covariance_rank="covariance_rank" in wanted,
         baseline="baseline_rewards" in wanted,
         reward_model=bool(config.reward.model.path) and config.reward.model.placement == "colocated",
+        advantages_of_tokens=is_of_tokens,
     )
 
 
@@ -63,7 +72,7 @@ def step_columns(config: Config) -> list[str]:
         "response_ids",
         "response_mask",
         "rollout_log_probs",
-        "advantages",
+        *["advantages"] * wanted.advantages_of_tokens,
         *["old_log_probs"] * wanted.old_log_probs,
         *["sum_pi_squared"] * wanted.sum_pi_squared,
         *["ref_log_probs"] * wanted.ref,
@@ -74,8 +83,8 @@ def step_columns(config: Config) -> list[str]:
 
 def update_columns(config: Config) -> tuple[str, ...]:
     """Token columns the actor's update reads besides the sequence."""
-    columns = ["advantages", "rollout_log_probs"]
     wanted = needs(config)
+    columns = [*["advantages"] * wanted.advantages_of_tokens, "rollout_log_probs"]
     columns += ["old_log_probs"] * wanted.old_log_probs + ["covariance_rank"] * wanted.covariance_rank
     if config.actor.kl_loss_coef > 0 or "ref_log_probs" in policy_loss(config.actor.policy_loss).needs:
         columns.append("ref_log_probs")

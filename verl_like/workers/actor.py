@@ -15,9 +15,9 @@ from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.remote_batch import RemoteRows
 from verl_like.telemetry.ledger import stage
-from verl_like.workers.messages import UpdateTerms
+from verl_like.workers.messages import UpdateShare, UpdateTerms
 from verl_like.workers.setup import SEQUENCE, WorkerSetup
-from verl_like.workers.updates import MiniBatches, shares, summary
+from verl_like.workers.updates import shares, summary
 
 
 class ActorRole:
@@ -87,21 +87,18 @@ class ActorRole:
         return {"weight_sum": sums.total, "weight_count": float(sums.count)}
 
     @dispatch(Dispatch.SPLIT)
-    def update(self, rows: RemoteRows, mini_batches: MiniBatches, terms: UpdateTerms) -> tuple[dict[str, float], None]:
-        """``actor.epochs`` passes over this rank's mini-batches; the weight version rises by one.
-
-        Args:
-            mini_batches: for each mini-batch the positions, among ``rows``, of this rank's share.
-        """
+    def update(self, rows: RemoteRows, share: UpdateShare, terms: UpdateTerms) -> tuple[dict[str, float], None]:
+        """``actor.epochs`` passes over this rank's mini-batches; the weight version rises by one."""
         config, learner = self._setup.config.actor, self._learning()
-        table = rows.fetch([*SEQUENCE, *terms.columns], timeout_s=self._timeout_s)
+        fetched = rows.fetch([*SEQUENCE, *terms.columns], timeout_s=self._timeout_s)
+        table = DataProto({**fetched.columns, **share.columns(fetched.ragged("response_mask"))})
         gap = None if "old_log_probs" in terms.columns else LogProbGap()
         loss = ActorLoss(
             config, self._correction if terms.is_corrected else None, mean_weight=terms.mean_weight, gap=gap
         )
         learner.onload()
         self._seed()
-        updates = [learner.update(share, loss) for share in shares(table, mini_batches, config.epochs)]
+        updates = [learner.update(part, loss) for part in shares(table, share.mini_batches, config.epochs)]
         learner.offload()
         self.version += 1
         metrics = finish(summary(updates, prefix="actor/"), prefix="actor/")

@@ -15,7 +15,7 @@ from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.advantages import AdvantageRole
 from verl_like.workers.critic import CriticRole
-from verl_like.workers.messages import AdvantageReport, RowRewards, SyncReport, UpdateTerms
+from verl_like.workers.messages import AdvantageReport, RowRewards, SyncReport, UpdateShare, UpdateTerms
 from verl_like.workers.ref import RefRole
 from verl_like.workers.rollout import ROLLOUT_COLUMNS, RolloutRole
 
@@ -37,8 +37,16 @@ class ActorGroup:
     def update(
         self, batch: RemoteBatch, partition: Partition, mini_batches: Sequence[Sequence[Array]], terms: UpdateTerms
     ) -> Reports:
-        """Update on every mini-batch; ``mini_batches[rank][m]`` are positions among the rank's rows."""
-        return self._group.map_rows(ActorRole.update, batch, partition, terms, per_rank=mini_batches)
+        """Update on every mini-batch; ``mini_batches[rank][m]`` are positions among the rank's rows.
+
+        Advantages are those of the batch's fact ``advantage``, where it has one, else those of its column.
+        """
+        advantages = batch.facts.get("advantage")
+        shares = [
+            UpdateShare(mini_batches=own, advantages=None if advantages is None else advantages[rows])
+            for rows, own in zip(partition, mini_batches, strict=True)
+        ]
+        return self._group.map_rows(ActorRole.update, batch, partition, terms, per_rank=shares)
 
     def supervise(self, batch: RemoteBatch, partition: Partition) -> Reports:
         return self._group.map_rows(ActorRole.supervise, batch, partition)
@@ -90,8 +98,10 @@ class AdvantageGroup:
 
     def add(
         self, batch: RemoteBatch, blocks: Sequence[Array], earned: RowRewards, *, adds: frozenset[str], kl_coef: float
-    ) -> AdvantageReport:
-        """Attach the columns ``adds`` (see :meth:`AdvantageRole.advantages`) in blocks of these rows."""
+    ) -> tuple[Facts, dict[str, float]]:
+        """Attach the columns ``adds`` (see :meth:`AdvantageRole.advantages`) in blocks of these rows; the fact
+        ``has_advantage`` and metrics.
+        """
         reports: list[AdvantageReport] = self._group.map_rows(
             AdvantageRole.advantages,
             batch,
@@ -102,7 +112,7 @@ class AdvantageGroup:
             interruptible=True,
             kl_coef=kl_coef,
         )
-        return reports[0]
+        return {"has_advantage": reports[0].has_advantage}, reports[0].metrics
 
 
 class RolloutGroup:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from verl_like.protocol import Array
+import numpy as np
+
+from verl_like.protocol import Array, Ragged
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +43,26 @@ class AdvantageReport:
 
     metrics: dict[str, float]
     has_advantage: Array
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpdateShare:
+    """A rank's part of an update of the actor.
+
+    Args:
+        mini_batches: for each mini-batch the positions, among the rank's rows, of its share.
+        advantages: [n] float32 of the rank's rows, where all tokens of a response have the same; else None.
+    """
+
+    mini_batches: Sequence[Array]
+    advantages: Array | None = None
+
+    def columns(self, mask: Ragged) -> dict[str, Ragged]:
+        """The advantages as a column of tokens, zero where the mask is false; none where the rows have it already."""
+        if self.advantages is None:
+            return {}
+        values = np.repeat(self.advantages, mask.lengths)
+        return {"advantages": Ragged(values if mask.values.all() else values * mask.values, mask.offsets)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

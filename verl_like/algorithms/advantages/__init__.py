@@ -20,7 +20,8 @@ def _own(place: str) -> Imported:
 
 
 def _ours(place: str, **more: Any) -> Estimator:
-    return Estimator(fn=_own(place), is_padded=False, **more)
+    takes: Any = "scores" if place.startswith("by_response:") else "tokens"
+    return Estimator(fn=_own(place), takes=takes, **more)
 
 
 _TOKEN_PROBS = frozenset({"old_log_probs", "sum_pi_squared"})

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from verl_like.algorithms.advantages.estimator import Estimator
-from verl_like.algorithms.advantages.whitening import whiten_stats, whitened
+from verl_like.algorithms.advantages.groups import Scored
+from verl_like.algorithms.advantages.whitening import moments_of_rows, whiten_stats, whitened
+from verl_like.config.schema import AlgorithmConfig
 
 
 def batch_advantages(
@@ -31,6 +33,19 @@ def batch_advantages(
         finished = estimator.final_step(row_advantages, is_valid, group_ids)
         advantages = torch.where(mask, finished.float()[rows], 0.0)
     return whitened(advantages, mask, whiten_stats(advantages, mask)) if estimator.whiten else advantages
+
+
+def row_advantages(estimator: Estimator, responses: Scored, config: AlgorithmConfig) -> Tensor:
+    """[B] float32: what an estimator that takes scores gives each token of a response in the end, the same as by way of
+    tokens up to rounding; 0 where a row is not valid.
+    """
+    assert estimator.takes == "scores", f"{estimator} reads tokens"
+    found: Tensor = estimator.fn(responses, config)
+    if estimator.final_step is not None:
+        found = estimator.final_step(found, responses.is_valid, responses.group)
+    if estimator.whiten:
+        found = whitened(found, responses.is_valid, moments_of_rows(found, responses.num_chosen))
+    return torch.where(responses.is_valid, found, 0.0).float()
 
 
 def needed(column: Tensor | None, name: str) -> Tensor:

@@ -1,9 +1,8 @@
 """Estimators that give a response one advantage, the same for each of its tokens.
 
-Each takes the sum R of a response's token rewards, KL penalties included, and returns ``advantages`` [K] float32,
-constant over a response and zero where masked; ``returns`` are the same numbers. n is the number of a group's valid
-rows: a row whose mask is all false is a failed sample, counts in no statistic and gets zeros. Where siblings are
-compared, a group of equal rewards or with one valid row gives zeros, never NaN.
+Each takes the sum R of a response's token rewards, KL penalties included, and returns [B] float64. n is the number of a
+group's valid rows: a row whose mask is all false is a failed sample, counts in no statistic and gets zeros. Where
+siblings are compared, a group of equal rewards or with one valid row gives zeros, never NaN.
 """
 
 from __future__ import annotations
@@ -13,84 +12,67 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from verl_like.algorithms.advantages.groups import (
-    Scored,
-    group_highest,
-    group_index,
-    group_mean,
-    group_sum,
-    scored,
-    spread,
-)
-from verl_like.algorithms.advantages.responses import Responses
+from verl_like.algorithms.advantages.groups import Scored, group_highest, group_index, group_mean, group_sum
 from verl_like.algorithms.advantages.whitening import whiten_stats
-from verl_like.algorithms.types import Advantages
 from verl_like.config.schema import AlgorithmConfig
 
 GROUP_EPS = 1e-6  # added to a standard deviation
 
 
-def grpo(inputs: Responses, config: AlgorithmConfig) -> Advantages:
+def grpo(responses: Scored, config: AlgorithmConfig) -> Tensor:
     """Score each response against its siblings.
 
     A = (R - mean of group) / (std of group + 1e-6); undivided if ``config.divide_by_std`` is false (DeepSeekMath,
     2402.03300, section 4.1.2; Dr. GRPO, 2503.20783, for the undivided form). The standard deviation has n - 1 in its
     denominator.
     """
-    return spread(_normalised(scored(inputs), config), inputs)
-
-
-def _normalised(responses: Scored, config: AlgorithmConfig) -> Tensor:
-    """[B]: grpo's advantage."""
     return responses.centred() / (responses.std() + GROUP_EPS) if config.divide_by_std else responses.centred()
 
 
-def grpo_passk(inputs: Responses, config: AlgorithmConfig) -> Advantages:
+def grpo_passk(responses: Scored, config: AlgorithmConfig) -> Tensor:
     """Reward a group for its best response (2503.19595: the k-sample objective max R with a leave-one-out baseline).
 
     A_i = max over all - max over all but i: the best response gets its lead over the second best, every other one zero.
     A tie for the best gives zeros. Divided by the group's std + 1e-6 if ``config.divide_by_std``.
     """
-    responses = scored(inputs)
     scores = torch.where(responses.is_valid, responses.scores, -torch.inf)
     is_best = responses.is_valid & (scores == group_highest(scores, responses.group))
     others = group_highest(torch.where(is_best, -torch.inf, scores), responses.group)
     is_alone = (group_sum(is_best.double(), responses.group) == 1) & others.isfinite()
     lead = torch.where(is_best & is_alone, responses.scores - others, 0.0)
-    return spread(lead / (responses.std() + GROUP_EPS) if config.divide_by_std else lead, inputs)
+    return lead / (responses.std() + GROUP_EPS) if config.divide_by_std else lead
 
 
-def rloo(inputs: Responses, config: AlgorithmConfig) -> Advantages:
+def rloo(responses: Scored, config: AlgorithmConfig) -> Tensor:
     """The baseline is the mean of the siblings without the response itself (RLOO, 2402.14740).
 
     A_i = R_i - sum of R_j over j != i / (n - 1), which is n / (n - 1) times R less the group's mean. A single response
     has no baseline and gets zero.
     """
-    responses = scored(inputs)
     num_valid = responses.num_valid()
-    return spread(responses.centred() * num_valid / (num_valid - 1).clamp(min=1), inputs)
+    return responses.centred() * num_valid / (num_valid - 1).clamp(min=1)
 
 
-def reinforce_plus_plus_baseline(inputs: Responses, config: AlgorithmConfig) -> Advantages:
+def reinforce_plus_plus_baseline(responses: Scored, config: AlgorithmConfig) -> Tensor:
     """R less the group's mean, whitened over all tokens of the batch (REINFORCE++ with baseline, 2501.03262)."""
-    return spread(scored(inputs).centred(), inputs)
+    return responses.centred()
 
 
-def opo(inputs: Responses, config: AlgorithmConfig) -> Advantages:
+def opo(responses: Scored, config: AlgorithmConfig) -> Tensor:
     """The baseline of least variance, if a response's squared gradient grows with its length (OPO, 2505.23585).
 
     A_i = R_i - b with b = sum of l_j R_j / sum of l_j over the group, l the number of tokens that the policy chose.
     """
-    return spread(scored(inputs).centred(weights=inputs.num_chosen().double()), inputs)
+    return responses.centred(weights=responses.num_chosen.double())
 
 
-def gpg(inputs: Responses, config: AlgorithmConfig) -> Advantages:
+def gpg(responses: Scored, config: AlgorithmConfig) -> Tensor:
     """R less the group's mean, scaled up for the groups that say nothing (GPG, 2504.02546, with F_norm = 1).
 
     A = alpha (R - mean of group), alpha = B / (B - M) for B responses in the batch of which M stand in groups of equal
     rewards. alpha is a number of the whole batch: :func:`scale_for_silent_groups`.
     """
-    return spread(scored(inputs).centred(), inputs)
+    return responses.centred()
 
 
 def scale_for_silent_groups(row_advantages: Tensor, is_valid: Tensor, group_ids: Tensor) -> Tensor:
@@ -100,7 +82,7 @@ def scale_for_silent_groups(row_advantages: Tensor, is_valid: Tensor, group_ids:
     return row_advantages * is_valid.sum() / num_heard.clamp(min=1)
 
 
-def gdpo(inputs: Responses, config: AlgorithmConfig) -> Advantages:
+def gdpo(responses: Scored, config: AlgorithmConfig) -> Tensor:
     """Normalise each component of the reward in its group before they are added up (GDPO, 2601.05242).
 
     A_sum = sum over ``config.reward_components`` of weight * (component - mean of group) / (std of group + 1e-6),
@@ -117,7 +99,7 @@ def gdpo(inputs: Responses, config: AlgorithmConfig) -> Advantages:
             f"which "
             "hold no KL penalty. Set algorithm.kl_coef=0, and actor.kl_loss_coef to keep to the reference."
         )
-    components, responses = inputs.reward_components or {}, scored(inputs)
+    components = responses.components or {}
     missing = sorted(set(config.reward_components) - set(components))
     if missing or not config.reward_components:
         raise ValueError(
@@ -135,8 +117,8 @@ def gdpo(inputs: Responses, config: AlgorithmConfig) -> Advantages:
                 f"the reward component {name!r} is not finite in rows {not_finite}. Have the reward function report a "
                 f"number."
             )
-        total += weight * _normalised(replace(responses, scores=component), config)
-    return spread(total, inputs)
+        total += weight * grpo(replace(responses, scores=component), config)
+    return total
 
 
 def divide_by_batch_std(row_advantages: Tensor, is_valid: Tensor, group_ids: Tensor) -> Tensor:
@@ -146,14 +128,14 @@ def divide_by_batch_std(row_advantages: Tensor, is_valid: Tensor, group_ids: Ten
     return row_advantages / (whiten_stats(row_advantages, is_valid).std + GROUP_EPS)
 
 
-def flash_reinforce(inputs: Responses, config: AlgorithmConfig) -> Advantages:
+def flash_reinforce(responses: Scored, config: AlgorithmConfig) -> Tensor:
     """R less the mean over all responses of the batch (FlashREINFORCE, yifanzhang-pro.github.io/FlashREINFORCE).
 
     A_i = R_i - (sum of R_j) / B: made for one response per prompt, where no sibling gives a baseline. Every response
     weighs the same whatever its length, and nothing is divided by a standard deviation. The mean is subtracted by
     :func:`less_batch_mean`.
     """
-    return spread(scored(inputs).scores, inputs)
+    return responses.scores
 
 
 def less_batch_mean(row_advantages: Tensor, is_valid: Tensor, group_ids: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from verl_like.config.schema import AlgorithmConfig
 
@@ -30,15 +30,16 @@ class Estimator:
         final_step: where ``fn`` gives one number per response, what becomes of these numbers in sight of the whole
             batch: (row_advantages [B] float64, is_valid [B] bool, group_ids [B]) -> row_advantages [B].
         whiten: true where advantages are afterwards brought to mean 0 and variance 1 over all tokens of the batch.
-        is_padded: false where ``fn`` takes and gives tokens without padding (:class:`Responses`), as ours do.
+        takes: where ``fn`` is no function of :class:`AdvantageInputs`: "tokens" without padding (:class:`Responses`),
+            as it gives them, or "scores", one of each response (:class:`Scored`), for which it gives [B] float64.
     """
 
-    fn: Callable[[Any, AlgorithmConfig], Advantages]
+    fn: Callable[[Any, AlgorithmConfig], Any]
     needs: frozenset[str] = frozenset()
     compares_siblings: bool = False
     final_step: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
     whiten: bool = False
-    is_padded: bool = True
+    takes: Literal["padded", "tokens", "scores"] = "padded"
 
     def __post_init__(self) -> None:
         if not self.needs <= OPTIONAL_COLUMNS:
@@ -49,17 +50,23 @@ class Estimator:
 
     def __call__(self, inputs: AdvantageInputs, config: AlgorithmConfig) -> Advantages:
         """Advantages [B, T] of some whole groups, before the steps of :func:`batch_advantages`."""
-        if self.is_padded:
-            return self.fn(inputs, config)
+        if self.takes == "padded":
+            found: Advantages = self.fn(inputs, config)
+            return found
         from verl_like.algorithms.advantages.responses import Responses
 
-        found = self.fn(Responses.of_padded(inputs), config)
+        found = self.of_responses(Responses.of_padded(inputs), config)
         shape = inputs.response_mask.shape
         return replace(found, advantages=found.advantages.view(shape), returns=found.returns.view(shape))
 
     def of_responses(self, responses: Responses, config: AlgorithmConfig) -> Advantages:
         """The same without padding, [K]."""
-        if not self.is_padded:
-            return self.fn(responses, config)
+        if self.takes == "tokens":
+            found: Advantages = self.fn(responses, config)
+            return found
+        if self.takes == "scores":
+            from verl_like.algorithms.advantages.groups import scored, spread
+
+            return spread(self.fn(scored(responses), config), responses)
         found = self.fn(responses.padded(), config)
         return replace(found, advantages=responses.unpad(found.advantages), returns=responses.unpad(found.returns))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -43,13 +44,25 @@ def group_mean(values: Tensor, weights: Tensor, group: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """One score per response, and which responses are siblings. A row that is not valid (a failed sample) plays no
-    part.
+    """One score per response, and which responses are siblings. A row of which the policy chose no token (a failed
+    sample) is not valid and plays no part.
+
+    Args:
+        scores: [B] float64, 0 where a row is not valid.
+        num_chosen: [B] int64, tokens that the policy chose.
+        group: [B] int64, numbered from 0.
+        components: [B] each, parts that the reward function reported beside its score.
     """
 
-    scores: Tensor  # [B] float64
-    is_valid: Tensor  # [B] bool
-    group: Tensor  # [B] int64
+    scores: Tensor
+    num_chosen: Tensor
+    group: Tensor
+    components: Mapping[str, Tensor] | None = None
+
+    @property
+    def is_valid(self) -> Tensor:
+        """[B] bool."""
+        return self.num_chosen > 0
 
     def num_valid(self) -> Tensor:
         """[B] float64: valid rows of the row's group."""
@@ -69,7 +82,9 @@ class Scored:
 
 def scored(responses: Responses) -> Scored:
     """Each response with the sum of its token rewards."""
-    return Scored(responses.rewards(), responses.num_chosen() > 0, group_index(responses.group_ids))
+    return Scored(
+        responses.rewards(), responses.num_chosen(), group_index(responses.group_ids), responses.reward_components
+    )
 
 
 def spread(row_advantages: Tensor, responses: Responses) -> Advantages:

@@ -47,6 +47,16 @@ def whiten_stats(token_values: Tensor, mask: Tensor) -> Moments:
     return Moments(total=float(valid.sum()), total_squares=float(valid.square().sum()), count=valid.numel())
 
 
+def moments_of_rows(row_values: Tensor, num_tokens: Tensor) -> Moments:
+    """The same of tokens of which so many have the value of their row; [B] each."""
+    values = row_values.double()
+    return Moments(
+        total=float((num_tokens * values).sum()),
+        total_squares=float((num_tokens * values.square()).sum()),
+        count=int(num_tokens.sum()),
+    )
+
+
 def whitened(token_values: Tensor, mask: Tensor, stats: Moments) -> Tensor:
     """The second pass: (x - mean) / sqrt(variance + 1e-8) with the whole batch's moments, zero where masked. [B, T]."""
     scale = (stats.variance + WHITEN_EPS) ** -0.5
