@@ -91,6 +91,7 @@ def test_the_meter_tells_what_was_put_fetched_and_is_held(group: WorkerGroup) ->
     add_values(group, batch, 512)
     payload = 4 * len(batch) * 512
     group.map_rows(EchoRole.total, batch, [np.arange(256), np.arange(256, 512)], "values")
+    meter.ask()
     found = meter.take(batch)
     assert payload <= found["store/put_bytes"] < 1.05 * payload
     assert payload / 2 <= found["store/fetched_bytes"] < 0.55 * payload, "half of the rows were read"
@@ -109,16 +110,17 @@ def test_figures_that_cannot_be_had_are_missing_and_asked_for_again_a_minute_lat
 ) -> None:
     now, asked, answers = [0.0], [], [None, None, store_use(), store_use()]
 
-    def answer() -> object:
+    def ask() -> Callable[[], object]:
         asked.append(now[0])
-        return answers[len(asked) - 1]
+        return lambda: answers[len(asked) - 1]
 
-    monkeypatch.setattr(store_meter, "store_use", answer)
+    monkeypatch.setattr(store_meter, "asking_store_use", ask)
     meter, batch = StoreMeter(lambda: now[0]), prompts(num_groups=4, tokens=16)
     of_cluster = {"store/put_bytes", "store/used_bytes", "store/spilled_bytes"}
     missing = []
     for seconds in (1.0, 61.0, 62.0, 122.0, 123.0):
         now[0] = seconds
+        meter.ask()
         missing.append(of_cluster - set(meter.take(batch)))
     assert asked == [0.0, 61.0, 122.0, 123.0]
     assert missing == [of_cluster] * 3 + [{"store/put_bytes", "store/spilled_bytes"}, set()]

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 FIRST_SLICE_S, SLICE_S = 0.02, 0.5  # between looks; each is twice as long as the one before
@@ -36,55 +36,21 @@ class Lines:
         """Whether calls are under way that nobody waits for any longer; asked when all others have returned."""
         return self._num_busy > 0
 
-    def call(
-        self,
-        what: str,
-        call: Callable[[], T],
-        *,
-        limit_s: float,
-        look: Callable[[], None] | None = None,
-        meanwhile: Callable[[], object] | None = None,
-    ) -> T:
-        """The call's result.
-
-        Args:
-            what: names the call in the error.
-            limit_s: seconds that this process itself has run; while it is stopped (Ctrl-Z), none pass.
-            look: done now and then; what it raises ends the wait.
-            meanwhile: done first, while the call is under way; as above.
-
-        Raises:
-            NoAnswer: the limit has passed.
-        """
+    def begin(self, what: str, call: Callable[[], T]) -> Answer[T]:
+        """Have the call made; ``what`` names it in errors."""
         try:
             line = self._idle.pop()
         except IndexError:
             line = _Line(self)
         with self._lock:
             self._num_busy += 1
-        answer: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
+        answer = Answer[T](what)
         line.calls.put((answer, call))
-        if meanwhile is not None:
-            meanwhile()
-        left_s, longest_s = limit_s, FIRST_SLICE_S
-        while True:
-            slice_s = min(longest_s, max(left_s, 0.001))  # the clock goes on while a process is stopped
-            try:
-                is_result, value = answer.get(timeout=slice_s)
-                break
-            except Empty:
-                left_s, longest_s = left_s - slice_s, min(2 * longest_s, SLICE_S)
-            if look is not None:
-                look()
-            if left_s <= 0:
-                raise NoAnswer(f"no answer to {what} within {limit_s:g} s")
-        if is_result:
-            result: T = value
-            return result
-        try:
-            raise value
-        finally:
-            del value  # the traceback holds this frame
+        return answer
+
+    def call(self, what: str, call: Callable[[], T], *, limit_s: float, look: Callable[[], None] | None = None) -> T:
+        """The call's result; arguments and errors are those of :meth:`begin` and :meth:`Answer.within`."""
+        return self.begin(what, call).within(limit_s, look=look)
 
     def release(self, line: _Line) -> None:
         """Take back a line whose call has returned."""
@@ -93,9 +59,47 @@ class Lines:
         self._idle.append(line)
 
 
+class Answer(Generic[T]):
+    """What becomes of a call that is under way."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.reply: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
+
+    def within(self, limit_s: float, *, look: Callable[[], None] | None = None) -> T:
+        """The call's result, or what it raises; to be asked once.
+
+        Args:
+            limit_s: seconds that this process itself has run; while it is stopped (Ctrl-Z), none pass.
+            look: done now and then; what it raises ends the wait.
+
+        Raises:
+            NoAnswer: the limit has passed.
+        """
+        left_s, longest_s = limit_s, FIRST_SLICE_S
+        while True:
+            slice_s = min(longest_s, max(left_s, 0.001))  # the clock goes on while a process is stopped
+            try:
+                is_result, value = self.reply.get(timeout=slice_s)
+                break
+            except Empty:
+                left_s, longest_s = left_s - slice_s, min(2 * longest_s, SLICE_S)
+            if look is not None:
+                look()
+            if left_s <= 0:
+                raise NoAnswer(f"no answer to {self.what} within {limit_s:g} s")
+        if is_result:
+            result: T = value
+            return result
+        try:
+            raise value
+        finally:
+            del value  # the traceback holds this frame
+
+
 class _Line:
     def __init__(self, lines: Lines) -> None:
-        self.calls: SimpleQueue[tuple[SimpleQueue[tuple[bool, Any]], Callable[[], Any]]] = SimpleQueue()
+        self.calls: SimpleQueue[tuple[Answer[Any], Callable[[], Any]]] = SimpleQueue()
         self._lines = lines
         threading.Thread(target=self._work, name="bounded calls", daemon=True).start()
 
@@ -104,14 +108,14 @@ class _Line:
         while True:
             self._answer(*self.calls.get())
 
-    def _answer(self, answer: SimpleQueue[tuple[bool, Any]], call: Callable[[], Any]) -> None:
+    def _answer(self, answer: Answer[Any], call: Callable[[], Any]) -> None:
         """In a frame of its own, so that a line at rest holds neither arguments nor results."""
         try:
             reply = True, call()
         except BaseException as error:  # noqa: BLE001 (raised again where the result is waited for)
             reply = False, error
         self._lines.release(self)
-        answer.put(reply)
+        answer.reply.put(reply)
 
 
 LINES = Lines()

@@ -61,15 +61,25 @@ def within(what: str, call: Callable[[], T], *, limit_s: float = ANSWER_S) -> T:
         raise cluster.lose(f"Ray gives {error}: its raylet or GCS hangs or is overloaded") from None
 
 
-def asked(what: str, call: Callable[[], T]) -> T | None:
-    """A statistic; None where it could not be had soon."""
+def asking(what: str, call: Callable[[], T]) -> Callable[[], T | None]:
+    """Ask for a statistic; what is returned gives it, or None where it cannot be had soon."""
     if _CURRENT.cluster is not None:
         _CURRENT.cluster.look()
-    try:
-        return LINES.call(what, call, limit_s=ASK_S)
-    except Exception as error:  # noqa: BLE001 (Ray's and gRPC's own kinds; a statistic ends no run)
-        log.debug("%s: %s", what, error)
-        return None
+    answer = LINES.begin(what, call)
+
+    def found() -> T | None:
+        try:
+            return answer.within(ASK_S)
+        except Exception as error:  # noqa: BLE001 (Ray's and gRPC's own kinds; a statistic ends no run)
+            log.debug("%s: %s", what, error)
+            return None
+
+    return found
+
+
+def asked(what: str, call: Callable[[], T]) -> T | None:
+    """A statistic; None where it could not be had soon."""
+    return asking(what, call)()
 
 
 def at_the_end(what: str, call: Callable[[], T]) -> None:
@@ -128,13 +138,10 @@ def cluster(*, start_timeout_s: float, meanwhile: Callable[[], object] | None = 
 
     try:
         # On a line, whose mask Ray's servers inherit: SIGTERM or SIGHUP to all processes leaves them to the driver.
-        LINES.call(
-            "ray.init",
-            signals.with_own_handlers(lambda: ray.init(**init)),
-            limit_s=start_timeout_s,
-            look=_end_at_ctrl_c,
-            meanwhile=meanwhile,
-        )
+        starting = LINES.begin("ray.init", signals.with_own_handlers(lambda: ray.init(**init)))
+        if meanwhile is not None:
+            meanwhile()
+        starting.within(start_timeout_s, look=_end_at_ctrl_c)
     except NoAnswer as error:
         kill_tree(servers())
         raise StageTimeout(f"Ray did not start: {error}.") from None
@@ -275,11 +282,16 @@ def next_items(streams: Sequence[Any], *, timeout_s: float) -> list[tuple[Any, R
 # --- statistics
 
 
-def store_stats() -> Any | None:
-    """The stores' own figures, of all nodes together."""
+def asking_store_stats() -> Callable[[], Any | None]:
+    """Ask for the stores' own figures, of all nodes together, as :func:`asking` does."""
     # Ray has no public call for this (2.60); `ray memory --stats-only` uses the same one.
-    reply = asked("the store's figures", lambda: internal_api.get_memory_info_reply(state, timeout_seconds=ASK_S))
-    return None if reply is None else reply.store_stats
+    reply = asking("the store's figures", lambda: internal_api.get_memory_info_reply(state, timeout_seconds=ASK_S))
+
+    def found() -> Any | None:
+        memory = reply()
+        return None if memory is None else memory.store_stats
+
+    return found
 
 
 def num_references() -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,16 +54,27 @@ class StoreUse:
     spilled: int
 
 
-def store_use() -> StoreUse | None:
-    """Ask the cluster; None where it does not answer soon. Copies that a node pulls from another one count as created
-    there.
+def asking_store_use() -> Callable[[], StoreUse | None]:
+    """Ask the cluster; what is returned gives its answer, or None where it does not answer soon.
+
+    Copies that a node pulls from another one count as created there.
     """
-    stats = ray_calls.store_stats()
-    if stats is None:
-        return None
-    return StoreUse(
-        capacity=stats.object_store_bytes_avail,
-        used=stats.object_store_bytes_used,
-        created=stats.cumulative_created_bytes,
-        spilled=stats.spilled_bytes_total,
-    )
+    reply = ray_calls.asking_store_stats()
+
+    def found() -> StoreUse | None:
+        stats = reply()
+        if stats is None:
+            return None
+        return StoreUse(
+            capacity=stats.object_store_bytes_avail,
+            used=stats.object_store_bytes_used,
+            created=stats.cumulative_created_bytes,
+            spilled=stats.spilled_bytes_total,
+        )
+
+    return found
+
+
+def store_use() -> StoreUse | None:
+    """The cluster's answer."""
+    return asking_store_use()()

@@ -99,14 +99,19 @@ def _drop_torn_line(path: Path) -> None:
                 file.truncate(complete)
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace the file's content so that a reader, or a crash, finds the old or the new one, never half of either."""
+def write_atomically(path: Path, content: str | bytes, *, is_durable: bool = True) -> None:
+    """Replace the file's content so that a reader, or a crash, finds the old or the new one, never half of either.
+
+    Args:
+        is_durable: whether this holds for a crash of the machine too, for which the disk is waited for.
+    """
     partial = path.with_name(f".{path.name}.partial")
     with writing(path):
         with partial.open("wb") as file:
             file.write(content.encode("utf-8") if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
+            if is_durable:
+                file.flush()
+                os.fsync(file.fileno())
         partial.replace(path)
 
 

@@ -71,7 +71,7 @@ class Capsules:
             with writing(folder):
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir(parents=True)
-            write_atomically(folder / STATE, json.dumps(state, indent=1))
+            write_atomically(folder / STATE, json.dumps(state, indent=1), is_durable=False)
 
     def fill(self, step: int, batch: RemoteBatch) -> None:
         """Begin to write the rows that are learnt from; it goes on during the updates, until :meth:`settle`."""
@@ -91,7 +91,7 @@ class Capsules:
         if not self._count:
             return
         with stage("capsule"):
-            write_atomically(self._folder / f"step_{step}" / METRICS, json.dumps(metrics, indent=1))
+            write_atomically(self._folder / f"step_{step}" / METRICS, json.dumps(metrics, indent=1), is_durable=False)
             if not all(map(math.isfinite, metrics.values())):
                 self._keep(step)
             for old in steps_in(self._folder)[: -self._count]:

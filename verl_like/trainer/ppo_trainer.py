@@ -229,6 +229,7 @@ class PPOTrainer:
         """Give the engines the new weights, and look at what the step left in the store."""
         with stage("sync"):
             self.books.ask()
+            self.store.ask()
             found = self.parts.rollout.sync()
         self.version = found.version
         metrics.add(found.metrics)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from verl_like.protocol import bytes_per_token
 from verl_like.single_controller.ray_calls import local_bytes, num_references
 from verl_like.single_controller.remote_batch import RemoteBatch
-from verl_like.single_controller.store import STORE, StoreUse, store_use
+from verl_like.single_controller.store import STORE, StoreUse, asking_store_use
 
 log = logging.getLogger(__name__)
 
@@ -25,13 +25,21 @@ class StoreMeter:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._silent_until = clock, 0.0
-        self._before = self._asked()
+        self._reply: Callable[[], StoreUse | None] | None = None
+        self.ask()
+        self._before = self._answer()
         self._has_warned = False
 
-    def _asked(self) -> StoreUse | None:
-        if self._clock() < self._silent_until:
+    def ask(self) -> None:
+        """Ask for what :meth:`take` tells; the answer comes while other things are done."""
+        if self._clock() >= self._silent_until:
+            self._reply = asking_store_use()
+
+    def _answer(self) -> StoreUse | None:
+        reply, self._reply = self._reply, None
+        if reply is None:
             return None
-        if (found := store_use()) is None:
+        if (found := reply()) is None:
             self._silent_until = self._clock() + PAUSE_S
         return found
 
@@ -57,14 +65,14 @@ class StoreMeter:
             )
 
     def take(self, batch: RemoteBatch) -> dict[str, float]:
-        """The traffic since the last call; ``batch`` still holds its blocks."""
+        """The traffic since the last call, as far as it was asked for; ``batch`` still holds its blocks."""
         found: dict[str, float | None] = {
             "store/fetched_bytes": STORE.take(),
             "store/blocks": batch.num_blocks,
             "store/inlined_bytes": local_bytes(),
             "store/live_references": num_references(),
         }
-        before, now = self._before, self._asked()
+        before, now = self._before, self._answer()
         if now is not None:
             found["store/used_bytes"] = now.used
         if now is not None and before is not None:
