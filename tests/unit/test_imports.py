@@ -204,6 +204,29 @@ def test_entry_points_load_nothing_heavy_until_they_are_used(name: str) -> None:
     assert not {module for module in HEAVY if module in loaded}
 
 
+@pytest.mark.parametrize("name", ["reward.host", "reward.scorer_main", "single_controller.worker_group"])
+def test_what_runs_no_model_loads_no_torch(name: str) -> None:
+    loaded = run(f"import verl_like.{name}, sys; print(*sys.modules)").split()
+    assert not {"torch", "transformers"} & set(loaded)
+
+
+def test_a_table_of_arrays_is_scored_and_read_without_torch() -> None:
+    code = """
+import pickle, sys
+import numpy as np
+from verl_like.protocol import DataProto, Ragged, check_columns
+from verl_like.single_controller.blocks import blocks_of
+table = DataProto({"response_ids": Ragged.from_rows([[1, 2], [3]], "int32"), "score": np.ones(2), "uid": ["a", "b"]})
+there = pickle.loads(pickle.dumps(DataProto.concat([table, table]), protocol=5))
+check_columns(there)
+assert there == DataProto.concat([table, table]) and there.select_idxs([1, 2])["uid"] == ["b", "a"], there
+assert [len(block) for block in blocks_of(there, [slice(0, 1), np.array([3, 1, 2])])] == [1, 3]
+assert there.ragged("response_ids").to_padded().shape == (4, 2)
+print(*sys.modules)
+"""
+    assert "torch" not in run(code).split()
+
+
 def test_importing_every_module_leaves_environment_threads_and_working_directory_alone() -> None:
     names = [
         f"verl_like.{name}" for name in MODULES if name and name != "__main__" and not covers("backends.vllm", name)

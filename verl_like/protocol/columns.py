@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from verl_like.protocol.ragged import Ragged
-from verl_like.protocol.storage import Array, as_tensor, dtype_name, joined, same, taken
+from verl_like.protocol.storage import Array, as_tensor, dtype_name, is_tensor, is_values, joined, same, taken
 
-Column = Ragged | Array | Tensor | list[Any]
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+Column: TypeAlias = "Ragged | Array | Tensor | list[Any]"
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def normalised(name: str, column: Column) -> Column:
     """
     if isinstance(column, Ragged | list):
         return column
-    if not isinstance(column, np.ndarray | Tensor):
+    if not is_values(column):
         raise ValueError(
             f"column {name!r} is a {type(column).__name__}; expected a Ragged, an array, a tensor or a list with one "
             f"entry per row."
@@ -126,13 +128,15 @@ def normalised(name: str, column: Column) -> Column:
             f"value for the whole "
             f"table belongs in meta_info."
         )
-    if isinstance(column, Tensor):
+    if is_tensor(column):
+        import torch
+
         if column.layout != torch.strided:
             raise ValueError(
                 f"column {name!r} is a tensor of layout {column.layout}; expected a dense one. Use to_dense(), or a "
                 f"Ragged for uneven rows."
             )
-        return column if type(column) is Tensor else column.as_subclass(Tensor)
+        return column if type(column) is torch.Tensor else column.as_subclass(torch.Tensor)
     if column.dtype.kind not in "biufc":
         return _objects(column)
     return column if column.dtype.isnative else column.astype(column.dtype.newbyteorder("="))
@@ -151,7 +155,7 @@ def as_tensor_column(name: str, column: Column) -> Column:
 
 def as_object_column(name: str, column: Column) -> Column:
     """An object column of a list or of any array, one object per row; tensors and Ragged raise."""
-    if isinstance(column, Ragged | Tensor):
+    if isinstance(column, Ragged) or is_tensor(column):
         raise ValueError(f"{described(name, column)}; expected a list or an array of objects. Tensors belong in batch.")
     if isinstance(column, np.ndarray) and column.ndim > 0:
         return _objects(column)
@@ -201,14 +205,14 @@ def concatenated(name: str, parts: Sequence[Column]) -> Column:
         )
     if isinstance(first, list):
         return [item for part in parts for item in part]
-    return joined([part for part in parts if isinstance(part, np.ndarray | Tensor)])
+    return joined([part for part in parts if is_values(part)])
 
 
 def _holder(column: Column) -> str:
     if isinstance(column, list):
         return "Python"
     values = column.values if isinstance(column, Ragged) else column
-    return f"torch on {values.device}" if isinstance(values, Tensor) else "numpy"
+    return f"torch on {values.device}" if is_tensor(values) else "numpy"
 
 
 def _layout(column: Column) -> tuple[Any, ...]:

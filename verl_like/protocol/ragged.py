@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from verl_like.protocol.storage import Array, Values, as_tensor, dtype_name, joined, on_host, packed, same, taken
+from verl_like.protocol.storage import (
+    Array,
+    Values,
+    as_tensor,
+    dtype_name,
+    is_tensor,
+    joined,
+    on_host,
+    packed,
+    same,
+    taken,
+)
+
+if TYPE_CHECKING:
+    import torch
 
 # Where a copy holds at most SMALL tokens, or fewer than SHORT_RUN per run, one gather is quicker than one copy per run.
 SMALL = 4096
@@ -137,9 +149,9 @@ class Ragged:
                 f"{longest}."
             )
         valid = _valid(lengths, width, side)
-        if isinstance(self.values, Tensor):
-            padded = torch.full(valid.shape, pad, dtype=self.values.dtype, device=self.values.device)
-            padded[torch.from_numpy(valid).to(padded.device)] = self.values
+        if is_tensor(self.values):
+            padded = self.values.new_full(valid.shape, pad)
+            padded[as_tensor(valid, padded.device)] = self.values
             return padded
         out = np.full(valid.shape, pad, self.values.dtype)
         out[valid] = self.values
@@ -168,7 +180,7 @@ class Ragged:
             )
         valid = _valid(lengths, width, side)
         return cls.from_lengths(
-            padded[torch.from_numpy(valid).to(padded.device)] if isinstance(padded, Tensor) else padded[valid], lengths
+            padded[as_tensor(valid, padded.device)] if is_tensor(padded) else padded[valid], lengths
         )
 
     def to(self, device: str | torch.device) -> Ragged:

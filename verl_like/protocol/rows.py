@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from torch import Tensor
 
 from verl_like.protocol.storage import Array, on_host
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Names = str | Iterable[str]
-Selection = slice | Sequence[int] | Sequence[bool] | Array | Tensor
+Selection: TypeAlias = "slice | Sequence[int] | Sequence[bool] | Array | Tensor"
 
 
 def row_index(rows: Selection, num_rows: int) -> Array:

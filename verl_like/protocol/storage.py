@@ -1,35 +1,55 @@
-"""Arrays of numbers, held by numpy or by torch: what the two do differently, in one place."""
+"""Arrays of numbers, held by numpy or by torch: what the two do differently, in one place.
+
+torch is imported by whoever makes tensors: a process that only passes arrays on does without it.
+"""
 
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from typing_extensions import TypeIs
 
 Array = NDArray[Any]
-Values = Array | Tensor
+Values: TypeAlias = "Array | Tensor"
+
+
+def is_tensor(value: object) -> TypeIs[Tensor]:
+    """Whether torch holds it."""
+    torch = sys.modules.get("torch")  # a process that has not imported it has no tensors
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def is_values(value: object) -> TypeIs[Values]:
+    """Whether it is an array or a tensor."""
+    return isinstance(value, np.ndarray) or is_tensor(value)
 
 
 def dtype_name(values: Values) -> str:
     """``float32``, ``bool``, ``bfloat16``, ...: the same word whether numpy or torch holds them."""
-    return str(values.dtype).removeprefix("torch.") if isinstance(values, Tensor) else values.dtype.name
+    return str(values.dtype).removeprefix("torch.") if is_tensor(values) else values.dtype.name
 
 
 def on_host(values: Sequence[int] | Values) -> Array:
     """``values`` as a numpy array: lengths, indices and masks may come as lists, arrays or tensors of any device."""
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    return values.detach().cpu().numpy() if is_tensor(values) else np.asarray(values)
 
 
 def as_tensor(values: Values, device: str | torch.device) -> Tensor:
     """``values`` on ``device``; memory is shared where it can be, and copied where it is read-only, as arrays from the
     object store are.
     """
-    if isinstance(values, Tensor):
+    import torch
+
+    if is_tensor(values):
         return values.to(device)
     writable = values.flags.writeable and min(values.strides, default=0) >= 0
     return torch.from_numpy(values if writable else values.copy()).to(device)
@@ -37,16 +57,18 @@ def as_tensor(values: Values, device: str | torch.device) -> Tensor:
 
 def taken(values: Values, index: Array) -> Values:
     """A copy of the entries ``index`` along the first axis."""
-    if isinstance(values, Tensor):
-        return values[torch.from_numpy(index).to(values.device)]
+    if is_tensor(values):
+        return values[as_tensor(index, values.device)]
     return values.take(index, axis=0)
 
 
 def joined(parts: Sequence[Values]) -> Values:
     """A copy of all parts along the first axis, which all lie with numpy or all with torch."""
     first = parts[0]
-    if isinstance(first, Tensor):
-        return torch.cat([part for part in parts if isinstance(part, Tensor)])
+    if is_tensor(first):
+        import torch
+
+        return torch.cat([part for part in parts if is_tensor(part)])
     return np.concatenate([part for part in parts if isinstance(part, np.ndarray)])
 
 
@@ -56,7 +78,9 @@ def bytes_of(values: Values) -> Array:
     """
     if values.nbytes == 0:  # an empty tensor made from a numpy array has strides of 0, which view refuses (torch 2.13)
         return np.empty(0, np.uint8)
-    if isinstance(values, Tensor):
+    if is_tensor(values):
+        import torch
+
         return values.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
 
@@ -67,8 +91,8 @@ def same(a: Any, b: Any) -> bool:
 
     Looks into dicts, lists and tuples, where ``==`` alone would stumble over arrays.
     """
-    if isinstance(a, np.ndarray | Tensor) or isinstance(b, np.ndarray | Tensor):
-        return isinstance(a, np.ndarray | Tensor) and isinstance(b, np.ndarray | Tensor) and _same_values(a, b)
+    if is_values(a) or is_values(b):
+        return is_values(a) and is_values(b) and _same_values(a, b)
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(same(value, b[key]) for key, value in a.items())
     if isinstance(a, list | tuple) and type(a) is type(b):
@@ -99,13 +123,15 @@ class _Packed:
 
 
 def _unpacked(content: Array, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    import torch
+
     # A copy: pages mapped from the object store are read-only, and torch would write into them and crash.
     tensor = torch.empty(shape, dtype=dtype)
     bytes_of(tensor)[:] = content
     return tensor
 
 
-_LOOKED_INTO = frozenset((Tensor, np.ndarray, dict, list, tuple))
+_LOOKED_INTO = frozenset((np.ndarray, dict, list, tuple))
 
 
 def packed(value: Any, seen: dict[int, Any] | None = None) -> Any:
@@ -118,21 +144,29 @@ def packed(value: Any, seen: dict[int, Any] | None = None) -> Any:
         seen: what was packed already, by identity, so that what is shared stays shared.
     """
     kind = type(value)
-    if kind not in _LOOKED_INTO:
+    if not _is_looked_into(kind):
         return value
     seen = {} if seen is None else seen
     if id(value) in seen:
         return seen[id(value)]
     seen[id(value)] = value  # for whatever contains itself
     new = value
-    if kind is Tensor:
+    if is_tensor(value):
+        import torch
+
         new = _Packed(value) if value.layout == torch.strided else value
     elif kind is np.ndarray:
         new = value if value.flags.c_contiguous or value.flags.f_contiguous else value.copy()
     else:
         old = list(value.values()) if kind is dict else value
-        items = [packed(item, seen) if type(item) in _LOOKED_INTO else item for item in old]
+        items = [packed(item, seen) if _is_looked_into(type(item)) else item for item in old]
         if not all(map(operator.is_, items, old)):
             new = dict(zip(value, items, strict=True)) if kind is dict else kind(items)
     seen[id(value)] = new
     return new
+
+
+def _is_looked_into(kind: type) -> bool:
+    """A subclass of any of these pickles as it likes."""
+    torch = sys.modules.get("torch")
+    return kind in _LOOKED_INTO or (torch is not None and kind is torch.Tensor)

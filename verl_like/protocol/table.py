@@ -5,10 +5,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
-import torch
 
 from verl_like.protocol import verl_methods
 from verl_like.protocol.columns import (
@@ -29,6 +28,9 @@ from verl_like.protocol.ragged import Ragged
 from verl_like.protocol.rows import Names, Selection, names_of, order_index, repeat_index, row_index
 from verl_like.protocol.storage import packed, same
 from verl_like.protocol.views import ColumnView
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, slots=True)

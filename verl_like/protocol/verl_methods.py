@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.utils.data import DataLoader
 
 from verl_like.protocol.columns import Column, described, kind_of, taken_rows
 from verl_like.protocol.ragged import Ragged
 from verl_like.protocol.rows import Names, names_of
-from verl_like.protocol.storage import Array, Values, on_host, packed
+from verl_like.protocol.storage import Array, Values, is_tensor, on_host, packed
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from verl_like.protocol.table import DataProto
 
 
@@ -83,6 +82,9 @@ def make_iterator(
         raise ValueError(
             f"{len(table)} rows do not divide into mini-batches of {mini_batch_size}; pad or drop rows first."
         )
+    import torch
+    from torch.utils.data import DataLoader
+
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     loader: DataLoader[Any] = DataLoader(
         range(len(table)),  # type: ignore[arg-type]
@@ -167,5 +169,5 @@ def _unfolded(name: str, column: Column, n_split: int) -> Column:
     if column.ndim < 2 or column.shape[1] % n_split:
         raise ValueError(f"{described(name, column)}; expected a second axis that divides into {n_split} equal parts.")
     shape = (column.shape[0] * n_split, column.shape[1] // n_split, *column.shape[2:])
-    values: Values = column.clone() if isinstance(column, Tensor) else column.copy()
+    values: Values = column.clone() if is_tensor(column) else column.copy()
     return values.reshape(shape)

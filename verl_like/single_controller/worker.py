@@ -10,14 +10,17 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 
 from verl_like.imports import importing
+from verl_like.protocol import check_columns
 from verl_like.single_controller import ray_calls, rendezvous, signals
+from verl_like.single_controller.blocks import Block, blocks_of
 from verl_like.single_controller.errors import INTERRUPT, WorkerFailure
 from verl_like.single_controller.heap import HEAP
+from verl_like.single_controller.remote_batch import RemoteRows
 from verl_like.single_controller.store import STORE, Reply
 from verl_like.single_controller.worker_log import WorkerLog
 from verl_like.telemetry import stacks
@@ -25,10 +28,6 @@ from verl_like.telemetry.beacon import BEACON, NAME_VARIABLE
 from verl_like.telemetry.ledger import LEDGER, stage
 from verl_like.telemetry.process_report import ProcessReport, Reporter
 from verl_like.telemetry.profiler import PROFILER
-
-if TYPE_CHECKING:  # torch comes with them
-    from verl_like.single_controller.blocks import Block
-    from verl_like.single_controller.remote_batch import RemoteRows
 
 
 class WorkerHost:
@@ -103,9 +102,6 @@ class WorkerHost:
         Returns:
             A reply of (report, warnings), and then the table cut into ``blocks``, where there are any.
         """
-        from verl_like.protocol import check_columns
-        from verl_like.single_controller.blocks import blocks_of
-
         with self._reporting(f"{role}.{method}", stage):
             report, table = getattr(self._roles[role], method)(rows, *args, **kwargs)
             answer = Reply((report, self._log.take()), STORE.take())

@@ -124,7 +124,7 @@ def _cluster(config: Config) -> Iterator[tuple[Devices, str]]:
     floor_s = config.trainer.stall_after_s
     with (
         watchdog(run_id, stalls, VERDICTS, floor_s=floor_s, ends=config.trainer.on_stall != "report"),
-        ray_cluster(config.cluster, run_id, meanwhile=_import_worker_groups),
+        ray_cluster(config.cluster, run_id, meanwhile=_import_libraries),
         outposts(run_id, stalls, VERDICTS, floor_s=floor_s, start_timeout_s=config.cluster.start_timeout_s),
         ended_by(),
     ):
@@ -134,7 +134,8 @@ def _cluster(config: Config) -> Iterator[tuple[Devices, str]]:
         yield where, run_id
 
 
-def _import_worker_groups() -> None:
-    """PyTorch comes with them."""
+def _import_libraries() -> None:
+    """What this process needs as soon as Ray is up, and PyTorch, which it needs later."""
     with importing():
         importlib.import_module("verl_like.single_controller.worker_group")
+        importlib.import_module("torch")
