@@ -100,6 +100,7 @@ class VllmEngine(SyncedEngine):
             seed=seed + dist.get_rank() // rollout.tensor_parallel_size,
         )
         with internals.construction(device), named_by_run(run_id, device):
+            internals.inspect_here(folder.config.architectures or [])
             try:
                 self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
             except ValueError as error:  # it speaks of its own arguments

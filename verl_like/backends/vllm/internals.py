@@ -6,7 +6,7 @@ import logging
 import os
 import random
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 import vllm
 from transformers import PretrainedConfig
 from vllm.logprobs import FlatLogprobs
+from vllm.model_executor.models import ModelRegistry
 from vllm.v1.engine.llm_engine import LLMEngine
 
 from verl_like.backends.vllm.environment import DEFAULT_LOGGING_LEVEL
@@ -58,6 +59,17 @@ def check_head_size(config: PretrainedConfig, device: str) -> None:
             f"the model's attention heads have {size} dimensions, but vLLM on CPU has kernels for {supported}. "
             "Use rollout.backend=hf, or a GPU."
         )
+
+
+def inspect_here(architectures: Iterable[str]) -> None:
+    """Have vLLM look at these models' classes in this process, which is to run one of them.
+
+    By itself it asks another process, which imports all of vLLM once more, so that one that is to fork stays without
+    CUDA, and keeps the answer in its cache folder: on a new machine every worker started one (vllm 0.32, registry.py).
+    """
+    for name in architectures:
+        if name in ModelRegistry.models:
+            ModelRegistry.register_model(name, ModelRegistry.models[name].load_model_cls())
 
 
 def partial_output(engine: LLMEngine, internal_id: str) -> tuple[list[int], FlatLogprobs]:
