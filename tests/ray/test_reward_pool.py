@@ -26,6 +26,7 @@ from verl_like.reward.pool import RewardPool
 from verl_like.single_controller.errors import FeedbackError, StageTimeout, WorkerError
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.single_controller.store import STORE
+from verl_like.telemetry.beacon import read_all
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -77,6 +78,7 @@ def pool(
     function: str = "score",
     env: dict[str, str] | None = None,
     stage_timeout_s: float = 60,
+    beacons: str = "",
     **knobs: Any,
 ) -> Iterator[RewardPool]:
     config = RewardConfig(function=f"{folder}/scorer.py:{function}", **{"num_workers": 2, "timeout_s": 2.0, **knobs})
@@ -86,6 +88,7 @@ def pool(
         failures_path=out / "reward_failures.jsonl",
         env=env or {},
         timeout_s=stage_timeout_s,
+        beacons=beacons,
     )
     try:
         made.wait_ready(timeout_s=60)
@@ -118,6 +121,11 @@ def blocks(folder: Path, responses: Sequence[str], truths: Sequence[str]) -> lis
 def begin(made: RewardPool, tables: Sequence[DataProto]) -> None:
     for table in tables:
         made.begin({"uid": np.arange(len(table))}, ray.put(table))
+
+
+def test_the_watchdog_sees_a_host_by_the_name_that_messages_use(folder: Path, tmp_path: Path) -> None:
+    with pool(folder, tmp_path, beacons=str(tmp_path)):
+        assert [reading.who for reading in read_all(tmp_path)] == ["scorer host 0"]
 
 
 @pytest.mark.alone

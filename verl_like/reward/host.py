@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from array import array
 from collections.abc import Sequence
@@ -40,6 +41,7 @@ class ScorerHost:
     """Scores blocks on one node, with the node's share of the scorer processes.
 
     Args:
+        environment: variables of this process and the scorers'.
         num_processes: scorer processes on this node; none are started where a reward model or a judge scores alone.
         decoder: for the responses.
         failures_path: jsonl that failed samples are appended to.
@@ -47,10 +49,18 @@ class ScorerHost:
     """
 
     def __init__(
-        self, config: RewardConfig, num_processes: int, decoder: Decoder, *, failures_path: str, stage_timeout_s: float
+        self,
+        environment: dict[str, str],
+        config: RewardConfig,
+        num_processes: int,
+        decoder: Decoder,
+        *,
+        failures_path: str,
+        stage_timeout_s: float,
     ) -> None:
         stacks.listen()
         signals.leave_to_driver()
+        os.environ.update(environment)
         BEACON.light_as_told(ray_calls.own_node)
         LEDGER.rest("wait/driver")
         self._reporter = Reporter()

@@ -74,11 +74,10 @@ class RewardPool:
             ray_calls.started(
                 Host,
                 {
-                    "runtime_env": {
-                        "env_vars": {**env, FOLDER_VARIABLE: beacons, NAME_VARIABLE: f"scorer host {number}"}
-                    },
+                    **ray_calls.from_the_first_instruction(env),
                     "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
                 },
+                {FOLDER_VARIABLE: beacons, NAME_VARIABLE: f"scorer host {number}"},
                 config,
                 share,
                 decoder,

@@ -189,6 +189,11 @@ def give_up(group: PlacementGroup) -> None:
 # --- processes and their calls
 
 
+def from_the_first_instruction(env: Mapping[str, str]) -> dict[str, Any]:
+    """Options of a process that has these variables before Python starts, for which Ray starts Python twice."""
+    return {"runtime_env": {"env_vars": dict(env)}} if env else {}
+
+
 def started(kind: Any, options: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
     """A new process; the call returns before it runs."""
     if _CURRENT.cluster is not None:

@@ -71,7 +71,7 @@ class WorkerGroup:
 
     def _started(self, kind: Any, rank: int, *, num_devices: int, args: tuple[Any, ...]) -> Any:
         """A process on the rank's node, with this many of what a worker takes."""
-        options: dict[str, Any] = {"runtime_env": {"env_vars": self._env}, "num_cpus": 0, "max_restarts": 0}
+        options = {**ray_calls.from_the_first_instruction(self._env), "num_cpus": 0, "max_restarts": 0}
         if self._placement is not None:
             options["scheduling_strategy"] = self._placement.of(rank)
             options["num_cpus"] = num_devices * self._placement.per_worker["CPU"]
