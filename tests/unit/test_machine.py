@@ -190,6 +190,12 @@ def test_a_known_library_comes_with_the_command_that_installs_it(
     assert "dnf install nowhere-libs" in str(caught.value)
 
 
+def test_among_several_extensions_the_one_that_cannot_be_loaded_is_named(broken_engine: str) -> None:
+    [sound], [broken] = extensions.extensions("ray"), extensions.extensions(broken_engine)
+    for files in ([sound, broken], [broken, sound]):
+        assert extensions.missing_libraries(files) == {"libnowhere.so.7": [broken]}
+
+
 def test_libraries_of_torch_count_as_found() -> None:
     files = extensions.extensions("vllm")
     assert any(file.name.startswith("_C") for file in files)

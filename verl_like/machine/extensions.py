@@ -44,20 +44,21 @@ def missing_libraries(files: list[Path]) -> dict[str, list[Path]]:
         return {}
     folders = [str(folder) for folder in _folders_of_torch()]
     path = ":".join([*folders, *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
+    found = subprocess.run(
+        [ldd, *map(str, files)],
+        env={**os.environ, "LD_LIBRARY_PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=LDD_TIMEOUT_S,
+        check=False,
+    )
     missing: dict[str, list[Path]] = {}
-    for file in files:
-        found = subprocess.run(
-            [ldd, str(file)],
-            env={**os.environ, "LD_LIBRARY_PATH": path},
-            capture_output=True,
-            text=True,
-            timeout=LDD_TIMEOUT_S,
-            check=False,
-        )
-        for line in found.stdout.splitlines():
-            library, arrow, target = line.strip().partition(" => ")
-            if arrow and target == "not found" and file not in missing.setdefault(library, []):
-                missing[library].append(file)
+    file, heads = files[0], {f"{each}:": each for each in files}  # a single file has no line of its own
+    for line in found.stdout.splitlines():
+        file = heads.get(line, file)
+        library, arrow, target = line.strip().partition(" => ")
+        if arrow and target == "not found" and file not in missing.setdefault(library, []):
+            missing[library].append(file)
     return missing
 
 
