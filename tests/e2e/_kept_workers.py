@@ -75,6 +75,15 @@ class KeptWorkers:
             else:
                 self._free[kind].append(actor)
 
+    def free_with(self, **variables: str) -> list[Any]:
+        """The processes that are free and have these variables."""
+        return [
+            process
+            for (_, environment), free in self._free.items()
+            if variables.items() <= dict(environment).items()
+            for process in free
+        ]
+
     def end(self) -> None:
         """End the processes that are free; the next run starts its own."""
         for free in self._free.values():

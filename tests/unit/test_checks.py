@@ -376,25 +376,28 @@ def test_tensor_parallel_with_the_hf_backend_is_refused(config: Config) -> None:
 
 def test_started_workers_are_checked_once_more(config: Config) -> None:
     config.rollout.tensor_parallel_size = 2
-    check_devices(config, world_size=4, device="cuda")
+    check_devices(config, world_size=4, device="cuda", cores=8)
     with pytest.raises(ValueError, match="does not divide the 3 workers"):
-        check_devices(config, world_size=3, device="cuda")
+        check_devices(config, world_size=3, device="cuda", cores=8)
     config.cluster.num_nodes = 2
     with pytest.raises(ValueError, match="more than the 1 worker of a node"):
-        check_devices(config, world_size=2, device="cuda")
+        check_devices(config, world_size=2, device="cuda", cores=8)
 
 
 def test_a_joined_cluster_without_gpus_is_checked_for_cpus(config: Config) -> None:
     apply(config, {"cluster__address": "auto", "cluster__device": "auto", "rollout__max_num_batched_tokens": 900})
     check(config)
-    check_devices(config, world_size=2, device="cuda")
-    config.actor.optim.offload = True
+    check_devices(config, world_size=2, device="cuda", cores=8)
+    config.actor.optim.offload, config.cluster.threads_per_worker = True, 5
     with pytest.raises(Refused) as caught:
-        check_devices(config, world_size=2, device="cpu")
+        check_devices(config, world_size=2, device="cpu", cores=8)
     assert [problem.split(" is ")[0] for problem in caught.value.problems] == [
         "rollout.max_num_batched_tokens",
         "actor.optim.offload",
+        "cluster.threads_per_worker",
     ]
+    with pytest.raises(Refused, match="which is for workers on CPU, but the workers run on GPUs"):
+        check_devices(config, world_size=2, device="cuda", cores=8)
 
 
 def test_greedy_validation_repeated_is_refused(config: Config) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator
 
+from verl_like.checks.cores import shares_of
 from verl_like.checks.gpus import Gpus
 from verl_like.checks.reward import own_gpus
 from verl_like.config.schema import Config
+from verl_like.machine.cores import usable_cores
 
 
 def engine_holds_a_whole_row(config: Config, gpus: Gpus) -> Iterator[str]:
@@ -166,6 +168,33 @@ def attention_is_installed(config: Config, gpus: Gpus) -> Iterator[str]:
         )
 
 
+def threads_are_for_workers_on_cpu(config: Config, gpus: Gpus) -> Iterator[str]:
+    if config.cluster.threads_per_worker and gpus.runs_on_gpu(config):
+        yield (
+            f"cluster.threads_per_worker is {config.cluster.threads_per_worker}, which is for workers on CPU, but the "
+            "workers run on GPUs. Set cluster.threads_per_worker=0."
+        )
+
+
+def threads_have_cores(config: Config, gpus: Gpus) -> Iterator[str]:
+    if gpus.runs_on_gpu(config) is False and not config.cluster.address:
+        cores = usable_cores()
+        yield from threads_problem(config, workers=shares_of(config, cores).workers, cores=cores)
+
+
+def threads_problem(config: Config, *, workers: int, cores: int) -> Iterator[str]:
+    """More than one thread of each worker was asked for, and there are fewer ``cores`` on a node."""
+    threads = config.cluster.threads_per_worker
+    if threads <= 1 or threads * workers <= cores:
+        return
+    whose = f"the {workers} workers of a node share" if workers > 1 else "the only worker of a node has"
+    fewer = f", or cluster.workers_per_node={cores // threads}" if threads <= cores else ""
+    yield (
+        f"cluster.threads_per_worker is {threads}, but {whose} {cores} core{'s' * (cores > 1)}. Set "
+        f"cluster.threads_per_worker={max(cores // workers, 1)} or less, 0 for as many as there are{fewer}."
+    )
+
+
 def restarts_are_allowed(config: Config, gpus: Gpus) -> Iterator[str]:
     trainer = config.trainer
     if trainer.on_stall == "restart" and not trainer.max_restarts:
@@ -183,6 +212,8 @@ CLUSTER_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     tensor_parallel_fits_ranks,
     greedy_validation_is_not_repeated,
     gpu_only_knobs_have_a_gpu,
+    threads_are_for_workers_on_cpu,
+    threads_have_cores,
     attention_needs_packed_rows,
     attention_is_installed,
     attention_takes_16_bits,

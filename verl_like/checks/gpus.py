@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from verl_like.checks.cores import shares_of
 from verl_like.config.schema import Config
-
-MAX_CPU_WORKERS = 2  # of a node without cluster.workers_per_node
+from verl_like.machine.cores import usable_cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Gpus:
         if on_gpu and self.number is not None:
             return self.number // cluster.num_nodes
         # A cluster elsewhere has its own number of cores.
-        return None if cluster.address else min(MAX_CPU_WORKERS, os.cpu_count() or 1)
+        return None if cluster.address else shares_of(config, usable_cores()).workers
 
 
 def gpus_here() -> Gpus:

@@ -19,6 +19,8 @@ from verl_like.checks.cluster import (
     engine_holds_a_whole_row,
     gpu_only_knobs_have_a_gpu,
     tensor_parallel_problem,
+    threads_are_for_workers_on_cpu,
+    threads_problem,
 )
 from verl_like.checks.data import first_rows_have_their_columns
 from verl_like.checks.gpus import Gpus, gpus_here
@@ -86,18 +88,23 @@ def contradictions(config: Config, *, num_devices: int | None = None) -> list[st
     ]
 
 
-def check_devices(config: Config, *, world_size: int, device: str) -> None:
+def check_devices(config: Config, *, world_size: int, device: str, cores: int) -> None:
     """Refuse a configuration that the hybrid workers of a started cluster cannot run.
 
     Args:
         config: the whole configuration.
         world_size: hybrid workers on all nodes.
         device: what they run on, "cpu" or "cuda".
+        cores: that the workers of a node share on CPU.
     """
-    found = list(tensor_parallel_problem(config, ranks=world_size // config.cluster.num_nodes))
+    per_node = world_size // config.cluster.num_nodes
+    found = list(tensor_parallel_problem(config, ranks=per_node))
     if device == "cpu":  # which a cluster that is joined tells only now
         for rule in (engine_holds_a_whole_row, gpu_only_knobs_have_a_gpu, heads_fit_the_engine):
             found += rule(config, Gpus(0))
+        found += threads_problem(config, workers=per_node, cores=cores)
+    else:
+        found += threads_are_for_workers_on_cpu(config, Gpus(per_node))
     refuse(found)
 
 

@@ -607,7 +607,12 @@ class ClusterConfig:
     device: str = knob("auto", "Accelerator of the hybrid workers.", choices=("auto", "cpu", "cuda"))
     num_nodes: int = _positive(1, "Nodes the workers are spread over.", unit="nodes")
     workers_per_node: int = _non_negative(
-        0, "Hybrid workers per node; 0 takes every GPU, or one per CPU core up to 2 without GPUs.", unit="workers"
+        0,
+        "Hybrid workers per node; 0 takes every GPU, and without GPUs two, or up to 8 that divide the batch and fit.",
+        unit="workers",
+    )
+    threads_per_worker: int = _non_negative(
+        0, "Threads of a hybrid worker on CPU; 0 shares out the cores, one in a Ray that is joined.", unit="threads"
     )
     env: dict[str, str] = knob({}, "Environment variables of the workers.")
     object_store_memory_gib: float = _positive(1.0, "Ray's object store of a local cluster.", unit="GiB")

@@ -13,6 +13,7 @@ import sysconfig
 from dataclasses import replace
 from pathlib import Path
 
+from verl_like.machine.cores import usable_cores
 from verl_like.machine.findings import Finding, Package, Status
 from verl_like.machine.packages import COMMANDS, HEADERS, LIBRARIES, VENV
 
@@ -127,7 +128,7 @@ def disk(room: dict[Path, float]) -> Finding:
 
 def cores() -> Finding:
     """CPU cores that this process may use."""
-    count = len(os.sched_getaffinity(0))
+    count = usable_cores()
     if count >= 2:
         return Finding(name="cpu cores", value=str(count))
     remedy = "runs with cluster.workers_per_node=1, slowly"

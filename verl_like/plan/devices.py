@@ -64,15 +64,15 @@ def named(name: str) -> Device:
     return device
 
 
-def this_cpu(memory_gib: float) -> Device:
-    """A worker's share of this machine's cores, measured for a quarter of a second with one thread, as workers run.
+def this_cpu(memory_gib: float, *, num_threads: int) -> Device:
+    """A worker's share of this machine's cores, measured for a quarter of a second with its threads.
 
     The figures are those reached, so they are divided by the shares above.
     """
     import torch
 
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(num_threads)
     try:
         a, b = torch.ones(512, 512), torch.ones(512, 512)
         flops = 2 * 512**3 * _per_second(lambda: torch.mm(a, b))

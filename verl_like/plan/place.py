@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from verl_like.checks.cores import shares_of
 from verl_like.checks.gpus import gpus_here, smallest_gpu
 from verl_like.config.schema import Config
+from verl_like.machine.cores import usable_cores
 from verl_like.machine.look import memory_gib
 from verl_like.plan.devices import GIB, Device, known, named, this_cpu
 from verl_like.plan.stages import Place
@@ -23,10 +25,15 @@ def place_of(config: Config, *, is_timed: bool) -> Place | None:
     per_node = None if config.cluster.address else gpus.ranks_per_node(config)
     if not per_node:
         return None
-    device = _gpu_here() if gpus.runs_on_gpu(config) else (this_cpu if is_timed else _untimed)(memory_gib() / per_node)
+    memory, threads = memory_gib() / per_node, 0
+    if gpus.runs_on_gpu(config):
+        device = _gpu_here()
+    else:
+        threads = shares_of(config, usable_cores()).threads
+        device = this_cpu(memory, num_threads=threads) if is_timed else _untimed(memory)
     if device is None:
         return None
-    return Place(device=device, ranks=per_node * config.cluster.num_nodes, ranks_per_node=per_node)
+    return Place(device=device, ranks=per_node * config.cluster.num_nodes, ranks_per_node=per_node, threads=threads)
 
 
 def place_on(config: Config, name: str) -> Place:

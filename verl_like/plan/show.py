@@ -23,6 +23,8 @@ def _head(plan: RunPlan) -> Iterator[str]:
     place = plan.place
     nodes = place.ranks // place.ranks_per_node
     where = f"{nodes} nodes of {place.workers}" if nodes > 1 else place.workers
+    if place.threads:
+        where += f" of {place.threads} thread{'s' * (place.threads > 1)}"
     yield f"{where}, {place.device.name}, {place.device.memory_gib:.1f} GiB each"
     for role, shape in plan.shapes.items():
         whole = "" if role in plan.cut_roles else ", whole on each worker"

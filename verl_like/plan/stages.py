@@ -30,11 +30,12 @@ Section = ActorConfig | CriticConfig | RefConfig | RewardModelConfig
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where the workers are: ``ranks`` of them in all, ``ranks_per_node`` on each node."""
+    """Where the workers are: ``ranks`` of them in all, ``ranks_per_node`` on each node; ``threads`` of each on CPU."""
 
     device: Device
     ranks: int
     ranks_per_node: int
+    threads: int = 0
 
     @property
     def is_gpu(self) -> bool:

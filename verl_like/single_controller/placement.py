@@ -14,6 +14,7 @@ from typing import Any
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from verl_like.config.schema import ClusterConfig
+from verl_like.machine.cores import Shares, usable_cores
 from verl_like.single_controller import ray_calls
 from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout
 from verl_like.single_controller.wait import POLL_S
@@ -28,10 +29,18 @@ class Devices:
     kind: str  # "cpu" or "cuda"
     num_nodes: int
     workers_per_node: int
+    threads_per_worker: int = 1  # on CPU
+    cores: int = 0  # that the workers of a node share on CPU
 
     @property
     def world_size(self) -> int:
         return self.num_nodes * self.workers_per_node
+
+    @property
+    def workers(self) -> str:
+        """How many of what, for people."""
+        threads = f" of {self.threads_per_worker} thread{'s' * (self.threads_per_worker > 1)}"
+        return f"{self.world_size} {self.kind} workers{threads if self.kind == 'cpu' else ''}"
 
     @property
     def nodes(self) -> list[range]:
@@ -107,8 +116,11 @@ def entering(folder: str) -> Callable[[], None]:
     return enter
 
 
-def devices(config: ClusterConfig) -> Devices:
+def devices(config: ClusterConfig, *, shared_out: Callable[[int], Shares]) -> Devices:
     """The devices the configuration asks for, held against what the cluster has.
+
+    Args:
+        shared_out: workers of a node without GPUs, and threads of each, by the cores that it has for them.
 
     Raises:
         ValueError: more GPUs or nodes than exist.
@@ -120,7 +132,9 @@ def devices(config: ClusterConfig) -> Devices:
         found = f"cluster.num_nodes is {config.num_nodes}, but the Ray cluster has {len(nodes)} nodes."
         raise ValueError(f"{found} Add nodes or lower cluster.num_nodes.")
     available = gpus[config.num_nodes - 1] if kind == "cuda" else min(int(node.get("CPU", 0)) for node in nodes)
-    per_node = config.workers_per_node or (available if kind == "cuda" else min(2, available))
+    cores = available if config.address else min(available, usable_cores())
+    shares = shared_out(cores)
+    per_node = config.workers_per_node or (available if kind == "cuda" else shares.workers)
     if per_node > available or per_node == 0:
         thing = "GPUs" if kind == "cuda" else "CPU slots"
         raise ValueError(
@@ -129,14 +143,14 @@ def devices(config: ClusterConfig) -> Devices:
             f"Set cluster.workers_per_node to at most {available}"
             + (", or cluster.device=cpu." if kind == "cuda" else ".")
         )
-    return Devices(kind, config.num_nodes, per_node)
+    return Devices(kind, config.num_nodes, per_node, 1 if kind == "cuda" else shares.threads, cores)
 
 
 class Placement:
     """One bundle per node, with room for the node's workers, so that neighbouring ranks share a node."""
 
     def __init__(self, where: Devices, *, timeout_s: float) -> None:
-        each = {"CPU": 1.0, **({"GPU": 1.0} if where.kind == "cuda" else {})}
+        each = {"CPU": float(where.threads_per_worker), **({"GPU": 1.0} if where.kind == "cuda" else {})}
         self.per_worker = each
         self.nodes, self._per_node = where.nodes, where.workers_per_node
         bundle = {name: count * self._per_node for name, count in each.items()}

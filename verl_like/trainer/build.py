@@ -45,6 +45,7 @@ def build_workers(
                 rank=rank,
                 world_size=where.world_size,
                 device=where.kind,
+                num_threads=where.threads_per_worker,
                 run_id=hosts.run_id,
                 roles=roles,
                 actor_updates=actor_updates,
@@ -52,7 +53,7 @@ def build_workers(
             ),
         )
 
-    STARTUP.now(f"loading models in {where.world_size} {where.kind} workers: {', '.join(sorted(roles))}")
+    STARTUP.now(f"loading models in {where.workers}: {', '.join(sorted(roles))}")
     hosts.workers.build("verl_like.workers.hybrid:build_roles", setup, timeout_s=config.cluster.start_timeout_s)
     return hosts.workers
 

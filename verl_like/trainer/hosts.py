@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from verl_like.backends.rollout import remove_leftovers
+from verl_like.checks.cores import shares_of
 from verl_like.checks.rules import check_devices
 from verl_like.config.schema import Config
 from verl_like.imports import importing
@@ -104,7 +105,7 @@ def _hosts(config: Config, *, generates: bool) -> Iterator[Hosts]:
             "worker",
             world_size=where.world_size,
             placement=placement,
-            env=worker_environment(config, where.kind),
+            env=worker_environment(config, where.kind, num_threads=where.threads_per_worker),
             timeout_s=config.trainer.stage_timeout_s,
             beacons=str(beacon_folder(run_id)),
         )
@@ -128,9 +129,9 @@ def _cluster(config: Config) -> Iterator[tuple[Devices, str]]:
         outposts(run_id, stalls, VERDICTS, floor_s=floor_s, start_timeout_s=config.cluster.start_timeout_s),
         ended_by(),
     ):
-        where = devices(config.cluster)
+        where = devices(config.cluster, shared_out=partial(shares_of, config))
         INTERRUPT.stop_before("start")
-        check_devices(config, world_size=where.world_size, device=where.kind)
+        check_devices(config, world_size=where.world_size, device=where.kind, cores=where.cores)
         yield where, run_id
 
 

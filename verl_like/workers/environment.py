@@ -6,9 +6,13 @@ from verl_like.backends.rollout import cpu_environment, gpu_environment, rollout
 from verl_like.config.schema import Config
 
 
-def worker_environment(config: Config, device: str) -> dict[str, str]:
-    """Variables a hybrid worker must have before it imports anything; ``cluster.env`` has the last word."""
-    engine = rollout_environment(config.rollout.backend, device=device)
+def worker_environment(config: Config, device: str, *, num_threads: int = 1) -> dict[str, str]:
+    """Variables a hybrid worker must have before it imports anything; ``cluster.env`` has the last word.
+
+    Args:
+        num_threads: of a worker on CPU.
+    """
+    engine = rollout_environment(config.rollout.backend, device=device, num_threads=num_threads)
     return {**engine, **_repeating(config, device), **config.cluster.env}
 
 

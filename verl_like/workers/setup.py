@@ -31,6 +31,7 @@ class WorkerSetup:
     # Optimiser updates of the whole run, for the schedules; an actor without any does not learn.
     actor_updates: int = 0
     critic_updates: int = 0
+    num_threads: int = 1  # on CPU
 
 
 def choose_what_repeats() -> None:
@@ -71,7 +72,7 @@ def join_process_group(setup: WorkerSetup) -> None:
         check_one_gpu(torch.cuda.device_count())
         torch.cuda.set_device(0)
     else:
-        torch.set_num_threads(1)
+        torch.set_num_threads(setup.num_threads)
     timeout_s = setup.config.trainer.stage_timeout_s
     dist.init_process_group(
         backend,
