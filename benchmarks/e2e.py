@@ -151,6 +151,8 @@ def own(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
             "trainer.test_freq=0",
             "trainer.save_freq=0",
             "trainer.stall_after_s=3600",  # it waits for its turn
+            "cluster.workers_per_node=2",  # on two cores both are so by themselves; the others have no more
+            "cluster.threads_per_worker=1",
             f"trainer.total_training_steps={steps}",
         ],
     ).config

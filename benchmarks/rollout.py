@@ -51,7 +51,7 @@ def staged(rank: int, path: Path, name: str) -> Iterator[Job]:
     config.data.max_prompt_length, config.data.max_response_length = PROMPT_TOKENS, RESPONSE_TOKENS[name]
     config.rollout.n, config.rollout.ignore_eos = SAMPLES, True
     config.rollout.kv_cache_memory_gib = CACHE_GIB
-    config.cluster.device, config.cluster.workers_per_node = "cpu", 2
+    config.cluster.device, config.cluster.workers_per_node, config.cluster.threads_per_worker = "cpu", 2, 1
     config.trainer.output_dir = str(path.parent)
     config.trainer.stall_after_s = 3600  # it waits for its turn
     prompts = [

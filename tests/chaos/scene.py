@@ -97,6 +97,7 @@ def overrides(data: Path, out: Path, name: str) -> dict[str, str]:
         "reward.function": f"{data}/reward.py:digits",
         "reward.timeout_s": "5",
         "cluster.device": "cpu",
+        "cluster.workers_per_node": "2",
         "cluster.object_store_memory_gib": "0.25",
     }
 

@@ -14,6 +14,7 @@ from tests.chaos.scene import make_data
 from tests.e2e._kept_workers import KeptWorkers, kept_workers
 from verl_like.config.compose import compose
 from verl_like.config.schema import ClusterConfig
+from verl_like.machine.cores import usable_cores
 from verl_like.single_controller.placement import ray_cluster as started
 from verl_like.trainer import run
 from verl_like.trainer.ppo_trainer import Progress
@@ -86,6 +87,7 @@ def base_overrides(data: Path, out: Path) -> list[str]:
         "trainer.stage_timeout_s=120",
         f"reward.function={data}/reward.py:digits",
         "cluster.device=cpu",
+        f"cluster.workers_per_node={min(2, usable_cores())}",
         "trainer.num_samples_to_save=4",
     ]
 

@@ -14,7 +14,7 @@ from verl_like.machine.cores import USUAL_WORKERS, Shares, shared_out
 from verl_like.machine.look import memory_gib
 
 # Of all models, for more than two workers: each steps its own replica of all parameters, and there is a sum of all
-# gradients. With 28M, two workers of one thread take longer than one of two (docs/scale.md).
+# gradients. With 28M one worker of two threads was faster than two of one (docs/scale.md).
 MAX_PARAMETERS = 10_000_000
 # Of such a worker beyond its engine's cache: libraries take 0.8, the rest 0.4 with 1M and 2.5 with 30M (docs/scale.md).
 WORKER_GIB = 3.0
