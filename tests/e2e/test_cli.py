@@ -72,7 +72,7 @@ def test_the_stages_of_a_step_that_is_to_be_profiled_are_traced_in_every_worker(
     assert folder.name == "step_2"
     found = {path.name.removesuffix(".json.gz") for path in folder.iterdir()}
     ranks = {f"worker_rank_{rank}.{stage}" for rank in (0, 1) for stage in ("rollout", "update_actor", "sync")}
-    assert found >= ranks | {"advantages_rank_0.advantages"}
+    assert found >= ranks | {"advantages_rank_0.advantages", "calls"}
 
 
 def test_a_finished_run_started_again_says_so_and_starts_nothing(
@@ -204,7 +204,7 @@ def test_sft_lowers_the_loss_continues_where_it_stopped_and_writes_a_model(
         trained["model.embed_tokens.weight"], initial["model.embed_tokens.weight"]
     )
     traces = sorted(path.name for path in (folder / "profile/step_13").iterdir())
-    assert traces == [f"worker_rank_{rank}.update_actor.json.gz" for rank in (0, 1)]
+    assert traces == ["calls.json.gz", *(f"worker_rank_{rank}.update_actor.json.gz" for rank in (0, 1))]
     # A run that stopped after the checkpoint of step 12 ends with the same weights.
     for name in ("model", "checkpoints/step_24"):
         (folder / name).rename(tmp_path / Path(name).name)

@@ -561,7 +561,7 @@ class TrainerConfig:
     profile_steps: list[int] = knob(
         [],
         "Steps whose stages every worker traces with PyTorch's profiler, into profile/step_N; on a GPU with snapshots "
-        "of its memory.",
+        "of its memory. Ray's record of their calls lies beside.",
         check=lambda v: all(step > 0 for step in v),
         expected="numbers of at least 1",
     )

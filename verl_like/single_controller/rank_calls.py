@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from verl_like.single_controller import ray_calls
 from verl_like.single_controller.blocks import Block
+from verl_like.single_controller.call_trace import called
 from verl_like.single_controller.ray_calls import Call
 from verl_like.single_controller.remote_batch import BlockRef, RemoteRows
 
@@ -27,6 +28,14 @@ class RankCall(NamedTuple):
     kwargs: Mapping[str, Any] = {}
     num_rows: int = 0
     blocks: Sequence[Block] | None = None
+
+    @property
+    def title(self) -> str:
+        """What is done: the role's own method, where the process only passes a call on to it."""
+        if self.method.__name__ not in ("call", "map", "stream"):
+            return self.method.__name__
+        _, role, method, *_ = self.args
+        return f"{role}.{method}"
 
 
 class Ranks:
@@ -73,6 +82,8 @@ class Ranks:
         for call, option in zip(calls, options, strict=True):
             own = () if rows is None else (rows.select(slice(first, first + call.num_rows)),)
             blocks = () if call.blocks is None else (call.blocks,)
+            if ray_calls.are_calls_recorded():
+                option = {**option, "name": called(self.who(call.rank), call.title)}
             method = getattr(self.actors[call.rank], call.method.__name__)
             made.append(Call(method, (*own, *blocks, *call.args), call.kwargs, option))
             first += call.num_rows

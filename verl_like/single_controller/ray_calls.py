@@ -31,11 +31,13 @@ Ref: TypeAlias = ray.ObjectRef
 ANSWER_S = 30.0  # beyond a call's own timeout; a healthy Ray answers in milliseconds, on a full machine in seconds
 PUT_S = 120.0  # into a store that is full and must spill first
 ASK_S = 2.0  # what a statistic may cost a step
+RECORD_S = 30.0  # for the record of calls, one of which Ray waits for what has not been told yet
 
 
 @dataclass(slots=True)
 class _Current:
     cluster: Cluster | None = None  # None in a worker, which its raylet ends
+    records_calls: bool = False
 
 
 _CURRENT = _Current()
@@ -61,7 +63,7 @@ def within(what: str, call: Callable[[], T], *, limit_s: float = ANSWER_S) -> T:
         raise cluster.lose(f"Ray gives {error}: its raylet or GCS hangs or is overloaded") from None
 
 
-def asking(what: str, call: Callable[[], T]) -> Callable[[], T | None]:
+def asking(what: str, call: Callable[[], T], *, limit_s: float = ASK_S) -> Callable[[], T | None]:
     """Ask for a statistic; what is returned gives it, or None where it cannot be had soon."""
     if _CURRENT.cluster is not None:
         _CURRENT.cluster.look()
@@ -69,7 +71,7 @@ def asking(what: str, call: Callable[[], T]) -> Callable[[], T | None]:
 
     def found() -> T | None:
         try:
-            return answer.within(ASK_S)
+            return answer.within(limit_s)
         except Exception as error:  # noqa: BLE001 (Ray's and gRPC's own kinds; a statistic ends no run)
             log.debug("%s: %s", what, error)
             return None
@@ -77,9 +79,9 @@ def asking(what: str, call: Callable[[], T]) -> Callable[[], T | None]:
     return found
 
 
-def asked(what: str, call: Callable[[], T]) -> T | None:
+def asked(what: str, call: Callable[[], T], *, limit_s: float = ASK_S) -> T | None:
     """A statistic; None where it could not be had soon."""
-    return asking(what, call)()
+    return asking(what, call, limit_s=limit_s)()
 
 
 def at_the_end(what: str, call: Callable[[], T]) -> None:
@@ -194,10 +196,26 @@ def from_the_first_instruction(env: Mapping[str, str]) -> dict[str, Any]:
     return {"runtime_env": {"env_vars": dict(env)}} if env else {}
 
 
+@contextmanager
+def calls_recorded(are_wanted: bool) -> Iterator[None]:
+    """Have Ray's control store keep every call of the processes that are started inside, for :func:`recorded_calls`."""
+    _CURRENT.records_calls = are_wanted
+    try:
+        yield
+    finally:
+        _CURRENT.records_calls = False
+
+
+def are_calls_recorded() -> bool:
+    return _CURRENT.records_calls
+
+
 def started(kind: Any, options: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
     """A new process; the call returns before it runs."""
     if _CURRENT.cluster is not None:
         _CURRENT.cluster.go_on()
+    if _CURRENT.records_calls:
+        options = {**options, "enable_task_events": True}
     return within("the start of a process", lambda: kind.options(**options).remote(*args, **kwargs))
 
 
@@ -297,6 +315,12 @@ def asking_store_stats() -> Callable[[], Any | None]:
         return None if memory is None else memory.store_stats
 
     return found
+
+
+def recorded_calls() -> list[dict[str, Any]]:
+    """Events of Chrome's trace form, one or more for each call so far; none where they could not be had."""
+    found: list[dict[str, Any]] | None = asked("recorded calls", state.chrome_tracing_dump, limit_s=RECORD_S)
+    return found or []
 
 
 def num_references() -> int | None:

@@ -21,6 +21,7 @@ from verl_like.imports import importing
 from verl_like.single_controller.errors import ANNOUNCE, INTERRUPT
 from verl_like.single_controller.outposts import outposts
 from verl_like.single_controller.placement import Devices, Placement, devices, ray_cluster
+from verl_like.single_controller.ray_calls import calls_recorded
 from verl_like.single_controller.verdicts import VERDICTS
 from verl_like.telemetry.beacon import beacon_folder
 from verl_like.telemetry.ledger import stage
@@ -126,6 +127,7 @@ def _cluster(config: Config) -> Iterator[tuple[Devices, str]]:
     with (
         watchdog(run_id, stalls, VERDICTS, floor_s=floor_s, ends=config.trainer.on_stall != "report"),
         ray_cluster(config.cluster, run_id, meanwhile=_import_libraries),
+        calls_recorded(bool(config.trainer.profile_steps)),
         outposts(run_id, stalls, VERDICTS, floor_s=floor_s, start_timeout_s=config.cluster.start_timeout_s),
         ended_by(),
     ):

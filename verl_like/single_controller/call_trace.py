@@ -1,0 +1,67 @@
+"""Ray's record of calls as a trace with a lane for each process, under the names that messages have for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+CALL = "task::"  # before the name of a call
+SEPARATOR = ": "
+
+
+def called(process: str, method: str) -> str:
+    """A call's name for Ray, of which :func:`call_trace` makes lanes."""
+    return f"{process}{SEPARATOR}{method}"
+
+
+def call_trace(recorded: Iterable[Mapping[str, Any]], *, start: float, end: float) -> list[dict[str, Any]]:
+    """Events of Chrome's trace form, for ui.perfetto.dev.
+
+    Args:
+        recorded: Ray's own, of the same form; ``tid`` is the id of a process, the category of a call holds its name.
+        start, end: Unix seconds; what has no part in these is left out.
+    """
+    events = sorted(recorded, key=lambda event: event["ts"])
+    names = {event["tid"]: _process(event) for event in events if _process(event)}
+    bars = [event for event in events if event["ts"] < end * 1e6 and event["ts"] + event["dur"] > start * 1e6]
+    lanes = {name: number for number, name in enumerate(sorted({_lane(event, names) for event in bars}))}
+    named = [
+        {"ph": "M", "name": "process_name", "pid": number, "args": {"name": name}} for name, number in lanes.items()
+    ]
+    return [
+        *named,
+        *(
+            {
+                "ph": "X",
+                "name": _title(event),
+                "pid": lanes[_lane(event, names)],
+                "tid": 0,
+                "ts": round(event["ts"]),
+                "dur": round(event["dur"]),
+            }
+            for event in bars
+        ),
+    ]
+
+
+def _lane(event: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    kind, _, process = event["tid"].partition(":")
+    return kind if kind == "driver" else names.get(event["tid"], f"process {process[:8]}")
+
+
+def _process(event: Mapping[str, Any]) -> str:
+    """Who was called, of a class with others the class and the process's id; empty where the event does not say."""
+    name, is_there, _ = _call(event).partition(SEPARATOR)
+    if is_there or not name:
+        return name
+    return f"{name.partition('.')[0]} {event['tid'].partition(':')[2][:8]}"
+
+
+def _title(event: Mapping[str, Any]) -> str:
+    name = _call(event)
+    return name.partition(SEPARATOR)[2] or name or str(event["name"])
+
+
+def _call(event: Mapping[str, Any]) -> str:
+    category = str(event["cat"])
+    return category.removeprefix(CALL) if category.startswith(CALL) else ""
