@@ -36,7 +36,7 @@ class Lines:
         """Whether calls are under way that nobody waits for any longer; asked when all others have returned."""
         return self._num_busy > 0
 
-    def begin(self, what: str, call: Callable[[], T]) -> Answer[T]:
+    def begin(self, what: str, call: Callable[[], T]) -> Awaited[T]:
         """Have the call made; ``what`` names it in errors."""
         try:
             line = self._idle.pop()
@@ -44,12 +44,12 @@ class Lines:
             line = _Line(self)
         with self._lock:
             self._num_busy += 1
-        answer = Answer[T](what)
+        answer = Awaited[T](what)
         line.calls.put((answer, call))
         return answer
 
     def call(self, what: str, call: Callable[[], T], *, limit_s: float, look: Callable[[], None] | None = None) -> T:
-        """The call's result; arguments and errors are those of :meth:`begin` and :meth:`Answer.within`."""
+        """The call's result; arguments and errors are those of :meth:`begin` and :meth:`Awaited.within`."""
         return self.begin(what, call).within(limit_s, look=look)
 
     def release(self, line: _Line) -> None:
@@ -59,7 +59,7 @@ class Lines:
         self._idle.append(line)
 
 
-class Answer(Generic[T]):
+class Awaited(Generic[T]):
     """What becomes of a call that is under way."""
 
     def __init__(self, what: str) -> None:
@@ -99,7 +99,7 @@ class Answer(Generic[T]):
 
 class _Line:
     def __init__(self, lines: Lines) -> None:
-        self.calls: SimpleQueue[tuple[Answer[Any], Callable[[], Any]]] = SimpleQueue()
+        self.calls: SimpleQueue[tuple[Awaited[Any], Callable[[], Any]]] = SimpleQueue()
         self._lines = lines
         threading.Thread(target=self._work, name="bounded calls", daemon=True).start()
 
@@ -108,7 +108,7 @@ class _Line:
         while True:
             self._answer(*self.calls.get())
 
-    def _answer(self, answer: Answer[Any], call: Callable[[], Any]) -> None:
+    def _answer(self, answer: Awaited[Any], call: Callable[[], Any]) -> None:
         """In a frame of its own, so that a line at rest holds neither arguments nor results."""
         try:
             reply = True, call()
