@@ -29,4 +29,5 @@ def test_calls_are_recorded_with_the_names_of_ranks_and_methods_where_that_is_wa
         group.shut_down()
     ranks = {("echo rank 0", "EchoRole.who"), ("echo rank 1", "EchoRole.who"), ("echo rank 1", "task:execute")}
     assert ranks <= found[True]
-    assert {process for process, _ in found[False]} == {"driver"}
+    assert "driver" in {process for process, _ in found[False]}
+    assert not [process for process, _ in found[False] if process.startswith("echo")], "other tests' may be there"

@@ -24,8 +24,8 @@ Values: TypeAlias = "Array | Tensor"
 
 def is_tensor(value: object) -> TypeIs[Tensor]:
     """Whether torch holds it."""
-    torch = sys.modules.get("torch")  # a process that has not imported it has no tensors
-    return torch is not None and isinstance(value, torch.Tensor)
+    # A process that has not imported torch has no tensors, nor has one that is about to.
+    return isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ()))
 
 
 def is_values(value: object) -> TypeIs[Values]:
@@ -168,5 +168,4 @@ def packed(value: Any, seen: dict[int, Any] | None = None) -> Any:
 
 def _is_looked_into(kind: type) -> bool:
     """A subclass of any of these pickles as it likes."""
-    torch = sys.modules.get("torch")
-    return kind in _LOOKED_INTO or (torch is not None and kind is torch.Tensor)
+    return kind in _LOOKED_INTO or kind is getattr(sys.modules.get("torch"), "Tensor", None)
