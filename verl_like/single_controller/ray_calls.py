@@ -20,7 +20,7 @@ from ray._private.state import state
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
 from verl_like.single_controller import signals
-from verl_like.single_controller.bounded import LINES, NoAnswer
+from verl_like.single_controller.bounded import LINES, Lines, NoAnswer
 from verl_like.single_controller.cluster import Cluster, kill_tree
 from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout
 
@@ -140,7 +140,9 @@ def cluster(*, start_timeout_s: float, meanwhile: Callable[[], object] | None = 
 
     try:
         # On a line, whose mask Ray's servers inherit: SIGTERM or SIGHUP to all processes leaves them to the driver.
-        starting = LINES.begin("ray.init", signals.with_own_handlers(lambda: ray.init(**init)))
+        # One that makes no other call: Ray numbers what a thread puts into the store by itself, and those that start a
+        # Ray alike. Two of them in one process would give two objects one number, and rows would be others' (2.60).
+        starting = Lines().begin("ray.init", signals.with_own_handlers(lambda: ray.init(**init)))
         if meanwhile is not None:
             meanwhile()
         starting.within(start_timeout_s, look=_end_at_ctrl_c)

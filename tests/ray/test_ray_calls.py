@@ -1,0 +1,40 @@
+"""Ray started twice by one process, as after a restart of a run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+TWICE = """
+import threading
+import ray
+from verl_like.single_controller import ray_calls
+from verl_like.single_controller.bounded import LINES
+
+HERE = {"address": "local", "num_cpus": 1, "include_dashboard": False, "logging_level": 40}
+
+
+def put_side_by_side():
+    door = threading.Event()
+    held = LINES.begin("a line that is held", lambda: (ray.put("held"), door.wait(20))[0])
+    other = ray_calls.put("other")
+    door.set()
+    return [held.within(20), other]
+
+
+with ray_calls.cluster(start_timeout_s=60, **HERE):
+    put_side_by_side()
+door = threading.Event()
+busy = LINES.begin("a call that is left behind", lambda: door.wait(60))
+with ray_calls.cluster(start_timeout_s=60, **HERE):
+    door.set()
+    busy.within(20)
+    refs = [ref for _ in range(5) for ref in put_side_by_side()]
+    assert len(set(refs)) == len(refs), refs
+    assert ray.get(refs) == ["held", "other"] * 5
+"""
+
+
+def test_what_lines_put_into_a_second_ray_has_names_of_its_own() -> None:
+    done = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0, done.stderr
