@@ -24,8 +24,8 @@ RECORDED = [
     event("task:execute", "worker:aaaa", 2e6 + 3),
     event("task::" + called("worker rank 0", "report"), "worker:aaaa", 9e6),
     event("task::ScorerHost.score", "worker:bbbbccccdddd", 2e6),
-    event("submit_task", "driver:0100", 1e6, 0.5),
-    event("submit_task", "driver:0100", 2e6, 1.6),
+    event("task:execute", "worker:dddddddddddd", 1e6, 0.5),
+    event("task:execute", "worker:dddddddddddd", 2e6, 1.6),
 ]
 
 
@@ -35,7 +35,7 @@ def test_calls_of_a_step_have_a_lane_for_each_process_and_bear_their_own_names()
     bars = [(lanes[each["pid"]], each["name"], each["ts"], each["dur"]) for each in trace if each["ph"] == "X"]
     assert sorted(bars) == [
         ("ScorerHost bbbbcccc", "ScorerHost.score", 2_000_000, 10),
-        ("driver", "submit_task", 2_000_000, 2),
+        ("process dddddddd", "task:execute", 2_000_000, 2),
         ("worker rank 0", "ActorRole.update", 2_000_000, 10),
         ("worker rank 0", "task:execute", 2_000_003, 10),
     ], "what took place before the step and after it is left out"

@@ -45,8 +45,7 @@ def call_trace(recorded: Iterable[Mapping[str, Any]], *, start: float, end: floa
 
 
 def _lane(event: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    kind, _, process = event["tid"].partition(":")
-    return kind if kind == "driver" else names.get(event["tid"], f"process {process[:8]}")
+    return names.get(event["tid"]) or f"process {_id(event)}"
 
 
 def _process(event: Mapping[str, Any]) -> str:
@@ -54,7 +53,11 @@ def _process(event: Mapping[str, Any]) -> str:
     name, is_there, _ = _call(event).partition(SEPARATOR)
     if is_there or not name:
         return name
-    return f"{name.partition('.')[0]} {event['tid'].partition(':')[2][:8]}"
+    return f"{name.partition('.')[0]} {_id(event)}"
+
+
+def _id(event: Mapping[str, Any]) -> str:
+    return str(event["tid"]).partition(":")[2][:8]
 
 
 def _title(event: Mapping[str, Any]) -> str:
