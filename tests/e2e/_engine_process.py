@@ -118,6 +118,14 @@ def generate_from_reloaded(engine, weights, requests):
     return generate(engine, requests)
 
 
+def sync_without_onednn(engine, version, weights):
+    """The same where layers multiply by what they were filled with, as on processors for which nothing is packed."""
+    from vllm import _custom_ops
+
+    with patch.object(_custom_ops, "_supports_onednn", False):
+        sync(engine, version, weights)
+
+
 def forget_how_layers_are_made_up(engine):
     from verl_like.backends.vllm import internals
     from verl_like.backends.vllm.packing import PackedWeights

@@ -123,6 +123,16 @@ def test_weights_are_those_of_vllm_s_own_reload_bit_for_bit(engines, folders, na
     engines[name].call("forget_how_layers_are_made_up")
 
 
+def test_layers_that_are_not_packed_keep_what_they_were_filled_with(untied, folders):
+    model = synced(untied, folders["untied"], seed=14)  # from here on it is known when a layer is full
+    untied.call("sync_without_onednn", 1, weights_of(model, seed=15))
+    (asked,) = requests(1, sampling=Sampling(max_tokens=20))
+    (done,) = untied.call("generate", [asked])
+    torch.testing.assert_close(
+        torch.tensor(done.log_probs), hf_log_probs(model, asked, done.response_ids), atol=1e-4, rtol=0
+    )
+
+
 def test_a_response_ends_with_the_end_token_or_at_its_length(tied, folders):
     synced(tied, folders["tied"], seed=1)
     finished = tied.call("generate", requests(32, sampling=Sampling(max_tokens=30)))

@@ -60,7 +60,7 @@ def _models(config: Config) -> list[str]:
 
 
 def num_parameters(path: str) -> int:
-    """Of a folder's safetensors files; 0 where it has none, and for a hub name, since its files may come later."""
+    """Parameters in a folder's safetensors files; 0 where it has none, and for a hub name: its files may come later."""
     if not is_local_path(path):
         return 0
     files = Path(path).expanduser().glob("model*.safetensors")

@@ -20,7 +20,7 @@ MIN_USED = 0.75  # of the cores, for so many workers that each has but few threa
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Of a node's cores."""
+    """What becomes of a node's cores."""
 
     workers: int
     threads: int  # of each

@@ -310,13 +310,9 @@ def next_items(streams: Sequence[Any], *, timeout_s: float) -> list[tuple[Any, R
 def asking_store_stats() -> Callable[[], Any | None]:
     """Ask for the stores' own figures, of all nodes together, as :func:`asking` does."""
     # Ray has no public call for this (2.60); `ray memory --stats-only` uses the same one.
-    reply = asking("the store's figures", lambda: internal_api.get_memory_info_reply(state, timeout_seconds=ASK_S))
-
-    def found() -> Any | None:
-        memory = reply()
-        return None if memory is None else memory.store_stats
-
-    return found
+    return asking(
+        "the store's figures", lambda: internal_api.get_memory_info_reply(state, timeout_seconds=ASK_S).store_stats
+    )
 
 
 def recorded_calls() -> list[dict[str, Any]]:

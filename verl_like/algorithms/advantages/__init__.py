@@ -19,38 +19,37 @@ def _own(place: str) -> Imported:
     return Imported(f"{__name__}.{place}")
 
 
-def _ours(place: str, **more: Any) -> Estimator:
-    takes: Any = "scores" if place.startswith("by_response:") else "tokens"
-    return Estimator(fn=_own(place), takes=takes, **more)
+def _by_response(name: str, **more: Any) -> Estimator:
+    return Estimator(fn=_own(f"by_response:{name}"), takes="scores", **more)
+
+
+def _by_token(name: str, **more: Any) -> Estimator:
+    return Estimator(fn=_own(f"by_token:{name}"), takes="tokens", **more)
 
 
 _TOKEN_PROBS = frozenset({"old_log_probs", "sum_pi_squared"})
 
 ADVANTAGES: dict[str, Estimator] = {
-    "flash_reinforce": _ours("by_response:flash_reinforce", final_step=_own("by_response:less_batch_mean")),
-    "gae": _ours("by_token:gae", needs=frozenset({"values"}), whiten=True),
-    "gdpo": _ours(
-        "by_response:gdpo",
+    "flash_reinforce": _by_response("flash_reinforce", final_step=_own("by_response:less_batch_mean")),
+    "gae": _by_token("gae", needs=frozenset({"values"}), whiten=True),
+    "gdpo": _by_response(
+        "gdpo",
         needs=frozenset({"reward_components"}),
         compares_siblings=True,
         final_step=_own("by_response:divide_by_batch_std"),
     ),
-    "gpg": _ours("by_response:gpg", compares_siblings=True, final_step=_own("by_response:scale_for_silent_groups")),
-    "grpo": _ours("by_response:grpo", compares_siblings=True),
-    "grpo_passk": _ours("by_response:grpo_passk", compares_siblings=True),
-    "opo": _ours("by_response:opo", compares_siblings=True),
-    "optimal_token_baseline": _ours("by_token:optimal_token_baseline", needs=_TOKEN_PROBS, compares_siblings=True),
-    "reinforce": _ours("by_token:reinforce"),
-    "reinforce_baseline": _ours("by_token:reinforce_baseline", compares_siblings=True, whiten=True),
-    "reinforce_plus_plus": _ours("by_token:reinforce_plus_plus", whiten=True),
-    "reinforce_plus_plus_baseline": _ours(
-        "by_response:reinforce_plus_plus_baseline", compares_siblings=True, whiten=True
-    ),
-    "remax": _ours("by_token:remax", needs=frozenset({"baseline_rewards"})),
-    "rloo": _ours("by_response:rloo", compares_siblings=True),
-    "tir_optimal_token_baseline": _ours(
-        "by_token:tir_optimal_token_baseline", needs=_TOKEN_PROBS, compares_siblings=True
-    ),
+    "gpg": _by_response("gpg", compares_siblings=True, final_step=_own("by_response:scale_for_silent_groups")),
+    "grpo": _by_response("grpo", compares_siblings=True),
+    "grpo_passk": _by_response("grpo_passk", compares_siblings=True),
+    "opo": _by_response("opo", compares_siblings=True),
+    "optimal_token_baseline": _by_token("optimal_token_baseline", needs=_TOKEN_PROBS, compares_siblings=True),
+    "reinforce": _by_token("reinforce"),
+    "reinforce_baseline": _by_token("reinforce_baseline", compares_siblings=True, whiten=True),
+    "reinforce_plus_plus": _by_token("reinforce_plus_plus", whiten=True),
+    "reinforce_plus_plus_baseline": _by_response("reinforce_plus_plus_baseline", compares_siblings=True, whiten=True),
+    "remax": _by_token("remax", needs=frozenset({"baseline_rewards"})),
+    "rloo": _by_response("rloo", compares_siblings=True),
+    "tir_optimal_token_baseline": _by_token("tir_optimal_token_baseline", needs=_TOKEN_PROBS, compares_siblings=True),
 }
 
 

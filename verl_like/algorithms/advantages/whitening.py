@@ -48,7 +48,7 @@ def whiten_stats(token_values: Tensor, mask: Tensor) -> Moments:
 
 
 def moments_of_rows(row_values: Tensor, num_tokens: Tensor) -> Moments:
-    """The same of tokens of which so many have the value of their row; [B] each."""
+    """Moments of tokens of which so many have the value of their row; [B] each."""
     values = row_values.double()
     return Moments(
         total=float((num_tokens * values).sum()),

@@ -1,14 +1,14 @@
 """Weights into an engine on CPU, where vLLM packs each linear layer for oneDNN and forgets what it was packed from.
 
 vLLM's own reload makes every layer anew, counts elements on the way and copies what it has made to its place. Here a
-layer is filled in a buffer that layers share, and packed as soon as it is full; all else is written where it is.
+layer is packed as soon as it is full, and its memory serves the next; all else is written where it is.
 Read against vllm 0.32.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -50,9 +50,8 @@ class PackedWeights:
         """
         seen: Counter[Any] = Counter()
         counted = _Counted(weights)
-        buffers: defaultdict[torch.Size, list[Tensor]] = defaultdict(list)  # that no layer is being filled in
         for layer in self._linears:
-            self._open(layer, seen, buffers)
+            self._open(layer, seen)
         self._model.load_weights(counted)
         if counted.number == num_weights:
             self._num_parts = seen
@@ -62,19 +61,20 @@ class PackedWeights:
         for layer in self._embeddings:
             layer.cpu_linear = _packing(layer)
 
-    def _open(self, layer: Any, seen: Counter[Any], buffers: defaultdict[torch.Size, list[Tensor]]) -> None:
+    def _open(self, layer: Any, seen: Counter[Any]) -> None:
         """Give it a parameter of the right shape, without memory until its first part comes."""
         blank = _blank(layer)
-        fill, shape = inspect.unwrap(blank.weight_loader), blank.shape  # its own reload would have left it wrapped
+        fill = inspect.unwrap(blank.weight_loader)  # its own reload would have left it wrapped
 
         def load_part(parameter: Tensor, *part: Any, **more: Any) -> None:
             if not seen[layer]:
-                parameter.data = buffers[shape].pop() if buffers[shape] else torch.empty(shape, dtype=parameter.dtype)
+                parameter.data = torch.empty(parameter.shape, dtype=parameter.dtype)
             fill(parameter, *part, **more)
             seen[layer] += 1
             if seen[layer] == self._num_parts[layer]:
                 _pack(layer)
-                buffers[shape].append(parameter.data)
+                if layer.weight is not parameter:  # it is where nothing was packed: then the layer multiplies by it
+                    parameter.data = torch.empty(0, dtype=parameter.dtype)  # vLLM holds it until the last layer
 
         blank.weight_loader = load_part
         layer.register_parameter("weight", blank)
