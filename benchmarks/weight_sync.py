@@ -98,7 +98,11 @@ def compared(module: Any) -> dict[str, float]:
 
     def ours() -> None:
         for name, tensor in stream_full_tensors(
-            module, dtype=torch.float32, device=cpu, gather=gather, bucket_bytes=bucket_bytes
+            module.named_parameters(remove_duplicate=False),
+            dtype=torch.float32,
+            device=cpu,
+            gather=gather,
+            bucket_bytes=bucket_bytes,
         ):
             if name in engine:  # a tied parameter comes under each of its names
                 engine[name].copy_(tensor)

@@ -55,6 +55,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "checkpoint", type=Path, help="a checkpoints/step_N folder of a run, or a run, whose newest it is"
             )
             command.add_argument("out", type=Path, nargs="?", help="where to write; default is RUN/export/step_N")
+            command.add_argument(
+                "--adapter",
+                action="store_true",
+                help="write the LoRA adapter alone, as peft reads it (default RUN/export/step_N-adapter), and not a "
+                "model that it is added to",
+            )
         elif name == "replay":
             command.add_argument("run", type=Path, help="a run folder")
             command.add_argument("--step", type=int, required=True, help="the step to take again")
@@ -131,7 +137,7 @@ def _command(arguments: argparse.Namespace, *, is_program: bool) -> int:
 
         return doctor()
     if arguments.command == "export":
-        return _export(arguments.checkpoint, arguments.out)
+        return _export(arguments.checkpoint, arguments.out, adapter=arguments.adapter)
     if arguments.command == "rescore":
         return _rescore(arguments)
     if arguments.command == "replay":
@@ -331,7 +337,7 @@ def _replay(run: Path, step: int) -> int:
     return int(found.difference is not None)
 
 
-def _export(path: Path, out: Path | None) -> int:
+def _export(path: Path, out: Path | None, *, adapter: bool) -> int:
     from verl_like.checks.checkpoints import checkpoint_of
     from verl_like.config.compose import compose
 
@@ -342,8 +348,12 @@ def _export(path: Path, out: Path | None) -> int:
         raise ValueError(
             f"{checkpoint} does not lie in a run folder: {recorded} is missing. Give RUN/checkpoints/step_N."
         )
-    out = out or folder / "export" / checkpoint.resolve().name
+    out = out or folder / "export" / (checkpoint.resolve().name + "-adapter" * adapter)
     config = compose(str(recorded), []).config
+    if adapter and not config.model.lora.rank:
+        raise ValueError(
+            f"{folder} was trained without LoRA (model.lora.rank=0), so it has no adapter. Drop --adapter."
+        )
     from verl_like.trainer.hosts import HOSTS
     from verl_like.trainer.signals import ends_in_order
 
@@ -356,6 +366,6 @@ def _export(path: Path, out: Path | None) -> int:
         with importing():
             from verl_like.trainer import run
 
-        run.export(config, checkpoint, out)
+        run.export(config, checkpoint, out, adapter=adapter)
     print(out)
     return 0

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from types import SimpleNamespace
 from unittest.mock import patch
 
-from verl_like.config.schema import ModelConfig, RolloutConfig
+from verl_like.config.schema import LoraConfig, ModelConfig, RolloutConfig
 from verl_like.single_controller.heap import trim
 
 TIMEOUT_S = 180.0
@@ -21,10 +21,11 @@ class EngineProcesses:
     """The same engine calls sent to every rank; the answer of the first is returned after comparing that all gave one.
 
     Args:
+        lora_rank: of the model's adapters; 0 for none.
         rollout: keyword arguments of RolloutConfig.
     """
 
-    def __init__(self, model_path, *, num_ranks=1, max_model_len, run_id, **rollout):
+    def __init__(self, model_path, *, num_ranks=1, max_model_len, run_id, lora_rank=0, **rollout):
         from verl_like.backends.rollout import rollout_environment
 
         context = multiprocessing.get_context("spawn")
@@ -44,7 +45,9 @@ class EngineProcesses:
             ours, theirs = context.Pipe()
             with patch.dict(os.environ, rollout_environment("vllm", device="cpu") | variables):
                 child = context.Process(
-                    target=_serve, args=(theirs, str(model_path), max_model_len, run_id, rollout), daemon=True
+                    target=_serve,
+                    args=(theirs, str(model_path), max_model_len, run_id, lora_rank, rollout),
+                    daemon=True,
                 )
                 child.start()
             theirs.close()
@@ -242,7 +245,7 @@ def state_after_building(engine):
 _RANDOM_AFTER: list[float] = []
 
 
-def _serve(connection: Connection, model_path, max_model_len, run_id, rollout):
+def _serve(connection: Connection, model_path, max_model_len, run_id, lora_rank, rollout):
     import torch
     import torch.distributed as dist
 
@@ -255,7 +258,7 @@ def _serve(connection: Connection, model_path, max_model_len, run_id, rollout):
             "vllm",
             model_path=model_path,
             tokenizer_path="",
-            model=ModelConfig(path=model_path),
+            model=ModelConfig(path=model_path, lora=LoraConfig(rank=lora_rank)),
             rollout=RolloutConfig(**rollout),
             max_model_len=max_model_len,
             device="cpu",

@@ -10,13 +10,15 @@ from transformers import AutoModelForCausalLM
 
 from tests._tiny_model import END_ID, VOCAB_SIZE, hf_log_probs, requests, save_model, weights_of
 from tests.e2e._engine_process import EngineProcesses
+from verl_like.backends.adapters import Adapters
 from verl_like.backends.base import Sampling, StaleWeightsError
 from verl_like.backends.rollout import rollout_engine
 from verl_like.backends.vllm.shared_memory import remove_shared_memory
-from verl_like.config.schema import ModelConfig, RolloutConfig
+from verl_like.config.schema import LoraConfig, ModelConfig, RolloutConfig
 
 MAX_MODEL_LEN = 192
 KV_GIB = 0.02
+LORA_RANK = 6  # vLLM has room for eight
 RUN_ID = f"test-{uuid.uuid4().hex[:8]}"
 
 pytestmark = pytest.mark.timeout(240)
@@ -36,10 +38,21 @@ def engines(folders):
     """All started at once: a start is mostly imports."""
     common = {"max_model_len": MAX_MODEL_LEN, "run_id": RUN_ID, "kv_cache_memory_gib": KV_GIB}
     started = {name: EngineProcesses(folder, **common) for name, folder in folders.items()}
+    adapter = {"lora": "adapter", "lora_rank": LORA_RANK, **common}
+    started["adapter"] = EngineProcesses(folders["tied"], **adapter)
+    started["adapter, tensor parallel"] = EngineProcesses(
+        folders["untied"], num_ranks=2, tensor_parallel_size=2, **adapter
+    )
     started["tensor parallel"] = EngineProcesses(folders["untied"], num_ranks=2, tensor_parallel_size=2, **common)
     yield started
     codes = {name: engine.close() for name, engine in started.items()}
-    assert codes == {"tied": [0], "untied": [0], "tensor parallel": [0, 0]}
+    assert codes == {
+        "tied": [0],
+        "untied": [0],
+        "tensor parallel": [0, 0],
+        "adapter": [0],
+        "adapter, tensor parallel": [0, 0],
+    }
     assert [name for name in os.listdir("/dev/shm") if RUN_ID in name] == []
 
 
@@ -121,6 +134,25 @@ def test_weights_are_those_of_vllm_s_own_reload_bit_for_bit(engines, folders, na
     reloaded = by_id(engines[name].call("generate_from_reloaded", weights, asked))
     assert found == [reloaded] * 4
     engines[name].call("forget_how_layers_are_made_up")
+
+
+@pytest.mark.parametrize(("name", "folder"), [("adapter", "tied"), ("adapter, tensor parallel", "untied")])
+def test_an_adapter_counts_beside_the_weights_of_the_model_s_folder(engines, folders, name, folder):
+    model = AutoModelForCausalLM.from_pretrained(folders[folder])
+    adapters = Adapters(model, LoraConfig(rank=LORA_RANK))
+    for version, seed in enumerate([21, 22]):
+        numbers = torch.Generator().manual_seed(seed)
+        for _, parameter in adapters.parameters():
+            parameter.data = torch.randn(parameter.shape, generator=numbers) * 0.3
+        weights = {name: parameter.detach().numpy().copy() for name, parameter in adapters.parameters()}
+        engines[name].call("sync", version, weights)
+        asked = requests(6, sampling=Sampling(max_tokens=20))
+        for done in engines[name].call("generate", asked):
+            request = asked[int(done.request_id.removeprefix("r"))]
+            expected = hf_log_probs(model, request, done.response_ids)
+            torch.testing.assert_close(torch.tensor(done.log_probs), expected, atol=1e-4, rtol=0)
+            with adapters.switched_off():
+                assert (hf_log_probs(model, request, done.response_ids) - expected).abs().max() > 0.01
 
 
 def test_layers_that_are_not_packed_keep_what_they_were_filled_with(untied, folders):

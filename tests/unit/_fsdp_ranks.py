@@ -44,7 +44,7 @@ from verl_like.backends.fsdp.engine import FsdpClassifier, FsdpPolicy, FsdpValue
 from verl_like.backends.fsdp.gathering import CollectiveGather, SharedGather, gather_on
 from verl_like.backends.fsdp.learner import FsdpLearner
 from verl_like.backends.fsdp.optim import local_shard
-from verl_like.config.schema import ActorConfig, FsdpConfig, ModelConfig, OptimConfig
+from verl_like.config.schema import ActorConfig, FsdpConfig, LoraConfig, ModelConfig, OptimConfig
 from verl_like.protocol import DataProto, Ragged
 
 VOCAB = 64
@@ -307,6 +307,57 @@ def replicas(work: Path) -> dict[str, Any]:
     return results
 
 
+def lora(work: Path) -> dict[str, Any]:
+    """Two updates of adapters in every setting that must not change them, what they leave alone, and what is saved."""
+    policy, adapters = work / "qwen2", {"lora": LoraConfig(rank=4, alpha=8)}
+    results: dict[str, Any] = {
+        "plain": two_updates(policy, model=adapters),
+        "replicas": two_updates(policy, model=adapters, fsdp=WHOLE),
+        "uneven": two_updates(policy, split="uneven", max_tokens=20, model=adapters),
+        "no_rows_on_one_rank": two_updates(policy, split="all_on_first", max_tokens=20, model=adapters),
+        "padded": two_updates(policy, max_tokens=40, model={**adapters, "remove_padding": False}),
+        "checkpointed": two_updates(policy, model={**adapters, "gradient_checkpointing": "true"}),
+        "value": two_updates(work / "llama", kind="value", model=adapters),
+        "value_replicas": two_updates(work / "llama", kind="value", model=adapters, fsdp=WHOLE),
+    }
+    with every_layer_a_group():
+        results["layer_groups"] = two_updates(policy, max_tokens=20, model=adapters)
+    for name, fsdp in (("shards", None), ("whole", WHOLE)):
+        folder = work / f"adapters-{name}-{dist.get_world_size()}"
+        learner = build_learner(policy, model=adapters, fsdp=fsdp)
+        rows, engine = my_rows(make_rows(), "even"), learner.engine
+
+        def as_read(rows: DataProto = rows, engine: Any = engine) -> NDArray[np.float32]:
+            found: dict[str, NDArray[np.float32]] = engine.forward_log_probs(rows, temperature=1.0, as_read=True)
+            return found["log_probs"]
+
+        first = as_read()  # before anything has learned, as in a run with a reference
+        learner.update(my_rows(make_rows(seed=1), "even"), PolicyLoss())
+        learner.save(folder / "checkpoint")
+        engine.export(folder / "merged")
+        engine.export_adapter(folder / "adapter")
+        results[name] = {
+            "as_read": [first, as_read()],
+            "unadapted": build_engine(policy).forward_log_probs(rows, temperature=1.0)["log_probs"],
+            "learned": engine.forward_log_probs(rows, temperature=1.0)["log_probs"],
+            "layers": engine_layers(engine),
+        }
+    for name, fsdp in (("goes_on", WHOLE), ("goes_on_by_shards", None)):
+        learner = build_learner(policy, model=adapters, fsdp=fsdp)
+        learner.load(work / f"adapters-shards-{dist.get_world_size()}" / "checkpoint")
+        metrics = learner.update(my_rows(make_rows(seed=2), "even"), PolicyLoss())
+        results[name] = {"metrics": [metrics], "weights": weights_of(learner.engine)}
+    return results
+
+
+def engine_layers(engine: FsdpPolicy) -> dict[str, Tensor]:
+    """The layers beside the adapters, as they are now."""
+    engine.layout.reshard()
+    with engine.module.as_read():
+        state = get_model_state_dict(engine.module.backbone, options=StateDictOptions(full_state_dict=True))
+    return {name: tensor for name, tensor in state.items() if "lora_" not in name}
+
+
 def sums() -> dict[str, list[Tensor]]:
     """Of tensors whose elements say which rank's they are, by either way, a few elements at a time."""
     rank, cpu = dist.get_rank(), torch.device("cpu")
@@ -433,7 +484,19 @@ def skips(work: Path) -> dict[bool, list[dict[str, Any]]]:
 
 SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     scenario.__name__: scenario
-    for scenario in (updates, save, load_own, load_other, load_weights, export, weights, families, skips, replicas)
+    for scenario in (
+        updates,
+        save,
+        load_own,
+        load_other,
+        load_weights,
+        export,
+        weights,
+        families,
+        skips,
+        replicas,
+        lora,
+    )
 }
 
 

@@ -68,8 +68,22 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "checks": ("algorithms", "checks", "config", "data.files", "graders", "reward.specs"),
     "backends": ("algorithms.types", "backends", "ops"),
     "backends.base": ("algorithms.types",),
-    "backends.fsdp": ("algorithms.types", "backends.base", "backends.fsdp", "backends.model_folder", "ops"),
-    "backends.vllm": ("backends.base", "backends.lifecycle", "backends.model_folder", "backends.vllm", "ops"),
+    "backends.fsdp": (
+        "algorithms.types",
+        "backends.adapters",
+        "backends.base",
+        "backends.fsdp",
+        "backends.model_folder",
+        "ops",
+    ),
+    "backends.vllm": (
+        "backends.adapters",
+        "backends.base",
+        "backends.lifecycle",
+        "backends.model_folder",
+        "backends.vllm",
+        "ops",
+    ),
     "backends.hf": ("backends.base", "backends.hf", "backends.lifecycle", "backends.model_folder", "ops"),
     # A role asks for its engine by name; backends.rollout and backends.train alone open its folder.
     "workers": (
@@ -96,7 +110,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "workers",
     ),
     # What a run costs follows from what its roles are and how their models are built and cut.
-    "plan": ("backends.fsdp", "checks", "config", "ops.tiles", "plan", "trainer.roles"),
+    "plan": ("backends.adapters", "backends.fsdp", "checks", "config", "ops.tiles", "plan", "trainer.roles"),
     # backends.rollout: when a run ends, the driver removes what killed engines left in shared memory.
     "trainer": (
         "algorithms",

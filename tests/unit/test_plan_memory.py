@@ -13,7 +13,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from benchmarks._allocated import allocated
 from tests.unit._fsdp_ranks import PolicyLoss, build_engine, join_ranks
-from verl_like.config.schema import FsdpConfig, ModelConfig, OptimConfig
+from verl_like.config.schema import FsdpConfig, LoraConfig, ModelConfig, OptimConfig
 from verl_like.plan.memory import Pass, Sharded
 from verl_like.plan.shape import model_shape
 from verl_like.protocol import DataProto, Ragged
@@ -57,6 +57,8 @@ CASES = {
     "recomputed": {"layers": 6, "vocab_size": 512, "checkpointing": "true", "passes": 1},
     "logits": {"layers": 2, "vocab_size": 16_000, "checkpointing": "true", "passes": 1},
     "shared-prompts": {"layers": 6, "vocab_size": 512, "checkpointing": "false", "passes": 1, "rows_per_prompt": 4},
+    "adapters": {"layers": 6, "vocab_size": 512, "checkpointing": "false", "passes": 1, "lora_rank": 8},
+    "adapters-recomputed": {"layers": 6, "vocab_size": 512, "checkpointing": "true", "passes": 4, "lora_rank": 8},
     "large-layers": {"layers": 4, "vocab_size": 4_000, "checkpointing": "true", "passes": 1, "hidden_size": 640},
 }
 
@@ -80,11 +82,11 @@ def test_the_peaks_of_passes_are_those_that_torch_counts(case: str, shard_size: 
     checkpointing = str(of["checkpointing"])
     sharers = int(of.get("rows_per_prompt", 1))
     tokens = NUM_ROWS * (PROMPT_TOKENS // sharers + RESPONSE_TOKENS) // passes
-    fsdp = FsdpConfig(shard_size=shard_size)
+    fsdp, lora = FsdpConfig(shard_size=shard_size), LoraConfig(rank=int(of.get("lora_rank", 0)))
     engine = build_engine(
         tmp_path,
         max_tokens=tokens,
-        model={"gradient_checkpointing": checkpointing},
+        model={"gradient_checkpointing": checkpointing, "lora": lora},
         fsdp=fsdp,
         log_prob_chunk_mib=BUDGET_MIB,
     )
@@ -92,8 +94,11 @@ def test_the_peaks_of_passes_are_those_that_torch_counts(case: str, shard_size: 
     table = rows(vocab_size, rows_per_prompt=sharers)
     learner.update(table, PolicyLoss())  # the optimiser's state comes with the first
 
-    shape = model_shape(str(tmp_path), ModelConfig(path=str(tmp_path)))
-    sharded = Sharded(shape=shape, ranks=1, itemsize=4, is_gpu=False, fsdp=fsdp, is_cut=shard_size == "all")
+    shape = model_shape(str(tmp_path), ModelConfig(path=str(tmp_path), lora=lora))
+    is_cut, has_adapters = shard_size == "all", lora.rank > 0
+    sharded = Sharded(
+        shape=shape, ranks=1, itemsize=4, is_gpu=False, fsdp=fsdp, is_cut=is_cut, has_adapters=has_adapters
+    )
     run = Pass(
         count=passes,
         tokens=tokens,

@@ -111,7 +111,7 @@ class EngineSettings:
     """How a training backend loads a model, cuts it over the ranks and runs it.
 
     Args:
-        model: ``path`` names the folder or hub name of the weights.
+        model: ``path`` names the folder or hub name of the weights; ``lora`` holds for models that learn.
         max_tokens_per_micro_batch: budget of one forward pass per rank, "auto" or a number.
         is_frozen: whether the weights are only ever read; they are then kept in the dtype of the forward pass, without
             float32 masters.
@@ -183,7 +183,10 @@ class ForwardEngine(Protocol):
         """Read the weights alone of what :meth:`Learner.save` wrote."""
 
     def export(self, path: Path) -> None:
-        """Write a Hugging Face folder (rank 0 writes)."""
+        """Write a Hugging Face folder (rank 0 writes); LoRA adapters are added to the weights."""
+
+    def export_adapter(self, path: Path) -> None:
+        """Write LoRA adapters alone, as a folder of peft's (rank 0 writes)."""
 
     def offload(self) -> None:
         """Move the weights to host memory, as configured."""
@@ -200,9 +203,18 @@ class PolicyEngine(ForwardEngine, Protocol):
         """Collectives that :meth:`named_weights` has made so far."""
 
     def forward_log_probs(
-        self, rows: DataProto, *, temperature: float, entropy: bool = False, sum_pi_squared: bool = False
+        self,
+        rows: DataProto,
+        *,
+        temperature: float,
+        entropy: bool = False,
+        sum_pi_squared: bool = False,
+        as_read: bool = False,
     ) -> dict[str, NDArray[np.float32]]:
         """Compute the log-probs of the response tokens, without gradients.
+
+        Args:
+            as_read: of a model with LoRA adapters, those of the model that it began as.
 
         Returns:
             ``log_probs`` [K] float32 nats, all rows' response tokens one after the other, and where asked
@@ -221,7 +233,13 @@ class PolicyEngine(ForwardEngine, Protocol):
         """
 
     def named_weights(self) -> Iterator[tuple[str, Any]]:
-        """Stream (Hugging Face name, full tensor), in buckets; to be read only, and before the next update."""
+        """Stream (Hugging Face name, full tensor), in buckets; to be read only, and before the next update.
+
+        LoRA adapters are added to the weights.
+        """
+
+    def named_adapter(self) -> Iterator[tuple[str, Any]]:
+        """Stream LoRA adapters alone, under peft's names."""
 
 
 class ValueEngine(ForwardEngine, Protocol):

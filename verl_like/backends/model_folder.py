@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,6 +105,19 @@ def weight_files(model_path: str) -> list[Path]:
             "Load and save the model with transformers to make them."
         )
     return files
+
+
+@contextmanager
+def fresh_folder(path: Path) -> Iterator[Path]:
+    """A new folder to be filled, which then appears at ``path``, complete or not at all; an older one is replaced."""
+    fresh = path.with_name(f".{path.name}.writing-{os.getpid()}")
+    old = path.with_name(f".{path.name}.replaced-{os.getpid()}")
+    fresh.mkdir(parents=True)
+    yield fresh
+    if path.exists():
+        path.rename(old)
+    fresh.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _end_token_ids(

@@ -24,6 +24,7 @@ from verl_like.checks.cluster import (
 )
 from verl_like.checks.data import first_rows_have_their_columns
 from verl_like.checks.gpus import Gpus, gpus_here
+from verl_like.checks.lora import LORA_RULES
 from verl_like.checks.models import MODEL_RULES, heads_fit_the_engine, models_are_there
 from verl_like.checks.paths import missing_files
 from verl_like.checks.reward import REWARD_RULES, reward_files_are_there
@@ -163,6 +164,7 @@ RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     there_is_something_to_validate_on,
     best_metric_is_measured,
     *CLUSTER_RULES,
+    *LORA_RULES,
     loggers_exist,
     run_folder_can_be_written,
 )

@@ -92,6 +92,19 @@ class DataConfig:
 
 
 @dataclass(kw_only=True)
+class LoraConfig:
+    """Adapters without dropout, like everything here: rollout and update are the same function."""
+
+    rank: int = _non_negative(
+        0, "Rank of adapters beside the model's linear layers, which then alone learn; 0 has all weights learn."
+    )
+    alpha: int = _positive(16, "What an adapter adds is scaled by alpha / rank.")
+    targets: list[str] = knob(
+        ["all-linear"], "Layers that have adapters: all-linear (all but the output layer), or names such as q_proj."
+    )
+
+
+@dataclass(kw_only=True)
 class ModelConfig:
     path: str = knob("", "Folder or hub name of the Hugging Face model.")
     tokenizer_path: str = knob("", "Folder or hub name of the tokenizer; empty means model.path.")
@@ -115,6 +128,7 @@ class ModelConfig:
         "Kernel of packed attention; auto takes the best that is installed.",
         choices=("auto", "flash", "varlen", "sdpa"),
     )
+    lora: LoraConfig = knob(LoraConfig, "Adapters that learn instead of the weights of actor and critic.")
 
     @property
     def tokenizer(self) -> str:
@@ -294,6 +308,12 @@ class RolloutConfig:
         8192, "Tokens of one engine step; on CPU at least the longest prompt plus response.", unit="tokens"
     )
     enforce_eager: bool = knob(False, "Skip CUDA graphs (CPU is always eager).")
+    lora: str = knob(
+        "merged",
+        "How model.lora reaches the engine: merged into its weights, or as an adapter beside those of the model's "
+        "folder (vllm), which keeps in bfloat16 what merging rounds away, and syncs little.",
+        choices=("merged", "adapter"),
+    )
     sync_bucket_mib: float = _positive(
         64, "Weights are gathered and handed over in pieces of at most this size.", unit="MiB"
     )
@@ -640,6 +660,16 @@ class Config:
     def validates(self) -> bool:
         """Whether training is interrupted by validations: there are rows, and not both ways to ask for it are off."""
         return bool(self.data.val_files) and (self.trainer.val_before_train or self.trainer.test_freq > 0)
+
+    @property
+    def ref_is_actor(self) -> bool:
+        """Whether a reference is the actor without its adapters: the model that both began with."""
+        return self.model.lora.rank > 0 and not self.ref.path
+
+    @property
+    def syncs_adapter(self) -> bool:
+        """Whether the engine is given adapters alone."""
+        return self.model.lora.rank > 0 and self.rollout.lora == "adapter"
 
     @property
     def val_metric(self) -> str:

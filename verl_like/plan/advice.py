@@ -110,7 +110,7 @@ def _offload_optimizer(section: str) -> Way:
 def _offload_params(section: str) -> Way:
     def way(config: Config, place: Place) -> str | None:
         fsdp = config.ref.fsdp if section == "ref" else _learning(config, section).fsdp
-        if not place.is_gpu or fsdp.offload_params:
+        if not place.is_gpu or fsdp.offload_params or (section == "ref" and config.ref_is_actor):
             return None
         fsdp.offload_params = True
         return f"{section}.fsdp.offload_params=true"

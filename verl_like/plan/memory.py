@@ -55,6 +55,7 @@ class Sharded:
 
     Args:
         is_cut: over the ranks; else each has a replica.
+        has_adapters: whether these alone learn (``model.lora``).
         itemsize: bytes per element of forward and backward.
         is_gpu: there the next layer is gathered while one runs.
     """
@@ -66,6 +67,23 @@ class Sharded:
     fsdp: FsdpConfig
     is_cut: bool = True
     is_frozen: bool = False
+    has_adapters: bool = False
+
+    @property
+    def num_learning(self) -> int:
+        """Parameters that have masters, moments and gradients."""
+        if self.is_frozen:
+            return 0
+        return self.shape.num_adapter_parameters if self.has_adapters else self.shape.num_parameters
+
+    @property
+    def _learning_of_layer(self) -> float:
+        """Of these, those of a decoder layer; adapters are beside nothing else."""
+        return self.num_learning / self.shape.num_layers if self.has_adapters else self.shape.num_layer_parameters
+
+    @property
+    def _learning_of_root(self) -> float:
+        return 0 if self.has_adapters else self.shape.num_root_parameters
 
     @property
     def _pieces(self) -> int:
@@ -74,12 +92,13 @@ class Sharded:
     @property
     def weights(self) -> float:
         """This rank's rows: float32 masters, or what is read where nothing learns."""
-        return (self.itemsize if self.is_frozen else FLOAT32) * self.shape.num_parameters / self._pieces
+        num_read = self.shape.num_parameters if self.is_frozen or self.has_adapters else 0
+        return (self.itemsize * num_read + FLOAT32 * self.num_learning) / self._pieces
 
     @property
     def optimizer(self) -> float:
         """AdamW's two moments in float32."""
-        return 0.0 if self.is_frozen else 2 * FLOAT32 * self.shape.num_parameters / self._pieces
+        return 2 * FLOAT32 * self.num_learning / self._pieces
 
     @property
     def has_layer_groups(self) -> bool:
@@ -122,8 +141,8 @@ class Sharded:
 
     def _moments_of_replica(self, run: Pass, layer: float, held: float) -> Iterator[Parts]:
         """Behind the layers; in the last one's backward; and in the first one's."""
-        whole = float(FLOAT32 * self.shape.num_parameters)
-        before, lacking = (whole, 0.0) if run.count > 1 else (0.0, FLOAT32 * self.shape.num_layer_parameters)
+        whole = float(FLOAT32 * self.num_learning)
+        before, lacking = (whole, 0.0) if run.count > 1 else (0.0, FLOAT32 * self._learning_of_layer)
         yield {"gradients": before, "activations": held, "logits": self.logits(run)}
         yield {"gradients": before, "activations": held + layer * TRANSIENT_SHARE}
         yield {"gradients": whole - lacking, "activations": layer * (1 + TRANSIENT_SHARE)}
@@ -136,12 +155,12 @@ class Sharded:
             layer: bytes of one layer's activations; ``held`` of all that backward finds.
         """
         shape = self.shape
-        shards = FLOAT32 * shape.num_parameters / self.ranks
+        shards = FLOAT32 * self.num_learning / self.ranks
         before, after = self._gradients(run, shards)
         # Of a layer that is reduced by itself: gradients, and their copy in float32.
-        own = self.itemsize * shape.num_layer_parameters if self.has_layer_groups else 0
-        reduced = own + FLOAT32 * shape.num_layer_parameters if self.has_layer_groups else 0
-        root = shape.num_root_parameters if self.has_layer_groups else shape.num_parameters
+        own = self.itemsize * self._learning_of_layer if self.has_layer_groups else 0
+        reduced = own + FLOAT32 * self._learning_of_layer if self.has_layer_groups else 0
+        root = self._learning_of_root if self.has_layer_groups else self.num_learning
         stays = self.is_reduced_once and run.count > 1  # what backward has gathered, until the last pass
         end = float(self.itemsize * shape.num_parameters) if stays else self.gathered
         behind = self.root if self.fsdp.reshard_after_forward else self.gathered
@@ -155,18 +174,17 @@ class Sharded:
     @property
     def step(self) -> Parts:
         """The optimiser's step, besides weights and moments."""
-        return {"gradients": FLOAT32 * self.shape.num_parameters / self._pieces}
+        return {"gradients": FLOAT32 * self.num_learning / self._pieces}
 
     def _gradients(self, run: Pass, shards: float) -> tuple[float, float]:
         """Bytes of gradients as a pass's backward begins and as it ends, in the pass that has most."""
-        shape = self.shape
         if not self.is_reduced_once:  # of the root's parameters they stay until the end of a pass
-            found = shards + self.itemsize * shape.num_root_parameters
+            found = shards + self.itemsize * self._learning_of_root
             return found, found
-        whole = float(FLOAT32 * shape.num_parameters)
+        whole = float(FLOAT32 * self.num_learning)
         if run.count > 1:
             return whole, whole + (shards if self.has_layer_groups else 0.0)
-        of_layers = shards * (1 - shape.num_root_parameters / shape.num_parameters)
+        of_layers = shards * (1 - self._learning_of_root / self.num_learning)
         return 0.0, of_layers if self.has_layer_groups else whole
 
     def forward(self, run: Pass) -> Parts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from verl_like.config.schema import Config
+from verl_like.config.schema import Config, LoraConfig
 from verl_like.plan.devices import GIB
 from verl_like.plan.memory import Parts
 from verl_like.plan.seconds import BACKWARD, stage_seconds
@@ -90,13 +90,14 @@ def shapes_of(config: Config) -> dict[str, ModelShape]:
     """
     wanted = needs(config)
     shapes = {"actor": model_shape(config.model.path, config.model)}
-    if wanted.ref:
+    if wanted.ref and not config.ref_is_actor:
         path = config.ref.path
-        shapes["ref"] = model_shape(path, config.model) if path else shapes["actor"]
+        as_read = replace(config.model, lora=LoraConfig())
+        shapes["ref"] = model_shape(path, as_read) if path else shapes["actor"]
     if wanted.critic:
         shapes["critic"] = model_shape(config.critic.path or config.model.path, config.model, has_logits=False)
     if wanted.reward_model:
-        model = replace(config.model, override_config={})  # which speaks of the policy alone
+        model = replace(config.model, override_config={}, lora=LoraConfig())  # which speak of the policy alone
         shapes["reward model"] = model_shape(config.reward.model.path, model, has_logits=False)
     return shapes
 
@@ -155,6 +156,8 @@ def _host(config: Config, shapes: Mapping[str, ModelShape], place: Place, *, wor
 
 def _disk(config: Config, shapes: Mapping[str, ModelShape]) -> Parts:
     learning = [shapes[name] for name in ("actor", "critic") if name in shapes]
-    one = CHECKPOINT_BYTES_PER_PARAMETER * sum(shape.num_parameters for shape in learning)
+    one = CHECKPOINT_BYTES_PER_PARAMETER * sum(
+        shape.num_adapter_parameters or shape.num_parameters for shape in learning
+    )
     kept = config.trainer.max_checkpoints
     return {"a checkpoint": float(one), f"{kept} of them": float(one * kept)}

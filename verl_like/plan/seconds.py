@@ -40,7 +40,7 @@ def stage_seconds(
     if wanted.old_log_probs:
         seconds["old_log_probs"] = passes_s("actor")
     if wanted.ref:
-        seconds["ref_log_probs"] = passes_s("ref")
+        seconds["ref_log_probs"] = passes_s("actor" if config.ref_is_actor else "ref")
     if wanted.critic:
         seconds["values"] = passes_s("critic")
         seconds["update_critic"] = passes_s("critic", config.critic.epochs)

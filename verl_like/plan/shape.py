@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from verl_like.config.schema import ModelConfig
+from verl_like.config.schema import LoraConfig, ModelConfig
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # what families call their number
 
@@ -23,6 +27,7 @@ class ModelShape:
         intermediate_size: of the feed-forward part; of a token's experts together.
         vocab_size: of the output layer; 0 for a model without one.
         num_heads, num_kv_heads, head_dim: of attention.
+        num_adapter_parameters: of ``model.lora``, besides the others.
     """
 
     num_parameters: int
@@ -37,6 +42,7 @@ class ModelShape:
     num_heads: int
     num_kv_heads: int
     head_dim: int
+    num_adapter_parameters: int = 0
 
     @property
     def kv_elements_per_token(self) -> int:
@@ -102,4 +108,13 @@ def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> Mo
         num_heads=text.num_attention_heads,
         num_kv_heads=known.get("num_key_value_heads") or text.num_attention_heads,
         head_dim=known.get("head_dim") or text.hidden_size // text.num_attention_heads,
+        num_adapter_parameters=_num_adapter_parameters(backbone, model.lora),
     )
+
+
+def _num_adapter_parameters(backbone: PreTrainedModel, lora: LoraConfig) -> int:
+    if not lora.rank:
+        return 0
+    from verl_like.backends.adapters import Adapters
+
+    return sum(parameter.numel() for _, parameter in Adapters(backbone, lora).parameters())

@@ -28,7 +28,8 @@ def _head(plan: RunPlan) -> Iterator[str]:
     yield f"{where}, {place.device.name}, {place.device.memory_gib:.1f} GiB each"
     for role, shape in plan.shapes.items():
         whole = "" if role in plan.cut_roles else ", whole on each worker"
-        yield f"{role}: {count(shape.num_parameters)} parameters in {shape.num_layers} layers{whole}"
+        adapters = f", {count(shape.num_adapter_parameters)} in adapters" if shape.num_adapter_parameters else ""
+        yield f"{role}: {count(shape.num_parameters)} parameters in {shape.num_layers} layers{adapters}{whole}"
 
 
 def _stages(plan: RunPlan) -> Iterator[str]:

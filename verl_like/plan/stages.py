@@ -85,7 +85,7 @@ def roles_of(config: Config, shapes: Mapping[str, ModelShape], place: Place) -> 
     """The models of a run, in the order in which they are built."""
     wanted = needs(config)
     made = [_role("actor", config, config.actor, shapes["actor"], place, optim=config.actor.optim)]
-    if wanted.ref:
+    if wanted.ref and not config.ref_is_actor:
         made.append(_role("ref", config, config.ref, shapes["ref"], place))
     if wanted.critic:
         made.append(_role("critic", config, config.critic, shapes["critic"], place, optim=config.critic.optim))
@@ -105,6 +105,7 @@ def _role(
         is_gpu=place.is_gpu,
         fsdp=fsdp,
         is_frozen=optim is None,
+        has_adapters=optim is not None and bool(config.model.lora.rank),
         is_cut=is_cut(
             fsdp, device=place.torch_device, dtype=dtype, is_frozen=optim is None, num_parameters=shape.num_parameters
         ),
@@ -200,7 +201,7 @@ def stage_parts(config: Config, shapes: Mapping[str, ModelShape], place: Place) 
     if wanted.old_log_probs:
         stages["old_log_probs"] = always | _forward(roles["actor"])
     if wanted.ref:
-        stages["ref_log_probs"] = always | _forward(roles["ref"])
+        stages["ref_log_probs"] = always | _forward(roles["actor" if config.ref_is_actor else "ref"])
     if wanted.critic:
         stages["values"] = always | _forward(roles["critic"])
         stages["update_critic"] = always | roles["critic"].update

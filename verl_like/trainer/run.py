@@ -143,10 +143,10 @@ def num_steps(config: Config, loader: PromptLoader) -> int:
     return config.trainer.total_training_steps or config.trainer.total_epochs * loader.batches_per_epoch
 
 
-def _export(actor: ActorGroup, out: Path, *, knob: str = "trainer.output_dir") -> None:
-    log.info("writing the model to %s", shown(out))
+def _export(actor: ActorGroup, out: Path, *, knob: str = "trainer.output_dir", adapter: bool = False) -> None:
+    log.info("writing the %s to %s", "adapter" if adapter else "model", shown(out))
     with writing(out, knob=knob):
-        actor.export(str(out))
+        actor.export(str(out), adapter=adapter)
 
 
 def learner_updates(config: Config, steps: int) -> dict[str, int]:
@@ -318,8 +318,8 @@ def generate_responses(config: Config) -> Path:
     return path
 
 
-def export(config: Config, checkpoint: Path, out: Path) -> None:
-    """Write a checkpoint's policy as a Hugging Face folder (``verl-like export``)."""
+def export(config: Config, checkpoint: Path, out: Path, *, adapter: bool) -> None:
+    """Write a checkpoint's policy as a Hugging Face folder (``verl-like export``), or its adapter as one of peft's."""
     refuse_unwritable(out, knob="the second argument of export")
     version = load_state(checkpoint)["weight_version"]
     with HOSTS.had(config, generates=False) as hosts:
@@ -327,4 +327,4 @@ def export(config: Config, checkpoint: Path, out: Path) -> None:
         workers.wait_built(timeout_s=config.cluster.start_timeout_s)
         actor = ActorGroup(workers)
         actor.load(str((checkpoint / "actor").absolute()), version)
-        _export(actor, out.absolute(), knob="the second argument of export")
+        _export(actor, out.absolute(), knob="the second argument of export", adapter=adapter)

@@ -130,3 +130,7 @@ class ActorRole:
     @dispatch(Dispatch.BROADCAST)
     def export(self, path: str) -> None:
         self.engine.export(Path(path))
+
+    @dispatch(Dispatch.BROADCAST)
+    def export_adapter(self, path: str) -> None:
+        self.engine.export_adapter(Path(path))

@@ -57,8 +57,9 @@ class ActorGroup:
     def load(self, path: str, version: int) -> None:
         self._group.call(ActorRole.load, path, version)
 
-    def export(self, path: str) -> None:
-        self._group.call(ActorRole.export, path)
+    def export(self, path: str, *, adapter: bool = False) -> None:
+        """Write the policy as a Hugging Face folder, or its LoRA adapter alone as one of peft's."""
+        self._group.call(ActorRole.export_adapter if adapter else ActorRole.export, path)
 
 
 class RefGroup:

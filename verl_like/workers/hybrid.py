@@ -11,7 +11,7 @@ import torch
 
 from verl_like.backends.base import EngineSettings, RolloutEngine
 from verl_like.backends.rollout import load_backend
-from verl_like.backends.train import train_backend
+from verl_like.backends.train import TrainBackend, train_backend
 from verl_like.config.schema import ActorConfig, CriticConfig, RefConfig
 from verl_like.telemetry.ledger import stage
 from verl_like.telemetry.process_report import BASELINE
@@ -50,8 +50,7 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
             roles["RolloutRole"] = RolloutRole(setup, rollout, actor)
     if "ref" in setup.roles:
         with stage("build/ref"):
-            settings = _settings(setup, config.ref, config.ref.path, is_frozen=True)
-            roles["RefRole"] = RefRole(setup, backend.policy(settings))
+            roles["RefRole"] = _reference(setup, backend, roles["ActorRole"])
     if "critic" in setup.roles:
         with stage("build/critic"):
             roles["CriticRole"] = CriticRole(setup, backend.value(_settings(setup, config.critic, config.critic.path)))
@@ -59,6 +58,15 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
         with stage("build/reward model"):
             roles["RewardModelRole"] = RewardModelRole(setup, reward_model_engine(setup))
     return roles
+
+
+def _reference(setup: WorkerSetup, backend: TrainBackend, actor: ActorRole) -> RefRole:
+    """A model of its own, but for the actor's without its adapters, which is the one that the run began with."""
+    config = setup.config
+    if config.ref_is_actor:
+        return RefRole(setup, actor.engine, is_actor=True)
+    settings = _settings(setup, config.ref, config.ref.path, is_frozen=True)
+    return RefRole(setup, backend.policy(settings), is_actor=False)
 
 
 def _settings(

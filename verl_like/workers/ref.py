@@ -10,16 +10,23 @@ from verl_like.workers.setup import SEQUENCE, WorkerSetup
 
 
 class RefRole:
-    """Log-probs of the frozen model; every method is collective."""
+    """Log-probs of the frozen model; every method is collective.
 
-    def __init__(self, setup: WorkerSetup, engine: PolicyEngine) -> None:
-        self._setup, self._engine = setup, engine
-        engine.offload()
+    Args:
+        is_actor: whether the engine is the actor's own, whose adapters are then left out of the passes.
+    """
+
+    def __init__(self, setup: WorkerSetup, engine: PolicyEngine, *, is_actor: bool) -> None:
+        self._setup, self._engine, self._is_actor = setup, engine, is_actor
+        if not is_actor:
+            engine.offload()
 
     @dispatch(Dispatch.SPLIT)
     def ref_log_probs(self, rows: RemoteRows) -> tuple[None, DataProto]:
         table = rows.fetch(SEQUENCE, timeout_s=self._setup.config.trainer.stage_timeout_s)
         self._engine.onload()
-        out = self._engine.forward_log_probs(table, temperature=self._setup.config.rollout.temperature)
+        out = self._engine.forward_log_probs(
+            table, temperature=self._setup.config.rollout.temperature, as_read=self._is_actor
+        )
         self._engine.offload()
         return None, DataProto({"ref_log_probs": Ragged(out["log_probs"], table.ragged("response_ids").offsets)})

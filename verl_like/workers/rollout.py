@@ -238,7 +238,8 @@ class RolloutRole:
 
         def counted() -> Iterator[tuple[str, torch.Tensor]]:
             nonlocal num_bytes, checksum
-            for name, tensor in policy.named_weights():
+            adapter = self._setup.config.syncs_adapter
+            for name, tensor in policy.named_adapter() if adapter else policy.named_weights():
                 num_bytes += tensor.nbytes
                 if checksum is not None:
                     checksum = _checksum(name, tensor, checksum)

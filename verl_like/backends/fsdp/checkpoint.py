@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
     get_model_state_dict,
     get_state_dict,
     set_model_state_dict,
@@ -21,6 +24,12 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 log = logging.getLogger(__name__)
+
+_MODEL = "model."  # what the state of the model is called by
+
+# What is frozen (the layers beside LoRA adapters) comes from the model's own folder.
+_LEARNING = StateDictOptions(ignore_frozen_params=True)
+_REST_STAYS = StateDictOptions(ignore_frozen_params=True, strict=False)
 
 
 def save_checkpoint(path: Path, *, module: nn.Module, optimizer: Optimizer, schedule: LRScheduler) -> None:
@@ -39,10 +48,12 @@ def load_checkpoint(path: Path, *, module: nn.Module, optimizer: Optimizer, sche
     Raises:
         ValueError: where ``path`` holds no checkpoint.
     """
-    _check(path)
     state = _state(module, optimizer, schedule)
+    _check(path, state["model"])
     load_sharded(state, checkpoint_id=path)
-    set_state_dict(module, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    set_state_dict(
+        module, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"], options=_REST_STAYS
+    )
     schedule.load_state_dict(state["schedule"])
     _load_rng(path)
 
@@ -53,19 +64,28 @@ def load_sharded_weights(path: Path, *, module: nn.Module) -> None:
     Raises:
         ValueError: where ``path`` holds no checkpoint.
     """
-    _check(path)
-    state = {"model": get_model_state_dict(module)}
+    state = {"model": get_model_state_dict(module, options=_LEARNING)}
+    _check(path, state["model"])
     load_sharded(state, checkpoint_id=path)
-    set_model_state_dict(module, state["model"])
+    set_model_state_dict(module, state["model"], options=_REST_STAYS)
 
 
-def _check(path: Path) -> None:
+def _check(path: Path, weights: Mapping[str, Any]) -> None:
+    """Refuse what is no checkpoint, and one of other weights."""
     if not (path / ".metadata").is_file():
         raise ValueError(f"{path} holds no engine checkpoint (no .metadata file). Check trainer.resume.")
+    held = {name for name in FileSystemReader(path).read_metadata().state_dict_metadata if name.startswith(_MODEL)}
+    wanted = {f"{_MODEL}{name}" for name in weights}
+    for kind, names in (("lacks", wanted - held), ("has besides", held - wanted)):
+        if names:
+            raise ValueError(
+                f"the checkpoint {path} {kind} {len(names)} weights of the model that is to read it, among them "
+                f"{sorted(names)[:2]}. Go on with the model.path and model.lora that it was written with."
+            )
 
 
 def _state(module: nn.Module, optimizer: Optimizer, schedule: LRScheduler) -> dict[str, Any]:
-    model_state, optimizer_state = get_state_dict(module, optimizer)
+    model_state, optimizer_state = get_state_dict(module, optimizer, options=_LEARNING)
     return {"model": model_state, "optimizer": optimizer_state, "schedule": schedule.state_dict()}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -33,7 +34,7 @@ from verl_like.backends.fsdp.models import (
 )
 from verl_like.backends.fsdp.replicas import Replicas
 from verl_like.backends.fsdp.sharding import Sharding
-from verl_like.backends.fsdp.weights import export_folder, stream_full_tensors, whole_tensors
+from verl_like.backends.fsdp.weights import Named, export_folder, stream_full_tensors, whole_tensors
 from verl_like.config.schema import OptimConfig
 from verl_like.ops.attention import resolve_kernel
 from verl_like.ops.compilation import TileSpec, compile_tile_functions
@@ -76,18 +77,24 @@ class FsdpEngine(ABC, Generic[Model]):
         model = settings.model
         self._dtype = resolve_dtype(settings.fsdp.param_dtype, self.device)
         kernel = resolve_kernel(model.attention, self.device, self._dtype) if model.remove_padding else None
-        # Frozen weights need no float32 master: they are read in the dtype they are used in.
-        dtype = self._dtype if settings.is_frozen else torch.float32
+        # Weights that never learn need no float32 master: they are read in the dtype they are used in.
+        has_adapters = bool(model.lora.rank) and not settings.is_frozen
+        dtype = self._dtype if settings.is_frozen or has_adapters else torch.float32
         self.module = self._skeleton(kernel=kernel, dtype=dtype)
-        self.module.requires_grad_(not settings.is_frozen)
+        if has_adapters:
+            self.module.add_adapters(model.lora)
+        self.module.let_learn(is_frozen=settings.is_frozen)
         if recomputes(model.gradient_checkpointing, self.device) and not settings.is_frozen:
             for layer in self.module.decoder_layers():
                 checkpoint(layer)
         self.layout = self._laid_out()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
-            load_weights(self.module.backbone, model.path, device=self.device, dtype=dtype)
-        self.module.requires_grad_(not settings.is_frozen)  # those of replicas are others now
+            with self.module.as_read():
+                load_weights(self.module.backbone, model.path, device=self.device, dtype=dtype)
+        if self.module.adapters is not None:
+            self.module.adapters.initialise(device=self.device, seed=settings.seed)
+        self.module.let_learn(is_frozen=settings.is_frozen)  # those of replicas are others now
 
     def _laid_out(self) -> Layout:
         fsdp, num_parameters = self.settings.fsdp, sum(p.numel() for p in self.module.parameters())
@@ -152,6 +159,18 @@ class FsdpEngine(ABC, Generic[Model]):
         """Implement ``ForwardEngine.load``; the number of ranks may be another."""
         load_sharded_weights(path, module=self.module)
 
+    def export_adapter(self, path: Path) -> None:
+        """Implement ``ForwardEngine.export_adapter``, in the float32 of its masters."""
+        tensors = dict(self._adapter_tensors(torch.float32))
+        if dist.get_rank() == 0 and self.module.adapters is not None:
+            self.module.adapters.write(path, tensors, base=self.settings.model.path)
+        dist.barrier()
+
+    def _adapter_tensors(self, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+        assert self.module.adapters is not None, "a model without adapters was asked for them"
+        self.layout.reshard()
+        return self._gathered(self.module.adapters.parameters(), dtype)
+
     def export(self, path: Path) -> None:
         """Implement ``ForwardEngine.export``, in the dtype the forward pass computes in."""
         export_folder(
@@ -163,12 +182,15 @@ class FsdpEngine(ABC, Generic[Model]):
         )
 
     def full_tensors(self, module: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-        """:func:`stream_full_tensors` of a part of the model; collective."""
+        """(name inside ``module``, tensor) of a part of the model, as without adapters; collective."""
+        tensors = self._gathered(module.named_parameters(remove_duplicate=False), dtype)
+        yield from tensors if self.module.adapters is None else self.module.adapters.merged(tensors)
+
+    def _gathered(self, parameters: Named, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
         if not self.layout.is_sharded:
-            yield from whole_tensors(module, dtype)
-            return
-        yield from stream_full_tensors(
-            module, dtype=dtype, device=self.device, gather=self._gather_of_ranks(), bucket_bytes=self._bucket_bytes
+            return whole_tensors(parameters, dtype)
+        return stream_full_tensors(
+            parameters, dtype=dtype, device=self.device, gather=self._gather_of_ranks(), bucket_bytes=self._bucket_bytes
         )
 
     def _gather_of_ranks(self) -> Gather:
@@ -215,16 +237,24 @@ class FsdpPolicy(FsdpEngine[PolicyModel]):
         return outputs
 
     def forward_log_probs(
-        self, rows: DataProto, *, temperature: float, entropy: bool = False, sum_pi_squared: bool = False
+        self,
+        rows: DataProto,
+        *,
+        temperature: float,
+        entropy: bool = False,
+        sum_pi_squared: bool = False,
+        as_read: bool = False,
     ) -> dict[str, NDArray[np.float32]]:
         """Implement ``PolicyEngine.forward_log_probs``."""
+        assert not as_read or self.module.adapters is not None, "without adapters the model is no longer as it was read"
 
         def run(inputs: ModelInputs) -> Mapping[str, Tensor]:
             stats = self.module(inputs, temperature=temperature, entropy=entropy, sum_pi_squared=sum_pi_squared)
             return stats._asdict()
 
         names = ["log_probs"] + ["entropy"] * entropy + ["sum_pi_squared"] * sum_pi_squared
-        return self._forward(rows, names, run)
+        with self.module.adapters.switched_off() if self.module.adapters and as_read else nullcontext():
+            return self._forward(rows, names, run)
 
     def warm_up(self, deadline_s: float, *, entropy: bool = False) -> bool:
         """Implement ``PolicyEngine.warm_up``.
@@ -252,6 +282,10 @@ class FsdpPolicy(FsdpEngine[PolicyModel]):
         self.layout.reshard()
         dtype = resolve_dtype(self.settings.rollout_dtype, self.device)
         yield from self.full_tensors(self.module.backbone, dtype)
+
+    def named_adapter(self) -> Iterator[tuple[str, Tensor]]:
+        """Implement ``PolicyEngine.named_adapter``, in the rollout's dtype."""
+        yield from self._adapter_tensors(resolve_dtype(self.settings.rollout_dtype, self.device))
 
 
 class FsdpValue(FsdpEngine[ValueModel]):

@@ -5,8 +5,9 @@ is one.
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file
@@ -21,12 +22,15 @@ from transformers import (
 )
 
 from verl_like.backends.fsdp.loading import Auto, skeleton
-from verl_like.config.schema import ModelConfig
+from verl_like.config.schema import LoraConfig, ModelConfig
 from verl_like.ops.attention import PACKED_ATTENTION, register_packed_attention
 from verl_like.ops.log_probs import TokenStats, TokenStatsFunction
 from verl_like.ops.packing import ModelInputs
 from verl_like.ops.products import with_fast_products
 from verl_like.ops.tiles import OutputLayer
+
+if TYPE_CHECKING:
+    from verl_like.backends.adapters import Adapters
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +53,30 @@ class ShardedModel(nn.Module):
     def __init__(self, backbone: PreTrainedModel, *, kernel: str | None) -> None:
         super().__init__()
         self.backbone = backbone
+        self.adapters: Adapters | None = None
         self.kernel = kernel
         with_fast_products(backbone)
+
+    def add_adapters(self, lora: LoraConfig) -> None:
+        """Have adapters learn instead of the backbone.
+
+        Raises:
+            ValueError: they do not fit the model.
+        """
+        from verl_like.backends.adapters import Adapters  # peft, which nothing else needs
+
+        self.adapters = Adapters(self.backbone, lora)
+        with_fast_products(self.backbone)
+
+    def as_read(self) -> AbstractContextManager[None]:
+        """The backbone's own layers and names alone, as files have them."""
+        return nullcontext() if self.adapters is None else self.adapters.apart()
+
+    def let_learn(self, *, is_frozen: bool) -> None:
+        """Say which parameters have gradients: none of a frozen model, and no backbone beside adapters."""
+        self.requires_grad_(not is_frozen)
+        if self.adapters is not None:
+            self.adapters.let_learn_alone()
 
     @property
     def hidden_size(self) -> int:
@@ -126,7 +152,7 @@ def policy_skeleton(
 def value_skeleton(path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype) -> ValueModel:
     """A language model's body, as above, with a fresh head, or with the head that an exported critic brings along."""
     backbone = _skeleton(AutoModel, load_config(path, model=model), model=model, kernel=kernel, dtype=dtype)
-    head = nn.Linear(backbone.config.hidden_size, 1, dtype=backbone.dtype)
+    head = nn.Linear(backbone.config.hidden_size, 1)  # in float32: it learns, also beside adapters
     # Zero: a fresh critic claims nothing, so the first advantages are the returns themselves.
     nn.init.zeros_(head.weight)
     nn.init.zeros_(head.bias)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from transformers import AutoTokenizer
 
 from verl_like.backends.fsdp.gathering import Gather
 from verl_like.backends.fsdp.models import VALUE_HEAD_FILE, ShardedModel, ValueModel
+from verl_like.backends.model_folder import fresh_folder
 from verl_like.config.schema import ModelConfig
 
 log = logging.getLogger(__name__)
@@ -49,20 +48,23 @@ class _Sharded:
         return self.parameter.to_local().reshape(-1)
 
 
+Named = Iterable[tuple[str, nn.Parameter]]
+
+
 def stream_full_tensors(
-    module: nn.Module, *, dtype: torch.dtype, device: torch.device, gather: Gather, bucket_bytes: int
+    parameters: Named, *, dtype: torch.dtype, device: torch.device, gather: Gather, bucket_bytes: int
 ) -> Iterator[tuple[str, Tensor]]:
-    """(name inside ``module``, full tensor) of every parameter, in the module's order, tied ones under each of their
-    names.
+    """(name, full tensor) of every parameter, in their order, tied ones one after the other.
 
     Every tensor owns its storage and is on ``device`` in ``dtype``; tied names share one tensor. The parameters must be
     resharded. All ranks must exhaust the stream.
 
     Args:
+        parameters: with their names; tied ones come under each of theirs.
         bucket_bytes: gathered at once; small parameters together, larger ones in parts.
     """
     tied: dict[int, _Sharded] = {}
-    for name, parameter in module.named_parameters(remove_duplicate=False):
+    for name, parameter in parameters:
         if id(parameter) not in tied:
             tied[id(parameter)] = _Sharded(parameter, gather.ranks)
         tied[id(parameter)].names.append(name)
@@ -74,10 +76,10 @@ def stream_full_tensors(
             yield from ((name, full) for name in sharded.names)
 
 
-def whole_tensors(module: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+def whole_tensors(parameters: Named, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
     """Stream what replicas have: the parameters themselves where they have the dtype, which the next update changes."""
     cast: dict[int, Tensor] = {}
-    for name, parameter in module.named_parameters(remove_duplicate=False):
+    for name, parameter in parameters:
         if id(parameter) not in cast:
             cast[id(parameter)] = parameter.detach().to(dtype)
         yield name, cast[id(parameter)]
@@ -161,25 +163,25 @@ def export_folder(
 def _write(
     path: Path, *, state: dict[str, Tensor], module: ShardedModel, model: ModelConfig, dtype: torch.dtype
 ) -> None:
-    fresh = path.with_name(f".{path.name}.writing-{os.getpid()}")
-    old = path.with_name(f".{path.name}.replaced-{os.getpid()}")
-    fresh.mkdir(parents=True)
+    with fresh_folder(path) as fresh:
+        _write_model(fresh, state=state, module=module, dtype=dtype)
+        _write_tokenizer(fresh, model=model)
+
+
+def _write_model(fresh: Path, *, state: dict[str, Tensor], module: ShardedModel, dtype: torch.dtype) -> None:
     backbone = module.backbone
     master_dtype, backbone.config.dtype = backbone.config.dtype, dtype
-    buffers = {name: buffer.cpu() for name, buffer in backbone.state_dict().items() if not isinstance(buffer, DTensor)}
     weights = {name.removeprefix(_PREFIX): tensor for name, tensor in state.items() if name.startswith(_PREFIX)}
-    backbone.save_pretrained(fresh, state_dict=buffers | weights)
+    with module.as_read():
+        own = backbone.state_dict().items()
+        buffers = {name: buffer.cpu() for name, buffer in own if not isinstance(buffer, DTensor)}
+        backbone.save_pretrained(fresh, state_dict=buffers | weights)
     backbone.config.dtype = master_dtype
     if isinstance(module, ValueModel):
         head = {
             name.removeprefix("value_head."): tensor for name, tensor in state.items() if name.startswith("value_head.")
         }
         save_file(head, fresh / VALUE_HEAD_FILE)
-    _write_tokenizer(fresh, model=model)
-    if path.exists():
-        path.rename(old)
-    fresh.rename(path)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _write_tokenizer(folder: Path, *, model: ModelConfig) -> None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -20,7 +20,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 
 from verl_like.backends.base import Finished, Request, Sampling
 from verl_like.backends.lifecycle import SyncedEngine
-from verl_like.backends.model_folder import model_folder
+from verl_like.backends.model_folder import ModelFolder, model_folder
 from verl_like.backends.vllm import internals
 from verl_like.backends.vllm.assumptions import check_engine
 from verl_like.backends.vllm.kernels import check_kernels
@@ -29,6 +29,9 @@ from verl_like.backends.vllm.sampling import SEED, CountedSampling
 from verl_like.backends.vllm.shared_memory import named_by_run
 from verl_like.config.schema import ModelConfig, RolloutConfig
 from verl_like.config.suggestion import suggestion
+
+if TYPE_CHECKING:
+    from verl_like.backends.vllm.adapter import EngineAdapter
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +89,12 @@ class VllmEngine(SyncedEngine):
         _check_process(rollout.tensor_parallel_size)
         folder = model_folder(model_path=model_path, tokenizer_path=tokenizer_path, model=model)
         internals.check_head_size(folder.config, device)
-        super().__init__(weight_shapes=folder.weight_shapes, max_model_len=max_model_len, vocab_size=folder.vocab_size)
+        self._adapter = _adapter(folder, model, run_id) if model.lora.rank and rollout.lora == "adapter" else None
+        super().__init__(
+            weight_shapes=folder.weight_shapes if self._adapter is None else self._adapter.shapes,
+            max_model_len=max_model_len,
+            vocab_size=folder.vocab_size,
+        )
         self._device = device
         self._end_token_ids = folder.end_token_ids
         self._internal_ids: dict[str, str] = {}  # ours -> vLLM's, of unfinished requests
@@ -99,6 +107,8 @@ class VllmEngine(SyncedEngine):
             # Data-parallel engines get different seeds, the ranks of one engine the same.
             seed=seed + dist.get_rank() // rollout.tensor_parallel_size,
         )
+        if self._adapter is not None:
+            arguments |= self._adapter.arguments
         with internals.construction(device), named_by_run(run_id, device):
             internals.inspect_here(folder.config.architectures or [])
             try:
@@ -117,7 +127,8 @@ class VllmEngine(SyncedEngine):
         check_engine(self._engine, device=device, tensor_parallel_size=rollout.tensor_parallel_size)
         is_counted = device == "cpu" and CountedSampling.is_there()
         self._counted = CountedSampling(internals.model_runner(self._engine)) if is_counted else None
-        built = internals.model_runner(self._engine).get_model() if device == "cpu" else None
+        gets_weights = device == "cpu" and self._adapter is None
+        built = internals.model_runner(self._engine).get_model() if gets_weights else None
         self._packed = PackedWeights(built) if built is not None and PackedWeights.fit(built) else None
         cache = self._engine.vllm_config.cache_config
         logger.info("vLLM engine ready: %d cache blocks of %d tokens", cache.num_gpu_blocks, cache.block_size)
@@ -129,6 +140,7 @@ class VllmEngine(SyncedEngine):
                 request.request_id,
                 tokens_input(request.prompt_ids),
                 self._sampling_params(request.sampling, request.seed),
+                lora_request=None if self._adapter is None else self._adapter.request,
             )
 
     def step(self) -> list[Finished]:
@@ -168,7 +180,9 @@ class VllmEngine(SyncedEngine):
             internals.drain(self._engine)
 
     def _load_weights(self, weights: Iterator[tuple[str, Any]]) -> None:
-        if self._packed is not None:
+        if self._adapter is not None:
+            self._adapter.load(self._engine, weights)
+        elif self._packed is not None:
             self._packed.load(weights, num_weights=len(self._weight_shapes))
         else:
             self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
@@ -178,8 +192,8 @@ class VllmEngine(SyncedEngine):
         assert is_dropped, "the prefix cache could not be dropped although no request is running"
 
     def _free_memory(self) -> None:
-        if self._device == "cuda":
-            self._engine.sleep(level=2)
+        if self._device == "cuda":  # level 1 keeps in host memory the weights that no sync brings
+            self._engine.sleep(level=2 if self._adapter is None else 1)
 
     def _wake_weights(self) -> None:
         if self._device == "cuda":
@@ -238,6 +252,12 @@ class VllmEngine(SyncedEngine):
             finish_reason=completion.finish_reason,
             log_probs=self._log_probs(internal_id, len(token_ids), completion.logprobs),
         )
+
+
+def _adapter(folder: ModelFolder, model: ModelConfig, run_id: str) -> EngineAdapter:
+    from verl_like.backends.vllm.adapter import EngineAdapter  # peft, which nothing else needs
+
+    return EngineAdapter(folder.config, model, run_id)
 
 
 def engine_arguments(

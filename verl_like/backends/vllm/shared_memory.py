@@ -7,6 +7,8 @@ then every later run on the machine fails to start (errno 17, file exists). Impo
 from __future__ import annotations
 
 import re
+import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,6 +77,13 @@ def named_by_run(run_id: str, device: str) -> Iterator[None]:
         _unlink(f"{name}_")  # one per rank
 
 
+@contextmanager
+def folder_of_run(run_id: str) -> Iterator[Path]:
+    """A folder in memory, which is gone afterwards, or with the run."""
+    with tempfile.TemporaryDirectory(prefix=_prefix(run_id), dir=_FOLDER if _FOLDER.is_dir() else None) as folder:
+        yield Path(folder)
+
+
 class _UnlinkedOnce(shared_memory.SharedMemory):
     """Its owner inside vLLM unlinks it a second time at exit."""
 
@@ -98,5 +107,8 @@ def _prefix(run_id: str) -> str:
 def _unlink(start: str) -> list[str]:
     paths = [path for path in sorted(_FOLDER.iterdir()) if path.name.startswith(start)] if _FOLDER.is_dir() else []
     for path in paths:
-        path.unlink(missing_ok=True)
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
     return [path.name for path in paths]

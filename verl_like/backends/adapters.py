@@ -1,0 +1,165 @@
+"""LoRA: adapters beside the linear layers of a model, by peft. They alone learn; the layers stay as they were read.
+
+Read against peft 0.21.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig as PeftConfig
+from peft import inject_adapter_in_model
+from peft.tuners.lora import LoraLayer
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+
+from verl_like.backends.model_folder import fresh_folder
+from verl_like.config.schema import LoraConfig, ModelConfig
+
+ADAPTER_FILE = "adapter_model.safetensors"
+ALL_LINEAR = "all-linear"
+_ADAPTER = "default"  # peft's name for an adapter without one
+_BASE, _DOWN, _UP = ".base_layer.", f".lora_A.{_ADAPTER}.", f".lora_B.{_ADAPTER}."
+
+
+def peft_config(lora: LoraConfig) -> PeftConfig:
+    """The adapter as peft knows it, without dropout."""
+    targets = ALL_LINEAR if ALL_LINEAR in lora.targets else list(lora.targets)
+    return PeftConfig(
+        r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, lora_dropout=0.0, task_type="CAUSAL_LM"
+    )
+
+
+def adapters_of(config: PreTrainedConfig, model: ModelConfig) -> Adapters:
+    """Those of a causal language model, without memory."""
+    with torch.device("meta"):
+        skeleton = AutoModelForCausalLM.from_config(config, trust_remote_code=model.trust_remote_code)
+    return Adapters(skeleton, model.lora)
+
+
+class Adapters:
+    """The adapters of one model: put beside the layers of a skeleton, in float32 and without memory, as all else of it.
+
+    Raises:
+        ValueError: no layer has such a name, or one that has is not linear.
+    """
+
+    def __init__(self, backbone: PreTrainedModel, lora: LoraConfig) -> None:
+        self.config, self._backbone, self._scale = peft_config(lora), backbone, lora.alpha / lora.rank
+        linear = {name.rpartition(".")[2] for name, layer in backbone.named_modules() if isinstance(layer, nn.Linear)}
+        try:
+            inject_adapter_in_model(self.config, backbone, low_cpu_mem_usage=True)
+        except ValueError as error:
+            raise ValueError(
+                f"model.lora.targets={list(lora.targets)} does not fit {type(backbone).__name__}: {error} Its linear "
+                f"layers are called {', '.join(sorted(linear))}; {ALL_LINEAR} takes them all but the output layer."
+            ) from error
+        for name, layer in self._layers():
+            if layer is backbone.get_output_embeddings() or not isinstance(layer.get_base_layer(), nn.Linear):
+                raise ValueError(
+                    f"model.lora.targets={list(lora.targets)} takes in {name}, which is no linear layer or the output "
+                    f"layer, whose logits are computed in parts. Leave it out, or set model.lora.targets=[{ALL_LINEAR}]"
+                    f"."
+                )
+            layer.lora_A.float()  # masters of the optimiser, whatever the layer's own dtype
+            layer.lora_B.float()
+
+    def _layers(self) -> Iterator[tuple[str, Any]]:
+        """(name, layer) of those that have an adapter."""
+        return ((name, layer) for name, layer in self._backbone.named_modules() if isinstance(layer, LoraLayer))
+
+    def let_learn_alone(self) -> None:
+        """Freeze all else of the backbone."""
+        self._backbone.requires_grad_(False)
+        for _, parameter in self.parameters():
+            parameter.requires_grad_(True)
+
+    def parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """(name, parameter) of the adapters alone, under the names of peft's files."""
+        for name, parameter in self._backbone.named_parameters():
+            if _DOWN in name or _UP in name:
+                yield f"base_model.model.{name.replace(f'.{_ADAPTER}.', '.')}", parameter
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(parameter.shape) for name, parameter in self.parameters()}
+
+    def write(self, folder: Path, tensors: Mapping[str, Tensor], *, base: str) -> None:
+        """A folder as peft reads it, which appears complete or not at all; an older one is replaced.
+
+        Args:
+            tensors: full ones of :meth:`parameters`.
+            base: folder or hub name of the model that the adapters belong to.
+        """
+        with fresh_folder(folder) as fresh:
+            config = replace(self.config, base_model_name_or_path=base, inference_mode=True)
+            config.save_pretrained(str(fresh))
+            save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, fresh / ADAPTER_FILE)
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """The model with its layers in their own places, under the names that files have for them."""
+        found = list(self._layers())
+        for name, layer in found:
+            self._put(name, layer.get_base_layer())
+        try:
+            yield
+        finally:
+            for name, layer in found:
+                self._put(name, layer)
+
+    def _put(self, name: str, layer: nn.Module) -> None:
+        parent, _, own = name.rpartition(".")
+        setattr(self._backbone.get_submodule(parent), own, layer)
+
+    def initialise(self, *, device: torch.device, seed: int) -> None:
+        """Give them their first weights, the same on all ranks: of A as PyTorch begins a linear layer, of B zero."""
+        numbers = torch.Generator().manual_seed(seed)
+        for _, layer in self._layers():
+            for part, is_down in ((layer.lora_A[_ADAPTER], True), (layer.lora_B[_ADAPTER], False)):
+                whole = torch.zeros(part.weight.shape)
+                if is_down:
+                    nn.init.kaiming_uniform_(whole, a=math.sqrt(5), generator=numbers)
+                whole, old = whole.to(device), part.weight
+                if isinstance(old, DTensor):  # all ranks have the whole, so nothing is sent
+                    whole = distribute_tensor(whole, old.device_mesh, old.placements, src_data_rank=None)
+                part.weight = nn.Parameter(whole)
+
+    @contextmanager
+    def switched_off(self) -> Iterator[None]:
+        """The model as it was read."""
+        layers = [layer for _, layer in self._layers()]
+        # Not by enable_adapters, which freezes them too; and what FSDP makes of a frozen shard stays frozen.
+        for layer in layers:
+            layer._disable_adapters = True
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer._disable_adapters = False
+
+    @torch.no_grad()
+    def merged(self, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+        """(name, tensor) as without adapters, each adapter added to a copy of its layer's weight.
+
+        Args:
+            tensors: in the order of the module, where a layer comes before its adapter, and A before B.
+        """
+        weight, down = torch.empty(0), torch.empty(0)
+        for name, tensor in tensors:
+            if name.endswith(f"{_BASE}weight"):
+                weight = tensor
+            elif _DOWN in name:
+                down = tensor
+            elif _UP in name:
+                change = tensor.float() @ down.float()
+                yield name.replace(_UP, "."), weight.float().add(change, alpha=self._scale).to(weight.dtype)
+            else:
+                yield name.replace(_BASE, "."), tensor
