@@ -19,11 +19,11 @@ LOCK_HASH := $(shell cat $(LOCK) requirements/base.in 2>/dev/null | sha256sum | 
 STAMP := $(VENV)/.installed-$(LOCK_HASH)
 EDITABLE := $(VENV)/.editable-$(LOCK_HASH)
 ARGS ?=
-MARKERS := $(if $(filter cpu,$(ACCELERATOR)),-m "not gpu")
+MARKERS := -m "not whole_recipe$(if $(filter cpu,$(ACCELERATOR)), and not gpu)"
 # `make test` runs this many tests side by side, those of a file in one process, for they share what they start. What
 # measures time, or needs a GPU to itself, comes afterwards. pytest's status 5: ARGS left nothing of one of the two.
 JOBS ?= 2
-SIDE_BY_SIDE := not alone and not gpu
+SIDE_BY_SIDE := not alone and not gpu and not whole_recipe
 ALONE := $(if $(filter cpu,$(ACCELERATOR)),alone and not gpu,alone or gpu)
 SLOWEST := --durations=30 --durations-min=5  # so that a suite that grows shows where
 # Written out in a recipe, $(MAKE) would make `make -n test` run the tests instead of printing the commands.
@@ -76,7 +76,8 @@ e2e: setup  ## only the tests on the real stack
 chaos: setup  ## break the real stack in every stage and process, with a table (a run or two for each case; ARGS="--only rollout")
 	$(BIN)/python -m benchmarks.chaos $(ARGS)
 
-e2e-algorithms: setup  ## the arithmetic recipe under seven algorithms, with a table of results (about 15 minutes)
+e2e-algorithms: setup  ## the arithmetic recipe with adapters and under seven algorithms, with a table of results (about 20 minutes)
+	$(BIN)/python -m pytest tests/e2e -m whole_recipe
 	$(BIN)/python -m recipes.arithmetic.algorithms $(ARGS)
 
 lint: setup  ## ruff: rules and form

@@ -90,6 +90,8 @@ def test_a_run_goes_on_from_its_adapter(merged: Run, arithmetic: Path, tmp_path:
         assert torch.equal(tensor, expected[name]), name
 
 
+@pytest.mark.whole_recipe
+@pytest.mark.timeout(600)
 def test_rank_eight_learns_the_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_all(tmp_path / "data", 0)
     write_model(tmp_path / "init", 0)
@@ -102,7 +104,8 @@ def test_rank_eight_learns_the_recipe(tmp_path: Path, capsys: pytest.CaptureFixt
             f"data.val_files=[{tmp_path}/data/val.parquet]",
             f"trainer.output_dir={tmp_path}",
             f"model.lora.rank={RANK}",
-            "actor.optim.lr=1e-2",
+            "actor.optim.lr=5e-3",
+            "actor.mini_batch_size=16",
             "trainer.experiment_name=lora",
         ],
     )

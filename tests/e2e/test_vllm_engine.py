@@ -38,7 +38,7 @@ def engines(folders):
     """All started at once: a start is mostly imports."""
     common = {"max_model_len": MAX_MODEL_LEN, "run_id": RUN_ID, "kv_cache_memory_gib": KV_GIB}
     started = {name: EngineProcesses(folder, **common) for name, folder in folders.items()}
-    adapter = {"lora": "adapter", "lora_rank": LORA_RANK, **common}
+    adapter = {**common, "lora": "adapter", "lora_rank": LORA_RANK, "run_id": f"{RUN_ID}-adapter"}
     started["adapter"] = EngineProcesses(folders["tied"], **adapter)
     started["adapter, tensor parallel"] = EngineProcesses(
         folders["untied"], num_ranks=2, tensor_parallel_size=2, **adapter
@@ -140,10 +140,11 @@ def test_weights_are_those_of_vllm_s_own_reload_bit_for_bit(engines, folders, na
 def test_an_adapter_counts_beside_the_weights_of_the_model_s_folder(engines, folders, name, folder):
     model = AutoModelForCausalLM.from_pretrained(folders[folder])
     adapters = Adapters(model, LoraConfig(rank=LORA_RANK))
+    adapters.initialise(device=torch.device("cpu"), seed=0)
     for version, seed in enumerate([21, 22]):
         numbers = torch.Generator().manual_seed(seed)
         for _, parameter in adapters.parameters():
-            parameter.data = torch.randn(parameter.shape, generator=numbers) * 0.3
+            parameter.detach().normal_(generator=numbers).mul_(0.3)
         weights = {name: parameter.detach().numpy().copy() for name, parameter in adapters.parameters()}
         engines[name].call("sync", version, weights)
         asked = requests(6, sampling=Sampling(max_tokens=20))

@@ -126,7 +126,7 @@ def test_a_frozen_model_has_none(work: Path) -> None:
 
 def test_a_checkpoint_of_other_weights_is_refused(alone: dict[str, Any], work: Path) -> None:
     whole = build_learner(work / "qwen2")
-    with pytest.raises(ValueError, match=r"lacks 26 weights.*model.path and model.lora that it was written with"):
+    with pytest.raises(ValueError, match=r"lacks 27 weights.*model.path and model.lora that it was written with"):
         whole.load(work / "adapters-shards-1/checkpoint")
     whole.save(work / "checkpoint-of-weights")
     adapted = build_engine(work / "qwen2", model={"lora": LoraConfig(rank=4)})

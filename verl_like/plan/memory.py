@@ -129,23 +129,29 @@ class Sharded:
     def update(self, run: Pass) -> Parts:
         """The passes of an update at their worst moment, besides weights and optimiser."""
         moments = self._moments if self.is_cut else self._moments_of_replica
-        layer = self._layer(run)
+        layer = self._layer(run, norms_learn=not self.has_adapters)
         states = run.tokens * self.shape.hidden_size * self.itemsize
         held = self.shape.num_layers * (states if run.recomputes else layer) + layer * run.recomputes
         return max(moments(run, layer, held), key=lambda parts: sum(parts.values()))
 
-    def _layer(self, run: Pass) -> float:
+    @property
+    def _transient(self) -> float:
+        """Beside adapters no product makes a weight's gradient."""
+        return TRANSIENT_SHARE / 2 if self.has_adapters else TRANSIENT_SHARE
+
+    def _layer(self, run: Pass, *, norms_learn: bool) -> float:
         """What a layer keeps for its backward pass."""
         keys = run.shared_keys * key_bytes_per_token(self.shape, self.itemsize)
-        return run.tokens * layer_bytes_per_token(self.shape, self.itemsize) + keys
+        of_token = layer_bytes_per_token(self.shape, self.itemsize, norms_learn=norms_learn)
+        return run.tokens * of_token + keys
 
     def _moments_of_replica(self, run: Pass, layer: float, held: float) -> Iterator[Parts]:
         """Behind the layers; in the last one's backward; and in the first one's."""
         whole = float(FLOAT32 * self.num_learning)
         before, lacking = (whole, 0.0) if run.count > 1 else (0.0, FLOAT32 * self._learning_of_layer)
         yield {"gradients": before, "activations": held, "logits": self.logits(run)}
-        yield {"gradients": before, "activations": held + layer * TRANSIENT_SHARE}
-        yield {"gradients": whole - lacking, "activations": layer * (1 + TRANSIENT_SHARE)}
+        yield {"gradients": before, "activations": held + layer * self._transient}
+        yield {"gradients": whole - lacking, "activations": layer * (1 + self._transient)}
 
     def _moments(self, run: Pass, layer: float, held: float) -> Iterator[Parts]:
         """Behind the layers; in the last one's backward, and as it is reduced; in the first one's; and as the root is
@@ -164,7 +170,7 @@ class Sharded:
         stays = self.is_reduced_once and run.count > 1  # what backward has gathered, until the last pass
         end = float(self.itemsize * shape.num_parameters) if stays else self.gathered
         behind = self.root if self.fsdp.reshard_after_forward else self.gathered
-        working = layer * (1 + TRANSIENT_SHARE)
+        working = layer * (1 + self._transient)
         yield {"gathered": behind, "gradients": before, "activations": held, "logits": self.logits(run)}
         yield {"gathered": self.gathered, "gradients": before + own, "activations": held + working - layer}
         yield {"gathered": self.gathered, "gradients": before + reduced, "activations": held - layer}
@@ -189,7 +195,9 @@ class Sharded:
 
     def forward(self, run: Pass) -> Parts:
         """A pass without backward at its worst moment: in a layer, or behind them all."""
-        layer = self._layer(run) * FORWARD_SHARE
+        layer = self._layer(run, norms_learn=True) * FORWARD_SHARE
+        if self.has_adapters:  # what one adds, before it is added
+            layer += float(self.itemsize * run.tokens * self.shape.intermediate_size)
         states = 2.0 * run.tokens * self.shape.hidden_size * self.itemsize
         logits = self.logits(run.without_backward())
         inside: Parts = {"gathered": self.gathered, "activations": states + layer}
@@ -207,14 +215,14 @@ class Sharded:
         return float(tile * (kept + AT_WORK - 1) + tile * self.itemsize / FLOAT32 * (self.itemsize < FLOAT32))
 
 
-def layer_bytes_per_token(shape: ModelShape, itemsize: int) -> float:
+def layer_bytes_per_token(shape: ModelShape, itemsize: int, *, norms_learn: bool = True) -> float:
     """What a decoder layer keeps for its backward pass, per token.
 
-    Two norms keep their input and what they have normalised, in float32, and their output; queries, keys and values are
-    kept before and after the rotation; attention keeps its output; the feed-forward part four tensors of its width.
+    Two norms keep their input and, where they learn, what they have normalised, in float32, and their output; queries,
+    keys and values are kept before and after the rotation; attention keeps its output; the feed-forward part four tensors of its width.
     """
     attention = shape.num_heads * shape.head_dim
-    norms = 2 * (2 * FLOAT32 + itemsize) * shape.hidden_size
+    norms = 2 * (FLOAT32 * (1 + norms_learn) + itemsize) * shape.hidden_size
     rotated = itemsize * attention + key_bytes_per_token(shape, itemsize)
     return norms + 2 * rotated + itemsize * (attention + 4 * shape.intermediate_size)
 
