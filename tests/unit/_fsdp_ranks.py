@@ -20,6 +20,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.tensor import DTensor
 from transformers import (
     Gemma3ForCausalLM,
     Gemma3TextConfig,
@@ -183,7 +184,7 @@ def weights_of(engine: FsdpPolicy | FsdpValue) -> dict[str, Tensor]:
 
 
 def my_rows(rows: DataProto, split: str) -> DataProto:
-    """This rank's share: ``even``, or ``uneven`` (rank 0 has two thirds), or ``all_on_first``, or ``nothing`` (no
+    """This rank's share: ``even``, or ``uneven`` (the first has two thirds), or ``all_on_first``, or ``nothing`` (no
     columns at all).
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -194,7 +195,7 @@ def my_rows(rows: DataProto, split: str) -> DataProto:
     cut = {"uneven": 2 * len(rows) // 3, "all_on_first": len(rows), "nothing": len(rows)}[split]
     if split == "nothing" and rank > 0:
         return DataProto()
-    return rows.select_idxs(slice(0, cut) if rank == 0 else slice(cut, None))
+    return rows.select_idxs(slice(0, cut) if rank == 0 else slice(cut + rank - 1, None, world_size - 1))
 
 
 def two_updates(path: Path, *, split: str = "even", kind: str = "policy", **settings: Any) -> dict[str, Any]:
@@ -304,6 +305,33 @@ def replicas(work: Path) -> dict[str, Any]:
     results["small_buckets"] = two_updates(policy, fsdp=WHOLE, sync_bucket_mib=0.001)
     results["gradients"] = gradients_of_some_ranks(policy)
     results["sums"] = sums()
+    return results
+
+
+def copies(work: Path) -> dict[str, Any]:
+    """Two updates of models that groups of two ranks have between them, and checkpoints of those and of others."""
+    policy, paired = work / "qwen2", FsdpConfig(shard_size="2")
+    results: dict[str, Any] = {
+        "plain": two_updates(policy, fsdp=paired),
+        "uneven": two_updates(policy, split="uneven", max_tokens=20, fsdp=paired),
+        "no_rows_on_one_rank": two_updates(policy, split="all_on_first", max_tokens=20, fsdp=paired),
+        "small_buckets": two_updates(policy, fsdp=paired, sync_bucket_mib=0.001),
+        "value": two_updates(work / "llama", kind="value", fsdp=paired),
+        "tied": two_updates(work / "qwen3-tied", fsdp=paired),
+        "lora": two_updates(policy, model={"lora": LoraConfig(rank=4, alpha=8)}, fsdp=paired),
+    }
+    with every_layer_a_group():
+        results["layer_groups"] = two_updates(policy, max_tokens=20, fsdp=paired)
+    learner = build_learner(policy, fsdp=paired)
+    learner.update(my_rows(make_rows(seed=1), "even"), PolicyLoss())
+    learner.save(work / "checkpoint-copies")
+    for name, fsdp in (("loaded_again", paired), ("loaded_by_shards", FsdpConfig(shard_size="all"))):
+        other = build_learner(policy, fsdp=fsdp)
+        other.load(work / "checkpoint-copies")
+        metrics = [other.update(my_rows(make_rows(seed=2), "even"), PolicyLoss())]
+        results[name] = {"metrics": metrics, "weights": weights_of(other.engine)}
+    placements = {tuple(map(str, p.placements)) for p in learner.engine.module.parameters() if isinstance(p, DTensor)}
+    results["placements"] = placements
     return results
 
 
@@ -496,6 +524,7 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
         skips,
         replicas,
         lora,
+        copies,
     )
 }
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from verl_like.checks import cluster, models, validation
+from verl_like.checks import cluster, lora, models, validation
 from verl_like.checks import rules as checks
 from verl_like.checks.rules import check, check_devices
 from verl_like.config.problems import Refused
@@ -361,6 +361,15 @@ def test_tensor_parallel_that_does_not_divide_the_ranks_is_refused(config: Confi
     assert "which does not divide the 3 workers of a node" in text
 
 
+def test_groups_of_ranks_that_do_not_divide_all_are_refused(config: Config) -> None:
+    text = refusal(config, actor__fsdp__shard_size="2", cluster__workers_per_node=3)
+    assert "actor.fsdp.shard_size is 2, which does not divide the 3 workers. Set it to a divisor of 3" in text
+    config.cluster.workers_per_node = 2
+    check(config, num_devices=0)
+    with pytest.raises(ValueError, match="does not divide the 3 workers"):
+        check_devices(config, world_size=3, device="cpu", cores=4)
+
+
 def test_tensor_parallel_is_held_against_the_gpus_that_are_there(config: Config) -> None:
     text = refusal(
         config, num_devices=6, cluster__device="auto", cluster__workers_per_node=0, rollout__tensor_parallel_size=4
@@ -499,7 +508,7 @@ def test_resume_from_a_folder_that_is_not_there_is_refused(config: Config) -> No
 def test_every_rule_is_in_the_list() -> None:
     rules = [
         entry
-        for module in (checks, cluster, models, validation)
+        for module in (checks, cluster, lora, models, validation)
         for entry in vars(module).values()
         if inspect.isfunction(entry)
         and list(inspect.signature(entry).parameters) == ["config", "gpus"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from verl_like.checks.cores import shares_of
 from verl_like.checks.gpus import Gpus
 from verl_like.checks.reward import own_gpus
-from verl_like.config.schema import Config
+from verl_like.config.schema import Config, FsdpConfig
 from verl_like.machine.cores import usable_cores
 
 
@@ -44,6 +44,7 @@ def tensor_parallel_fits_ranks(config: Config, gpus: Gpus) -> Iterator[str]:
     ranks = gpus.ranks_per_node(config)
     if ranks:
         yield from tensor_parallel_problem(config, ranks=ranks)
+        yield from shard_size_problem(config, ranks=ranks * config.cluster.num_nodes)
 
 
 def tensor_parallel_problem(config: Config, *, ranks: int) -> Iterator[str]:
@@ -56,6 +57,26 @@ def tensor_parallel_problem(config: Config, *, ranks: int) -> Iterator[str]:
             f"a node. "
             f"Set it to a divisor of {ranks}, or cluster.workers_per_node to a multiple of {size}."
         )
+
+
+def shard_size_problem(config: Config, *, ranks: int) -> Iterator[str]:
+    """A model is cut over equal groups of all ``ranks``."""
+    for section, fsdp in shardings(config).items():
+        if fsdp.shard_size.isdecimal() and ranks % int(fsdp.shard_size):
+            yield (
+                f"{section}.fsdp.shard_size is {fsdp.shard_size}, which does not divide the {ranks} "
+                f"worker{'s' * (ranks > 1)}. Set it to a divisor of {ranks}, such as the GPUs of a node, or to all."
+            )
+
+
+def shardings(config: Config) -> dict[str, FsdpConfig]:
+    """How each model is cut, by the section that says so."""
+    return {
+        "actor": config.actor.fsdp,
+        "ref": config.ref.fsdp,
+        "critic": config.critic.fsdp,
+        "reward.model": config.reward.model.fsdp,
+    }
 
 
 def greedy_validation_is_not_repeated(config: Config, gpus: Gpus) -> Iterator[str]:
@@ -144,13 +165,7 @@ def attention_takes_16_bits(config: Config, gpus: Gpus) -> Iterator[str]:
     kernel = config.model.attention
     if kernel not in ("flash", "varlen"):
         return
-    shardings = {
-        "actor": config.actor.fsdp,
-        "ref": config.ref.fsdp,
-        "critic": config.critic.fsdp,
-        "reward.model": config.reward.model.fsdp,
-    }
-    for section, fsdp in shardings.items():
+    for section, fsdp in shardings(config).items():
         if fsdp.param_dtype == "float32":
             yield (
                 f"model.attention is {kernel}, which takes 16 bits, but {section}.fsdp.param_dtype is float32. Set "

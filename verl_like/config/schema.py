@@ -162,9 +162,11 @@ class FsdpConfig:
     )
     shard_size: str = knob(
         "auto",
-        "Ranks that a model is cut over: all of them, or 1, which gives each rank a replica; auto is 1 for small "
-        "models on CPU, where it is faster.",
-        choices=("auto", "all", "1"),
+        "Ranks that a model is cut over: all, or so many that each such group has a copy (HSDP), or "
+        "1, which gives each rank a replica; auto is 1 for small models on CPU, else all.",
+        unit="ranks",
+        check=lambda v: v in ("auto", "all") or (str(v).isdecimal() and int(v) > 0),
+        expected="auto, all, or a number above 0",
     )
     reshard_after_forward: bool = knob(
         True, "Free gathered parameters after each layer's forward (saves memory, costs a gather)."

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from math import ceil
 
 from verl_like.config.schema import Config
+from verl_like.ops.tiles import FLOAT32
 from verl_like.plan.devices import COMPUTE_SHARE, LINK_SHARE, MEMORY_SHARE, Device
 from verl_like.plan.shape import ModelShape
 from verl_like.plan.stages import Place, Role, engine_of, roles_of
@@ -49,10 +50,10 @@ def stage_seconds(
     return seconds
 
 
-def _link_bytes_per_s(place: Place) -> float:
-    """The rate of collectives over all ranks: that of the slowest part of the way."""
+def _link_bytes_per_s(place: Place, ranks: int) -> float:
+    """The rate of collectives over so many neighbouring ranks: that of the slowest part of the way."""
     device = place.device
-    rate = device.peer_gb_s if place.ranks <= place.ranks_per_node else min(device.peer_gb_s, device.node_gb_s)
+    rate = device.peer_gb_s if ranks <= place.ranks_per_node else min(device.peer_gb_s, device.node_gb_s)
     return rate * 1e9 * LINK_SHARE
 
 
@@ -83,14 +84,15 @@ def _rollout_s(config: Config, shape: ModelShape, place: Place, response_tokens:
 
 def _passes_s(role: Role, place: Place, num_tokens: float, row_tokens: float, *, learns: bool) -> float:
     """Forward (and backward) passes over ``num_tokens``; gathers run beside them, and the longer one counts."""
-    shape, itemsize = role.sharded.shape, role.sharded.itemsize
-    forwards = 1 + (BACKWARD + RECOMPUTATION * role.run.recomputes if learns else 0)
+    sharded, shape, itemsize = role.sharded, role.sharded.shape, role.sharded.itemsize
+    backward = BACKWARD / 2 if sharded.has_adapters else BACKWARD  # without the products that give weights' gradients
+    forwards = 1 + (backward + RECOMPUTATION * role.run.recomputes if learns else 0)
     compute_s = forwards * num_tokens * shape.flops_per_token(row_tokens / 2) / _flops(place.device)
     num_passes = ceil(num_tokens / max(role.run.tokens, 1))
-    moved = itemsize * (1 + learns) + (4 if learns else 0)  # gathered once or twice, reduced in float32
-    link_s = 0.0
-    if place.ranks > 1:
-        link_s = num_passes * moved * shape.num_parameters / _link_bytes_per_s(place)
+    # Gathered once or twice in a group, and gradients reduced over all ranks, in float32.
+    gathered = itemsize * (1 + learns) * shape.num_parameters / _link_bytes_per_s(place, sharded.ranks)
+    reduced = FLOAT32 * sharded.num_learning * learns / _link_bytes_per_s(place, place.ranks)
+    link_s = num_passes * (gathered * (sharded.ranks > 1) + reduced) if place.ranks > 1 else 0.0
     return max(compute_s, link_s) + _offload_s(role, place, learns=learns)
 
 
@@ -106,5 +108,5 @@ def _sync_s(config: Config, shape: ModelShape, place: Place) -> float:
     """Every rank gathers all weights, and the engine copies its part."""
     engine = engine_of(config, shape, place)
     whole = engine.weights * config.rollout.tensor_parallel_size
-    gather_s = whole / _link_bytes_per_s(place) if place.ranks > 1 else 0.0
+    gather_s = whole / _link_bytes_per_s(place, place.ranks) if place.ranks > 1 else 0.0
     return gather_s + 3 * whole / (place.device.memory_gb_s * 1e9 * MEMORY_SHARE)

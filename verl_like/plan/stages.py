@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from verl_like.backends.fsdp.engine import recomputes, resolve_dtype
-from verl_like.backends.fsdp.layout import is_cut
+from verl_like.backends.fsdp.layout import is_cut, ranks_per_shard_group
 from verl_like.backends.fsdp.micro_batches import resolve_max_tokens, sharing_units
 from verl_like.config.schema import ActorConfig, Config, CriticConfig, OptimConfig, RefConfig, RewardModelConfig
 from verl_like.plan.devices import GIB, Device
@@ -100,7 +100,7 @@ def _role(
     fsdp, dtype = section.fsdp, resolve_dtype(section.fsdp.param_dtype, place.torch_device)
     sharded = Sharded(
         shape=shape,
-        ranks=place.ranks,
+        ranks=ranks_per_shard_group(fsdp, place.ranks),
         itemsize=dtype.itemsize,
         is_gpu=place.is_gpu,
         fsdp=fsdp,

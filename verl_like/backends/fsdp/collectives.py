@@ -15,10 +15,10 @@ except ImportError:  # torch before 2.13
     from torch.distributed import all_gather_into_tensor as all_gather_single
 
 
-def all_gather(mine: Tensor) -> Tensor:
-    """[n] of every rank, equal n -> [ranks, n]."""
-    gathered = torch.empty(dist.get_world_size() * mine.numel(), dtype=mine.dtype, device=mine.device)
-    all_gather_single(gathered, mine)
+def all_gather(mine: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
+    """[n] of every rank (of a group), equal n -> [ranks, n]."""
+    gathered = torch.empty(dist.get_world_size(group) * mine.numel(), dtype=mine.dtype, device=mine.device)
+    all_gather_single(gathered, mine, group=group)
     return gathered.view(-1, mine.numel())
 
 

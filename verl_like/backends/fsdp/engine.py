@@ -15,12 +15,11 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.distributed._composable.checkpoint_activation import checkpoint
-from torch.distributed.device_mesh import init_device_mesh
 
 from verl_like.backends.base import EngineSettings
 from verl_like.backends.fsdp.checkpoint import load_sharded_weights
 from verl_like.backends.fsdp.gathering import CACHE_LINE_BYTES, Gather, gather_on
-from verl_like.backends.fsdp.layout import Layout, is_cut
+from verl_like.backends.fsdp.layout import Layout, is_cut, ranks_per_shard_group
 from verl_like.backends.fsdp.learner import FsdpLearner
 from verl_like.backends.fsdp.loading import load_weights
 from verl_like.backends.fsdp.micro_batches import MicroBatch, MicroBatchPlan, agree, resolve_max_tokens
@@ -107,8 +106,8 @@ class FsdpEngine(ABC, Generic[Model]):
         ):
             log.info("%s: a replica of all %d parameters on each rank", self.settings.model.path, num_parameters)
             return Replicas(self.module, self._gather_of_ranks)
-        mesh = init_device_mesh(self.device.type, (dist.get_world_size(),))
-        return Sharding(self.module, mesh=mesh, fsdp=fsdp, param_dtype=self._dtype)
+        size = ranks_per_shard_group(fsdp, dist.get_world_size())
+        return Sharding(self.module, device=self.device, ranks_per_group=size, fsdp=fsdp, param_dtype=self._dtype)
 
     @abstractmethod
     def _skeleton(self, *, kernel: str | None, dtype: torch.dtype) -> Model:
@@ -195,7 +194,7 @@ class FsdpEngine(ABC, Generic[Model]):
 
     def _gather_of_ranks(self) -> Gather:
         if self.gather is None:
-            self.gather = gather_on(self.device, max_bytes=self._bucket_bytes)
+            self.gather = gather_on(self.device, max_bytes=self._bucket_bytes, group=self.layout.group)
         return self.gather
 
     @property

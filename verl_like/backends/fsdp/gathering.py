@@ -26,10 +26,14 @@ Fill = Callable[[Tensor], object]  # writes this rank's piece, [elements]
 
 
 class Gather(ABC):
-    """Gathers one table after the other."""
+    """Gathers one table after the other.
 
-    def __init__(self) -> None:
-        self.ranks, self.rank = dist.get_world_size(), dist.get_rank()
+    Args:
+        group: of ranks; None for all.
+    """
+
+    def __init__(self, group: dist.ProcessGroup | None) -> None:
+        self._group, self.ranks, self.rank = group, dist.get_world_size(group), dist.get_rank(group)
         self.num_tables = 0
 
     @abstractmethod
@@ -84,8 +88,8 @@ def chunks(flat: Sequence[Tensor], most: int) -> Iterator[list[Tensor]]:
 
 
 class CollectiveGather(Gather):
-    def __init__(self, device: torch.device, *, max_bytes: int) -> None:
-        super().__init__()
+    def __init__(self, device: torch.device, *, max_bytes: int, group: dist.ProcessGroup | None = None) -> None:
+        super().__init__(group)
         self._device, self._max_bytes = device, max_bytes
 
     def begin(self) -> None:
@@ -95,7 +99,7 @@ class CollectiveGather(Gather):
         piece = torch.empty(num_elements, dtype=dtype, device=self._device)
         fill(piece)
         with BEACON.waiting(OTHERS):
-            return all_gather(piece)
+            return all_gather(piece, self._group)
 
     @property
     def _most_bytes(self) -> int:
@@ -104,7 +108,7 @@ class CollectiveGather(Gather):
     def _sum(self, parts: list[Tensor]) -> None:
         flat = torch.cat(parts)
         with BEACON.waiting(OTHERS):
-            dist.all_reduce(flat)
+            dist.all_reduce(flat, group=self._group)
         _copy(flat, parts)
 
 
@@ -117,8 +121,8 @@ class SharedGather(Gather):
             still read the other.
     """
 
-    def __init__(self, memory: Tensor) -> None:
-        super().__init__()
+    def __init__(self, memory: Tensor, group: dist.ProcessGroup | None = None) -> None:
+        super().__init__(group)
         self._halves = memory.view(2, -1)
 
     def begin(self) -> None:
@@ -153,7 +157,7 @@ class SharedGather(Gather):
 
     def _wait(self) -> None:
         with BEACON.waiting(OTHERS):
-            dist.barrier()
+            dist.barrier(group=self._group)
 
 
 def _copy(flat: Tensor, parts: list[Tensor]) -> None:
@@ -161,30 +165,33 @@ def _copy(flat: Tensor, parts: list[Tensor]) -> None:
         part.copy_(value)
 
 
-def gather_on(device: torch.device, *, max_bytes: int) -> Gather:
+def gather_on(device: torch.device, *, max_bytes: int, group: dist.ProcessGroup | None = None) -> Gather:
     """What gathers fastest there; collective.
 
     Args:
         max_bytes: of a table, a multiple of 64.
+        group: of ranks; None for all.
     """
-    memory = shared_memory(2 * max_bytes) if device.type == "cpu" else None
-    return CollectiveGather(device, max_bytes=max_bytes) if memory is None else SharedGather(memory)
+    memory = shared_memory(2 * max_bytes, group) if device.type == "cpu" else None
+    if memory is None:
+        return CollectiveGather(device, max_bytes=max_bytes, group=group)
+    return SharedGather(memory, group)
 
 
-def shared_memory(num_bytes: int) -> Tensor | None:
+def shared_memory(num_bytes: int, group: dist.ProcessGroup | None = None) -> Tensor | None:
     """[bytes] uint8 that all ranks write and read, or None on all of them where they are not on one host, or the host
     does not give it.
 
     It has no name, so the kernel takes it back with the last process. Collective.
     """
     with ExitStack() as closed:
-        offer = [_offer(num_bytes, closed) if dist.get_rank() == 0 else ("", b"")]
+        offer = [_offer(num_bytes, closed) if dist.get_rank(group) == 0 else ("", b"")]
         with BEACON.waiting(OTHERS):
-            dist.broadcast_object_list(offer, src=0)
+            dist.broadcast_object_list(offer, group_src=0, group=group)
         memory = opened(offer[0][0], num_bytes, offer[0][1])
         is_there = torch.tensor(float(memory is not None))
         with BEACON.waiting(OTHERS):
-            dist.all_reduce(is_there, op=dist.ReduceOp.MIN)  # all have opened it, or failed to
+            dist.all_reduce(is_there, op=dist.ReduceOp.MIN, group=group)  # all have opened it, or failed to
     return memory if is_there else None
 
 

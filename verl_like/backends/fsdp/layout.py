@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import torch
+import torch.distributed as dist
 
 from verl_like.config.schema import FsdpConfig
 
@@ -17,6 +18,7 @@ class Layout(ABC):
     """What the passes of an engine tell it. Every method is collective."""
 
     is_sharded: bool  # whether a pass of one rank needs the other ranks
+    group: dist.ProcessGroup | None = None  # of ranks that have the whole model between them; None for all
 
     @abstractmethod
     def expect_backward(self, *, is_last: bool) -> None:
@@ -51,6 +53,21 @@ def is_cut(fsdp: FsdpConfig, *, device: torch.device, dtype: torch.dtype, is_fro
             "fsdp.param_dtype=float32."
         )
     if fsdp.shard_size != "auto":
-        return fsdp.shard_size == "all"
+        return fsdp.shard_size != "1"
     is_small = num_parameters * torch.float32.itemsize <= MAX_REPLICA_BYTES
     return not (can_be_whole and is_small and device.type == "cpu")
+
+
+def ranks_per_shard_group(fsdp: FsdpConfig, num_ranks: int) -> int:
+    """Ranks that a model which is cut is cut over.
+
+    Raises:
+        ValueError: they do not divide the ranks.
+    """
+    size = int(fsdp.shard_size) if fsdp.shard_size.isdecimal() else num_ranks
+    if num_ranks % size:
+        raise ValueError(
+            f"fsdp.shard_size is {size}, which does not divide the {num_ranks} ranks. Set fsdp.shard_size=all, or a "
+            "number that does, such as the GPUs of a node."
+        )
+    return size

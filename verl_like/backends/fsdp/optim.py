@@ -68,8 +68,8 @@ def clip_grad_norm(parameters: Iterable[nn.Parameter], max_norm: float) -> float
     left alone.
 
     Works on the local shards: one foreach norm and one all-reduce of a scalar, where DTensor operators would cost a
-    dispatch per parameter. Where parameters are sharded, all are, over all ranks, so that all squares add up to
-    that of the whole.
+    dispatch per parameter. Where parameters are sharded, all are, over the last axis of one mesh, so that there all
+    squares add up to that of the whole; ranks of the other axis have the same shards.
 
     Returns:
         The norm before clipping, equal on all ranks.
@@ -79,7 +79,8 @@ def clip_grad_norm(parameters: Iterable[nn.Parameter], max_norm: float) -> float
     norms = torch._foreach_norm(shards)
     square = torch.stack([norm.double() for norm in norms]).square().sum()
     if isinstance(gradients[0], DTensor):
-        dist.all_reduce(square)
+        mesh = gradients[0].device_mesh
+        dist.all_reduce(square, group=mesh.get_group(mesh.ndim - 1))
     norm = math.sqrt(square.item())
     if math.isfinite(norm) and norm > max_norm:
         torch._foreach_mul_(shards, max_norm / norm)

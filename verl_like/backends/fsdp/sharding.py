@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch.distributed.device_mesh import DeviceMesh
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from verl_like.backends.fsdp.layout import Layout
@@ -21,13 +22,23 @@ class Sharding(Layout):
     """FSDP2 over a model: one group per decoder layer (where layers are worth it), and one for the rest.
 
     Args:
-        mesh: 1-D, over all ranks.
+        ranks_per_group: that the model is cut over; each group of them has a copy (HSDP), and all sum up gradients.
         param_dtype: of gathered parameters; gradients are reduced, and master weights kept, in float32.
     """
 
     is_sharded = True
 
-    def __init__(self, module: ShardedModel, *, mesh: DeviceMesh, fsdp: FsdpConfig, param_dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        module: ShardedModel,
+        *,
+        device: torch.device,
+        ranks_per_group: int,
+        fsdp: FsdpConfig,
+        param_dtype: torch.dtype,
+    ) -> None:
+        mesh = _mesh(device, ranks_per_group)
+        self.group = mesh.get_group(mesh.ndim - 1)
         num_parameters = sum(p.numel() for p in module.parameters())
         self._is_reduced_once = num_parameters * torch.float32.itemsize <= MAX_UNSHARDED_GRADIENT_BYTES
         policy = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=torch.float32)
@@ -59,3 +70,11 @@ class Sharding(Layout):
         """Implement ``Layout.reshard``."""
         for group in self._groups:
             group.reshard()
+
+
+def _mesh(device: torch.device, ranks_per_group: int) -> DeviceMesh:
+    """Of all ranks; with a first axis of copies where there are several groups."""
+    groups = dist.get_world_size() // ranks_per_group
+    if groups == 1:
+        return init_device_mesh(device.type, (ranks_per_group,))
+    return init_device_mesh(device.type, (groups, ranks_per_group), mesh_dim_names=("copies", "shards"))

@@ -42,8 +42,9 @@ class _Sharded:
 
     def local(self) -> Tensor:
         assert isinstance(self.parameter, DTensor), f"{self.names[0]} is not sharded; reshard before reading shards"
-        assert self.parameter.placements == (Shard(0),), (
-            f"{self.names[0]} has placements {self.parameter.placements}, expected (Shard(0),)"
+        *copies, cut = self.parameter.placements
+        assert cut == Shard(0) and all(copy.is_replicate() for copy in copies), (
+            f"{self.names[0]} has placements {self.parameter.placements}, expected Shard(0) at the end, behind copies"
         )
         return self.parameter.to_local().reshape(-1)
 
