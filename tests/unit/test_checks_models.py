@@ -117,6 +117,33 @@ def test_a_judge_must_read_its_questions(config: Config) -> None:
     assert problem.endswith("Set reward.judge.max_model_len=64 or less.")
 
 
+# --- what would be computed wrongly
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"logits_scaling": 8.0}, "scales its logits (logits_scaling=8.0 in its config.json)"),
+        ({"logit_scale": 0.0625}, "scales its logits (logit_scale=0.0625 in its config.json)"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "has quantised weights"),
+        ({"model_type": "gpt_oss"}, "has attention sinks"),
+        ({"attn_logit_softcapping": 50.0}, "caps its attention (attn_logit_softcapping=50.0 in its config.json)"),
+    ],
+)
+def test_a_model_whose_numbers_would_be_wrong_is_refused(
+    config: Config, fields: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    config.model.path = model(tmp_path / "other", **fields)
+    (problem,) = problems(config)
+    assert told in problem
+
+
+def test_capped_attention_is_computed_with_padding(config: Config, tmp_path: Path) -> None:
+    config.model.path = model(tmp_path / "other", attn_logit_softcapping=50.0, logits_scaling=1.0)
+    config.model.remove_padding = False
+    assert problems(config) == []
+
+
 # --- heads
 
 

@@ -13,7 +13,8 @@ KILLED = "the process was killed in the line before, and is no longer there when
 FOR_PARENT = "the process waits for its parent's next request, and ends when the parent's end of the pipe closes"
 REASONS = {
     "backends.fsdp.checkpoint:save_checkpoint: dist.barrier": OF_GROUP,
-    "backends.fsdp.engine:FsdpEngine._laid_out: init_device_mesh": OF_GROUP,
+    "backends.fsdp.engine:FsdpEngine.export_adapter: dist.barrier": OF_GROUP,
+    "backends.fsdp.sharding:_mesh: init_device_mesh": OF_GROUP,
     "backends.fsdp.gathering:SharedGather._wait: dist.barrier": OF_GROUP,
     "backends.fsdp.weights:export_folder: dist.barrier": OF_GROUP,
     "graders.programs.fork_server:_Server._close: os.waitpid": KILLED,

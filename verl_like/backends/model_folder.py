@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,16 @@ import torch
 from huggingface_hub import snapshot_download
 from safetensors import safe_open
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PretrainedConfig
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+)
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import revert_weight_conversion
 
 from verl_like.config.schema import ModelConfig
 
@@ -23,12 +32,14 @@ from verl_like.config.schema import ModelConfig
 class ModelFolder:
     """Facts about a causal language model.
 
+    ``skeleton``: the model without memory.
     ``weight_shapes``: name -> shape of every tensor of its ``state_dict`` (tied weights under both names).
     ``tied_names``: name -> the names that are tied to it, each tensor's first name in the model being the one that
     files have. ``end_token_ids``: ids that end a response: the tokenizer's and those of the generation config.
     """
 
     config: PretrainedConfig
+    skeleton: PreTrainedModel
     weight_shapes: dict[str, tuple[int, ...]]
     tied_names: dict[str, list[str]]
     end_token_ids: list[int]
@@ -42,11 +53,26 @@ def model_folder(*, model_path: str, tokenizer_path: str, model: ModelConfig) ->
         skeleton = AutoModelForCausalLM.from_config(config, trust_remote_code=model.trust_remote_code)
     return ModelFolder(
         config=config,
+        skeleton=skeleton,
         weight_shapes={name: tuple(tensor.shape) for name, tensor in skeleton.state_dict().items()},
         tied_names=_tied_names(skeleton),
         end_token_ids=_end_token_ids(model_path, tokenizer_path or model_path, config, model.trust_remote_code),
         vocab_size=config.vocab_size,
     )
+
+
+def converts(folder: ModelFolder) -> bool:
+    """Whether files have other tensors than the model, such as one for each expert where it has one for all."""
+    return bool(get_model_conversion_mapping(folder.skeleton, add_legacy=False))
+
+
+def as_in_files(folder: ModelFolder, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """The model's tensors as files have them, each converted by itself."""
+    if not converts(folder):
+        yield from weights
+        return
+    for name, tensor in weights:
+        yield from revert_weight_conversion(folder.skeleton, {name: tensor}).items()
 
 
 def _tied_names(model: nn.Module) -> dict[str, list[str]]:

@@ -30,6 +30,8 @@ _POSITIONS = (
 )
 # Families whose heads share the hidden size; others have a width of their own where config.json states none.
 _DERIVED_HEADS = ("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "phi", "phi3", "gpt_neox", "opt", "starcoder2")
+_LOGIT_SCALES = ("logit_scale", "logits_scaling", "final_logit_scaling")  # applied behind the output layer
+_WITH_SINKS = ("gpt_oss",)
 _WEIGHTS = ("model*.safetensors", "model.safetensors.index.json")
 # These keep the scaled length in config.json; with other kinds of RoPE scaling the factor comes on top, as in vLLM.
 _SCALED_ALREADY = ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
@@ -145,6 +147,27 @@ def _positions(model: Mapping[str, Any]) -> tuple[float | None, str]:
     return (max(limit, float(own)), field) if isinstance(own, int) else (limit, field)
 
 
+def numbers_would_be_right(config: Config, gpus: Gpus) -> Iterator[str]:
+    """What our log-probs or attention would leave out without a word."""
+    for name, path in _used(config).items():
+        model = _config_of(path, config.model.override_config)
+        scales = {key: model[key] for key in _LOGIT_SCALES if model.get(key) not in (None, 1, 1.0)}
+        if scales:
+            yield (
+                f"{name}={path} scales its logits ({', '.join(f'{key}={scales[key]}' for key in scales)} in its "
+                "config.json), which our log-probs leave out. Take a model of another family."
+            )
+        if model.get("quantization_config"):
+            yield f"{name}={path} has quantised weights, expected plain floating point. Name a model without them."
+        if model.get("model_type") in _WITH_SINKS:
+            yield f"{name}={path} has attention sinks, which our attention lacks. Take a model of another family."
+        if config.model.remove_padding and model.get("attn_logit_softcapping"):
+            yield (
+                f"{name}={path} caps its attention (attn_logit_softcapping={model['attn_logit_softcapping']} in its "
+                "config.json), which attention over packed rows lacks. Set model.remove_padding=false."
+            )
+
+
 def heads_fit_the_engine(config: Config, gpus: Gpus) -> Iterator[str]:
     rollout, judge = config.rollout, config.reward.judge
     on_cpu = gpus.runs_on_gpu(config) is False
@@ -224,6 +247,7 @@ def _tokens(file: str) -> dict[int, str]:
 MODEL_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     model_is_named,
     rows_fit_the_models,
+    numbers_would_be_right,
     heads_fit_the_engine,
     models_speak_the_same_tokens,
 )

@@ -219,7 +219,8 @@ def layer_bytes_per_token(shape: ModelShape, itemsize: int, *, norms_learn: bool
     """What a decoder layer keeps for its backward pass, per token.
 
     Two norms keep their input and, where they learn, what they have normalised, in float32, and their output; queries,
-    keys and values are kept before and after the rotation; attention keeps its output; the feed-forward part four tensors of its width.
+    keys and values are kept before and after the rotation; attention keeps its output; the feed-forward part four
+    tensors of its width.
     """
     attention = shape.num_heads * shape.head_dim
     norms = 2 * (FLOAT32 * (1 + norms_learn) + itemsize) * shape.hidden_size

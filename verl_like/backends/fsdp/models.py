@@ -195,6 +195,9 @@ def _skeleton(
         _check_packable(config)
         register_packed_attention()
     attention = PACKED_ATTENTION if kernel is not None else "sdpa"
+    # transformers' own function for sdpa takes no caps and says nothing (5.19).
+    if kernel is None and getattr(config.get_text_config(), "attn_logit_softcapping", None):
+        attention = "eager"
     return skeleton(auto, config, attention=attention, dtype=dtype, trust_remote_code=model.trust_remote_code)
 
 

@@ -20,7 +20,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 
 from verl_like.backends.base import Finished, Request, Sampling
 from verl_like.backends.lifecycle import SyncedEngine
-from verl_like.backends.model_folder import ModelFolder, model_folder
+from verl_like.backends.model_folder import ModelFolder, as_in_files, converts, model_folder
 from verl_like.backends.vllm import internals
 from verl_like.backends.vllm.assumptions import check_engine
 from verl_like.backends.vllm.kernels import check_kernels
@@ -127,9 +127,11 @@ class VllmEngine(SyncedEngine):
         check_engine(self._engine, device=device, tensor_parallel_size=rollout.tensor_parallel_size)
         is_counted = device == "cpu" and CountedSampling.is_there()
         self._counted = CountedSampling(internals.model_runner(self._engine)) if is_counted else None
-        gets_weights = device == "cpu" and self._adapter is None
-        built = internals.model_runner(self._engine).get_model() if gets_weights else None
-        self._packed = PackedWeights(built) if built is not None and PackedWeights.fit(built) else None
+        built = internals.model_runner(self._engine).get_model()
+        self._folder = folder
+        is_packed = device == "cpu" and self._adapter is None and PackedWeights.fit(built) and not converts(folder)
+        self._packed = PackedWeights(built) if is_packed else None
+        self._left_out = internals.unknown_names([name for tied in folder.tied_names.values() for name in tied], built)
         cache = self._engine.vllm_config.cache_config
         logger.info("vLLM engine ready: %d cache blocks of %d tokens", cache.num_gpu_blocks, cache.block_size)
 
@@ -182,10 +184,14 @@ class VllmEngine(SyncedEngine):
     def _load_weights(self, weights: Iterator[tuple[str, Any]]) -> None:
         if self._adapter is not None:
             self._adapter.load(self._engine, weights)
-        elif self._packed is not None:
-            self._packed.load(weights, num_weights=len(self._weight_shapes))
+            return
+        taken = as_in_files(self._folder, (each for each in weights if each[0] not in self._left_out))
+        if self._packed is not None:
+            self._packed.load(taken, num_weights=len(self._weight_shapes) - len(self._left_out))
         else:
-            self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
+            if self._device == "cpu":
+                internals.forget_expert_kernels(internals.model_runner(self._engine).get_model())
+            self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": taken})
 
     def _drop_caches(self) -> None:
         is_dropped = self._engine.reset_prefix_cache()

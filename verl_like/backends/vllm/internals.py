@@ -15,6 +15,7 @@ import torch
 import vllm
 from transformers import PretrainedConfig
 from vllm.logprobs import FlatLogprobs
+from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import UnquantizedFusedMoEMethod
 from vllm.model_executor.models import ModelRegistry
 from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -151,3 +152,26 @@ def construction(device: str) -> Iterator[None]:
         torch.random.set_rng_state(states[2])
         if cuda_states:
             torch.cuda.set_rng_state_all(cuda_states)
+
+
+def unknown_names(names: Iterable[str], model: torch.nn.Module) -> frozenset[str]:
+    """Those second names of tied weights that a model of vLLM's has no module for, and refuses: Gemma's have no output
+    layer besides the embedding.
+    """
+    found = set()
+    for name in names:
+        try:
+            model.get_submodule(name.rpartition(".")[0])
+        except AttributeError:
+            found.add(name)
+    return frozenset(found)
+
+
+def forget_expert_kernels(model: torch.nn.Module) -> None:
+    """Have a reload on CPU pack experts again: vLLM packs them where it makes their kernel, and keeps one that it has
+    (0.32, unquantized_fused_moe_method.py), which would then read what is not packed.
+    """
+    for layer in model.modules():
+        method = getattr(layer, "quant_method", None)
+        if isinstance(method, UnquantizedFusedMoEMethod):
+            method.moe_kernel = None

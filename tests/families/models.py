@@ -1,0 +1,127 @@
+"""Small models of the families, with random weights and the recipe's tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma3TextConfig,
+    LlamaConfig,
+    MistralConfig,
+    Phi3Config,
+    PreTrainedConfig,
+    Qwen2Config,
+    Qwen3Config,
+    Qwen3MoeConfig,
+)
+
+from recipes.arithmetic.model import character_tokenizer
+
+SHAPE: dict[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 64,
+    "bos_token_id": None,
+    "initializer_range": 0.2,  # else all tokens are about as likely, and mistakes too small to be seen
+}
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 500_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """
+    Args:
+        config: of the small model, from what all have.
+        models: hub names of its models.
+        peculiar: what it has that others have not.
+        overrides: knobs that it needs.
+    """
+
+    config: Callable[..., PreTrainedConfig]
+    models: str
+    peculiar: str
+    overrides: tuple[str, ...] = ()
+
+    def write(self, folder: Path) -> None:
+        """A folder with config, random weights and tokenizer."""
+        tokenizer = character_tokenizer()
+        config = self.config(
+            **SHAPE,
+            vocab_size=len(tokenizer),
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+            dtype="float32",
+        )
+        torch.manual_seed(0)
+        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+
+def _made(config: type[PreTrainedConfig], **own: Any) -> Callable[..., PreTrainedConfig]:
+    return lambda **shape: config(**{**shape, **own})
+
+
+FAMILIES: dict[str, Family] = {
+    "Qwen2.5": Family(
+        config=_made(Qwen2Config, tie_word_embeddings=True),
+        models="Qwen/Qwen2.5-0.5B to 72B, and Qwen2.5-Math",
+        peculiar="biases of queries, keys and values",
+    ),
+    "Qwen3": Family(
+        config=_made(Qwen3Config, head_dim=32, tie_word_embeddings=True),
+        models="Qwen/Qwen3-0.6B to 32B",
+        peculiar="norms of queries and keys",
+    ),
+    "Qwen3-MoE": Family(
+        config=_made(Qwen3MoeConfig, head_dim=32, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64),
+        models="Qwen/Qwen3-30B-A3B, Qwen3-235B-A22B",
+        peculiar="experts, of which each token takes some",
+    ),
+    "Llama 3": Family(
+        config=_made(LlamaConfig, rope_parameters=LLAMA3_ROPE),
+        models="meta-llama/Llama-3.1-8B to 70B, Llama-3.2-1B and 3B",
+        peculiar="stretched rotations",
+    ),
+    "Mistral": Family(
+        config=_made(MistralConfig, sliding_window=4, head_dim=32),
+        models="mistralai/Mistral-7B, Ministral-8B",
+        peculiar="sliding windows",
+    ),
+    "Gemma 2": Family(
+        config=_made(Gemma2Config, head_dim=32, query_pre_attn_scalar=32, sliding_window=4),
+        models="google/gemma-2-2b to 27b",
+        peculiar="soft caps of attention and of logits; windows in every other layer",
+        overrides=("model.remove_padding=false",),
+    ),
+    "Gemma 3": Family(
+        config=_made(Gemma3TextConfig, head_dim=32, query_pre_attn_scalar=32, sliding_window=4),
+        models="google/gemma-3-1b (text)",
+        peculiar="windows in five of six layers, two rotations, norms of queries and keys",
+    ),
+    "Phi 3": Family(
+        config=_made(Phi3Config),
+        models="microsoft/Phi-3-mini to medium, Phi-3.5-mini",
+        peculiar="one product for queries, keys and values",
+    ),
+    "Phi 4": Family(
+        config=_made(Phi3Config, partial_rotary_factor=0.75, tie_word_embeddings=True),
+        models="microsoft/phi-4, Phi-4-mini",
+        peculiar="the same, of which a part is rotated",
+    ),
+}
