@@ -308,6 +308,30 @@ def replicas(work: Path) -> dict[str, Any]:
     return results
 
 
+def sequences(work: Path) -> dict[str, Any]:
+    """Two updates of models whose ranks share the tokens of their rows."""
+    policy, shared = work / "qwen2", {"sequence_parallel_size": 2}
+    results: dict[str, Any] = {
+        "plain": two_updates(policy, **shared),
+        "small_passes": two_updates(policy, max_tokens=10, **shared),
+        "uneven": two_updates(policy, split="uneven", max_tokens=20, **shared),
+        "no_rows_on_one_rank": two_updates(policy, split="all_on_first", max_tokens=20, **shared),
+        "no_columns_on_one_rank": two_updates(policy, split="nothing", max_tokens=20, **shared),
+        "a_prompt_for_each_row": two_updates(policy, model={"share_prompts": False}, **shared),
+        "gradient_checkpointing": two_updates(policy, model={"gradient_checkpointing": "true"}, **shared),
+        "replicas": two_updates(policy, fsdp=WHOLE, **shared),
+        "value": two_updates(work / "llama", kind="value", **shared),
+        "one_key_head": two_updates(work / "one-key-head", **shared),
+        "lora": two_updates(policy, model={"lora": LoraConfig(rank=4, alpha=8)}, **shared),
+    }
+    with every_layer_a_group():
+        results["layer_groups"] = two_updates(policy, max_tokens=20, **shared)
+    engine = build_engine(policy, is_frozen=True, **shared)
+    rows = my_rows(make_rows(), "even")
+    results["frozen"] = engine.forward_log_probs(rows, temperature=0.7, entropy=True, sum_pi_squared=True)
+    return results
+
+
 def copies(work: Path) -> dict[str, Any]:
     """Two updates of models that groups of two ranks have between them, and checkpoints of those and of others."""
     policy, paired = work / "qwen2", FsdpConfig(shard_size="2")
@@ -525,6 +549,7 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
         replicas,
         lora,
         copies,
+        sequences,
     )
 }
 
@@ -566,6 +591,7 @@ def write_models(work: Path) -> Path:
     tiny_model("qwen2").save_pretrained(work / "qwen2")
     tiny_model("llama").save_pretrained(work / "llama")
     tiny_model("qwen3", tied=True).save_pretrained(work / "qwen3-tied")
+    tiny_model("qwen2", num_key_value_heads=1).save_pretrained(work / "one-key-head")
     return work
 
 

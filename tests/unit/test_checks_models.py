@@ -117,6 +117,18 @@ def test_a_judge_must_read_its_questions(config: Config) -> None:
     assert problem.endswith("Set reward.judge.max_model_len=64 or less.")
 
 
+@pytest.mark.parametrize("section", ["actor", "ref", "critic"])
+def test_ranks_that_share_sequences_divide_the_heads(config: Config, section: str, tmp_path: Path) -> None:
+    config.model.path = model(tmp_path / "other", num_attention_heads=6)
+    config.cluster.workers_per_node = 4
+    vars(config)[section].sequence_parallel_size = 4
+    (problem,) = problems(config)
+    assert f"{section}.sequence_parallel_size is 4, which does not divide the 6 attention heads of" in problem
+    assert problem.endswith(f"Set {section}.sequence_parallel_size=3.")
+    vars(config)[section].sequence_parallel_size = 2
+    assert problems(config) == []
+
+
 # --- what would be computed wrongly
 
 

@@ -121,6 +121,8 @@ class EngineSettings:
         rollout_dtype, sync_bucket_mib: of :meth:`PolicyEngine.named_weights`.
         balance_by: what is spread evenly over forward passes, "tokens" or "attention".
         seed: of anything the model's loading draws at random.
+        sequence_parallel_size: neighbouring ranks that share the tokens of their rows in every pass.
+        timeout_s: of collectives among these.
     """
 
     model: ModelConfig
@@ -135,6 +137,8 @@ class EngineSettings:
     sync_bucket_mib: float = 64
     balance_by: str = "tokens"
     seed: int = 0
+    sequence_parallel_size: int = 1
+    timeout_s: float = 1800.0
 
 
 class Learner(Protocol):

@@ -45,6 +45,7 @@ def tensor_parallel_fits_ranks(config: Config, gpus: Gpus) -> Iterator[str]:
     if ranks:
         yield from tensor_parallel_problem(config, ranks=ranks)
         yield from shard_size_problem(config, ranks=ranks * config.cluster.num_nodes)
+        yield from sequence_parallel_problem(config, ranks=ranks * config.cluster.num_nodes)
 
 
 def tensor_parallel_problem(config: Config, *, ranks: int) -> Iterator[str]:
@@ -67,6 +68,34 @@ def shard_size_problem(config: Config, *, ranks: int) -> Iterator[str]:
                 f"{section}.fsdp.shard_size is {fsdp.shard_size}, which does not divide the {ranks} "
                 f"worker{'s' * (ranks > 1)}. Set it to a divisor of {ranks}, such as the GPUs of a node, or to all."
             )
+
+
+def sequence_parallel_problem(config: Config, *, ranks: int) -> Iterator[str]:
+    """Sequences are shared by equal groups of all ``ranks``."""
+    for section, size in sequence_parallel_sizes(config).items():
+        if ranks % size:
+            yield (
+                f"{section}.sequence_parallel_size is {size}, which does not divide the {ranks} worker"
+                f"{'s' * (ranks > 1)}. Set it to a divisor of {ranks}."
+            )
+
+
+def sequence_parallel_sizes(config: Config) -> dict[str, int]:
+    """Ranks that share sequences, by the section of the model."""
+    return {
+        "actor": config.actor.sequence_parallel_size,
+        "ref": config.ref.sequence_parallel_size,
+        "critic": config.critic.sequence_parallel_size,
+    }
+
+
+def shared_sequences_are_packed(config: Config, gpus: Gpus) -> Iterator[str]:
+    shared = [name for name, size in sequence_parallel_sizes(config).items() if size > 1]
+    if shared and not config.model.remove_padding:
+        yield (
+            f"{shared[0]}.sequence_parallel_size cuts packed rows, but model.remove_padding is false. Set "
+            f"model.remove_padding=true, or {shared[0]}.sequence_parallel_size=1."
+        )
 
 
 def shardings(config: Config) -> dict[str, FsdpConfig]:
@@ -232,5 +261,6 @@ CLUSTER_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     attention_needs_packed_rows,
     attention_is_installed,
     attention_takes_16_bits,
+    shared_sequences_are_packed,
     restarts_are_allowed,
 )

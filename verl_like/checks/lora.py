@@ -11,7 +11,7 @@ MAX_ENGINE_RANK = 512  # of vLLM (0.32); a test holds it against the installed o
 
 
 def ref_has_a_model_of_its_own(config: Config, gpus: Gpus) -> Iterator[str]:
-    names = ("max_tokens_per_micro_batch", "fsdp")
+    names = ("max_tokens_per_micro_batch", "sequence_parallel_size", "fsdp")
     idle = [name for name in names if getattr(config.ref, name) != getattr(RefConfig(), name)]
     if config.ref_is_actor and idle:
         yield (

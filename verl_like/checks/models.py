@@ -168,6 +168,24 @@ def numbers_would_be_right(config: Config, gpus: Gpus) -> Iterator[str]:
             )
 
 
+def heads_are_dealt_evenly(config: Config, gpus: Gpus) -> Iterator[str]:
+    for name, size in (
+        ("actor", config.actor.sequence_parallel_size),
+        ("ref", config.ref.sequence_parallel_size),
+        ("critic", config.critic.sequence_parallel_size),
+    ):
+        path = (config.ref.path if name == "ref" else config.critic.path if name == "critic" else "") or (
+            config.model.path
+        )
+        heads = _config_of(path, config.model.override_config).get("num_attention_heads") if path else None
+        if isinstance(heads, int) and heads % size:
+            nearest = max(divisor for divisor in range(1, size) if heads % divisor == 0)
+            yield (
+                f"{name}.sequence_parallel_size is {size}, which does not divide the {heads} attention heads of "
+                f"{path}. Set {name}.sequence_parallel_size={nearest}."
+            )
+
+
 def heads_fit_the_engine(config: Config, gpus: Gpus) -> Iterator[str]:
     rollout, judge = config.rollout, config.reward.judge
     on_cpu = gpus.runs_on_gpu(config) is False
@@ -248,6 +266,7 @@ MODEL_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     model_is_named,
     rows_fit_the_models,
     numbers_would_be_right,
+    heads_are_dealt_evenly,
     heads_fit_the_engine,
     models_speak_the_same_tokens,
 )

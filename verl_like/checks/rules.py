@@ -18,6 +18,7 @@ from verl_like.checks.cluster import (
     CLUSTER_RULES,
     engine_holds_a_whole_row,
     gpu_only_knobs_have_a_gpu,
+    sequence_parallel_problem,
     shard_size_problem,
     tensor_parallel_problem,
     threads_are_for_workers_on_cpu,
@@ -100,7 +101,11 @@ def check_devices(config: Config, *, world_size: int, device: str, cores: int) -
         cores: that the workers of a node share on CPU.
     """
     per_node = world_size // config.cluster.num_nodes
-    found = [*tensor_parallel_problem(config, ranks=per_node), *shard_size_problem(config, ranks=world_size)]
+    found = [
+        *tensor_parallel_problem(config, ranks=per_node),
+        *shard_size_problem(config, ranks=world_size),
+        *sequence_parallel_problem(config, ranks=world_size),
+    ]
     if device == "cpu":  # which a cluster that is joined tells only now
         for rule in (engine_holds_a_whole_row, gpu_only_knobs_have_a_gpu, heads_fit_the_engine):
             found += rule(config, Gpus(0))

@@ -57,6 +57,12 @@ def _tokens_per_micro_batch(passes: str) -> Any:
     )
 
 
+def _sequence_parallel_size() -> Any:
+    return _positive(
+        1, "Ranks that share the tokens of their rows in every pass (Ulysses), for rows too long for one.", unit="ranks"
+    )
+
+
 def _fraction(default: Any, doc: str) -> Any:
     return knob(default, doc, check=lambda v: 0 <= v <= 1, expected="a number from 0 to 1")
 
@@ -237,6 +243,7 @@ class ActorConfig(PolicyLossConfig):
         "metrics per token count them as zeros.",
     )
     max_tokens_per_micro_batch: str = _tokens_per_micro_batch("forward/backward")
+    sequence_parallel_size: int = _sequence_parallel_size()
     use_torch_compile: bool = knob(
         False, "Compile the log-prob and entropy function in a warm-up before the first step."
     )
@@ -255,6 +262,7 @@ class CriticConfig:
     mini_batch_size: int = _positive(32, "Prompts per optimiser update.", unit="prompts")
     epochs: int = _positive(1, "Passes over each batch.")
     max_tokens_per_micro_batch: str = _tokens_per_micro_batch("forward/backward")
+    sequence_parallel_size: int = _sequence_parallel_size()
     value_clip: float = _non_negative(
         0.2, "Values may move this far from the old ones per batch; 0 turns clipping off."
     )
@@ -338,6 +346,7 @@ class RolloutConfig:
 class RefConfig:
     path: str = knob("", "Reference model; empty means model.path.")
     max_tokens_per_micro_batch: str = _tokens_per_micro_batch("forward")
+    sequence_parallel_size: int = _sequence_parallel_size()
     fsdp: FsdpConfig = knob(FsdpConfig, "Sharding of the reference.")
 
 

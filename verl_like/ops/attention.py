@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from verl_like.ops.segments import PaddedGroup, Segments
+from verl_like.ops.ulysses import Sharers, to_heads, to_tokens
 
 PACKED_ATTENTION = "verl_like_packed"
 HALF = (torch.bfloat16, torch.float16)
@@ -78,6 +79,7 @@ def packed_attention(
     *,
     segments: Segments,
     kernel: str,
+    sharers: Sharers | None = None,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
@@ -89,6 +91,7 @@ def packed_attention(
     Args:
         query: [1, heads, K, head_dim].
         key, value: [1, kv_heads, K, head_dim].
+        sharers: ranks of which each has K / ranks of the tokens.
         sliding_window: tokens a query sees, itself included; None for all before it.
 
     Returns:
@@ -105,19 +108,36 @@ def packed_attention(
             "model.remove_padding=false."
         )
     q, k, v = (states[0].transpose(0, 1) for states in (query, key, value))  # [K, heads, head_dim]
+    if sharers is not None:
+        q, k, v = (to_heads(states, sharers, num_heads=q.shape[1]) for states in (q, k, v))
+    out = _attended(q, k, v, segments=segments, kernel=kernel, scaling=scaling, sliding_window=sliding_window)
+    return (out if sharers is None else to_tokens(out, sharers))[None], None
+
+
+def _attended(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    segments: Segments,
+    kernel: str,
+    scaling: float | None,
+    sliding_window: int | None,
+) -> Tensor:
+    """[K, heads, head_dim], of all tokens."""
     if kernel == "sdpa":
-        return _sdpa(q, k, v, segments=segments, scale=scaling, sliding_window=sliding_window)[None], None
+        return _sdpa(q, k, v, segments=segments, scale=scaling, sliding_window=sliding_window)
     if segments.key_places is not None:
         k, v = (states.index_select(0, segments.key_places) for states in (k, v))
     window = (-1, 0) if sliding_window is None else (sliding_window - 1, 0)
     if kernel == "varlen":
-        return _varlen(q, k, v, segments, scale=scaling, window=window)[None], None
+        return _varlen(q, k, v, segments, scale=scaling, window=window)
     assert kernel == "flash", f"unknown kernel {kernel}"
     from flash_attn import flash_attn_varlen_func
 
     # flash-attn writes "no limit to the left" as -1 in the window and asks for causality besides. A segment's last
     # token sees its last key: that is how it aligns queries that are fewer than keys (from 2.1 on).
-    out = flash_attn_varlen_func(
+    out: Tensor = flash_attn_varlen_func(
         q,
         k,
         v,
@@ -127,7 +147,7 @@ def packed_attention(
         window_size=(-1, -1) if sliding_window is None else window,
         deterministic=torch.are_deterministic_algorithms_enabled(),
     )
-    return out[None], None
+    return out
 
 
 def _varlen(

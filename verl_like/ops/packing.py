@@ -18,6 +18,7 @@ from torch import Tensor
 
 from verl_like.ops.products import familiar_size
 from verl_like.ops.segments import Segments, ranges, segments
+from verl_like.ops.ulysses import Piece, Sharers, piece_of
 from verl_like.protocol import Ragged
 
 
@@ -34,6 +35,7 @@ class ModelInputs:
         num_tokens: of the rows, shared prompts once, without padding.
         attention_mask: [B, L] bool when padded, else None.
         segments: what attends to what in the packed sequence; None when padded.
+        piece: this rank's tokens, where ranks share the sequence; the other fields are those of all of it.
     """
 
     input_ids: Tensor
@@ -43,6 +45,7 @@ class ModelInputs:
     num_tokens: int
     attention_mask: Tensor | None
     segments: Segments | None
+    piece: Piece | None = None
 
 
 def input_lengths(prompts: Ragged, responses: Ragged) -> NDArray[np.int64]:
@@ -68,18 +71,24 @@ def pack_rows(
     device: torch.device,
     same_prompt: NDArray[np.int64] | None = None,
     round_up: bool = False,
+    sharers: Sharers | None = None,
 ) -> ModelInputs:
     """The inputs of one forward pass over these rows, in their order (sorted by length, attention is cheaper on CPU).
 
     Args:
         same_prompt: [B] equal numbers for packed rows with equal prompts, which then share it; None where none does.
         round_up: whether packed sizes are :func:`familiar_size`, by tokens that nobody asks about.
+        sharers: ranks that share the packed sequence, whose size is then a multiple of them, by such tokens.
     """
     packed = _packed(prompts, responses, same_prompt)
     ids, num_tokens = responses.values.astype(np.int64), len(packed.ids)
     if remove_padding:
         if round_up:
-            packed, ids = _rounded_up(packed), _filled(ids)
+            size = familiar_size(len(ids))
+            packed = _filled_up(packed, familiar_size(num_tokens))
+            packed, ids = packed._replace(predictors=_filled(packed.predictors, size)), _filled(ids, size)
+        if sharers is not None:
+            packed = _filled_up(packed, -(-len(packed.ids) // sharers.size) * sharers.size)
         targets = torch.from_numpy(ids).to(device)
         return ModelInputs(
             input_ids=torch.from_numpy(packed.ids).to(device)[None],
@@ -89,7 +98,9 @@ def pack_rows(
             num_tokens=num_tokens,
             attention_mask=None,
             segments=segments(packed.lengths, packed.prefix_starts, packed.prefix_lengths, device=device),
+            piece=None if sharers is None else piece_of(sharers, len(packed.ids), packed.predictors, device=device),
         )
+    assert sharers is None, "rows that are padded are not shared"
     assert same_prompt is None, "rows that are padded have a prompt each"
     width = int(packed.lengths.max(initial=0))
     padded = np.zeros((len(packed.lengths), width), np.int64)
@@ -152,22 +163,21 @@ def _packed(prompts: Ragged, responses: Ragged, same_prompt: NDArray[np.int64] |
     )
 
 
-def _rounded_up(packed: _Packed) -> _Packed:
+def _filled_up(packed: _Packed, num_tokens: int) -> _Packed:
     """With one more segment, of as many tokens as are missing."""
-    ids = _filled(packed.ids)
     return _Packed(
-        ids=ids,
-        position_ids=_filled(packed.position_ids),
-        predictors=_filled(packed.predictors),
-        lengths=np.append(packed.lengths, len(ids) - len(packed.ids)),
+        ids=_filled(packed.ids, num_tokens),
+        position_ids=_filled(packed.position_ids, num_tokens),
+        predictors=packed.predictors,
+        lengths=np.append(packed.lengths, num_tokens - len(packed.ids)),
         prefix_starts=np.append(packed.prefix_starts, 0),
         prefix_lengths=np.append(packed.prefix_lengths, 0),
     )
 
 
-def _filled(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+def _filled(numbers: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """Zeros behind them."""
-    return np.pad(numbers, (0, familiar_size(len(numbers)) - len(numbers)))
+    return np.pad(numbers, (0, size - len(numbers)))
 
 
 def valid_mask(lengths: NDArray[np.int64], *, device: torch.device) -> Tensor:

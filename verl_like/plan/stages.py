@@ -113,8 +113,9 @@ def _role(
     prompts = (
         section.mini_batch_size if isinstance(section, ActorConfig | CriticConfig) else config.data.train_batch_size
     )
-    rows = ceil(prompts * config.rollout.n / place.ranks)
-    max_tokens = resolve_max_tokens(
+    size = 1 if isinstance(section, RewardModelConfig) else section.sequence_parallel_size  # ranks that share tokens
+    rows = ceil(prompts * config.rollout.n * size / place.ranks)
+    max_tokens = size * resolve_max_tokens(
         section.max_tokens_per_micro_batch, place.torch_device, hidden_size=shape.hidden_size, learns=optim is not None
     )
     sharers = _rows_per_prompt(config, max_tokens)
@@ -125,10 +126,10 @@ def _role(
     has_logits = name in ("actor", "ref")
     run = Pass(
         count=ceil(rows / rows_per_pass),
-        tokens=rows_per_pass * response + ceil(rows_per_pass / sharers) * prompt,
-        response_tokens=rows_per_pass * response,
+        tokens=ceil((rows_per_pass * response + ceil(rows_per_pass / sharers) * prompt) / size),
+        response_tokens=ceil(rows_per_pass * response / size),
         rows_per_prompt=sharers,
-        shared_keys=rows_per_pass * (prompt + response) if sharers > 1 else 0,
+        shared_keys=rows_per_pass * (prompt + response) // size if sharers > 1 else 0,
         logits_budget=config.actor.log_prob_chunk_mib * 2**20 if has_logits else 0,
         learns=optim is not None,
         recomputes=recomputes(config.model.gradient_checkpointing, place.torch_device),

@@ -88,4 +88,6 @@ def _settings(
         sync_bucket_mib=config.rollout.sync_bucket_mib,
         balance_by=config.trainer.balance_by,
         seed=config.trainer.seed,
+        sequence_parallel_size=role.sequence_parallel_size,
+        timeout_s=config.trainer.stage_timeout_s,
     )

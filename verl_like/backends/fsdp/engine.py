@@ -33,6 +33,7 @@ from verl_like.backends.fsdp.models import (
 )
 from verl_like.backends.fsdp.replicas import Replicas
 from verl_like.backends.fsdp.sharding import Sharding
+from verl_like.backends.fsdp.sharing import shared_rows, sharers_of
 from verl_like.backends.fsdp.weights import Named, export_folder, stream_full_tensors, whole_tensors
 from verl_like.config.schema import OptimConfig
 from verl_like.ops.attention import resolve_kernel
@@ -72,6 +73,7 @@ class FsdpEngine(ABC, Generic[Model]):
 
     def __init__(self, settings: EngineSettings) -> None:
         self.settings, self.device = settings, settings.device
+        self.sharers = sharers_of(settings.sequence_parallel_size, timeout_s=settings.timeout_s)
         self.gather: Gather | None = None  # made with the first use
         model = settings.model
         self._dtype = resolve_dtype(settings.fsdp.param_dtype, self.device)
@@ -122,15 +124,17 @@ class FsdpEngine(ABC, Generic[Model]):
         return FsdpLearner(self, optim, total_updates=total_updates, max_response_tokens=max_response_tokens)
 
     def plan(self, rows: DataProto) -> MicroBatchPlan:
-        """How this rank runs these rows."""
+        """How this rank, and those that share tokens with it, run these rows."""
+        max_tokens = resolve_max_tokens(
+            self.settings.max_tokens_per_micro_batch,
+            self.device,
+            hidden_size=self.module.hidden_size,
+            learns=not self.settings.is_frozen,
+        )
         return MicroBatchPlan(
             rows,
-            max_tokens=resolve_max_tokens(
-                self.settings.max_tokens_per_micro_batch,
-                self.device,
-                hidden_size=self.module.hidden_size,
-                learns=not self.settings.is_frozen,
-            ),
+            max_tokens=max_tokens * self.settings.sequence_parallel_size,
+            sharers=self.sharers,
             remove_padding=self.settings.model.remove_padding,
             share_prompts=self.settings.model.share_prompts,
             balance_by=self.settings.balance_by,
@@ -142,6 +146,7 @@ class FsdpEngine(ABC, Generic[Model]):
         self, rows: DataProto, names: Sequence[str], run: Callable[[ModelInputs], Mapping[str, Tensor]]
     ) -> dict[str, NDArray[np.float32]]:
         """Run every pass: [K] of each name, put together from what ``run`` gives for the rows of a pass."""
+        rows, own = shared_rows(rows, self.sharers)
         plan = self.plan(rows)
         results = {name: np.empty(plan.num_response_tokens, np.float32) for name in names}
         count = agree(plan, device=self.device).num_micro_batches if self.layout.is_sharded else plan.num_micro_batches
@@ -152,7 +157,8 @@ class FsdpEngine(ABC, Generic[Model]):
                 for name in names:
                     results[name][slots] = found[name][: len(slots)].cpu().numpy()
         self.layout.reshard()
-        return results
+        tokens = slice(*plan.response_bounds(own))
+        return {name: found[tokens] for name, found in results.items()}
 
     def load(self, path: Path) -> None:
         """Implement ``ForwardEngine.load``; the number of ranks may be another."""

@@ -16,6 +16,7 @@ from verl_like.backends.fsdp.collectives import summed
 from verl_like.backends.fsdp.micro_batches import agree, aligned_columns, padded_columns
 from verl_like.backends.fsdp.offload import HostCopies
 from verl_like.backends.fsdp.optim import build_optimizer, build_schedule, clip_grad_norm
+from verl_like.backends.fsdp.sharing import shared_rows
 from verl_like.config.schema import OptimConfig
 from verl_like.protocol import DataProto
 
@@ -51,6 +52,7 @@ class FsdpLearner:
         response_mask = rows.ragged("response_mask") if len(rows) else None
         if len(rows):
             rows = rows.select_idxs(loss.moves_weights(rows))
+        rows, _ = shared_rows(rows, engine.sharers)
         plan = engine.plan(rows)
         ranks = agree(plan, device=device, response_mask=response_mask)
         if ranks.num_tokens == 0:
@@ -75,7 +77,9 @@ class FsdpLearner:
             share = loss(outputs, padded_columns(columns, batch.rows, device=device), totals)
             share.loss.backward()
             for name, value in share.metrics.items():
-                metrics[name] = metrics.get(name, 0.0) + value.detach().double()
+                # Ranks that share rows all have what comes of them.
+                own = value.detach().double() / engine.settings.sequence_parallel_size
+                metrics[name] = metrics.get(name, 0.0) + own
         engine.layout.reduce_gradients()
         return {**summed(metrics, ranks_with_any=ranks.ranks_with_rows, device=device), **self._step()}
 

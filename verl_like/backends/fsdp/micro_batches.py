@@ -15,6 +15,7 @@ from verl_like.backends.fsdp.collectives import all_gather
 from verl_like.ops.packing import ModelInputs, input_lengths, pack_rows, valid_mask
 from verl_like.ops.partition import attention_costs, micro_batches
 from verl_like.ops.products import mkl_is_slow
+from verl_like.ops.ulysses import Sharers
 from verl_like.protocol import DataProto, Ragged
 from verl_like.telemetry.beacon import BEACON
 from verl_like.telemetry.ledger import LEDGER, waiting
@@ -69,6 +70,7 @@ class MicroBatchPlan:
         max_tokens: budget of one pass, counted with padding where there is padding.
         share_prompts: whether the packed rows of a pass share equal prompts.
         balance_by: what is spread evenly over the passes, "tokens" or "attention" (the sum of squares).
+        sharers: ranks that share each pass, all with the same rows.
     """
 
     def __init__(
@@ -80,8 +82,9 @@ class MicroBatchPlan:
         share_prompts: bool,
         balance_by: str,
         device: torch.device,
+        sharers: Sharers | None = None,
     ) -> None:
-        self._remove_padding = remove_padding
+        self._remove_padding, self._sharers = remove_padding, sharers
         self._device = device
         empty = Ragged.from_rows([], "int32")
         self._prompts = rows.ragged("prompt_ids") if len(rows) else empty
@@ -130,13 +133,16 @@ class MicroBatchPlan:
                 device=self._device,
                 same_prompt=None if self._same_prompt is None else self._same_prompt[part],
                 round_up=self._device.type == "cpu" and mkl_is_slow(),
+                sharers=self._sharers,
             )
-            LEDGER.count(f"tokens/{LEDGER.current}", inputs.num_tokens)
+            LEDGER.count(f"tokens/{LEDGER.current}", inputs.num_tokens / (self._sharers.size if self._sharers else 1))
             yield MicroBatch(inputs=inputs, rows=part, valid=valid_mask(responses.lengths, device=self._device))
         for _ in range(count - len(self._parts)):
             BEACON.tick()
             token = Ragged.from_rows([[0]], "int32")
-            inputs = pack_rows(token, token, remove_padding=self._remove_padding, device=self._device)
+            inputs = pack_rows(
+                token, token, remove_padding=self._remove_padding, device=self._device, sharers=self._sharers
+            )
             yield MicroBatch(
                 inputs=inputs, rows=np.empty(0, np.int64), valid=torch.ones(1, 1, dtype=torch.bool, device=self._device)
             )
@@ -149,6 +155,10 @@ class MicroBatchPlan:
             self._responses.offsets[rows] - before, lengths
         )
         return slots
+
+    def response_bounds(self, rows: slice) -> tuple[int, int]:
+        """Where the response tokens of neighbouring rows begin and end among all rows'."""
+        return int(self._responses.offsets[rows.start]), int(self._responses.offsets[rows.stop])
 
     @property
     def num_response_tokens(self) -> int:

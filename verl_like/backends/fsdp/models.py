@@ -83,14 +83,16 @@ class ShardedModel(nn.Module):
         return int(self.backbone.config.get_text_config().hidden_size)
 
     def hidden_states(self, inputs: ModelInputs) -> Tensor:
-        """[K_r, H]: the states that predict the targets."""
+        """[K_r, H]: the states that predict the targets; where ranks share a sequence, this rank's own."""
         arguments: dict[str, Any] = {"attention_mask": inputs.attention_mask}
         if self.kernel is not None:
             arguments = {"attention_mask": None, "segments": inputs.segments, "kernel": self.kernel}
-        outputs = self.backbone.base_model(
-            input_ids=inputs.input_ids, position_ids=inputs.position_ids, use_cache=False, **arguments
-        )
-        return outputs.last_hidden_state.flatten(0, 1).index_select(0, inputs.predictors)
+        ids, positions, predictors = inputs.input_ids, inputs.position_ids, inputs.predictors
+        if (piece := inputs.piece) is not None:
+            ids, positions, predictors = ids[:, piece.tokens], positions[:, piece.tokens], piece.predictors
+            arguments["sharers"] = piece.sharers
+        outputs = self.backbone.base_model(input_ids=ids, position_ids=positions, use_cache=False, **arguments)
+        return outputs.last_hidden_state.flatten(0, 1).index_select(0, predictors)
 
     def decoder_layers(self) -> list[nn.Module]:
         """The modules that the model's authors say must stay whole."""
@@ -115,14 +117,18 @@ class PolicyModel(ShardedModel):
     def forward(
         self, inputs: ModelInputs, *, temperature: float, entropy: bool = False, sum_pi_squared: bool = False
     ) -> TokenStats:
-        return self.token_stats(
+        piece = inputs.piece
+        found = self.token_stats(
             self.hidden_states(inputs),
             self.output_layer(),
-            inputs.targets,
+            inputs.targets if piece is None else inputs.targets[piece.places],
             temperature=temperature,
             entropy=entropy,
             sum_pi_squared=sum_pi_squared,
         )
+        if piece is None:
+            return found
+        return found._replace(**{name: piece.whole(own) for name, own in found._asdict().items() if own is not None})
 
 
 class ValueModel(ShardedModel):
@@ -138,7 +144,8 @@ class ValueModel(ShardedModel):
         head = self.value_head
         # A product with a vector, because FSDP hooks the gradient of a root's output and warns of views.
         values = self.hidden_states(inputs).float() @ head.weight.float().view(-1)
-        return values if head.bias is None else values + head.bias.float()
+        values = values if head.bias is None else values + head.bias.float()
+        return values if inputs.piece is None else inputs.piece.whole(values)
 
 
 def policy_skeleton(

@@ -1,0 +1,157 @@
+"""One packed sequence over several ranks: each has a piece of its tokens, and in attention all tokens of some heads.
+
+Jacobs et al., "DeepSpeed Ulysses" (2023), arXiv:2309.14509.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import lcm
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor
+
+from verl_like.telemetry.beacon import BEACON
+
+OTHERS = "the ranks that share a sequence"
+
+
+@dataclass(frozen=True, slots=True)
+class Sharers:
+    """Ranks that share every sequence; the k-th has its k-th piece."""
+
+    group: dist.ProcessGroup
+    ranks: Sequence[int]  # of the world
+    index: int  # of this rank among them
+
+    @property
+    def size(self) -> int:
+        return len(self.ranks)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """This rank's tokens of a packed sequence, and which predictors are among them.
+
+    Args:
+        tokens: [K / ranks] of the K packed ones.
+        predictors: [k] int64 among these tokens.
+        places: [k] int64, which of all predictors these are.
+        order: [K_r] int64, where each of all predictors is once the ranks' own are gathered.
+        most: predictors of the rank that has most.
+    """
+
+    sharers: Sharers
+    tokens: slice
+    predictors: Tensor
+    places: Tensor
+    order: Tensor
+    most: int
+
+    def whole(self, own: Tensor) -> Tensor:
+        """[k] of each rank's predictors -> [K_r] of all of them, in their order, equal on all ranks.
+
+        Whatever follows is the same on all ranks, so each passes on the gradient of its own.
+        """
+        gathered: Tensor = _Gathered.apply(own, self)  # type: ignore[no-untyped-call]
+        return gathered.index_select(0, self.order)
+
+
+def piece_of(sharers: Sharers, num_tokens: int, predictors: NDArray[np.int64], *, device: torch.device) -> Piece:
+    """Cut ``num_tokens`` tokens, a multiple of the ranks, into equal pieces.
+
+    Args:
+        predictors: [K_r] among all tokens.
+    """
+    width = num_tokens // sharers.size
+    assert width * sharers.size == num_tokens, f"{num_tokens} tokens cannot be cut into {sharers.size} equal pieces"
+    owner = predictors // width
+    counts = np.bincount(owner, minlength=sharers.size)
+    most = int(counts.max(initial=0))
+    order = np.empty(len(predictors), np.int64)
+    for rank in range(sharers.size):
+        order[owner == rank] = rank * most + np.arange(counts[rank])
+    places = np.flatnonzero(owner == sharers.index)
+    start = sharers.index * width
+    return Piece(
+        sharers=sharers,
+        tokens=slice(start, start + width),
+        predictors=torch.from_numpy(predictors[places] - start).to(device),
+        places=torch.from_numpy(places).to(device),
+        order=torch.from_numpy(order).to(device),
+        most=most,
+    )
+
+
+class _Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, piece: Piece) -> Tensor:
+        ctx.piece, ctx.length = piece, len(own)
+        padded = own.new_zeros(piece.most)
+        padded[: len(own)] = own
+        parts = [torch.empty_like(padded) for _ in range(piece.sharers.size)]
+        with BEACON.waiting(OTHERS):
+            dist.all_gather(parts, padded, group=piece.sharers.group)
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        start = ctx.piece.sharers.index * ctx.piece.most
+        return gradient[start : start + ctx.length], None
+
+
+def to_heads(states: Tensor, sharers: Sharers, *, num_heads: int) -> Tensor:
+    """[own tokens, heads, D] -> [all tokens, heads / ranks, D].
+
+    Args:
+        num_heads: of the queries. Fewer heads of keys are repeated where the ranks do not divide them.
+    """
+    repeats = lcm(states.shape[1], sharers.size) // states.shape[1]
+    if repeats > 1:
+        states = states.repeat_interleave(repeats, dim=1)
+    assert num_heads % states.shape[1] == 0, f"{num_heads} heads cannot be dealt to {sharers.size} ranks"
+    exchanged: Tensor = _Exchanged.apply(states, sharers, True)  # type: ignore[no-untyped-call]
+    return exchanged
+
+
+def to_tokens(states: Tensor, sharers: Sharers) -> Tensor:
+    """[all tokens, heads / ranks, D] -> [own tokens, heads, D]."""
+    exchanged: Tensor = _Exchanged.apply(states, sharers, False)  # type: ignore[no-untyped-call]
+    return exchanged
+
+
+class _Exchanged(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, sharers: Sharers, is_to_heads: bool) -> Tensor:
+        ctx.sharers, ctx.is_to_heads = sharers, is_to_heads
+        return _heads_of_all(states, sharers) if is_to_heads else _tokens_of_own(states, sharers)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        back = _tokens_of_own if ctx.is_to_heads else _heads_of_all
+        return back(gradient, ctx.sharers), None, None
+
+
+def _heads_of_all(states: Tensor, sharers: Sharers) -> Tensor:
+    tokens, heads, width = states.shape
+    sent = states.view(tokens, sharers.size, heads // sharers.size, width).transpose(0, 1).contiguous()
+    return _sent_to_all(sent, sharers).view(sharers.size * tokens, heads // sharers.size, width)
+
+
+def _tokens_of_own(states: Tensor, sharers: Sharers) -> Tensor:
+    tokens, heads, width = states.shape
+    sent = states.reshape(sharers.size, tokens // sharers.size, heads, width).contiguous()
+    return _sent_to_all(sent, sharers).transpose(0, 1).reshape(tokens // sharers.size, sharers.size * heads, width)
+
+
+def _sent_to_all(parts: Tensor, sharers: Sharers) -> Tensor:
+    """[ranks, ...], of which each rank gets its own part -> [ranks, ...] from each rank."""
+    received = torch.empty_like(parts)
+    with BEACON.waiting(OTHERS):
+        dist.all_to_all_single(received, parts, group=sharers.group)
+    return received
