@@ -373,7 +373,7 @@ def test_groups_of_ranks_that_do_not_divide_all_are_refused(config: Config) -> N
 def test_shared_sequences_need_ranks_that_divide_and_packed_rows(config: Config) -> None:
     text = refusal(config, critic__sequence_parallel_size=2, cluster__workers_per_node=3)
     assert "critic.sequence_parallel_size is 2, which does not divide the 3 workers. Set it to a divisor of 3." in text
-    with pytest.raises(ValueError, match="critic.sequence_parallel_size is 2, which does not divide the 1 worker"):
+    with pytest.raises(ValueError, match=r"critic.sequence_parallel_size is 2, which does not divide the 1 worker"):
         check_devices(config, world_size=1, device="cpu", cores=4)
     text = refusal(config, cluster__workers_per_node=2, model__remove_padding=False)
     assert "critic.sequence_parallel_size cuts packed rows, but model.remove_padding is false" in text

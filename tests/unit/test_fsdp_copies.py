@@ -72,5 +72,5 @@ def test_a_checkpoint_is_read_by_copies_and_by_shards(ranks: list[dict[str, Any]
 
 
 def test_a_group_that_does_not_divide_the_ranks_is_refused(work: Path) -> None:
-    with pytest.raises(ValueError, match="fsdp.shard_size is 2, which does not divide the 1 ranks. Set"):
+    with pytest.raises(ValueError, match=r"fsdp.shard_size is 2, which does not divide the 1 ranks. Set"):
         build_engine(work / "qwen2", fsdp=FsdpConfig(shard_size="2"))
