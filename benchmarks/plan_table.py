@@ -1,6 +1,6 @@
 """The table of ``docs/scale.md``: ``python -m benchmarks.plan_table``.
 
-What `verl-like plan` says of five models on 1, 8 and 64 H100s, with the changes that it proposes applied. Pure
+What `verl-like plan` says of five models on 1, 8 and 64 H100s, and on one with adapters, with the changes that it proposes applied. Pure
 arithmetic, of a second; nothing is downloaded, since the shapes are written here.
 """
 
@@ -25,15 +25,16 @@ MODELS: dict[str, tuple[int, int, int, int, int, int, bool, int]] = {
     "32B": (5120, 64, 40, 8, 27_648, 152_064, False, 4),
     "72B": (8192, 80, 64, 8, 29_568, 152_064, False, 8),
 }
-NUM_GPUS = (1, 8, 64)
+LORA_RANK = 32
+RUNS = ((1, 0), (1, LORA_RANK), (8, 0), (64, 0))  # GPUs, and the rank of adapters
 GPUS_PER_NODE = 8
 RESPONSE_TOKENS = 2000.0
 
 
-def configuration(folder: Path, engine_ranks: int) -> Config:
+def configuration(folder: Path, engine_ranks: int, lora_rank: int) -> Config:
     """GRPO with 8 responses to each of 128 prompts, at most 1,024 and 4,096 tokens, two updates a step."""
     config = Config()
-    config.model.path = str(folder)
+    config.model.path, config.model.lora.rank = str(folder), lora_rank
     config.data.train_batch_size, config.actor.mini_batch_size, config.rollout.n = 128, 64, 8
     config.data.max_prompt_length, config.data.max_response_length = 1024, 4096
     config.rollout.tensor_parallel_size = engine_ranks
@@ -79,13 +80,14 @@ def table(device: str) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         for name, (*_, engine_ranks) in MODELS.items():
             write(Path(folder), name)
-            for num_gpus in NUM_GPUS:
-                config = configuration(Path(folder), min(engine_ranks, num_gpus))
+            for num_gpus, lora_rank in RUNS:
+                config = configuration(Path(folder), min(engine_ranks, num_gpus), lora_rank)
                 shapes = shapes_of(config)
                 place = Place(device=named(device), ranks=num_gpus, ranks_per_node=min(num_gpus, GPUS_PER_NODE))
                 proposed = advice(config, shapes, place)
                 plan = made(proposed.config, shapes, place, response_tokens=RESPONSE_TOKENS)
-                found.append(row(name, num_gpus, plan, [change.override for change in proposed.changes]))
+                shown = f"{name}, LoRA" if lora_rank else name
+                found.append(row(shown, num_gpus, plan, [change.override for change in proposed.changes]))
     return found
 
 

@@ -388,11 +388,15 @@ def lora(work: Path) -> dict[str, Any]:
         learner.save(folder / "checkpoint")
         engine.export(folder / "merged")
         engine.export_adapter(folder / "adapter")
+        reader = build_engine(policy, model=adapters, fsdp=fsdp)
+        reader.load(folder / "checkpoint")
         results[name] = {
             "as_read": [first, as_read()],
             "unadapted": build_engine(policy).forward_log_probs(rows, temperature=1.0)["log_probs"],
             "learned": engine.forward_log_probs(rows, temperature=1.0)["log_probs"],
             "layers": engine_layers(engine),
+            "saved": weights_of(engine),
+            "read": weights_of(reader),
         }
     for name, fsdp in (("goes_on", WHOLE), ("goes_on_by_shards", None)):
         learner = build_learner(policy, model=adapters, fsdp=fsdp)

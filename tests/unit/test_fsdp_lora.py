@@ -108,6 +108,13 @@ def test_a_checkpoint_has_adapters_alone_and_a_run_goes_on_from_it(ranks: list[d
             assert_same_run(found[name], {"metrics": [learned_alone], "weights": ranks[0]["plain"]["weights"]})
 
 
+@pytest.mark.parametrize("way", ["shards", "whole"])
+def test_a_model_that_does_not_learn_reads_the_adapters_of_a_checkpoint(ranks: list[dict[str, Any]], way: str) -> None:
+    for found in ranks:
+        for name, weight in found[way]["saved"].items():
+            assert torch.equal(weight, found[way]["read"][name]), name
+
+
 def test_layers_that_cannot_have_adapters_are_refused(work: Path) -> None:
     for targets, told in (
         (["no_proj"], r"model.lora.targets=\['no_proj'\] does not fit Qwen2ForCausalLM.*down_proj.*all-linear"),
