@@ -93,6 +93,9 @@ NOT_RUN = {
         'make gpu-check ARGS="--device cpu"',
         "python -m benchmarks.gpu_check --only kernels update",
     ),
+    "lies in tests/, which the checkout lacks; tests/e2e/test_families.py compares": (
+        "python -m tests.families.page > docs/models.md",
+    ),
     "would remove what the other commands need": ("make clean",),
     "is a form, not a command": (
         "python -m verl_like",
