@@ -1,7 +1,7 @@
 """The table of ``docs/scale.md``: ``python -m benchmarks.plan_table``.
 
-What `verl-like plan` says of five models on 1, 8 and 64 H100s, and on one with adapters, with the changes that it proposes applied. Pure
-arithmetic, of a second; nothing is downloaded, since the shapes are written here.
+What `verl-like plan` says of five models on 1, 8 and 64 H100s, and on one with adapters, with the changes that it
+proposes applied. Pure arithmetic, of a second; nothing is downloaded, since the shapes are written here.
 """
 
 from __future__ import annotations

@@ -276,6 +276,17 @@ def updates(work: Path) -> dict[str, Any]:
 
 
 WHOLE = FsdpConfig(shard_size="1")
+LORA = {"lora": LoraConfig(rank=4, alpha=8)}
+
+
+def plain_updates(work: Path) -> dict[str, Any]:
+    """Two updates of each kind of model, with nothing set."""
+    return {
+        "policy": two_updates(work / "qwen2"),
+        "value": two_updates(work / "llama", kind="value"),
+        "lora": two_updates(work / "qwen2", model=LORA),
+        "one_key_head": two_updates(work / "one-key-head"),
+    }
 
 
 def replicas(work: Path) -> dict[str, Any]:
@@ -322,7 +333,7 @@ def sequences(work: Path) -> dict[str, Any]:
         "replicas": two_updates(policy, fsdp=WHOLE, **shared),
         "value": two_updates(work / "llama", kind="value", **shared),
         "one_key_head": two_updates(work / "one-key-head", **shared),
-        "lora": two_updates(policy, model={"lora": LoraConfig(rank=4, alpha=8)}, **shared),
+        "lora": two_updates(policy, model=LORA, **shared),
     }
     with every_layer_a_group():
         results["layer_groups"] = two_updates(policy, max_tokens=20, **shared)
@@ -342,7 +353,7 @@ def copies(work: Path) -> dict[str, Any]:
         "small_buckets": two_updates(policy, fsdp=paired, sync_bucket_mib=0.001),
         "value": two_updates(work / "llama", kind="value", fsdp=paired),
         "tied": two_updates(work / "qwen3-tied", fsdp=paired),
-        "lora": two_updates(policy, model={"lora": LoraConfig(rank=4, alpha=8)}, fsdp=paired),
+        "lora": two_updates(policy, model=LORA, fsdp=paired),
     }
     with every_layer_a_group():
         results["layer_groups"] = two_updates(policy, max_tokens=20, fsdp=paired)
@@ -361,7 +372,7 @@ def copies(work: Path) -> dict[str, Any]:
 
 def lora(work: Path) -> dict[str, Any]:
     """Two updates of adapters in every setting that must not change them, what they leave alone, and what is saved."""
-    policy, adapters = work / "qwen2", {"lora": LoraConfig(rank=4, alpha=8)}
+    policy, adapters = work / "qwen2", LORA
     results: dict[str, Any] = {
         "plain": two_updates(policy, model=adapters),
         "replicas": two_updates(policy, model=adapters, fsdp=WHOLE),

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.unit._fsdp_ranks import SCENARIOS, build_engine, join_ranks, run_ranks, write_models
+from tests.unit._fsdp_ranks import build_engine, join_ranks, plain_updates, run_ranks, write_models
 from tests.unit.test_fsdp_engine import assert_same_run
 from verl_like.config.schema import FsdpConfig
 
@@ -32,7 +32,7 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def alone(work: Path) -> dict[str, Any]:
     """One rank, which has the whole model."""
-    return {name: SCENARIOS[name](work) for name in ("updates", "lora")}
+    return plain_updates(work)
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +46,8 @@ def ranks(work: Path) -> list[dict[str, Any]]:
 def test_groups_with_a_copy_each_learn_what_one_rank_learns(
     ranks: list[dict[str, Any]], alone: dict[str, Any], setting: str
 ) -> None:
-    expected = {"value": alone["updates"]["value"], "lora": alone["lora"]["plain"]}
     for found in ranks:
-        assert_same_run(found[setting], expected.get(setting, alone["updates"]["plain"]))
+        assert_same_run(found[setting], alone.get(setting, alone["policy"]))
 
 
 def test_each_group_has_all_of_the_model_in_two_pieces(ranks: list[dict[str, Any]]) -> None:
@@ -65,10 +64,10 @@ def test_copies_are_equal_to_the_bit(ranks: list[dict[str, Any]]) -> None:
 
 
 def test_a_checkpoint_is_read_by_copies_and_by_shards(ranks: list[dict[str, Any]], alone: dict[str, Any]) -> None:
-    plain = alone["updates"]["plain"]
+    expected = {"metrics": alone["policy"]["metrics"][1:], "weights": alone["policy"]["weights"]}
     for found in ranks:
         for name in ("loaded_again", "loaded_by_shards"):
-            assert_same_run(found[name], {"metrics": plain["metrics"][1:], "weights": plain["weights"]})
+            assert_same_run(found[name], expected)
 
 
 def test_a_group_that_does_not_divide_the_ranks_is_refused(work: Path) -> None:

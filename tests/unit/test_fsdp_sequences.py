@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch.distributed as dist
 
-from tests.unit._fsdp_ranks import SCENARIOS, build_engine, join_ranks, make_rows, run_ranks, two_updates, write_models
+from tests.unit._fsdp_ranks import build_engine, join_ranks, make_rows, plain_updates, run_ranks, write_models
 from tests.unit.test_fsdp_engine import assert_same_run
 
 
@@ -29,8 +29,7 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def alone(work: Path) -> dict[str, Any]:
     """One rank, which has every row whole."""
-    found = {name: SCENARIOS[name](work) for name in ("updates", "lora")}
-    return {**found, "one_key_head": two_updates(work / "one-key-head")}
+    return plain_updates(work)
 
 
 @pytest.fixture(scope="module")
@@ -54,16 +53,15 @@ def ranks(work: Path) -> list[dict[str, Any]]:
 )
 def test_two_ranks_learn_what_one_learns(ranks: list[dict[str, Any]], alone: dict[str, Any], setting: str) -> None:
     for found in ranks:
-        assert_same_run(found[setting], alone["updates"]["plain"])
+        assert_same_run(found[setting], alone["policy"])
 
 
 def test_values_adapters_and_heads_that_ranks_do_not_divide_too(
     ranks: list[dict[str, Any]], alone: dict[str, Any]
 ) -> None:
     for found in ranks:
-        assert_same_run(found["value"], alone["updates"]["value"])
-        assert_same_run(found["lora"], alone["lora"]["plain"])
-        assert_same_run(found["one_key_head"], alone["one_key_head"])
+        for kind in ("value", "lora", "one_key_head"):
+            assert_same_run(found[kind], alone[kind])
 
 
 def test_each_rank_has_the_log_probs_of_its_own_rows(ranks: list[dict[str, Any]], work: Path) -> None:
