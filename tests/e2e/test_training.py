@@ -134,16 +134,14 @@ def first_step(run: Run) -> dict[str, float]:
         ["cluster.workers_per_node=1", "model.remove_padding=false"],
         ["cluster.workers_per_node=1", "actor.max_tokens_per_micro_batch=64", "trainer.deterministic=true"],
         [],
-        [SHARDED, "rollout.tensor_parallel_size=2"],
-        [SHARDED, "actor.sequence_parallel_size=2"],
+        [SHARDED, "rollout.tensor_parallel_size=2", "actor.sequence_parallel_size=2"],
         ["actor.use_torch_compile=true"],
     ],
     ids=[
         "one-rank-padded",
         "one-rank-in-micro-batches-of-operations-that-repeat",
         "replicas",
-        "tensor-parallel",
-        "shared-sequences",
+        "tensor-parallel-and-shared-sequences",
         "compiled",
     ],
 )
