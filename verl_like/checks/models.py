@@ -169,14 +169,12 @@ def numbers_would_be_right(config: Config, gpus: Gpus) -> Iterator[str]:
 
 
 def heads_are_dealt_evenly(config: Config, gpus: Gpus) -> Iterator[str]:
-    for name, size in (
-        ("actor", config.actor.sequence_parallel_size),
-        ("ref", config.ref.sequence_parallel_size),
-        ("critic", config.critic.sequence_parallel_size),
+    for name, own_path, size in (
+        ("actor", "", config.actor.sequence_parallel_size),
+        ("ref", config.ref.path, config.ref.sequence_parallel_size),
+        ("critic", config.critic.path, config.critic.sequence_parallel_size),
     ):
-        path = (config.ref.path if name == "ref" else config.critic.path if name == "critic" else "") or (
-            config.model.path
-        )
+        path = own_path or config.model.path
         heads = _config_of(path, config.model.override_config).get("num_attention_heads") if path else None
         if isinstance(heads, int) and heads % size:
             nearest = max(divisor for divisor in range(1, size) if heads % divisor == 0)

@@ -5,7 +5,6 @@ Jacobs et al., "DeepSpeed Ulysses" (2023), arXiv:2309.14509.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import lcm
 from typing import Any
@@ -26,12 +25,8 @@ class Sharers:
     """Ranks that share every sequence; the k-th has its k-th piece."""
 
     group: dist.ProcessGroup
-    ranks: Sequence[int]  # of the world
+    size: int
     index: int  # of this rank among them
-
-    @property
-    def size(self) -> int:
-        return len(self.ranks)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -78,7 +78,7 @@ class Sharded:
 
     @property
     def _learning_of_layer(self) -> float:
-        """Of these, those of a decoder layer; adapters are beside nothing else."""
+        """Those in a decoder layer; adapters are beside nothing else."""
         return self.num_learning / self.shape.num_layers if self.has_adapters else self.shape.num_layer_parameters
 
     @property

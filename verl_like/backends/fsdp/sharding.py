@@ -73,7 +73,7 @@ class Sharding(Layout):
 
 
 def _mesh(device: torch.device, ranks_per_group: int) -> DeviceMesh:
-    """Of all ranks; with a first axis of copies where there are several groups."""
+    """A mesh of all ranks, with a first axis of copies where there are several groups."""
     groups = dist.get_world_size() // ranks_per_group
     if groups == 1:
         return init_device_mesh(device.type, (ranks_per_group,))

@@ -29,7 +29,7 @@ def sharers_of(size: int, *, timeout_s: float) -> Sharers | None:
         ranks = list(range(first, first + size))
         group = dist.new_group(ranks, timeout=timedelta(seconds=timeout_s))  # every rank makes every group
         if rank in ranks:
-            found = Sharers(group=group, ranks=ranks, index=rank - first)
+            found = Sharers(group=group, size=size, index=rank - first)
     return found
 
 
