@@ -58,8 +58,17 @@ class IdleRollout:
         self._lengths, self._block_bytes = response_lengths.reshape(-1, workload.SAMPLES_PER_PROMPT), block_bytes
 
     def generate(
-        self, rows: RemoteRows, *, n: int, sampling: Sampling, step: int, version: int, first_sample: int
+        self,
+        rows: RemoteRows,
+        *,
+        n: int,
+        sampling: Sampling,
+        step: int,
+        version: int,
+        first_sample: int,
+        queue: RemoteRows,
     ) -> Iterator[Facts | DataProto]:
+        assert not len(queue), "idle engines are dealt their rows in advance"
         prompts = rows.fetch(["prompt_ids", "group_id", "uid", "reward_inputs", "prompt_text"], timeout_s=TIMEOUT_S)
         groups = np.asarray(prompts["group_id"])
         per_group = 9 * self._lengths[groups].sum(axis=1) + 4 * n * prompts.ragged("prompt_ids").lengths
@@ -219,7 +228,7 @@ def idle_trainer(
     parts = Stack(
         devices=Devices("cpu", num_nodes, workers.world_size // num_nodes),
         actor=ActorGroup(workers),
-        rollout=RolloutGroup(workers, tensor_parallel_size=1),
+        rollout=RolloutGroup(workers, config.rollout),
         critic=CriticGroup(workers),
         ref=RefGroup(workers),
         advantages=AdvantageGroup(advantages),

@@ -70,7 +70,7 @@ def staged(rank: int, path: Path, name: str) -> Iterator[Job]:
     with HOSTS.had(config, generates=True) as hosts:
         workers = build_workers(hosts, config, roles=frozenset({"actor", "rollout"}))
         workers.wait_built(timeout_s=config.cluster.start_timeout_s)
-        rollout = RolloutGroup(workers, tensor_parallel_size=1)
+        rollout = RolloutGroup(workers, config.rollout)
         version = rollout.sync().version
         steps = iter(range(1_000_000))
 

@@ -135,14 +135,14 @@ def first_step(run: Run) -> dict[str, float]:
         ["cluster.workers_per_node=1", "actor.max_tokens_per_micro_batch=64", "trainer.deterministic=true"],
         [],
         [SHARDED, "rollout.tensor_parallel_size=2", "actor.sequence_parallel_size=2"],
-        ["actor.use_torch_compile=true"],
+        ["actor.use_torch_compile=true", "rollout.dealing=queue", "rollout.max_num_seqs=8"],
     ],
     ids=[
         "one-rank-padded",
         "one-rank-in-micro-batches-of-operations-that-repeat",
         "replicas",
         "tensor-parallel-and-shared-sequences",
-        "compiled",
+        "compiled-and-dealt-by-a-queue",
     ],
 )
 def test_how_a_step_is_computed_does_not_change_its_numbers(

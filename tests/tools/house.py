@@ -87,6 +87,8 @@ WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
             "single_controller.remote_batch",
             "single_controller.worker_group",
             "trainer",
+            "workers.dealing",
+            "workers.groups",
             "workers.reward_models",
         ),
     ),

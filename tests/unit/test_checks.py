@@ -533,3 +533,8 @@ def test_a_restart_after_a_stall_needs_restarts(config: Config) -> None:
     accepted = {"trainer__on_stall": "restart", "trainer__max_restarts": 1}
     apply(config, accepted)
     check(config, num_devices=2)
+
+
+def test_runs_that_repeat_bit_for_bit_are_dealt_in_advance(config: Config) -> None:
+    text = refusal(config, rollout__dealing="queue", trainer__deterministic=True)
+    assert "Set rollout.dealing=ahead, or trainer.deterministic=false" in text

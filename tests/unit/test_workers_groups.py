@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from verl_like.config.schema import RolloutConfig
 from verl_like.single_controller.errors import RunError
 from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.workers.groups import RolloutGroup
@@ -19,7 +20,7 @@ REPORT = SyncReport(version=7, num_bytes=2**20, seconds=0.5, collectives=0, chec
 
 def synced(reports: list[SyncReport]) -> SyncReport:
     group = cast(WorkerGroup, SimpleNamespace(call=lambda method: reports))
-    return RolloutGroup(group, tensor_parallel_size=1).sync()
+    return RolloutGroup(group, RolloutConfig()).sync()
 
 
 def test_a_sync_is_as_slow_as_its_slowest_rank() -> None:

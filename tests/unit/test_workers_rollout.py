@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch.distributed import HashStore
 
 from verl_like.backends.base import EngineUsage, Finished, Request, Sampling
 from verl_like.config.schema import Config
@@ -25,8 +26,17 @@ class OneAfterTheOther:
     version = 1
     usage = EngineUsage()
 
+    def __init__(self, max_num_seqs: int = 0) -> None:
+        self._requests: list[Request] = []
+        self._max_num_seqs = max_num_seqs
+        self.most = 0
+
     def submit(self, requests: list[Request]) -> None:
-        self._requests = list(requests)
+        self._requests += requests
+        self.most = max(self.most, len(self._requests))
+
+    def room(self) -> int:
+        return max(self._max_num_seqs - len(self._requests), 0)
 
     def step(self) -> list[Finished]:
         time.sleep(STEP_S)
@@ -41,12 +51,22 @@ class OneAfterTheOther:
         return []
 
 
-def rows_of_blocks(block_kib: float) -> list[int]:
-    """How many rows each block has, of one response to each prompt."""
+def rows_of(table: DataProto) -> Any:
+    class Rows:
+        def __len__(self) -> int:
+            return len(table)
+
+        def fetch(self, columns: tuple[str, ...], timeout_s: float) -> DataProto:
+            return table
+
+    return Rows()
+
+
+def streamed(engine: OneAfterTheOther, *, block_kib: float = 0, n: int = 1, own: int = PROMPTS) -> list[DataProto]:
+    """The blocks of ``n`` responses to each prompt, some of which are the engine's own and the others wait."""
     config = Config()
     config.rollout.block_kib = block_kib
     setup: Any = SimpleNamespace(config=config, rank=0, world_size=1)
-    engine: Any = OneAfterTheOther()
     table = DataProto(
         {
             "prompt_ids": Ragged.from_rows([[1, 2]] * PROMPTS, "int32"),
@@ -56,11 +76,23 @@ def rows_of_blocks(block_kib: float) -> list[int]:
             "prompt_text": np.array([""] * PROMPTS, object),
         }
     )
-    rows: Any = SimpleNamespace(fetch=lambda columns, timeout_s: table)
-    role = RolloutRole(setup, engine, SimpleNamespace())  # type: ignore[arg-type]
+    role = RolloutRole(setup, engine, SimpleNamespace(), HashStore())  # type: ignore[arg-type]
     sampling = Sampling(max_tokens=4, temperature=1.0, top_p=1.0, top_k=-1)
-    stream = role.generate(rows, n=1, sampling=sampling, step=1, version=1, first_sample=0)
-    return [len(block) for block in stream if isinstance(block, DataProto)]
+    stream = role.generate(
+        rows_of(table.view(0, own)),
+        n=n,
+        sampling=sampling,
+        step=1,
+        version=1,
+        first_sample=0,
+        queue=rows_of(table.view(own, PROMPTS)),
+    )
+    return [block for block in stream if isinstance(block, DataProto)]
+
+
+def rows_of_blocks(block_kib: float) -> list[int]:
+    """How many rows each block has, of one response to each prompt."""
+    return [len(block) for block in streamed(OneAfterTheOther(), block_kib=block_kib)]
 
 
 def test_large_blocks_are_handed_on_at_once() -> None:
@@ -75,3 +107,16 @@ def test_a_small_block_is_handed_on_when_its_first_response_has_waited(monkeypat
     monkeypatch.setattr(rollout, "MAX_WAIT_S", 1.5 * STEP_S)
     found = rows_of_blocks(block_kib=256)
     assert sum(found) == PROMPTS and 2 <= len(found) <= PROMPTS / 2, "each has at least the two of its wait"
+
+
+def test_an_engine_takes_from_the_queue_what_it_has_room_for_until_every_prompt_is_done() -> None:
+    engine = OneAfterTheOther(max_num_seqs=5)
+    blocks = streamed(engine, n=2, own=1)
+    assert sorted(np.concatenate([block.ragged("prompt_ids").lengths for block in blocks]).tolist()) == [2] * 16
+    assert engine.most == 5, "the next two began when there was room for both"
+
+
+def test_an_idle_engine_takes_a_group_that_is_larger_than_its_room() -> None:
+    engine = OneAfterTheOther(max_num_seqs=2)
+    assert sum(len(block) for block in streamed(engine, n=3, own=0)) == 3 * PROMPTS
+    assert engine.most == 3

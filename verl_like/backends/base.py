@@ -84,6 +84,9 @@ class RolloutEngine(Protocol):
 
     def has_unfinished(self) -> bool: ...
 
+    def room(self) -> int:
+        """How many more requests would begin with the next step; none where some wait already."""
+
     def abort(self, request_ids: Iterable[str]) -> list[Finished]:
         """Stop these requests and return what they had generated."""
 

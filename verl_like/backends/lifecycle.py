@@ -40,6 +40,9 @@ class SyncedEngine(ABC):
     def has_unfinished(self) -> bool: ...
 
     @abstractmethod
+    def room(self) -> int: ...
+
+    @abstractmethod
     def _load_weights(self, weights: Iterator[tuple[str, Any]]) -> None: ...
 
     @abstractmethod

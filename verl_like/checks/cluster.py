@@ -248,6 +248,14 @@ def restarts_are_allowed(config: Config, gpus: Gpus) -> Iterator[str]:
         )
 
 
+def dealing_repeats(config: Config, gpus: Gpus) -> Iterator[str]:
+    if config.trainer.deterministic and config.rollout.dealing == "queue":
+        yield (
+            "rollout.dealing is queue, but trainer.deterministic=true wants a run that repeats bit for bit, and which "
+            "engine runs a prompt can change its last bits. Set rollout.dealing=ahead, or trainer.deterministic=false."
+        )
+
+
 CLUSTER_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     engine_holds_a_whole_row,
     engine_steps_hold_a_token_of_each,
@@ -263,4 +271,5 @@ CLUSTER_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     attention_takes_16_bits,
     shared_sequences_are_packed,
     restarts_are_allowed,
+    dealing_repeats,
 )

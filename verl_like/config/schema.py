@@ -338,6 +338,12 @@ class RolloutConfig:
         "rank's groups.",
         unit="KiB",
     )
+    dealing: str = knob(
+        "auto",
+        "queue lets engines take prompts when they have room, those of the longest responses first; ahead deals them "
+        "in advance, so that a run repeats bit for bit. auto is ahead on CPU and with trainer.deterministic.",
+        choices=("auto", "queue", "ahead"),
+    )
     engine_kwargs: dict[str, Any] = knob({}, "Passed to the engine's constructor as they are.")
     val: ValSamplingConfig = knob(ValSamplingConfig, "Sampling of validation.")
 
@@ -681,6 +687,12 @@ class Config:
     def syncs_adapter(self) -> bool:
         """Whether the engine is given adapters alone."""
         return self.model.lora.rank > 0 and self.rollout.lora == "adapter"
+
+    def deals_by_queue(self, device: str) -> bool:
+        """Whether engines on "cpu" or "cuda" take prompts as they get free."""
+        if self.rollout.dealing == "auto":
+            return device == "cuda" and not self.trainer.deterministic
+        return self.rollout.dealing == "queue"
 
     @property
     def val_metric(self) -> str:

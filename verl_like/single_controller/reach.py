@@ -134,9 +134,10 @@ class ByHub:
     def pairs(self, calls: Sequence[RankCall], dealt: Dealt, *, stage: str) -> Iterator[Pair]:
         begun = []
         for hub, share in shares(self._hubs, calls):
-            rows = dealt.of(hub.ranks)
-            min_groups = max(1, len(np.unique(rows)) // MAX_STREAM_BLOCKS)
-            begun.append(Call(hub.handle.first_pairs, (share, dealt.rows(rows), min_groups, stage, self._timeout_s)))
+            # Of those that no rank begins with, a hub's ranks take as many as others.
+            min_groups = max(1, len(dealt.batch) * len(hub.ranks) // (len(calls) * MAX_STREAM_BLOCKS))
+            rows = dealt.rows(dealt.of(hub.ranks))
+            begun.append(Call(hub.handle.first_pairs, (share, rows, min_groups, stage, self._timeout_s)))
         look = partial(soonest, stage=stage, timeout_s=self._timeout_s + 2 * LATE_S, interruptible=True)
         for pairs in streamed(self._hubs, begun_on(self._hubs, begun), look):
             yield from pairs

@@ -212,7 +212,10 @@ class WorkerGroup:
     def stream(
         self, method: Method, batch: RemoteBatch, partition: Sequence[Array], *args: Any, **kwargs: Any
     ) -> Iterator[Pair]:
-        """Call a STREAM method on each rank's rows and yield (facts, reference of the block) pairs as they appear."""
+        """Call a STREAM method on each rank's rows and yield (facts, reference of the block) pairs as they appear.
+
+        Ranks stream as many groups as there are rows in the batch, in all.
+        """
         of = remote_method(method, Dispatch.STREAM)
         given = _stage(of), of.role, of.name, *args
         calls = [RankCall(rank, WorkerHost.stream, given, kwargs, len(rows)) for rank, rows in enumerate(partition)]

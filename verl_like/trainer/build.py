@@ -58,6 +58,12 @@ def build_workers(
     return hosts.workers
 
 
+def rollout_group(hosts: Hosts, config: Config) -> RolloutGroup:
+    """The engines of the hybrid workers."""
+    deals_by_queue = config.deals_by_queue(hosts.where.kind)
+    return RolloutGroup(hosts.workers, config.rollout, deals_by_queue=deals_by_queue)
+
+
 @contextmanager
 def advantage_worker(config: Config, *, run_id: str) -> Iterator[WorkerGroup | None]:
     """The light process that computes advantages of tokens, being built; None where they follow from scores alone."""
@@ -232,7 +238,7 @@ def stack(
             yield Stack(
                 devices=hosts.where,
                 actor=ActorGroup(workers),
-                rollout=RolloutGroup(workers, tensor_parallel_size=config.rollout.tensor_parallel_size),
+                rollout=rollout_group(hosts, config),
                 critic=CriticGroup(workers) if "critic" in roles else None,
                 ref=RefGroup(workers) if "ref" in roles else None,
                 advantages=None if advantages is None else AdvantageGroup(advantages),

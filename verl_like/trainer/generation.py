@@ -42,7 +42,8 @@ def put_prompts(prompts: list[Prompt]) -> RemoteBatch:
     """Hand the prompts to the store; ``group_id`` is the position in this batch."""
     table = prompt_table(prompts)
     group_ids = np.arange(len(prompts), dtype=np.int64)
-    return RemoteBatch.put(table.union(DataProto({"group_id": group_ids})), {"group_id": group_ids})
+    uids = np.array([prompt.uid for prompt in prompts])
+    return RemoteBatch.put(table.union(DataProto({"group_id": group_ids})), {"group_id": group_ids, "uid": uids})
 
 
 def generate(

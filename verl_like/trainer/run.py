@@ -29,7 +29,7 @@ from verl_like.single_controller.errors import INTERRUPT
 from verl_like.telemetry.report import Summary, write_curves, write_summary
 from verl_like.telemetry.startup import STARTUP
 from verl_like.telemetry.trackers import JsonlTracker, trackers
-from verl_like.trainer.build import build_workers, scorers, stack
+from verl_like.trainer.build import build_workers, rollout_group, scorers, stack
 from verl_like.trainer.checkpoint import Checkpoints, load_state
 from verl_like.trainer.endings import finished_step, nothing_to_do, shown, start_of
 from verl_like.trainer.folder_lock import FolderLock
@@ -257,7 +257,7 @@ def _policy(config: Config, tokenizer: PreTrainedTokenizerBase, folder: RunFolde
             STARTUP.now(f"loading {shown(checkpoint)}")
             ActorGroup(workers).load(str(checkpoint / "actor"), state["weight_version"])
         STARTUP.now("copying the weights to the engine")
-        rollout = RolloutGroup(workers, tensor_parallel_size=config.rollout.tensor_parallel_size)
+        rollout = rollout_group(hosts, config)
         yield _Policy(rollout, rewards, step=state["step"], version=rollout.sync().version)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from verl_like.backends.base import Sampling
+from verl_like.config.schema import RolloutConfig
 from verl_like.protocol import Array
 from verl_like.single_controller.errors import RunError
 from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
@@ -15,6 +16,7 @@ from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.advantages import AdvantageRole
 from verl_like.workers.critic import CriticRole
+from verl_like.workers.dealing import Deal, ResponseLengths, by_queue, in_advance
 from verl_like.workers.messages import AdvantageReport, RowRewards, SyncReport, UpdateShare, UpdateTerms
 from verl_like.workers.ref import RefRole
 from verl_like.workers.rollout import ROLLOUT_COLUMNS, RolloutRole
@@ -117,28 +119,47 @@ class AdvantageGroup:
 
 
 class RolloutGroup:
-    def __init__(self, group: WorkerGroup, *, tensor_parallel_size: int) -> None:
-        self._group, self._tensor_parallel_size = group, tensor_parallel_size
+    """The engines.
+
+    Args:
+        group: the hybrid workers.
+        rollout: says how many ranks share an engine, and what that runs at once.
+        deals_by_queue: whether engines take prompts when they have room, those of the longest responses first.
+    """
+
+    def __init__(self, group: WorkerGroup, rollout: RolloutConfig, *, deals_by_queue: bool = False) -> None:
+        self._group, self._rollout, self._deals_by_queue = group, rollout, deals_by_queue
+        self._lengths = ResponseLengths()
 
     columns = ROLLOUT_COLUMNS
 
     def generate(
         self, prompts: RemoteBatch, *, n: int, sampling: Sampling, step: int, version: int, first_sample: int
     ) -> Iterator[tuple[Facts, BlockRef]]:
-        """(facts, block) pairs as groups finish; prompts are dealt to the engines in turn."""
-        engines = self._group.world_size // self._tensor_parallel_size
-        dealt = [np.arange(engine, len(prompts), engines) for engine in range(engines)]
-        partition = [dealt[rank // self._tensor_parallel_size] for rank in range(self._group.world_size)]
-        return self._group.stream(
+        """(facts, block) pairs as groups finish, of prompts with the fact ``uid``."""
+        deal = self._deal(prompts.facts["uid"], n)
+        size = self._rollout.tensor_parallel_size
+        [queue] = prompts.partition([deal.queue])
+        for facts, block in self._group.stream(
             RolloutRole.generate,
             prompts,
-            partition,
+            [deal.of_engine[rank // size] for rank in range(self._group.world_size)],
             n=n,
             sampling=sampling,
             step=step,
             version=version,
             first_sample=first_sample,
-        )
+            queue=queue,
+        ):
+            if self._deals_by_queue:
+                self._lengths.learn(facts)
+            yield facts, block
+
+    def _deal(self, uids: Array, n: int) -> Deal:
+        engines = self._group.world_size // self._rollout.tensor_parallel_size
+        if not self._deals_by_queue or engines == 1:
+            return in_advance(len(uids), engines)
+        return by_queue(self._lengths.longest_first(uids), engines, most=self._rollout.max_num_seqs // n)
 
     def sync(self) -> SyncReport:
         """Give the engines the actor's weights and wake them; the slowest rank's seconds, and otherwise any rank's.

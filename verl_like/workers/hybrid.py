@@ -31,7 +31,7 @@ def load_libraries(rollout_backend: str) -> None:
 
 def build_roles(setup: WorkerSetup) -> dict[str, Any]:
     """The roles of this process by class name; the rollout engine comes first, while the accelerator is empty."""
-    join_process_group(setup)
+    store = join_process_group(setup)
     config, backend = setup.config, train_backend("fsdp")
     roles: dict[str, Any] = {}
     rollout: RolloutEngine | None = None
@@ -47,7 +47,7 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
             actor = ActorRole(setup, backend.policy(_settings(setup, config.actor, config.model.path)))
         roles["ActorRole"] = actor
         if rollout is not None:
-            roles["RolloutRole"] = RolloutRole(setup, rollout, actor)
+            roles["RolloutRole"] = RolloutRole(setup, rollout, actor, store)
     if "ref" in setup.roles:
         with stage("build/ref"):
             roles["RefRole"] = _reference(setup, backend, roles["ActorRole"])

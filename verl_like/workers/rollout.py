@@ -5,24 +5,23 @@ from __future__ import annotations
 import hashlib
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 import numpy as np
 import torch
-import torch.distributed as dist
+from torch.distributed.distributed_c10d import Store
 
 from verl_like.backends.base import EngineUsage, Finished, Request, RolloutEngine, Sampling, StaleWeightsError
 from verl_like.backends.rollout import rollout_engine
 from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller.blocks import MAX_STREAM_BLOCKS
 from verl_like.single_controller.dispatch import Dispatch, dispatch
-from verl_like.single_controller.errors import INTERRUPT
 from verl_like.single_controller.remote_batch import Facts, RemoteRows
 from verl_like.telemetry.beacon import BEACON
 from verl_like.telemetry.ledger import LEDGER
 from verl_like.workers.actor import ActorRole
+from verl_like.workers.engine_ranks import EngineRanks, Queue
 from verl_like.workers.messages import SyncReport
 from verl_like.workers.setup import WorkerSetup
 
@@ -33,7 +32,6 @@ ROLLOUT_COLUMNS = frozenset(
 
 
 MAX_WAIT_S = 0.5  # of a small block: where responses are long and few, their scores would come after the last of them
-AGREE_EVERY_STEPS = 32  # a gloo round costs a few milliseconds, as does a step of a small model
 
 
 def build_rollout_engine(setup: WorkerSetup) -> RolloutEngine:
@@ -56,32 +54,6 @@ def sample_seed(run_seed: int, step: int, uid: str, sample: int) -> int:
     """63 bits hashed from everything that names a sample: engines map neighbouring seeds to overlapping samples."""
     digest = hashlib.blake2b(f"{run_seed}/{step}/{uid}/{sample}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
-
-
-class _Interruption:
-    """Whether Ctrl-C has come, as all ranks of an engine see it at the same step: they run in lock-step or hang."""
-
-    def __init__(self, setup: WorkerSetup) -> None:
-        self._group: dist.ProcessGroup | None = None
-        self._calls = 0
-        size = setup.config.rollout.tensor_parallel_size
-        timeout = timedelta(seconds=setup.config.trainer.stage_timeout_s)
-        for first in range(0, setup.world_size, size) if size > 1 else ():
-            ranks = list(range(first, first + size))
-            group = dist.new_group(ranks, timeout=timeout, backend="gloo")  # every rank makes every group
-            if setup.rank in ranks:
-                self._group = group
-
-    def has_come(self) -> bool:
-        """To be asked once a step."""
-        if self._group is None:
-            return INTERRUPT.is_set()
-        self._calls += 1
-        if self._calls % AGREE_EVERY_STEPS != 1:
-            return False
-        has_come = torch.tensor(int(INTERRUPT.is_set()))
-        dist.all_reduce(has_come, op=dist.ReduceOp.MAX, group=self._group)
-        return bool(has_come)
 
 
 def _checksum(name: str, tensor: torch.Tensor, before: int) -> int:
@@ -132,20 +104,30 @@ class _Waiting:
 class RolloutRole:
     """Generation on this rank's engine; ranks that share an engine are given the same rows."""
 
-    def __init__(self, setup: WorkerSetup, engine: RolloutEngine, actor: ActorRole) -> None:
+    def __init__(self, setup: WorkerSetup, engine: RolloutEngine, actor: ActorRole, store: Store) -> None:
         self._setup, self._engine, self._actor = setup, engine, actor
-        self._speaks = setup.rank % setup.config.rollout.tensor_parallel_size == 0
-        self._interruption = _Interruption(setup)
+        self._ranks = EngineRanks(setup)
+        self._queue = Queue(store, self._ranks)
 
     @dispatch(Dispatch.STREAM)
     def generate(
-        self, rows: RemoteRows, *, n: int, sampling: Sampling, step: int, version: int, first_sample: int
+        self,
+        rows: RemoteRows,
+        *,
+        n: int,
+        sampling: Sampling,
+        step: int,
+        version: int,
+        first_sample: int,
+        queue: RemoteRows,
     ) -> Iterator[Facts | DataProto]:
         """Yield the facts of some finished groups, then their block, until every prompt has its ``n`` responses, or
         Ctrl-C.
 
         Args:
+            rows: prompts of this engine.
             first_sample: number of a prompt's first sample in this step's seeds; above 0 where a prompt may come again.
+            queue: prompts of which each engine takes the next ones when it has room; the same for all.
 
         Raises:
             StaleWeightsError: the engine does not hold weight ``version``.
@@ -155,31 +137,46 @@ class RolloutRole:
             raise StaleWeightsError(
                 f"asked to generate from weight version {version}, but the engine holds {held}; sync first."
             )
-        prompts = rows.fetch(PROMPT_COLUMNS, timeout_s=self._setup.config.trainer.stage_timeout_s)
-        requests = self._requests(prompts, n, sampling, step, first_sample)
-        groups = {row: _Group(row) for row in range(len(prompts))}
+        timeout_s = self._setup.config.trainer.stage_timeout_s
+        prompts = DataProto.concat([part.fetch(PROMPT_COLUMNS, timeout_s=timeout_s) for part in (rows, queue)])
+        self._queue.open(len(queue))
+        of_engine = len(rows) + len(queue) // (self._setup.world_size // self._ranks.size)
         waiting = _Waiting(
-            min_groups=max(1, len(prompts) // MAX_STREAM_BLOCKS), min_bytes=self._setup.config.rollout.block_kib * 1024
+            min_groups=max(1, of_engine // MAX_STREAM_BLOCKS), min_bytes=self._setup.config.rollout.block_kib * 1024
         )
+        groups: dict[int, _Group] = {}
+
+        def begin(taken: Iterable[int]) -> None:
+            for row in taken:
+                groups[row] = _Group(row)
+                self._engine.submit(self._requests(prompts, row, n, sampling, step, first_sample))
+
         self._engine.usage = EngineUsage()
         try:
-            self._engine.submit(requests)
-            while self._engine.has_unfinished() and not self._interruption.has_come():
+            begin(range(len(rows)))
+            while not self._ranks.are_interrupted():
+                begin(len(rows) + number for number in self._queue.take(self._num_wanted(n)))
+                if not self._engine.has_unfinished():
+                    break
                 BEACON.tick()
                 for finished in self._engine.step():
                     row, sample = map(int, finished.request_id.split(":"))
                     groups[row].samples[sample] = finished
                     if len(groups[row].samples) == n:
                         waiting.add(groups.pop(row), prompt_tokens=len(prompts.ragged("prompt_ids")[row]))
-                if self._speaks and waiting.are_due():
+                if self._ranks.is_first and waiting.are_due():
                     yield from self._block(prompts, waiting.taken())
-            if self._speaks and waiting.groups:
+            if self._ranks.is_first and waiting.groups:
                 yield from self._block(prompts, waiting.taken())
-            if self._speaks and step >= 0:  # no validation
+            if self._ranks.is_first and step >= 0:  # no validation
                 self._book_usage()
         finally:
             if self._engine.has_unfinished():
-                self._engine.abort([r.request_id for r in requests])
+                self._engine.abort([f"{row}:{sample}" for row in groups for sample in range(n)])
+
+    def _num_wanted(self, n: int) -> int:
+        """Groups that this engine has room for; one that is idle takes one, however many samples it has."""
+        return self._engine.room() // n or int(not self._engine.has_unfinished())
 
     def _book_usage(self) -> None:
         usage = self._engine.usage
@@ -188,16 +185,19 @@ class RolloutRole:
         LEDGER.count("rollout/preemptions", usage.preemptions)
         LEDGER.count("rollout/cached_prompt_tokens", usage.cached_prompt_tokens)
 
-    def _requests(self, prompts: DataProto, n: int, sampling: Sampling, step: int, first_sample: int) -> list[Request]:
-        seed = self._setup.config.trainer.seed
+    def _requests(
+        self, prompts: DataProto, row: int, n: int, sampling: Sampling, step: int, first_sample: int
+    ) -> list[Request]:
+        """Those of one prompt."""
+        seed, uid = self._setup.config.trainer.seed, str(prompts["uid"][row])
+        prompt_ids = prompts.ragged("prompt_ids")[row].tolist()
         return [
             Request(
                 request_id=f"{row}:{sample}",
-                prompt_ids=ids.tolist(),
+                prompt_ids=prompt_ids,
                 sampling=sampling,
-                seed=sample_seed(seed, step, str(uid), first_sample + sample),
+                seed=sample_seed(seed, step, uid, first_sample + sample),
             )
-            for row, (uid, ids) in enumerate(zip(prompts["uid"], prompts.ragged("prompt_ids"), strict=True))
             for sample in range(n)
         ]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import Store
 
 from verl_like.config.schema import Config
 from verl_like.single_controller import rendezvous
@@ -63,8 +64,8 @@ def check_one_gpu(num_visible: int) -> None:
         )
 
 
-def join_process_group(setup: WorkerSetup) -> None:
-    """Rendezvous at the address that rank 0 holds; collectives get the stage deadline."""
+def join_process_group(setup: WorkerSetup) -> Store:
+    """Rendezvous at the address that rank 0 holds, whose store is returned; collectives get the stage deadline."""
     if setup.config.trainer.deterministic:
         choose_what_repeats()
     backend = "cpu:gloo,cuda:nccl" if setup.device == "cuda" else "gloo"
@@ -74,10 +75,8 @@ def join_process_group(setup: WorkerSetup) -> None:
     else:
         torch.set_num_threads(setup.num_threads)
     timeout_s = setup.config.trainer.stage_timeout_s
+    store = rendezvous.store(rank=setup.rank, world_size=setup.world_size, timeout_s=timeout_s)
     dist.init_process_group(
-        backend,
-        store=rendezvous.store(rank=setup.rank, world_size=setup.world_size, timeout_s=timeout_s),
-        rank=setup.rank,
-        world_size=setup.world_size,
-        timeout=timedelta(seconds=timeout_s),
+        backend, store=store, rank=setup.rank, world_size=setup.world_size, timeout=timedelta(seconds=timeout_s)
     )
+    return store

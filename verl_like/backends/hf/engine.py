@@ -124,6 +124,9 @@ class HfEngine(SyncedEngine):
     def has_unfinished(self) -> bool:
         return bool(self._wave or self._waiting)
 
+    def room(self) -> int:
+        return 0 if self._wave or self._waiting else self._max_num_seqs
+
     def abort(self, request_ids: Iterable[str]) -> list[Finished]:
         unwanted = set(request_ids)
         aborted = [row.finished("abort") for row in (*self._wave, *self._waiting) if row.request.request_id in unwanted]

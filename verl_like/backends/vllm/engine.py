@@ -96,7 +96,7 @@ class VllmEngine(SyncedEngine):
             vocab_size=folder.vocab_size,
         )
         self._device = device
-        self._end_token_ids = folder.end_token_ids
+        self._end_token_ids, self._max_num_seqs = folder.end_token_ids, rollout.max_num_seqs
         self._internal_ids: dict[str, str] = {}  # ours -> vLLM's, of unfinished requests
         arguments = engine_arguments(
             model_path=model_path,
@@ -162,6 +162,10 @@ class VllmEngine(SyncedEngine):
 
     def has_unfinished(self) -> bool:
         return bool(self._internal_ids)
+
+    def room(self) -> int:
+        running, waiting = internals.queues(self._engine)
+        return 0 if waiting else self._max_num_seqs - running
 
     def abort(self, request_ids: Iterable[str]) -> list[Finished]:
         running = [request_id for request_id in dict.fromkeys(request_ids) if request_id in self._internal_ids]

@@ -1,0 +1,77 @@
+"""The ranks that share one engine: they do the same at each of its steps, or hang."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
+
+from verl_like.single_controller.errors import INTERRUPT
+from verl_like.workers.setup import WorkerSetup
+
+AGREE_EVERY_STEPS = 32  # a gloo round costs a few milliseconds, as does a step of a small model
+
+
+class EngineRanks:
+    """What the ranks of this rank's engine agree on; all of them make the same calls."""
+
+    def __init__(self, setup: WorkerSetup) -> None:
+        size = setup.config.rollout.tensor_parallel_size
+        self.size, self.is_first = size, setup.rank % size == 0
+        self._first = setup.rank - setup.rank % size
+        self._group: dist.ProcessGroup | None = None
+        self._calls = 0
+        timeout = timedelta(seconds=setup.config.trainer.stage_timeout_s)
+        for first in range(0, setup.world_size, size) if size > 1 else ():
+            group = dist.new_group(list(range(first, first + size)), timeout=timeout, backend="gloo")  # by every rank
+            if first == self._first:
+                self._group = group
+
+    def are_interrupted(self) -> bool:
+        """Whether Ctrl-C has come; to be asked once a step."""
+        if self._group is None:
+            return INTERRUPT.is_set()
+        self._calls += 1
+        if self._calls % AGREE_EVERY_STEPS != 1:
+            return False
+        has_come = torch.tensor(int(INTERRUPT.is_set()))
+        dist.all_reduce(has_come, op=dist.ReduceOp.MAX, group=self._group)
+        return bool(has_come)
+
+    def told(self, number: int) -> int:
+        """The first rank's number."""
+        if self._group is None:
+            return number
+        of_first = torch.tensor(number)
+        dist.broadcast(of_first, src=self._first, group=self._group)
+        return int(of_first)
+
+
+class Queue:
+    """Numbers from 0 on, each of which one engine gets; whoever asks first has the next ones.
+
+    Each ``open`` begins anew, on all ranks. The numbers are counted where ranks meet, in a thread of rank 0's process
+    that waits for nothing which runs there.
+
+    Args:
+        store: that of the process group.
+    """
+
+    def __init__(self, store: Store, ranks: EngineRanks) -> None:
+        self._store, self._ranks = PrefixStore("rollout queue", store), ranks
+        self._opened, self._length, self._is_empty = 0, 0, True
+
+    def open(self, length: int) -> None:
+        """Begin a queue of so many numbers."""
+        self._opened += 1
+        self._length, self._is_empty = length, length == 0
+
+    def take(self, wanted: int) -> range:
+        """The next numbers, as many as wanted or as there are."""
+        if self._is_empty or not wanted:
+            return range(0)
+        end = self._ranks.told(self._store.add(str(self._opened), wanted) if self._ranks.is_first else 0)
+        self._is_empty = end >= self._length
+        return range(min(end - wanted, self._length), min(end, self._length))
