@@ -82,6 +82,7 @@ NOT_RUN = {
                 "weight_sync",
                 "update",
                 "rollout",
+                "skewed_rollout",
                 "e2e",
                 "start",
                 "overhead",
