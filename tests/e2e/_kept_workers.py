@@ -18,7 +18,7 @@ import ray
 
 from verl_like.single_controller import worker_group
 from verl_like.single_controller.errors import INTERRUPT
-from verl_like.single_controller.worker import WorkerHost
+from verl_like.single_controller.worker import NUM_THREADS, WorkerHost
 from verl_like.single_controller.worker_group import WorkerGroup
 
 LEAVE_TIMEOUT_S = 20.0
@@ -42,7 +42,7 @@ class KeptHost(WorkerHost):
             dist.destroy_process_group()
 
 
-KeptProcess = ray.remote(concurrency_groups={"engine": 1, "control": 2})(KeptHost)
+KeptProcess = ray.remote(concurrency_groups=NUM_THREADS)(KeptHost)
 
 
 class KeptWorkers:

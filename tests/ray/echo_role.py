@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,7 @@ import ray
 from verl_like.protocol import DataProto, Ragged
 from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.remote_batch import Facts, RemoteRows
-from verl_like.telemetry.ledger import stage
+from verl_like.telemetry.ledger import LEDGER, stage
 
 
 def build(rank: int) -> dict[str, Any]:
@@ -41,6 +42,7 @@ def prepare(what: str) -> None:
 class EchoRole:
     def __init__(self, rank: int) -> None:
         self.rank = rank
+        self._is_let_go = threading.Event()
 
     @dispatch(Dispatch.BROADCAST)
     def who(self) -> tuple[int, str]:
@@ -72,6 +74,26 @@ class EchoRole:
     @dispatch(Dispatch.BROADCAST)
     def sleep_on(self, rank: int, seconds: float) -> None:
         time.sleep(seconds if rank == self.rank else 0)
+
+    @dispatch(Dispatch.BROADCAST)
+    def wait_for_let_go(self) -> None:
+        """Return when :meth:`let_go` is called meanwhile."""
+        assert self._is_let_go.wait(30), "nobody called beside this call"
+        self._is_let_go.clear()
+
+    @dispatch(Dispatch.BROADCAST)
+    def let_go(self) -> str:
+        self._is_let_go.set()
+        return LEDGER.current
+
+    @dispatch(Dispatch.BROADCAST)
+    def fail_on_first(self) -> None:
+        if self.rank == 0:
+            raise ValueError("the real reason")
+
+    @dispatch(Dispatch.BROADCAST)
+    def die_first(self) -> None:
+        self.die_on(0)
 
     @dispatch(Dispatch.BROADCAST)
     def spin(self, seconds: float) -> None:

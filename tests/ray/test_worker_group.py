@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from verl_like.single_controller.errors import INTERRUPT, Interrupted, OutOfGrac
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.single_controller.wait import wait
 from verl_like.single_controller.worker_group import WorkerGroup
+from verl_like.telemetry.ledger import stage
 from verl_like.telemetry.startup import STARTUP
 
 ROWS = [[1], [2, 3], [], [4, 5, 6], [7]]
@@ -200,6 +202,41 @@ def test_ctrl_c_ends_a_wait_that_may_be_abandoned_and_no_other(group: WorkerGrou
         group.call(EchoRole.sleep_on, 1, 0.1)
     finally:
         INTERRUPT.clear()
+
+
+def test_a_call_beside_a_step_runs_while_others_do_and_is_booked_to_no_stage(group: WorkerGroup) -> None:
+    with ThreadPoolExecutor() as threads:
+        beside = threads.submit(group.call_beside, EchoRole.wait_for_let_go, stage="checkpoint", look=lambda: None)
+        assert group.call(EchoRole.first) == [0] and not beside.done()
+        with stage("update_actor"):
+            assert group.call(EchoRole.let_go) == ["update_actor"] * 2
+        beside.result(timeout=20)
+        failing = threads.submit(group.call_beside, EchoRole.fail_on_first, stage="checkpoint", look=lambda: None)
+        told = r"stage 'checkpoint' failed: rank 0 on .* failed in EchoRole\.fail_on_first:[\s\S]*the real reason"
+        with pytest.raises(WorkerError, match=told):
+            failing.result(timeout=20)
+
+
+def test_the_wait_for_a_call_beside_a_step_has_a_deadline_can_be_given_up_and_sees_deaths(ray_cluster: None) -> None:
+    def give_up() -> None:
+        raise InterruptedError
+
+    group = echo_group(timeout_s=1)
+    try:
+        with pytest.raises(InterruptedError):
+            group.call_beside(EchoRole.wait_for_let_go, stage="checkpoint", look=give_up)
+        with pytest.raises(
+            StageTimeout, match=r"stage 'checkpoint' took longer than 1 s; still waiting for echo rank 0"
+        ):
+            group.call_beside(EchoRole.wait_for_let_go, stage="checkpoint", look=lambda: None)
+    finally:
+        group.shut_down()
+    group = echo_group()
+    try:
+        with pytest.raises(WorkerError, match=r"stage 'checkpoint' failed: echo rank 0 died"):
+            group.call_beside(EchoRole.die_first, stage="checkpoint", look=lambda: None)
+    finally:
+        group.shut_down()
 
 
 def test_what_may_not_be_abandoned_is_given_up_when_its_share_of_the_grace_is_over(group: WorkerGroup) -> None:

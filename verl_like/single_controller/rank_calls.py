@@ -32,7 +32,7 @@ class RankCall(NamedTuple):
     @property
     def title(self) -> str:
         """What is done: the role's own method, where the process only passes a call on to it."""
-        if self.method.__name__ not in ("call", "map", "stream"):
+        if self.method.__name__ not in ("call", "beside", "map", "stream"):
             return self.method.__name__
         _, role, method, *_ = self.args
         return f"{role}.{method}"

@@ -71,6 +71,28 @@ def soonest(
     return next(arrived for arrived in looks if arrived)
 
 
+def wait_beside(refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float, look: Callable[[], None]) -> None:
+    """Return when all refs are there; for another thread than the driver's own, of whose waiting and ending it knows
+    nothing.
+
+    Args:
+        look: done twice a second; what it raises ends the wait.
+
+    Raises:
+        WorkerError, StageTimeout: as of :func:`wait`.
+    """
+    deadline = time.monotonic() + timeout_s
+    pending = list(refs)
+    while pending:
+        try:
+            _, pending = ray_calls.arrived(pending, timeout_s=min(POLL_S, max(0.0, deadline - time.monotonic())))
+        except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError):
+            raise explained(failures({ref: refs[ref] for ref in pending}), stage) from None
+        look()
+        if pending and time.monotonic() >= deadline:
+            raise timed_out(stage, timeout_s, [refs[ref] for ref in pending])
+
+
 def _looks(
     refs: Mapping[ray.ObjectRef, str],
     *,

@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import ray
@@ -31,7 +32,7 @@ from verl_like.telemetry.profiler import PROFILER
 
 
 class WorkerHost:
-    """Builds a host object by name and calls methods of its roles, one at a time.
+    """Builds a host object by name and calls methods of its roles, one at a time, and one beside them.
 
     Heavy imports happen in ``build``, after the process listens for ``kill -USR1`` and its environment is set.
     """
@@ -93,6 +94,14 @@ class WorkerHost:
         with self._reporting(f"{role}.{method}", stage):
             return Reply(getattr(self._roles[role], method)(*args, **kwargs), STORE.take())
 
+    @ray.method(concurrency_group="beside")
+    def beside(self, stage: str, role: str, method: str) -> None:
+        """Call a method beside the stages, to none of which its time is booked."""
+        try:
+            getattr(self._roles[role], method)()
+        except Exception as error:  # noqa: BLE001 (the border of the process)
+            raise self._failure(f"{role}.{method}", error) from None
+
     @ray.method(concurrency_group="engine")
     def map(
         self, rows: RemoteRows, blocks: Sequence[Block], stage: str, role: str, method: str, *args: Any, **kwargs: Any
@@ -116,7 +125,10 @@ class WorkerHost:
             yield from getattr(self._roles[role], method)(rows, *args, **kwargs)
 
     def _reporting(self, what: str, stage_name: str) -> _Reporting:
-        return _Reporting(self._where, what, stage_name)
+        return _Reporting(partial(self._failure, what), stage_name)
+
+    def _failure(self, what: str, error: Exception) -> WorkerFailure:
+        return WorkerFailure(self._where, what, "".join(traceback.format_exception(error)), time.time())
 
 
 def _named(function: str) -> Callable[..., Any]:
@@ -130,8 +142,8 @@ def _named(function: str) -> Callable[..., Any]:
 class _Reporting:
     """Books the stage, and turns whatever is raised into a WorkerFailure that can cross the process border."""
 
-    def __init__(self, where: str, what: str, stage_name: str) -> None:
-        self._where, self._what, self._stage = where, what, stage(stage_name)
+    def __init__(self, failure: Callable[[Exception], WorkerFailure], stage_name: str) -> None:
+        self._failure, self._stage = failure, stage(stage_name)
         self._traced = PROFILER.traced(stage_name)
 
     def __enter__(self) -> None:
@@ -143,10 +155,11 @@ class _Reporting:
         HEAP.settle()
         self._stage.__exit__(kind, error, trace)
         if isinstance(error, Exception):
-            text = "".join(traceback.format_exception(error))
-            raise WorkerFailure(self._where, self._what, text, time.time()) from None
+            raise self._failure(error) from None
 
 
+# "engine" is for a step's calls, "beside" for what is written meanwhile, "control" for what is answered at any time.
 # Not a decorator: Ray would pickle the class by value, with every global it names; a plain class travels by reference.
 # No task events: Ray's control store keeps those of the last 100,000 calls, of which a step makes some thirty (2.60).
-WorkerProcess = ray.remote(concurrency_groups={"engine": 1, "control": 2}, enable_task_events=False)(WorkerHost)
+NUM_THREADS = {"engine": 1, "beside": 1, "control": 2}
+WorkerProcess = ray.remote(concurrency_groups=NUM_THREADS, enable_task_events=False)(WorkerHost)

@@ -23,7 +23,7 @@ from verl_like.single_controller.reach import ByHub, Dealt, Direct, Reach
 from verl_like.single_controller.relay import RelayProcess
 from verl_like.single_controller.remote_batch import BlockRef, RemoteBatch
 from verl_like.single_controller.streams import Pair
-from verl_like.single_controller.wait import wait
+from verl_like.single_controller.wait import wait, wait_beside
 from verl_like.single_controller.worker import WorkerHost, WorkerProcess
 from verl_like.single_controller.worker_log import pass_on
 from verl_like.telemetry.beacon import FOLDER_VARIABLE, NAME_VARIABLE
@@ -153,6 +153,18 @@ class WorkerGroup:
         calls = [RankCall(rank, WorkerHost.call, (_stage(of), of.role, of.name, *args), kwargs) for rank in ranks]
         reach = self._reach if len(calls) == self.world_size else self._direct
         return reach.answers(calls, stage=_stage(of), interruptible=interruptible)
+
+    def call_beside(self, method: Method, *, stage: str, look: Callable[[], None]) -> None:
+        """Call a BROADCAST method on every rank beside the calls of the step, one such call at a time; from any thread
+        but the driver's own.
+
+        Args:
+            stage: for messages.
+            look: done now and then; what it raises ends the wait.
+        """
+        of = remote_method(method, Dispatch.BROADCAST)
+        calls = [RankCall(rank, WorkerHost.beside, (stage, of.role, of.name)) for rank in range(self.world_size)]
+        wait_beside(self._ranks.begun(calls)[0], stage=stage, timeout_s=self.timeout_s, look=look)
 
     def start(self, method: Method, args_of_rank: Sequence[tuple[Any, ...] | None]) -> dict[BlockRef, str]:
         """Begin a BROADCAST method with each rank's own arguments, and not at all on a rank whose entry is None.
