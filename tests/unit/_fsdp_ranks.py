@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -477,6 +478,47 @@ def save(work: Path) -> dict[str, Any]:
     return {"saved": saved, "metrics": metrics, "weights": weights_of(learner.engine), "draw": draw}
 
 
+def copied(work: Path) -> dict[str, Any]:
+    """Checkpoints written at once, and out of copies beside the next update: what both go on to, and that update."""
+    results = {}
+    settings: dict[str, dict[str, Any]] = {
+        "shards": {},
+        "replicas": {"fsdp": WHOLE},
+        "lora": {"model": LORA},
+        "lora_replicas": {"model": LORA, "fsdp": WHOLE},
+        "copies": {"fsdp": FsdpConfig(shard_size="1")},
+    }
+    for name, setting in settings.items():
+        learner = build_learner(work / "qwen2", **setting)
+        for seed in (1, 2):  # the second pair of copies comes behind the first
+            learner.update(my_rows(make_rows(seed=seed), "even"), PolicyLoss())
+            torch.manual_seed(99 + dist.get_rank())
+            places = [work / f"{kind}-{name}-{dist.get_world_size()}-{seed}" for kind in ("whole", "copied")]
+            learner.save(places[0])
+            write = learner.begin_save(places[1])
+            torch.rand(3)
+            with ThreadPoolExecutor() as beside:
+                if seed == 1:  # all has changed by now
+                    metrics = learner.update(my_rows(make_rows(seed=3), "even"), PolicyLoss())
+                    beside.submit(write).result(timeout=60)
+                else:
+                    writing = beside.submit(write)
+                    metrics = learner.update(my_rows(make_rows(seed=3), "even"), PolicyLoss())
+                    writing.result(timeout=60)
+        went_on = {"metrics": metrics, "weights": weights_of(learner.engine)}
+        other = build_learner(work / "qwen2", **setting)
+        other.load(places[1])
+        draw = torch.rand(3)
+        metrics = other.update(my_rows(make_rows(seed=3), "even"), PolicyLoss())
+        torch.manual_seed(99 + dist.get_rank())
+        results[name] = {
+            "went_on": went_on,
+            "resumed": {"metrics": metrics, "weights": weights_of(other.engine)},
+            "draws": [draw, torch.rand(3)],
+        }
+    return results
+
+
 def load_own(work: Path) -> dict[str, Any]:
     return _load(work, dist.get_world_size())
 
@@ -554,6 +596,7 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     for scenario in (
         updates,
         save,
+        copied,
         load_own,
         load_other,
         load_weights,

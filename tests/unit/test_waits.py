@@ -12,7 +12,7 @@ OF_GROUP = "a collective: it has the timeout of its process group, which workers
 KILLED = "the process was killed in the line before, and is no longer there when the kernel has let it go"
 FOR_PARENT = "the process waits for its parent's next request, and ends when the parent's end of the pipe closes"
 REASONS = {
-    "backends.fsdp.checkpoint:save_checkpoint: dist.barrier": OF_GROUP,
+    "backends.fsdp.checkpoint:_write: dist.barrier": OF_GROUP,
     "backends.fsdp.engine:FsdpEngine.export_adapter: dist.barrier": OF_GROUP,
     "backends.fsdp.sharding:_mesh: init_device_mesh": OF_GROUP,
     "backends.fsdp.gathering:SharedGather._wait: dist.barrier": OF_GROUP,

@@ -4,7 +4,7 @@ ValueEngine, with a Learner on top of what learns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -161,6 +161,14 @@ class Learner(Protocol):
 
     def save(self, path: Path) -> None:
         """Write weights, optimiser, schedule and random states below ``path``."""
+
+    def begin_save(self, path: Path) -> Callable[[], None]:
+        """Copy to host memory what :meth:`save` writes.
+
+        Returns:
+            What writes the copies: collective, to be called once, on any thread, and to have returned before the next
+            ``begin_save``. Updates may go on beside it.
+        """
 
     def load(self, path: Path) -> None:
         """Read what :meth:`save` wrote."""

@@ -1,15 +1,18 @@
-"""A learner saved and loaded: weights, optimiser and schedule come back bit for bit."""
+"""A learner saved, by itself and out of copies, and loaded: weights, optimiser, schedule come back bit for bit."""
 
 from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 from benchmarks.gpu_check.checks.offload import differing, state_of
 from benchmarks.gpu_check.policies import model_path, policy, synchronize, uneven_rows
 from benchmarks.gpu_check.scene import Scene
 from benchmarks.gpu_check.verdict import Findings
 from verl_like.algorithms.actor_loss import SftLoss
+from verl_like.backends.fsdp.learner import FsdpLearner
 from verl_like.config.schema import OptimConfig
 
 GIB = 2**30
@@ -44,4 +47,24 @@ def check(scene: Scene) -> Findings:
     found.add("size_gib", num_bytes / GIB)
     found.add("save_gib_per_s", num_bytes / GIB / save_s)
     found.add("load_gib_per_s", num_bytes / GIB / load_s)
+    found.add(
+        "copy_gib_per_s", num_bytes / GIB / _copy_s(scene, learner, folder, lambda: learner.update(rows, SftLoss()))
+    )
+    others = differing(saved, state_of(learner))
+    found.must(not others, f"{len(others)} tensors of copies came back otherwise, among them {others[:3]}")
     return found
+
+
+def _copy_s(scene: Scene, learner: FsdpLearner, folder: Path, learn: Callable[[], object]) -> float:
+    """Seconds of a copy, which is written when the learner has gone on, and loaded."""
+    learner.begin_save(folder)()  # the first takes the memory
+    shutil.rmtree(folder)
+    synchronize(scene)
+    started = time.perf_counter()
+    write = learner.begin_save(folder)
+    copy_s = time.perf_counter() - started
+    learn()
+    write()
+    learner.load(folder)
+    shutil.rmtree(folder)
+    return copy_s

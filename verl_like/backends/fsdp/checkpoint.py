@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from verl_like.backends.fsdp.state_copies import StateCopies
+
 log = logging.getLogger(__name__)
 
 _MODEL = "model."  # what the state of the model is called by
@@ -34,10 +37,26 @@ _REST_STAYS = StateDictOptions(ignore_frozen_params=True, strict=False)
 
 def save_checkpoint(path: Path, *, module: nn.Module, optimizer: Optimizer, schedule: LRScheduler) -> None:
     """Write into the folder ``path`` (made if missing); the caller publishes it once all ranks have returned."""
+    _write(path, _state(module, optimizer, schedule), _rng_states(), group=None)
+
+
+def begin_checkpoint(
+    path: Path, copies: StateCopies, *, module: nn.Module, optimizer: Optimizer, schedule: LRScheduler
+) -> Callable[[], None]:
+    """Copy all that :func:`save_checkpoint` writes; returns what writes the copies, on any thread. Collective, as is
+    what it returns.
+    """
+    state = copies.of(_state(module, optimizer, schedule))
+    return partial(_write, path, state, _rng_states(), group=copies.group)
+
+
+def _write(
+    path: Path, state: dict[str, Any], rng_states: dict[str, torch.Tensor], *, group: dist.ProcessGroup | None
+) -> None:
     path.mkdir(parents=True, exist_ok=True)
-    save_sharded(_state(module, optimizer, schedule), checkpoint_id=path)
-    torch.save({"world_size": dist.get_world_size(), "states": _rng_states()}, path / f"rng_rank_{dist.get_rank()}.pt")
-    dist.barrier()
+    save_sharded(state, checkpoint_id=path, process_group=group)
+    torch.save({"world_size": dist.get_world_size(), "states": rng_states}, path / f"rng_rank_{dist.get_rank()}.pt")
+    dist.barrier(group)
 
 
 def load_checkpoint(path: Path, *, module: nn.Module, optimizer: Optimizer, schedule: LRScheduler) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,13 @@ import torch
 from torch import Tensor
 
 from verl_like.algorithms.types import BatchTotals, MicroBatchLoss
-from verl_like.backends.fsdp.checkpoint import load_checkpoint, save_checkpoint
+from verl_like.backends.fsdp.checkpoint import begin_checkpoint, load_checkpoint, save_checkpoint
 from verl_like.backends.fsdp.collectives import summed
 from verl_like.backends.fsdp.micro_batches import agree, aligned_columns, padded_columns
 from verl_like.backends.fsdp.offload import HostCopies
 from verl_like.backends.fsdp.optim import build_optimizer, build_schedule, clip_grad_norm
 from verl_like.backends.fsdp.sharing import shared_rows
+from verl_like.backends.fsdp.state_copies import StateCopies
 from verl_like.config.schema import OptimConfig
 from verl_like.protocol import DataProto
 
@@ -41,6 +43,7 @@ class FsdpLearner:
         self.optimizer = build_optimizer(engine.module, optim)
         self.schedule = build_schedule(self.optimizer, optim, total_updates)
         self._host = HostCopies(engine.device) if optim.offload and engine.device.type == "cuda" else None
+        self._copies: StateCopies | None = None  # of a run that writes them
 
     def update(self, rows: DataProto, loss: MicroBatchLoss) -> dict[str, float]:
         """Implement ``Learner.update``.
@@ -106,6 +109,15 @@ class FsdpLearner:
     def save(self, path: Path) -> None:
         """Implement ``Learner.save``."""
         save_checkpoint(path, module=self.engine.module, optimizer=self.optimizer, schedule=self.schedule)
+
+    def begin_save(self, path: Path) -> Callable[[], None]:
+        """Implement ``Learner.begin_save``."""
+        engine = self.engine
+        if self._copies is None:
+            self._copies = StateCopies(engine.device, timeout_s=engine.settings.timeout_s)
+        return begin_checkpoint(
+            path, self._copies, module=engine.module, optimizer=self.optimizer, schedule=self.schedule
+        )
 
     def load(self, path: Path) -> None:
         """Implement ``Learner.load``; the number of ranks may be another."""
