@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_trainer_folder import Saver
+from tests.unit._savers import save
 from verl_like.checks.checkpoints import checkpoint_of, resume_problem
 from verl_like.checks.manifest import NAME, damage, write_manifest
 from verl_like.trainer.checkpoint import Checkpoints
@@ -22,7 +22,7 @@ def checkpoints(tmp_path: Path) -> Checkpoints:
     made = Checkpoints(tmp_path / "run/checkpoints", max_checkpoints=5)
     for step in (5, 7):
         weights = os.urandom(2**20).hex()[: 2**20]
-        made.save({"job": "train", "step": step}, actor=Saver(weights), critic=None, is_best=False)  # type: ignore[arg-type]
+        save(made, step, actor=weights)
     return made
 
 
@@ -93,7 +93,7 @@ def test_where_no_checkpoint_is_whole_nothing_begins_anew_in_silence(checkpoints
 def test_a_step_that_was_damaged_is_written_anew(checkpoints: Checkpoints) -> None:
     flip(checkpoints.path(7) / WEIGHTS)
     assert damage(checkpoints.path(7)) is not None
-    checkpoints.save({"job": "train", "step": 7}, actor=Saver("new"), critic=None, is_best=False)  # type: ignore[arg-type]
+    save(checkpoints, 7, actor="new")
     assert damage(checkpoints.path(7)) is None and checkpoints.find("auto") == checkpoints.path(7)
 
 

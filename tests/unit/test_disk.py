@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.unit._savers import Saver, saves, state_of
 from verl_like.disk import DiskRefused, refuse_unwritable, writing
 from verl_like.telemetry.report import write_curves
 from verl_like.telemetry.trackers import JsonlTracker, read_metrics, write_atomically
@@ -120,21 +121,29 @@ def test_curves_that_do_not_fit_are_told(tmp_path: Path) -> None:
         write_curves(tmp_path)
 
 
-class Saver:
-    """An actor group that saves as torch does, whose errors do not name the disk."""
+class TorchSaver(Saver):
+    """Learners that save as torch does, whose errors do not name the disk."""
 
-    def save(self, path: str) -> None:
+    def _write(self, path: str, name: str) -> None:
         Path(path).mkdir()
         torch.save(torch.zeros(MAX_FILE_BYTES), Path(path) / "weights")
 
 
+@pytest.mark.parametrize("is_async", [False, True])
 def test_a_checkpoint_that_does_not_fit_is_told_and_the_older_one_stays(
-    tmp_path: Path, request: pytest.FixtureRequest
+    tmp_path: Path, request: pytest.FixtureRequest, is_async: bool
 ) -> None:
-    checkpoints, saver = Checkpoints(tmp_path, max_checkpoints=1), Saver()
-    checkpoints.save({"job": "train", "step": 1}, actor=saver, critic=None, is_best=True)  # type: ignore[arg-type]
+    checkpoints = Checkpoints(tmp_path, max_checkpoints=1)
+    saving = saves(checkpoints, TorchSaver(), is_async=is_async)
+
+    def save(step: int) -> None:
+        saving.save(state_of(step), is_best=True)
+        saving.finish()
+
+    save(1)
     request.getfixturevalue("no_large_files")
     with pytest.raises(DiskRefused, match=r"step_2 cannot be written: File too large\. Free space there"):
-        checkpoints.save({"job": "train", "step": 2}, actor=saver, critic=None, is_best=True)  # type: ignore[arg-type]
+        save(2)
     assert checkpoints.steps() == [1] and checkpoints.best() == checkpoints.path(1).resolve()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["best", "step_1"]
     torch.load(tmp_path / "step_1/actor/weights")

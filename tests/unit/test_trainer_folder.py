@@ -7,37 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit._savers import save
 from verl_like.checks.checkpoints import checkpoint_of, resume_problem
 from verl_like.config.compose import compose
 from verl_like.trainer.checkpoint import Checkpoints, load_state, publish
 from verl_like.trainer.run_folder import RunFolder
-
-
-class Saver:
-    """An actor or critic group that writes its name where it is told to."""
-
-    def __init__(self, name: str, *, is_broken: bool = False) -> None:
-        self.name, self.is_broken = name, is_broken
-
-    def save(self, path: str) -> None:
-        Path(path).mkdir()
-        if self.is_broken:
-            raise RuntimeError("disk full")
-        (Path(path) / "weights").write_text(self.name)
-
-
-def save(
-    checkpoints: Checkpoints,
-    step: int,
-    *,
-    actor: str = "actor",
-    critic: str = "",
-    is_best: bool = False,
-    is_broken: bool = False,
-) -> Path:
-    state = {"job": "train", "step": step}
-    saver = Saver(actor, is_broken=is_broken)
-    return checkpoints.save(state, actor=saver, critic=Saver(critic) if critic else None, is_best=is_best)  # type: ignore[arg-type]
 
 
 @pytest.fixture

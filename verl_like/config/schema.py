@@ -575,6 +575,11 @@ class TrainerConfig:
         unit="steps",
     )
     save_freq: int = _non_negative(0, "Checkpoint every so many steps; 0 only at the end.", unit="steps")
+    async_save: bool = knob(
+        True,
+        "Have the step wait for a copy of what a checkpoint holds, in host memory, which is written while the run goes "
+        "on; a checkpoint waits for the one before it.",
+    )
     max_checkpoints: int = _positive(2, "Newest checkpoints kept; the best one is kept besides.")
     resume: str = knob(
         "auto",

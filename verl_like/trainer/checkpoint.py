@@ -6,16 +6,15 @@ import json
 import logging
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from verl_like.checks.checkpoints import missing_checkpoint, steps_in
 from verl_like.checks.manifest import damage, write_manifest
 from verl_like.disk import writing
-
-if TYPE_CHECKING:  # torch and Ray come with them; whoever only looks a checkpoint up needs neither
-    from verl_like.workers.groups import ActorGroup, CriticGroup
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +60,10 @@ class Checkpoints:
     def path(self, step: int) -> Path:
         return self.folder / f"step_{step}"
 
-    def save(self, state: dict[str, Any], *, actor: ActorGroup, critic: CriticGroup | None, is_best: bool) -> Path:
-        """Write actor, critic and ``state`` (JSON; holds ``step``), publish them, forget the oldest.
+    @contextmanager
+    def written(self, state: dict[str, Any], *, is_best: bool) -> Iterator[Path]:
+        """A new folder with ``state`` (JSON; holds ``step``), to be filled inside and published at the end, where the
+        oldest are forgotten. May end on another thread than it began on.
 
         Raises:
             DiskRefused: the disk is full, or cannot be written; the older checkpoints are as they were.
@@ -71,7 +72,11 @@ class Checkpoints:
         temporary = self.folder / f".writing-{final.name}"
         try:
             with writing(final):
-                self._write(state, temporary, actor=actor, critic=critic)
+                shutil.rmtree(temporary, ignore_errors=True)
+                temporary.mkdir(parents=True)
+                (temporary / "trainer.json").write_text(json.dumps(state, indent=1))
+                yield temporary.absolute()
+                write_manifest(temporary)
                 publish(temporary, final)
                 if is_best:
                     self.mark_best(state["step"])
@@ -81,16 +86,6 @@ class Checkpoints:
         except BaseException:  # torch's CheckpointException is no Exception
             shutil.rmtree(temporary, ignore_errors=True)  # half a checkpoint on a full disk is in its own way
             raise
-        return final
-
-    def _write(self, state: dict[str, Any], folder: Path, *, actor: ActorGroup, critic: CriticGroup | None) -> None:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        actor.save(str((folder / "actor").absolute()))
-        if critic is not None:
-            critic.save(str((folder / "critic").absolute()))
-        (folder / "trainer.json").write_text(json.dumps(state, indent=1))
-        write_manifest(folder)
 
     def mark_best(self, step: int) -> None:
         """Let ``best`` name the checkpoint of a step, if that is there; a run that died may not have come to it."""

@@ -31,6 +31,7 @@ from verl_like.trainer.prompt_ledger import num_prompts
 from verl_like.trainer.rewards import first_rows
 from verl_like.trainer.roles import needs, step_columns, update_columns
 from verl_like.trainer.run_folder import RunFolder
+from verl_like.trainer.saving import Saves
 from verl_like.trainer.score_advantages import score_advantages
 from verl_like.trainer.shaping import groups_with_signal, is_usable, learnt_from, row_rewards
 from verl_like.trainer.step_metrics import Metrics, StepMetrics, num_tokens
@@ -68,7 +69,13 @@ class PPOTrainer:
         self.loader_state = loader.state_dict()  # after the last finished step: prompts of an unfinished one come again
         self.checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
         self.capsules = Capsules(folder.capsules, config.trainer.num_capsules, parts.rewards)
-        self.saved_step = -1  # of the newest checkpoint in this folder that is known to be whole
+        self.saves = Saves(
+            self.checkpoints,
+            actor=parts.actor,
+            critic=parts.critic,
+            is_async=config.trainer.async_save,
+            timeout_s=config.trainer.stage_timeout_s,
+        )
         self.ranks = parts.devices.world_size
         sizes = [config.actor.mini_batch_size, *[config.critic.mini_batch_size] * self.needs.critic]
         self.balance = Balance(
@@ -88,6 +95,13 @@ class PPOTrainer:
         self.resume()
         STARTUP.now("copying the weights to the engine")
         self.version = self.parts.rollout.sync().version
+        with self.saves:
+            self.take_steps()
+        self.books.write_table()
+        return self.progress
+
+    def take_steps(self) -> None:
+        """Validate, take all steps that are left, and save where that is due."""
         try:
             if self.is_validation_due():
                 STARTUP.now(f"validating on {len(self.val_prompts)} prompts")
@@ -107,10 +121,9 @@ class PPOTrainer:
             )
         except FeedbackError:
             self.save_unless_saved()
+            self.saves.finish()
             raise
         self.save_unless_saved()
-        self.books.write_table()
-        return self.progress
 
     def finish(self, metrics: Metrics) -> None:
         """Count a step in, validate and save where it is time."""
@@ -128,6 +141,7 @@ class PPOTrainer:
                 metrics |= self.validate()
         finally:  # whatever becomes of the validation, the step took place
             self.trackers.log(self.progress.step, metrics)
+        self.saves.look()
         if self.is_save_due():
             self.save()
 
@@ -340,7 +354,7 @@ class PPOTrainer:
             self.parts.rewards.dump(batch, rows, self.folder.samples / f"step_{step}.jsonl")
 
     def save(self) -> None:
-        """Write a checkpoint of the last finished step."""
+        """Begin a checkpoint of the last finished step."""
         with stage("checkpoint"):
             self.parts.rewards.settle()  # the steps that a checkpoint has do not come again to write their samples
             state = {
@@ -351,11 +365,10 @@ class PPOTrainer:
                 "loader": self.loader_state,
             }
             is_best = self.progress.best_step == self.progress.step
-            self.checkpoints.save(state, actor=self.parts.actor, critic=self.parts.critic, is_best=is_best)
-        self.saved_step = self.progress.step
+            self.saves.save(state, is_best=is_best)
 
     def save_unless_saved(self) -> None:
-        if self.progress.step != self.saved_step:
+        if self.progress.step != self.saves.step:
             self.save()
 
     def resume(self) -> None:
@@ -374,7 +387,7 @@ class PPOTrainer:
             self.parts.critic.load(str((path / "critic").absolute()))
         self.progress = Progress.read(state)
         if self.checkpoints.holds(path):
-            self.saved_step = self.progress.step
+            self.saves.step = self.progress.step
             self.checkpoints.mark_best(self.progress.best_step)
         self.truncate_after(self.progress.step)
         log.info("continuing from %s", path)

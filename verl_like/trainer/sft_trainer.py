@@ -14,6 +14,7 @@ from verl_like.telemetry.trackers import Trackers
 from verl_like.trainer.checkpoint import Checkpoints, load_state
 from verl_like.trainer.process_books import ProcessBooks
 from verl_like.trainer.profiling import Profiles
+from verl_like.trainer.saving import Saves
 from verl_like.trainer.step_metrics import Metrics, StepMetrics
 from verl_like.workers.groups import ActorGroup
 
@@ -48,24 +49,37 @@ class SftTrainer:
         tokens = rows.ragged("prompt_ids").lengths + rows.ragged("response_ids").lengths
         self._rows = RemoteBatch.put(rows, {"tokens": tokens})
         self._checkpoints, self._books, self._profiles = checkpoints, books, profiles
-        self._saved_step = -1  # of the newest checkpoint in this folder that is known to be whole
+        self._saves = Saves(
+            checkpoints,
+            actor=actor,
+            critic=None,
+            is_async=config.trainer.async_save,
+            timeout_s=config.trainer.stage_timeout_s,
+        )
 
     def fit(self) -> int:
         """Run to the last step, or to Ctrl-C; either way the newest state is in a checkpoint. Returns the last finished
         step.
         """
         step = self._resume()
+        with self._saves:
+            step = self._take_steps(step)
+        self._books.write_table()
+        return step
+
+    def _take_steps(self, step: int) -> int:
+        """The steps behind this one; returns the last."""
         while step < self._total_steps and not INTERRUPT.is_set():
             step += 1
             with self._profiles.of(step):
                 metrics = self.step(step)
             self._trackers.log(step, metrics)
+            self._saves.look()
             every = self._config.trainer.save_freq
             if every and step % every == 0:
                 self._save(step)
-        if step != self._saved_step:
+        if step != self._saves.step:
             self._save(step)
-        self._books.write_table()
         return step
 
     def _resume(self) -> int:
@@ -75,7 +89,7 @@ class SftTrainer:
         if path is not None:
             self._actor.load(str(path / "actor"), state["weight_version"])
             if self._checkpoints.holds(path):
-                self._saved_step = int(state["step"])
+                self._saves.step = int(state["step"])
         self._trackers.truncate_after(state["step"])
         self._books.truncate_after(state["step"])
         return int(state["step"])
@@ -83,8 +97,7 @@ class SftTrainer:
     def _save(self, step: int) -> None:
         with stage("checkpoint"):
             state = {"job": "sft", "step": step, "weight_version": step}
-            self._checkpoints.save(state, actor=self._actor, critic=None, is_best=False)
-        self._saved_step = step
+            self._saves.save(state, is_best=False)
 
     def step(self, step: int) -> Metrics:
         """One update on ``data.train_batch_size`` rows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ class ActorRole:
         self._timeout_s = setup.config.trainer.stage_timeout_s
         self._correction = setup.config.algorithm.rollout_correction
         self._learner: Learner | None = None
+        self._unwritten: Callable[[], None] | None = None
         self._is_compiled = False
         if setup.actor_updates:
             self._learner = engine.learner(
@@ -117,6 +119,18 @@ class ActorRole:
     @dispatch(Dispatch.BROADCAST)
     def save(self, path: str) -> None:
         self._learning().save(Path(path))
+
+    @dispatch(Dispatch.BROADCAST)
+    def begin_save(self, path: str) -> None:
+        """Copy what :meth:`save` writes; :meth:`write` writes the copy."""
+        self._unwritten = self._learning().begin_save(Path(path))
+
+    @dispatch(Dispatch.BROADCAST)
+    def write(self) -> None:
+        """Write what :meth:`begin_save` has copied, beside other calls."""
+        assert self._unwritten is not None, "there is no copy to write"
+        write, self._unwritten = self._unwritten, None
+        write()
 
     @dispatch(Dispatch.BROADCAST)
     def load(self, path: str, version: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from verl_like.algorithms.critic_loss import CriticLoss
@@ -25,6 +26,7 @@ class CriticRole:
         )
         self._timeout_s = setup.config.trainer.stage_timeout_s
         self._learner.offload()
+        self._unwritten: Callable[[], None] | None = None
 
     @dispatch(Dispatch.SPLIT)
     def values(self, rows: RemoteRows) -> tuple[None, DataProto]:
@@ -48,6 +50,18 @@ class CriticRole:
     @dispatch(Dispatch.BROADCAST)
     def save(self, path: str) -> None:
         self._learner.save(Path(path))
+
+    @dispatch(Dispatch.BROADCAST)
+    def begin_save(self, path: str) -> None:
+        """Copy what :meth:`save` writes; :meth:`write` writes the copy."""
+        self._unwritten = self._learner.begin_save(Path(path))
+
+    @dispatch(Dispatch.BROADCAST)
+    def write(self) -> None:
+        """Write what :meth:`begin_save` has copied, beside other calls."""
+        assert self._unwritten is not None, "there is no copy to write"
+        write, self._unwritten = self._unwritten, None
+        write()
 
     @dispatch(Dispatch.BROADCAST)
     def load(self, path: str) -> None:

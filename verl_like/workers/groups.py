@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -56,6 +56,18 @@ class ActorGroup:
     def save(self, path: str) -> None:
         self._group.call(ActorRole.save, path)
 
+    def begin_save(self, path: str) -> None:
+        """Copy what is to be saved; the call returns before it is written."""
+        self._group.call(ActorRole.begin_save, path)
+
+    def write(self, look: Callable[[], None]) -> None:
+        """Write the copies, beside other calls, and so on another thread than theirs.
+
+        Args:
+            look: done now and then; what it raises ends the wait.
+        """
+        self._group.call_beside(ActorRole.write, stage="checkpoint", look=look)
+
     def load(self, path: str, version: int) -> None:
         self._group.call(ActorRole.load, path, version)
 
@@ -88,6 +100,18 @@ class CriticGroup:
 
     def save(self, path: str) -> None:
         self._group.call(CriticRole.save, path)
+
+    def begin_save(self, path: str) -> None:
+        """Copy what is to be saved; the call returns before it is written."""
+        self._group.call(CriticRole.begin_save, path)
+
+    def write(self, look: Callable[[], None]) -> None:
+        """Write the copies, beside other calls, and so on another thread than theirs.
+
+        Args:
+            look: done now and then; what it raises ends the wait.
+        """
+        self._group.call_beside(CriticRole.write, stage="checkpoint", look=look)
 
     def load(self, path: str) -> None:
         self._group.call(CriticRole.load, path)
