@@ -14,7 +14,7 @@ from verl_like.checks.gpus import Gpus
 from verl_like.cli import main
 from verl_like.config.compose import compose
 from verl_like.config.problems import Refused
-from verl_like.config.schema import Config, ModelConfig
+from verl_like.config.schema import Config, FsdpConfig, ModelConfig
 from verl_like.plan import check
 from verl_like.plan.advice import advice
 from verl_like.plan.devices import DEVICES, GIB, Device, named
@@ -138,6 +138,20 @@ def test_every_role_and_stage_of_the_run_is_planned(folder: Path) -> None:
     assert plan.bytes_in("rollout") - offloaded.bytes_in("rollout") == pytest.approx(moments)
     assert plan.bytes_in("update_actor") - offloaded.bytes_in("update_actor") == pytest.approx(moments)
     assert offloaded.host["offloaded"] == pytest.approx(8 * moments)
+
+
+def test_copies_for_a_checkpoint_are_planned_in_host_memory_unless_it_is_waited_for(folder: Path) -> None:
+    config = config_for(folder)
+    config.algorithm.adv_estimator = "gae"
+    plan = made(config, shapes_of(config), h100s(8))
+    learning = [plan.shapes[name].num_parameters for name in ("actor", "critic")]
+    assert plan.cut_roles >= {"actor", "critic"}
+    assert plan.host["copies for a checkpoint"] == pytest.approx(12 * sum(learning)) == plan.disk["a checkpoint"]
+    paired = replace(config, actor=replace(config.actor, fsdp=FsdpConfig(shard_size="2")))
+    copied = made(paired, shapes_of(paired), h100s(8)).host["copies for a checkpoint"]
+    assert copied == pytest.approx(12 * (4 * learning[0] + learning[1])), "each rank copies what it has"
+    config.trainer.async_save = False
+    assert "copies for a checkpoint" not in made(config, shapes_of(config), h100s(8)).host
 
 
 def test_the_engine_gets_its_share_of_the_gpu(folder: Path) -> None:

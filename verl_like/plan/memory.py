@@ -101,6 +101,11 @@ class Sharded:
         return 2 * FLOAT32 * self.num_learning / self._pieces
 
     @property
+    def learning(self) -> float:
+        """What this rank has of a checkpoint: masters and moments."""
+        return FLOAT32 * self.num_learning / self._pieces + self.optimizer
+
+    @property
     def has_layer_groups(self) -> bool:
         return self.shape.num_layer_parameters * self.itemsize >= MIN_LAYER_BYTES
 

@@ -136,9 +136,10 @@ def _total(parts: Parts) -> float:
 
 def _host(config: Config, shapes: Mapping[str, ModelShape], place: Place, *, worker_bytes: float) -> Parts:
     """Host memory of the node that has the driver, the scorers and the batch."""
-    workers = place.ranks_per_node
+    workers, roles = place.ranks_per_node, roles_of(config, shapes, place)
+    copied = sum(role.sharded.learning for role in roles) if config.trainer.async_save else 0.0
     offloaded = 0.0
-    for role in roles_of(config, shapes, place) if place.is_gpu else ():
+    for role in roles if place.is_gpu else ():
         offloaded += role.sharded.weights * role.is_offloaded
         if role.optim is not None and role.optim.offload:
             offloaded += role.sharded.optimizer
@@ -147,6 +148,7 @@ def _host(config: Config, shapes: Mapping[str, ModelShape], place: Place, *, wor
     parts = {
         place.workers: workers * (GPU_WORKER_BYTES if place.is_gpu else WORKER_BYTES),
         "offloaded": workers * offloaded,
+        "copies for a checkpoint": workers * copied,
         "models and engines": workers * worker_bytes,
         "driver and scorers": DRIVER_BYTES + SCORER_BYTES * config.reward.num_workers,
         "a batch": float(num_rows * row * COLUMN_BYTES),
