@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.tensor import DTensor
+from torch.profiler import ProfilerActivity, profile
 from transformers import (
     Gemma3ForCausalLM,
     Gemma3TextConfig,
@@ -371,6 +372,51 @@ def copies(work: Path) -> dict[str, Any]:
     return results
 
 
+# How layers are gathered, and kept.
+GATHERS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "last_kept": {"num_kept_layers": "1"},
+    "all_kept": {"num_kept_layers": "all"},
+    "one_ahead": {"num_prefetched_layers": 1},
+    "two_ahead": {"num_prefetched_layers": 2},
+    "more_ahead_than_layers": {"num_prefetched_layers": 9},
+    "kept_and_ahead": {"num_kept_layers": "2", "num_prefetched_layers": 2},
+}
+
+
+def gathers(work: Path) -> dict[str, Any]:
+    """Two updates of a model of four layers with each way of gathering, some of them in pairs of ranks and with
+    adapters, and when an update gathers which layer.
+    """
+    deep, results = work / "deep", {}
+    both, checkpointed = GATHERS["kept_and_ahead"], {"gradient_checkpointing": "true"}
+    with every_layer_a_group():
+        for name, knobs in GATHERS.items():
+            fsdp = FsdpConfig(shard_size="all", **knobs)
+            results["all", name] = two_updates(deep, max_tokens=20, fsdp=fsdp)
+            results["order", name] = order_of_gathers(build_learner(deep, fsdp=fsdp))
+        for kind, size, model in (("all", "all", {}), ("pairs", "2", {}), ("lora", "all", LORA)):
+            for name, knobs, more in (("plain", {}, {}), ("both", both, {}), ("both_checkpointed", both, checkpointed)):
+                if (kind, name) not in results:
+                    fsdp = FsdpConfig(shard_size=size, **knobs)
+                    results[kind, name] = two_updates(deep, max_tokens=20, fsdp=fsdp, model={**model, **more})
+    return results
+
+
+def order_of_gathers(learner: FsdpLearner) -> str:
+    """What the layers do in an update of one pass, by FSDP2's own records: ``+2`` gathers layer 2, ``2`` lets it run,
+    forward and then backward.
+    """
+    rows = my_rows(make_rows(seed=1), "even")
+    learner.update(rows, PolicyLoss())
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        learner.update(rows, PolicyLoss())
+    signs = {"FSDP::all_gather": "+", "FSDP::pre_forward": "", "FSDP::pre_backward": ""}
+    found = [event for event in profiled.events() if "layers." in event.name and event.name.split()[0] in signs]
+    found.sort(key=lambda event: event.time_range.start)
+    return " ".join(signs[each.name.split()[0]] + each.name.partition("layers.")[2].strip(")") for each in found)
+
+
 def lora(work: Path) -> dict[str, Any]:
     """Two updates of adapters in every setting that must not change them, what they leave alone, and what is saved."""
     policy, adapters = work / "qwen2", LORA
@@ -608,6 +654,7 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
         lora,
         copies,
         sequences,
+        gathers,
     )
 }
 
@@ -650,6 +697,7 @@ def write_models(work: Path) -> Path:
     tiny_model("llama").save_pretrained(work / "llama")
     tiny_model("qwen3", tied=True).save_pretrained(work / "qwen3-tied")
     tiny_model("qwen2", num_key_value_heads=1).save_pretrained(work / "one-key-head")
+    tiny_model("qwen2", num_hidden_layers=4).save_pretrained(work / "deep")
     return work
 
 

@@ -116,3 +116,24 @@ def test_the_peaks_of_passes_are_those_that_torch_counts(case: str, shard_size: 
     assert sharded.optimizer == sum(value.numel() * value.itemsize for value in state)
     assert sharded.weights == sum(p.numel() * p.itemsize for p in engine.module.parameters())
     assert torch.get_default_dtype() == torch.float32
+
+
+def test_layers_that_are_kept_or_fetched_ahead_are_there_besides_the_one_at_work(tmp_path: Path) -> None:
+    """Of 12 layers of 12 million parameters each, in bfloat16."""
+    config = Qwen3Config(num_hidden_layers=12, hidden_size=1024, intermediate_size=2048, vocab_size=512)
+    config.save_pretrained(tmp_path)
+    shape = model_shape(str(tmp_path), ModelConfig(path=str(tmp_path)))
+    run = Pass(count=1, tokens=8, response_tokens=8, logits_budget=2**20, learns=True, recomputes=True)
+
+    def layers(kept: str, ahead: int) -> tuple[float, float]:
+        """At work, and behind them all."""
+        fsdp = FsdpConfig(num_kept_layers=kept, num_prefetched_layers=ahead)
+        sharded = Sharded(shape=shape, ranks=8, itemsize=2, is_gpu=True, fsdp=fsdp)
+        behind = next(sharded._moments(run, 0.0, 0.0))["gathered"]
+        return tuple((of - sharded.root) / (2 * shape.num_layer_parameters) for of in (sharded.gathered, behind))
+
+    assert layers("0", 0) == (2, 0)
+    assert layers("1", 0) == (2, 1)
+    assert layers("0", 3) == (4, 0)
+    assert layers("5", 3) == (5, 5)
+    assert layers("all", 99) == (12, 12)

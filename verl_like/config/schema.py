@@ -174,8 +174,19 @@ class FsdpConfig:
         check=lambda v: v in ("auto", "all") or (str(v).isdecimal() and int(v) > 0),
         expected="auto, all, or a number above 0",
     )
-    reshard_after_forward: bool = knob(
-        True, "Free gathered parameters after each layer's forward (saves memory, costs a gather)."
+    num_kept_layers: str = knob(
+        "0",
+        "Last decoder layers whose gathered parameters stay from forward to backward, which begins with them: memory "
+        "for a gather each; all keeps those of every layer.",
+        unit="layers",
+        check=lambda v: v == "all" or str(v).isdecimal(),
+        expected="all, or a number of at least 0",
+    )
+    num_prefetched_layers: int = _non_negative(
+        0,
+        "Decoder layers whose parameters are gathered ahead of the one that runs, forward and backward: more memory, "
+        "for links that cannot keep up; 0 leaves it to FSDP2, which is about one layer ahead.",
+        unit="layers",
     )
     offload_params: bool = knob(False, "Keep parameters in host memory between stages (GPU only).")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
-from verl_like.backends.fsdp.sharding import MAX_UNSHARDED_GRADIENT_BYTES, MIN_LAYER_BYTES
+from verl_like.backends.fsdp.sharding import MAX_UNSHARDED_GRADIENT_BYTES, MIN_LAYER_BYTES, kept_layers
 from verl_like.config.schema import FsdpConfig
 from verl_like.ops.tiles import AT_WORK, FLOAT32, num_kept, num_tiles
 from verl_like.plan.shape import ModelShape
@@ -119,12 +119,18 @@ class Sharded:
 
     @property
     def gathered(self) -> float:
-        """In the midst of the layers: some besides the root, unless all stay."""
-        num_layers = self.shape.num_layers * self.is_cut
-        at_once = min(1 + self.is_gpu, num_layers)
-        kept = at_once if self.fsdp.reshard_after_forward else num_layers
-        layers = kept * self.shape.num_layer_parameters if self.has_layer_groups else 0
-        return self.root + self.itemsize * layers
+        """In the midst of the layers: some besides the root."""
+        ahead = self.fsdp.num_prefetched_layers or self.is_gpu
+        return self._with_layers(max(1 + ahead, kept_layers(self.fsdp, self.shape.num_layers)))
+
+    @property
+    def _behind_layers(self) -> float:
+        """Gathered between the layers' forward and their backward."""
+        return self._with_layers(kept_layers(self.fsdp, self.shape.num_layers))
+
+    def _with_layers(self, count: int) -> float:
+        layers = min(count, self.shape.num_layers) * self.is_cut * self.has_layer_groups
+        return self.root + self.itemsize * layers * self.shape.num_layer_parameters
 
     @property
     def is_reduced_once(self) -> bool:
@@ -174,9 +180,8 @@ class Sharded:
         root = self._learning_of_root if self.has_layer_groups else self.num_learning
         stays = self.is_reduced_once and run.count > 1  # what backward has gathered, until the last pass
         end = float(self.itemsize * shape.num_parameters) if stays else self.gathered
-        behind = self.root if self.fsdp.reshard_after_forward else self.gathered
         working = layer * (1 + self._transient)
-        yield {"gathered": behind, "gradients": before, "activations": held, "logits": self.logits(run)}
+        yield {"gathered": self._behind_layers, "gradients": before, "activations": held, "logits": self.logits(run)}
         yield {"gathered": self.gathered, "gradients": before + own, "activations": held + working - layer}
         yield {"gathered": self.gathered, "gradients": before + reduced, "activations": held - layer}
         yield {"gathered": end, "gradients": after + own, "activations": working}
@@ -206,7 +211,7 @@ class Sharded:
         states = 2.0 * run.tokens * self.shape.hidden_size * self.itemsize
         logits = self.logits(run.without_backward())
         inside: Parts = {"gathered": self.gathered, "activations": states + layer}
-        behind: Parts = {"gathered": self.root, "activations": states, "logits": logits}
+        behind: Parts = {"gathered": self._behind_layers, "activations": states, "logits": logits}
         return max(inside, behind, key=lambda parts: sum(parts.values()))
 
     def logits(self, run: Pass) -> float:

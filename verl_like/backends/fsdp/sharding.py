@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
@@ -42,12 +43,15 @@ class Sharding(Layout):
         num_parameters = sum(p.numel() for p in module.parameters())
         self._is_reduced_once = num_parameters * torch.float32.itemsize <= MAX_UNSHARDED_GRADIENT_BYTES
         policy = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=torch.float32)
-        for layer in module.decoder_layers():
-            if sum(p.numel() for p in layer.parameters()) * param_dtype.itemsize >= MIN_LAYER_BYTES:
-                fully_shard(layer, mesh=mesh, reshard_after_forward=fsdp.reshard_after_forward, mp_policy=policy)
+        layers = [layer for layer in module.decoder_layers() if _bytes(layer, param_dtype) >= MIN_LAYER_BYTES]
+        first_kept = len(layers) - kept_layers(fsdp, len(layers))
+        for index, layer in enumerate(layers):
+            fully_shard(layer, mesh=mesh, reshard_after_forward=index < first_kept, mp_policy=policy)
         # The root's backward follows its forward at once; freeing it in between would only gather it again.
         fully_shard(module, mesh=mesh, reshard_after_forward=False, mp_policy=policy)
         self._groups: list[FSDPModule] = [child for child in module.modules() if isinstance(child, FSDPModule)]
+        if fsdp.num_prefetched_layers:
+            _prefetch(self._groups, fsdp.num_prefetched_layers)
         for group in self._groups:
             # FSDP averages gradients over ranks. The loss is already divided by global counts, so the ranks' shares add
             # up.
@@ -70,6 +74,30 @@ class Sharding(Layout):
         """Implement ``Layout.reshard``."""
         for group in self._groups:
             group.reshard()
+
+
+def kept_layers(fsdp: FsdpConfig, num_layers: int) -> int:
+    """Layers that stay gathered between forward and backward."""
+    return num_layers if fsdp.num_kept_layers == "all" else min(int(fsdp.num_kept_layers), num_layers)
+
+
+def _prefetch(groups: list[FSDPModule], ahead: int) -> None:
+    """Have each group's gather be followed by those of the ``ahead`` that run next.
+
+    Args:
+        groups: the root and the layers in the order of the forward pass. The root is gathered before the first layer
+            and, never freed between, is there when backward begins with the last.
+    """
+    root, *layers = groups
+    root.set_modules_to_forward_prefetch(layers[:ahead])
+    root.set_modules_to_backward_prefetch(layers[: -ahead - 1 : -1])
+    for index, layer in enumerate(layers):
+        layer.set_modules_to_forward_prefetch(layers[index + 1 : index + 1 + ahead])
+        layer.set_modules_to_backward_prefetch(layers[max(index - ahead, 0) : index][::-1])
+
+
+def _bytes(layer: nn.Module, dtype: torch.dtype) -> int:
+    return sum(parameter.numel() for parameter in layer.parameters()) * dtype.itemsize
 
 
 def _mesh(device: torch.device, ranks_per_group: int) -> DeviceMesh:

@@ -1,0 +1,51 @@
+"""Layers that stay gathered, and gathers ahead of time: what is sent changes, no number does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.unit._fsdp_ranks import GATHERS, run_ranks, write_models
+
+Results = dict[Any, Any]
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[Results]:
+    work = write_models(tmp_path_factory.mktemp("gathers"))
+    return [results["gathers"] for results in run_ranks(["gathers"], world_size=4, work=work)]
+
+
+WAYS = [("all", way) for way in GATHERS if way != "plain"] + [
+    (kind, way) for kind in ("all", "pairs", "lora") for way in ("both", "both_checkpointed")
+]
+BACKWARD = "+3 3 +2 2 +1 1 +0 0"  # where FSDP2 has each gather be followed by the next layer's
+
+
+@pytest.mark.parametrize(("kind", "way"), WAYS)
+def test_however_layers_are_gathered_the_numbers_are_equal_to_the_bit(
+    ranks: list[Results], kind: str, way: str
+) -> None:
+    for results in ranks:
+        found, plain = results[kind, way], results[kind, "plain"]
+        assert found["metrics"] == plain["metrics"]
+        for name, weight in found["weights"].items():
+            assert torch.equal(weight, plain["weights"][name]), name
+
+
+def test_a_layer_that_is_kept_is_not_gathered_for_backward(ranks: list[Results]) -> None:
+    forward = "0 +0 1 +1 2 +2 3 +3"
+    for results in ranks:
+        assert results["order", "plain"] == f"{forward} {BACKWARD}"
+        assert results["order", "last_kept"] == f"{forward} 3 +2 2 +1 1 +0 0"
+        assert results["order", "all_kept"] == f"{forward} 3 2 1 0"
+
+
+def test_gathers_run_as_far_ahead_as_they_are_told_to(ranks: list[Results]) -> None:
+    for results in ranks:
+        assert results["order", "one_ahead"] == "+0 0 +1 1 +2 2 +3 3 +3 3 +2 2 +1 1 +0 0"
+        assert results["order", "two_ahead"] == "+0 +1 0 +2 1 +3 2 3 +3 +2 3 +1 2 +0 1 0"
+        assert results["order", "more_ahead_than_layers"] == "+0 +1 +2 +3 0 1 2 3 +3 +2 +1 +0 3 2 1 0"
+        assert results["order", "kept_and_ahead"] == "+0 +1 0 +2 1 +3 2 3 3 +1 2 +0 1 0"
