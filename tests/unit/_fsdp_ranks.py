@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.profiler import ProfilerActivity, profile
 from transformers import (
@@ -42,7 +44,7 @@ from transformers import (
 from verl_like.algorithms.actor_loss import ActorLoss
 from verl_like.algorithms.types import BatchTotals, LossOutput
 from verl_like.backends.base import EngineSettings
-from verl_like.backends.fsdp import sharding
+from verl_like.backends.fsdp import loading, sharding
 from verl_like.backends.fsdp.engine import FsdpClassifier, FsdpPolicy, FsdpValue
 from verl_like.backends.fsdp.gathering import CollectiveGather, SharedGather, gather_on
 from verl_like.backends.fsdp.learner import FsdpLearner
@@ -396,11 +398,34 @@ def gathers(work: Path) -> dict[str, Any]:
             results["all", name] = two_updates(deep, max_tokens=20, fsdp=fsdp)
             results["order", name] = order_of_gathers(build_learner(deep, fsdp=fsdp))
         for kind, size, model in (("all", "all", {}), ("pairs", "2", {}), ("lora", "all", LORA)):
-            for name, knobs, more in (("plain", {}, {}), ("both", both, {}), ("both_checkpointed", both, checkpointed)):
+            on_host = {"cpu_offload": True}
+            for name, knobs, more in (
+                ("plain", {}, {}),
+                ("both", both, {}),
+                ("both_checkpointed", both, checkpointed),
+                ("on_host", on_host, {}),
+            ):
                 if (kind, name) not in results:
                     fsdp = FsdpConfig(shard_size=size, **knobs)
                     results[kind, name] = two_updates(deep, max_tokens=20, fsdp=fsdp, model={**model, **more})
+        with patch.object(loading, "_on_host", side_effect=loading._on_host) as moved:
+            learner = build_learner(deep, fsdp=FsdpConfig(shard_size="all", cpu_offload=True))
+        results["moved"] = moved.call_count
+        results["policies"] = [type(group.offload_policy).__name__ for group in param_groups(learner.engine)]
+        learner.update(my_rows(make_rows(seed=1), "even"), PolicyLoss())
+        learner.save(work / "checkpoint-on-host")
+        for name, on_host in (("loaded", False), ("loaded_on_host", True)):
+            other = build_learner(deep, fsdp=FsdpConfig(shard_size="all", cpu_offload=on_host))
+            other.load(work / "checkpoint-on-host")
+            metrics = [other.update(my_rows(make_rows(seed=2), "even"), PolicyLoss())]
+            results[name] = {"metrics": metrics, "weights": weights_of(other.engine)}
     return results
+
+
+def param_groups(engine: FsdpPolicy) -> list[Any]:
+    """FSDP2's own, of the root and each layer."""
+    modules = [module for module in engine.module.modules() if isinstance(module, FSDPModule)]
+    return [group for module in modules for group in module._get_fsdp_state()._fsdp_param_groups]
 
 
 def order_of_gathers(learner: FsdpLearner) -> str:

@@ -460,12 +460,34 @@ def test_several_nodes_without_a_cluster_are_refused(config: Config) -> None:
         "actor.fsdp.offload_params",
         "critic.fsdp.offload_params",
         "ref.fsdp.offload_params",
+        "reward.model.fsdp.offload_params",
         "actor.optim.offload",
         "critic.optim.offload",
+        "actor.fsdp.cpu_offload",
+        "ref.fsdp.cpu_offload",
     ],
 )
 def test_offload_on_cpu_is_refused(config: Config, knob: str) -> None:
     assert refusal(config, **{knob.replace(".", "__"): True}).startswith(f"{knob} is true, but the workers run on CPU")
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "why"),
+    [
+        ("critic.fsdp.offload_params", True, "critic.fsdp.offload_params would have no effect"),
+        ("critic.optim.offload", True, "critic.optim.offload would have no effect"),
+        ("critic.fsdp.shard_size", "1", "critic.fsdp.shard_size=1 gives each rank a whole replica"),
+    ],
+)
+def test_what_is_on_the_host_anyway_is_not_moved_there(config: Config, knob: str, value: object, why: str) -> None:
+    text = refusal(
+        config,
+        num_devices=2,
+        cluster__device="cuda",
+        critic__fsdp__cpu_offload=True,
+        **{knob.replace(".", "__"): value},
+    )
+    assert why in text and "critic.fsdp.cpu_offload" in text
 
 
 def test_a_kernel_of_packed_rows_without_packing_is_refused(config: Config) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.unit._fsdp_ranks import GATHERS, run_ranks, write_models
+from tests.unit.test_fsdp_engine import assert_same_run
 
 Results = dict[Any, Any]
 
@@ -19,7 +20,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[Results]:
 
 
 WAYS = [("all", way) for way in GATHERS if way != "plain"] + [
-    (kind, way) for kind in ("all", "pairs", "lora") for way in ("both", "both_checkpointed")
+    (kind, way) for kind in ("all", "pairs", "lora") for way in ("both", "both_checkpointed", "on_host")
 ]
 BACKWARD = "+3 3 +2 2 +1 1 +0 0"  # where FSDP2 has each gather be followed by the next layer's
 
@@ -49,3 +50,19 @@ def test_gathers_run_as_far_ahead_as_they_are_told_to(ranks: list[Results]) -> N
         assert results["order", "two_ahead"] == "+0 +1 0 +2 1 +3 2 3 +3 +2 3 +1 2 +0 1 0"
         assert results["order", "more_ahead_than_layers"] == "+0 +1 +2 +3 0 1 2 3 +3 +2 +1 +0 3 2 1 0"
         assert results["order", "kept_and_ahead"] == "+0 +1 0 +2 1 +3 2 3 3 +1 2 +0 1 0"
+
+
+def test_every_weight_goes_to_the_host_as_it_is_read_and_every_group_finds_it_there(ranks: list[Results]) -> None:
+    for results in ranks:
+        assert results["moved"] == 4 * 12 + 3  # projections with biases, products and norms of a layer; and the rest
+        assert results["policies"] == ["CPUOffloadPolicy"] * 5
+
+
+def test_a_checkpoint_from_host_memory_goes_on_there_and_elsewhere(ranks: list[Results]) -> None:
+    for results in ranks:
+        for name in ("loaded", "loaded_on_host"):
+            expected = {
+                "metrics": results["all", "plain"]["metrics"][1:],
+                "weights": results["all", "plain"]["weights"],
+            }
+            assert_same_run(results[name], expected)

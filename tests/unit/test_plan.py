@@ -121,6 +121,21 @@ def test_a_rank_holds_its_part_of_weights_and_optimiser(folder: Path) -> None:
         assert parts["actor optimiser"] == 8 * shapes["actor"].num_parameters / ranks
 
 
+def test_a_model_on_the_host_has_nothing_on_the_gpu_but_what_is_gathered(folder: Path) -> None:
+    config = config_for(folder)
+    config.actor.fsdp.cpu_offload = True
+    shapes = shapes_of(config)
+    plan, plain = (made(each, shapes, h100s(8)) for each in (config, config_for(folder)))
+    of_rank = shapes["actor"].num_parameters / 8
+    assert not [
+        part for parts in plan.stages.values() for part in parts if part in ("actor weights", "actor optimiser")
+    ]
+    assert plan.host["offloaded"] == pytest.approx(8 * 16 * of_rank)
+    assert plain.bytes_in("rollout") - plan.bytes_in("rollout") == pytest.approx(12 * of_rank)
+    assert plain.bytes_in("update_actor") - plan.bytes_in("update_actor") == pytest.approx(16 * of_rank)
+    assert plan.seconds["update_actor"] > plain.seconds["update_actor"]
+
+
 def test_every_role_and_stage_of_the_run_is_planned(folder: Path) -> None:
     config = config_for(folder)
     config.algorithm.adv_estimator = "gae"

@@ -127,10 +127,10 @@ class Adapters:
                 whole = torch.zeros(part.weight.shape)
                 if is_down:
                     nn.init.kaiming_uniform_(whole, a=math.sqrt(5), generator=numbers)
-                whole, old = whole.to(device), part.weight
+                old = part.weight
                 if isinstance(old, DTensor):  # all ranks have the whole, so nothing is sent
                     whole = distribute_tensor(whole, old.device_mesh, old.placements, src_data_rank=None)
-                part.weight = nn.Parameter(whole)
+                part.weight = nn.Parameter(whole.to(device))  # which may not be that of the mesh
 
     @contextmanager
     def switched_off(self) -> Iterator[None]:

@@ -164,14 +164,7 @@ def nodes_need_a_cluster(config: Config, gpus: Gpus) -> Iterator[str]:
 def gpu_only_knobs_have_a_gpu(config: Config, gpus: Gpus) -> Iterator[str]:
     if gpus.runs_on_gpu(config) is not False:
         return
-    offloads = {
-        "actor.fsdp.offload_params": config.actor.fsdp.offload_params,
-        "actor.optim.offload": config.actor.optim.offload,
-        "critic.fsdp.offload_params": config.critic.fsdp.offload_params,
-        "critic.optim.offload": config.critic.optim.offload,
-        "ref.fsdp.offload_params": config.ref.fsdp.offload_params,
-    }
-    for name, is_set in offloads.items():
+    for name, is_set in offloads(config).items():
         if is_set:
             yield (f"{name} is true, but the workers run on CPU, where nothing can move to the host. Set {name}=false.")
     if config.model.attention in ("flash", "varlen"):
@@ -179,6 +172,36 @@ def gpu_only_knobs_have_a_gpu(config: Config, gpus: Gpus) -> Iterator[str]:
             f"model.attention is {config.model.attention}, which needs a GPU, but the workers run on CPU. Set "
             "model.attention=auto."
         )
+
+
+def offloads(config: Config) -> dict[str, bool]:
+    """The knobs that keep something in host memory, by name, and whether they are set."""
+    fsdp = shardings(config)
+    optim = {"actor": config.actor.optim, "critic": config.critic.optim}
+    return {
+        **{f"{section}.fsdp.offload_params": of.offload_params for section, of in fsdp.items()},
+        **{f"{section}.fsdp.cpu_offload": of.cpu_offload for section, of in fsdp.items()},
+        **{f"{section}.optim.offload": of.offload for section, of in optim.items()},
+    }
+
+
+def what_is_on_the_host_is_not_moved_there(config: Config, gpus: Gpus) -> Iterator[str]:
+    found = offloads(config)
+    for section, fsdp in shardings(config).items():
+        if not fsdp.cpu_offload:
+            continue
+        for name in (f"{section}.fsdp.offload_params", f"{section}.optim.offload"):
+            if found.get(name):
+                yield (
+                    f"{section}.fsdp.cpu_offload keeps parameters and optimiser state in host memory all the time, so "
+                    f"{name} would have no effect. Set {name}=false, or {section}.fsdp.cpu_offload=false."
+                )
+        if fsdp.shard_size == "1":
+            yield (
+                f"{section}.fsdp.cpu_offload has layers come to the GPU one by one, but {section}.fsdp.shard_size=1 "
+                f"gives each rank a whole replica. Set {section}.fsdp.shard_size=all, or "
+                f"{section}.fsdp.cpu_offload=false."
+            )
 
 
 def attention_needs_packed_rows(config: Config, gpus: Gpus) -> Iterator[str]:
@@ -264,6 +287,7 @@ CLUSTER_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     tensor_parallel_fits_ranks,
     greedy_validation_is_not_repeated,
     gpu_only_knobs_have_a_gpu,
+    what_is_on_the_host_is_not_moved_there,
     threads_are_for_workers_on_cpu,
     threads_have_cores,
     attention_needs_packed_rows,

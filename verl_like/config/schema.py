@@ -189,6 +189,11 @@ class FsdpConfig:
         unit="layers",
     )
     offload_params: bool = knob(False, "Keep parameters in host memory between stages (GPU only).")
+    cpu_offload: bool = knob(
+        False,
+        "Keep parameters, gradients and optimiser state in host memory within stages too: each layer's parameters come "
+        "for its passes, and the optimiser's step runs on the CPU (GPU only).",
+    )
 
 
 @dataclass(kw_only=True)

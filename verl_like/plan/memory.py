@@ -86,6 +86,16 @@ class Sharded:
         return 0 if self.has_adapters else self.shape.num_root_parameters
 
     @property
+    def is_on_host(self) -> bool:
+        """Whether weights, gradients and moments lie in host memory, whatever the stage."""
+        return self.fsdp.cpu_offload and self.is_gpu and self.is_cut
+
+    @property
+    def gradients(self) -> float:
+        """This rank's rows of them, in float32."""
+        return FLOAT32 * self.num_learning / self._pieces
+
+    @property
     def _pieces(self) -> int:
         return self.ranks if self.is_cut else 1
 
@@ -172,7 +182,7 @@ class Sharded:
             layer: bytes of one layer's activations; ``held`` of all that backward finds.
         """
         shape = self.shape
-        shards = FLOAT32 * self.num_learning / self.ranks
+        shards = self.gradients * (not self.is_on_host)
         before, after = self._gradients(run, shards)
         # Of a layer that is reduced by itself: gradients, and their copy in float32.
         own = self.itemsize * self._learning_of_layer if self.has_layer_groups else 0
@@ -190,7 +200,7 @@ class Sharded:
     @property
     def step(self) -> Parts:
         """The optimiser's step, besides weights and moments."""
-        return {"gradients": FLOAT32 * self.num_learning / self._pieces}
+        return {} if self.is_on_host else {"gradients": self.gradients}
 
     def _gradients(self, run: Pass, shards: float) -> tuple[float, float]:
         """Bytes of gradients as a pass's backward begins and as it ends, in the pass that has most."""

@@ -138,11 +138,7 @@ def _host(config: Config, shapes: Mapping[str, ModelShape], place: Place, *, wor
     """Host memory of the node that has the driver, the scorers and the batch."""
     workers, roles = place.ranks_per_node, roles_of(config, shapes, place)
     copied = sum(role.sharded.learning for role in roles) if config.trainer.async_save else 0.0
-    offloaded = 0.0
-    for role in roles if place.is_gpu else ():
-        offloaded += role.sharded.weights * role.is_offloaded
-        if role.optim is not None and role.optim.offload:
-            offloaded += role.sharded.optimizer
+    offloaded = sum(role.host_bytes for role in roles) if place.is_gpu else 0.0
     num_rows = config.data.train_batch_size * config.rollout.n
     row = config.data.max_prompt_length + config.data.max_response_length * (len(step_columns(config)) - 1)
     parts = {

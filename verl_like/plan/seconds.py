@@ -18,6 +18,8 @@ from verl_like.trainer.roles import needs
 # What an engine's step takes besides: scheduling, sampling, launching. Assumed.
 STEP_S = 2e-3
 BACKWARD, RECOMPUTATION = 2, 1  # forward passes that they are worth
+# AdamW on the CPU reads weights, gradients and two moments, and writes all but gradients, about as fast as the link.
+HOST_STEP = 7
 
 
 def stage_seconds(
@@ -93,15 +95,17 @@ def _passes_s(role: Role, place: Place, num_tokens: float, row_tokens: float, *,
     gathered = itemsize * (1 + learns) * shape.num_parameters / _link_bytes_per_s(place, sharded.ranks)
     reduced = FLOAT32 * sharded.num_learning * learns / _link_bytes_per_s(place, place.ranks)
     link_s = num_passes * (gathered * (sharded.ranks > 1) + reduced) if place.ranks > 1 else 0.0
-    return max(compute_s, link_s) + _offload_s(role, place, learns=learns)
+    host = place.device.host_gb_s * 1e9 * LINK_SHARE
+    if sharded.is_on_host:  # what comes for a pass, forward and backward, runs beside it; gradients and step do not
+        streamed_s = num_passes * (1 + learns) * sharded.weights / host
+        return max(compute_s, link_s, streamed_s) + learns * (sharded.gradients + HOST_STEP * sharded.weights) / host
+    return max(compute_s, link_s) + 2 * _moved(role, place, learns=learns) / host
 
 
-def _offload_s(role: Role, place: Place, *, learns: bool) -> float:
-    """There and back, of what is kept in host memory between stages."""
-    moved = role.sharded.weights if role.is_offloaded else 0.0
-    if learns and role.optim is not None and role.optim.offload and place.is_gpu:
-        moved += role.sharded.optimizer
-    return 2 * moved / (place.device.host_gb_s * 1e9 * LINK_SHARE)
+def _moved(role: Role, place: Place, *, learns: bool) -> float:
+    """Bytes that come from host memory for a stage and go back."""
+    moments = learns and role.optim is not None and role.optim.offload and place.is_gpu
+    return role.sharded.weights * role.is_offloaded + role.sharded.optimizer * moments
 
 
 def _sync_s(config: Config, shape: ModelShape, place: Place) -> float:

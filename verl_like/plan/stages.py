@@ -64,21 +64,36 @@ class Role:
     @property
     def resident(self) -> Parts:
         """What is there whatever the stage."""
-        parts = {} if self.is_offloaded else {f"{self.name} weights": self.sharded.weights}
-        if self.optim is not None and not self.optim.offload:
-            parts[f"{self.name} optimiser"] = self.sharded.optimizer
-        return parts
+        parts = {} if self.is_offloaded else self.weights
+        return parts if self.optim is None or self.optim.offload else parts | self.moments
+
+    @property
+    def weights(self) -> Parts:
+        """What each stage with this model has of it."""
+        return {} if self.sharded.is_on_host else {f"{self.name} weights": self.sharded.weights}
+
+    @property
+    def moments(self) -> Parts:
+        """What an optimiser's step has besides."""
+        return {} if self.sharded.is_on_host else {f"{self.name} optimiser": self.sharded.optimizer}
+
+    @property
+    def host_bytes(self) -> float:
+        """Host memory for what is not on the accelerator all the time."""
+        sharded, learns = self.sharded, self.optim is not None
+        if sharded.is_on_host:
+            return sharded.weights + learns * (sharded.optimizer + sharded.gradients)
+        moments = sharded.optimizer if self.optim is not None and self.optim.offload else 0.0
+        return sharded.weights * self.is_offloaded + moments
 
     @property
     def update(self) -> Parts:
         """An update at its worst moment; an optimiser that is offloaded is there for its step alone."""
-        weights: Parts = {f"{self.name} weights": self.sharded.weights}
-        passes, step = weights | self.sharded.update(self.run), weights | self.sharded.step
+        passes, step = self.weights | self.sharded.update(self.run), self.weights | self.sharded.step
         assert self.optim is not None, f"{self.name} does not learn"
-        moments: Parts = {f"{self.name} optimiser": self.sharded.optimizer}
         if not self.optim.offload:
-            passes |= moments
-        return max(passes, step | moments, key=lambda parts: sum(parts.values()))
+            passes |= self.moments
+        return max(passes, step | self.moments, key=lambda parts: sum(parts.values()))
 
 
 def roles_of(config: Config, shapes: Mapping[str, ModelShape], place: Place) -> list[Role]:
@@ -207,8 +222,7 @@ def stage_parts(config: Config, shapes: Mapping[str, ModelShape], place: Place) 
         stages["values"] = always | _forward(roles["critic"])
         stages["update_critic"] = always | roles["critic"].update
     stages["update_actor"] = always | roles["actor"].update
-    actor = {"actor weights": roles["actor"].sharded.weights}
-    stages["sync"] = always | actor | {"engine weights": engine.weights, "buckets": buckets + tensor}
+    stages["sync"] = always | roles["actor"].weights | {"engine weights": engine.weights, "buckets": buckets + tensor}
     if not place.is_gpu:
         for parts in stages.values():
             parts["allocator"] = ALLOCATOR_SHARE * (sum(parts.values()) - CPU_FIXED_BYTES)
@@ -216,4 +230,4 @@ def stage_parts(config: Config, shapes: Mapping[str, ModelShape], place: Place) 
 
 
 def _forward(role: Role) -> Parts:
-    return {f"{role.name} weights": role.sharded.weights} | role.sharded.forward(role.run)
+    return role.weights | role.sharded.forward(role.run)

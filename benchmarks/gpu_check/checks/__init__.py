@@ -45,6 +45,7 @@ CHECKS = (
     Check(name="compile", limit_s=240),  # its deadline of 120 s, and what comes before and after it
     Check(name="update", limit_s=120),
     Check(name="offload", limit_s=60, on_gpu_only="on CPU nothing is moved"),
+    Check(name="cpu_offload", limit_s=120, on_gpu_only="on CPU all memory is the host's"),
     Check(name="checkpoint", limit_s=90),
     Check(name="rollout", limit_s=180, packages=("vllm",)),
     Check(name="tensor_parallel", limit_s=150, packages=("vllm",), num_ranks=2),

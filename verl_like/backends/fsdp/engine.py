@@ -89,12 +89,14 @@ class FsdpEngine(ABC, Generic[Model]):
             for layer in self.module.decoder_layers():
                 checkpoint(layer)
         self.layout = self._laid_out()
+        on_host = settings.fsdp.cpu_offload
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
             with self.module.as_read():
-                load_weights(self.module.backbone, model.path, device=self.device, dtype=dtype)
+                load_weights(self.module.backbone, model.path, device=self.device, dtype=dtype, stay_on_host=on_host)
         if self.module.adapters is not None:
-            self.module.adapters.initialise(device=self.device, seed=settings.seed)
+            place = torch.device("cpu") if on_host else self.device
+            self.module.adapters.initialise(device=place, seed=settings.seed)
         self.module.let_learn(is_frozen=settings.is_frozen)  # those of replicas are others now
 
     def _laid_out(self) -> Layout:

@@ -15,15 +15,18 @@ from unittest.mock import patch
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
     PreTrainedConfig,
     PreTrainedModel,
+    core_model_loading,
 )
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import convert_and_load_state_dict_in_model
+from transformers.distributed.sharding_utils import _dtensor_from_local_like
 from transformers.modeling_utils import LoadStateDictConfig, LoadStateDictInfo
 from transformers.utils import logging as transformers_logging
 
@@ -41,10 +44,15 @@ def skeleton(
         return auto.from_config(config, dtype=dtype, attn_implementation=attention, trust_remote_code=trust_remote_code)
 
 
-def load_weights(backbone: PreTrainedModel, path: str, *, device: torch.device, dtype: torch.dtype) -> None:
+def load_weights(
+    backbone: PreTrainedModel, path: str, *, device: torch.device, dtype: torch.dtype, stay_on_host: bool = False
+) -> None:
     """Give a skeleton its weights on ``device``, in ``dtype``; of a sharded one this rank's rows.
 
     Buffers that no file has are computed again.
+
+    Args:
+        stay_on_host: whether weights of a sharded skeleton lie in host memory; buffers are on ``device`` all the same.
 
     Raises:
         ValueError: for files that cannot be read, and weights that are missing, of another shape, or quantised.
@@ -64,6 +72,8 @@ def load_weights(backbone: PreTrainedModel, path: str, *, device: torch.device, 
         with stage("build/download"):
             paths = weight_files(path)
         with ExitStack() as files, _quiet(), patch.dict(os.environ, {"HF_DEACTIVATE_ASYNC_LOAD": "1"}):
+            if stay_on_host:
+                files.enter_context(patch.object(core_model_loading, "_dtensor_from_local_like", _on_host))
             tensors: dict[str, FileTensor] = {}
             for file in paths:
                 opened = files.enter_context(safe_open(file, framework="pt"))
@@ -82,6 +92,13 @@ def load_weights(backbone: PreTrainedModel, path: str, *, device: torch.device, 
             f"the weights in {path!r} lack {len(missing)} tensors that {type(backbone).__name__} needs, among them "
             f"{missing[:3]}. Check that model.path is the right folder and was written completely."
         )
+
+
+def _on_host(rows: Tensor, like: DTensor) -> DTensor:
+    """Wrap this rank's rows as transformers does (5.19), which puts them where the mesh is, and take them to the host
+    before the next come.
+    """
+    return _dtensor_from_local_like(rows, like).to("cpu")
 
 
 def _refuse_others(found: LoadStateDictInfo, path: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
 from verl_like.backends.fsdp.layout import Layout
 from verl_like.backends.fsdp.models import ShardedModel
@@ -42,13 +44,17 @@ class Sharding(Layout):
         self.group = mesh.get_group(mesh.ndim - 1)
         num_parameters = sum(p.numel() for p in module.parameters())
         self._is_reduced_once = num_parameters * torch.float32.itemsize <= MAX_UNSHARDED_GRADIENT_BYTES
-        policy = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=torch.float32)
+        precision = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=torch.float32)
+        # Copies of memory that is not locked would hold up the layers that run meanwhile.
+        on_host = CPUOffloadPolicy(pin_memory=device.type != "cpu")
+        offload = on_host if fsdp.cpu_offload else OffloadPolicy()
+        cut = partial(fully_shard, mesh=mesh, mp_policy=precision, offload_policy=offload)
         layers = [layer for layer in module.decoder_layers() if _bytes(layer, param_dtype) >= MIN_LAYER_BYTES]
         first_kept = len(layers) - kept_layers(fsdp, len(layers))
         for index, layer in enumerate(layers):
-            fully_shard(layer, mesh=mesh, reshard_after_forward=index < first_kept, mp_policy=policy)
+            cut(layer, reshard_after_forward=index < first_kept)
         # The root's backward follows its forward at once; freeing it in between would only gather it again.
-        fully_shard(module, mesh=mesh, reshard_after_forward=False, mp_policy=policy)
+        cut(module, reshard_after_forward=False)
         self._groups: list[FSDPModule] = [child for child in module.modules() if isinstance(child, FSDPModule)]
         if fsdp.num_prefetched_layers:
             _prefetch(self._groups, fsdp.num_prefetched_layers)
