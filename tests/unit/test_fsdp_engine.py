@@ -317,6 +317,19 @@ def test_bfloat16_keeps_float32_masters_and_stays_close(work: Path) -> None:
     assert all(p.dtype == torch.float32 for p in learner.engine.module.parameters())
 
 
+def test_logits_in_float32_bring_bfloat16_closer_to_float32(work: Path) -> None:
+    """Actor or reference; the model's own rounding stays."""
+    rows, half = make_rows(40, longest=30), FsdpConfig(param_dtype="bfloat16")
+
+    def log_probs(**settings: Any) -> np.ndarray:
+        engine = build_engine(work / "qwen2", is_frozen=True, **settings)
+        return engine.forward_log_probs(rows, temperature=1.0)["log_probs"]
+
+    exact = log_probs()
+    rounded, kept = (log_probs(fsdp=half, model={"float32_logits": is_kept}) for is_kept in (False, True))
+    assert np.abs(kept - exact).mean() < np.abs(rounded - exact).mean()
+
+
 def test_compiled_and_eager_updates_are_equal_and_the_switch_changes_what_runs(work: Path) -> None:
     rows = make_rows(seed=1)
     results = {}

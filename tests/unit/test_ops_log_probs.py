@@ -83,6 +83,35 @@ def test_bfloat16_is_as_close_as_it_can_be() -> None:
         torch.testing.assert_close(one, other, atol=0.05, rtol=0.02)
 
 
+@pytest.mark.parametrize("budget_mib", [1, 512])
+def test_logits_of_16_bits_in_float32_are_those_of_float32(budget_mib: int) -> None:
+    """Products of eight terms with logits about 3: rounded to eight bits they are off by up to 2^-8."""
+    hidden, weight, _, targets = inputs(dtype=torch.bfloat16)
+    expected = brute_force(hidden, OutputLayer(weight=weight), targets, temperature=1.0)._replace(entropy=None)
+    gaps = []
+    for in_float32 in (False, True):
+        layer = OutputLayer(weight=weight, in_float32=in_float32)
+        found = TokenStatsFunction(budget_mib=budget_mib)(hidden, layer, targets, temperature=1.0)
+        gaps.append((found.log_probs - expected.log_probs).abs().max().item())
+        both = (
+            gradients(found, hidden, weight),
+            torch.autograd.grad(
+                (expected.log_probs * torch.linspace(-1, 2, len(targets))).sum(), (hidden, weight), retain_graph=True
+            ),
+        )
+        for one, other in zip(*both, strict=True):
+            assert one.dtype == torch.bfloat16
+            torch.testing.assert_close(one, other, atol=0.05, rtol=0.02)
+    assert gaps[0] > 2**-8 and gaps[1] < 2e-5
+
+
+def test_a_gpu_is_asked_for_the_float32_sums_of_a_product_in_16_bits() -> None:
+    """What tiles call there, on no device at all: PyTorch knows the call, and it writes float32."""
+    hidden, weight = (torch.empty(rows, 8, dtype=torch.bfloat16, device="meta") for rows in (3, 5))
+    found = torch.empty(3, 5, device="meta")
+    assert torch.mm(hidden, weight.t(), torch.float32, out=found) is found
+
+
 def test_a_frozen_weight_has_no_gradient_and_the_states_have_theirs() -> None:
     hidden, weight, _, targets = inputs()
     layer = OutputLayer(weight=weight.detach())

@@ -134,6 +134,11 @@ class ModelConfig:
         "Kernel of packed attention; auto takes the best that is installed.",
         choices=("auto", "flash", "varlen", "sdpa"),
     )
+    float32_logits: bool = knob(
+        False,
+        "Leave the logits of actor and reference in the float32 of their sums where the model computes in bfloat16, "
+        "instead of rounding them to it.",
+    )
     lora: LoraConfig = knob(LoraConfig, "Adapters that learn instead of the weights of actor and critic.")
 
     @property

@@ -57,6 +57,7 @@ class TokenStatsFunction:
             functions=self.tile_functions,
             budget=self._budget,
             softcap=layer.softcap,
+            in_float32=layer.in_float32,
             scale=1.0 / temperature,
             entropy=entropy,
             sum_pi_squared=sum_pi_squared,
@@ -72,13 +73,14 @@ class _Asked:
     functions: TileFunctions
     budget: int
     softcap: float
+    in_float32: bool
     scale: float
     entropy: bool
     sum_pi_squared: bool
     is_kept: bool
 
     def tiles(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tiles:
-        layer = OutputLayer(weight=weight, bias=bias, softcap=self.softcap)
+        layer = OutputLayer(weight=weight, bias=bias, softcap=self.softcap, in_float32=self.in_float32)
         return Tiles(hidden, layer, scale=self.scale, budget=self.budget, has_scratch=self.functions.take_scratch)
 
 

@@ -135,11 +135,13 @@ class OutputLayer:
         weight: [V, H].
         bias: [V] or None.
         softcap: ``cap * tanh(logits / cap)``; 0 for none.
+        in_float32: whether logits of states and weights in 16 bits are not rounded to these.
     """
 
     weight: Tensor
     bias: Tensor | None = None
     softcap: float = 0.0
+    in_float32: bool = False
 
 
 class Tiles:
@@ -168,23 +170,31 @@ class Tiles:
 
     def logits(self, start: int, stop: int, *, in_new_memory: bool = False) -> Tensor:
         """[K, v] float32 of these tokens."""
-        hidden, layer = self._hidden, self._layer
+        layer = self._layer
         weight = layer.weight[start:stop]
         if self._brings_memory:
-            found = product(hidden, weight)
-        elif in_new_memory:
-            found = (hidden @ weight.t()).float()
+            found = product(self._hidden, weight)
         else:
-            found = self._as(self._logits, stop - start)
-            if weight.dtype == torch.float32:
-                torch.mm(hidden, weight.t(), out=found)
-            else:
-                found.copy_(hidden @ weight.t())
+            memory = torch.empty_like(self._logits) if in_new_memory else self._logits
+            found = self._as(memory, stop - start)
+            self._multiply(weight, into=found)
         if layer.bias is not None:
             found.add_(layer.bias[start:stop]).clamp_min_(LOWEST)
         if layer.softcap:
             found.div_(layer.softcap).tanh_().mul_(layer.softcap)
         return found.mul_(self._scale) if self._scale != 1 else found
+
+    def _multiply(self, weight: Tensor, *, into: Tensor) -> None:
+        hidden = self._hidden
+        if hidden.dtype == torch.float32:
+            torch.mm(hidden, weight.t(), out=into)
+        elif not self._layer.in_float32:
+            into.copy_(hidden @ weight.t())
+        elif hidden.device.type == "cuda":
+            # The same cores, whose sums are in float32 anyway; to 16 bits they are rounded behind them (torch 2.13).
+            torch.mm(hidden, weight.t(), torch.float32, out=into)
+        else:
+            torch.mm(hidden.float(), weight.t().float(), out=into)
 
     def scratch(self, start: int, stop: int) -> Tensor | None:
         """[K, v] of no particular content, for functions that take it."""

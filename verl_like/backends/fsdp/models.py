@@ -103,16 +103,23 @@ class ShardedModel(nn.Module):
 class PolicyModel(ShardedModel):
     """A causal language model that gives statistics of response tokens instead of logits."""
 
-    def __init__(self, backbone: PreTrainedModel, *, kernel: str | None, token_stats: TokenStatsFunction) -> None:
+    def __init__(
+        self,
+        backbone: PreTrainedModel,
+        *,
+        kernel: str | None,
+        token_stats: TokenStatsFunction,
+        float32_logits: bool = False,
+    ) -> None:
         super().__init__(backbone, kernel=kernel)
-        self.token_stats = token_stats
+        self.token_stats, self.float32_logits = token_stats, float32_logits
         # dict access: only some families define the field.
         self.softcap = float(backbone.config.to_dict().get("final_logit_softcapping") or 0.0)
 
     def output_layer(self) -> OutputLayer:
         head = self.backbone.get_output_embeddings()
         assert isinstance(head, nn.Linear), f"the output layer is a {type(head).__name__}, expected a Linear"
-        return OutputLayer(weight=head.weight, bias=head.bias, softcap=self.softcap)
+        return OutputLayer(weight=head.weight, bias=head.bias, softcap=self.softcap, in_float32=self.float32_logits)
 
     def forward(
         self, inputs: ModelInputs, *, temperature: float, entropy: bool = False, sum_pi_squared: bool = False
@@ -153,7 +160,8 @@ def policy_skeleton(
 ) -> PolicyModel:
     """A causal language model of a folder or hub name, without dropout and without memory for its weights."""
     backbone = _skeleton(AutoModelForCausalLM, load_config(path, model=model), model=model, kernel=kernel, dtype=dtype)
-    return PolicyModel(backbone, kernel=kernel, token_stats=token_stats).eval()
+    logits = model.float32_logits
+    return PolicyModel(backbone, kernel=kernel, token_stats=token_stats, float32_logits=logits).eval()
 
 
 def value_skeleton(path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype) -> ValueModel:
