@@ -494,16 +494,17 @@ def test_a_kernel_of_packed_rows_without_packing_is_refused(config: Config) -> N
     assert "model.remove_padding is false" in refusal(config, model__attention="sdpa", model__remove_padding=False)
 
 
-@pytest.mark.parametrize("kernel", ["flash", "varlen"])
+@pytest.mark.parametrize("kernel", ["flash3", "flash", "varlen"])
 def test_a_gpu_kernel_on_cpu_is_refused(config: Config, kernel: str) -> None:
     assert f"model.attention is {kernel}, which needs a GPU" in refusal(config, model__attention=kernel)
 
 
-def test_flash_attention_that_is_not_installed_is_refused(config: Config) -> None:
-    if importlib.util.find_spec("flash_attn") is not None:
-        pytest.skip("flash-attn is installed here")
-    text = refusal(config, num_devices=2, cluster__device="cuda", model__attention="flash")
-    assert "flash-attn is not installed" in text
+@pytest.mark.parametrize(("kernel", "module"), [("flash", "flash_attn"), ("flash3", "flash_attn_interface")])
+def test_flash_attention_that_is_not_installed_is_refused(config: Config, kernel: str, module: str) -> None:
+    if importlib.util.find_spec(module) is not None:
+        pytest.skip(f"{module} is installed here")
+    text = refusal(config, num_devices=2, cluster__device="cuda", model__attention=kernel)
+    assert f"model.attention is {kernel}, but {module.replace('_', '-')} is not installed" in text
 
 
 @pytest.mark.parametrize("section", ["actor", "ref", "critic", "reward.model"])

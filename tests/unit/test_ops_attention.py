@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from tests.unit._fsdp_ranks import VOCAB, make_rows, tiny_model
 from verl_like.backends.fsdp.models import PolicyModel
+from verl_like.ops import attention
 from verl_like.ops.attention import PACKED_ATTENTION, packed_attention, register_packed_attention, resolve_kernel
 from verl_like.ops.log_probs import TokenStatsFunction
 from verl_like.ops.packing import pack_rows
@@ -168,7 +170,7 @@ def test_auto_takes_what_the_device_has_and_wrong_requests_are_refused() -> None
 def test_kernels_of_16_bits_are_not_chosen_for_float32_and_refused_where_asked_for() -> None:
     assert resolve_kernel("auto", GPU, torch.float32) == "sdpa"
     assert resolve_kernel("sdpa", GPU, torch.float32) == "sdpa"
-    for kernel in ("flash", "varlen"):
+    for kernel in ("flash3", "flash", "varlen"):
         with pytest.raises(ValueError, match=rf"{kernel}, which takes bfloat16 or float16.*float32.*attention=auto"):
             resolve_kernel(kernel, GPU, torch.float32)
 
@@ -181,6 +183,64 @@ def test_a_flash_attention_without_packed_rows_is_none(monkeypatch: pytest.Monke
         resolve_kernel("flash", GPU, torch.bfloat16)
     package.flash_attn_varlen_func = print  # type: ignore[attr-defined]
     assert resolve_kernel("auto", GPU, torch.bfloat16) == "flash"
+
+
+def test_hopper_takes_flash_attention_3_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = ModuleType("flash_attn_interface")
+    monkeypatch.setitem(sys.modules, "flash_attn_interface", package)
+    with pytest.raises(ValueError, match=r"no flash_attn_interface with flash_attn_varlen_func.*FlashAttention 3"):
+        resolve_kernel("flash3", GPU, torch.bfloat16)
+    package.flash_attn_varlen_func = print  # type: ignore[attr-defined]
+    assert resolve_kernel("flash3", GPU, torch.bfloat16) == "flash3"
+    for is_hopper, kernel in ((True, "flash3"), (False, "varlen")):
+        monkeypatch.setattr(attention, "is_hopper", lambda device, found=is_hopper: found)
+        assert resolve_kernel("auto", GPU, torch.bfloat16) == kernel
+
+
+@pytest.mark.parametrize(("kernel", "module"), [("flash", "flash_attn"), ("flash3", "flash_attn_interface")])
+@pytest.mark.parametrize("with_log_sums", [False, True])
+@pytest.mark.parametrize("window", [None, 4])
+def test_flash_attention_is_called_with_the_arguments_that_both_know(
+    kernel: str, module: str, with_log_sums: bool, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names and order of flash-attn 2.8 and 3; PyTorch's attention stands in for what they compute."""
+
+    def flash_attn_varlen_func(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        cu_seqlens_q: Tensor,
+        cu_seqlens_k: Tensor,
+        max_seqlen_q: int,
+        max_seqlen_k: int,
+        *,
+        softmax_scale: float,
+        causal: bool,
+        window_size: tuple[int, int],
+        deterministic: bool,
+    ) -> Any:
+        assert causal and not deterministic and window_size == ((-1, -1) if window is None else (window - 1, 0))
+        outs = []
+        for (q0, q1), (k0, k1) in zip(pairwise(cu_seqlens_q.tolist()), pairwise(cu_seqlens_k.tolist()), strict=True):
+            assert q1 - q0 <= max_seqlen_q and k1 - k0 <= max_seqlen_k
+            mask = torch.ones(q1 - q0, k1 - k0, dtype=torch.bool).tril(k1 - k0 - q1 + q0)
+            mask = mask if window is None else mask.triu(k1 - k0 - q1 + q0 + 1 - window)
+            heads = (states.transpose(0, 1) for states in (q[q0:q1], k[k0:k1], v[k0:k1]))
+            out = scaled_dot_product_attention(*heads, attn_mask=mask, scale=softmax_scale, enable_gqa=True)
+            outs.append(out.transpose(0, 1))
+        return (torch.cat(outs), None) if with_log_sums else torch.cat(outs)
+
+    package = ModuleType(module)
+    package.flash_attn_varlen_func = flash_attn_varlen_func  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module, package)
+    rows = segments(np.array([3, 5, 2]), np.array([0, 0, 0]), np.array([0, 3, 3]), device=CPU)
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, heads, 10, 8) for heads in (4, 2, 2))
+    found, expected = (
+        packed_attention(nn.Module(), q, k, v, None, segments=rows, kernel=name, scaling=0.3, sliding_window=window)[0]
+        for name in (kernel, "sdpa")
+    )
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("takes_groups", [True, False])

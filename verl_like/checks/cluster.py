@@ -11,6 +11,12 @@ from verl_like.checks.reward import own_gpus
 from verl_like.config.schema import Config, FsdpConfig
 from verl_like.machine.cores import usable_cores
 
+_ATTENTION_ON_GPU = ("flash3", "flash", "varlen")
+_FLASH = {  # module and remedy
+    "flash": ("flash_attn", "Run `pip install --no-build-isolation flash-attn`"),
+    "flash3": ("flash_attn_interface", "Build FlashAttention 3 (the folder hopper of its repository)"),
+}
+
 
 def engine_holds_a_whole_row(config: Config, gpus: Gpus) -> Iterator[str]:
     rollout = config.rollout
@@ -167,7 +173,7 @@ def gpu_only_knobs_have_a_gpu(config: Config, gpus: Gpus) -> Iterator[str]:
     for name, is_set in offloads(config).items():
         if is_set:
             yield (f"{name} is true, but the workers run on CPU, where nothing can move to the host. Set {name}=false.")
-    if config.model.attention in ("flash", "varlen"):
+    if config.model.attention in _ATTENTION_ON_GPU:
         yield (
             f"model.attention is {config.model.attention}, which needs a GPU, but the workers run on CPU. Set "
             "model.attention=auto."
@@ -215,7 +221,7 @@ def attention_needs_packed_rows(config: Config, gpus: Gpus) -> Iterator[str]:
 
 def attention_takes_16_bits(config: Config, gpus: Gpus) -> Iterator[str]:
     kernel = config.model.attention
-    if kernel not in ("flash", "varlen"):
+    if kernel not in _ATTENTION_ON_GPU:
         return
     for section, fsdp in shardings(config).items():
         if fsdp.param_dtype == "float32":
@@ -226,12 +232,12 @@ def attention_takes_16_bits(config: Config, gpus: Gpus) -> Iterator[str]:
 
 
 def attention_is_installed(config: Config, gpus: Gpus) -> Iterator[str]:
-    if config.model.attention == "flash" and importlib.util.find_spec("flash_attn") is None:
+    kernel = config.model.attention
+    module, remedy = _FLASH.get(kernel, ("", ""))
+    if module and importlib.util.find_spec(module) is None:
         yield (
-            "model.attention is flash, but flash-attn is not installed. Run `pip install --no-build-isolation "
-            "flash-attn`, "
-            "or set "
-            "model.attention=auto."
+            f"model.attention is {kernel}, but {module.replace('_', '-')} is not installed. {remedy}, or set "
+            f"model.attention=auto."
         )
 
 

@@ -131,8 +131,9 @@ class ModelConfig:
     )
     attention: str = knob(
         "auto",
-        "Kernel of packed attention; auto takes the best that is installed.",
-        choices=("auto", "flash", "varlen", "sdpa"),
+        "Kernel of packed attention; auto takes the best that is installed: on Hopper flash3 (FlashAttention 3), else "
+        "flash (2), else PyTorch's.",
+        choices=("auto", "flash3", "flash", "varlen", "sdpa"),
     )
     float32_logits: bool = knob(
         False,

@@ -6,8 +6,9 @@ mask for an attention it does not know, so no ``[K, K]`` mask exists.
 
 from __future__ import annotations
 
+import importlib
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from verl_like.ops.segments import PaddedGroup, Segments
 from verl_like.ops.ulysses import Sharers, to_heads, to_tokens
 
 PACKED_ATTENTION = "verl_like_packed"
+# Module and package of each FlashAttention; of 2 and 3, as they take the same arguments for packed rows.
+FLASH_MODULES = {"flash": ("flash_attn", "flash-attn 2"), "flash3": ("flash_attn_interface", "FlashAttention 3")}
 HALF = (torch.bfloat16, torch.float16)
 
 
@@ -28,10 +31,10 @@ def register_packed_attention() -> None:
 
 
 def resolve_kernel(requested: str, device: torch.device, dtype: torch.dtype) -> str:
-    """``flash``, ``varlen`` or ``sdpa``: the requested kernel, or for ``auto`` the best that is there.
+    """``flash3``, ``flash``, ``varlen`` or ``sdpa``: the requested kernel, or for ``auto`` the best that is there.
 
     Args:
-        dtype: of the forward pass; ``flash`` and ``varlen`` take 16 bits only.
+        dtype: of the forward pass; all but ``sdpa`` take 16 bits only.
 
     Raises:
         ValueError: for a kernel that cannot run on this device, in this dtype, or is not installed.
@@ -40,7 +43,9 @@ def resolve_kernel(requested: str, device: torch.device, dtype: torch.dtype) -> 
     if requested == "auto":
         if not is_possible:
             return "sdpa"
-        return "flash" if has_flash_varlen() else "varlen"
+        if is_hopper(device) and _varlen_function("flash3"):
+            return "flash3"
+        return "flash" if _varlen_function("flash") else "varlen"
     if requested == "sdpa":
         return requested
     if device.type != "cuda":
@@ -53,21 +58,27 @@ def resolve_kernel(requested: str, device: torch.device, dtype: torch.dtype) -> 
             f"model.attention is {requested}, which takes bfloat16 or float16, but fsdp.param_dtype makes the forward "
             f"pass {str(dtype).removeprefix('torch.')}. Set model.attention=auto, or fsdp.param_dtype=bfloat16."
         )
-    if requested == "flash" and not has_flash_varlen():
+    if requested in FLASH_MODULES and _varlen_function(requested) is None:
+        module, package = FLASH_MODULES[requested]
         raise ValueError(
-            "model.attention is flash, but no package flash-attn with flash_attn_varlen_func can be imported. Install "
-            "flash-attn 2, or set model.attention=auto."
+            f"model.attention is {requested}, but no {module} with flash_attn_varlen_func can be imported. Install "
+            f"{package}, or set model.attention=auto."
         )
     return requested
 
 
-def has_flash_varlen() -> bool:
-    """Whether FlashAttention's function for packed rows is here; the package may lack it, or not fit torch."""
+def is_hopper(device: torch.device) -> bool:
+    """Whether this is a GPU that FlashAttention 3 was written for."""
+    return torch.cuda.is_available() and torch.cuda.get_device_capability(device)[0] == 9
+
+
+def _varlen_function(kernel: str) -> Callable[..., Any] | None:
+    """FlashAttention's function for packed rows, if it is here; the package may lack it, or not fit torch."""
     try:
-        from flash_attn import flash_attn_varlen_func  # noqa: F401 (asked for, not used)
-    except (ImportError, OSError, RuntimeError):
-        return False
-    return True
+        found: Callable[..., Any] = importlib.import_module(FLASH_MODULES[kernel][0]).flash_attn_varlen_func
+    except (ImportError, OSError, RuntimeError, AttributeError):
+        return None
+    return found
 
 
 def packed_attention(
@@ -132,12 +143,11 @@ def _attended(
     window = (-1, 0) if sliding_window is None else (sliding_window - 1, 0)
     if kernel == "varlen":
         return _varlen(q, k, v, segments, scale=scaling, window=window)
-    assert kernel == "flash", f"unknown kernel {kernel}"
-    from flash_attn import flash_attn_varlen_func
-
+    flash = _varlen_function(kernel)
+    assert flash is not None, f"unknown kernel {kernel}"
     # flash-attn writes "no limit to the left" as -1 in the window and asks for causality besides. A segment's last
-    # token sees its last key: that is how it aligns queries that are fewer than keys (from 2.1 on).
-    out: Tensor = flash_attn_varlen_func(
+    # token sees its last key: that is how it aligns queries that are fewer than keys (from 2.1 on, and in 3).
+    out = flash(
         q,
         k,
         v,
@@ -147,7 +157,8 @@ def _attended(
         window_size=(-1, -1) if sliding_window is None else window,
         deterministic=torch.are_deterministic_algorithms_enabled(),
     )
-    return out
+    found: Tensor = out[0] if isinstance(out, tuple) else out  # some builds of 3 give log-sums too
+    return found
 
 
 def _varlen(

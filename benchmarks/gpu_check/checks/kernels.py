@@ -15,7 +15,7 @@ from benchmarks.gpu_check.verdict import Findings
 from verl_like.ops.attention import resolve_kernel
 from verl_like.protocol import DataProto
 
-KERNELS = ("flash", "varlen", "sdpa")
+KERNELS = ("flash3", "flash", "varlen", "sdpa")
 # The largest of some thousand errors is about five times their mean, which checks/precision.py bounds; a token that
 # sees too much or too little is off by the spread of the logits, 0.6 nats.
 MAX_GAP = 0.1
