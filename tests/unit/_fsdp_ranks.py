@@ -205,6 +205,7 @@ def my_rows(rows: DataProto, split: str) -> DataProto:
 def two_updates(path: Path, *, split: str = "even", kind: str = "policy", **settings: Any) -> dict[str, Any]:
     """Metrics of two updates and the weights after them."""
     learner = build_learner(path, kind=kind, **settings)
+    assert not settings.get("compile_layers") or learner.engine.compile_layers(400.0)
     loss = PolicyLoss() if kind == "policy" else ValueLoss()
     metrics = [learner.update(my_rows(make_rows(seed=seed), split), loss) for seed in (1, 2)]
     forward = (
@@ -489,6 +490,13 @@ def lora(work: Path) -> dict[str, Any]:
     return results
 
 
+def compiled(work: Path) -> dict[str, Any]:
+    """Two updates with compiled layers, of ranks that share the tokens of their rows."""
+    settings: dict[str, Any] = {"max_tokens": 20, "sequence_parallel_size": 2, "compile_layers": True}
+    with every_layer_a_group():
+        return two_updates(work / "qwen2", **settings)
+
+
 def engine_layers(engine: FsdpPolicy) -> dict[str, Tensor]:
     """The layers beside the adapters, as they are now."""
     engine.layout.reshard()
@@ -680,6 +688,7 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
         copies,
         sequences,
         gathers,
+        compiled,
     )
 }
 

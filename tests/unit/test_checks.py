@@ -494,6 +494,11 @@ def test_a_kernel_of_packed_rows_without_packing_is_refused(config: Config) -> N
     assert "model.remove_padding is false" in refusal(config, model__attention="sdpa", model__remove_padding=False)
 
 
+def test_compiled_layers_without_packing_are_refused(config: Config) -> None:
+    text = refusal(config, actor__compile_layers=True, model__remove_padding=False)
+    assert text.startswith("actor.compile_layers leaves the attention of packed rows as it is")
+
+
 @pytest.mark.parametrize("kernel", ["flash3", "flash", "varlen"])
 def test_a_gpu_kernel_on_cpu_is_refused(config: Config, kernel: str) -> None:
     assert f"model.attention is {kernel}, which needs a GPU" in refusal(config, model__attention=kernel)

@@ -121,6 +121,7 @@ class EngineSettings:
         temperature: at which updates take log-probs and entropy; that of the rollout.
         log_prob_chunk_mib: logits that exist at once.
         use_torch_compile: let :meth:`PolicyEngine.warm_up` compile the log-prob function.
+        compile_layers: let :meth:`PolicyEngine.compile_layers` do what it is called.
         rollout_dtype, sync_bucket_mib: of :meth:`PolicyEngine.named_weights`.
         balance_by: what is spread evenly over forward passes, "tokens" or "attention".
         seed: of anything the model's loading draws at random.
@@ -136,6 +137,7 @@ class EngineSettings:
     temperature: float = 1.0
     log_prob_chunk_mib: int = 512
     use_torch_compile: bool = False
+    compile_layers: bool = False
     rollout_dtype: str = "auto"
     sync_bucket_mib: float = 64
     balance_by: str = "tokens"
@@ -237,15 +239,18 @@ class PolicyEngine(ForwardEngine, Protocol):
         """
 
     def warm_up(self, deadline_s: float, *, entropy: bool = False) -> bool:
-        """Compile what is configured to be compiled; nothing compiles afterwards.
+        """Compile the log-prob function where that is configured; later calls compile nothing of it.
 
         Args:
             deadline_s: longest time to wait for the compiler, in seconds; past it everything stays eager.
             entropy: whether updates will read entropy.
 
         Returns:
-            Whether updates will run compiled.
+            Whether updates will run it compiled.
         """
+
+    def compile_layers(self, deadline_s: float) -> bool:
+        """Compile the decoder layers, as :meth:`warm_up` does the log-prob function."""
 
     def named_weights(self) -> Iterator[tuple[str, Any]]:
         """Stream (Hugging Face name, full tensor), in buckets; to be read only, and before the next update.

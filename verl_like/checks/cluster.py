@@ -219,6 +219,14 @@ def attention_needs_packed_rows(config: Config, gpus: Gpus) -> Iterator[str]:
         )
 
 
+def compiled_layers_are_packed(config: Config, gpus: Gpus) -> Iterator[str]:
+    if config.actor.compile_layers and not config.model.remove_padding:
+        yield (
+            "actor.compile_layers leaves the attention of packed rows as it is, but model.remove_padding is false. Set "
+            "model.remove_padding=true, or actor.compile_layers=false."
+        )
+
+
 def attention_takes_16_bits(config: Config, gpus: Gpus) -> Iterator[str]:
     kernel = config.model.attention
     if kernel not in _ATTENTION_ON_GPU:
@@ -297,6 +305,7 @@ CLUSTER_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     threads_are_for_workers_on_cpu,
     threads_have_cores,
     attention_needs_packed_rows,
+    compiled_layers_are_packed,
     attention_is_installed,
     attention_takes_16_bits,
     shared_sequences_are_packed,

@@ -269,6 +269,9 @@ class ActorConfig(PolicyLossConfig):
     use_torch_compile: bool = knob(
         False, "Compile the log-prob and entropy function in a warm-up before the first step."
     )
+    compile_layers: bool = knob(
+        False, "Compile the actor's decoder layers, but for their attention, in a warm-up before the first step."
+    )
     log_prob_chunk_mib: int = _positive(
         512,
         "Logits that exist at once in the log-prob function; those beyond it are computed again in backward.",

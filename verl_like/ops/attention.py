@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from verl_like.ops.segments import PaddedGroup, Segments
 from verl_like.ops.ulysses import Sharers, to_heads, to_tokens
 
-PACKED_ATTENTION = "verl_like_packed"
+PACKED_ATTENTION, HIDDEN_ATTENTION = "verl_like_packed", "verl_like_packed_hidden"
 # Module and package of each FlashAttention; of 2 and 3, as they take the same arguments for packed rows.
 FLASH_MODULES = {"flash": ("flash_attn", "flash-attn 2"), "flash3": ("flash_attn_interface", "FlashAttention 3")}
 HALF = (torch.bfloat16, torch.float16)
@@ -28,6 +28,14 @@ def register_packed_attention() -> None:
     from transformers import AttentionInterface
 
     AttentionInterface.register(PACKED_ATTENTION, packed_attention)
+
+
+def register_hidden_attention() -> None:
+    """The same under another name, where a compiler does not look into it: groups are others in every pass."""
+    from transformers import AttentionInterface
+
+    hidden = torch.compiler.disable(packed_attention)  # type: ignore[no-untyped-call]
+    AttentionInterface.register(HIDDEN_ATTENTION, hidden)
 
 
 def resolve_kernel(requested: str, device: torch.device, dtype: torch.dtype) -> str:

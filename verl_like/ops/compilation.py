@@ -1,4 +1,4 @@
-"""Compiling the log-prob function ahead of training, with a deadline that holds.
+"""Compiling ahead of training, with a deadline that holds; and the log-prob function, which is compiled so.
 
 A compilation cannot be interrupted, and one left behind in a thread disturbs the operators of the thread that goes on.
 So a process of its own compiles first, and is killed at the deadline; what it leaves in the compiler's disk cache makes
@@ -14,8 +14,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 
@@ -25,6 +27,7 @@ from verl_like.ops.tiles import OutputLayer, TileFunctions
 log = logging.getLogger(__name__)
 
 KILL_DEADLINE_S = 10.0  # a killed process that hangs in the kernel is left to init
+_LOG_PROBS = "the log-prob function"
 _REMEDY = "it runs uncompiled. Set actor.use_torch_compile=false to skip the attempt."
 _HIDDEN_SIZE, _VOCABULARY = 8, 40  # compiled functions take any
 
@@ -44,8 +47,27 @@ def compile_tile_functions(spec: TileSpec, deadline_s: float) -> TileFunctions |
         deadline_s: longest time the trial process may take.
     """
     started = time.monotonic()
+    if not compiles_apart("verl_like.ops.compilation", asdict(spec), deadline_s, what=_LOG_PROBS, remedy=_REMEDY):
+        return None
+    functions = TileFunctions().compiled()
+    try:
+        warm_up(functions, spec)
+    except Exception:
+        log.warning("compiling %s failed; %s", _LOG_PROBS, _REMEDY, exc_info=True)
+        return None
+    log.info("compiled %s in %.1f s", _LOG_PROBS, time.monotonic() - started)
+    return functions.as_they_are()
+
+
+def compiles_apart(module: str, spec: Mapping[str, Any], deadline_s: float, *, what: str, remedy: str) -> bool:
+    """Whether ``python -m module SPEC``, which compiles something, is over in time; why not is logged.
+
+    Args:
+        module: in its file's main part it reads ``spec`` as JSON.
+        what: it compiles, in words.
+    """
     trial = subprocess.Popen(
-        [sys.executable, "-m", "verl_like.ops.compilation", json.dumps(asdict(spec))],
+        [sys.executable, "-m", module, json.dumps(spec)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         start_new_session=True,
         stdout=subprocess.PIPE,
@@ -58,19 +80,12 @@ def compile_tile_functions(spec: TileSpec, deadline_s: float) -> TileFunctions |
         os.killpg(trial.pid, signal.SIGKILL)  # the compiler's own children too
         with suppress(subprocess.TimeoutExpired):
             trial.wait(KILL_DEADLINE_S)
-        log.warning("compiling the log-prob function took longer than %g s; %s", deadline_s, _REMEDY)
-        return None
+        log.warning("compiling %s took longer than %g s; %s", what, deadline_s, remedy)
+        return False
     if trial.returncode != 0:
-        log.warning("compiling the log-prob function failed; %s The trial said:\n%s", _REMEDY, output[-4000:])
-        return None
-    functions = TileFunctions().compiled()
-    try:
-        warm_up(functions, spec)
-    except Exception:
-        log.warning("compiling the log-prob function failed; %s", _REMEDY, exc_info=True)
-        return None
-    log.info("compiled the log-prob function in %.1f s", time.monotonic() - started)
-    return functions.as_they_are()
+        log.warning("compiling %s failed; %s The trial said:\n%s", what, remedy, output[-4000:])
+        return False
+    return True
 
 
 def warm_up(functions: TileFunctions, spec: TileSpec) -> None:

@@ -67,7 +67,8 @@ class Linear(nn.Linear):
     """A linear layer of :func:`product`."""
 
     def forward(self, states: Tensor) -> Tensor:
-        if not prefers_onednn(states, self.weight):
+        # A compiler sees a product as it is, and has its own choice.
+        if torch.compiler.is_compiling() or not prefers_onednn(states, self.weight):
             return super().forward(states)
         found: Tensor = _Linear.apply(states, self.weight, self.bias)  # type: ignore[no-untyped-call]
         return found

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
 from verl_like.ops.products import prefers_onednn, product
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 FLOAT32 = 4
@@ -103,13 +104,15 @@ class TileFunctions:
 
     def as_they_are(self) -> TileFunctions:
         """No longer compiled: what the calls so far did not cover (one row, another flag) runs eagerly."""
-        return TileFunctions(_without_compiling(self.add), _without_compiling(self.gradient), take_scratch=False)
+        return TileFunctions(without_compiling(self.add), without_compiling(self.gradient), take_scratch=False)
 
 
-def _without_compiling(function: Callable[..., T]) -> Callable[..., T]:
-    def call(*arguments: Tensor) -> T:
+def without_compiling(function: Callable[P, T]) -> Callable[P, T]:
+    """A compiled function that runs eagerly where it would have to be compiled again."""
+
+    def call(*arguments: P.args, **options: P.kwargs) -> T:
         with torch.compiler.set_stance("eager_on_recompile"):
-            return function(*arguments)
+            return function(*arguments, **options)
 
     return call
 

@@ -190,6 +190,12 @@ METRICS: tuple[Metric, ...] = (
         "update",
     ),
     Metric(
+        "actor/has_compiled_layers",
+        "0 or 1",
+        "Whether the decoder layers run compiled (actor.compile_layers).",
+        "update",
+    ),
+    Metric(
         "actor/is_corrected",
         "0 or 1",
         "Whether algorithm.rollout_correction applied; off while the gap is below its min_gap.",

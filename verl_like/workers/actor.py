@@ -33,7 +33,7 @@ class ActorRole:
         self._correction = setup.config.algorithm.rollout_correction
         self._learner: Learner | None = None
         self._unwritten: Callable[[], None] | None = None
-        self._is_compiled = False
+        self._is_compiled = self._has_compiled_layers = False
         if setup.actor_updates:
             self._learner = engine.learner(
                 setup.config.actor.optim,
@@ -41,9 +41,9 @@ class ActorRole:
                 max_response_tokens=setup.config.data.max_response_length,
             )
             with stage("build/compilation"):
-                self._is_compiled = engine.warm_up(
-                    setup.config.cluster.start_timeout_s / 2, entropy=ActorLoss(setup.config.actor).needs_entropy
-                )
+                deadline_s = setup.config.cluster.start_timeout_s / 4
+                self._is_compiled = engine.warm_up(deadline_s, entropy=ActorLoss(setup.config.actor).needs_entropy)
+                self._has_compiled_layers = engine.compile_layers(deadline_s)
         (self._learner or engine).offload()
 
     def _learning(self) -> Learner:
@@ -104,7 +104,11 @@ class ActorRole:
         learner.offload()
         self.version += 1
         metrics = finish(summary(updates, prefix="actor/"), prefix="actor/")
-        states = {"actor/is_compiled": float(self._is_compiled), "actor/is_corrected": float(terms.is_corrected)}
+        states = {
+            "actor/is_compiled": float(self._is_compiled),
+            "actor/has_compiled_layers": float(self._has_compiled_layers),
+            "actor/is_corrected": float(terms.is_corrected),
+        }
         return {**metrics, **states, **({} if gap is None else gap.report())}, None
 
     @dispatch(Dispatch.SPLIT)

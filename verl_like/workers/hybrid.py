@@ -84,6 +84,7 @@ def _settings(
         temperature=config.rollout.temperature if "rollout" in setup.roles else 1.0,
         log_prob_chunk_mib=config.actor.log_prob_chunk_mib,
         use_torch_compile=config.actor.use_torch_compile,
+        compile_layers=config.actor.compile_layers,
         rollout_dtype=config.rollout.dtype,
         sync_bucket_mib=config.rollout.sync_bucket_mib,
         balance_by=config.trainer.balance_by,

@@ -6,6 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -18,6 +19,7 @@ from torch.distributed._composable.checkpoint_activation import checkpoint
 
 from verl_like.backends.base import EngineSettings
 from verl_like.backends.fsdp.checkpoint import load_sharded_weights
+from verl_like.backends.fsdp.compiled_layers import LayerSpec, compile_layers
 from verl_like.backends.fsdp.gathering import CACHE_LINE_BYTES, Gather, gather_on
 from verl_like.backends.fsdp.layout import Layout, is_cut, ranks_per_shard_group
 from verl_like.backends.fsdp.learner import FsdpLearner
@@ -272,12 +274,32 @@ class FsdpPolicy(FsdpEngine[PolicyModel]):
         if not self.settings.use_torch_compile:
             return False
         compiled = compile_tile_functions(TileSpec(device=str(self.device), with_entropy=entropy), deadline_s)
-        everywhere = torch.tensor(float(compiled is not None), device=self.device)
-        dist.all_reduce(everywhere, op=dist.ReduceOp.MIN)
-        if compiled is None or not everywhere.item():
+        if not self.holds_everywhere(compiled is not None) or compiled is None:
             return False
         self._token_stats.tile_functions = compiled
         return True
+
+    def compile_layers(self, deadline_s: float) -> bool:
+        """Implement ``PolicyEngine.compile_layers``."""
+        model, kernel = self.settings.model, self.module.kernel
+        if not self.settings.compile_layers:
+            return False
+        assert kernel is not None, "padded rows have an attention that would be compiled too"
+        dtype = str(self._dtype).removeprefix("torch.")
+        spec = LayerSpec(
+            model=asdict(model),
+            kernel=kernel,
+            dtype=dtype,
+            device=str(self.device),
+            num_threads=torch.get_num_threads(),
+        )
+        return compile_layers(self, spec, deadline_s)
+
+    def holds_everywhere(self, found: bool) -> bool:
+        """Whether something was found on all ranks; collective."""
+        everywhere = torch.tensor(float(found), device=self.device)
+        dist.all_reduce(everywhere, op=dist.ReduceOp.MIN)
+        return bool(everywhere.item())
 
     @property
     def num_gathers(self) -> int:
