@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from verl_like.checks import cluster, lora, models, validation
+from verl_like.checks import cluster, kernels, lora, models, validation
 from verl_like.checks import rules as checks
 from verl_like.checks.rules import check, check_devices
 from verl_like.config.problems import Refused
@@ -494,6 +494,14 @@ def test_a_kernel_of_packed_rows_without_packing_is_refused(config: Config) -> N
     assert "model.remove_padding is false" in refusal(config, model__attention="sdpa", model__remove_padding=False)
 
 
+def test_fused_kernels_without_a_gpu_or_not_installed_or_compiled_too_are_refused(config: Config) -> None:
+    assert "model.kernels is liger, which needs a GPU" in refusal(config, model__kernels="liger")
+    on_gpu = {"num_devices": 2, "cluster__device": "cuda", "model__kernels": "liger"}
+    if importlib.util.find_spec("liger_kernel") is None:
+        assert "liger-kernel is not installed" in refusal(config, **on_gpu)
+    assert "actor.compile_layers has the compiler fuse" in refusal(config, **on_gpu, actor__compile_layers=True)
+
+
 def test_compiled_layers_without_packing_are_refused(config: Config) -> None:
     text = refusal(config, actor__compile_layers=True, model__remove_padding=False)
     assert text.startswith("actor.compile_layers leaves the attention of packed rows as it is")
@@ -545,7 +553,7 @@ def test_resume_from_a_folder_that_is_not_there_is_refused(config: Config) -> No
 def test_every_rule_is_in_the_list() -> None:
     rules = [
         entry
-        for module in (checks, cluster, lora, models, validation)
+        for module in (checks, cluster, kernels, lora, models, validation)
         for entry in vars(module).values()
         if inspect.isfunction(entry)
         and list(inspect.signature(entry).parameters) == ["config", "gpus"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator
 
 from verl_like.checks.cores import shares_of
@@ -10,12 +9,6 @@ from verl_like.checks.gpus import Gpus
 from verl_like.checks.reward import own_gpus
 from verl_like.config.schema import Config, FsdpConfig
 from verl_like.machine.cores import usable_cores
-
-_ATTENTION_ON_GPU = ("flash3", "flash", "varlen")
-_FLASH = {  # module and remedy
-    "flash": ("flash_attn", "Run `pip install --no-build-isolation flash-attn`"),
-    "flash3": ("flash_attn_interface", "Build FlashAttention 3 (the folder hopper of its repository)"),
-}
 
 
 def engine_holds_a_whole_row(config: Config, gpus: Gpus) -> Iterator[str]:
@@ -173,11 +166,6 @@ def gpu_only_knobs_have_a_gpu(config: Config, gpus: Gpus) -> Iterator[str]:
     for name, is_set in offloads(config).items():
         if is_set:
             yield (f"{name} is true, but the workers run on CPU, where nothing can move to the host. Set {name}=false.")
-    if config.model.attention in _ATTENTION_ON_GPU:
-        yield (
-            f"model.attention is {config.model.attention}, which needs a GPU, but the workers run on CPU. Set "
-            "model.attention=auto."
-        )
 
 
 def offloads(config: Config) -> dict[str, bool]:
@@ -208,45 +196,6 @@ def what_is_on_the_host_is_not_moved_there(config: Config, gpus: Gpus) -> Iterat
                 f"gives each rank a whole replica. Set {section}.fsdp.shard_size=all, or "
                 f"{section}.fsdp.cpu_offload=false."
             )
-
-
-def attention_needs_packed_rows(config: Config, gpus: Gpus) -> Iterator[str]:
-    if config.model.attention != "auto" and not config.model.remove_padding:
-        yield (
-            f"model.attention is {config.model.attention}, the kernel of packed rows, but model.remove_padding is "
-            f"false. "
-            "Set model.remove_padding=true, or model.attention=auto."
-        )
-
-
-def compiled_layers_are_packed(config: Config, gpus: Gpus) -> Iterator[str]:
-    if config.actor.compile_layers and not config.model.remove_padding:
-        yield (
-            "actor.compile_layers leaves the attention of packed rows as it is, but model.remove_padding is false. Set "
-            "model.remove_padding=true, or actor.compile_layers=false."
-        )
-
-
-def attention_takes_16_bits(config: Config, gpus: Gpus) -> Iterator[str]:
-    kernel = config.model.attention
-    if kernel not in _ATTENTION_ON_GPU:
-        return
-    for section, fsdp in shardings(config).items():
-        if fsdp.param_dtype == "float32":
-            yield (
-                f"model.attention is {kernel}, which takes 16 bits, but {section}.fsdp.param_dtype is float32. Set "
-                f"model.attention=auto, or {section}.fsdp.param_dtype=bfloat16."
-            )
-
-
-def attention_is_installed(config: Config, gpus: Gpus) -> Iterator[str]:
-    kernel = config.model.attention
-    module, remedy = _FLASH.get(kernel, ("", ""))
-    if module and importlib.util.find_spec(module) is None:
-        yield (
-            f"model.attention is {kernel}, but {module.replace('_', '-')} is not installed. {remedy}, or set "
-            f"model.attention=auto."
-        )
 
 
 def threads_are_for_workers_on_cpu(config: Config, gpus: Gpus) -> Iterator[str]:
@@ -304,10 +253,6 @@ CLUSTER_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     what_is_on_the_host_is_not_moved_there,
     threads_are_for_workers_on_cpu,
     threads_have_cores,
-    attention_needs_packed_rows,
-    compiled_layers_are_packed,
-    attention_is_installed,
-    attention_takes_16_bits,
     shared_sequences_are_packed,
     restarts_are_allowed,
     dealing_repeats,

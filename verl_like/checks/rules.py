@@ -26,6 +26,7 @@ from verl_like.checks.cluster import (
 )
 from verl_like.checks.data import first_rows_have_their_columns
 from verl_like.checks.gpus import Gpus, gpus_here
+from verl_like.checks.kernels import KERNEL_RULES, kernels_have_a_gpu
 from verl_like.checks.lora import LORA_RULES
 from verl_like.checks.models import MODEL_RULES, heads_fit_the_engine, models_are_there
 from verl_like.checks.paths import missing_files
@@ -107,7 +108,7 @@ def check_devices(config: Config, *, world_size: int, device: str, cores: int) -
         *sequence_parallel_problem(config, ranks=world_size),
     ]
     if device == "cpu":  # which a cluster that is joined tells only now
-        for rule in (engine_holds_a_whole_row, gpu_only_knobs_have_a_gpu, heads_fit_the_engine):
+        for rule in (engine_holds_a_whole_row, gpu_only_knobs_have_a_gpu, kernels_have_a_gpu, heads_fit_the_engine):
             found += rule(config, Gpus(0))
         found += threads_problem(config, workers=per_node, cores=cores)
     else:
@@ -170,6 +171,7 @@ RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     there_is_something_to_validate_on,
     best_metric_is_measured,
     *CLUSTER_RULES,
+    *KERNEL_RULES,
     *LORA_RULES,
     loggers_exist,
     run_folder_can_be_written,

@@ -135,6 +135,12 @@ class ModelConfig:
         "flash (2), else PyTorch's.",
         choices=("auto", "flash3", "flash", "varlen", "sdpa"),
     )
+    kernels: str = knob(
+        "torch",
+        "Who computes norms and gated feed-forward parts of models that run forward here: liger takes Liger's fused "
+        "kernels (GPU only).",
+        choices=("torch", "liger"),
+    )
     float32_logits: bool = knob(
         False,
         "Leave the logits of actor and reference in the float32 of their sums where the model computes in bfloat16, "

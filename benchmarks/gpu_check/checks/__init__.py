@@ -40,6 +40,7 @@ class Check:
 
 CHECKS = (
     Check(name="kernels", limit_s=90),
+    Check(name="liger", limit_s=120, packages=("liger_kernel",), on_gpu_only="Liger's kernels need a GPU"),
     Check(name="packing", limit_s=90),
     Check(name="precision", limit_s=90),
     Check(name="compile", limit_s=240),  # its deadline of 120 s, and what comes before and after it

@@ -21,6 +21,7 @@ from transformers import (
     PreTrainedModel,
 )
 
+from verl_like.backends.fsdp.fused_layers import with_fused_layers
 from verl_like.backends.fsdp.loading import Auto, skeleton
 from verl_like.config.schema import LoraConfig, ModelConfig
 from verl_like.ops.attention import PACKED_ATTENTION, register_packed_attention
@@ -213,7 +214,10 @@ def _skeleton(
     # transformers' own function for sdpa takes no caps and says nothing (5.19).
     if kernel is None and getattr(config.get_text_config(), "attn_logit_softcapping", None):
         attention = "eager"
-    return skeleton(auto, config, attention=attention, dtype=dtype, trust_remote_code=model.trust_remote_code)
+    found = skeleton(auto, config, attention=attention, dtype=dtype, trust_remote_code=model.trust_remote_code)
+    if model.kernels == "liger":
+        with_fused_layers(found)
+    return found
 
 
 def load_config(path: str, *, model: ModelConfig) -> PreTrainedConfig:

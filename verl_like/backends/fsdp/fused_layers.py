@@ -1,0 +1,66 @@
+"""Norms and gated feed-forward parts of a model by Liger's fused kernels, which are for GPUs.
+
+Not by Liger's functions for whole families, which change transformers for every model of the process. Its fused
+cross-entropy is left out: it has no entropy and no temperature, and per token it computes the logits again in backward,
+which ours does only beyond its budget. Its rotation replaces a function of a module of transformers, not a layer.
+
+Read against liger-kernel 0.8.5.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+from torch import nn
+
+# Whose norm casts as Llama's does, and whose feed-forward part is down(act(gate(x)) * up(x)); as of transformers 5.19.
+_FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3", "Qwen3Moe")
+_NORMS = {f"{family}RMSNorm" for family in (*_FAMILIES, "Phi3")}
+_GATED = {f"{family}MLP" for family in _FAMILIES}
+_SILU = ("silu", "swish")
+
+
+def with_fused_layers(module: nn.Module) -> None:
+    """Have layers compute by Liger's kernels where it has the same function; names and parameters stay.
+
+    Raises:
+        ValueError: there is no GPU, Liger cannot be imported, or the model has no such layer.
+    """
+    liger = _liger()
+    layers = [layer for layer in module.modules() if _is_norm(layer) or _is_gated(layer)]
+    if not layers:
+        raise ValueError(
+            f"model.kernels is liger, but {type(module).__name__} has no layer that these kernels compute; expected a "
+            f"model of {', '.join(_FAMILIES)} or Phi3. Set model.kernels=torch."
+        )
+    for layer in layers:
+        if _is_norm(layer):
+            # In place, a kernel would write over a gradient that others may still read.
+            like = liger.LigerRMSNorm(1, eps=layer.variance_epsilon, in_place=False)
+            layer.__dict__.update({name: value for name, value in vars(like).items() if not name.startswith("_")})
+            layer.__class__ = liger.LigerRMSNorm
+        else:
+            layer.__class__ = liger.LigerSwiGLUMLP
+    module.eval()
+
+
+def _liger() -> Any:
+    if not torch.cuda.is_available():
+        raise ValueError("model.kernels is liger, which needs a GPU, and there is none. Set model.kernels=torch.")
+    try:
+        return importlib.import_module("liger_kernel.transformers")
+    except ImportError as error:
+        raise ValueError(
+            f"model.kernels is liger, but liger-kernel cannot be imported ({error}). Run `pip install liger-kernel`, "
+            "or set model.kernels=torch."
+        ) from error
+
+
+def _is_norm(layer: nn.Module) -> bool:
+    return type(layer).__name__ in _NORMS
+
+
+def _is_gated(layer: Any) -> bool:
+    return type(layer).__name__ in _GATED and layer.config.hidden_act in _SILU
