@@ -16,7 +16,7 @@ from benchmarks.gpu_check.checks import CHECKS
 from benchmarks.gpu_check.table import KEYS
 from tests.e2e.conftest import ROOT
 
-ON_GPU_ONLY = {"offload"}
+ON_GPU_ONLY = {"offload", "cpu_offload", "liger"}
 NOT_ON_CPU = {"wake_s", "sleep_freed_gib"}  # where vLLM does not sleep
 
 
