@@ -1,0 +1,1 @@
+"""Launch scripts of other projects, read so that their settings can be said in ours."""
