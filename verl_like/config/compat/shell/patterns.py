@@ -1,0 +1,76 @@
+"""Bash's patterns as regular expressions, and what is cut out of texts by them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from verl_like.config.compat.shell.unknown import UnknownError
+
+_CLASSES = {"alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "space": r"\s"}
+_BRACKETS = re.compile(r"\[([!^]?)(\]?(?:\[:\w+:\]|[^]])*)\]")
+Parts = Sequence[tuple[str, bool]]  # texts, and whether they are quoted
+
+
+def pattern(parts: Parts) -> str:
+    """The regular expression of ``*``, ``?`` and ``[...]``; what is quoted stands for itself.
+
+    Raises:
+        UnknownError: it has alternatives, ``@(a|b)``.
+    """
+    found = ""
+    for text, is_quoted in parts:
+        if not is_quoted and re.search(r"[?*+@!]\(", text):
+            raise UnknownError(f"the pattern {text} has alternatives")
+        at = 0
+        while at < len(text):
+            brackets = None if is_quoted else _BRACKETS.match(text, at)
+            if brackets:
+                inside = brackets[2].replace("\\", r"\\")
+                inside = re.sub(r"\[(?!:)", r"\\[", inside)
+                found += f"[{'^' if brackets[1] else ''}{_with_classes(inside)}]"
+                at = brackets.end()
+            else:
+                found += {"*": ".*", "?": "."}.get("" if is_quoted else text[at]) or re.escape(text[at])
+                at += 1
+    return found
+
+
+def regular_expression(parts: Parts) -> str:
+    """What is on the right of ``=~``."""
+    return "".join(re.escape(text) if is_quoted else _with_classes(text) for text, is_quoted in parts)
+
+
+def _with_classes(text: str) -> str:
+    return re.sub(r"\[:(\w+):\]", lambda match: _CLASSES.get(match[1], ""), text)
+
+
+def fits(text: str, expression: str) -> bool:
+    """Whether the whole of a text is of a pattern."""
+    return re.fullmatch(expression, text, re.DOTALL) is not None
+
+
+def without_end(text: str, expression: str, operator: str) -> str:
+    """What ``#``, ``##``, ``%`` and ``%%`` leave of a text."""
+    lengths = range(len(text) + 1) if len(operator) == 1 else range(len(text), -1, -1)
+    for length in lengths:
+        rest = len(text) - length
+        if operator[0] == "#" and fits(text[:length], expression):
+            return text[length:]
+        if operator[0] == "%" and fits(text[rest:], expression):
+            return text[:rest]
+    return text
+
+
+def replaced(text: str, expression: str, replacement: str, where: str) -> str:
+    """What ``/``, ``//``, ``/#`` and ``/%`` make of a text; ``where`` is the sign behind the first stroke."""
+    if not expression and where not in ("#", "%"):
+        return text
+    anchored = {"#": rf"\A(?:{expression})", "%": rf"(?:{expression})\Z"}.get(where, expression)
+    return re.sub(anchored, lambda _: replacement, text, count=0 if where == "/" else 1, flags=re.DOTALL)
+
+
+def recased(text: str, operator: str) -> str:
+    """What ``^``, ``^^``, ``,`` and ``,,`` make of a text."""
+    change: Callable[[str], str] = str.upper if operator[0] == "^" else str.lower
+    return change(text) if len(operator) == 2 else change(text[:1]) + text[1:]
