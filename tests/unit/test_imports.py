@@ -211,7 +211,8 @@ def test_importing_the_package_loads_nothing_heavy_and_takes_less_than_half_a_se
 
 
 @pytest.mark.parametrize(
-    "name", ["cli", "doctor", "config.schema", "config.knobs", "telemetry.ledger", "trainer.endings"]
+    "name",
+    ["cli", "doctor", "config.schema", "config.knobs", "config.compat.shell", "telemetry.ledger", "trainer.endings"],
 )
 def test_entry_points_load_nothing_heavy_until_they_are_used(name: str) -> None:
     loaded = run(f"import verl_like.{name}, sys; print(*sys.modules)").split()

@@ -1,0 +1,53 @@
+"""Launch scripts in bash, read as bash reads them and without running anything.
+
+What only a running shell would know stays in the words as it is written, and a note says so: what commands print, which
+files there are. A command that would run is taken to succeed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from verl_like.config.compat.shell.run import Walk
+from verl_like.config.compat.shell.state import State
+from verl_like.config.compat.shell.syntax import parse
+from verl_like.config.compat.shell.unknown import UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What a script would run.
+
+    ``commands`` are the words of every simple command that is reached, in order, builtins such as ``export`` included;
+    calls of functions are replaced by what these run, and assignments in front of a command are none of its words.
+    ``variables`` are those that are set at the end, by the environment or the script; arrays are not among them.
+    ``notes`` are sentences with lines on what could not be known.
+    """
+
+    commands: list[list[str]]
+    variables: dict[str, str]
+    notes: list[str]
+
+
+def read_script(text: str, *, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> Script:
+    """Read a script as if it were called with ``arguments`` in ``environment``.
+
+    Raises:
+        ValueError: bash could not read it either, or it does more than a script that launches a run.
+    """
+    state = State(variables={"OPTIND": "1", **(environment or {})}, arguments=list(arguments))
+    if "\r\n" in text:
+        state.note(1, "the lines end as on Windows, which bash cannot run; they are read as if they did not")
+    try:
+        tree, notes = parse(text.replace("\r\n", "\n").replace(UNKNOWN, ""))
+        state.notes |= dict.fromkeys(notes)
+        walk = Walk(state)
+        walk.script(tree)
+    except RecursionError:
+        raise ValueError(
+            "found commands nested deeper than can be read, expected a script that launches a run."
+        ) from None
+    commands = [[word.replace(UNKNOWN, "") for word in words] for words in walk.commands]
+    variables = {name: value.replace(UNKNOWN, "") for name, value in state.variables.items()}
+    return Script(commands, variables, [note.replace(UNKNOWN, "") for note in state.notes])
