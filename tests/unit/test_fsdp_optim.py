@@ -21,6 +21,12 @@ def test_constant_rate_rises_linearly_then_stays() -> None:
     assert factors(4, warmup_steps=3) == [0.25, 0.5, 0.75, 1, 1, 1]
 
 
+def test_warm_up_may_be_a_fraction_of_all_updates() -> None:
+    assert factors(12, warmup_frac=0.25) == factors(12, warmup_steps=3)
+    linear = factors(12, warmup_frac=0.25, schedule="linear")
+    assert linear == factors(12, warmup_steps=3, schedule="linear")
+
+
 def test_linear_rate_falls_to_its_floor_and_stays_there() -> None:
     assert factors(4, schedule="linear", min_lr_ratio=0.2) == [1, 0.8, 0.6, 0.4, 0.2, 0.2]
 
@@ -34,8 +40,10 @@ def test_cosine_rate_is_half_way_at_half_time() -> None:
 
 def test_a_falling_schedule_needs_its_end() -> None:
     optimizer = build_optimizer(nn.Linear(2, 2), OptimConfig())
-    with pytest.raises(ValueError, match=r"optim\.schedule is cosine.*trainer\.total_training_steps"):
-        build_schedule(optimizer, OptimConfig(schedule="cosine"), 0)
+    for config in (OptimConfig(schedule="cosine"), OptimConfig(warmup_frac=0.1)):
+        told = rf"optim\.schedule is {config.schedule}.*trainer\.total_training_steps"
+        with pytest.raises(ValueError, match=told):
+            build_schedule(optimizer, config, 0)
 
 
 def test_norms_and_biases_do_not_decay() -> None:

@@ -235,6 +235,15 @@ def overlong_buffer_fits(config: Config) -> Iterator[str]:
         )
 
 
+def warm_up_is_named_once(config: Config) -> Iterator[str]:
+    for name, optim in (("actor.optim", config.actor.optim), ("critic.optim", config.critic.optim)):
+        if optim.warmup_steps and optim.warmup_frac:
+            yield (
+                f"{name}.warmup_steps is {optim.warmup_steps} and {name}.warmup_frac is {optim.warmup_frac}, but one "
+                f"of them says how long the rate rises. Set the other to 0."
+            )
+
+
 def algorithm_warnings(config: Config) -> Iterator[str]:
     """What can work, but is seldom meant."""
     if config.actor.kl_loss_coef > 0 and config.algorithm.kl_coef > 0:
@@ -262,4 +271,5 @@ ALGORITHM_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
     skipped_rows_have_no_gradient,
     components_are_named,
     overlong_buffer_fits,
+    warm_up_is_named_once,
 )

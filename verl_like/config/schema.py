@@ -47,6 +47,10 @@ def _non_negative(default: Any, doc: str, *, unit: str = "") -> Any:
     return knob(default, doc, unit=unit, check=lambda v: v >= 0, expected="a number of at least 0")
 
 
+def _every_so_many(doc: str) -> Any:
+    return knob(0, doc, unit="steps", check=lambda v: v >= -1, expected="a number of at least -1")
+
+
 def _tokens_per_micro_batch(passes: str) -> Any:
     return knob(
         "auto",
@@ -166,6 +170,7 @@ class OptimConfig:
         "constant", "Shape of the learning rate after warm-up.", choices=("constant", "linear", "cosine")
     )
     warmup_steps: int = _non_negative(0, "Optimiser updates over which the rate rises linearly from 0.", unit="updates")
+    warmup_frac: float = _fraction(0.0, "The same as a fraction of all updates; where warmup_steps is 0.")
     min_lr_ratio: float = _fraction(0.0, "Where linear and cosine end, as a fraction of lr.")
     offload: bool = knob(False, "Keep optimiser state in host memory but for the optimiser's step (GPU only).")
 
@@ -600,12 +605,10 @@ class TrainerConfig:
     total_training_steps: int = _non_negative(0, "Steps to run; 0 derives them from total_epochs.", unit="steps")
     val_before_train: bool = knob(True, "Validate before the first step.")
     val_only: bool = knob(False, "Validate and stop.")
-    test_freq: int = _non_negative(
-        0,
-        "Validate every so many steps and at the end; 0 only at the ends, and with val_before_train=false never.",
-        unit="steps",
+    test_freq: int = _every_so_many(
+        "Validate every so many steps and at the end; 0 or -1 only at the ends, and with val_before_train=false never."
     )
-    save_freq: int = _non_negative(0, "Checkpoint every so many steps; 0 only at the end.", unit="steps")
+    save_freq: int = _every_so_many("Checkpoint every so many steps; 0 or -1 only at the end.")
     async_save: bool = knob(
         True,
         "Have the step wait for a copy of what a checkpoint holds, in host memory, which is written while the run goes "

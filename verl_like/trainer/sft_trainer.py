@@ -76,7 +76,7 @@ class SftTrainer:
             self._trackers.log(step, metrics)
             self._saves.look()
             every = self._config.trainer.save_freq
-            if every and step % every == 0:
+            if every > 0 and step % every == 0:
                 self._save(step)
         if step != self._saves.step:
             self._save(step)

@@ -34,11 +34,12 @@ def lr_factor(update: int, config: OptimConfig, total_updates: int) -> float:
     Warm-up of W updates gives 1/(W+1), ..., W/(W+1): no update is wasted at rate 0, and the peak follows. Linear and
     cosine then fall to ``min_lr_ratio``, reached when all ``total_updates`` are done.
     """
-    if update < config.warmup_steps:
-        return (update + 1) / (config.warmup_steps + 1)
+    warmup = config.warmup_steps or round(config.warmup_frac * total_updates)
+    if update < warmup:
+        return (update + 1) / (warmup + 1)
     if config.schedule == "constant":
         return 1.0
-    progress = min((update - config.warmup_steps) / max(total_updates - config.warmup_steps, 1), 1.0)
+    progress = min((update - warmup) / max(total_updates - warmup, 1), 1.0)
     fall = progress if config.schedule == "linear" else (1 - math.cos(math.pi * progress)) / 2
     return 1.0 - (1.0 - config.min_lr_ratio) * fall
 
@@ -47,13 +48,13 @@ def build_schedule(optimizer: AdamW, config: OptimConfig, total_updates: int) ->
     """The schedule of :func:`lr_factor`.
 
     Raises:
-        ValueError: for a falling schedule whose end is not known.
+        ValueError: for a schedule that needs its end, which is not known.
     """
-    if config.schedule != "constant" and total_updates <= 0:
+    if (config.schedule != "constant" or config.warmup_frac) and total_updates <= 0:
         raise ValueError(
-            f"optim.schedule is {config.schedule}, but the number of updates is {total_updates}; it must be known to "
-            f"end "
-            "there. Set trainer.total_training_steps, or optim.schedule=constant."
+            f"optim.schedule is {config.schedule} and optim.warmup_frac {config.warmup_frac}, but the number of "
+            f"updates is {total_updates}; it must be known. Set trainer.total_training_steps, or "
+            "optim.schedule=constant and optim.warmup_frac=0."
         )
     return LambdaLR(optimizer, lambda update: lr_factor(update, config, total_updates))
 
