@@ -13,7 +13,8 @@ import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 
-from verl_like.config.compose import Composed, compose, conf_dir, read, render
+from verl_like.config.compose import Composed, compose, read, render
+from verl_like.config.folders import group_dirs
 from verl_like.config.knobs import knobs, value_of
 from verl_like.config.problems import Refused, without_echoes
 from verl_like.config.schema import Config
@@ -79,7 +80,7 @@ def test_a_group_that_would_lose_to_the_recipe_is_refused(tmp_path: Path) -> Non
 
 
 def test_every_shipped_group_option_composes() -> None:
-    options = [(file.parent.name, file.stem) for file in conf_dir().glob("*/*.yaml")]
+    options = [(file.parent.name, file.stem) for folder in group_dirs() for file in folder.glob("*.yaml")]
     assert ("algorithm", "ppo") in options
     for group, option in options:
         assert compose(None, [f"{group}={option}"])
@@ -234,7 +235,22 @@ def test_hydras_global_state_is_clean_after_success_and_failure() -> None:
         ("rollout.top_p=1.5", "rollout.top_p is 1.5 (command line), but must be a number above 0, at most 1."),
         ("rollout.backend=vlm", "must be one of vllm, hf; did you mean vllm?"),
         ("rollout=vlm", "rollout=vlm chooses no file of conf/rollout: expected one of hf, vllm; did you mean vllm?"),
-        ("data.train_files=a.parquet", "but must be a list, e.g. [a, b]. Write data.train_files=[a.parquet]."),
+        ("data.train_files=5", "data.train_files is 5 (command line), but must be a list, e.g. [a, b]."),
+        ("trainer.n_gpus_per_node=8", "it is verl's name: write cluster.workers_per_node=8."),
+        ("ppo_mini_batch_size=3", "unknown key ppo_mini_batch_size; did you mean actor.mini_batch_size?"),
+        ("rollout.val_kwargs.n=4", "unknown key rollout.val_kwargs.n; did you mean rollout.val.n?"),
+        ("ulysses_sequence_parallel_size=2", "did you mean actor.sequence_parallel_size?"),
+        ("rollout.gpu_memory_util=1", "did you mean rollout.gpu_memory_utilization?"),
+        ("algorithm.use_kl_in_reward=true", "`verl-like migrate --from verl` says what it makes here."),
+        ("actor_rollout_ref.rollout.mode=async", "has no effect here: there is one trainer"),
+        ("actor_rollout_ref.model.use_shm=true", "has no effect here"),
+        ("data.custom_cls.path=x.py", "it is verl's name. Write the rows you want"),
+        ("worker.rollout.limit_images=0", "it is easyr1's name, and has no effect here"),
+        (
+            "actor.kl_loss_type=low_var_kl",
+            "but must be one of k1, k2, k3, abs, k1+, k2+, k3+, abs+; it is verl's name for k3.",
+        ),
+        ("compat=verl", "unknown key compat"),
         ("data.train_files=a,b", "For a list write data.train_files=[a,b]"),
         ("~rollout.n", "Set it instead: rollout.n=VALUE."),
         ("model=x", "model is 'x' (command line), but is a section"),
@@ -335,7 +351,7 @@ def test_a_wheel_carries_the_groups_and_finds_them(tmp_path: Path) -> None:
     }
     assert shipped <= set(names)
     assert not any(name.startswith(("tests/", "recipes/", "benchmarks/")) for name in names)
-    code = "from verl_like.config.compose import compose, conf_dir; print(conf_dir(), compose(None, ['algorithm=ppo']).config.algorithm)"  # noqa: E501
+    code = "from verl_like.config.compose import compose; from verl_like.config.folders import conf_dir; print(conf_dir(), compose(None, ['algorithm=ppo']).config.algorithm)"  # noqa: E501
     found = subprocess.run(
         [sys.executable, "-c", code],
         check=True,

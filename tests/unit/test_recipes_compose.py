@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from verl_like.config.compose import compose, conf_dir
+from verl_like.config.compose import compose
+from verl_like.config.folders import group_dirs
 from verl_like.config.knobs import knobs, value_of
 
 ROOT = Path(__file__).parents[2]
 # Those of cluster/ are for other programs.
 RECIPES = sorted(path for path in (ROOT / "recipes").glob("*/*.yaml") if path.parent.name != "cluster")
-GROUPS = sorted(path for path in conf_dir().glob("*/*.yaml"))
+GROUPS = sorted(path for folder in group_dirs() for path in folder.glob("*.yaml"))
 
 
 def test_there_are_recipes_and_groups() -> None:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from verl_like.checks.manifest import damage
+from verl_like.config.compat.hints import value_hint
 from verl_like.config.suggestion import suggestion
 
 ANOTHER = "Name another checkpoint, or put a whole copy there."
@@ -39,7 +40,8 @@ def resume_problem(resume: str) -> str | None:
         reason = damage(Path(resume).expanduser())
         return None if reason is None else f"trainer.resume is {resume}, which is damaged: {reason}. {ANOTHER}"
     if "/" not in resume:  # a word
-        missing = "no such folder exists" + (suggestion(resume, ("auto", "never")) or f"; {missing}")
+        hint = value_hint("trainer.resume", resume) or suggestion(resume, ("auto", "never"))
+        missing = "no such folder exists" + (hint or f"; {missing}")
     return f"trainer.resume is {resume}, but must be auto, never or the folder of a checkpoint, and {missing}"
 
 

@@ -6,7 +6,7 @@ Later wins: dataclass defaults, groups of ``conf/`` in the order of the defaults
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from verl_like.config.folders import conf_dir, group_dirs, tables_dir
 from verl_like.config.knobs import Knob, knob_at, knobs, sections, set_default, value_of, wrong_values
 from verl_like.config.overrides import read_words
 from verl_like.config.problems import Refused, refuse
@@ -55,15 +56,6 @@ class _Layer:
     values: dict[str, Any]
 
 
-def conf_dir() -> Path:
-    """The folder of the shipped groups: beside the package in a checkout, inside it in a wheel."""
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package / "conf", package.parent / "conf"):
-        if (folder / "config.yaml").is_file():
-            return folder
-    raise FileNotFoundError(f"found no conf/config.yaml inside or beside {package}; reinstall verl_like")
-
-
 def compose_run(run: Path, overrides: list[str]) -> Composed:
     """What a run folder records, with overrides; raises as :func:`compose`, and where the folder is no run's."""
     recorded = run / "config.yaml"
@@ -85,8 +77,13 @@ def compose(config_file: str | None, overrides: list[str]) -> Composed:
     return composed
 
 
-def read(config_file: str | None, overrides: list[str]) -> tuple[Composed, list[str]]:
+def read(
+    config_file: str | None, overrides: list[str], *, settings: Sequence[tuple[str, Any, str]] = ()
+) -> tuple[Composed, list[str]]:
     """As :func:`compose`, but with the problems beside a configuration in which what is wrong has its default.
+
+    Args:
+        settings: (key, value, where it came from) of what lies between the recipe and the overrides.
 
     Raises:
         Refused: something so wrong that there is no configuration.
@@ -104,10 +101,10 @@ def read(config_file: str | None, overrides: list[str]) -> tuple[Composed, list[
             for name, value in layer.values.items():
                 problems += _put(tree, name, value, layer.origin)
                 origins[name] = layer.origin
-        for setting in line.settings:
-            for leaf, value in _leaves(setting.value, setting.name, COMMAND_LINE, problems):
-                problems += _put(tree, leaf, value, COMMAND_LINE)
-                origins[_knob_of(leaf).name] = COMMAND_LINE
+        for name, given, origin in (*settings, *((each.name, each.value, COMMAND_LINE) for each in line.settings)):
+            for leaf, value in _leaves(given, name, origin, problems):
+                problems += _put(tree, leaf, value, origin)
+                origins[_knob_of(leaf).name] = origin
         config = OmegaConf.to_object(tree)
     except (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError) as error:
         what = f"cannot compose {config_file or 'conf/config.yaml'}: {_innermost_message(error)}"
@@ -132,17 +129,35 @@ def _put(tree: DictConfig, name: str, value: Any, origin: str) -> list[str]:
 
 def render(composed: Composed, *, docs: bool = False) -> str:
     """The configuration as YAML with the origin of each leaf in an aligned comment, and its sentence where ``docs``."""
+    return laid_out(
+        (name, value_of(composed.config, name), _comment(composed.origins[name], knob, docs=docs))
+        for name, knob in knobs().items()
+    )
+
+
+def render_changed(composed: Composed) -> str:
+    """What differs from the defaults, as :func:`render` shows it."""
+    names = [name for name, origin in composed.origins.items() if origin != DEFAULT]
+    plain = Config()
+    return laid_out(
+        (name, value_of(composed.config, name), composed.origins[name])
+        for name in knobs()
+        if name in names and value_of(composed.config, name) != value_of(plain, name)
+    )
+
+
+def laid_out(leaves: Iterable[tuple[str, Any, str]]) -> str:
+    """(dotted name, value, comment) as YAML with aligned comments; leaves of a section stand together."""
     lines: list[tuple[str, str]] = []
     open_sections: list[str] = []
-    for name, knob in knobs().items():
+    for name, value, comment in leaves:
         *parents, leaf = name.split(".")
         for depth, section in enumerate(parents):
             if open_sections[: depth + 1] != parents[: depth + 1]:
                 lines.append((f"{'  ' * depth}{section}:", ""))
                 open_sections = parents[: depth + 1]
         open_sections = parents
-        text = f"{'  ' * len(parents)}{leaf}: {_flow(value_of(composed.config, name))}"
-        lines.append((text, _comment(composed.origins[name], knob, docs=docs)))
+        lines.append((f"{'  ' * len(parents)}{leaf}: {_flow(value)}", comment))
     width = max(len(text) for text, comment in lines if comment and len(text) <= _WIDEST_VALUE)
     return "".join(
         f"{text:<{width}}  # {comment}".rstrip() + "\n" if comment else f"{text}\n" for text, comment in lines
@@ -204,6 +219,8 @@ def _hydra(recipe: Path | None) -> Iterator[ConfigLoaderImpl]:
 
 def _options(group: str, recipe: Path | None) -> set[str]:
     """The files of a group; none for what is no group."""
+    if group == tables_dir().name:
+        return set()
     return {path.stem for folder in _folders(recipe) for path in (folder / group).glob("*.yaml")}
 
 
@@ -268,13 +285,14 @@ def _leaves(tree: Any, name: str, origin: str, problems: list[str]) -> Iterator[
         return
     knob = knob_at(name)
     if knob is None:
-        problems.append(_unknown_key(name, origin))
+        problems.append(_unknown_key(name, tree, origin))
         return
     # A name below a mapping, e.g. rollout.engine_kwargs.seed, may hold anything; an interpolation is typed once
     # resolved.
+    if knob.name == name and knob.kind is list and isinstance(tree, str):
+        tree = [tree]  # as one writes a list of one
     if knob.name == name and not (isinstance(tree, str) and "${" in tree) and not knob.accepts_type(tree):
-        remedy = f" Write {name}=[{tree}]." if knob.kind is list and isinstance(tree, str) else ""
-        problems.append(f"{name} is {tree!r} ({origin}), but must be {knob.expected_type}.{remedy}")
+        problems.append(f"{name} is {tree!r} ({origin}), but must be {knob.expected_type}.")
         return
     is_word = knob.name == name and knob.kind is str and isinstance(tree, bool)
     yield name, str(tree).lower() if is_word else tree  # true and false as they were written
@@ -286,11 +304,13 @@ def _knob_of(name: str) -> Knob:
     return knob
 
 
-def _unknown_key(name: str, origin: str) -> str:
+def _unknown_key(name: str, value: Any, origin: str) -> str:
     where = "" if origin == COMMAND_LINE else f" in {origin}"
-    groups = [] if "." in name else [folder.name for folder in conf_dir().iterdir() if folder.is_dir()]
-    hint = suggestion(name, [*knobs(), *groups]) or "; `verl-like config --docs` lists all keys."
-    return f"unknown key {name}{where}{hint}"
+    groups = [] if "." in name else [folder.name for folder in group_dirs()]
+    from verl_like.config.compat.hints import key_hint  # reads tables, which most commands do without
+
+    hint = key_hint(name, value) or suggestion(name, [*knobs(), *groups])
+    return f"unknown key {name}{where}{hint or '; `verl-like config --docs` lists all keys.'}"
 
 
 def _example(section: str) -> str:

@@ -120,7 +120,10 @@ def wrong_values(config: Config, origins: Mapping[str, str] | None = None) -> di
         if not knob.accepts_type(value):
             problems[name] = f"{found}, but must be {knob.expected_type}."
         elif knob.choices and value not in knob.choices:
-            expected = f"one of {', '.join(knob.choices)}{suggestion(str(value), knob.choices) or '.'}"
+            from verl_like.config.compat.hints import value_hint  # reads tables, which most commands do without
+
+            hint = value_hint(name, value) or suggestion(str(value), knob.choices)
+            expected = f"one of {', '.join(knob.choices)}{hint or '.'}"
             problems[name] = f"{found}, but must be {expected}"
         elif knob.check is not None and not knob.check(value):
             problems[name] = f"{found}, but must be {knob.expected}."

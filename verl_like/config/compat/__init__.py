@@ -1,1 +1,1 @@
-"""Launch scripts of other projects, read so that their settings can be said in ours."""
+"""Commands and files of verl, EasyR1 and OpenRLHF, and what each of their keys is here."""

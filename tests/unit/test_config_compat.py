@@ -1,0 +1,382 @@
+"""What settings of verl, EasyR1 and OpenRLHF become here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from verl_like.algorithms.advantages import ADVANTAGES
+from verl_like.checks.rules import contradictions
+from verl_like.cli import main
+from verl_like.config.compat.command import read_command
+from verl_like.config.compat.migration import Migration, migrate, translated
+from verl_like.config.compat.peers import PEERS
+from verl_like.config.compat.tables import KINDS, table
+from verl_like.config.compat.translation import CONVERTERS, CRITIC_ESTIMATORS, Translation, translate
+from verl_like.config.compat.words import arguments_of, read_words
+from verl_like.config.compose import compose
+from verl_like.config.knobs import knob_at
+
+HERE = Path(".")
+A = "actor_rollout_ref.actor"
+R = "actor_rollout_ref.rollout"
+
+
+def of_verl(*words: str) -> Translation:
+    return translated("verl", read_words("verl", words, folder=HERE))
+
+
+def of_openrlhf(line: str) -> Translation:
+    return translated("openrlhf", read_words("openrlhf", line.split(), folder=HERE))
+
+
+def of_easyr1(*words: str) -> Translation:
+    return translated("easyr1", read_words("easyr1", words, folder=HERE))
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_what_a_table_names_is_here(peer: str) -> None:
+    known = table(peer)
+    entries = [*known.exact.values(), *known.patterns]
+    renamed = [entry for entry in entries if entry.kind == "renamed"]
+    assert [entry for entry in renamed if knob_at(entry.to) is None] == []
+    assert {entry.to for entry in entries if entry.kind == "converted"} == set(CONVERTERS[peer])
+    assert {entry.kind for entry in entries} == set(KINDS)
+    assert [key for key in (*known.defaults, *known.aliases.values()) if known.entry(key) is None] == []
+
+
+def test_critics_exist_where_an_estimator_reads_values() -> None:
+    assert {name for name, entry in ADVANTAGES.items() if "values" in entry.needs} == set(CRITIC_ESTIMATORS)
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_its_defaults_alone_are_a_configuration_here(peer: str) -> None:
+    found = translate(table(peer), {})
+    assert not found.lines and not found.settings and not found.problems
+    words = [
+        f"{name}={value!r}" if isinstance(value, str) else f"{name}={value}" for name, value in found.defaults.items()
+    ]
+    config = compose(None, [word.replace("True", "true").replace("False", "false") for word in words]).config
+    assert config.data.train_batch_size == {"verl": 1024, "easyr1": 512, "openrlhf": 1024}[peer]
+
+
+@pytest.mark.parametrize(
+    ("words", "ours"),
+    [
+        (["data.train_files=a.parquet"], {"data.train_files": ["a.parquet"]}),
+        (["data.train_files=['a.parquet','b.parquet']"], {"data.train_files": ["a.parquet", "b.parquet"]}),
+        ([f"{A}.optim.lr=1e-6"], {"actor.optim.lr": 1e-6}),
+        (
+            ["+data.apply_chat_template_kwargs.enable_thinking=False"],
+            {"data.chat_template_kwargs.enable_thinking": False},
+        ),
+        (["trainer.save_freq=-1", "trainer.total_training_steps=null"], {"trainer.save_freq": 0}),
+        (["trainer.logger=['console','file','wandb']"], {"trainer.loggers": ["console", "jsonl", "wandb"]}),
+        (["trainer.logger=console"], {"trainer.loggers": ["console"]}),
+        (["algorithm.adv_estimator=grpo_vectorized"], {"algorithm.adv_estimator": "grpo"}),
+        ([f"{A}.policy_loss.loss_mode=vanilla"], {"actor.policy_loss": "ppo"}),
+        ([f"{A}.kl_loss_type=low_var_kl"], {"actor.kl_loss_type": "k3"}),
+        ([f"{A}.use_kl_loss=True"], {"actor.kl_loss_coef": 0.001}),
+        ([f"{A}.use_kl_loss=True", f"{A}.kl_loss_coef=0.1"], {"actor.kl_loss_coef": 0.1}),
+        ([f"{A}.use_kl_loss=False", f"{A}.kl_loss_coef=0.1"], {"actor.kl_loss_coef": 0.0}),
+        (["algorithm.use_kl_in_reward=True", "algorithm.kl_ctrl.kl_coef=0.2"], {"algorithm.kl_coef": 0.2}),
+        (
+            ["algorithm.use_kl_in_reward=True", "algorithm.kl_ctrl.type=adaptive"],
+            {"algorithm.kl_coef": 0.001, "algorithm.kl_target": 0.1, "algorithm.kl_horizon": 10000},
+        ),
+        (["data.filter_overlong_prompts=True"], {"data.overlong_prompts": "drop"}),
+        (["data.truncation=left"], {"data.overlong_prompts": "truncate"}),
+        ([f"{A}.clip_ratio=0.3"], {"actor.clip_ratio_low": 0.3, "actor.clip_ratio_high": 0.3}),
+        (
+            [f"{A}.clip_ratio=0.3", f"{A}.clip_ratio_high=0.28"],
+            {"actor.clip_ratio_low": 0.3, "actor.clip_ratio_high": 0.28},
+        ),
+        ([f"{A}.fsdp_config.fsdp_size=-1"], {"actor.fsdp.shard_size": "all"}),
+        ([f"{A}.fsdp_config.fsdp_size=8"], {"actor.fsdp.shard_size": "8"}),
+        ([f"{A}.optim.betas=[0.9,0.95]"], {"actor.optim.beta1": 0.9, "actor.optim.beta2": 0.95}),
+        # a step has 1024 / 256 updates
+        ([f"{A}.optim.lr_warmup_steps=10"], {"actor.optim.warmup_steps": 40}),
+        ([f"{A}.optim.lr_warmup_steps_ratio=0.1"], {"actor.optim.warmup_frac": 0.1}),
+        # 40 rows of 512 + 512 tokens
+        ([f"{A}.ppo_micro_batch_size_per_gpu=40"], {"actor.max_tokens_per_micro_batch": "40960"}),
+        (
+            [f"{A}.use_dynamic_bsz=True", f"{A}.ppo_max_token_len_per_gpu=24000"],
+            {"actor.max_tokens_per_micro_batch": "24000", "ref.max_tokens_per_micro_batch": "24000"},
+        ),
+        (["actor_rollout_ref.model.target_modules=all-linear"], {"model.lora.targets": ["all-linear"]}),
+        (["actor_rollout_ref.model.enable_gradient_checkpointing=True"], {"model.gradient_checkpointing": "true"}),
+        ([f"{R}.val_kwargs.do_sample=True", f"{R}.val_kwargs.temperature=0.6"], {"rollout.val.temperature": 0.6}),
+        ([f"{R}.engine_kwargs.vllm.swap_space=4"], {"rollout.engine_kwargs.swap_space": 4}),
+        ([f"{R}.name=sglang"], {"rollout.backend": "vllm"}),
+        (["custom_reward_function.path=r.py"], {"reward.function": "r.py:compute_score"}),
+        (
+            ["reward.custom_reward_function.path=r.py", "reward.custom_reward_function.name=f"],
+            {"reward.function": "r.py:f"},
+        ),
+        (["reward_model.enable=True", "reward_model.model.path=rm"], {"reward.model.path": "rm"}),
+        (
+            [
+                "+reward_model.reward_kwargs.overlong_buffer_cfg.enable=True",
+                "+reward_model.reward_kwargs.overlong_buffer_cfg.len=64",
+            ],
+            {"algorithm.overlong_buffer_len": 64, "algorithm.overlong_penalty_factor": 1.0},
+        ),
+        (["trainer.default_local_dir=ckpts/p/gsm8k"], {"trainer.output_dir": "ckpts/p"}),
+        (
+            ["trainer.default_local_dir=ckpts", "trainer.experiment_name=x"],
+            {"trainer.output_dir": "ckpts", "trainer.experiment_name": "x"},
+        ),
+        (["trainer.resume_mode=disable"], {"trainer.resume": "never"}),
+        (["trainer.resume_mode=resume_path", "trainer.resume_from_path=a/b"], {"trainer.resume": "a/b"}),
+        (["algorithm.use_pf_ppo=True", "+algorithm.pf_ppo.reweight_method=max_min"], {"algorithm.pf_ppo": "max_min"}),
+        (
+            ["+algorithm.filter_groups.enable=True", "+algorithm.filter_groups.max_num_gen_batches=0"],
+            {"algorithm.filter_groups": True},
+        ),
+        (
+            ["data.max_prompt_length=8", f"{A}.ppo_mini_batch_size=${{data.max_prompt_length}}"],
+            {"data.max_prompt_length": 8, "actor.mini_batch_size": 8},
+        ),
+        (["reward.timeout_s=20"], {"reward.timeout_s": 20}),
+        ([f"{A}.optim.lr=1e-5", "actor.optim.lr=1e-4"], {"actor.optim.lr": 1e-4}),
+    ],
+)
+def test_settings_of_verl(words: list[str], ours: dict[str, Any]) -> None:
+    found = of_verl(*words)
+    assert {name: value for name, value in found.settings.items() if name in ours} == ours
+    others = {"ref.max_tokens_per_micro_batch", "critic.max_tokens_per_micro_batch"}
+    assert set(found.settings) - set(ours) <= others and not found.problems
+
+
+def test_what_a_script_leaves_out_is_as_in_verl() -> None:
+    found = of_verl("algorithm.adv_estimator=grpo")
+    assert found.defaults["actor.clip_ratio_dual"] == 3.0 and found.defaults["rollout.val.temperature"] == 0.0
+    assert found.defaults["trainer.total_epochs"] == 30 and found.defaults["algorithm.kl_coef"] == 0.0
+    assert "data.train_batch_size" not in of_verl("data.train_batch_size=8").defaults
+    assert "rollout.n" not in of_verl(f"{R}.n=8").defaults
+
+
+def test_a_critic_has_the_actors_mini_batches_and_is_left_out_where_there_is_none() -> None:
+    assert of_verl(f"{A}.ppo_mini_batch_size=64").defaults["critic.mini_batch_size"] == 64
+    found = of_verl("algorithm.adv_estimator=grpo", "critic.optim.lr=1e-5", f"{A}.ppo_mini_batch_size=64")
+    assert not [name for name in (*found.defaults, *found.settings) if name.startswith("critic.")]
+    assert [line.kind for line in found.lines if line.key == "critic.optim.lr"] == ["without effect"]
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        (f"{R}.multi_turn.enable=True", "One response is one turn here"),
+        ("data.custom_cls.path=x.py", "Write the rows you want"),
+        (f"{A}.strategy=megatron", "FSDP is what there is"),
+        (f"{A}.ppo_mini_bacth_size=3", f"Did you mean {A}.ppo_mini_batch_size?"),
+        ("algorithm.rollout_correction.loss_type=reinforce", "Choose the loss in actor.policy_loss"),
+    ],
+)
+def test_what_cannot_be_had_is_told_with_what_to_use(word: str, told: str) -> None:
+    [problem] = of_verl(word).problems
+    assert problem.startswith(word.partition("=")[0]) and told in problem
+
+
+@pytest.mark.parametrize("word", [f"{R}.multi_turn.enable=False", f"{A}.strategy=fsdp2", f"{A}.profiler.enable=False"])
+def test_what_asks_for_nothing_passes(word: str) -> None:
+    found = of_verl(word)
+    assert [line.kind for line in found.lines] == ["without effect"] and not found.problems
+
+
+def test_two_settings_of_one_thing_are_told() -> None:
+    found = of_verl(f"{A}.grad_clip=1.0", f"{A}.optim.clip_grad=0.5")
+    [problem] = found.problems
+    assert "sets actor.optim.max_grad_norm=1.0 here, but actor_rollout_ref.actor.optim.clip_grad sets 0.5" in problem
+    assert not of_verl(f"{A}.grad_clip=1.0", f"{A}.optim.clip_grad=1.0").problems
+
+
+def test_a_value_that_cannot_be_converted_is_told() -> None:
+    [problem] = of_verl("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=many").problems
+    assert "its value cannot be read" in problem
+
+
+def test_keys_that_are_taken_away_leave_their_default_too() -> None:
+    assert "actor.clip_ratio_dual" in of_verl().defaults
+    assert "actor.clip_ratio_dual" not in of_verl(f"~{A}.clip_ratio_c").defaults
+
+
+def test_options_of_hydra_say_nothing_about_a_run_but_which_trainer_it_is() -> None:
+    given = read_words(
+        "verl", ["--config-path=x", "--config-name", "ppo_trainer", "hydra.run.dir=y", "data.seed=1"], folder=HERE
+    )
+    assert given.values == {"data.seed": 1} and len(given.notes) == 3
+    with pytest.raises(ValueError, match=r"chooses a trainer of Megatron's kind"):
+        read_words("verl", ["--config-name=ppo_megatron_trainer.yaml"], folder=HERE)
+
+
+def test_a_reference_to_what_is_set_nowhere_is_told() -> None:
+    with pytest.raises(ValueError, match=r"refers to another that is set nowhere.*Write the value in its place"):
+        of_verl("data.max_prompt_length=${foo.bar}")
+
+
+@pytest.mark.parametrize(
+    ("line", "ours"),
+    [
+        ("--pretrain Qwen/Qwen3-0.6B", {"model.path": "Qwen/Qwen3-0.6B"}),
+        ("--actor.model_name_or_path m --actor.adam.lr 5e-7", {"model.path": "m", "actor.optim.lr": 5e-7}),
+        ("--rollout_batch_size 64 --n_samples_per_prompt 8", {"data.train_batch_size": 64, "rollout.n": 8}),
+        (
+            "--train_batch_size 128 --n_samples_per_prompt 8",
+            {"actor.mini_batch_size": 16, "critic.mini_batch_size": 16, "rollout.n": 8},
+        ),
+        ("--advantage_estimator group_norm", {"algorithm.adv_estimator": "grpo"}),
+        ("--advantage_estimator dr_grpo", {"algorithm.adv_estimator": "grpo", "algorithm.divide_by_std": False}),
+        ("--eps_clip_low_high 0.2 0.3", {"actor.clip_ratio_low": 0.2, "actor.clip_ratio_high": 0.3}),
+        (
+            "--prompt_max_len 100 --generate_max_len 200",
+            {"data.max_prompt_length": 100, "data.max_response_length": 200},
+        ),
+        (
+            "--data.max_len 300 --rollout.max_new_tokens 200",
+            {"data.max_prompt_length": 100, "data.max_response_length": 200},
+        ),
+        (
+            "--init_kl_coef 0.1 --use_kl_loss --kl_estimator k3",
+            {"actor.kl_loss_coef": 0.1, "actor.kl_loss_type": "k3", "algorithm.kl_coef": 0.0},
+        ),
+        (
+            "--remote_rm_url http://h:1/r",
+            {
+                "reward.function": "remote_http",
+                "reward.function_kwargs": {"url": "http://h:1/r", "protocol": "openrlhf"},
+            },
+        ),
+        (
+            "--prompt_data a.jsonl,b.jsonl --input_key q",
+            {"data.train_files": ["a.jsonl", "b.jsonl"], "data.prompt_key": "q"},
+        ),
+        (
+            "--gradient_checkpointing --packing_samples --zero_stage 3",
+            {"model.gradient_checkpointing": "true", "model.remove_padding": True},
+        ),
+        ("--reward_clip_range -10 10", {"algorithm.reward_clip": 10.0}),
+    ],
+)
+def test_flags_of_openrlhf(line: str, ours: dict[str, Any]) -> None:
+    found = of_openrlhf(line)
+    assert {name: found.settings.get(name) for name in ours} == ours and not found.problems
+
+
+@pytest.mark.parametrize(
+    ("words", "ours"),
+    [
+        (["data.rollout_batch_size=64"], {"data.train_batch_size": 64}),
+        (["worker.actor.global_batch_size=32"], {"actor.mini_batch_size": 32}),
+        (["algorithm.disable_kl=true"], {"algorithm.kl_coef": 0.0, "actor.kl_loss_coef": 0.0}),
+        (
+            ["algorithm.use_kl_loss=true", "algorithm.kl_penalty=low_var_kl", "algorithm.kl_coef=0.01"],
+            {"actor.kl_loss_coef": 0.01, "actor.kl_loss_type": "k3", "algorithm.kl_coef": 0.0},
+        ),
+        (["worker.reward.reward_function=r.py:compute_score"], {"reward.function": "r.py:compute_score"}),
+        (["trainer.val_freq=5", "trainer.save_limit=-1"], {"trainer.test_freq": 5, "trainer.max_checkpoints": 2}),
+        (["worker.actor.micro_batch_size_per_device_for_update=2"], {"actor.max_tokens_per_micro_batch": "2048"}),
+        (["worker.rollout.val_override_config.temperature=0.5"], {"rollout.val.temperature": 0.5}),
+    ],
+)
+def test_settings_of_easyr1(words: list[str], ours: dict[str, Any]) -> None:
+    found = of_easyr1(*words)
+    assert {name: found.settings.get(name) for name in ours} == ours and not found.problems
+
+
+def test_easyr1_reads_its_file_and_then_the_command(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("data: {rollout_batch_size: 64, seed: 7}\nworker: {rollout: {n: 4}}\n")
+    given = read_words("easyr1", ["config=config.yaml", "data.seed=8"], folder=tmp_path)
+    assert given.values == {"data.rollout_batch_size": 64, "data.seed": 8, "worker.rollout.n": 4}
+    with pytest.raises(ValueError, match=r"the command reads other.yaml"):
+        read_words("easyr1", ["config=other.yaml"], folder=tmp_path)
+
+
+def test_a_command_is_known_by_its_program() -> None:
+    assert arguments_of(["python3", "-u", "-m", "verl.trainer.main_ppo", "a=1"], "verl") == ["a=1"]
+    assert arguments_of(["python", "recipe/dapo/main_dapo.py", "a=1"], "verl") == ["a=1"]
+    assert arguments_of(
+        ["ray", "job", "submit", "--", "python3", "-m", "openrlhf.cli.train_ppo_ray", "--x"], "openrlhf"
+    ) == ["--x"]
+    assert arguments_of(["python3", "-m", "verl.trainer.main_ppo"], "easyr1") is None
+
+
+SCRIPT = """set -x
+MODEL=${MODEL:-some/model}
+n=4
+python3 -m verl.trainer.main_ppo \\
+    algorithm.adv_estimator=grpo \\
+    data.train_files=$HOME/train.parquet \\
+    actor_rollout_ref.model.path=$MODEL \\
+    actor_rollout_ref.rollout.n=$n \\
+    actor_rollout_ref.actor.ppo_max_token_len_per_gpu=$((n * 1024)) \\
+    actor_rollout_ref.actor.use_dynamic_bsz=True \\
+    trainer.experiment_name=mine "$@"
+"""
+
+
+@pytest.fixture
+def migrated(tmp_path: Path) -> Migration:
+    (tmp_path / "run.sh").write_text(SCRIPT)
+    return migrate("verl", tmp_path / "run.sh", ["trainer.total_epochs=2"], environment={"HOME": "/home/me"})
+
+
+def test_a_script_becomes_a_recipe_that_says_where_each_line_is_from(migrated: Migration, tmp_path: Path) -> None:
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(migrated.recipe())
+    config = compose(str(recipe), []).config
+    assert config.data.train_files == ["/home/me/train.parquet"] and config.model.path == "some/model"
+    assert (config.rollout.n, config.trainer.total_epochs, config.actor.max_tokens_per_micro_batch) == (4, 2, "4096")
+    [line] = [line for line in migrated.recipe().splitlines() if line.strip().startswith("path:")]
+    assert line.endswith("# actor_rollout_ref.model.path")
+    assert "# verl's own default" in migrated.recipe()
+    assert "| `actor_rollout_ref.rollout.n=4` | `rollout.n=4` |" in migrated.table()
+
+
+def test_a_recipe_that_is_there_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.sh").write_text(SCRIPT)
+    out = tmp_path / "mine.yaml"
+    assert main(["migrate", "--from", "verl", "--out", str(out), str(tmp_path / "run.sh")]) == 0
+    assert f"Run:    verl-like train {out}" in capsys.readouterr().out
+    assert main(["migrate", "--from", "verl", "--out", str(out), str(tmp_path / "run.sh")]) == 0, "the same again"
+    out.write_text("mine: now")
+    assert main(["migrate", "--from", "verl", "--out", str(out), str(tmp_path / "run.sh")]) == 2
+    assert "is there already and says something else" in capsys.readouterr().err
+    assert out.read_text() == "mine: now"
+
+
+def test_a_recipe_without_what_cannot_be_had_says_so_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.yaml").write_text("actor_rollout_ref: {rollout: {n: 3, multi_turn: {enable: true}}}\n")
+    out = tmp_path / "mine.yaml"
+    assert main(["migrate", "--from", "verl", "--out", str(out), str(tmp_path / "run.yaml")]) == 1
+    assert out.read_text().startswith("# Not here: actor_rollout_ref.rollout.multi_turn.enable=true")
+    assert compose(str(out), []).config.rollout.n == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("echo hello", "starts nothing of verl's that is known here"), ("python3 -m other.program a=1", "starts nothing")],
+)
+def test_a_script_that_starts_something_else_is_told(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "run.sh").write_text(text)
+    with pytest.raises(ValueError, match=told):
+        migrate("verl", tmp_path / "run.sh", [], environment={})
+    with pytest.raises(ValueError, match="found no file"):
+        migrate("verl", tmp_path / "other.sh", [], environment={})
+
+
+def test_a_command_of_verls_is_a_configuration_and_all_that_is_wrong_is_told_at_once() -> None:
+    words = ["algorithm.adv_estimator=grpo", f"{R}.n=0", f"{R}.multi_turn.enable=True", "trainer.n_gpus_per_node=1"]
+    composed, problems = read_command("verl", words)
+    assert len(problems) == 2 and "multi_turn" in problems[0]
+    assert "rollout.n is 0 (verl's actor_rollout_ref.rollout.n), but must be a number above 0." in problems[1]
+    assert composed.config.actor.clip_ratio_dual == 3.0
+    assert composed.origins["actor.clip_ratio_dual"] == "verl's default"
+    assert not [text for text in contradictions(composed.config, num_devices=2) if "critic" in text]
+
+
+def test_the_same_command_starts_here(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--from", "verl", "--config-name=ppo_trainer", "data.train_files=missing.parquet"]) == 2
+    assert "data.train_files holds missing.parquet, which does not exist" in capsys.readouterr().err

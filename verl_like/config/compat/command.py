@@ -1,0 +1,48 @@
+"""``verl-like migrate``, and the settings of another project behind ``verl-like train --from``."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from verl_like.config.compat.migration import migrate, settings_of, translated
+from verl_like.config.compat.words import read_words
+from verl_like.config.compose import Composed, read
+from verl_like.disk import writing
+
+log = logging.getLogger(__name__)
+
+
+def read_command(peer: str, words: Sequence[str]) -> tuple[Composed, list[str]]:
+    """The configuration that another project's settings are here, and all that is wrong with them.
+
+    Raises:
+        ValueError: words that nobody can read.
+    """
+    given = read_words(peer, words, folder=Path.cwd())
+    for note in given.notes:
+        log.info(note)
+    found = translated(peer, given)
+    log.info("%s. `verl-like migrate --from %s SCRIPT` shows each of them and writes a recipe.", found.told(), peer)
+    composed, problems = read(None, [], settings=settings_of(found))
+    return composed, [*found.problems, *problems]
+
+
+def migrated(peer: str, path: Path, arguments: Sequence[str], *, out: Path | None) -> tuple[str, int]:
+    """Write the recipe; what became of each setting, and the exit status: 1 where some cannot be had here.
+
+    Raises:
+        ValueError: a file that cannot be read, or a recipe that is there already and says something else.
+    """
+    found = migrate(peer, path, arguments, environment=os.environ)
+    out = out or Path.cwd() / f"{path.stem}.yaml"
+    recipe = found.recipe()
+    if out.exists() and out.read_text() != recipe:
+        raise ValueError(f"{out} is there already and says something else. Choose another with --out, or remove it.")
+    with writing(out, knob="--out"):
+        out.write_text(recipe)
+    missing = len(found.translation.problems)
+    end = f"\n{missing} settings cannot be had here: see the recipe's first lines." if missing else ""
+    return f"{found.table()}\nRecipe: {out}\nRun:    verl-like train {out}{end}", int(missing > 0)

@@ -1,0 +1,112 @@
+"""A launch script or a configuration of another project as a recipe of ours, with what became of each setting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from verl_like.config.compat.shell import read_script
+from verl_like.config.compat.tables import shown, table
+from verl_like.config.compat.translation import KINDS, Line, Translation, translate
+from verl_like.config.compat.words import PROGRAMS, Given, arguments_of, read_file, read_words
+from verl_like.config.compose import laid_out
+from verl_like.config.knobs import knobs
+
+HEADINGS = {
+    "kept": "Kept",
+    "renamed": "Renamed",
+    "converted": "Converted",
+    "without effect": "Without effect here",
+    "not here": "Not here",
+    "unknown": "Unknown",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """
+    Args:
+        notes: what a script does that only running it could tell, and words that say nothing about a run.
+    """
+
+    source: str
+    translation: Translation
+    notes: list[str]
+
+    def recipe(self) -> str:
+        """The recipe's text."""
+        found = self.translation
+        origins = dict.fromkeys(found.defaults, f"{found.peer}'s own default")
+        for line in found.lines:
+            origins |= dict.fromkeys(line.ours, line.key)
+        values = {**found.defaults, **found.settings}
+        order = list(knobs())
+        names = sorted(values, key=lambda name: next(i for i, knob in enumerate(order) if name.startswith(knob)))
+        head = (
+            f"# From {self.source}, by `verl-like migrate --from {found.peer}`.\ndefaults:\n  - /config\n  - _self_\n\n"
+        )
+        missing = "".join(f"# Not here: {problem}\n" for problem in found.problems)
+        return f"{missing}{head}{laid_out((name, values[name], origins[name]) for name in names)}"
+
+    def table(self) -> str:
+        """What became of each setting, as Markdown."""
+        parts = [f"{self.translation.told()}."]
+        for kind in KINDS:
+            lines = [line for line in self.translation.lines if line.kind == kind]
+            if lines:
+                rows = "\n".join(f"| `{line.key}={shown(line.value)}` | {_here(line)} |" for line in lines)
+                parts.append(f"### {HEADINGS[kind]}\n\n| {self.translation.peer} | here |\n|---|---|\n{rows}")
+        if self.translation.defaults:
+            rows = "\n".join(f"| `{name}={shown(value)}` |" for name, value in self.translation.defaults.items())
+            parts.append(f"### Defaults of {self.translation.peer} that are other here\n\n| here |\n|---|\n{rows}")
+        if self.notes:
+            parts.append("### To look at\n\n" + "\n".join(f"- {note}" for note in self.notes))
+        return "\n\n".join(parts) + "\n"
+
+
+def _here(line: Line) -> str:
+    ours = ", ".join(f"`{name}={shown(value)}`" for name, value in line.ours.items())
+    return " ".join(part for part in (ours, f"({line.why})" if ours and line.why else line.why) if part)
+
+
+def translated(peer: str, given: Given) -> Translation:
+    """What the settings are here."""
+    return translate(table(peer), given.values, removed=given.removed)
+
+
+def settings_of(found: Translation) -> list[tuple[str, Any, str]]:
+    """Knobs, values and where each came from, as :func:`verl_like.config.compose.read` takes them."""
+    keys = {name: line.key for line in found.lines for name in line.ours}
+    return [
+        *((name, value, f"{found.peer}'s default") for name, value in found.defaults.items()),
+        *((name, value, f"{found.peer}'s {keys[name]}") for name, value in found.settings.items()),
+    ]
+
+
+def migrate(peer: str, path: Path, arguments: Sequence[str], *, environment: Mapping[str, str]) -> Migration:
+    """Read a shell script or a YAML file.
+
+    Args:
+        arguments: of the script, its ``$1`` and so on.
+
+    Raises:
+        ValueError: a file that is not there, cannot be read, or starts nothing of that project's.
+    """
+    if not path.is_file():
+        raise ValueError(f"found no file {path}; give a launch script or a YAML file of {peer}'s.")
+    if path.suffix in (".yaml", ".yml"):
+        return Migration(str(path), translated(peer, read_file(path)), [])
+    script = read_script(path.read_text(), arguments=arguments, environment=environment)
+    commands = [words for command in script.commands if (words := arguments_of(command, peer)) is not None]
+    if not commands:
+        raise ValueError(
+            f"{path} starts nothing of {peer}'s that is known here ({', '.join(PROGRAMS[peer])}). Give the script that "
+            f"does, or a YAML file of its settings."
+        )
+    notes = list(script.notes)
+    if len(commands) > 1:
+        notes.append(f"the script starts {len(commands)} runs; this is the first.")
+    given = read_words(peer, commands[0], folder=path.parent)
+    return Migration(str(path), translated(peer, given), [*notes, *given.notes])

@@ -1,0 +1,158 @@
+"""OpenRLHF's flags of which several make one of our knobs, or whose numbers mean something else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from typing import Any
+
+from verl_like.config.compat.converters import Converted, Converter, two_betas
+
+ESTIMATORS: dict[str, dict[str, Any]] = {
+    "group_norm": {"algorithm.adv_estimator": "grpo"},
+    "dr_grpo": {"algorithm.adv_estimator": "grpo", "algorithm.divide_by_std": False},
+}
+Theirs = Mapping[str, Any]
+
+
+def clip(theirs: Theirs, given: Set[str]) -> Converted:
+    low, high = theirs.get("actor.eps_clip_low_high") or [theirs["actor.eps_clip"]] * 2
+    return Converted({"actor.clip_ratio_low": low, "actor.clip_ratio_high": high})
+
+
+def betas(theirs: Theirs, given: Set[str]) -> Converted:
+    return two_betas(theirs, {"actor.adam.betas": "actor.optim", "critic.adam.betas": "critic.optim"})
+
+
+def lengths(theirs: Theirs, given: Set[str]) -> Converted:
+    """Prompt and response together there, each by itself here."""
+    longest, response = int(theirs["data.max_len"]), theirs.get("rollout.max_new_tokens")
+    if "data.prompt_max_len" in theirs:
+        return Converted({} if response is None else {"data.max_response_length": response})
+    response = int(response) if response is not None else longest // 2
+    return Converted(
+        {"data.max_response_length": response, "data.max_prompt_length": longest - response},
+        f"of {longest} tokens in all, the prompt may have {longest - response}",
+    )
+
+
+def mini_batch(theirs: Theirs, given: Set[str]) -> Converted:
+    responses, n = int(theirs["train.batch_size"]), int(theirs["rollout.n_samples_per_prompt"])
+    prompts = max(1, responses // n)
+    return Converted(
+        {"actor.mini_batch_size": prompts, "critic.mini_batch_size": prompts},
+        f"{responses} responses are {prompts} prompts of {n}",
+    )
+
+
+def token_budgets(theirs: Theirs, given: Set[str]) -> Converted:
+    if theirs["train.dynamic_batch_enable"]:
+        forward = theirs.get("rollout.max_tokens_per_gpu") or theirs["train.max_tokens_per_gpu"]
+        update = theirs["train.max_tokens_per_gpu"]
+    else:
+        longest = int(theirs["data.max_len"])
+        if "data.prompt_max_len" in theirs:
+            longest = int(theirs["data.prompt_max_len"]) + int(theirs.get("rollout.max_new_tokens") or 0)
+        forward = int(theirs["rollout.micro_batch_size"]) * longest
+        update = int(theirs["train.micro_batch_size"]) * longest
+    return Converted(
+        {
+            "actor.max_tokens_per_micro_batch": str(update),
+            "critic.max_tokens_per_micro_batch": str(update),
+            "ref.max_tokens_per_micro_batch": str(forward),
+        },
+        "budgets of tokens; auto chooses by itself",
+    )
+
+
+def estimator(theirs: Theirs, given: Set[str]) -> Converted:
+    name = theirs["algo.advantage.estimator"]
+    found = dict(ESTIMATORS.get(name, {"algorithm.adv_estimator": name}))
+    if theirs.get("algo.advantage.no_std_norm") and name == "group_norm":
+        found["algorithm.divide_by_std"] = False
+    return Converted(found)
+
+
+def kl(theirs: Theirs, given: Set[str]) -> Converted:
+    coef, kind = theirs["algo.kl.init_coef"], theirs["algo.kl.estimator"]
+    if theirs["algo.kl.use_loss"]:
+        plus = "+" if theirs.get("algo.kl.unbiased_gradient") else ""
+        return Converted({"actor.kl_loss_coef": coef, "actor.kl_loss_type": kind + plus, "algorithm.kl_coef": 0.0})
+    return Converted({"algorithm.kl_coef": coef, "algorithm.kl_type": kind, "actor.kl_loss_coef": 0.0})
+
+
+def correction(theirs: Theirs, given: Set[str]) -> Converted:
+    bounds = theirs.get("algo.advantage.is_correction_threshold") or [0.5, 5.0]
+    bounds = bounds if isinstance(bounds, list) else [bounds]
+    lower, upper = bounds if len(bounds) == 2 else (0.0, bounds[0])
+    mode = "truncate" if theirs.get("algo.advantage.is_correction_mode") == "clip" else "mask"
+    section = "algorithm.rollout_correction"
+    return Converted({f"{section}.mode": mode, f"{section}.lower": lower, f"{section}.upper": upper})
+
+
+def reward_clip(theirs: Theirs, given: Set[str]) -> Converted:
+    low, high = theirs["reward.clip_range"]
+    note = "" if -low == high else "symmetric here"
+    return Converted({"algorithm.reward_clip": float(max(abs(low), abs(high)))}, note)
+
+
+def overlong(theirs: Theirs, given: Set[str]) -> Converted:
+    return Converted({"algorithm.overlong_buffer_len": int(theirs["reward.overlong_buffer_len"] or 0)})
+
+
+def train_files(theirs: Theirs, given: Set[str]) -> Converted:
+    return Converted({"data.train_files": _files(theirs["data.prompt_dataset"])}, "files of jsonl or parquet")
+
+
+def val_files(theirs: Theirs, given: Set[str]) -> Converted:
+    return Converted({"data.val_files": _files(theirs["eval.dataset"])}, "files of jsonl or parquet")
+
+
+def _files(names: str | None) -> list[str]:
+    return [name.strip() for name in names.split(",")] if names else []
+
+
+def template(theirs: Theirs, given: Set[str]) -> Converted:
+    """``{}`` stands for the prompt there."""
+    text = theirs["data.input_template"]
+    return Converted({"data.format_prompt": text.replace("{}", "{{ content }}")} if text else {})
+
+
+def reward_function(theirs: Theirs, given: Set[str]) -> Converted:
+    url = theirs["reward.remote_url"]
+    if not url:
+        return Converted()
+    if str(url).endswith(".py"):
+        return Converted({"reward.function": f"{url}:reward_func"}, "reward_func of that file")
+    return Converted({"reward.function": "remote_http", "reward.function_kwargs": {"url": url, "protocol": "openrlhf"}})
+
+
+def loggers(theirs: Theirs, given: Set[str]) -> Converted:
+    found = ["console", "jsonl", "tensorboard"]
+    return Converted({"trainer.loggers": [*found, "wandb"] if theirs.get("logger.wandb.key") else found})
+
+
+def resume(theirs: Theirs, given: Set[str]) -> Converted:
+    return Converted({"trainer.resume": "auto"}, "a run continues from its own checkpoints by itself")
+
+
+CONVERTERS: dict[str, Converter] = {
+    function.__name__: function
+    for function in (
+        clip,
+        betas,
+        lengths,
+        mini_batch,
+        token_budgets,
+        estimator,
+        kl,
+        correction,
+        reward_clip,
+        overlong,
+        train_files,
+        val_files,
+        template,
+        reward_function,
+        loggers,
+        resume,
+    )
+}

@@ -1,0 +1,3 @@
+"""The projects whose commands and files are read."""
+
+PEERS = ("verl", "easyr1", "openrlhf")

@@ -1,0 +1,230 @@
+"""From another project's settings to ours, with what became of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from verl_like.config.compat import easyr1, openrlhf, verl
+from verl_like.config.compat.converters import Converter
+from verl_like.config.compat.tables import Table, shown
+from verl_like.config.knobs import knob_at
+from verl_like.config.suggestion import suggestion
+
+CONVERTERS: dict[str, dict[str, Converter]] = {
+    "verl": verl.CONVERTERS,
+    "easyr1": easyr1.CONVERTERS,
+    "openrlhf": openrlhf.CONVERTERS,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """One setting of theirs.
+
+    Args:
+        kind: "kept", "renamed", "converted", "without effect", "not here" or "unknown".
+        ours: what it sets here.
+        why: why it has no effect, what to use instead, or what a conversion has done.
+    """
+
+    key: str
+    value: Any
+    kind: str
+    ours: Mapping[str, Any] = field(default_factory=dict)
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Translation:
+    """All of a command's settings.
+
+    Args:
+        defaults: what the other project takes where the command says nothing, and ours would be other; by our knob.
+        settings: what the command itself sets, by our knob.
+    """
+
+    peer: str
+    lines: list[Line]
+    defaults: dict[str, Any]
+    settings: dict[str, Any]
+
+    @property
+    def problems(self) -> list[str]:
+        """What cannot be had here, key by key."""
+        return [f"{line.key}={shown(line.value)}: {line.why}" for line in self.lines if line.kind in REFUSED]
+
+    def told(self) -> str:
+        """One line on what was translated."""
+        counts = {kind: sum(line.kind == kind for line in self.lines) for kind in KINDS}
+        parts = [f"{count} {kind}" for kind, count in counts.items() if count]
+        return f"{len(self.lines)} settings of {self.peer}: {', '.join(parts) or 'none'}"
+
+
+OWN = "a knob of verl_like's own"
+CRITIC_ESTIMATORS = ("gae",)  # those that read values
+REFUSED = ("not here", "unknown")
+KINDS = ("kept", "renamed", "converted", "without effect", *REFUSED)
+
+
+def translate(table: Table, given: Mapping[str, Any], *, removed: frozenset[str] = frozenset()) -> Translation:
+    """What another project's settings are here.
+
+    Args:
+        given: dotted key -> value, which may be a mapping or an interpolation of other keys (``${data.seed}``).
+        removed: keys that the command takes away (``~key``).
+
+    Raises:
+        ValueError: an interpolation of what is set nowhere.
+    """
+    given = {table.aliases.get(key, key): value for key, value in given.items()}
+    # What converters read beside a key that was taken away keeps its default.
+    defaults = {key: value for key, value in table.defaults.items() if key not in removed or _is_converted(table, key)}
+    theirs = _resolved(table, {**defaults, **given})
+    own = {key for key in theirs if _is_given(key, given)}
+    lines = {key: _line(table, key, value) for key, value in theirs.items()}
+    lines |= _converted(table, theirs, own, lines)
+    ours = {"defaults": _Settings(), "own": _Settings(), "verl_like": _Settings()}
+    for key, line in lines.items():
+        # Whoever writes our knob beside theirs means it.
+        side = ours["verl_like" if line.why == OWN else "own" if key in own else "defaults"]
+        if clash := side.clash(line):
+            lines[key] = replace(line, kind="not here", ours={}, why=clash)
+        else:
+            side.take(line)
+    settings = ours["own"].values | ours["verl_like"].values
+    beside = {name: value for name, value in ours["defaults"].values.items() if name not in settings}
+    without = _without_critic({**beside, **settings})
+    return Translation(
+        peer=table.peer,
+        lines=[_as_used(line, without) for key, line in lines.items() if key in own],
+        defaults={name: value for name, value in beside.items() if name not in without},
+        settings={name: value for name, value in settings.items() if name not in without},
+    )
+
+
+class _Settings:
+    """Our knobs, and who set each."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self._lines: dict[str, Line] = {}
+
+    def clash(self, line: Line) -> str:
+        """What another line sets otherwise, if one does; lines of one converter say the same."""
+        for name, value in line.ours.items():
+            if self.values.get(name, value) != value:
+                other = self._lines[name]
+                return f"it sets {name}={shown(value)} here, but {other.key} sets {shown(self.values[name])}. Keep one."
+        return ""
+
+    def take(self, line: Line) -> None:
+        self.values.update(line.ours)
+        self._lines.update(dict.fromkeys(line.ours, line))
+
+
+def _is_converted(table: Table, key: str) -> bool:
+    entry = table.entry(key)
+    return entry is not None and entry.kind == "converted"
+
+
+def _converted(table: Table, theirs: Mapping[str, Any], own: Set[str], lines: Mapping[str, Line]) -> dict[str, Line]:
+    """The lines of keys that have a converter, which sees all of them."""
+    by_converter: dict[str, list[str]] = {}
+    for key, line in lines.items():
+        if line.kind == "converted":
+            by_converter.setdefault(line.why, []).append(key)
+    found: dict[str, Line] = {}
+    for name, keys in by_converter.items():
+        try:
+            made = CONVERTERS[table.peer][name](theirs, own)
+        except (TypeError, ValueError) as error:  # a value of another kind than the other project takes
+            for key in own & set(keys):
+                found[key] = Line(
+                    key=key, value=theirs[key], kind="not here", why=f"its value cannot be read: {error}."
+                )
+            continue
+        for key in keys:
+            found[key] = Line(key=key, value=theirs[key], kind="converted", ours=made.settings, why=made.note)
+        if own & set(keys):  # then all that the converter makes is the command's
+            for key in set(keys) - own:
+                found[key] = replace(found[key], ours={})
+    return found
+
+
+def _without_critic(settings: Mapping[str, Any]) -> frozenset[str]:
+    """Our knobs of a critic that the estimator does without."""
+    if settings.get("algorithm.adv_estimator") in CRITIC_ESTIMATORS:
+        return frozenset()
+    return frozenset(name for name in settings if name.startswith("critic."))
+
+
+def _as_used(line: Line, without: frozenset[str]) -> Line:
+    if line.ours and without.issuperset(line.ours):
+        return replace(line, kind="without effect", ours={}, why="there is no critic with this estimator")
+    return line
+
+
+def _line(table: Table, key: str, value: Any) -> Line:
+    entry = table.entry(key)
+    if entry is None and knob_at(key) is not None:
+        return Line(key=key, value=value, kind="kept", ours={key: value}, why=OWN)
+    if entry is None:
+        known = suggestion(key, [*table.exact]).replace("; did", "Did")
+        return Line(
+            key=key, value=value, kind="unknown", why=f"no key of {table.peer} that is known here. {known}".strip()
+        )
+    if entry.kind == "renamed":
+        knob = entry.to + key.removeprefix(entry.pattern)
+        if value is None and table.value(knob, value) is None:
+            return Line(key=key, value=value, kind="without effect", why="nothing is what is meant without it")
+        kind = "kept" if knob == key else "renamed"
+        return Line(key=key, value=value, kind=kind, ours={knob: _fitting(knob, table.value(knob, value))})
+    if entry.kind == "converted":
+        return Line(key=key, value=value, kind="converted", why=entry.to)
+    if entry.kind == "without_effect":
+        return Line(key=key, value=value, kind="without effect", why=entry.to)
+    if any(value == fine and type(value) is type(fine) for fine in entry.fine):
+        return Line(key=key, value=value, kind="without effect", why="asks for nothing")
+    return Line(key=key, value=value, kind="not here", why=entry.to)
+
+
+def _fitting(knob: str, value: Any) -> Any:
+    """The value as our knob's type, where that is only another way to write it."""
+    known = knob_at(knob)
+    if known is None or known.name != knob:
+        return value
+    if known.kind is list and not isinstance(value, list):
+        return [value]
+    if known.kind is str and not isinstance(value, str):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    return value
+
+
+def _resolved(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The leaves, in the order of the keys, with interpolations filled in."""
+    tree = OmegaConf.create({})
+    for key, value in values.items():
+        OmegaConf.update(tree, key, value, merge=True, force_add=True)
+    try:
+        plain = OmegaConf.to_container(tree, resolve=True)
+    except OmegaConfBaseException as error:
+        raise ValueError(
+            f"a setting of {table.peer} refers to another that is set nowhere: {str(error).splitlines()[0]}. Write the "
+            "value in its place."
+        ) from None
+    return dict(_leaves(plain, ""))
+
+
+def _leaves(tree: Any, name: str) -> list[tuple[str, Any]]:
+    if not isinstance(tree, dict) or (not tree and name):
+        return [(name, tree)]
+    return [leaf for key, value in tree.items() for leaf in _leaves(value, f"{name}.{key}" if name else str(key))]
+
+
+def _is_given(key: str, given: Mapping[str, Any]) -> bool:
+    return any(key.rsplit(".", depth)[0] in given for depth in range(key.count(".") + 1))

@@ -1,0 +1,188 @@
+"""verl's keys of which several make one of ours, or whose numbers mean something else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from typing import Any
+
+from verl_like.config.compat.converters import Converted, Converter, in_updates, two_betas, without_name
+
+ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
+Theirs = Mapping[str, Any]
+
+
+def overlong_prompts(theirs: Theirs, given: Set[str]) -> Converted:
+    """``truncation=left`` keeps the end of a prompt, which is what ``truncate`` does."""
+    truncation = theirs["data.truncation"]
+    if theirs["data.filter_overlong_prompts"]:
+        return Converted({"data.overlong_prompts": "drop"})
+    if truncation in ("error", "left"):
+        return Converted({"data.overlong_prompts": "truncate" if truncation == "left" else "error"})
+    return Converted(
+        {"data.overlong_prompts": "error"},
+        f"truncation={truncation} would cut a prompt's end or middle; here long prompts are refused, dropped or lose "
+        "their beginning (data.overlong_prompts)",
+    )
+
+
+def clip_ratio(theirs: Theirs, given: Set[str]) -> Converted:
+    bounds = {"actor.clip_ratio_low": f"{ACTOR}.clip_ratio_low", "actor.clip_ratio_high": f"{ACTOR}.clip_ratio_high"}
+    missing = {ours: theirs[f"{ACTOR}.clip_ratio"] for ours, key in bounds.items() if theirs.get(key) is None}
+    return Converted(missing, "for both bounds, where they have no value of their own")
+
+
+def actor_kl(theirs: Theirs, given: Set[str]) -> Converted:
+    is_on = theirs[f"{ACTOR}.use_kl_loss"]
+    return Converted({"actor.kl_loss_coef": theirs[f"{ACTOR}.kl_loss_coef"] if is_on else 0.0}, "0 is off")
+
+
+def reward_kl(theirs: Theirs, given: Set[str]) -> Converted:
+    if not theirs["algorithm.use_kl_in_reward"]:
+        return Converted({"algorithm.kl_coef": 0.0}, "0 is off")
+    control = {name: theirs[f"algorithm.kl_ctrl.{name}"] for name in ("type", "kl_coef", "target_kl", "horizon")}
+    found = {"algorithm.kl_coef": control["kl_coef"]}
+    if control["type"] == "adaptive":
+        found |= {"algorithm.kl_target": control["target_kl"], "algorithm.kl_horizon": control["horizon"]}
+    return Converted(found)
+
+
+def clip_cov(theirs: Theirs, given: Set[str]) -> Converted:
+    return Converted(
+        note="bounds of a covariance there; here clip_cov chooses by rank, actor.clip_cov_rank_low and _high, whose "
+        "defaults are the paper's"
+    )
+
+
+def betas(theirs: Theirs, given: Set[str]) -> Converted:
+    return two_betas(theirs, {f"{ACTOR}.optim.betas": "actor.optim", "critic.optim.betas": "critic.optim"})
+
+
+def warmup(theirs: Theirs, given: Set[str]) -> Converted:
+    """verl's schedule counts steps of training, ours updates of the optimiser."""
+    found: dict[str, Any] = {}
+    roles = (
+        ("actor_rollout_ref.actor.optim", "actor.optim", f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_epochs"),
+        ("critic.optim", "critic.optim", "critic.ppo_mini_batch_size", "critic.ppo_epochs"),
+    )
+    for section, ours, mini_batch, epochs in roles:
+        steps, frac = theirs.get(f"{section}.lr_warmup_steps"), theirs.get(f"{section}.lr_warmup_steps_ratio")
+        updates = in_updates(theirs["data.train_batch_size"], theirs[mini_batch], theirs[epochs])
+        if steps is not None and steps >= 0:
+            found[f"{ours}.warmup_steps"] = steps * updates
+        elif frac:
+            found[f"{ours}.warmup_frac"] = frac
+    return Converted(found, "steps of training there, updates of the optimiser here")
+
+
+def token_budgets(theirs: Theirs, given: Set[str]) -> Converted:
+    """The tokens of a forward pass: as given, or rows times the longest row."""
+    longest = int(theirs["data.max_prompt_length"]) + int(theirs["data.max_response_length"])
+    roles = {
+        "actor": (f"{ACTOR}.use_dynamic_bsz", f"{ACTOR}.ppo_max_token_len_per_gpu", f"{ACTOR}.ppo_micro_batch_size"),
+        "ref": (
+            f"{REF}.log_prob_use_dynamic_bsz",
+            f"{REF}.log_prob_max_token_len_per_gpu",
+            f"{REF}.log_prob_micro_batch_size",
+        ),
+        "critic": ("critic.use_dynamic_bsz", "critic.ppo_max_token_len_per_gpu", "critic.ppo_micro_batch_size"),
+        "reward.model": (
+            "reward_model.use_dynamic_bsz",
+            "reward_model.forward_max_token_len_per_gpu",
+            "reward_model.micro_batch_size",
+        ),
+    }
+    found: dict[str, Any] = {}
+    for role, (is_dynamic, tokens, rows) in roles.items():
+        micro_batch = theirs.get(f"{rows}_per_gpu") or theirs.get(rows)
+        if theirs.get(is_dynamic) and theirs.get(tokens):
+            found[f"{role}.max_tokens_per_micro_batch"] = str(theirs[tokens])
+        elif micro_batch:
+            found[f"{role}.max_tokens_per_micro_batch"] = str(int(micro_batch) * longest)
+    return Converted(found, f"budgets of tokens: rows x {longest} where rows were named; auto chooses by itself")
+
+
+def validation_sampling(theirs: Theirs, given: Set[str]) -> Converted:
+    sampled = theirs[f"{ROLLOUT}.val_kwargs.do_sample"]
+    temperature = theirs[f"{ROLLOUT}.val_kwargs.temperature"] if sampled else 0.0
+    return Converted({"rollout.val.temperature": temperature}, "0 is greedy")
+
+
+def reward_function(theirs: Theirs, given: Set[str]) -> Converted:
+    for section in ("reward.custom_reward_function", "custom_reward_function"):
+        path = theirs.get(f"{section}.path")
+        if path:
+            return Converted({"reward.function": f"{path}:{theirs.get(f'{section}.name') or 'compute_score'}"})
+    return Converted(note="no file, so each row's data_source chooses")
+
+
+def reward_model(theirs: Theirs, given: Set[str]) -> Converted:
+    for section, path in (("reward.reward_model", "model_path"), ("reward_model", "model.path")):
+        if theirs.get(f"{section}.enable"):
+            return Converted({"reward.model.path": theirs.get(f"{section}.{path}") or ""})
+    return Converted(note="off")
+
+
+def overlong_buffer(theirs: Theirs, given: Set[str]) -> Converted:
+    for section in (
+        "reward.reward_kwargs.overlong_buffer_cfg",
+        "reward_model.reward_kwargs.overlong_buffer_cfg",
+        "reward_model.overlong_buffer",
+    ):
+        if theirs.get(f"{section}.enable"):
+            return Converted(
+                {
+                    "algorithm.overlong_buffer_len": theirs[f"{section}.len"],
+                    "algorithm.overlong_penalty_factor": theirs.get(f"{section}.penalty_factor", 1.0),
+                }
+            )
+    return Converted({"algorithm.overlong_buffer_len": 0}, "off")
+
+
+def pf_ppo(theirs: Theirs, given: Set[str]) -> Converted:
+    is_on = theirs.get("algorithm.use_pf_ppo")
+    return Converted({"algorithm.pf_ppo": theirs.get("algorithm.pf_ppo.reweight_method", "pow") if is_on else "off"})
+
+
+def max_num_gen_batches(theirs: Theirs, given: Set[str]) -> Converted:
+    batches = theirs["algorithm.filter_groups.max_num_gen_batches"]
+    if batches:
+        return Converted({"algorithm.max_num_gen_batches": batches})
+    return Converted(note="0 would draw without end; the limit of algorithm.max_num_gen_batches stays")
+
+
+def output_dir(theirs: Theirs, given: Set[str]) -> Converted:
+    """A run's folder is output_dir/experiment_name here."""
+    folder = without_name(theirs["trainer.default_local_dir"], theirs["trainer.experiment_name"])
+    return Converted({"trainer.output_dir": folder}, "the run's folder is the experiment's name in it")
+
+
+def resume(theirs: Theirs, given: Set[str]) -> Converted:
+    mode = theirs.get("trainer.resume_mode", "auto")
+    if mode == "resume_path":
+        return Converted(
+            {"trainer.resume": theirs.get("trainer.resume_from_path") or "auto"}, "a checkpoint of verl_like"
+        )
+    return Converted({"trainer.resume": "never" if mode == "disable" else "auto"})
+
+
+CONVERTERS: dict[str, Converter] = {
+    function.__name__: function
+    for function in (
+        overlong_prompts,
+        clip_ratio,
+        actor_kl,
+        reward_kl,
+        clip_cov,
+        betas,
+        warmup,
+        token_budgets,
+        validation_sampling,
+        reward_function,
+        reward_model,
+        overlong_buffer,
+        pf_ppo,
+        max_num_gen_batches,
+        output_dir,
+        resume,
+    )
+}

@@ -1,0 +1,24 @@
+"""Where the shipped configuration lies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def conf_dir() -> Path:
+    """The folder of the shipped groups: beside the package in a checkout, inside it in a wheel."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "conf", package.parent / "conf"):
+        if (folder / "config.yaml").is_file():
+            return folder
+    raise FileNotFoundError(f"found no conf/config.yaml inside or beside {package}; reinstall verl_like")
+
+
+def tables_dir() -> Path:
+    """The tables of other projects' keys, which are no group."""
+    return conf_dir() / "compat"
+
+
+def group_dirs() -> list[Path]:
+    """The folders of groups."""
+    return sorted(path for path in conf_dir().iterdir() if path.is_dir() and path != tables_dir())
