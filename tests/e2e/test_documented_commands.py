@@ -83,6 +83,7 @@ NOT_RUN = {
                 "update",
                 "rollout",
                 "skewed_rollout",
+                "compat",
                 "e2e",
                 "start",
                 "overhead",

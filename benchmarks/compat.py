@@ -1,0 +1,57 @@
+"""How many settings of other projects are known here: ``python -m benchmarks.compat``, after ``make peers``.
+
+verl's are all leaves of its trainer's trees for FSDP and vLLM in three versions, OpenRLHF's the flags of its PPO
+trainer, EasyR1's those of its example. Mapped are those that make something of ours or have no effect here;
+unsupported ones are refused, with what to use instead. Prints one JSON object as its last line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from benchmarks._easyr1_keys import EASYR1_KEYS
+from benchmarks._peer_trees import VERL_VERSIONS, openrlhf_flags, verl_tree
+from verl_like.config.compat.tables import table
+
+
+def counted(peer: str, keys: Iterable[str]) -> dict[str, int]:
+    """Keys by class."""
+    known = table(peer)
+    entries = [known.entry(known.aliases.get(key, key)) for key in sorted(set(keys))]
+    kinds = ["unclassified" if entry is None else entry.kind for entry in entries]
+    return {
+        "keys": len(kinds),
+        **{
+            kind: kinds.count(kind)
+            for kind in ("renamed", "converted", "without_effect", "unsupported", "unclassified")
+        },
+    }
+
+
+def main() -> None:
+    trees = {version: verl_tree(version) for version in VERL_VERSIONS}
+    found = {
+        "verl": counted("verl", (key for tree in trees.values() for key in tree)),
+        "easyr1": counted("easyr1", EASYR1_KEYS),
+        "openrlhf": counted("openrlhf", openrlhf_flags()),
+    }
+    print(json.dumps(found))
+    mapped = {peer: counts["keys"] - counts["unsupported"] - counts["unclassified"] for peer, counts in found.items()}
+    print(
+        json.dumps(
+            {
+                "verl_keys": found["verl"]["keys"],
+                "verl_mapped": mapped["verl"],
+                "easyr1_keys": found["easyr1"]["keys"],
+                "easyr1_mapped": mapped["easyr1"],
+                "openrlhf_flags": found["openrlhf"]["keys"],
+                "openrlhf_mapped": mapped["openrlhf"],
+                "unclassified": sum(counts["unclassified"] for counts in found.values()),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
