@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from verl_like.arguments import parsed
 from verl_like.disk import DiskRefused, refuse_unwritable, writing
 from verl_like.imports import importing
 from verl_like.single_controller.bounded import LINES
@@ -28,66 +29,12 @@ if TYPE_CHECKING:
     from verl_like.config.compose import Composed
     from verl_like.config.schema import Config
 
-COMMANDS = {
-    "train": "reinforcement learning",
-    "sft": "supervised training",
-    "eval": "validate the run's newest checkpoint, that of trainer.resume=PATH, or (resume=never) the model",
-    "generate": "write responses to data.val_files, of the same choice of policies as eval",
-    "rescore": "score a run's written responses with another reward function: rescore RUN reward.function=f.py:g",
-    "export": "write a checkpoint as a Hugging Face folder: export RUN/checkpoints/step_N [OUT], or RUN for its newest",
-    "replay": "take a step of a run again, and name the first value that comes out differently: replay RUN --step N",
-    "plan": "what a run needs of memory and time, part by part, and what to change when it does not fit",
-    "config": "print the composed configuration and where each value came from",
-    "doctor": "say what is installed, what will be used, what is missing and how to mend it",
-}
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status: 0 done, or stopped in order with all that it takes to go on; 1 failed,
     2 wrong input, 130 interrupted.
     """
-    parser = argparse.ArgumentParser(prog="verl-like", description="Train language models by reinforcement learning.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, what in COMMANDS.items():
-        command = commands.add_parser(name, help=what, description=what)
-        if name == "export":
-            command.add_argument(
-                "checkpoint", type=Path, help="a checkpoints/step_N folder of a run, or a run, whose newest it is"
-            )
-            command.add_argument("out", type=Path, nargs="?", help="where to write; default is RUN/export/step_N")
-            command.add_argument(
-                "--adapter",
-                action="store_true",
-                help="write the LoRA adapter alone, as peft reads it (default RUN/export/step_N-adapter), and not a "
-                "model that it is added to",
-            )
-        elif name == "replay":
-            command.add_argument("run", type=Path, help="a run folder")
-            command.add_argument("--step", type=int, required=True, help="the step to take again")
-        elif name == "rescore":
-            command.add_argument("run", type=Path, help="a run folder, with responses in samples/")
-            command.add_argument(
-                "words", nargs="*", metavar="reward.KNOB=VALUE", help="what differs from the run's own reward section"
-            )
-            command.add_argument("--function", help="short for reward.function=...")
-            command.add_argument(
-                "--files", default="*step_*.jsonl", help="which of samples/, e.g. 'step_1?.jsonl'; default %(default)s"
-            )
-            command.add_argument("--out", type=Path, help="where to write; default is RUN/rescored.jsonl")
-        elif name != "doctor":
-            command.add_argument(
-                "words", nargs="*", metavar="RECIPE.yaml | key=value", help="a recipe and Hydra overrides"
-            )
-        if name == "plan":
-            command.add_argument("--device", default="", help="plan for H100, H200, A100, L40S or 4090 instead of this")
-            command.add_argument("--response-tokens", type=float, help="mean length; default half of the longest")
-        if name == "config":
-            command.add_argument("--docs", action="store_true", help="show each knob's sentence")
-    arguments, rest = parser.parse_known_args(argv)
-    if any("=" not in word or word.startswith("-") for word in rest) or (rest and "words" not in arguments):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if rest:  # argparse takes no overrides behind an option
-        arguments.words += rest
+    arguments = parsed(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
@@ -146,8 +93,30 @@ def _command(arguments: argparse.Namespace, *, is_program: bool) -> int:
         return _config(arguments)
     if arguments.command == "plan":
         return _plan(arguments)
+    if arguments.command == "migrate":
+        from verl_like.config.compat.command import migrated
+
+        text, status = migrated(arguments.peer, arguments.file, arguments.words, out=arguments.out)
+        print(text)
+        return status
     composed = _checked(arguments)
+    if arguments.command == "train" and arguments.dry_run:
+        return _dry_run(composed)
     return _started(arguments.command, composed, is_program=is_program)
+
+
+def _dry_run(composed: Composed) -> int:
+    from verl_like.config.compose import render_changed
+
+    print(render_changed(composed), flush=True)
+    with STARTUP.shown():
+        STARTUP.now("loading transformers")
+        with importing():
+            from verl_like.trainer import run
+
+        found = run.dry_run(composed.config)
+    print(found)
+    return 0
 
 
 def _started(command: str, composed: Composed, *, is_program: bool) -> int:
@@ -271,7 +240,12 @@ def _checked(arguments: argparse.Namespace) -> Composed:
     from verl_like.config.problems import refuse, without_echoes
     from verl_like.trainer.start import start_problems
 
-    composed, found = read(*_recipe_and_overrides(arguments))
+    if arguments.command == "train" and arguments.peer:
+        from verl_like.config.compat.command import read_command
+
+        composed, found = read_command(arguments.peer, arguments.words)
+    else:
+        composed, found = read(*_recipe_and_overrides(arguments))
     refuse([*found, *without_echoes(found, problems(composed.config))])
     refuse(start_problems(composed.config, composed.yaml(), command=arguments.command))
     return composed

@@ -87,6 +87,58 @@ def _tell_of_truths(num_read: int, num_truths: int) -> None:
         STARTUP.so_far(f"reading {num_truths} truths: {num_read} are read")
 
 
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What a run trains on."""
+
+    tokenizer: PreTrainedTokenizerBase
+    prompts: PromptDataset
+    val_prompts: PromptDataset | None
+    steps: int
+
+    def all_prompts(self) -> list[Prompt]:
+        return [*self.prompts, *(self.val_prompts or [])]
+
+
+def _task(config: Config) -> _Task:
+    """Read it, once everything is refused that can be known without it.
+
+    Raises:
+        ValueError: a configuration or data set that cannot work.
+    """
+    check(config)
+    check_machine(config, generates=True)
+    check_hub_models(config)
+    STARTUP.now("reading the data")
+    tokenizer = _tokenizer(config)
+    prompts = PromptDataset(config.data.train_files, config.data, tokenizer)
+    val_prompts = PromptDataset(config.data.val_files, config.data, tokenizer) if config.validates else None
+    if val_prompts is not None:
+        refuse(filter(None, [best_metric_problem(config, val_prompts.data_sources)]))
+    steps = num_steps(config, prompt_loader(config, prompts))  # refuses fewer rows than a batch has
+    return _Task(tokenizer, prompts, val_prompts, steps)
+
+
+def dry_run(config: Config) -> str:
+    """Everything that a run looks at before it starts its workers (``verl-like train --dry-run``); what was found.
+
+    Raises:
+        ValueError: what would have refused the run.
+    """
+    task = _task(config)
+    plan = check_memory(config)
+    check_reward(config, task.all_prompts())
+    sources = sorted({prompt.data_source for prompt in task.all_prompts()})
+    validation = f"{len(task.val_prompts)} to validate on" if task.val_prompts is not None else "no validation"
+    return (
+        f"prompts     {len(task.prompts)} to train on, {validation}; data sources {', '.join(sources)}\n"
+        f"steps       {task.steps} of {config.data.train_batch_size} prompts with {config.rollout.n} responses each\n"
+        f"reward      tried on a response to each data source, and every truth was read\n"
+        f"memory      {'the plan fits' if plan is not None else 'not planned: the model is not here yet'}\n"
+        "Nothing is wrong that can be known before workers start; the same command without --dry-run starts them."
+    )
+
+
 def train(config: Config, config_yaml: str) -> Progress:
     """Reinforcement learning (``verl-like train``).
 
@@ -95,26 +147,17 @@ def train(config: Config, config_yaml: str) -> Progress:
     Raises:
         ValueError: a configuration, data set or folder that cannot work; nothing has been started then.
     """
-    check(config)
-    check_machine(config, generates=True)
-    check_hub_models(config)
-    trainer_config = config.trainer
-    STARTUP.now("reading the data")
-    tokenizer = _tokenizer(config)
-    prompts = PromptDataset(config.data.train_files, config.data, tokenizer)
-    val_prompts = PromptDataset(config.data.val_files, config.data, tokenizer) if config.validates else None
-    if val_prompts is not None:
-        refuse(filter(None, [best_metric_problem(config, val_prompts.data_sources)]))
-    steps = num_steps(config, prompt_loader(config, prompts))  # refuses fewer rows than a batch has
+    task = _task(config)
+    tokenizer, prompts, val_prompts, steps = task.tokenizer, task.prompts, task.val_prompts, task.steps
     folder, newest = start_of(config, config_yaml, job="train")
     if (step := finished_step(folder, newest, steps=steps, has_validation=bool(val_prompts))) is not None:
         log.info(nothing_to_do(config, folder, step))
         return Progress(step=step)
     plan = check_memory(config)
-    check_reward(config, [*prompts, *(val_prompts or [])])
+    check_reward(config, task.all_prompts())
     with FolderLock(folder.path):
         folder.claim(config_yaml, job="train")
-        Checkpoints(folder.checkpoints, trainer_config.max_checkpoints).sweep()
+        Checkpoints(folder.checkpoints, config.trainer.max_checkpoints).sweep()
         with trackers(config, folder.path, total_steps=steps) as tracker:
 
             def start(config: Config) -> Progress:

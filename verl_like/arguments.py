@@ -1,0 +1,144 @@
+"""The words behind ``verl-like``: commands, and what each of them takes."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from verl_like.config.compat.peers import PEERS
+from verl_like.config.suggestion import suggestion
+
+COMMANDS = {
+    "train": "reinforcement learning",
+    "sft": "supervised training",
+    "eval": "validate the run's newest checkpoint, that of trainer.resume=PATH, or (resume=never) the model",
+    "generate": "write responses to data.val_files, of the same choice of policies as eval",
+    "rescore": "score a run's written responses with another reward function: rescore RUN reward.function=f.py:g",
+    "export": "write a checkpoint as a Hugging Face folder: export RUN/checkpoints/step_N [OUT], or RUN for its newest",
+    "replay": "take a step of a run again, and name the first value that comes out differently: replay RUN --step N",
+    "migrate": "make a recipe of verl's, EasyR1's or OpenRLHF's launch script or YAML file: migrate --from verl run.sh",
+    "plan": "what a run needs of memory and time, part by part, and what to change when it does not fit",
+    "config": "print the composed configuration and where each value came from",
+    "doctor": "say what is installed, what will be used, what is missing and how to mend it",
+}
+EPILOG = """examples:
+  verl-like train recipes/arithmetic/grpo.yaml actor.optim.lr=1e-5
+  verl-like config recipes/arithmetic/grpo.yaml --docs
+  verl-like train --from verl algorithm.adv_estimator=grpo data.train_files=train.parquet ...
+
+exit status: 0 done, or stopped in order with all that it takes to go on; 1 failed; 2 wrong input; 130 interrupted"""
+
+
+def parsed(argv: Sequence[str]) -> argparse.Namespace:
+    """The command and its arguments; ends the process with status 2 and one line where they cannot be read."""
+    parser = _parser()
+    words, behind = _peers_apart(argv)
+    if words and not words[0].startswith("-") and words[0] not in COMMANDS:
+        parser.error(f"unknown command {words[0]}{suggestion(words[0], COMMANDS) or '; see verl-like --help.'}")
+    arguments, rest = parser.parse_known_args(words)
+    if any("=" not in word or word.startswith("-") for word in rest) or (rest and "words" not in arguments):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest or behind:  # argparse takes no overrides behind an option
+        arguments.words += [*rest, *behind]
+    return arguments
+
+
+def _peers_apart(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Our own words, and those of another project behind ``train --from``, which have options of their own."""
+    words = list(argv)
+    if words[:1] != ["train"] or "--from" not in words:
+        return words, []
+    place = words.index("--from")
+    ours = [*words[place : place + 2], *(word for word in words if word == "--dry-run")]
+    return ["train", *ours], [word for word in (*words[1:place], *words[place + 2 :]) if word != "--dry-run"]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="verl-like",
+        description="Train language models by reinforcement learning.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"verl-like {_version()}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, what in COMMANDS.items():
+        command = commands.add_parser(name, help=what, description=what)
+        ARGUMENTS.get(name, _recipe)(command)
+    return parser
+
+
+def _version() -> str:
+    try:
+        return version("verl_like")
+    except PackageNotFoundError:  # a checkout that is on the path without being installed
+        return "of this checkout"
+
+
+def _recipe(command: argparse.ArgumentParser) -> None:
+    command.add_argument("words", nargs="*", metavar="RECIPE.yaml | key=value", help="a recipe and Hydra overrides")
+
+
+def _train(command: argparse.ArgumentParser) -> None:
+    _recipe(command)
+    command.add_argument("--from", dest="peer", choices=PEERS, help="the settings that follow are that one's")
+    command.add_argument("--dry-run", action="store_true", help="check all that can be checked, and stop")
+
+
+def _plan(command: argparse.ArgumentParser) -> None:
+    _recipe(command)
+    command.add_argument("--device", default="", help="plan for H100, H200, A100, L40S or 4090 instead of this")
+    command.add_argument("--response-tokens", type=float, help="mean length; default half of the longest")
+
+
+def _config(command: argparse.ArgumentParser) -> None:
+    _recipe(command)
+    command.add_argument("--docs", action="store_true", help="show each knob's sentence")
+
+
+def _export(command: argparse.ArgumentParser) -> None:
+    checkpoint = "a checkpoints/step_N folder of a run, or a run, whose newest it is"
+    command.add_argument("checkpoint", type=Path, help=checkpoint)
+    command.add_argument("out", type=Path, nargs="?", help="where to write; default is RUN/export/step_N")
+    command.add_argument(
+        "--adapter",
+        action="store_true",
+        help="write the LoRA adapter alone, as peft reads it (default RUN/export/step_N-adapter), and not a model that "
+        "it is added to",
+    )
+
+
+def _replay(command: argparse.ArgumentParser) -> None:
+    command.add_argument("run", type=Path, help="a run folder")
+    command.add_argument("--step", type=int, required=True, help="the step to take again")
+
+
+def _rescore(command: argparse.ArgumentParser) -> None:
+    differs = "what differs from the run's own reward section"
+    command.add_argument("run", type=Path, help="a run folder, with responses in samples/")
+    command.add_argument("words", nargs="*", metavar="reward.KNOB=VALUE", help=differs)
+    command.add_argument("--function", help="short for reward.function=...")
+    which = "which of samples/, e.g. 'step_1?.jsonl'; default %(default)s"
+    command.add_argument("--files", default="*step_*.jsonl", help=which)
+    command.add_argument("--out", type=Path, help="where to write; default is RUN/rescored.jsonl")
+
+
+def _migrate(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--from", dest="peer", required=True, choices=PEERS, help="whose file it is")
+    command.add_argument("--out", type=Path, help="where the recipe goes; default is the file's name with .yaml")
+    command.add_argument("file", type=Path, metavar="SCRIPT.sh | CONFIG.yaml", help="read, and never run")
+    command.add_argument("words", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="of the script, its $1 ...")
+
+
+ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+    "train": _train,
+    "rescore": _rescore,
+    "export": _export,
+    "replay": _replay,
+    "migrate": _migrate,
+    "plan": _plan,
+    "config": _config,
+    "doctor": lambda command: None,
+}
