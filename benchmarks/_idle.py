@@ -184,7 +184,9 @@ class IdleFunctions:
 
 
 class IdlePrompts:
-    """A loader that gives the same prompts each step."""
+    """A loader that gives the same prompts each step, which is an epoch."""
+
+    batches_per_epoch = 1
 
     def __init__(self, num_prompts: int) -> None:
         self._prompts = [

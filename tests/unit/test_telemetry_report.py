@@ -24,6 +24,12 @@ KEYS = [
     "tokens_per_s",
     "seed",
     "prompts",
+    "status",
+    "best_step",
+    "best_val",
+    "model",
+    "versions",
+    "git_commit",
 ]
 
 
@@ -38,12 +44,18 @@ def summary(**changes: float | None) -> Summary:
         "tokens_per_s": 12000.0,
         "seed": 1,
         "prompts": {"drawn": 8, "trained": 8},
+        "status": "finished",
+        "best_step": 200,
+        "best_val": 0.93,
+        "model": "folder",
+        "versions": {"python": "3.11.7"},
+        "git_commit": None,
         **changes,
     }
     return Summary(**fields)  # type: ignore[arg-type]
 
 
-def test_the_summary_has_its_nine_keys(tmp_path: Path) -> None:
+def test_the_summary_has_its_keys(tmp_path: Path) -> None:
     path = write_summary(tmp_path, summary())
     assert path == tmp_path / "summary.json"
     written = json.loads(path.read_text())

@@ -10,7 +10,7 @@ import pytest
 
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.telemetry.metrics import METRICS
-from verl_like.trainer.step_metrics import StepMetrics, num_tokens
+from verl_like.trainer.step_metrics import StepMetrics, num_tokens, signal_frac
 
 
 def batch(**facts: object) -> RemoteBatch:
@@ -22,6 +22,7 @@ def scored(
 ) -> RemoteBatch:
     rows = len(statuses)
     return batch(
+        group_id=[row // 2 for row in range(rows)],
         reward_status=statuses,
         score=scores,
         reward_seconds=[0.5] * rows,
@@ -38,6 +39,22 @@ def test_failed_scores_count_as_failures_and_not_as_zeros() -> None:
     assert found["reward/score_mean"] == 0.75 and found["reward/score_min"] == 0.5 and found["reward/score_max"] == 1.0
     assert found["reward/num_failed"] == 2 and found["reward/num_timeout"] == 1 and found["reward/num_error"] == 1
     assert found["reward/num_crash"] == 0 and found["reward/num_memory"] == 0
+
+
+@pytest.mark.parametrize(
+    ("group_ids", "scores", "expected"),
+    [([0, 0, 1, 1], [0, 1, 1, 1], 0.5), ([1, 0, 1, 0], [0, 1, 1, 1], 0.5), ([0, 1, 2], [0, 1, 0], 0.0)],
+)
+def test_signal_is_in_groups_whose_scores_differ(group_ids: list[int], scores: list[float], expected: float) -> None:
+    assert signal_frac(np.array(group_ids), np.array(scores, float)) == expected
+
+
+def test_the_fraction_of_filtered_groups_is_of_all_that_were_drawn() -> None:
+    metrics = StepMetrics()
+    metrics.add({"perf/tokens": 1.0, "rollout/signal_frac": 0.25})
+    metrics.add_rewards(scored(["ok"] * 4, [0.0, 1.0, 0.0, 1.0]))
+    found = metrics.finish({"reward_wait": 1.0})
+    assert found["rollout/signal_frac"] == 0.25 and found["reward/score_std"] == 0.5
 
 
 def test_numbers_beside_the_score_are_averaged_over_the_rows_that_have_them() -> None:

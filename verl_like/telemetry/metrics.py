@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from verl_like.config.suggestion import suggestion
 
 # What a placeholder in a pattern stands for. Sources may hold slashes (openai/gsm8k).
-OUTSIDE_STEP = ("time/step_s", "time/validation_s")  # seconds that are no stage of a step: the whole, and what follows
+# Seconds that are no stage of a step: the whole, and what follows.
+OUTSIDE_STEP = ("time/step_s", "time/validation_s", "time/checkpoint_s")
 # Of the machine, and so another number when a step is taken again.
 OF_THE_MACHINE = (
     "time/",
@@ -32,6 +33,7 @@ OF_THE_MACHINE = (
     "reward/seconds",
     "sync/seconds",
     "sync/gib_per_s",
+    "progress/unix_s",
 )
 PLACEHOLDERS = {"stage": r"[a-z][a-z0-9_]*", "source": r".+", "detail": r"[^/]+", "n": r"\d+"}
 _PLACEHOLDER = re.compile(r"<(\w+)>")
@@ -61,6 +63,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("reward/score_min", "score", "Lowest score of the step.", "reward"),
     Metric("reward/score_max", "score", "Highest score of the step.", "reward"),
+    Metric("reward/score_std", "score", "Standard deviation of the scores over the step's responses.", "reward"),
     Metric(
         "reward/num_failed", "rows", "Samples without a score; reward.on_failure says what they are worth.", "reward"
     ),
@@ -146,8 +149,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "rollout/signal_frac",
         "fraction",
-        "Groups with differing scores among those drawn; only with algorithm.filter_groups.",
-        "rollout",
+        "Groups with differing scores among those drawn; the others teach an estimator that compares siblings nothing.",
+        "reward",
     ),
     Metric(
         "rollout/entropy_mean",
@@ -337,6 +340,14 @@ METRICS: tuple[Metric, ...] = (
         "Wall time of the validation after this step; not part of the step.",
         "validation",
     ),
+    Metric(
+        "time/checkpoint_s",
+        "seconds",
+        "What the run waited for the checkpoint after this step; not part of the step.",
+        "checkpoint",
+    ),
+    Metric("progress/epoch", "epochs", "Passes over the training rows so far.", "step"),
+    Metric("progress/unix_s", "seconds", "When the step ended, since the first second of 1970.", "step"),
     Metric("time/<stage>_s", "seconds", "Wall time of one stage; the stages add up to the step.", "step"),
     Metric("perf/tokens", "tokens", "Prompt and response tokens of the step, all ranks together.", "step"),
     Metric("perf/response_tokens", "tokens", "Response tokens of the step, all ranks together.", "rollout"),

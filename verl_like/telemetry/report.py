@@ -36,6 +36,12 @@ class Summary:
     tokens_per_s: float
     seed: int
     prompts: dict[str, int]  # drawn, trained, filtered, failed, in flight
+    status: str  # "finished", or "interrupted" where steps are left
+    best_step: int | None  # of the best validation behind the first step
+    best_val: float | None
+    model: str  # model.path
+    versions: dict[str, str]
+    git_commit: str | None  # of the checkout, where there is one
 
 
 def write_summary(run_dir: Path, summary: Summary) -> Path:

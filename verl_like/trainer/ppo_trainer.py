@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from copy import copy
 from dataclasses import asdict
 from functools import partial
@@ -159,6 +160,7 @@ class PPOTrainer:
         self.learn(batch, step, metrics)
         self.sync(batch, metrics)
         metrics.add(self.prompts.metrics())
+        metrics.add({"progress/epoch": step / self.loader.batches_per_epoch, "progress/unix_s": time.time()})
         return metrics.finish(LEDGER.take(), self.run_plan)
 
     def log_probs(self, batch: RemoteBatch, metrics: StepMetrics) -> None:
@@ -366,6 +368,7 @@ class PPOTrainer:
             }
             is_best = self.progress.best_step == self.progress.step
             self.saves.save(state, is_best=is_best)
+        self.trackers.log(self.progress.step, {"time/checkpoint_s": LEDGER.take()["checkpoint"]})
 
     def save_unless_saved(self) -> None:
         if self.progress.step != self.saves.step:

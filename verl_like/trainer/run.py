@@ -29,6 +29,7 @@ from verl_like.single_controller.errors import INTERRUPT
 from verl_like.telemetry.report import Summary, write_curves, write_summary
 from verl_like.telemetry.startup import STARTUP
 from verl_like.telemetry.trackers import JsonlTracker, trackers
+from verl_like.telemetry.versions import git_commit, versions
 from verl_like.trainer.build import build_workers, rollout_group, scorers, stack
 from verl_like.trainer.checkpoint import Checkpoints, load_state
 from verl_like.trainer.endings import finished_step, nothing_to_do, shown, start_of
@@ -172,7 +173,7 @@ def train(config: Config, config_yaml: str) -> Progress:
                 return progress
 
             progress = with_restarts(config, start)
-        report(config, folder, progress)
+        report(config, folder, progress, steps=steps)
     return progress
 
 
@@ -204,8 +205,8 @@ def learner_updates(config: Config, steps: int) -> dict[str, int]:
     }
 
 
-def report(config: Config, folder: RunFolder, progress: Progress) -> None:
-    """summary.json and curves.png of a finished run."""
+def report(config: Config, folder: RunFolder, progress: Progress, *, steps: int) -> None:
+    """summary.json and curves.png of a run of so many steps that has ended, or was stopped."""
     write_summary(
         folder.path,
         Summary(
@@ -218,6 +219,12 @@ def report(config: Config, folder: RunFolder, progress: Progress) -> None:
             tokens_per_s=progress.tokens / max(progress.seconds, 1e-9),
             seed=config.trainer.seed,
             prompts=asdict(progress.prompts),
+            status="finished" if progress.step >= steps else "interrupted",
+            best_step=progress.best_step if progress.best_step > 0 else None,
+            best_val=progress.best if progress.best_step > 0 else None,
+            model=config.model.path,
+            versions=versions(),
+            git_commit=git_commit(),
         ),
     )
     write_curves(folder.path)

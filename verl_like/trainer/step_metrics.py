@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from verl_like.plan.plan import RunPlan
+from verl_like.protocol import Array
 from verl_like.reward.messages import FAILURES
 from verl_like.reward.scores import is_unreadable_mark, was_unreadable
 from verl_like.single_controller.remote_batch import RemoteBatch
@@ -33,6 +34,14 @@ def num_tokens(batch: RemoteBatch, *, skips_zeros: bool) -> float:
     """Tokens of all rows, or of those with an advantage."""
     tokens = batch.facts["prompt_tokens"] + batch.facts["response_tokens"]
     return float((tokens * batch.facts["has_advantage"] if skips_zeros else tokens).sum())
+
+
+def signal_frac(group_ids: Array, scores: Array) -> float:
+    """Groups whose scores differ, of all; rows in any order."""
+    order = np.argsort(group_ids, kind="stable")
+    starts = np.flatnonzero(np.r_[True, np.diff(group_ids[order]) != 0])
+    spread = np.maximum.reduceat(scores[order], starts) - np.minimum.reduceat(scores[order], starts)
+    return float((spread > 0).mean())
 
 
 class StepMetrics:
@@ -88,13 +97,17 @@ class StepMetrics:
 
     def add_rewards(self, batch: RemoteBatch) -> None:
         """Scores of the rows that have one, what was reported beside them, and the failures by kind."""
-        scores, status = batch.facts["score"], batch.facts["reward_status"]
-        scores = scores[~np.isnan(scores)]
+        all_scores, status = batch.facts["score"], batch.facts["reward_status"]
+        is_scored = ~np.isnan(all_scores)
+        scores = all_scores[is_scored]
+        # Where groups are filtered it is of all that were drawn, and here already.
+        self._values.setdefault("rollout/signal_frac", signal_frac(batch.facts["group_id"][is_scored], scores))
         self.add(
             {
                 "reward/score_mean": float(scores.mean()),
                 "reward/score_min": float(scores.min()),
                 "reward/score_max": float(scores.max()),
+                "reward/score_std": float(scores.std()),
                 "reward/num_failed": float((status != "ok").sum()),
                 **{f"reward/num_{kind}": float((status == kind).sum()) for kind in FAILURES},
                 "reward/unreadable": float(sum(map(was_unreadable, batch.facts["details"]))),
