@@ -300,7 +300,9 @@ def test_a_command_is_known_by_its_program() -> None:
     assert arguments_of(
         ["ray", "job", "submit", "--", "python3", "-m", "openrlhf.cli.train_ppo_ray", "--x"], "openrlhf"
     ) == ["--x"]
+    assert arguments_of(["python3", "-m", "fork.recipe.dapo.src.main_dapo", "a=1"], "verl") == ["a=1"]
     assert arguments_of(["python3", "-m", "verl.trainer.main_ppo"], "easyr1") is None
+    assert arguments_of(["python3", "-m", "verl.trainer.main", "a=1"], "easyr1") == ["a=1"]
 
 
 SCRIPT = """set -x

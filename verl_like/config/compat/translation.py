@@ -176,7 +176,10 @@ def _line(table: Table, key: str, value: Any) -> Line:
     if entry is None:
         known = suggestion(key, [*table.exact]).replace("; did", "Did")
         return Line(
-            key=key, value=value, kind="unknown", why=f"no key of {table.peer} that is known here. {known}".strip()
+            key=key,
+            value=value,
+            kind="unknown",
+            why=f"no key of {table.peer}'s, but a fork's or a misspelt one. {known}".strip(),
         )
     if entry.kind == "renamed":
         knob = entry.to + key.removeprefix(entry.pattern)

@@ -122,11 +122,18 @@ def reward_model(theirs: Theirs, given: Set[str]) -> Converted:
     return Converted(note="off")
 
 
+def token_level_loss(theirs: Theirs, given: Set[str]) -> Converted:
+    """As the first DAPO recipe called it."""
+    is_on = theirs[f"{ACTOR}.use_token_level_loss"]
+    return Converted({"actor.loss_aggregation": "token-mean" if is_on else "seq-mean-token-mean"})
+
+
 def overlong_buffer(theirs: Theirs, given: Set[str]) -> Converted:
     for section in (
         "reward.reward_kwargs.overlong_buffer_cfg",
         "reward_model.reward_kwargs.overlong_buffer_cfg",
         "reward_model.overlong_buffer",
+        "custom_reward_function.overlong_buffer",
     ):
         if theirs.get(f"{section}.enable"):
             return Converted(
@@ -179,6 +186,7 @@ CONVERTERS: dict[str, Converter] = {
         validation_sampling,
         reward_function,
         reward_model,
+        token_level_loss,
         overlong_buffer,
         pf_ppo,
         max_num_gen_batches,

@@ -12,11 +12,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-# What a command starts with, by project: a module or the end of a script's path.
+# The last word of the program that a command starts, by project: of a module (verl.trainer.main_ppo, and those of
+# recipes and forks) or of a file.
 PROGRAMS = {
-    "verl": ("verl.trainer.main_ppo", "recipe.dapo.main_dapo", "main_ppo.py", "main_dapo.py"),
+    "verl": ("main_ppo", "main_dapo"),
     "easyr1": ("verl.trainer.main",),
-    "openrlhf": ("openrlhf.cli.train_ppo_ray", "openrlhf.cli.train_ppo", "train_ppo_ray.py"),
+    "openrlhf": ("train_ppo_ray", "train_ppo"),
 }
 
 
@@ -38,7 +39,8 @@ class Given:
 def arguments_of(command: Sequence[str], peer: str) -> list[str] | None:
     """The words behind the program, where a command starts that project's; None where it does not."""
     for place, word in enumerate(command):
-        if any(word == program or (program.endswith(".py") and word.endswith(program)) for program in PROGRAMS[peer]):
+        name = word.removesuffix(".py").replace("/", ".")
+        if any(name == program or name.endswith(f".{program}") for program in PROGRAMS[peer]):
             return list(command[place + 1 :])
     return None
 
