@@ -21,6 +21,7 @@ COMMANDS = {
     "migrate": "make a recipe of verl's, EasyR1's or OpenRLHF's launch script or YAML file: migrate --from verl run.sh",
     "plan": "what a run needs of memory and time, part by part, and what to change when it does not fit",
     "config": "print the composed configuration and where each value came from",
+    "help": "what the knobs of a section are: help rollout, help actor.optim.lr",
     "doctor": "say what is installed, what will be used, what is missing and how to mend it",
 }
 EPILOG = """examples:
@@ -95,7 +96,14 @@ def _plan(command: argparse.ArgumentParser) -> None:
 
 def _config(command: argparse.ArgumentParser) -> None:
     _recipe(command)
-    command.add_argument("--docs", action="store_true", help="show each knob's sentence")
+    command.add_argument(
+        "--docs", action="store_true", help="show each knob's sentence; a section's name shows it alone"
+    )
+    command.add_argument("--diff", action="store_true", help="compare two recipes or run folders: config --diff A B")
+
+
+def _help(command: argparse.ArgumentParser) -> None:
+    command.add_argument("section", nargs="?", default="", help="a section, or one knob; without it all sections")
 
 
 def _export(command: argparse.ArgumentParser) -> None:
@@ -140,5 +148,6 @@ ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "migrate": _migrate,
     "plan": _plan,
     "config": _config,
+    "help": _help,
     "doctor": lambda command: None,
 }

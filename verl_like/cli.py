@@ -65,6 +65,9 @@ def _run(job: Callable[[], int]) -> int:
         return 2
     except FORESEEN:
         return 1
+    except BrokenPipeError:  # whoever read what is printed has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt as interrupt:
         print(f"interrupted{f' in {interrupt}' if str(interrupt) else ''}; everything was shut down.", file=sys.stderr)
         return 130
@@ -83,6 +86,11 @@ def _command(arguments: argparse.Namespace, *, is_program: bool) -> int:
         from verl_like.doctor import main as doctor
 
         return doctor()
+    if arguments.command == "help":
+        from verl_like.config.page import help_text
+
+        print(help_text(arguments.section))
+        return 0
     if arguments.command == "export":
         return _export(arguments.checkpoint, arguments.out, adapter=arguments.adapter)
     if arguments.command == "rescore":
@@ -206,12 +214,18 @@ def _config(arguments: argparse.Namespace) -> int:
     Without a recipe or an override there is nothing to refuse.
     """
     from verl_like.checks.rules import contradictions, missing
-    from verl_like.config.compose import read, render
+    from verl_like.config.compose import differences, read, render
+    from verl_like.config.knobs import sections
     from verl_like.config.problems import refuse, without_echoes
 
+    if arguments.diff:
+        print(differences(*arguments.words), end="")
+        return 0
+    named = [word for word in arguments.words if arguments.docs and word in sections()]
+    arguments.words = [word for word in arguments.words if word not in named]
     composed, found = read(*_recipe_and_overrides(arguments))
     if not found:
-        print(render(composed, docs=arguments.docs), end="", flush=True)
+        print(render(composed, docs=arguments.docs, section=named[0] if named else ""), end="", flush=True)
     if arguments.words and not arguments.docs:
         for problem in without_echoes(found, missing(composed.config)):
             print(f"note: {problem}", file=sys.stderr)

@@ -98,6 +98,15 @@ NOT_RUN = {
     "lies in tests/, which the checkout lacks; tests/e2e/test_families.py compares": (
         "python -m tests.families.page > docs/models.md",
     ),
+    "writes a page that tests/unit/test_config_page.py compares": ("python -m verl_like.config.page > docs/config.md",),
+    "stands for the reader's own command or script; tests/e2e/test_compat.py runs such": (
+        "python -m verl_like.trainer.main_ppo algorithm.adv_estimator=grpo data.train_files=train.parquet ...",
+        "verl-like train --from verl",
+        "verl-like train --from verl algorithm.adv_estimator=grpo ...",
+        "verl-like migrate --from verl run.sh",
+        "verl-like help SECTION",
+        "verl-like config RECIPE",
+    ),
     "would remove what the other commands need": ("make clean",),
     "is a form, not a command": (
         "python -m verl_like",

@@ -127,12 +127,35 @@ def _put(tree: DictConfig, name: str, value: Any, origin: str) -> list[str]:
     return []
 
 
-def render(composed: Composed, *, docs: bool = False) -> str:
-    """The configuration as YAML with the origin of each leaf in an aligned comment, and its sentence where ``docs``."""
+def render(composed: Composed, *, docs: bool = False, section: str = "") -> str:
+    """The configuration as YAML with the origin of each leaf in an aligned comment, and its sentence where ``docs``.
+
+    Args:
+        section: of which alone; empty for all.
+    """
     return laid_out(
         (name, value_of(composed.config, name), _comment(composed.origins[name], knob, docs=docs))
         for name, knob in knobs().items()
+        if not section or name.startswith(f"{section}.")
     )
+
+
+def differences(*names: str) -> str:
+    """Knobs that differ between two recipes or run folders, a line each.
+
+    Raises:
+        ValueError: another number of names than two, or what is neither.
+    """
+    if len(names) != 2:
+        raise ValueError(
+            f"found {len(names)} names to compare, expected two recipes or run folders: config --diff A B."
+        )
+    first, second = (
+        (compose_run(Path(name), []) if Path(name).is_dir() else compose(name, [])).config for name in names
+    )
+    found = [(name, value_of(first, name), value_of(second, name)) for name in knobs()]
+    lines = [f"{name}: {_flow(a)} | {_flow(b)}\n" for name, a, b in found if a != b]
+    return "".join(lines) or "no knob differs\n"
 
 
 def render_changed(composed: Composed) -> str:
