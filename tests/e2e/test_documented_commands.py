@@ -105,7 +105,6 @@ NOT_RUN = {
         "verl-like train --from verl algorithm.adv_estimator=grpo ...",
         "verl-like migrate --from verl run.sh",
         "verl-like help SECTION",
-        "verl-like config RECIPE",
     ),
     "would remove what the other commands need": ("make clean",),
     "is a form, not a command": (
