@@ -255,9 +255,10 @@ def _checked(arguments: argparse.Namespace) -> Composed:
     from verl_like.trainer.start import start_problems
 
     if arguments.command == "train" and arguments.peer:
+        from verl_like.checks.cluster import only_on_gpus
         from verl_like.config.compat.command import read_command
 
-        composed, found = read_command(arguments.peer, arguments.words)
+        composed, found = read_command(arguments.peer, arguments.words, only_on_gpus=only_on_gpus)
     else:
         composed, found = read(*_recipe_and_overrides(arguments))
     refuse([*found, *without_echoes(found, problems(composed.config))])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from verl_like.algorithms.advantages import ADVANTAGES
+from verl_like.checks.cluster import only_on_gpus
 from verl_like.checks.rules import contradictions
 from verl_like.cli import main
 from verl_like.config.compat.command import read_command
@@ -377,6 +378,16 @@ def test_a_command_of_verls_is_a_configuration_and_all_that_is_wrong_is_told_at_
     assert composed.config.actor.clip_ratio_dual == 3.0
     assert composed.origins["actor.clip_ratio_dual"] == "verl's default"
     assert not [text for text in contradictions(composed.config, num_devices=2) if "critic" in text]
+
+
+def test_what_only_gpus_have_is_left_out_where_there_is_none() -> None:
+    words = [f"{A}.fsdp_config.optimizer_offload=True", "trainer.n_gpus_per_node=8", "cluster.device=cpu"]
+    composed, problems = read_command("verl", words, only_on_gpus=only_on_gpus)
+    assert not problems
+    assert (composed.config.actor.optim.offload, composed.config.cluster.workers_per_node) == (False, 0)
+    composed, _ = read_command("verl", [*words, "cluster.workers_per_node=2"], only_on_gpus=only_on_gpus)
+    assert composed.config.cluster.workers_per_node == 2, "one of our own knobs is meant"
+    assert read_command("verl", words)[0].config.cluster.workers_per_node == 8
 
 
 def test_the_same_command_starts_here(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from verl_like.checks.cores import shares_of
-from verl_like.checks.gpus import Gpus
+from verl_like.checks.gpus import Gpus, gpus_here
 from verl_like.checks.reward import own_gpus
 from verl_like.config.schema import Config, FsdpConfig
 from verl_like.machine.cores import usable_cores
@@ -177,6 +177,14 @@ def offloads(config: Config) -> dict[str, bool]:
         **{f"{section}.fsdp.cpu_offload": of.cpu_offload for section, of in fsdp.items()},
         **{f"{section}.optim.offload": of.offload for section, of in optim.items()},
     }
+
+
+def only_on_gpus(config: Config) -> frozenset[str]:
+    """Knobs that ask for GPUs of a machine that has none: what moves to the host, and how many there are."""
+    if config.cluster.address or gpus_here().runs_on_gpu(config) is not False:
+        return frozenset()
+    moved = frozenset(name for name, is_set in offloads(config).items() if is_set)
+    return moved | {"cluster.workers_per_node", "cluster.num_nodes"}
 
 
 def what_is_on_the_host_is_not_moved_there(config: Config, gpus: Gpus) -> Iterator[str]:

@@ -42,14 +42,14 @@ def help_text(name: str) -> str:
 
 
 def _in_words(knob: Knob) -> str:
-    return f"{knob.name}={_default(knob)}\n    {_facts(knob)}{knob.doc}"
+    return f"{knob.name}={_default(knob)}\n    {_takes(knob)}{knob.doc}"
 
 
 def _default(knob: Knob) -> str:
     return _flow(value_of(Config(), knob.name))
 
 
-def _facts(knob: Knob) -> str:
+def _takes(knob: Knob) -> str:
     expected = " | ".join(knob.choices) or knob.expected or knob.expected_type
     return f"[{expected}{f'; {knob.unit}' if knob.unit else ''}] "
 
@@ -69,7 +69,7 @@ def _tables() -> Iterator[str]:
         if name.rpartition(".")[0] != section:
             section = name.rpartition(".")[0]
             yield f"\n## {section}\n\n| knob | default | takes | what it is |\n|---|---|---|---|\n"
-        takes, default = _facts(knob).strip()[1:-1].replace("|", "\\|"), _default(knob).replace("|", "\\|")
+        takes, default = _takes(knob).strip()[1:-1].replace("|", "\\|"), _default(knob).replace("|", "\\|")
         yield f"| `{name}` | `{default}` | {takes} | {knob.doc.replace('|', chr(92) + '|')} |\n"
 
 

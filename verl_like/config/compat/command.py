@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
 from verl_like.config.compat.migration import migrate, settings_of, translated
 from verl_like.config.compat.words import read_words
 from verl_like.config.compose import Composed, read
+from verl_like.config.schema import Config
 from verl_like.disk import writing
 
 log = logging.getLogger(__name__)
 
 
-def read_command(peer: str, words: Sequence[str]) -> tuple[Composed, list[str]]:
+def read_command(
+    peer: str, words: Sequence[str], *, only_on_gpus: Callable[[Config], Set[str]] = lambda config: frozenset()
+) -> tuple[Composed, list[str]]:
     """The configuration that another project's settings are here, and all that is wrong with them.
+
+    Args:
+        only_on_gpus: the knobs that a machine without GPUs cannot follow, none on one that has some. Where the other
+            project's settings made them they are left out, which is told: its scripts are written for GPUs.
 
     Raises:
         ValueError: words that nobody can read.
@@ -26,7 +33,13 @@ def read_command(peer: str, words: Sequence[str]) -> tuple[Composed, list[str]]:
         log.info(note)
     found = translated(peer, given)
     log.info("%s. `verl-like migrate --from %s SCRIPT` shows each of them and writes a recipe.", found.told(), peer)
-    composed, problems = read(None, [], settings=settings_of(found))
+    settings = settings_of(found)
+    composed, problems = read(None, [], settings=settings)
+    own = {line.key for line in found.lines}
+    left_out = (only_on_gpus(composed.config) & {name for name, _, _ in settings}) - own
+    if left_out:
+        log.info("there is no GPU here, so these are left out: %s.", ", ".join(sorted(left_out)))
+        composed, problems = read(None, [], settings=[each for each in settings if each[0] not in left_out])
     return composed, [*found.problems, *problems]
 
 
