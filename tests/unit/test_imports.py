@@ -24,7 +24,8 @@ FOR_ALL = (
 )
 # Importer -> what it may import besides FOR_ALL. The longest matching importer decides; a name covers all below it.
 ALLOWED: dict[str, tuple[str, ...]] = {
-    "": (),
+    "": ("scripting",),  # what scripts import, as they ask for it
+    "scripting": ("checks", "config", "trainer"),
     "__main__": ("cli",),
     "trainer.main_ppo": ("cli",),  # another way in, under the name that verl's has
     "arguments": ("config",),

@@ -35,6 +35,11 @@ _ROOT = "verl_like_root"  # a name that no file in a search path has, so that it
 _WIDEST_VALUE = 72
 
 
+def as_yaml(config: Config) -> str:
+    """All knobs as YAML; composing that file gives an equal configuration."""
+    return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True, width=1000)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Composed:
     """A configuration and, for each dotted leaf, who set it: ``default``, a file, or ``command line``."""
@@ -44,7 +49,7 @@ class Composed:
 
     def yaml(self) -> str:
         """All knobs as YAML; composing that file gives an equal configuration."""
-        return yaml.safe_dump(dataclasses.asdict(self.config), sort_keys=False, allow_unicode=True, width=1000)
+        return as_yaml(self.config)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,100 @@
+"""What a Python script does with the system: the commands as functions of a configuration.
+
+``from verl_like import Config, DataProto, config_of, evaluate, export, train`` gives these; docs/scripting.md has an
+example.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from verl_like.config.compose import as_yaml, compose_run, read
+from verl_like.config.problems import refuse
+from verl_like.config.schema import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A run that has ended.
+
+    Args:
+        folder: the run's, with metrics, checkpoints and ``summary.json``.
+        step: the last finished one.
+        final_val: the last validation, None without one.
+    """
+
+    folder: Path
+    step: int
+    final_val: float | None
+
+
+def config_of(recipe: str | Path | None = None, *overrides: str, **sections: Mapping[str, Any]) -> Config:
+    """A recipe (or, without one, the defaults) with overrides as on the command line.
+
+    ``config_of("recipes/arithmetic/grpo.yaml", "trainer.seed=2")``, or by section:
+    ``config_of(model={"path": "folder"}, rollout={"n": 4})``. The result may be changed in place, too.
+
+    Raises:
+        ValueError: unknown keys and wrong values, all of them.
+    """
+    named = [(section, dict(values), "argument") for section, values in sections.items()]
+    composed, problems = read(None if recipe is None else str(recipe), list(overrides), settings=named)
+    refuse(problems)
+    return composed.config
+
+
+def train(config: Config) -> Trained:
+    """Reinforcement learning, as ``verl-like train``; goes on where the run's folder has a checkpoint.
+
+    Ctrl-C ends it in order, with a checkpoint, where the script's main thread calls it.
+
+    Raises:
+        ValueError: a configuration, data set or folder that cannot work; nothing has been started then.
+        RunError, StageTimeout, DiskRefused: what ended the run, in words.
+    """
+    from verl_like.trainer import run
+    from verl_like.trainer.run_folder import RunFolder
+
+    with _runs(config):
+        progress = run.train(config, as_yaml(config))
+    return Trained(RunFolder(config).path, progress.step, progress.last_val)
+
+
+def evaluate(config: Config) -> dict[str, float]:
+    """Validation metrics of the run's newest checkpoint, as ``verl-like eval``."""
+    from verl_like.trainer import run
+
+    config.trainer.val_only = True
+    with _runs(config):
+        return run.evaluate(config)
+
+
+def export(run_folder: str | Path, out: str | Path, *, adapter: bool = False) -> Path:
+    """Write the policy of a run's newest checkpoint, or of a ``step_N`` folder, as a Hugging Face folder."""
+    from verl_like.checks.checkpoints import checkpoint_of
+    from verl_like.trainer import run
+
+    checkpoint = checkpoint_of(Path(run_folder))
+    config = compose_run(checkpoint.resolve().parents[1], []).config
+    with _runs(config):
+        run.export(config, checkpoint, Path(out), adapter=adapter)
+    return Path(out)
+
+
+@contextmanager
+def _runs(config: Config) -> Iterator[None]:
+    """Signals end what runs inside in order; in another thread than the main one they are the script's own affair."""
+    from verl_like.trainer.endings import last_checkpoint
+    from verl_like.trainer.run_folder import RunFolder
+    from verl_like.trainer.signals import ends_in_order
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with ends_in_order(config.trainer.grace_s, lambda: last_checkpoint(RunFolder(config))):
+        yield
