@@ -154,13 +154,14 @@ def test_settings_of_verl(words: list[str], ours: dict[str, Any]) -> None:
 def test_what_a_script_leaves_out_is_as_in_verl() -> None:
     found = of_verl("algorithm.adv_estimator=grpo")
     assert found.defaults["actor.clip_ratio_dual"] == 3.0 and found.defaults["rollout.val.temperature"] == 0.0
-    assert found.defaults["trainer.total_epochs"] == 30 and found.defaults["algorithm.kl_coef"] == 0.0
+    assert found.defaults["trainer.total_epochs"] == 30 and "actor.epochs" not in found.defaults
     assert "data.train_batch_size" not in of_verl("data.train_batch_size=8").defaults
     assert "rollout.n" not in of_verl(f"{R}.n=8").defaults
 
 
 def test_a_critic_has_the_actors_mini_batches_and_is_left_out_where_there_is_none() -> None:
     assert of_verl(f"{A}.ppo_mini_batch_size=64").defaults["critic.mini_batch_size"] == 64
+    assert "critic.mini_batch_size" not in of_verl(f"{A}.ppo_mini_batch_size=32").defaults, "which is ours too"
     found = of_verl("algorithm.adv_estimator=grpo", "critic.optim.lr=1e-5", f"{A}.ppo_mini_batch_size=64")
     assert not [name for name in (*found.defaults, *found.settings) if name.startswith("critic.")]
     assert [line.kind for line in found.lines if line.key == "critic.optim.lr"] == ["without effect"]

@@ -12,7 +12,8 @@ from omegaconf.errors import OmegaConfBaseException
 from verl_like.config.compat import easyr1, openrlhf, verl
 from verl_like.config.compat.converters import Converter
 from verl_like.config.compat.tables import Table, shown
-from verl_like.config.knobs import knob_at
+from verl_like.config.knobs import knob_at, value_of
+from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
 
 CONVERTERS: dict[str, dict[str, Converter]] = {
@@ -97,7 +98,11 @@ def translate(table: Table, given: Mapping[str, Any], *, removed: frozenset[str]
         else:
             side.take(line)
     settings = ours["own"].values | ours["verl_like"].values
-    beside = {name: value for name, value in ours["defaults"].values.items() if name not in settings}
+    beside = {
+        name: value
+        for name, value in ours["defaults"].values.items()
+        if name not in settings and value != value_of(Config(), name)
+    }
     without = _without_critic({**beside, **settings})
     return Translation(
         peer=table.peer,
