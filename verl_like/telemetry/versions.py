@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from importlib.metadata import PackageNotFoundError, version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 
-LIBRARIES = ("verl_like", "torch", "transformers", "vllm", "ray", "flash-attn", "peft")
+LIBRARIES = ("verl_like", "torch", "transformers", "vllm", "ray", "flash_attn", "peft")  # as they are imported
 GIT_TIMEOUT_S = 5.0
 
 
 def versions() -> dict[str, str]:
     """Of Python and of each library that is installed; nothing is imported for it."""
+    packages = packages_distributions()  # vLLM for CPUs has another name than the one it is imported by
     found = {"python": platform.python_version()}
     for library in LIBRARIES:
-        try:
-            found[library] = version(library)
-        except PackageNotFoundError:
-            continue
+        for package in packages.get(library, [library])[:1]:
+            with suppress(PackageNotFoundError):
+                found[library] = version(package)
     return found
 
 
