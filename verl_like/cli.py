@@ -60,7 +60,9 @@ def _run(job: Callable[[], int]) -> int:
     """Turn the errors a user can mend into one readable line, and Ctrl-C into a clean end."""
     try:
         with ANNOUNCE.to(_tell):
-            return job()
+            status = job()
+            sys.stdout.flush()  # here, where it can be told that nobody reads
+            return status
     except ValueError:
         return 2
     except FORESEEN:

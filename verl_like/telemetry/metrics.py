@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from verl_like.config.suggestion import suggestion
 
 # What a placeholder in a pattern stands for. Sources may hold slashes (openai/gsm8k).
-# Seconds that are no stage of a step: the whole, and what follows.
-OUTSIDE_STEP = ("time/step_s", "time/validation_s", "time/checkpoint_s")
+OUTSIDE_STEP = ("time/step_s", "time/validation_s")  # seconds that are no stage of a step: the whole, and what follows
 # Of the machine, and so another number when a step is taken again.
 OF_THE_MACHINE = (
     "time/",
@@ -339,12 +338,6 @@ METRICS: tuple[Metric, ...] = (
         "seconds",
         "Wall time of the validation after this step; not part of the step.",
         "validation",
-    ),
-    Metric(
-        "time/checkpoint_s",
-        "seconds",
-        "What the run waited for the checkpoint after this step; not part of the step.",
-        "checkpoint",
     ),
     Metric("progress/epoch", "epochs", "Passes over the training rows so far.", "step"),
     Metric("progress/unix_s", "seconds", "When the step ended, since the first second of 1970.", "step"),

@@ -368,7 +368,6 @@ class PPOTrainer:
             }
             is_best = self.progress.best_step == self.progress.step
             self.saves.save(state, is_best=is_best)
-        self.trackers.log(self.progress.step, {"time/checkpoint_s": LEDGER.take()["checkpoint"]})
 
     def save_unless_saved(self) -> None:
         if self.progress.step != self.saves.step:
