@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +69,9 @@ def evaluate(config: Config) -> dict[str, float]:
     """Validation metrics of the run's newest checkpoint, as ``verl-like eval``."""
     from verl_like.trainer import run
 
-    config.trainer.val_only = True
-    with _runs(config):
-        return run.evaluate(config)
+    validating = replace(config, trainer=replace(config.trainer, val_only=True))  # the script's own stays as it is
+    with _runs(validating):
+        return run.evaluate(validating)
 
 
 def export(run_folder: str | Path, out: str | Path, *, adapter: bool = False) -> Path:

@@ -231,7 +231,7 @@ def test_the_wait_for_a_call_beside_a_step_has_a_deadline_can_be_given_up_and_se
             group.call_beside(EchoRole.wait_for_let_go, stage="checkpoint", look=lambda: None)
     finally:
         group.shut_down()
-    group = echo_group(timeout_s=55)  # the others sleep for a minute
+    group = echo_group()
     try:
         with pytest.raises(WorkerError, match=r"stage 'checkpoint' failed: echo rank 0 died"):
             group.call_beside(EchoRole.die_first, stage="checkpoint", look=lambda: None)

@@ -13,7 +13,7 @@ GIT_TIMEOUT_S = 5.0
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of each library that is installed; nothing is imported for it."""
+    """The version of Python and of each library that is installed; nothing is imported for it."""
     packages = packages_distributions()  # vLLM for CPUs has another name than the one it is imported by
     found = {"python": platform.python_version()}
     for library in LIBRARIES:

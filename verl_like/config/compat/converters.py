@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
@@ -16,8 +16,8 @@ class Converted:
     note: str = ""
 
 
-# Of all of the other project's values, defaults among them, and the keys that the command itself gave.
-Converter: TypeAlias = Callable[[Mapping[str, Any], Set[str]], Converted]
+# Of all of the other project's values, defaults among them.
+Converter: TypeAlias = Callable[[Mapping[str, Any]], Converted]
 
 
 def in_updates(batch: Any, mini_batch: Any, epochs: Any) -> int:

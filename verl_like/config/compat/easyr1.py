@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from typing import Any
 
 from verl_like.config.compat.converters import Converted, Converter, in_updates, two_betas, without_name
@@ -12,7 +12,7 @@ ROLES = {"worker.actor": "actor", "worker.critic": "critic"}
 Theirs = Mapping[str, Any]
 
 
-def kl(theirs: Theirs, given: Set[str]) -> Converted:
+def kl(theirs: Theirs) -> Converted:
     """One coefficient for the loss or for the reward; ``disable_kl`` does without a reference."""
     coef = 0.0 if theirs["algorithm.disable_kl"] else theirs["algorithm.kl_coef"]
     kind = KL_TYPES.get(theirs["algorithm.kl_penalty"], theirs["algorithm.kl_penalty"])
@@ -29,11 +29,11 @@ def kl(theirs: Theirs, given: Set[str]) -> Converted:
     return Converted(found, "in the reward" if coef else "0 is off")
 
 
-def betas(theirs: Theirs, given: Set[str]) -> Converted:
+def betas(theirs: Theirs) -> Converted:
     return two_betas(theirs, {f"{section}.optim.betas": f"{ours}.optim" for section, ours in ROLES.items()})
 
 
-def warmup(theirs: Theirs, given: Set[str]) -> Converted:
+def warmup(theirs: Theirs) -> Converted:
     found: dict[str, Any] = {}
     for section, ours in ROLES.items():
         updates = in_updates(
@@ -49,7 +49,7 @@ def warmup(theirs: Theirs, given: Set[str]) -> Converted:
     return Converted(found, "steps of training there, updates of the optimiser here")
 
 
-def token_budgets(theirs: Theirs, given: Set[str]) -> Converted:
+def token_budgets(theirs: Theirs) -> Converted:
     """Rows times the longest row, also with dynamic batching, which has no number of its own there."""
     longest = int(theirs["data.max_prompt_length"]) + int(theirs["data.max_response_length"])
     found: dict[str, Any] = {}
@@ -63,7 +63,7 @@ def token_budgets(theirs: Theirs, given: Set[str]) -> Converted:
     return Converted(found, f"budgets of tokens: rows x {longest}; auto chooses by itself")
 
 
-def output_dir(theirs: Theirs, given: Set[str]) -> Converted:
+def output_dir(theirs: Theirs) -> Converted:
     path = theirs["trainer.save_checkpoint_path"]
     if path is None:
         return Converted(note="trainer.output_dir/experiment_name")
@@ -73,7 +73,7 @@ def output_dir(theirs: Theirs, given: Set[str]) -> Converted:
     )
 
 
-def resume(theirs: Theirs, given: Set[str]) -> Converted:
+def resume(theirs: Theirs) -> Converted:
     path = theirs.get("trainer.load_checkpoint_path")
     finds = theirs.get("trainer.find_last_checkpoint", True)
     return Converted({"trainer.resume": path or ("auto" if finds else "never")})

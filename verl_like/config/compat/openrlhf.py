@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from typing import Any
 
 from verl_like.config.compat.converters import Converted, Converter, two_betas
@@ -14,16 +14,16 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
 Theirs = Mapping[str, Any]
 
 
-def clip(theirs: Theirs, given: Set[str]) -> Converted:
+def clip(theirs: Theirs) -> Converted:
     low, high = theirs.get("actor.eps_clip_low_high") or [theirs["actor.eps_clip"]] * 2
     return Converted({"actor.clip_ratio_low": low, "actor.clip_ratio_high": high})
 
 
-def betas(theirs: Theirs, given: Set[str]) -> Converted:
+def betas(theirs: Theirs) -> Converted:
     return two_betas(theirs, {"actor.adam.betas": "actor.optim", "critic.adam.betas": "critic.optim"})
 
 
-def lengths(theirs: Theirs, given: Set[str]) -> Converted:
+def lengths(theirs: Theirs) -> Converted:
     """Prompt and response together there, each by itself here."""
     longest, response = int(theirs["data.max_len"]), theirs.get("rollout.max_new_tokens")
     if "data.prompt_max_len" in theirs:
@@ -35,7 +35,7 @@ def lengths(theirs: Theirs, given: Set[str]) -> Converted:
     )
 
 
-def mini_batch(theirs: Theirs, given: Set[str]) -> Converted:
+def mini_batch(theirs: Theirs) -> Converted:
     responses, n = int(theirs["train.batch_size"]), int(theirs["rollout.n_samples_per_prompt"])
     prompts = max(1, responses // n)
     return Converted(
@@ -44,7 +44,7 @@ def mini_batch(theirs: Theirs, given: Set[str]) -> Converted:
     )
 
 
-def token_budgets(theirs: Theirs, given: Set[str]) -> Converted:
+def token_budgets(theirs: Theirs) -> Converted:
     if theirs["train.dynamic_batch_enable"]:
         forward = theirs.get("rollout.max_tokens_per_gpu") or theirs["train.max_tokens_per_gpu"]
         update = theirs["train.max_tokens_per_gpu"]
@@ -64,7 +64,7 @@ def token_budgets(theirs: Theirs, given: Set[str]) -> Converted:
     )
 
 
-def estimator(theirs: Theirs, given: Set[str]) -> Converted:
+def estimator(theirs: Theirs) -> Converted:
     name = theirs["algo.advantage.estimator"]
     found = dict(ESTIMATORS.get(name, {"algorithm.adv_estimator": name}))
     if theirs.get("algo.advantage.no_std_norm") and name == "group_norm":
@@ -72,7 +72,7 @@ def estimator(theirs: Theirs, given: Set[str]) -> Converted:
     return Converted(found)
 
 
-def kl(theirs: Theirs, given: Set[str]) -> Converted:
+def kl(theirs: Theirs) -> Converted:
     coef, kind = theirs["algo.kl.init_coef"], theirs["algo.kl.estimator"]
     if theirs["algo.kl.use_loss"]:
         plus = "+" if theirs.get("algo.kl.unbiased_gradient") else ""
@@ -80,7 +80,7 @@ def kl(theirs: Theirs, given: Set[str]) -> Converted:
     return Converted({"algorithm.kl_coef": coef, "algorithm.kl_type": kind, "actor.kl_loss_coef": 0.0})
 
 
-def correction(theirs: Theirs, given: Set[str]) -> Converted:
+def correction(theirs: Theirs) -> Converted:
     bounds = theirs.get("algo.advantage.is_correction_threshold") or [0.5, 5.0]
     bounds = bounds if isinstance(bounds, list) else [bounds]
     lower, upper = bounds if len(bounds) == 2 else (0.0, bounds[0])
@@ -89,21 +89,21 @@ def correction(theirs: Theirs, given: Set[str]) -> Converted:
     return Converted({f"{section}.mode": mode, f"{section}.lower": lower, f"{section}.upper": upper})
 
 
-def reward_clip(theirs: Theirs, given: Set[str]) -> Converted:
+def reward_clip(theirs: Theirs) -> Converted:
     low, high = theirs["reward.clip_range"]
     note = "" if -low == high else "symmetric here"
     return Converted({"algorithm.reward_clip": float(max(abs(low), abs(high)))}, note)
 
 
-def overlong(theirs: Theirs, given: Set[str]) -> Converted:
+def overlong(theirs: Theirs) -> Converted:
     return Converted({"algorithm.overlong_buffer_len": int(theirs["reward.overlong_buffer_len"] or 0)})
 
 
-def train_files(theirs: Theirs, given: Set[str]) -> Converted:
+def train_files(theirs: Theirs) -> Converted:
     return Converted({"data.train_files": _files(theirs["data.prompt_dataset"])}, "files of jsonl or parquet")
 
 
-def val_files(theirs: Theirs, given: Set[str]) -> Converted:
+def val_files(theirs: Theirs) -> Converted:
     return Converted({"data.val_files": _files(theirs["eval.dataset"])}, "files of jsonl or parquet")
 
 
@@ -111,13 +111,13 @@ def _files(names: str | None) -> list[str]:
     return [name.strip() for name in names.split(",")] if names else []
 
 
-def template(theirs: Theirs, given: Set[str]) -> Converted:
+def template(theirs: Theirs) -> Converted:
     """``{}`` stands for the prompt there."""
     text = theirs["data.input_template"]
     return Converted({"data.format_prompt": text.replace("{}", "{{ content }}")} if text else {})
 
 
-def reward_function(theirs: Theirs, given: Set[str]) -> Converted:
+def reward_function(theirs: Theirs) -> Converted:
     url = theirs["reward.remote_url"]
     if not url:
         return Converted()
@@ -126,12 +126,12 @@ def reward_function(theirs: Theirs, given: Set[str]) -> Converted:
     return Converted({"reward.function": "remote_http", "reward.function_kwargs": {"url": url, "protocol": "openrlhf"}})
 
 
-def loggers(theirs: Theirs, given: Set[str]) -> Converted:
+def loggers(theirs: Theirs) -> Converted:
     found = ["console", "jsonl", "tensorboard"]
     return Converted({"trainer.loggers": [*found, "wandb"] if theirs.get("logger.wandb.key") else found})
 
 
-def resume(theirs: Theirs, given: Set[str]) -> Converted:
+def resume(theirs: Theirs) -> Converted:
     return Converted({"trainer.resume": "auto"}, "a run continues from its own checkpoints by itself")
 
 

@@ -146,7 +146,7 @@ def _converted(table: Table, theirs: Mapping[str, Any], own: Set[str], lines: Ma
     found: dict[str, Line] = {}
     for name, keys in by_converter.items():
         try:
-            made = CONVERTERS[table.peer][name](theirs, own)
+            made = CONVERTERS[table.peer][name](theirs)
         except (TypeError, ValueError) as error:  # a value of another kind than the other project takes
             for key in own & set(keys):
                 found[key] = Line(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from typing import Any
 
 from verl_like.config.compat.converters import Converted, Converter, in_updates, two_betas, without_name
@@ -11,7 +11,7 @@ ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor
 Theirs = Mapping[str, Any]
 
 
-def overlong_prompts(theirs: Theirs, given: Set[str]) -> Converted:
+def overlong_prompts(theirs: Theirs) -> Converted:
     """``truncation=left`` keeps the end of a prompt, which is what ``truncate`` does."""
     truncation = theirs["data.truncation"]
     if theirs["data.filter_overlong_prompts"]:
@@ -25,18 +25,18 @@ def overlong_prompts(theirs: Theirs, given: Set[str]) -> Converted:
     )
 
 
-def clip_ratio(theirs: Theirs, given: Set[str]) -> Converted:
+def clip_ratio(theirs: Theirs) -> Converted:
     bounds = {"actor.clip_ratio_low": f"{ACTOR}.clip_ratio_low", "actor.clip_ratio_high": f"{ACTOR}.clip_ratio_high"}
     missing = {ours: theirs[f"{ACTOR}.clip_ratio"] for ours, key in bounds.items() if theirs.get(key) is None}
     return Converted(missing, "for both bounds, where they have no value of their own")
 
 
-def actor_kl(theirs: Theirs, given: Set[str]) -> Converted:
+def actor_kl(theirs: Theirs) -> Converted:
     is_on = theirs[f"{ACTOR}.use_kl_loss"]
     return Converted({"actor.kl_loss_coef": theirs[f"{ACTOR}.kl_loss_coef"] if is_on else 0.0}, "0 is off")
 
 
-def reward_kl(theirs: Theirs, given: Set[str]) -> Converted:
+def reward_kl(theirs: Theirs) -> Converted:
     if not theirs["algorithm.use_kl_in_reward"]:
         return Converted({"algorithm.kl_coef": 0.0}, "0 is off")
     control = {name: theirs[f"algorithm.kl_ctrl.{name}"] for name in ("type", "kl_coef", "target_kl", "horizon")}
@@ -46,18 +46,18 @@ def reward_kl(theirs: Theirs, given: Set[str]) -> Converted:
     return Converted(found)
 
 
-def clip_cov(theirs: Theirs, given: Set[str]) -> Converted:
+def clip_cov(theirs: Theirs) -> Converted:
     return Converted(
         note="bounds of a covariance there; here clip_cov chooses by rank, actor.clip_cov_rank_low and _high, whose "
         "defaults are the paper's"
     )
 
 
-def betas(theirs: Theirs, given: Set[str]) -> Converted:
+def betas(theirs: Theirs) -> Converted:
     return two_betas(theirs, {f"{ACTOR}.optim.betas": "actor.optim", "critic.optim.betas": "critic.optim"})
 
 
-def warmup(theirs: Theirs, given: Set[str]) -> Converted:
+def warmup(theirs: Theirs) -> Converted:
     """verl's schedule counts steps of training, ours updates of the optimiser."""
     found: dict[str, Any] = {}
     roles = (
@@ -74,7 +74,7 @@ def warmup(theirs: Theirs, given: Set[str]) -> Converted:
     return Converted(found, "steps of training there, updates of the optimiser here")
 
 
-def token_budgets(theirs: Theirs, given: Set[str]) -> Converted:
+def token_budgets(theirs: Theirs) -> Converted:
     """The tokens of a forward pass: as given, or rows times the longest row."""
     longest = int(theirs["data.max_prompt_length"]) + int(theirs["data.max_response_length"])
     roles = {
@@ -101,13 +101,13 @@ def token_budgets(theirs: Theirs, given: Set[str]) -> Converted:
     return Converted(found, f"budgets of tokens: rows x {longest} where rows were named; auto chooses by itself")
 
 
-def validation_sampling(theirs: Theirs, given: Set[str]) -> Converted:
+def validation_sampling(theirs: Theirs) -> Converted:
     sampled = theirs[f"{ROLLOUT}.val_kwargs.do_sample"]
     temperature = theirs[f"{ROLLOUT}.val_kwargs.temperature"] if sampled else 0.0
     return Converted({"rollout.val.temperature": temperature}, "0 is greedy")
 
 
-def reward_function(theirs: Theirs, given: Set[str]) -> Converted:
+def reward_function(theirs: Theirs) -> Converted:
     for section in ("reward.custom_reward_function", "custom_reward_function"):
         path = theirs.get(f"{section}.path")
         if path:
@@ -115,20 +115,20 @@ def reward_function(theirs: Theirs, given: Set[str]) -> Converted:
     return Converted(note="no file, so each row's data_source chooses")
 
 
-def reward_model(theirs: Theirs, given: Set[str]) -> Converted:
+def reward_model(theirs: Theirs) -> Converted:
     for section, path in (("reward.reward_model", "model_path"), ("reward_model", "model.path")):
         if theirs.get(f"{section}.enable"):
             return Converted({"reward.model.path": theirs.get(f"{section}.{path}") or ""})
     return Converted(note="off")
 
 
-def token_level_loss(theirs: Theirs, given: Set[str]) -> Converted:
+def token_level_loss(theirs: Theirs) -> Converted:
     """As the first DAPO recipe called it."""
     is_on = theirs[f"{ACTOR}.use_token_level_loss"]
     return Converted({"actor.loss_aggregation": "token-mean" if is_on else "seq-mean-token-mean"})
 
 
-def overlong_buffer(theirs: Theirs, given: Set[str]) -> Converted:
+def overlong_buffer(theirs: Theirs) -> Converted:
     for section in (
         "reward.reward_kwargs.overlong_buffer_cfg",
         "reward_model.reward_kwargs.overlong_buffer_cfg",
@@ -145,25 +145,25 @@ def overlong_buffer(theirs: Theirs, given: Set[str]) -> Converted:
     return Converted({"algorithm.overlong_buffer_len": 0}, "off")
 
 
-def pf_ppo(theirs: Theirs, given: Set[str]) -> Converted:
+def pf_ppo(theirs: Theirs) -> Converted:
     is_on = theirs.get("algorithm.use_pf_ppo")
     return Converted({"algorithm.pf_ppo": theirs.get("algorithm.pf_ppo.reweight_method", "pow") if is_on else "off"})
 
 
-def max_num_gen_batches(theirs: Theirs, given: Set[str]) -> Converted:
+def max_num_gen_batches(theirs: Theirs) -> Converted:
     batches = theirs["algorithm.filter_groups.max_num_gen_batches"]
     if batches:
         return Converted({"algorithm.max_num_gen_batches": batches})
     return Converted(note="0 would draw without end; the limit of algorithm.max_num_gen_batches stays")
 
 
-def output_dir(theirs: Theirs, given: Set[str]) -> Converted:
+def output_dir(theirs: Theirs) -> Converted:
     """A run's folder is output_dir/experiment_name here."""
     folder = without_name(theirs["trainer.default_local_dir"], theirs["trainer.experiment_name"])
     return Converted({"trainer.output_dir": folder}, "the run's folder is the experiment's name in it")
 
 
-def resume(theirs: Theirs, given: Set[str]) -> Converted:
+def resume(theirs: Theirs) -> Converted:
     mode = theirs.get("trainer.resume_mode", "auto")
     if mode == "resume_path":
         return Converted(
