@@ -39,8 +39,8 @@ def prompt_ids(vocabulary: int) -> list[list[int]]:
 @contextmanager
 def staged(rank: int, path: Path, name: str) -> Iterator[Job]:
     """The rollout stage, on engines that hold a policy's weights."""
+    from benchmarks._prompts import bare_prompts
     from verl_like.config.schema import Config
-    from verl_like.data.prompts import Prompt
     from verl_like.trainer.build import build_workers
     from verl_like.trainer.generation import generate, train_sampling
     from verl_like.trainer.hosts import HOSTS
@@ -54,19 +54,7 @@ def staged(rank: int, path: Path, name: str) -> Iterator[Job]:
     config.cluster.device, config.cluster.workers_per_node, config.cluster.threads_per_worker = "cpu", 2, 1
     config.trainer.output_dir = str(path.parent)
     config.trainer.stall_after_s = 3600  # it waits for its turn
-    prompts = [
-        Prompt(
-            prompt_ids=np.array(ids, np.int32),
-            uid=f"{row}",
-            text="",
-            data_source="",
-            ground_truth=None,
-            extra_info={},
-            messages="",
-            columns={},
-        )
-        for row, ids in enumerate(prompt_ids(SIZES[name].vocabulary))
-    ]
+    prompts = bare_prompts(prompt_ids(SIZES[name].vocabulary))
     with HOSTS.had(config, generates=True) as hosts:
         workers = build_workers(hosts, config, roles=frozenset({"actor", "rollout"}))
         workers.wait_built(timeout_s=config.cluster.start_timeout_s)

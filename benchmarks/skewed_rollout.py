@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._prompts import bare_prompts
 from benchmarks.update import SIZES, write_model
 from verl_like.config.schema import Config
 from verl_like.data.prompts import Prompt
@@ -58,19 +59,7 @@ def write_counting_model(folder: Path) -> None:
 
 def prompts_of(lengths: list[int]) -> list[Prompt]:
     """Prompts to which every response has so many tokens, the end token among them."""
-    return [
-        Prompt(
-            prompt_ids=np.array([*range(PROMPT_TOKENS - 1), END - length], np.int32),
-            uid=f"{row}",
-            text="",
-            data_source="",
-            ground_truth=None,
-            extra_info={},
-            messages="",
-            columns={},
-        )
-        for row, length in enumerate(lengths)
-    ]
+    return bare_prompts([*range(PROMPT_TOKENS - 1), END - length] for length in lengths)
 
 
 def measure(lengths: list[int], *, max_num_seqs: int) -> dict[str, Any]:

@@ -35,3 +35,11 @@ def test_a_configuration_is_made_of_a_recipe_overrides_and_sections() -> None:
 def test_all_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(ValueError, match=r"2 problems:(.|\n)*rollout.m(.|\n)*rollout.n is 0"):
         verl_like.config_of(None, "rollout.m=1", rollout={"n": 0})
+
+
+def test_a_validation_leaves_the_scripts_configuration_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr("verl_like.trainer.run.evaluate", lambda config: seen.append(config.trainer.val_only) or {})
+    config = verl_like.config_of()
+    assert verl_like.evaluate(config) == {} and seen == [True]
+    assert not config.trainer.val_only
