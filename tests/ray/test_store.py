@@ -80,8 +80,14 @@ def test_many_groups_of_a_kibibyte_share_blocks_that_stay_out_of_the_driver(grou
 
 
 def test_a_batch_that_is_small_as_a_whole_is_inlined_and_counted(group: WorkerGroup) -> None:
-    batch = prompts(num_groups=4, tokens=16)
-    assert grown(local_bytes, lambda: add_values(group, batch, 16)) >= 4 * 1024
+    batches = [prompts(num_groups=4, tokens=16) for _ in range(8)]
+
+    def add_to_all() -> None:
+        for batch in batches:
+            add_values(group, batch, 16)
+
+    # Earlier tests' results, less than one of these batches, may be let go while it is counted.
+    assert grown(local_bytes, add_to_all) >= 7 * 4 * 1024
 
 
 def test_the_meter_tells_what_was_put_fetched_and_is_held(group: WorkerGroup) -> None:
