@@ -26,11 +26,25 @@ Kind = tuple[int, tuple[tuple[str, str], ...]]  # rank and environment of a proc
 
 
 class KeptHost(WorkerHost):
+    def __init__(self, rank: int) -> None:
+        super().__init__(rank)
+        self._is_called_beside = False
+
+    @ray.method(concurrency_group="beside")
+    def beside(self, stage: str, role: str, method: str) -> None:
+        self._is_called_beside = True
+        try:
+            super().beside(stage, role, method)
+        finally:
+            self._is_called_beside = False
+
     @ray.method(concurrency_group="engine")
     def leave(self) -> None:
         """Forget the run."""
         import torch.distributed as dist
 
+        if self._is_called_beside:  # the next run's call would wait for it
+            raise RuntimeError("found a call beside the stages, expected none at the end of a run.")
         self._roles = {}
         INTERRUPT.clear()
         if "vllm" in sys.modules:

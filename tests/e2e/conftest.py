@@ -1,4 +1,4 @@
-"""A tiny model and its data, and one Ray cluster, with worker processes, that every run of a test session shares."""
+"""A tiny model and its data, and one Ray cluster, with worker processes, that all runs of these tests share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 SHARED_DATA = ROOT.parent / "shared/data"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # other tests are of processes as they are in use
 def ray_cluster() -> Iterator[KeptWorkers]:
     with started(ClusterConfig(object_store_memory_gib=0.25), "tests"), kept_workers() as workers:
         yield workers

@@ -14,7 +14,7 @@ from verl_like.single_controller.worker_group import WorkerGroup
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def ray_cluster() -> Iterator[None]:
     with started(ClusterConfig(object_store_memory_gib=0.25), "tests"):
         yield
