@@ -61,8 +61,9 @@ def num_graphs() -> int:
     "settings",
     [
         pytest.param({}, id="shards"),
-        pytest.param({"fsdp": WHOLE, "model": CHECKPOINTED}, id="replicas-recomputed", marks=pytest.mark.slow),
-        pytest.param({"model": LORA | CHECKPOINTED}, id="adapters-recomputed", marks=pytest.mark.slow),
+        pytest.param(
+            {"fsdp": WHOLE, "model": LORA | CHECKPOINTED}, id="adapters-of-replicas-recomputed", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_compiled_layers_learn_what_eager_ones_do_and_no_step_compiles(work: Path, settings: dict[str, Any]) -> None:
