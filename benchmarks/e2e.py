@@ -159,7 +159,7 @@ def own(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
     check(config)
     tokenizer = load_tokenizer(config.model.tokenizer)
     prompts = PromptDataset(config.data.train_files, config.data, tokenizer)
-    loader = PromptLoader(prompts, batch_size=config.data.train_batch_size, shuffle=True, seed=0)
+    loader = PromptLoader(prompts, config.data, seed=0)
     run_folder = RunFolder(config)
     with (
         trackers(config, run_folder.path, total_steps=steps) as tracker,

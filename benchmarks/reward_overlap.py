@@ -98,7 +98,7 @@ def measure(folder: Path, rounds: int) -> dict[str, object]:
     check(config)
     tokenizer = load_tokenizer(config.model.tokenizer)
     prompts = PromptDataset(config.data.train_files, config.data, tokenizer)
-    loader = PromptLoader(prompts, batch_size=config.data.train_batch_size, shuffle=True, seed=0)
+    loader = PromptLoader(prompts, config.data, seed=0)
     run_folder = RunFolder(config)
     total = WARM_UP_STEPS + 4 * rounds
     with (

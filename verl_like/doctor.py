@@ -14,7 +14,7 @@ from verl_like.machine.findings import Finding, Status, mending
 from verl_like.machine.findings import render as render_findings
 
 IMPORT_TIMEOUT_S = 180
-SHOWN = ("torch", "ray", "transformers", "hydra-core", "omegaconf", "torchdata")
+SHOWN = ("torch", "ray", "transformers", "hydra-core", "omegaconf")
 MAKE_SETUP = "make setup"
 # vLLM imports without its kernels, so they are asked for by name.
 VLLM_PROBE = "from verl_like.backends.vllm.kernels import check_kernels; check_kernels()"

@@ -28,7 +28,7 @@ def dataset(tmp_path: Path) -> PromptDataset:
 def loader(
     dataset: PromptDataset, *, seed: int = 1, shuffle: bool = True, batch_size: int = BATCH_SIZE
 ) -> PromptLoader:
-    return PromptLoader(dataset, batch_size=batch_size, shuffle=shuffle, seed=seed)
+    return PromptLoader(dataset, DataConfig(train_batch_size=batch_size, shuffle=shuffle), seed=seed)
 
 
 def texts(source: PromptLoader, num_batches: int) -> list[list[str]]:

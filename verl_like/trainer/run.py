@@ -178,8 +178,7 @@ def train(config: Config, config_yaml: str) -> Progress:
 
 
 def prompt_loader(config: Config, prompts: PromptDataset) -> PromptLoader:
-    data = config.data
-    return PromptLoader(prompts, batch_size=data.train_batch_size, shuffle=data.shuffle, seed=config.trainer.seed)
+    return PromptLoader(prompts, config.data, seed=config.trainer.seed)
 
 
 def num_steps(config: Config, loader: PromptLoader) -> int:
