@@ -132,6 +132,7 @@ def own(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
     """Steps of the trainer; says how many response tokens each had, and the seconds of its stages."""
     from verl_like.checks.rules import check
     from verl_like.config.compose import compose
+    from verl_like.data.files import read_rows
     from verl_like.data.loader import PromptLoader
     from verl_like.data.prompts import PromptDataset
     from verl_like.data.templates import load_tokenizer
@@ -158,7 +159,7 @@ def own(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
     ).config
     check(config)
     tokenizer = load_tokenizer(config.model.tokenizer)
-    prompts = PromptDataset(config.data.train_files, config.data, tokenizer)
+    prompts = PromptDataset(read_rows(config.data.train_files), config.data, tokenizer)
     loader = PromptLoader(prompts, config.data, seed=0)
     run_folder = RunFolder(config)
     with (

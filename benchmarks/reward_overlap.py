@@ -26,6 +26,7 @@ from recipes.arithmetic.prepare import write_all
 from verl_like.checks.rules import check
 from verl_like.config.compose import compose
 from verl_like.config.schema import Config
+from verl_like.data.files import read_rows
 from verl_like.data.loader import PromptLoader
 from verl_like.data.prompts import PromptDataset
 from verl_like.data.templates import load_tokenizer
@@ -97,7 +98,7 @@ def measure(folder: Path, rounds: int) -> dict[str, object]:
     config = compose("recipes/arithmetic/grpo.yaml", overrides(folder)).config
     check(config)
     tokenizer = load_tokenizer(config.model.tokenizer)
-    prompts = PromptDataset(config.data.train_files, config.data, tokenizer)
+    prompts = PromptDataset(read_rows(config.data.train_files), config.data, tokenizer)
     loader = PromptLoader(prompts, config.data, seed=0)
     run_folder = RunFolder(config)
     total = WARM_UP_STEPS + 4 * rounds

@@ -222,12 +222,13 @@ def test_a_model_folder_without_config_or_tokenizer_is_refused(
 
 def test_a_chat_template_makes_the_same_rows_acceptable(arithmetic: Path, tmp_path: Path) -> None:
     """The remedy that the message about chat templates names works."""
+    from verl_like.data.files import read_rows
     from verl_like.data.prompts import PromptDataset
 
     tokenizer = AutoTokenizer.from_pretrained(arithmetic / "model")
     tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
     composed = compose(None, arguments(arithmetic, tmp_path, "data.apply_chat_template=true"))
-    assert len(PromptDataset(composed.config.data.train_files, composed.config.data, tokenizer)) > 0
+    assert len(PromptDataset(read_rows(composed.config.data.train_files), composed.config.data, tokenizer)) > 0
 
 
 # --- rewards

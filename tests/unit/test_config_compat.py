@@ -68,6 +68,10 @@ def test_its_defaults_alone_are_a_configuration_here(peer: str) -> None:
     [
         (["data.train_files=a.parquet"], {"data.train_files": ["a.parquet"]}),
         (["data.train_files=['a.parquet','b.parquet']"], {"data.train_files": ["a.parquet", "b.parquet"]}),
+        (
+            ["data.train_max_samples=1000", "data.val_max_samples=null"],
+            {"data.train_max_samples": 1000, "data.val_max_samples": -1},
+        ),
         ([f"{A}.optim.lr=1e-6"], {"actor.optim.lr": 1e-6}),
         (
             ["+data.apply_chat_template_kwargs.enable_thinking=False"],
@@ -255,6 +259,8 @@ def test_a_reference_to_what_is_set_nowhere_is_told() -> None:
             "--prompt_data a.jsonl,b.jsonl --input_key q",
             {"data.train_files": ["a.jsonl", "b.jsonl"], "data.prompt_key": "q"},
         ),
+        ("--max_samples 500", {"data.train_max_samples": 500, "data.val_max_samples": 500}),
+        ("--data.max_samples 100000000", {"data.train_max_samples": -1}),
         (
             "--gradient_checkpointing --packing_samples --zero_stage 3",
             {"model.gradient_checkpointing": "true", "model.remove_padding": True},

@@ -12,6 +12,7 @@ import torch
 
 from recipes.arithmetic.model import character_tokenizer
 from verl_like.config.schema import DataConfig
+from verl_like.data.files import read_rows
 from verl_like.data.loader import PromptLoader
 from verl_like.data.prompts import PromptDataset
 
@@ -22,7 +23,7 @@ NUM_ROWS, BATCH_SIZE = 11, 3  # 3 batches an epoch, 2 rows left over
 def dataset(tmp_path: Path) -> PromptDataset:
     path = tmp_path / "x.jsonl"
     path.write_text("".join(json.dumps({"prompt": str(i), "answer": ""}) + "\n" for i in range(NUM_ROWS)))
-    return PromptDataset([str(path)], DataConfig(apply_chat_template=False), character_tokenizer())
+    return PromptDataset(read_rows([str(path)]), DataConfig(apply_chat_template=False), character_tokenizer())
 
 
 def loader(

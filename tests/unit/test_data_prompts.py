@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from verl_like.config.schema import DataConfig
 from verl_like.data.files import read_rows
 from verl_like.data.prompts import PromptDataset, prompt_table, sft_rows
 from verl_like.data.templates import Renderer, load_tokenizer
+from verl_like.protocol import DataProto
 
 QWEN3 = Path(__file__).parents[2].parent / "shared/data/tokenizers/qwen3"
 CHAT_TEMPLATE = (
@@ -48,6 +50,14 @@ def plain(**knobs: Any) -> DataConfig:
     return DataConfig(apply_chat_template=False, **knobs)
 
 
+def prompts(files: Sequence[str], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> PromptDataset:
+    return PromptDataset(read_rows(files), data, tokenizer)
+
+
+def answers(files: Sequence[str], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> DataProto:
+    return sft_rows(read_rows(files), data, tokenizer)
+
+
 # --- files ---
 
 
@@ -67,8 +77,8 @@ def test_parquet_and_jsonl_give_the_same_prompts(tmp_path: Path, tokenizer: PreT
         },
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
-    from_parquet = PromptDataset([str(tmp_path / "x.parquet")], plain(), tokenizer)
-    from_jsonl = PromptDataset(jsonl(tmp_path / "x.jsonl", rows), plain(), tokenizer)
+    from_parquet = prompts([str(tmp_path / "x.parquet")], plain(), tokenizer)
+    from_jsonl = prompts(jsonl(tmp_path / "x.jsonl", rows), plain(), tokenizer)
     for one, other in zip(from_parquet, from_jsonl, strict=True):
         assert one.prompt_ids.tolist() == other.prompt_ids.tolist() and one.prompt_ids.dtype == np.int32
         assert (one.text, one.data_source, one.ground_truth, one.extra_info) == (
@@ -140,7 +150,7 @@ def test_a_broken_parquet_file_is_named(tmp_path: Path) -> None:
 def test_a_missing_prompt_column_names_those_there_are(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     files = jsonl(tmp_path / "x.jsonl", [{"question": "1+1=", "answer": "2"}])
     with pytest.raises(ValueError, match=r"data\.prompt_key is 'prompt'.*row 0 of .*\['answer', 'question'\]"):
-        PromptDataset(files, plain(), tokenizer)
+        prompts(files, plain(), tokenizer)
 
 
 def test_a_missing_answer_column_names_those_there_are(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -148,22 +158,22 @@ def test_a_missing_answer_column_names_those_there_are(tmp_path: Path, tokenizer
     with pytest.raises(
         ValueError, match=r"data\.answer_key='answer'; it has \['prompt', 'solution'\].*data\.answer_key=''"
     ):
-        PromptDataset(files, plain(), tokenizer)
-    assert PromptDataset(files, plain(answer_key="solution"), tokenizer)[0].ground_truth == "2"
-    assert PromptDataset(files, plain(answer_key=""), tokenizer)[0].ground_truth is None
+        prompts(files, plain(), tokenizer)
+    assert prompts(files, plain(answer_key="solution"), tokenizer)[0].ground_truth == "2"
+    assert prompts(files, plain(answer_key=""), tokenizer)[0].ground_truth is None
 
 
 def test_rows_without_data_source_take_the_configured_one(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     files = jsonl(
         tmp_path / "x.jsonl", [{"prompt": "1", "answer": "1"}, {"prompt": "2", "answer": "2", "data_source": "own"}]
     )
-    dataset = PromptDataset(files, plain(data_source="mine"), tokenizer)
+    dataset = prompts(files, plain(data_source="mine"), tokenizer)
     assert dataset.data_sources == ["mine", "own"]
 
 
 def test_the_prompt_table_has_one_row_per_prompt(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     files = jsonl(tmp_path / "x.jsonl", [{"prompt": "1+1=", "answer": "2"}, {"prompt": "10+1=", "answer": "11"}])
-    dataset = PromptDataset(files, plain(), tokenizer)
+    dataset = prompts(files, plain(), tokenizer)
     table = prompt_table(dataset[:])
     assert table.ragged("prompt_ids").lengths.tolist() == [4, 5] and table.ragged("prompt_ids").dtype == np.int32
     assert table["uid"] == ["x.jsonl:0", "x.jsonl:1"] and table["prompt_text"] == ["1+1=", "10+1="]
@@ -188,14 +198,14 @@ def test_a_long_prompt_is_an_error_that_names_row_length_and_remedies(
         ValueError,
         match=r"row 1 of .*x\.jsonl has a prompt of 6 tokens.*1 of 2 rows.*data\.max_prompt_length=6.*drop or truncate",
     ):
-        PromptDataset(jsonl(tmp_path / "x.jsonl", LONG), plain(max_prompt_length=5), tokenizer)
+        prompts(jsonl(tmp_path / "x.jsonl", LONG), plain(max_prompt_length=5), tokenizer)
 
 
 def test_drop_leaves_long_prompts_out_and_says_how_many(
     tmp_path: Path, tokenizer: PreTrainedTokenizerBase, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        dataset = PromptDataset(
+        dataset = prompts(
             jsonl(tmp_path / "x.jsonl", LONG), plain(max_prompt_length=5, overlong_prompts="drop"), tokenizer
         )
     assert [prompt.text for prompt in dataset] == ["1+1="]
@@ -204,11 +214,11 @@ def test_drop_leaves_long_prompts_out_and_says_how_many(
 
 def test_dropping_every_prompt_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     with pytest.raises(ValueError, match=r"leaves no rows.*longest: 6"):
-        PromptDataset(jsonl(tmp_path / "x.jsonl", LONG), plain(max_prompt_length=2, overlong_prompts="drop"), tokenizer)
+        prompts(jsonl(tmp_path / "x.jsonl", LONG), plain(max_prompt_length=2, overlong_prompts="drop"), tokenizer)
 
 
 def test_truncate_keeps_the_end(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    dataset = PromptDataset(
+    dataset = prompts(
         jsonl(tmp_path / "x.jsonl", LONG), plain(max_prompt_length=5, overlong_prompts="truncate"), tokenizer
     )
     assert [tokenizer.decode(prompt.prompt_ids) for prompt in dataset] == ["1+1=", "2+34="]
@@ -219,7 +229,7 @@ def test_truncate_keeps_the_end(tmp_path: Path, tokenizer: PreTrainedTokenizerBa
 
 def test_chats_and_strings_render_alike(tmp_path: Path, chat_tokenizer: PreTrainedTokenizerBase) -> None:
     rows = [{"prompt": "1+1", "answer": "2"}, {"prompt": [{"role": "user", "content": "1+1"}], "answer": "2"}]
-    assert [p.text for p in PromptDataset(jsonl(tmp_path / "x.jsonl", rows), DataConfig(), chat_tokenizer)] == [
+    assert [p.text for p in prompts(jsonl(tmp_path / "x.jsonl", rows), DataConfig(), chat_tokenizer)] == [
         "1+1=",
         "1+1=",
     ]
@@ -237,7 +247,7 @@ def test_a_chat_without_chat_template_is_refused_with_its_row(
 ) -> None:
     files = jsonl(tmp_path / "x.jsonl", [{"prompt": [{"role": "user", "content": "1"}], "answer": "1"}])
     with pytest.raises(ValueError, match=r"row 0 of .*x\.jsonl: data\.apply_chat_template is false.*prompt is a list"):
-        PromptDataset(files, plain(), tokenizer)
+        prompts(files, plain(), tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -296,8 +306,8 @@ def test_a_bad_format_prompt_is_refused(template: str, message: str, tokenizer: 
 def test_qwen3_thinking_switch_changes_the_prompt(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(str(QWEN3))
     files = jsonl(tmp_path / "x.jsonl", [{"prompt": "Hi", "answer": ""}])
-    thinking = PromptDataset(files, DataConfig(), tokenizer)[0]
-    silent = PromptDataset(files, DataConfig(chat_template_kwargs={"enable_thinking": False}), tokenizer)[0]
+    thinking = prompts(files, DataConfig(), tokenizer)[0]
+    silent = prompts(files, DataConfig(chat_template_kwargs={"enable_thinking": False}), tokenizer)[0]
     assert thinking.text == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     assert silent.text == thinking.text + "<think>\n\n</think>\n\n"
     assert silent.prompt_ids.tolist() == tokenizer.apply_chat_template(
@@ -335,7 +345,7 @@ def test_a_saved_tokenizer_is_loaded(tmp_path: Path, tokenizer: PreTrainedTokeni
 
 
 def test_supervised_rows_end_with_the_end_token(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    table = sft_rows(jsonl(tmp_path / "x.jsonl", LONG), plain(), tokenizer)
+    table = answers(jsonl(tmp_path / "x.jsonl", LONG), plain(), tokenizer)
     assert [tokenizer.decode(ids) for ids in table.ragged("prompt_ids")] == ["1+1=", "12+34="]
     assert [tokenizer.decode(ids) for ids in table.ragged("response_ids")] == ["2<eos>", "46<eos>"]
     assert table.ragged("response_mask").values.all()
@@ -345,24 +355,24 @@ def test_supervised_rows_end_with_the_end_token(tmp_path: Path, tokenizer: PreTr
 def test_a_long_answer_is_refused_or_dropped_never_cut(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     files = jsonl(tmp_path / "x.jsonl", LONG)
     with pytest.raises(ValueError, match=r"row 1 of .*answer of 3 tokens.*data\.max_response_length is 2"):
-        sft_rows(files, plain(max_response_length=2), tokenizer)
-    kept = sft_rows(files, plain(max_response_length=2, overlong_prompts="drop"), tokenizer)
+        answers(files, plain(max_response_length=2), tokenizer)
+    kept = answers(files, plain(max_response_length=2, overlong_prompts="drop"), tokenizer)
     assert [tokenizer.decode(ids) for ids in kept.ragged("response_ids")] == ["2<eos>"]
     with pytest.raises(ValueError, match=r"every answer"):
-        sft_rows(files, plain(max_response_length=1, overlong_prompts="drop"), tokenizer)
+        answers(files, plain(max_response_length=1, overlong_prompts="drop"), tokenizer)
 
 
 def test_supervised_training_needs_an_end_token(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     tokenizer.eos_token = None
     with pytest.raises(ValueError, match=r"has no end token"):
-        sft_rows(jsonl(tmp_path / "x.jsonl", LONG), plain(), tokenizer)
+        answers(jsonl(tmp_path / "x.jsonl", LONG), plain(), tokenizer)
 
 
 def test_an_answer_that_is_no_text_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     with pytest.raises(ValueError, match=r"row 0 of .* has int '2' in 'answer'"):
-        sft_rows(jsonl(tmp_path / "x.jsonl", [{"prompt": "1+1=", "answer": 2}]), plain(), tokenizer)
+        answers(jsonl(tmp_path / "x.jsonl", [{"prompt": "1+1=", "answer": 2}]), plain(), tokenizer)
 
 
 def test_an_empty_prompt_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     with pytest.raises(ValueError, match=r"row 0 of .* has an empty prompt"):
-        PromptDataset(jsonl(tmp_path / "x.jsonl", [{"prompt": "", "answer": "2"}]), plain(), tokenizer)
+        prompts(jsonl(tmp_path / "x.jsonl", [{"prompt": "", "answer": "2"}]), plain(), tokenizer)

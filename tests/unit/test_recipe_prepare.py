@@ -14,6 +14,7 @@ from recipes.arithmetic import model as arithmetic_model
 from recipes.arithmetic import prepare as arithmetic
 from recipes.gsm8k import prepare as gsm8k
 from verl_like.config.schema import DataConfig
+from verl_like.data.files import read_rows
 from verl_like.data.prompts import PromptDataset, sft_rows
 from verl_like.data.templates import load_tokenizer
 from verl_like.reward.resolve import resolve
@@ -91,14 +92,14 @@ def test_the_arithmetic_tokenizer_writes_what_the_reward_reads(tmp_path: Path, a
     arithmetic_model.write_model(tmp_path, seed=0)
     tokenizer = load_tokenizer(str(tmp_path))
     data = DataConfig(apply_chat_template=False, max_prompt_length=6, max_response_length=4)
-    for prompt in PromptDataset([str(arithmetic_folder / "val.parquet")], data, tokenizer):
+    for prompt in PromptDataset(read_rows([str(arithmetic_folder / "val.parquet")]), data, tokenizer):
         assert tokenizer.decode(prompt.prompt_ids) == prompt.text
         response = tokenizer.decode(
             [*tokenizer(prompt.ground_truth)["input_ids"], tokenizer.eos_token_id], skip_special_tokens=True
         )
         result = resolve("", prompt.data_source)("arithmetic", response, prompt.ground_truth, prompt.extra_info)
         assert result["score"] == 1.0
-    table = sft_rows([str(arithmetic_folder / "sft.parquet")], data, tokenizer)
+    table = sft_rows(read_rows([str(arithmetic_folder / "sft.parquet")]), data, tokenizer)
     assert len(table) == 2250 * arithmetic.SFT_PASSES
 
 

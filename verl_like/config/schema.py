@@ -67,6 +67,10 @@ def _sequence_parallel_size() -> Any:
     )
 
 
+def _max_samples(doc: str) -> Any:
+    return knob(-1, doc, unit="rows", check=lambda v: v == -1 or v > 0, expected="-1, or a number above 0")
+
+
 def _fraction(default: Any, doc: str) -> Any:
     return knob(default, doc, check=lambda v: 0 <= v <= 1, expected="a number from 0 to 1")
 
@@ -75,6 +79,13 @@ def _fraction(default: Any, doc: str) -> Any:
 class DataConfig:
     train_files: list[str] = knob([], "Training rows: parquet or jsonl files.")
     val_files: list[str] = knob([], "Held-out rows for validation: parquet or jsonl files.")
+    train_max_samples: int = _max_samples(
+        "Rows of train_files that are trained on, -1 for all: a choice by trainer.seed under shuffle, else the first "
+        "ones; made of all files together, before long prompts are dropped."
+    )
+    val_max_samples: int = _max_samples(
+        "The same of val_files, but that the choice is the same whatever trainer.seed is."
+    )
     prompt_key: str = knob("prompt", "Column with the prompt: a chat list of {role, content} or a plain string.")
     answer_key: str = knob(
         "answer", "Column with the ground truth where rows have no reward_model.ground_truth; also the target of `sft`."

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
-from verl_like.data.files import Row, ground_truth, read_rows
+from verl_like.data.files import Row, ground_truth
 from verl_like.data.templates import Renderer
 from verl_like.protocol import DataProto, Ragged
 
@@ -37,18 +37,17 @@ class Prompt:
 
 
 class PromptDataset(Sequence[Prompt]):
-    """The rows of some files, rendered and tokenised once, at the start.
+    """Rows, rendered and tokenised once, at the start.
 
     Args:
-        files: parquet or jsonl files; rows keep their order.
+        rows: of which those with a prompt that is short enough stay, in their order.
         data: columns, templates and what happens to long prompts.
 
     Raises:
-        ValueError: for files, rows or templates that cannot work; the message names file and row.
+        ValueError: for rows or templates that cannot work; the message names file and row.
     """
 
-    def __init__(self, files: Sequence[str], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> None:
-        rows = read_rows(files)
+    def __init__(self, rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> None:
         texts, ids = _tokenised_prompts(rows, data, tokenizer)
         kept = _kept(rows, ids, data)
         self._prompts = [
@@ -108,7 +107,7 @@ def prompt_table(prompts: Sequence[Prompt]) -> DataProto:
     )
 
 
-def sft_rows(files: Sequence[str], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> DataProto:
+def sft_rows(rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> DataProto:
     """Rows for supervised training.
 
     The response is the text in ``data.answer_key``, tokenised by itself as a rollout would write it, plus the end
@@ -123,15 +122,14 @@ def sft_rows(files: Sequence[str], data: DataConfig, tokenizer: PreTrainedTokeni
             f"tokenizer {tokenizer.name_or_path} has no end token (eos_token), which supervised answers end with. "
             f"Set one in its tokenizer_config.json."
         )
-    rows = read_rows(files)
     _, prompt_ids = _tokenised_prompts(rows, data, tokenizer)
     answers = [_answer_text(row, data) for row in rows]
     response_ids = [[*ids, tokenizer.eos_token_id] for ids in _token_ids(answers, tokenizer, add_special_tokens=False)]
     kept = [i for i in _kept(rows, prompt_ids, data) if _answer_fits(rows[i], len(response_ids[i]), data)]
     if not kept:
         raise ValueError(
-            f"every answer of {list(files)} is longer than data.max_response_length={data.max_response_length} and "
-            f"was dropped. Raise it."
+            f"every answer of {list(dict.fromkeys(row.file for row in rows))} is longer than "
+            f"data.max_response_length={data.max_response_length} and was dropped. Raise it."
         )
     responses = Ragged.from_rows([response_ids[i] for i in kept], "int32")
     return DataProto(

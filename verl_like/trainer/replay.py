@@ -7,7 +7,6 @@ import shutil
 
 from verl_like.checks.machine import check_machine
 from verl_like.checks.rules import check
-from verl_like.data.prompts import PromptDataset
 from verl_like.data.templates import load_tokenizer
 from verl_like.single_controller.errors import INTERRUPT
 from verl_like.telemetry.startup import STARTUP
@@ -20,7 +19,7 @@ from verl_like.trainer.folder_lock import FolderLock
 from verl_like.trainer.ppo_trainer import PPOTrainer
 from verl_like.trainer.replay_plan import ReplayPlan
 from verl_like.trainer.roles import needs
-from verl_like.trainer.run import learner_updates, num_steps, prompt_loader
+from verl_like.trainer.run import learner_updates, num_steps, prompt_loader, train_prompts
 from verl_like.trainer.run_folder import RunFolder
 
 log = logging.getLogger(__name__)
@@ -39,8 +38,7 @@ def replay(planned: ReplayPlan) -> tuple[int, Comparison]:
     check(config)
     check_machine(config, generates=True)
     tokenizer = load_tokenizer(config.model.tokenizer, config.model.trust_remote_code)
-    prompts = PromptDataset(config.data.train_files, config.data, tokenizer)
-    loader = prompt_loader(config, prompts)
+    loader = prompt_loader(config, train_prompts(config, tokenizer))
     steps = num_steps(config, loader)
     shutil.rmtree(folder.path, ignore_errors=True)
     with FolderLock(folder.path):

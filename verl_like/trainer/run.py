@@ -20,6 +20,7 @@ from verl_like.config.problems import refuse
 from verl_like.config.schema import ActorConfig, Config, CriticConfig
 from verl_like.data.loader import PromptLoader
 from verl_like.data.prompts import Prompt, PromptDataset, sft_rows
+from verl_like.data.selection import train_rows, val_rows
 from verl_like.data.templates import load_tokenizer
 from verl_like.disk import refuse_unwritable, writing
 from verl_like.plan.check import check_memory
@@ -112,8 +113,8 @@ def _task(config: Config) -> _Task:
     check_hub_models(config)
     STARTUP.now("reading the data")
     tokenizer = _tokenizer(config)
-    prompts = PromptDataset(config.data.train_files, config.data, tokenizer)
-    val_prompts = PromptDataset(config.data.val_files, config.data, tokenizer) if config.validates else None
+    prompts = train_prompts(config, tokenizer)
+    val_prompts = held_out_prompts(config, tokenizer) if config.validates else None
     if val_prompts is not None:
         refuse(filter(None, [best_metric_problem(config, val_prompts.data_sources)]))
     steps = num_steps(config, prompt_loader(config, prompts))  # refuses fewer rows than a batch has
@@ -177,6 +178,14 @@ def train(config: Config, config_yaml: str) -> Progress:
     return progress
 
 
+def train_prompts(config: Config, tokenizer: PreTrainedTokenizerBase) -> PromptDataset:
+    return PromptDataset(train_rows(config.data, seed=config.trainer.seed), config.data, tokenizer)
+
+
+def held_out_prompts(config: Config, tokenizer: PreTrainedTokenizerBase) -> PromptDataset:
+    return PromptDataset(val_rows(config.data), config.data, tokenizer)
+
+
 def prompt_loader(config: Config, prompts: PromptDataset) -> PromptLoader:
     return PromptLoader(prompts, config.data, seed=config.trainer.seed)
 
@@ -238,7 +247,7 @@ def sft(config: Config, config_yaml: str) -> int:
     check_machine(config, generates=False)
     check_hub_models(config)
     STARTUP.now("reading the data")
-    rows = sft_rows(config.data.train_files, config.data, _tokenizer(config))
+    rows = sft_rows(train_rows(config.data, seed=config.trainer.seed), config.data, _tokenizer(config))
     steps_per_epoch = len(rows) // config.data.train_batch_size
     if not steps_per_epoch:
         raise ValueError(
@@ -321,7 +330,7 @@ def evaluate(config: Config) -> dict[str, float]:
     check_hub_models(config)
     STARTUP.now("reading the data")
     tokenizer = _tokenizer(config)
-    prompts = PromptDataset(config.data.val_files, config.data, tokenizer)
+    prompts = held_out_prompts(config, tokenizer)
     check_reward(config, prompts)
     folder = RunFolder(config)
     with _policy(config, tokenizer, folder) as policy:
@@ -349,7 +358,7 @@ def generate_responses(config: Config) -> Path:
     check_hub_models(config)
     check_reward(config, [])  # nothing is scored, but the scorers that decode load their function
     tokenizer = _tokenizer(config)
-    prompts = PromptDataset(config.data.val_files, config.data, tokenizer)
+    prompts = held_out_prompts(config, tokenizer)
     folder = RunFolder(config)
     with _policy(config, tokenizer, folder) as policy:
         path = folder.eval / f"generated_step_{policy.step}.jsonl"

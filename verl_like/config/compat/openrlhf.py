@@ -11,6 +11,7 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
     "group_norm": {"algorithm.adv_estimator": "grpo"},
     "dr_grpo": {"algorithm.adv_estimator": "grpo", "algorithm.divide_by_std": False},
 }
+MANY = 100_000_000  # its default, which means all
 Theirs = Mapping[str, Any]
 
 
@@ -111,6 +112,12 @@ def _files(names: str | None) -> list[str]:
     return [name.strip() for name in names.split(",")] if names else []
 
 
+def max_samples(theirs: Theirs) -> Converted:
+    count = int(theirs["data.max_samples"])
+    found = dict.fromkeys(("data.train_max_samples", "data.val_max_samples"), count if count < MANY else -1)
+    return Converted(found, "chosen by the seed; data.shuffle=false takes the first ones, as there")
+
+
 def template(theirs: Theirs) -> Converted:
     """``{}`` stands for the prompt there."""
     text = theirs["data.input_template"]
@@ -150,6 +157,7 @@ CONVERTERS: dict[str, Converter] = {
         overlong,
         train_files,
         val_files,
+        max_samples,
         template,
         reward_function,
         loggers,

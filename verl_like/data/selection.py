@@ -1,0 +1,37 @@
+"""The rows that a configuration trains and validates on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from verl_like.config.schema import DataConfig
+from verl_like.data.files import Row, read_rows
+
+VAL_SEED = 0  # whatever the run's seed is, so that runs are compared on the same rows
+
+
+def train_rows(data: DataConfig, *, seed: int) -> list[Row]:
+    """The rows of ``data.train_files``, as many as ``data.train_max_samples`` says.
+
+    Raises:
+        ValueError: as :func:`read_rows`.
+    """
+    return _chosen(read_rows(data.train_files), data.train_max_samples, data, seed=seed)
+
+
+def val_rows(data: DataConfig) -> list[Row]:
+    """The same of ``data.val_files`` and ``data.val_max_samples``; the same rows in every run."""
+    return _chosen(read_rows(data.val_files), data.val_max_samples, data, seed=VAL_SEED)
+
+
+def _chosen(rows: Sequence[Row], count: int, data: DataConfig, *, seed: int) -> list[Row]:
+    """So many of the rows, in their order: a choice by the seed where rows are shuffled, else the first ones."""
+    if not 0 < count < len(rows):
+        return list(rows)
+    if not data.shuffle:
+        return list(rows[:count])
+    # The draw that verl 0.9 makes, so that a seed means the same rows there and here.
+    chosen = np.random.default_rng(seed).choice(len(rows), size=count, replace=False)
+    return [rows[i] for i in np.sort(chosen)]
