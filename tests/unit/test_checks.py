@@ -162,6 +162,19 @@ def test_a_file_of_another_kind_is_refused(config: Config) -> None:
     assert "rows are read from .parquet and .jsonl files" in refusal(config, data__train_files=["data/notes.txt"])
 
 
+def test_every_training_file_has_a_weight_or_none_has(config: Config) -> None:
+    text = refusal(config, data__train_weights=[2, 1])
+    assert text.startswith(
+        "data.train_weights has 2 numbers, but data.train_files names 1 files. Give a number for each"
+    )
+
+
+@pytest.mark.parametrize("weights", [[0], [-1], [float("inf")], [float("nan")], ["a"]])
+def test_weights_are_numbers_above_zero(config: Config, weights: list[object]) -> None:
+    text = refusal(config, data__train_weights=weights)
+    assert text == f"data.train_weights is {weights!r}, but must be a list of numbers above 0."
+
+
 @pytest.mark.parametrize(("knob", "value"), [("test_freq", 5), ("val_only", True), ("best_metric", "val/x")])
 def test_validation_knobs_without_rows_are_refused(config: Config, knob: str, value: object) -> None:
     text = refusal(config, data__val_files=[], **{f"trainer__{knob}": value})

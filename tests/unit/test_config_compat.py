@@ -259,6 +259,10 @@ def test_a_reference_to_what_is_set_nowhere_is_told() -> None:
             "--prompt_data a.jsonl,b.jsonl --input_key q",
             {"data.train_files": ["a.jsonl", "b.jsonl"], "data.prompt_key": "q"},
         ),
+        (
+            "--prompt_data a.jsonl,b.jsonl --prompt_data_probs 0.7,0.3",
+            {"data.train_files": ["a.jsonl", "b.jsonl"], "data.train_weights": [0.7, 0.3]},
+        ),
         ("--max_samples 500", {"data.train_max_samples": 500, "data.val_max_samples": 500}),
         ("--data.max_samples 100000000", {"data.train_max_samples": -1}),
         (

@@ -99,6 +99,95 @@ def test_a_checkpoint_of_other_settings_is_refused(dataset: PromptDataset) -> No
         loader(dataset, seed=2).load_state_dict(state)
 
 
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    """Three files: 6 rows a0 to a5, 20 rows b0 to b19, 2 rows c0 and c1."""
+    for name, size in (("a", 6), ("b", 20), ("c", 2)):
+        (tmp_path / f"{name}.jsonl").write_text(
+            "".join(json.dumps({"prompt": f"{i}" + "+*-"["abc".index(name)], "answer": ""}) + "\n" for i in range(size))
+        )
+    return [str(tmp_path / f"{name}.jsonl") for name in "abc"]
+
+
+def mixture(files: list[str], weights: list[float], *, batch_size: int = 6, shuffle: bool = True) -> PromptLoader:
+    data = DataConfig(
+        train_files=files,
+        train_weights=weights,
+        train_batch_size=batch_size,
+        shuffle=shuffle,
+        apply_chat_template=False,
+    )
+    return PromptLoader(PromptDataset(read_rows(files), data, character_tokenizer()), data, seed=1)
+
+
+def of(batch: list[str], sign: str) -> int:
+    return sum(text.endswith(sign) for text in batch)
+
+
+def test_every_batch_has_the_files_in_their_shares(files: list[str]) -> None:
+    """Weights 2 and 1 in batches of 6: 4 and 2 prompts; 26 rows make epochs of 4 batches, which have 16 and 8."""
+    source = mixture(files[:2], [2, 1])
+    batches = texts(source, 8)
+    assert source.batches_per_epoch == 4
+    assert all(abs(of(batch, "+") - 4) <= 1 and of(batch, "+") + of(batch, "*") == 6 for batch in batches)
+    assert sum(of(batch, "+") for batch in batches[:4]) == sum(of(batch, "+") for batch in batches[4:]) == 16
+
+
+def test_a_file_is_gone_through_pass_by_pass_across_epochs(files: list[str]) -> None:
+    """Of the 20 rows of b an epoch takes 8: two and a half epochs are a pass, in which each row comes once."""
+    drawn = [text for batch in texts(mixture(files[:2], [2, 1]), 20) for text in batch]
+    assert sorted(drawn_of_b := [text for text in drawn if text.endswith("*")][:20]) == sorted(set(drawn_of_b))
+    first, second = [[t for t in drawn if t.endswith("+")][start : start + 6] for start in (0, 6)]
+    assert len(set(first)) == len(set(second)) == 6 and first != second, "each pass has an order of its own"
+
+
+def test_unshuffled_files_keep_their_order_in_a_mixture(files: list[str]) -> None:
+    drawn = [text for batch in texts(mixture(files[:2], [2, 1], shuffle=False), 10) for text in batch]
+    assert [text for text in drawn if text.endswith("*")] == [f"{i}*" for i in range(20)]
+    assert [text for text in drawn if text.endswith("+")][:12] == [f"{i % 6}+" for i in range(12)]
+
+
+def test_weights_of_the_files_own_sizes_take_every_row_once(files: list[str]) -> None:
+    source = mixture(files, [6, 20, 2], batch_size=4)
+    epoch = [text for batch in texts(source, source.batches_per_epoch) for text in batch]
+    assert len(epoch) == len(set(epoch)) == 28
+
+
+@pytest.mark.parametrize("stop_after", [0, 1, 3, 4, 9])
+def test_a_mixture_resumes_exactly(files: list[str], stop_after: int) -> None:
+    expected = [[p.uid for p in batch] for batch in itertools.islice(mixture(files, [1, 1, 1]), stop_after + 8)]
+    first = mixture(files, [1, 1, 1])
+    texts(first, stop_after)
+    resumed = mixture(files, [1, 1, 1])
+    resumed.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert [[p.uid for p in batch] for batch in itertools.islice(resumed, 8)] == expected[stop_after:]
+
+
+def test_a_row_that_comes_twice_in_a_batch_has_two_uids(files: list[str]) -> None:
+    """A third of 12 prompts is 4, and c has 2 rows."""
+    batch = next(iter(mixture(files, [1, 1, 1], batch_size=12)))
+    uids = [prompt.uid for prompt in batch]
+    assert len(set(uids)) == 12 and {"c.jsonl:0", "c.jsonl:0#2", "c.jsonl:1", "c.jsonl:1#2"} <= set(uids)
+
+
+def test_a_checkpoint_of_other_weights_is_refused(files: list[str]) -> None:
+    state = mixture(files, [1, 1, 1]).state_dict()
+    with pytest.raises(ValueError, match=r"'weights': \(\[1, 1, 1\], \[2, 1, 1\]\)"):
+        mixture(files, [2, 1, 1]).load_state_dict(state)
+
+
+def test_a_share_that_gives_no_prompt_is_refused(files: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"gives .*c\.jsonl none of the 24 prompts of an epoch.*Raise its weight"):
+        mixture(files, [1, 1, 0.001])
+
+
+def test_a_share_of_a_file_without_rows_is_refused(files: list[str]) -> None:
+    rows = [row for row in read_rows(files) if row.file_number != 1]
+    data = DataConfig(train_files=files, train_weights=[1, 1, 1], train_batch_size=2, apply_chat_template=False)
+    with pytest.raises(ValueError, match=r"gives .*b\.jsonl a share, but none of its rows is left"):
+        PromptLoader(PromptDataset(rows, data, character_tokenizer()), data, seed=1)
+
+
 def test_fewer_rows_than_a_batch_is_refused(dataset: PromptDataset) -> None:
     with pytest.raises(ValueError, match=r"has 11 rows.*data\.train_batch_size=12\. Set data\.train_batch_size=11"):
         loader(dataset, batch_size=12)

@@ -55,7 +55,7 @@ def prompts(files: Sequence[str], data: DataConfig, tokenizer: PreTrainedTokeniz
 
 
 def answers(files: Sequence[str], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> DataProto:
-    return sft_rows(read_rows(files), data, tokenizer)
+    return sft_rows(read_rows(files), data, tokenizer)[0]
 
 
 # --- files ---

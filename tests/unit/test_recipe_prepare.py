@@ -99,7 +99,7 @@ def test_the_arithmetic_tokenizer_writes_what_the_reward_reads(tmp_path: Path, a
         )
         result = resolve("", prompt.data_source)("arithmetic", response, prompt.ground_truth, prompt.extra_info)
         assert result["score"] == 1.0
-    table = sft_rows(read_rows([str(arithmetic_folder / "sft.parquet")]), data, tokenizer)
+    table, _ = sft_rows(read_rows([str(arithmetic_folder / "sft.parquet")]), data, tokenizer)
     assert len(table) == 2250 * arithmetic.SFT_PASSES
 
 

@@ -1,12 +1,22 @@
-"""What the first row of each file says: are the columns there that the configuration names?"""
+"""Rules on training rows: are the shares of files whole, and the columns there that the configuration names?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+from verl_like.checks.gpus import Gpus
 from verl_like.checks.paths import DATA_SUFFIXES
 from verl_like.config.schema import Config
+
+
+def every_file_has_a_weight(config: Config, gpus: Gpus) -> Iterator[str]:
+    weights, files = config.data.train_weights, config.data.train_files
+    if weights and len(weights) != len(files):
+        yield (
+            f"data.train_weights has {len(weights)} numbers, but data.train_files names {len(files)} files. Give "
+            f"a number for each file, or none."
+        )
 
 
 def first_rows_have_their_columns(config: Config) -> Iterator[str]:

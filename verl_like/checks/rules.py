@@ -24,7 +24,7 @@ from verl_like.checks.cluster import (
     threads_are_for_workers_on_cpu,
     threads_problem,
 )
-from verl_like.checks.data import first_rows_have_their_columns
+from verl_like.checks.data import every_file_has_a_weight, first_rows_have_their_columns
 from verl_like.checks.gpus import Gpus, gpus_here
 from verl_like.checks.kernels import KERNEL_RULES, kernels_have_a_gpu
 from verl_like.checks.lora import LORA_RULES
@@ -168,6 +168,7 @@ def resume_path_is_a_checkpoint(config: Config) -> Iterator[str]:
 RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     *MODEL_RULES,
     there_is_something_to_train_on,
+    every_file_has_a_weight,
     there_is_something_to_validate_on,
     best_metric_is_measured,
     *CLUSTER_RULES,

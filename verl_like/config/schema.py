@@ -78,6 +78,13 @@ def _fraction(default: Any, doc: str) -> Any:
 @dataclass(kw_only=True)
 class DataConfig:
     train_files: list[str] = knob([], "Training rows: parquet or jsonl files.")
+    train_weights: list[float] = knob(
+        [],
+        "Shares of train_files in every batch, a number for each file, e.g. [2, 1]; an epoch then has as many prompts "
+        "as there are rows in all. Empty takes each row once an epoch.",
+        check=lambda v: all(isinstance(w, (int, float)) and 0 < w < float("inf") for w in v),
+        expected="a list of numbers above 0",
+    )
     val_files: list[str] = knob([], "Held-out rows for validation: parquet or jsonl files.")
     train_max_samples: int = _max_samples(
         "Rows of train_files that are trained on, -1 for all: a choice by trainer.seed under shuffle, else the first "

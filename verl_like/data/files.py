@@ -22,6 +22,7 @@ class Row:
 
     file: str
     index: int  # position in its file, from 0; blank lines of a jsonl file do not count
+    file_number: int  # position of its file in the list of files
     uid: str  # names the row in this list of files, whatever folder they lie in
     values: dict[str, Any]
 
@@ -58,7 +59,7 @@ def read_rows(files: Sequence[str]) -> list[Row]:
         # collide.
         prefix = path.name if names.count(path.name) == 1 else f"{position}/{path.name}"
         for index, values in enumerate(_records(path)):
-            rows.append(Row(file=str(path), index=index, uid=f"{prefix}:{index}", values=values))
+            rows.append(Row(file=str(path), index=index, file_number=position, uid=f"{prefix}:{index}", values=values))
     if not rows:
         raise ValueError(
             f"the dataset is empty: {[str(p) for p in paths]} hold no rows; expected at least one. "
@@ -75,7 +76,7 @@ def first_row(file: str) -> Row | None:
     """
     path = Path(file).expanduser()
     values = next(_records(path, batch_size=1), None)
-    return None if values is None else Row(file=str(path), index=0, uid=f"{path.name}:0", values=values)
+    return None if values is None else Row(file=str(path), index=0, file_number=0, uid=f"{path.name}:0", values=values)
 
 
 def ground_truth(row: Row, data: DataConfig) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from verl_like.config.schema import DataConfig
 from verl_like.data.prompts import Prompt, PromptDataset
-from verl_like.data.samplers import sampler
+from verl_like.data.samplers import Sampler, epoch_sampler
 
 
 class PromptLoader:
@@ -20,7 +22,7 @@ class PromptLoader:
 
     def __init__(self, dataset: PromptDataset, data: DataConfig, *, seed: int) -> None:
         self._dataset, self._data, self._seed = dataset, data, seed
-        self._sampler = sampler(len(dataset), data, seed=seed)
+        self._sampler: Sampler = epoch_sampler(dataset.file_numbers, data, seed=seed)
         self.num_drawn = 0  # prompts, since the start of the run
 
     @property
@@ -33,7 +35,7 @@ class PromptLoader:
 
     def next_batch(self) -> list[Prompt]:
         """The next prompts."""
-        prompts = [self._dataset[row] for row in self._sampler.next_batch()]
+        prompts = _told_apart([self._dataset[row] for row in self._sampler.next_batch()])
         self.num_drawn += len(prompts)
         return prompts
 
@@ -45,8 +47,7 @@ class PromptLoader:
         """Continue from ``state``.
 
         Raises:
-            ValueError: when the dataset, batch size, shuffling or seed differ, because the position would mean other
-                rows.
+            ValueError: when the dataset or what chooses from it differs, because the position would mean other rows.
         """
         found, expected = self._identity(), state["dataset"]
         if found != expected:
@@ -63,5 +64,17 @@ class PromptLoader:
             "num_rows": len(self._dataset),
             "batch_size": self._data.train_batch_size,
             "shuffle": self._data.shuffle,
+            "weights": self._data.train_weights,
             "seed": self._seed,
         }
+
+
+def _told_apart(prompts: list[Prompt]) -> list[Prompt]:
+    """The prompts, of which one that comes again has another uid: sampling is seeded by it, so responses differ."""
+    times: Counter[str] = Counter()
+    told = []
+    for prompt in prompts:
+        times[prompt.uid] += 1
+        count = times[prompt.uid]
+        told.append(prompt if count == 1 else replace(prompt, uid=f"{prompt.uid}#{count}"))
+    return told

@@ -50,6 +50,7 @@ class PromptDataset(Sequence[Prompt]):
     def __init__(self, rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> None:
         texts, ids = _tokenised_prompts(rows, data, tokenizer)
         kept = _kept(rows, ids, data)
+        self.file_numbers = [rows[i].file_number for i in kept]  # of each prompt, the position of its file
         self._prompts = [
             Prompt(
                 prompt_ids=np.asarray(ids[i][-data.max_prompt_length :], dtype=np.int32),
@@ -107,7 +108,7 @@ def prompt_table(prompts: Sequence[Prompt]) -> DataProto:
     )
 
 
-def sft_rows(rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> DataProto:
+def sft_rows(rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> tuple[DataProto, list[int]]:
     """Rows for supervised training.
 
     The response is the text in ``data.answer_key``, tokenised by itself as a rollout would write it, plus the end
@@ -115,7 +116,8 @@ def sft_rows(rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokeniz
     ``data.overlong_prompts`` is ``drop`` and an error otherwise: a cut answer would teach not to stop.
 
     Returns:
-        ``prompt_ids``, ``response_ids`` (int32) and ``response_mask`` (bool, all true), one row each.
+        ``prompt_ids``, ``response_ids`` (int32) and ``response_mask`` (bool, all true), one row each; and the position
+        of each row's file.
     """
     if tokenizer.eos_token_id is None:
         raise ValueError(
@@ -132,13 +134,14 @@ def sft_rows(rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokeniz
             f"data.max_response_length={data.max_response_length} and was dropped. Raise it."
         )
     responses = Ragged.from_rows([response_ids[i] for i in kept], "int32")
-    return DataProto(
+    table = DataProto(
         {
             "prompt_ids": Ragged.from_rows([prompt_ids[i][-data.max_prompt_length :] for i in kept], "int32"),
             "response_ids": responses,
             "response_mask": Ragged(np.ones(len(responses.values), dtype=bool), responses.offsets),
         }
     )
+    return table, [rows[i].file_number for i in kept]
 
 
 def _tokenised_prompts(

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Protocol
 
-import numpy as np
-
 from verl_like.config.schema import DataConfig
-
-Order = Callable[[int], Sequence[int]]  # epoch -> row indices
+from verl_like.data.orders import Order, epoch_order
 
 
 class Sampler(Protocol):
@@ -27,34 +23,23 @@ class Sampler(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-def sampler(num_rows: int, data: DataConfig, *, seed: int) -> Sampler:
-    """The sampler that the configuration asks for.
+def epoch_sampler(file_numbers: Sequence[int], data: DataConfig, *, seed: int) -> EpochSampler:
+    """Epochs of every row, or of the files' shares.
+
+    Args:
+        file_numbers: of each row, the position of its file in ``data.train_files``.
 
     Raises:
-        ValueError: fewer rows than a batch has.
+        ValueError: fewer rows than a batch has, or shares of files that cannot be drawn.
     """
+    num_rows = len(file_numbers)
     if num_rows < data.train_batch_size:
         raise ValueError(
             f"the dataset has {num_rows} rows, but a batch needs data.train_batch_size={data.train_batch_size}. "
             f"Set data.train_batch_size={num_rows} or less, or add rows."
         )
-    return EpochSampler(epoch_order(num_rows, data, seed=seed), num_rows=num_rows, batch_size=data.train_batch_size)
-
-
-def epoch_order(num_rows: int, data: DataConfig, *, seed: int) -> Order:
-    """Every row once, in an order that depends on (seed, epoch) alone."""
-    return ShuffledOrder(num_rows, seed) if data.shuffle else lambda epoch: range(num_rows)
-
-
-@dataclass(frozen=True, slots=True)
-class ShuffledOrder:
-    """Every row once, anew in each epoch."""
-
-    num_rows: int
-    seed: int
-
-    def __call__(self, epoch: int) -> list[int]:
-        return [int(i) for i in np.random.default_rng([self.seed, epoch]).permutation(self.num_rows)]
+    order = epoch_order(file_numbers, data, seed=seed)
+    return EpochSampler(order, num_rows=num_rows, batch_size=data.train_batch_size)
 
 
 class EpochSampler:

@@ -20,6 +20,7 @@ from verl_like.config.problems import refuse
 from verl_like.config.schema import ActorConfig, Config, CriticConfig
 from verl_like.data.loader import PromptLoader
 from verl_like.data.prompts import Prompt, PromptDataset, sft_rows
+from verl_like.data.samplers import epoch_sampler
 from verl_like.data.selection import train_rows, val_rows
 from verl_like.data.templates import load_tokenizer
 from verl_like.disk import refuse_unwritable, writing
@@ -247,15 +248,9 @@ def sft(config: Config, config_yaml: str) -> int:
     check_machine(config, generates=False)
     check_hub_models(config)
     STARTUP.now("reading the data")
-    rows = sft_rows(train_rows(config.data, seed=config.trainer.seed), config.data, _tokenizer(config))
-    steps_per_epoch = len(rows) // config.data.train_batch_size
-    if not steps_per_epoch:
-        raise ValueError(
-            f"the dataset has {len(rows)} rows, but a batch needs "
-            f"data.train_batch_size={config.data.train_batch_size}. "
-            f"Set data.train_batch_size={len(rows)} or less, or add rows."
-        )
-    steps = config.trainer.total_training_steps or config.trainer.total_epochs * steps_per_epoch
+    rows, file_numbers = sft_rows(train_rows(config.data, seed=config.trainer.seed), config.data, _tokenizer(config))
+    sampler = epoch_sampler(file_numbers, config.data, seed=config.trainer.seed)
+    steps = config.trainer.total_training_steps or config.trainer.total_epochs * sampler.batches_per_epoch
     folder, newest = start_of(config, config_yaml, job="sft")
     if (step := finished_step(folder, newest, steps=steps, has_validation=False)) is not None:
         log.info(nothing_to_do(config, folder, step))
@@ -276,6 +271,7 @@ def sft(config: Config, config_yaml: str) -> int:
                         config,
                         actor,
                         rows,
+                        sampler,
                         tracker,
                         checkpoints,
                         books=ProcessBooks(folder.path, [workers]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from verl_like.config.schema import Config
+from verl_like.data.samplers import EpochSampler
 from verl_like.ops.partition import partition
 from verl_like.protocol import DataProto
 from verl_like.single_controller.errors import INTERRUPT
@@ -24,6 +25,7 @@ class SftTrainer:
 
     Args:
         rows: prompt_ids, response_ids and response_mask of all training rows; at least ``data.train_batch_size``.
+        sampler: chooses the rows of each step, which follow from its number alone.
     """
 
     def __init__(
@@ -31,6 +33,7 @@ class SftTrainer:
         config: Config,
         actor: ActorGroup,
         rows: DataProto,
+        sampler: EpochSampler,
         trackers: Trackers,
         checkpoints: Checkpoints,
         *,
@@ -46,6 +49,7 @@ class SftTrainer:
             total_steps,
             ranks,
         )
+        self._sampler = sampler
         tokens = rows.ragged("prompt_ids").lengths + rows.ragged("response_ids").lengths
         self._rows = RemoteBatch.put(rows, {"tokens": tokens})
         self._checkpoints, self._books, self._profiles = checkpoints, books, profiles
@@ -90,6 +94,7 @@ class SftTrainer:
             self._actor.load(str(path / "actor"), state["weight_version"])
             if self._checkpoints.holds(path):
                 self._saves.step = int(state["step"])
+        self._sampler.load_state_dict({"given": state["step"]})
         self._trackers.truncate_after(state["step"])
         self._books.truncate_after(state["step"])
         return int(state["step"])
@@ -104,7 +109,7 @@ class SftTrainer:
         LEDGER.take()
         metrics = StepMetrics()
         with stage("prompts"):
-            batch = self._rows.select(self._indices(step))
+            batch = self._rows.select(np.array(self._sampler.next_batch()))
             tokens = batch.facts["tokens"]
         with stage("update_actor"):
             metrics.add_mean(self._actor.supervise(batch, partition(tokens, self._ranks)))
@@ -114,11 +119,3 @@ class SftTrainer:
             self._books.ask()
             metrics.add(self._books.close_step(step))
         return metrics.finish(LEDGER.take())
-
-    def _indices(self, step: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """Rows of a step: each epoch is a permutation of its own, so a step's rows follow from its number alone."""
-        size, num_rows = self._config.data.train_batch_size, len(self._rows)
-        per_epoch = num_rows // size
-        epoch, position = divmod(step - 1, per_epoch)
-        order = np.random.default_rng((self._config.trainer.seed, epoch)).permutation(num_rows)
-        return order[position * size : (position + 1) * size]

@@ -104,6 +104,12 @@ def train_files(theirs: Theirs) -> Converted:
     return Converted({"data.train_files": _files(theirs["data.prompt_dataset"])}, "files of jsonl or parquet")
 
 
+def train_weights(theirs: Theirs) -> Converted:
+    weights = [float(weight) for weight in str(theirs["data.prompt_probs"] or "").split(",") if weight.strip()]
+    note = "an epoch has as many prompts as there are rows; there it lasts until each file was seen whole"
+    return Converted({"data.train_weights": weights}, note)
+
+
 def val_files(theirs: Theirs) -> Converted:
     return Converted({"data.val_files": _files(theirs["eval.dataset"])}, "files of jsonl or parquet")
 
@@ -156,6 +162,7 @@ CONVERTERS: dict[str, Converter] = {
         reward_clip,
         overlong,
         train_files,
+        train_weights,
         val_files,
         max_samples,
         template,

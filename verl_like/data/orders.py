@@ -1,0 +1,99 @@
+"""The rows of an epoch in their order, which depends on (seed, epoch) alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verl_like.config.schema import DataConfig
+
+Order = Callable[[int], Sequence[int]]  # epoch -> row indices
+Rows = NDArray[np.int64]
+
+
+def epoch_order(file_numbers: Sequence[int], data: DataConfig, *, seed: int) -> Order:
+    """The order that the configuration asks for.
+
+    Args:
+        file_numbers: of each row, the position of its file in ``data.train_files``.
+
+    Raises:
+        ValueError: ``data.train_weights`` gives a share to a file without rows, or gives a file no prompt.
+    """
+    if not data.train_weights:
+        return EveryRow(len(file_numbers), seed if data.shuffle else None)
+    rows = [np.flatnonzero(np.asarray(file_numbers) == file) for file in range(len(data.train_files))]
+    num_drawn = len(file_numbers) // data.train_batch_size * data.train_batch_size
+    counts = _shares(data.train_weights, num_drawn)
+    for name, of_file, count in zip(data.train_files, rows, counts, strict=True):
+        if not len(of_file):
+            raise ValueError(
+                f"data.train_weights gives {name} a share, but none of its rows is left to train on "
+                f"(data.train_max_samples, data.overlong_prompts). Take it out of data.train_files, or keep its rows."
+            )
+        if not count:
+            raise ValueError(
+                f"data.train_weights={data.train_weights} gives {name} none of the {num_drawn} prompts of an epoch; "
+                f"expected at least one. Raise its weight, or take the file out."
+            )
+    return Mixture(rows, counts, seed if data.shuffle else None)
+
+
+@dataclass(frozen=True, slots=True)
+class EveryRow:
+    """Every row once; anew in each epoch where there is a seed, else as they lie."""
+
+    num_rows: int
+    seed: int | None
+
+    def __call__(self, epoch: int) -> list[int]:
+        if self.seed is None:
+            return list(range(self.num_rows))
+        return [int(i) for i in np.random.default_rng([self.seed, epoch]).permutation(self.num_rows)]
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Rows of several files, each file's spread evenly over the epoch.
+
+    A file's passes over its rows follow one another without a gap, whatever an epoch takes of them: a small file with a
+    large share comes several times, and of a large one the next epoch takes what this one has not.
+
+    Args:
+        rows: of each file.
+        counts: how many of each file an epoch has.
+        seed: orders each pass anew; None keeps the order of the file.
+    """
+
+    rows: Sequence[Rows]
+    counts: Sequence[int]
+    seed: int | None
+
+    def __call__(self, epoch: int) -> list[int]:
+        drawn = np.concatenate([self._drawn(file, epoch) for file in range(len(self.rows))])
+        places = np.concatenate([(np.arange(count) + 0.5) / count for count in self.counts])
+        return [int(i) for i in drawn[np.argsort(places, kind="stable")]]
+
+    def _drawn(self, file: int, epoch: int) -> Rows:
+        """What an epoch takes of a file."""
+        size, count = len(self.rows[file]), self.counts[file]
+        first, skipped = divmod(epoch * count, size)
+        last = ((epoch + 1) * count - 1) // size
+        return np.concatenate([self._pass(file, number) for number in range(first, last + 1)])[skipped:][:count]
+
+    def _pass(self, file: int, number: int) -> Rows:
+        if self.seed is None:
+            return self.rows[file]
+        return np.random.default_rng([self.seed, file, number]).permutation(self.rows[file])
+
+
+def _shares(weights: Sequence[float], total: int) -> list[int]:
+    """``total`` in parts as the weights are; what rounding leaves goes to those that it took most from."""
+    exact = np.asarray(weights, np.float64) / np.sum(weights) * total
+    parts = np.floor(exact).astype(np.int64)
+    most_cut = np.argsort(parts - exact, kind="stable")
+    parts[most_cut[: total - int(parts.sum())]] += 1
+    return [int(part) for part in parts]
