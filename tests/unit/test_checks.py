@@ -175,6 +175,32 @@ def test_weights_are_numbers_above_zero(config: Config, weights: list[object]) -
     assert text == f"data.train_weights is {weights!r}, but must be a list of numbers above 0."
 
 
+@pytest.mark.parametrize("name", ["rows", "mine.py", "mine.txt:rows", ":rows", "package.module:rows"])
+def test_a_custom_dataset_is_named_by_file_and_function(config: Config, name: str) -> None:
+    assert refusal(config, data__custom_dataset=name).startswith(
+        f"data.custom_dataset is {name!r}; expected path/to/file.py:name."
+    )
+
+
+def test_a_missing_file_of_a_custom_dataset_is_refused(config: Config, tmp_path: Path) -> None:
+    text = refusal(config, data__custom_dataset="mine.py:rows")
+    assert text.startswith(
+        f"data.custom_dataset is mine.py:rows, but there is no file mine.py (looked from {tmp_path})"
+    )
+
+
+def test_entries_of_a_custom_dataset_need_be_no_files(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def rows(entry): return []")
+    config.data.custom_dataset, config.data.train_files = "mine.py:rows", ["easy"]
+    check(config, num_devices=0)
+
+
+def test_arguments_of_no_custom_dataset_are_refused(config: Config) -> None:
+    assert "data.custom_dataset is empty, so nothing takes them" in refusal(
+        config, data__custom_dataset_kwargs={"level": 1}
+    )
+
+
 @pytest.mark.parametrize(("knob", "value"), [("test_freq", 5), ("val_only", True), ("best_metric", "val/x")])
 def test_validation_knobs_without_rows_are_refused(config: Config, knob: str, value: object) -> None:
     text = refusal(config, data__val_files=[], **{f"trainer__{knob}": value})

@@ -175,7 +175,7 @@ def test_a_critic_has_the_actors_mini_batches_and_is_left_out_where_there_is_non
     ("word", "told"),
     [
         (f"{R}.multi_turn.enable=True", "One response is one turn here"),
-        ("data.custom_cls.path=x.py", "Write the rows you want"),
+        ("data.custom_cls.path=x.py", "data.custom_dataset=path.py:name is called with each entry"),
         (f"{A}.strategy=megatron", "FSDP is what there is"),
         (f"{A}.ppo_mini_bacth_size=3", f"Did you mean {A}.ppo_mini_batch_size?"),
         ("algorithm.rollout_correction.loss_type=reinforce", "Choose the loss in actor.policy_loss"),

@@ -244,7 +244,7 @@ def test_hydras_global_state_is_clean_after_success_and_failure() -> None:
         ("algorithm.use_kl_in_reward=true", "`verl-like migrate --from verl` says what it makes here."),
         ("actor_rollout_ref.rollout.mode=async", "has no effect here: there is one trainer"),
         ("actor_rollout_ref.model.use_shm=true", "has no effect here"),
-        ("data.custom_cls.path=x.py", "it is verl's name. Write the rows you want"),
+        ("data.custom_cls.path=x.py", "it is verl's name. A function of rows takes its place"),
         ("worker.rollout.limit_images=0", "it is easyr1's name, and has no effect here"),
         (
             "actor.kl_loss_type=low_var_kl",

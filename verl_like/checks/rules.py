@@ -24,12 +24,17 @@ from verl_like.checks.cluster import (
     threads_are_for_workers_on_cpu,
     threads_problem,
 )
-from verl_like.checks.data import every_file_has_a_weight, first_rows_have_their_columns
+from verl_like.checks.data import (
+    custom_code_is_named_by_its_file,
+    custom_code_is_there,
+    data_files_are_there,
+    every_file_has_a_weight,
+    first_rows_have_their_columns,
+)
 from verl_like.checks.gpus import Gpus, gpus_here
 from verl_like.checks.kernels import KERNEL_RULES, kernels_have_a_gpu
 from verl_like.checks.lora import LORA_RULES
 from verl_like.checks.models import MODEL_RULES, heads_fit_the_engine, models_are_there
-from verl_like.checks.paths import missing_files
 from verl_like.checks.reward import REWARD_RULES, reward_files_are_there
 from verl_like.checks.validation import best_metric_is_measured, there_is_something_to_validate_on
 from verl_like.config.knobs import wrong_values
@@ -153,12 +158,6 @@ def run_folder_can_be_written(config: Config, gpus: Gpus) -> Iterator[str]:
         yield str(error)
 
 
-def data_files_are_there(config: Config) -> Iterator[str]:
-    command = config.trainer.prepare_command
-    yield from missing_files("data.train_files", config.data.train_files, prepare_command=command)
-    yield from missing_files("data.val_files", config.data.val_files, prepare_command=command)
-
-
 def resume_path_is_a_checkpoint(config: Config) -> Iterator[str]:
     problem = resume_problem(config.trainer.resume)
     if problem:
@@ -169,6 +168,7 @@ RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     *MODEL_RULES,
     there_is_something_to_train_on,
     every_file_has_a_weight,
+    custom_code_is_named_by_its_file,
     there_is_something_to_validate_on,
     best_metric_is_measured,
     *CLUSTER_RULES,
@@ -180,6 +180,7 @@ RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
 FILE_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
     models_are_there,
     data_files_are_there,
+    custom_code_is_there,
     reward_files_are_there,
     resume_path_is_a_checkpoint,
 )

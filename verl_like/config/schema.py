@@ -86,6 +86,12 @@ class DataConfig:
         expected="a list of numbers above 0",
     )
     val_files: list[str] = knob([], "Held-out rows for validation: parquet or jsonl files.")
+    custom_dataset: str = knob(
+        "",
+        "`path/to/file.py:name` of a function or class that makes the rows of each entry of train_files and val_files, "
+        "in place of reading files.",
+    )
+    custom_dataset_kwargs: dict[str, Any] = knob({}, "Keyword arguments passed to it with each entry.")
     train_max_samples: int = _max_samples(
         "Rows of train_files that are trained on, -1 for all: a choice by trainer.seed under shuffle, else the first "
         "ones; made of all files together, before long prompts are dropped."

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
-CALLERS = (f"{PACKAGE}config{os.sep}", f"{PACKAGE}reward{os.sep}", "<frozen importlib")
+CALLERS = (*(f"{PACKAGE}{name}{os.sep}" for name in ("config", "data", "reward")), "<frozen importlib")
 MAX_FIRST_LINES, MAX_LAST_LINES = 5, 15  # of an error
 MAX_CHARS = 10_000  # of an error, or of another text that a user's function made
 MAX_OWN_FRAMES = 2

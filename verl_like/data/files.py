@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from verl_like.config.schema import DataConfig
 
 SUFFIXES = (".parquet", ".jsonl")
+Reader = Callable[[str], Iterable[dict[str, Any]]]  # an entry of the list of files -> its rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,8 +41,11 @@ class Row:
         return self.values[column]
 
 
-def read_rows(files: Sequence[str]) -> list[Row]:
+def read_rows(files: Sequence[str], reader: Reader | None = None) -> list[Row]:
     """All rows of these files, in order.
+
+    Args:
+        reader: gives the rows of one of the files; by default that of parquet and jsonl files.
 
     Raises:
         ValueError: for no files, a missing or unreadable file, an unknown suffix, or files without any row.
@@ -51,18 +55,17 @@ def read_rows(files: Sequence[str]) -> list[Row]:
             "found no data files; expected at least one. Set data.train_files (or data.val_files) to a list of "
             "parquet or jsonl files."
         )
-    paths = [Path(file).expanduser() for file in files]
-    names = [path.name for path in paths]
+    names = [Path(file).name for file in files]
     rows: list[Row] = []
-    for position, path in enumerate(paths):
+    for position, (file, name) in enumerate(zip(files, names, strict=True)):
         # A uid must not change when the data folder moves, so only the name counts, and the position where names
         # collide.
-        prefix = path.name if names.count(path.name) == 1 else f"{position}/{path.name}"
-        for index, values in enumerate(_records(path)):
-            rows.append(Row(file=str(path), index=index, file_number=position, uid=f"{prefix}:{index}", values=values))
+        prefix = name if names.count(name) == 1 else f"{position}/{name}"
+        for index, values in enumerate((reader or _records)(file)):
+            rows.append(Row(file=file, index=index, file_number=position, uid=f"{prefix}:{index}", values=values))
     if not rows:
         raise ValueError(
-            f"the dataset is empty: {[str(p) for p in paths]} hold no rows; expected at least one. "
+            f"the dataset is empty: {list(files)} hold no rows; expected at least one. "
             f"Prepare the data again, or name other files."
         )
     return rows
@@ -74,9 +77,8 @@ def first_row(file: str) -> Row | None:
     Raises:
         ValueError: as :func:`read_rows`.
     """
-    path = Path(file).expanduser()
-    values = next(_records(path, batch_size=1), None)
-    return None if values is None else Row(file=str(path), index=0, file_number=0, uid=f"{path.name}:0", values=values)
+    values = next(_records(file, batch_size=1), None)
+    return None if values is None else Row(file=file, index=0, file_number=0, uid=f"{Path(file).name}:0", values=values)
 
 
 def ground_truth(row: Row, data: DataConfig) -> Any:
@@ -95,7 +97,8 @@ def ground_truth(row: Row, data: DataConfig) -> Any:
     return row.values[data.answer_key]
 
 
-def _records(path: Path, batch_size: int = 8192) -> Iterator[dict[str, Any]]:
+def _records(file: str, batch_size: int = 8192) -> Iterator[dict[str, Any]]:
+    path = Path(file).expanduser()
     if path.suffix not in SUFFIXES:
         ending = repr(path.suffix) if path.suffix else "no suffix"
         raise ValueError(f"data file {path} ends in {ending}; expected one of {', '.join(SUFFIXES)}. Convert it first.")

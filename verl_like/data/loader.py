@@ -62,6 +62,7 @@ class PromptLoader:
     def _identity(self) -> dict[str, Any]:
         return {
             "num_rows": len(self._dataset),
+            "rows": self._dataset.digest,
             "batch_size": self._data.train_batch_size,
             "shuffle": self._data.shuffle,
             "weights": self._data.train_weights,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -80,6 +82,14 @@ class PromptDataset(Sequence[Prompt]):
 
     def __getitem__(self, index: int | slice) -> Prompt | list[Prompt]:
         return self._prompts[index]
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Names the prompts and their order: equal where the rows are, however templates render them."""
+        digest = hashlib.sha256()
+        for prompt in self._prompts:
+            digest.update(repr((prompt.uid, prompt.messages)).encode())
+        return digest.hexdigest()[:16]
 
     @property
     def data_sources(self) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from verl_like.config.schema import DataConfig
+from verl_like.data.custom_rows import CustomRows
 from verl_like.data.files import Row, read_rows
 
 VAL_SEED = 0  # whatever the run's seed is, so that runs are compared on the same rows
@@ -18,12 +19,16 @@ def train_rows(data: DataConfig, *, seed: int) -> list[Row]:
     Raises:
         ValueError: as :func:`read_rows`.
     """
-    return _chosen(read_rows(data.train_files), data.train_max_samples, data, seed=seed)
+    return _chosen(_read(data.train_files, data), data.train_max_samples, data, seed=seed)
 
 
 def val_rows(data: DataConfig) -> list[Row]:
     """The same of ``data.val_files`` and ``data.val_max_samples``; the same rows in every run."""
-    return _chosen(read_rows(data.val_files), data.val_max_samples, data, seed=VAL_SEED)
+    return _chosen(_read(data.val_files, data), data.val_max_samples, data, seed=VAL_SEED)
+
+
+def _read(entries: Sequence[str], data: DataConfig) -> list[Row]:
+    return read_rows(entries, CustomRows(data) if data.custom_dataset else None)
 
 
 def _chosen(rows: Sequence[Row], count: int, data: DataConfig, *, seed: int) -> list[Row]:
