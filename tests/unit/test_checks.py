@@ -176,17 +176,16 @@ def test_weights_are_numbers_above_zero(config: Config, weights: list[object]) -
 
 
 @pytest.mark.parametrize("name", ["rows", "mine.py", "mine.txt:rows", ":rows", "package.module:rows"])
-def test_a_custom_dataset_is_named_by_file_and_function(config: Config, name: str) -> None:
-    assert refusal(config, data__custom_dataset=name).startswith(
-        f"data.custom_dataset is {name!r}; expected path/to/file.py:name."
-    )
+@pytest.mark.parametrize("knob", ["custom_dataset", "sampler"])
+def test_own_code_is_named_by_file_and_function(config: Config, knob: str, name: str) -> None:
+    text = refusal(config, **{f"data__{knob}": name})
+    assert text.startswith(f"data.{knob} is {name!r}; expected path/to/file.py:name.")
 
 
-def test_a_missing_file_of_a_custom_dataset_is_refused(config: Config, tmp_path: Path) -> None:
-    text = refusal(config, data__custom_dataset="mine.py:rows")
-    assert text.startswith(
-        f"data.custom_dataset is mine.py:rows, but there is no file mine.py (looked from {tmp_path})"
-    )
+@pytest.mark.parametrize("knob", ["custom_dataset", "sampler"])
+def test_a_missing_file_of_own_code_is_refused(config: Config, tmp_path: Path, knob: str) -> None:
+    text = refusal(config, **{f"data__{knob}": "mine.py:rows"})
+    assert text.startswith(f"data.{knob} is mine.py:rows, but there is no file mine.py (looked from {tmp_path})")
 
 
 def test_entries_of_a_custom_dataset_need_be_no_files(config: Config, tmp_path: Path) -> None:
@@ -195,10 +194,16 @@ def test_entries_of_a_custom_dataset_need_be_no_files(config: Config, tmp_path: 
     check(config, num_devices=0)
 
 
-def test_arguments_of_no_custom_dataset_are_refused(config: Config) -> None:
-    assert "data.custom_dataset is empty, so nothing takes them" in refusal(
-        config, data__custom_dataset_kwargs={"level": 1}
-    )
+@pytest.mark.parametrize("knob", ["custom_dataset", "sampler"])
+def test_arguments_of_no_own_code_are_refused(config: Config, knob: str) -> None:
+    text = refusal(config, **{f"data__{knob}_kwargs": {"level": 1}})
+    assert f"data.{knob} is empty, so nothing takes them" in text
+
+
+def test_a_sampler_beside_weights_is_refused(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def order(prompts, seed, epoch): return []")
+    text = refusal(config, data__sampler="mine.py:order", data__train_weights=[1.0])
+    assert text.startswith("data.sampler is mine.py:order and data.train_weights is [1.0], but one alone can choose")
 
 
 @pytest.mark.parametrize(("knob", "value"), [("test_freq", 5), ("val_only", True), ("best_metric", "val/x")])

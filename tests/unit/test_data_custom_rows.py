@@ -131,3 +131,18 @@ def test_rows_that_are_others_in_each_run_cannot_be_continued(file: str) -> None
     state = loader("unseeded").state_dict()
     with pytest.raises(ValueError, match=r"does not fit this run.*'rows'"):
         loader("unseeded").load_state_dict(state)
+
+
+def test_the_function_of_the_page_works(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/data.md").read_text()
+    (tmp_path / "mine.py").write_text(page.split("```python\n")[1].split("```")[0])
+    data = DataConfig(
+        custom_dataset=f"{tmp_path}/mine.py:rows",
+        custom_dataset_kwargs={"most": 50},
+        train_files=["train"],
+        val_files=["val"],
+    )
+    assert (len(train_rows(data, seed=1)), len(val_rows(data))) == (250, 250)
+    assert {row.values["prompt"] for row in train_rows(data, seed=1)}.isdisjoint(
+        row.values["prompt"] for row in val_rows(data)
+    )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from verl_like.checks.gpus import Gpus
 from verl_like.checks.paths import DATA_SUFFIXES, missing_files
-from verl_like.config.schema import Config
+from verl_like.config.schema import Config, DataConfig
 
 _FORM = re.compile(r".+\.py:\w+")  # path/to/file.py:name
 
@@ -23,22 +24,33 @@ def every_file_has_a_weight(config: Config, gpus: Gpus) -> Iterator[str]:
 
 
 def custom_code_is_named_by_its_file(config: Config, gpus: Gpus) -> Iterator[str]:
-    name, kwargs = config.data.custom_dataset, config.data.custom_dataset_kwargs
-    if name and not _FORM.fullmatch(name):
-        yield f"data.custom_dataset is {name!r}; expected path/to/file.py:name."
-    if kwargs and not name:
-        yield (
-            f"data.custom_dataset_kwargs is {kwargs}, but data.custom_dataset is empty, so nothing takes them. Name a "
-            f"function, or leave data.custom_dataset_kwargs empty."
-        )
+    for knob, name, kwargs in _custom_code(config.data):
+        if name and not _FORM.fullmatch(name):
+            yield f"{knob} is {name!r}; expected path/to/file.py:name."
+        if kwargs and not name:
+            yield (
+                f"{knob}_kwargs is {kwargs}, but {knob} is empty, so nothing takes them. Name a function there, or "
+                f"leave {knob}_kwargs empty."
+            )
 
 
 def custom_code_is_there(config: Config) -> Iterator[str]:
-    name = config.data.custom_dataset
-    file = name.rpartition(":")[0]
-    if _FORM.fullmatch(name) and not Path(file).expanduser().is_file():
+    for knob, name, _ in _custom_code(config.data):
+        file = name.rpartition(":")[0]
+        if _FORM.fullmatch(name) and not Path(file).expanduser().is_file():
+            yield f"{knob} is {name}, but there is no file {file} (looked from {Path.cwd()}). Correct the path."
+
+
+def _custom_code(data: DataConfig) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    yield "data.custom_dataset", data.custom_dataset, data.custom_dataset_kwargs
+    yield "data.sampler", data.sampler, data.sampler_kwargs
+
+
+def one_chooses_the_rows(config: Config, gpus: Gpus) -> Iterator[str]:
+    if config.data.sampler and config.data.train_weights:
         yield (
-            f"data.custom_dataset is {name}, but there is no file {file} (looked from {Path.cwd()}). Correct the path."
+            f"data.sampler is {config.data.sampler} and data.train_weights is {config.data.train_weights}, but one "
+            f"alone can choose the rows. Leave one of them empty."
         )
 
 

@@ -30,6 +30,7 @@ from verl_like.checks.data import (
     data_files_are_there,
     every_file_has_a_weight,
     first_rows_have_their_columns,
+    one_chooses_the_rows,
 )
 from verl_like.checks.gpus import Gpus, gpus_here
 from verl_like.checks.kernels import KERNEL_RULES, kernels_have_a_gpu
@@ -169,6 +170,7 @@ RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     there_is_something_to_train_on,
     every_file_has_a_weight,
     custom_code_is_named_by_its_file,
+    one_chooses_the_rows,
     there_is_something_to_validate_on,
     best_metric_is_measured,
     *CLUSTER_RULES,

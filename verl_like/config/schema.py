@@ -113,6 +113,12 @@ class DataConfig:
         "What happens to a prompt longer than max_prompt_length; truncate keeps its end.",
         choices=("error", "drop", "truncate"),
     )
+    sampler: str = knob(
+        "",
+        "`path/to/file.py:name` of a function that orders the rows of an epoch, or of a class that chooses the rows of "
+        "each batch, in place of shuffle and train_weights.",
+    )
+    sampler_kwargs: dict[str, Any] = knob({}, "Keyword arguments passed to the sampler.")
     shuffle: bool = knob(True, "Shuffle the training rows anew each epoch, from trainer.seed.")
     apply_chat_template: bool = knob(
         True, "Render prompts with the tokenizer's chat template; false feeds plain strings as they are."

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from verl_like.config.schema import DataConfig
 from verl_like.data.prompts import Prompt, PromptDataset
-from verl_like.data.samplers import Sampler, epoch_sampler
+from verl_like.data.samplers import sampler
 
 
 class PromptLoader:
@@ -22,7 +24,8 @@ class PromptLoader:
 
     def __init__(self, dataset: PromptDataset, data: DataConfig, *, seed: int) -> None:
         self._dataset, self._data, self._seed = dataset, data, seed
-        self._sampler: Sampler = epoch_sampler(dataset.file_numbers, data, seed=seed)
+        self._sampler = sampler(dataset, data, seed=seed)
+        self._row: dict[str, int] = {}  # of each prompt given, by its uid
         self.num_drawn = 0  # prompts, since the start of the run
 
     @property
@@ -35,9 +38,24 @@ class PromptLoader:
 
     def next_batch(self) -> list[Prompt]:
         """The next prompts."""
-        prompts = _told_apart([self._dataset[row] for row in self._sampler.next_batch()])
+        rows = self._sampler.next_batch()
+        prompts = _told_apart([self._dataset[row] for row in rows])
+        self._row.update(zip((prompt.uid for prompt in prompts), rows, strict=True))
         self.num_drawn += len(prompts)
         return prompts
+
+    def feedback(self, uids: Iterable[str], scores: Iterable[float]) -> None:
+        """Tell the sampler how responses were scored.
+
+        Args:
+            uids: of each response's prompt, which was given since this loader was made.
+            scores: of each response; those without one (NaN) say nothing.
+        """
+        found: dict[int, list[float]] = {}
+        for uid, score in zip(uids, scores, strict=True):
+            if not math.isnan(score):
+                found.setdefault(self._row[uid], []).append(float(score))
+        self._sampler.feedback({row: math.fsum(each) / len(each) for row, each in found.items()})
 
     def state_dict(self) -> dict[str, Any]:
         """The position, and what it is a position in."""
@@ -66,8 +84,32 @@ class PromptLoader:
             "batch_size": self._data.train_batch_size,
             "shuffle": self._data.shuffle,
             "weights": self._data.train_weights,
+            "sampler": self._data.sampler.rpartition("/")[2],
+            "sampler_kwargs": self._data.sampler_kwargs,
             "seed": self._seed,
         }
+
+
+def rehearse(dataset: PromptDataset, data: DataConfig, *, seed: int) -> None:
+    """Draw, score and continue once, with loaders that nobody else has, where the sampler is not one of ours.
+
+    Raises:
+        ValueError: what would have ended the run later, or had it continue with other prompts.
+    """
+    if not data.sampler:
+        return
+    first, resumed = (PromptLoader(dataset, data, seed=seed) for _ in range(2))
+    uids = [prompt.uid for prompt in first.next_batch()]
+    first.feedback(uids, [0.5] * len(uids))
+    resumed.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    expected, found = ([prompt.uid for prompt in loader.next_batch()] for loader in (first, resumed))
+    if found != expected:
+        place = next(i for i, pair in enumerate(zip(found, expected, strict=True)) if pair[0] != pair[1])
+        raise ValueError(
+            f"data.sampler={data.sampler} does not continue where it stopped: with its state another one gives "
+            f"{found[place]} at place {place} of the next batch; expected {expected[place]}. Draw at random from the "
+            f"seed that it is given, and put all that changes into its state."
+        )
 
 
 def _told_apart(prompts: list[Prompt]) -> list[Prompt]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from verl_like.config.schema import DataConfig
+from verl_like.data.custom_sampler import CustomSampler, custom_order, own_code
 from verl_like.data.orders import Order, epoch_order
+from verl_like.data.prompts import PromptDataset
 
 
 class Sampler(Protocol):
@@ -17,10 +20,29 @@ class Sampler(Protocol):
 
     def next_batch(self) -> list[int]: ...
 
+    def feedback(self, scores: Mapping[int, float]) -> None:
+        """Take notice of the mean score of the responses to each of these rows."""
+
     def state_dict(self) -> dict[str, Any]:
         """What is needed to continue from here; it can be written as JSON."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+def sampler(prompts: PromptDataset, data: DataConfig, *, seed: int) -> Sampler:
+    """The sampler that the configuration asks for.
+
+    Raises:
+        ValueError: as :func:`epoch_sampler`, or a sampler of the user's own that cannot be used.
+    """
+    if not data.sampler:
+        return epoch_sampler(prompts.file_numbers, data, seed=seed)
+    _check_size(len(prompts), data)
+    own = own_code(data)
+    if inspect.isclass(own):
+        return CustomSampler(own, prompts, data, seed=seed)
+    order = custom_order(own, prompts, data, seed=seed)
+    return EpochSampler(order, num_rows=len(prompts), batch_size=data.train_batch_size)
 
 
 def epoch_sampler(file_numbers: Sequence[int], data: DataConfig, *, seed: int) -> EpochSampler:
@@ -32,14 +54,17 @@ def epoch_sampler(file_numbers: Sequence[int], data: DataConfig, *, seed: int) -
     Raises:
         ValueError: fewer rows than a batch has, or shares of files that cannot be drawn.
     """
-    num_rows = len(file_numbers)
+    _check_size(len(file_numbers), data)
+    order = epoch_order(file_numbers, data, seed=seed)
+    return EpochSampler(order, num_rows=len(file_numbers), batch_size=data.train_batch_size)
+
+
+def _check_size(num_rows: int, data: DataConfig) -> None:
     if num_rows < data.train_batch_size:
         raise ValueError(
             f"the dataset has {num_rows} rows, but a batch needs data.train_batch_size={data.train_batch_size}. "
             f"Set data.train_batch_size={num_rows} or less, or add rows."
         )
-    order = epoch_order(file_numbers, data, seed=seed)
-    return EpochSampler(order, num_rows=num_rows, batch_size=data.train_batch_size)
 
 
 class EpochSampler:
@@ -61,6 +86,9 @@ class EpochSampler:
         start = position * self._batch_size
         self._given += 1
         return list(self._epoch[1][start : start + self._batch_size])
+
+    def feedback(self, scores: Mapping[int, float]) -> None:
+        """Rows come in their order, whatever their scores."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"given": self._given}

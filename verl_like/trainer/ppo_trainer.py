@@ -186,6 +186,8 @@ class PPOTrainer:
             batch = batch.with_facts(self.parts.rewards.scores(batch).facts)
             metrics.add_rewards(batch)
             self.save_samples(batch, step)
+            if not self.config.algorithm.filter_groups:  # which has told it of all that was drawn
+                self.loader.feedback(batch.facts["uid"], batch.facts["score"])
             batch = batch.select(is_usable(batch))
         self.prompts.leave(num_prompts(batch), "failed")
         return batch
@@ -307,6 +309,7 @@ class PPOTrainer:
         """The batch with its scores, for the choice of groups; :meth:`score` asks for those of the chosen rows anew."""
         with stage("reward_wait"):
             batch = batch.with_facts(self.parts.rewards.scores(batch).facts)
+        self.loader.feedback(batch.facts["uid"], batch.facts["score"])
         self.prompts.book(num_prompts(batch) - num_prompts(batch, is_usable(batch)), "failed")
         return batch
 

@@ -18,7 +18,7 @@ from verl_like.checks.rules import check
 from verl_like.checks.validation import best_metric_problem
 from verl_like.config.problems import refuse
 from verl_like.config.schema import ActorConfig, Config, CriticConfig
-from verl_like.data.loader import PromptLoader
+from verl_like.data.loader import PromptLoader, rehearse
 from verl_like.data.prompts import Prompt, PromptDataset, sft_rows
 from verl_like.data.samplers import epoch_sampler
 from verl_like.data.selection import train_rows, val_rows
@@ -118,6 +118,7 @@ def _task(config: Config) -> _Task:
     val_prompts = held_out_prompts(config, tokenizer) if config.validates else None
     if val_prompts is not None:
         refuse(filter(None, [best_metric_problem(config, val_prompts.data_sources)]))
+    rehearse(prompts, config.data, seed=config.trainer.seed)
     steps = num_steps(config, prompt_loader(config, prompts))  # refuses fewer rows than a batch has
     return _Task(tokenizer, prompts, val_prompts, steps)
 
@@ -245,6 +246,11 @@ def sft(config: Config, config_yaml: str) -> int:
     An interrupted run leaves a checkpoint, and its model is not exported.
     """
     check(config)
+    if config.data.sampler:
+        raise ValueError(
+            f"data.sampler is {config.data.sampler}, but supervised training takes its rows in epochs "
+            f"(data.shuffle, data.train_weights). Leave data.sampler empty."
+        )
     check_machine(config, generates=False)
     check_hub_models(config)
     STARTUP.now("reading the data")

@@ -1,0 +1,163 @@
+"""Samplers out of a user's own file: a function that orders epochs, or a class that chooses batch by batch."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from verl_like.config.schema import DataConfig
+from verl_like.config.user_code import from_file, told
+from verl_like.data.orders import Order
+from verl_like.data.prompts import PromptDataset
+
+
+@runtime_checkable
+class OwnSampler(Protocol):
+    """What a user's class has; it is built as ``name(prompts, batch_size=, seed=, **data.sampler_kwargs)``."""
+
+    def next_batch(self) -> Iterable[int]: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+@runtime_checkable
+class TakesFeedback(Protocol):
+    """What it may have besides."""
+
+    def feedback(self, scores: dict[int, float]) -> None: ...
+
+
+def own_code(data: DataConfig) -> Any:
+    """The function or class that ``data.sampler`` names.
+
+    Raises:
+        ValueError: there is none.
+    """
+    path, _, name = data.sampler.rpartition(":")
+    return from_file(Path(path).expanduser(), name, knob="data.sampler")
+
+
+def custom_order(function: Callable[..., Any], prompts: PromptDataset, data: DataConfig, *, seed: int) -> Order:
+    """Epochs as ``function(prompts, seed=, epoch=, **data.sampler_kwargs)`` orders them.
+
+    Of what it gives for an epoch so many are taken as whole batches of all rows have.
+    """
+    calls = _Calls(f"data.sampler={data.sampler}")
+    count = len(prompts) // data.train_batch_size * data.train_batch_size
+
+    def order(epoch: int) -> list[int]:
+        found = calls(function, prompts, seed=seed, epoch=epoch, **data.sampler_kwargs)
+        rows = calls.rows(found, count, num_rows=len(prompts), of=f"epoch {epoch}")
+        if len(rows) < count:
+            raise ValueError(
+                f"{calls.spec} gave {len(rows)} rows for epoch {epoch}; expected at least {count}, which are "
+                f"{count // data.train_batch_size} batches of data.train_batch_size={data.train_batch_size}. Let rows "
+                f"come again, or leave some out of the data (data.custom_dataset)."
+            )
+        return rows
+
+    return order
+
+
+class CustomSampler:
+    """A user's class, whose every answer is looked at."""
+
+    def __init__(self, kind: type, prompts: PromptDataset, data: DataConfig, *, seed: int) -> None:
+        self._calls = _Calls(f"data.sampler={data.sampler}")
+        self._num_rows, self._batch_size = len(prompts), data.train_batch_size
+        self.batches_per_epoch = self._num_rows // self._batch_size
+        own = self._calls(kind, prompts, batch_size=self._batch_size, seed=seed, **data.sampler_kwargs)
+        if not isinstance(own, OwnSampler):
+            missing = [name for name in ("next_batch", "state_dict", "load_state_dict") if name not in dir(own)]
+            raise ValueError(
+                f"{self._calls.spec} lacks {', '.join(missing)}; expected a class with next_batch(), state_dict() and "
+                f"load_state_dict(state), so that a run can continue. Add what it lacks, or write a function "
+                f"order(prompts, seed, epoch)."
+            )
+        self._own: OwnSampler = own
+
+    def next_batch(self) -> list[int]:
+        found = self._calls(self._own.next_batch)
+        rows = self._calls.rows(found, self._batch_size + 1, num_rows=self._num_rows, of="a batch")
+        if len(rows) != self._batch_size:
+            found = f"{len(rows)}" if len(rows) < self._batch_size else f"more than {self._batch_size}"
+            raise ValueError(
+                f"{self._calls.spec} gave {found} rows for a batch; expected data.train_batch_size={self._batch_size}. "
+                f"Give as many as the batch_size that the class is built with; rows may come again."
+            )
+        return rows
+
+    def feedback(self, scores: Mapping[int, float]) -> None:
+        if isinstance(self._own, TakesFeedback):
+            self._calls(self._own.feedback, dict(scores))
+
+    def state_dict(self) -> dict[str, Any]:
+        state = self._calls(self._own.state_dict)
+        if not isinstance(state, dict) or (odd := _not_json(state, "")):
+            found = odd if isinstance(state, dict) else f"a {type(state).__name__}"
+            raise ValueError(
+                f"{self._calls.spec} gave {found} as its state; expected a dict with text for keys that holds dicts, "
+                f"lists, numbers, text and None, as JSON does. Turn arrays and tuples into lists."
+            )
+        copy: dict[str, Any] = json.loads(json.dumps(state))
+        return copy
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._calls(self._own.load_state_dict, state)
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """Calls into the user's file; what goes wrong names the knob and shows the file's own lines."""
+
+    spec: str
+
+    def __call__(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        try:
+            return function(*arguments, **keywords)
+        except (Exception, SystemExit) as error:  # a user's code may raise anything
+            raise ValueError(
+                f"{self.spec} failed:\n{told(error)}\nCorrect the file, or data.sampler_kwargs."
+            ) from error
+
+    def rows(self, found: object, most: int, *, num_rows: int, of: str) -> list[int]:
+        """Up to ``most`` row indices out of what a call gave."""
+        if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Iterable):
+            raise ValueError(
+                f"{self.spec} gave a {type(found).__name__} for {of}; expected row numbers: a list, an array or a "
+                f"generator of integers from 0 to {num_rows - 1}."
+            )
+        rows = []
+        for place, value in enumerate(self(list, islice(found, most))):
+            row = None if isinstance(value, bool) else _integer(value)
+            if row is None or not 0 <= row < num_rows:
+                raise ValueError(
+                    f"{self.spec} gave {value!r} at place {place} of {of}; expected row numbers, integers from 0 to "
+                    f"{num_rows - 1}: there are {num_rows} prompts, those too long left out."
+                )
+            rows.append(row)
+        return rows
+
+
+def _integer(value: Any) -> int | None:
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def _not_json(value: object, place: str) -> str:
+    """What JSON would not give back as it is, and where; empty where there is nothing."""
+    if isinstance(value, dict):
+        odd = next((f"the key {key!r}{place}" for key in value if not isinstance(key, str)), "")
+        return odd or next((odd for key, part in value.items() if (odd := _not_json(part, f" in {key!r}"))), "")
+    if isinstance(value, list):
+        return next((odd for part in value if (odd := _not_json(part, place))), "")
+    return "" if value is None or isinstance(value, (str, int, float)) else f"a {type(value).__name__}{place}"
