@@ -162,6 +162,20 @@ def test_a_file_of_another_kind_is_refused(config: Config) -> None:
     assert "rows are read from .parquet and .jsonl files" in refusal(config, data__train_files=["data/notes.txt"])
 
 
+@pytest.mark.parametrize("entry", ["hf:gsm8k", "hf:", "hf:gsm8k:", "hf:a:b:c:d"])
+def test_a_dataset_without_a_split_is_refused(config: Config, entry: str) -> None:
+    text = refusal(config, data__val_files=[entry])
+    assert text.startswith(f"data.val_files: {entry} names no split of a dataset; expected hf:NAME:SPLIT or")
+
+
+def test_a_dataset_without_the_package_that_reads_it_is_refused(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    text = refusal(config, data__train_files=["hf:openai/gsm8k:main:train"])
+    assert "pip install 'verl-like[datasets]'. Or write the rows as parquet or jsonl files." in text
+
+
 def test_every_training_file_has_a_weight_or_none_has(config: Config) -> None:
     text = refusal(config, data__train_weights=[2, 1])
     assert text.startswith(

@@ -263,6 +263,10 @@ def test_a_reference_to_what_is_set_nowhere_is_told() -> None:
             "--prompt_data a.jsonl,b.jsonl --prompt_data_probs 0.7,0.3",
             {"data.train_files": ["a.jsonl", "b.jsonl"], "data.train_weights": [0.7, 0.3]},
         ),
+        (
+            "--prompt_data a/b,c.parquet --prompt_split validation --eval_dataset d/e",
+            {"data.train_files": ["hf:a/b:validation", "c.parquet"], "data.val_files": ["hf:d/e:train"]},
+        ),
         ("--max_samples 500", {"data.train_max_samples": 500, "data.val_max_samples": 500}),
         ("--data.max_samples 100000000", {"data.train_max_samples": -1}),
         (
@@ -281,6 +285,10 @@ def test_flags_of_openrlhf(line: str, ours: dict[str, Any]) -> None:
     ("words", "ours"),
     [
         (["data.rollout_batch_size=64"], {"data.train_batch_size": 64}),
+        (
+            ["data.train_files=hiyouga/math12k@train", "data.val_files=val.parquet@test"],
+            {"data.train_files": ["hf:hiyouga/math12k:train"], "data.val_files": ["val.parquet"]},
+        ),
         (["worker.actor.global_batch_size=32"], {"actor.mini_batch_size": 32}),
         (["algorithm.disable_kl=true"], {"algorithm.kl_coef": 0.0, "actor.kl_loss_coef": 0.0}),
         (

@@ -69,7 +69,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     # The scorers turn ids into text with the tokenizer that made the prompts.
     "reward": ("data.templates", "graders", "reward", "single_controller"),
     # Rules know what the words of a configuration stand for.
-    "checks": ("algorithms", "checks", "config", "data.files", "graders", "reward.specs"),
+    "checks": ("algorithms", "checks", "config", "data.files", "data.hub", "graders", "reward.specs"),
     "backends": ("algorithms.types", "backends", "ops"),
     "backends.base": ("algorithms.types",),
     "backends.fsdp": (

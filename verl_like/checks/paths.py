@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from verl_like.config.suggestion import suggestion
+from verl_like.data.hub import PREFIX, hub_problem
 
 DATA_SUFFIXES = (".parquet", ".jsonl")
 
@@ -14,10 +15,13 @@ DATA_SUFFIXES = (".parquet", ".jsonl")
 def missing_files(name: str, files: list[str], *, prepare_command: str) -> Iterator[str]:
     """What is wrong with local data files; ``name`` is the knob that holds them."""
     for file in files:
-        if not file.endswith(DATA_SUFFIXES):
+        if file.startswith(PREFIX):
+            if problem := hub_problem(file):
+                yield f"{name}: {problem}"
+        elif not file.endswith(DATA_SUFFIXES):
             yield (
-                f"{name} holds {file}, but rows are read from {' and '.join(DATA_SUFFIXES)} files. Convert it, or "
-                f"name the right file."
+                f"{name} holds {file}, but rows are read from {' and '.join(DATA_SUFFIXES)} files, and of Hugging Face "
+                f"datasets by hf:NAME:SPLIT. Convert it, or name the right file."
             )
         elif not Path(file).expanduser().is_file():
             siblings = [str(path) for path in sorted(Path(file).parent.glob("*")) if path.suffix in DATA_SUFFIXES]

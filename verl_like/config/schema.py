@@ -77,7 +77,9 @@ def _fraction(default: Any, doc: str) -> Any:
 
 @dataclass(kw_only=True)
 class DataConfig:
-    train_files: list[str] = knob([], "Training rows: parquet or jsonl files.")
+    train_files: list[str] = knob(
+        [], "Training rows: parquet or jsonl files, or Hugging Face datasets as hf:NAME[:CONFIGURATION]:SPLIT."
+    )
     train_weights: list[float] = knob(
         [],
         "Shares of train_files in every batch, a number for each file, e.g. [2, 1]; an epoch then has as many prompts "
@@ -85,7 +87,7 @@ class DataConfig:
         check=lambda v: all(isinstance(w, (int, float)) and 0 < w < float("inf") for w in v),
         expected="a list of numbers above 0",
     )
-    val_files: list[str] = knob([], "Held-out rows for validation: parquet or jsonl files.")
+    val_files: list[str] = knob([], "Held-out rows for validation, named in the same ways.")
     custom_dataset: str = knob(
         "",
         "`path/to/file.py:name` of a function or class that makes the rows of each entry of train_files and val_files, "

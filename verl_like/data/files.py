@@ -1,4 +1,4 @@
-"""Rows of parquet and jsonl files, as dicts."""
+"""Rows of parquet and jsonl files, and of what stands in their place, as dicts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from verl_like.config.schema import DataConfig
+from verl_like.data.hub import PREFIX, hub_rows
 
 SUFFIXES = (".parquet", ".jsonl")
 Reader = Callable[[str], Iterable[dict[str, Any]]]  # an entry of the list of files -> its rows
@@ -45,7 +46,7 @@ def read_rows(files: Sequence[str], reader: Reader | None = None) -> list[Row]:
     """All rows of these files, in order.
 
     Args:
-        reader: gives the rows of one of the files; by default that of parquet and jsonl files.
+        reader: gives the rows of one of the files; by default that of files and Hugging Face datasets.
 
     Raises:
         ValueError: for no files, a missing or unreadable file, an unknown suffix, or files without any row.
@@ -98,6 +99,8 @@ def ground_truth(row: Row, data: DataConfig) -> Any:
 
 
 def _records(file: str, batch_size: int = 8192) -> Iterator[dict[str, Any]]:
+    if file.startswith(PREFIX):
+        return hub_rows(file)
     path = Path(file).expanduser()
     if path.suffix not in SUFFIXES:
         ending = repr(path.suffix) if path.suffix else "no suffix"

@@ -16,6 +16,8 @@ class Converted:
     note: str = ""
 
 
+FILES = (".parquet", ".jsonl", ".json", ".csv", ".arrow", ".py")
+
 # Of all of the other project's values, defaults among them.
 Converter: TypeAlias = Callable[[Mapping[str, Any]], Converted]
 
@@ -38,3 +40,13 @@ def without_name(folder: str, experiment_name: str) -> str:
     """The folder in which a run's folder is made, where theirs is that folder itself."""
     path = PurePosixPath(folder)
     return str(path.parent if path.name == experiment_name else path)
+
+
+def entries(names: Any, *, split: str) -> list[str]:
+    """Data files as they are named here; what is no file is a Hugging Face dataset, or a folder of one."""
+    listed = names.split(",") if isinstance(names, str) else names or []
+    return [_entry(str(name).strip(), split) for name in listed]
+
+
+def _entry(name: str, split: str) -> str:
+    return name if PurePosixPath(name).suffix in FILES else f"hf:{name}:{split}"

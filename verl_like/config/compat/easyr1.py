@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from verl_like.config.compat.converters import Converted, Converter, in_updates, two_betas, without_name
+from verl_like.config.compat.converters import Converted, Converter, entries, in_updates, two_betas, without_name
 
 KL_TYPES = {"kl": "k1", "mse": "k2", "low_var_kl": "k3"}
 ROLES = {"worker.actor": "actor", "worker.critic": "critic"}
+FILES_NOTE = "NAME@SPLIT is hf:NAME:SPLIT"
 Theirs = Mapping[str, Any]
 
 
@@ -27,6 +28,21 @@ def kl(theirs: Theirs) -> Converted:
             "algorithm.kl_horizon": int(theirs["algorithm.kl_horizon"]),
         }
     return Converted(found, "in the reward" if coef else "0 is off")
+
+
+def train_files(theirs: Theirs) -> Converted:
+    return Converted({"data.train_files": _entries(theirs["data.train_files"])}, FILES_NOTE)
+
+
+def val_files(theirs: Theirs) -> Converted:
+    return Converted({"data.val_files": _entries(theirs["data.val_files"])}, FILES_NOTE)
+
+
+def _entries(names: str | list[str] | None) -> list[str]:
+    """``NAME@SPLIT`` there; a split of a file is the file."""
+    listed = [names] if isinstance(names, str) else names or []
+    pairs = [str(name).partition("@")[::2] for name in listed]
+    return [entry for name, split in pairs for entry in entries([name], split=split or "train")]
 
 
 def betas(theirs: Theirs) -> Converted:
@@ -80,5 +96,6 @@ def resume(theirs: Theirs) -> Converted:
 
 
 CONVERTERS: dict[str, Converter] = {
-    function.__name__: function for function in (kl, betas, warmup, token_budgets, output_dir, resume)
+    function.__name__: function
+    for function in (train_files, val_files, kl, betas, warmup, token_budgets, output_dir, resume)
 }

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from verl_like.config.compat.converters import Converted, Converter, two_betas
+from verl_like.config.compat.converters import Converted, Converter, entries, two_betas
 
 ESTIMATORS: dict[str, dict[str, Any]] = {
     "group_norm": {"algorithm.adv_estimator": "grpo"},
     "dr_grpo": {"algorithm.adv_estimator": "grpo", "algorithm.divide_by_std": False},
 }
 MANY = 100_000_000  # its default, which means all
+FILES_NOTE = "files of jsonl or parquet, and what is no file as hf:NAME:SPLIT"
 Theirs = Mapping[str, Any]
 
 
@@ -101,7 +102,8 @@ def overlong(theirs: Theirs) -> Converted:
 
 
 def train_files(theirs: Theirs) -> Converted:
-    return Converted({"data.train_files": _files(theirs["data.prompt_dataset"])}, "files of jsonl or parquet")
+    found = entries(theirs.get("data.prompt_dataset"), split=theirs["data.prompt_split"])
+    return Converted({"data.train_files": found}, FILES_NOTE)
 
 
 def train_weights(theirs: Theirs) -> Converted:
@@ -111,11 +113,7 @@ def train_weights(theirs: Theirs) -> Converted:
 
 
 def val_files(theirs: Theirs) -> Converted:
-    return Converted({"data.val_files": _files(theirs["eval.dataset"])}, "files of jsonl or parquet")
-
-
-def _files(names: str | None) -> list[str]:
-    return [name.strip() for name in names.split(",")] if names else []
+    return Converted({"data.val_files": entries(theirs.get("eval.dataset"), split=theirs["eval.split"])}, FILES_NOTE)
 
 
 def max_samples(theirs: Theirs) -> Converted:

@@ -1,0 +1,75 @@
+"""Rows of Hugging Face datasets: ``hf:NAME:SPLIT`` or ``hf:NAME:CONFIGURATION:SPLIT`` among the data files."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PREFIX = "hf:"
+
+
+@dataclass(frozen=True, slots=True)
+class HubTable:
+    """A split of a dataset, on the hub or in a folder that ``datasets`` reads."""
+
+    name: str
+    configuration: str | None
+    split: str
+
+    @classmethod
+    def of(cls, entry: str) -> HubTable:
+        """What an entry of the list of files names.
+
+        Raises:
+            ValueError: it has another form.
+        """
+        # A split may have a colon of its own: train[:10%].
+        parts = re.split(r":(?![^\[]*\])", entry.removeprefix(PREFIX))
+        if len(parts) not in (2, 3) or not all(parts):
+            raise ValueError(
+                f"{entry} names no split of a dataset; expected hf:NAME:SPLIT or hf:NAME:CONFIGURATION:SPLIT, e.g. "
+                f"hf:openai/gsm8k:main:train. Write it so."
+            )
+        return cls(parts[0], parts[1] if len(parts) == 3 else None, parts[-1])
+
+
+def hub_problem(entry: str) -> str | None:
+    """What is wrong with an entry, as far as is known without loading it."""
+    try:
+        HubTable.of(entry)
+    except ValueError as error:
+        return str(error)
+    spec = importlib.util.find_spec("datasets")
+    if spec is None or spec.origin is None:  # a folder of that name is no package
+        return (
+            f"{entry} is read by the package datasets, which is not installed. Install it: pip install "
+            f"'verl-like[datasets]'. Or write the rows as parquet or jsonl files."
+        )
+    return None
+
+
+def hub_rows(entry: str) -> Iterator[dict[str, Any]]:
+    """The rows of a split; what is not here yet is downloaded.
+
+    Raises:
+        ValueError: the package, the dataset or the split is not there.
+    """
+    if (problem := hub_problem(entry)) is not None:
+        raise ValueError(problem)
+    table = HubTable.of(entry)
+    from datasets import load_dataset  # takes a second
+    from datasets.exceptions import DatasetsError
+
+    folder = Path(table.name).expanduser()
+    try:
+        rows = load_dataset(str(folder) if folder.is_dir() else table.name, table.configuration, split=table.split)
+    except (OSError, ValueError, RuntimeError, DatasetsError) as error:
+        raise ValueError(
+            f"{entry} cannot be loaded: {type(error).__name__}: {error}\nCorrect the name, the configuration or the "
+            f"split; where there is no network, name a local folder (hf:path/to/folder:train)."
+        ) from error
+    yield from rows
