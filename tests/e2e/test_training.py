@@ -100,6 +100,27 @@ def test_a_resumed_run_continues_bit_for_bit(
     ).read_bytes()
 
 
+def test_a_curriculum_continues_bit_for_bit_with_the_scores_of_its_checkpoint(arithmetic: Path, tmp_path: Path) -> None:
+    """A replay begins from the checkpoint of step 2 and compares the rows and metrics of what follows."""
+    run = train(
+        arithmetic,
+        tmp_path,
+        "data.sampler=curriculum",
+        "data.curriculum.low=0.01",
+        "algorithm.filter_groups=true",
+        "algorithm.max_num_gen_batches=9",
+        "trainer.total_training_steps=4",
+        "trainer.save_freq=2",
+        "rollout=hf",
+    )
+    state = json.loads((run.folder / "checkpoints/step_2/trainer.json").read_text())["loader"]
+    assert state["sampler"]["given"] * 8 == state["num_drawn"] == run.metrics[2]["prompts/drawn"]
+    unseen = [run.metrics[step]["curriculum/unseen_frac"] for step in range(1, 5)]
+    assert unseen == sorted(unseen, reverse=True) and unseen[0] < 1
+    step, found = replay(replay_plan(run.folder, 4))
+    assert (step, found.difference) == (4, None) and found.num_rows == 32
+
+
 def test_a_step_is_replayed_from_the_checkpoint_before_it_and_the_first_value_that_differs_is_named(grpo: Run) -> None:
     assert sorted(path.name for path in (grpo.folder / "capsules").iterdir()) == ["step_3", "step_4"]
     planned = replay_plan(grpo.folder, 4)

@@ -193,7 +193,8 @@ def test_weights_are_numbers_above_zero(config: Config, weights: list[object]) -
 @pytest.mark.parametrize("knob", ["custom_dataset", "sampler"])
 def test_own_code_is_named_by_file_and_function(config: Config, knob: str, name: str) -> None:
     text = refusal(config, **{f"data__{knob}": name})
-    assert text.startswith(f"data.{knob} is {name!r}; expected path/to/file.py:name.")
+    also = "curriculum or " if knob == "sampler" else ""
+    assert text.startswith(f"data.{knob} is {name!r}; expected {also}path/to/file.py:name.")
 
 
 @pytest.mark.parametrize("knob", ["custom_dataset", "sampler"])
@@ -211,7 +212,23 @@ def test_entries_of_a_custom_dataset_need_be_no_files(config: Config, tmp_path: 
 @pytest.mark.parametrize("knob", ["custom_dataset", "sampler"])
 def test_arguments_of_no_own_code_are_refused(config: Config, knob: str) -> None:
     text = refusal(config, **{f"data__{knob}_kwargs": {"level": 1}})
-    assert f"data.{knob} is empty, so nothing takes them" in text
+    assert f"data.{knob} names no code of yours, so nothing takes them" in text
+
+
+def test_a_curriculum_takes_its_own_knobs_alone(config: Config) -> None:
+    assert "data.sampler names no code of yours" in refusal(
+        config, data__sampler="curriculum", data__sampler_kwargs={"low": 0.1}
+    )
+
+
+def test_knobs_of_a_curriculum_without_one_are_refused(config: Config) -> None:
+    text = refusal(config, data__curriculum__low=0.1)
+    assert text.startswith("data.curriculum is set, but data.sampler is '', so nothing reads it. Set data.sampler=curr")
+
+
+def test_a_band_without_scores_is_refused(config: Config) -> None:
+    text = refusal(config, data__sampler="curriculum", data__curriculum__low=0.9)
+    assert text.startswith("data.curriculum.low is 0.9 and data.curriculum.high is 0.8, so no mean score lies between")
 
 
 def test_a_sampler_beside_weights_is_refused(config: Config, tmp_path: Path) -> None:

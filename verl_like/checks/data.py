@@ -9,7 +9,7 @@ from typing import Any
 
 from verl_like.checks.gpus import Gpus
 from verl_like.checks.paths import DATA_SUFFIXES, missing_files
-from verl_like.config.schema import Config, DataConfig
+from verl_like.config.schema import CURRICULUM, Config, CurriculumConfig, DataConfig
 
 _FORM = re.compile(r".+\.py:\w+")  # path/to/file.py:name
 
@@ -26,12 +26,27 @@ def every_file_has_a_weight(config: Config, gpus: Gpus) -> Iterator[str]:
 def custom_code_is_named_by_its_file(config: Config, gpus: Gpus) -> Iterator[str]:
     for knob, name, kwargs in _custom_code(config.data):
         if name and not _FORM.fullmatch(name):
-            yield f"{knob} is {name!r}; expected path/to/file.py:name."
+            others = f"{CURRICULUM} or " if knob == "data.sampler" else ""
+            yield f"{knob} is {name!r}; expected {others}path/to/file.py:name."
         if kwargs and not name:
             yield (
-                f"{knob}_kwargs is {kwargs}, but {knob} is empty, so nothing takes them. Name a function there, or "
-                f"leave {knob}_kwargs empty."
+                f"{knob}_kwargs is {kwargs}, but {knob} names no code of yours, so nothing takes them. Name a function "
+                f"there, or leave {knob}_kwargs empty."
             )
+
+
+def a_curriculum_is_one(config: Config, gpus: Gpus) -> Iterator[str]:
+    data = config.data
+    if data.sampler != CURRICULUM and data.curriculum != CurriculumConfig():
+        yield (
+            f"data.curriculum is set, but data.sampler is {data.sampler!r}, so nothing reads it. Set "
+            f"data.sampler={CURRICULUM}, or leave data.curriculum at its defaults."
+        )
+    if data.curriculum.low > data.curriculum.high:
+        yield (
+            f"data.curriculum.low is {data.curriculum.low} and data.curriculum.high is {data.curriculum.high}, so no "
+            f"mean score lies between them. Set low to high or less."
+        )
 
 
 def custom_code_is_there(config: Config) -> Iterator[str]:
@@ -43,7 +58,8 @@ def custom_code_is_there(config: Config) -> Iterator[str]:
 
 def _custom_code(data: DataConfig) -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "data.custom_dataset", data.custom_dataset, data.custom_dataset_kwargs
-    yield "data.sampler", data.sampler, data.sampler_kwargs
+    own = "" if data.sampler == CURRICULUM else data.sampler
+    yield "data.sampler", own, data.sampler_kwargs
 
 
 def one_chooses_the_rows(config: Config, gpus: Gpus) -> Iterator[str]:

@@ -25,6 +25,7 @@ from verl_like.checks.cluster import (
     threads_problem,
 )
 from verl_like.checks.data import (
+    a_curriculum_is_one,
     custom_code_is_named_by_its_file,
     custom_code_is_there,
     data_files_are_there,
@@ -171,6 +172,7 @@ RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     every_file_has_a_weight,
     custom_code_is_named_by_its_file,
     one_chooses_the_rows,
+    a_curriculum_is_one,
     there_is_something_to_validate_on,
     best_metric_is_measured,
     *CLUSTER_RULES,

@@ -75,6 +75,30 @@ def _fraction(default: Any, doc: str) -> Any:
     return knob(default, doc, check=lambda v: 0 <= v <= 1, expected="a number from 0 to 1")
 
 
+CURRICULUM = "curriculum"  # the sampler of ours
+
+
+@dataclass(kw_only=True)
+class CurriculumConfig:
+    """Which prompts ``data.sampler=curriculum`` draws, by the mean score of their responses so far."""
+
+    low: float = knob(0.2, "Mean score from which a prompt is not too hard; of scores from 0 to 1, a pass rate.")
+    high: float = knob(0.8, "Mean score up to which a prompt is not too easy.")
+    unseen_frac: float = _fraction(
+        0.5,
+        "Share of a batch for prompts that were never drawn, while there are any; 1 draws all before any comes again.",
+    )
+    outside_weight: float = _positive(
+        0.1, "Weight with which a prompt outside of low and high comes again; one inside has 1."
+    )
+    newest_frac: float = knob(
+        0.5,
+        "What the newest visit counts in a prompt's mean score; the mean before it has the rest.",
+        check=lambda v: 0 < v <= 1,
+        expected="a number above 0, up to 1",
+    )
+
+
 @dataclass(kw_only=True)
 class DataConfig:
     train_files: list[str] = knob(
@@ -117,10 +141,11 @@ class DataConfig:
     )
     sampler: str = knob(
         "",
-        "`path/to/file.py:name` of a function that orders the rows of an epoch, or of a class that chooses the rows of "
-        "each batch, in place of shuffle and train_weights.",
+        "In place of shuffle and train_weights: curriculum, or `path/to/file.py:name` of a function that orders the "
+        "rows of an epoch or of a class that chooses the rows of each batch.",
     )
-    sampler_kwargs: dict[str, Any] = knob({}, "Keyword arguments passed to the sampler.")
+    sampler_kwargs: dict[str, Any] = knob({}, "Keyword arguments passed to a sampler of one's own.")
+    curriculum: CurriculumConfig = knob(CurriculumConfig, "What data.sampler=curriculum draws.")
     shuffle: bool = knob(True, "Shuffle the training rows anew each epoch, from trainer.seed.")
     apply_chat_template: bool = knob(
         True, "Render prompts with the tokenizer's chat template; false feeds plain strings as they are."

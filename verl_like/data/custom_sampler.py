@@ -98,6 +98,9 @@ class CustomSampler:
         if isinstance(self._own, TakesFeedback):
             self._calls(self._own.feedback, dict(scores))
 
+    def metrics(self) -> dict[str, float]:
+        return {}
+
     def state_dict(self) -> dict[str, Any]:
         state = self._calls(self._own.state_dict)
         if not isinstance(state, dict) or (odd := _not_json(state, "")):

@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from verl_like.config.schema import DataConfig
@@ -57,6 +57,10 @@ class PromptLoader:
                 found.setdefault(self._row[uid], []).append(float(score))
         self._sampler.feedback({row: math.fsum(each) / len(each) for row, each in found.items()})
 
+    def metrics(self) -> dict[str, float]:
+        """What the sampler says of the rows."""
+        return self._sampler.metrics()
+
     def state_dict(self) -> dict[str, Any]:
         """The position, and what it is a position in."""
         return {"sampler": self._sampler.state_dict(), "num_drawn": self.num_drawn, "dataset": self._identity()}
@@ -86,6 +90,7 @@ class PromptLoader:
             "weights": self._data.train_weights,
             "sampler": self._data.sampler.rpartition("/")[2],
             "sampler_kwargs": self._data.sampler_kwargs,
+            "curriculum": asdict(self._data.curriculum),
             "seed": self._seed,
         }
 

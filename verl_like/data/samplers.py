@@ -6,7 +6,8 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from verl_like.config.schema import DataConfig
+from verl_like.config.schema import CURRICULUM, DataConfig
+from verl_like.data.curriculum import Curriculum
 from verl_like.data.custom_sampler import CustomSampler, custom_order, own_code
 from verl_like.data.orders import Order, epoch_order
 from verl_like.data.prompts import PromptDataset
@@ -23,6 +24,8 @@ class Sampler(Protocol):
     def feedback(self, scores: Mapping[int, float]) -> None:
         """Take notice of the mean score of the responses to each of these rows."""
 
+    def metrics(self) -> dict[str, float]: ...
+
     def state_dict(self) -> dict[str, Any]:
         """What is needed to continue from here; it can be written as JSON."""
 
@@ -38,6 +41,8 @@ def sampler(prompts: PromptDataset, data: DataConfig, *, seed: int) -> Sampler:
     if not data.sampler:
         return epoch_sampler(prompts.file_numbers, data, seed=seed)
     _check_size(len(prompts), data)
+    if data.sampler == CURRICULUM:
+        return Curriculum(len(prompts), batch_size=data.train_batch_size, config=data.curriculum, seed=seed)
     own = own_code(data)
     if inspect.isclass(own):
         return CustomSampler(own, prompts, data, seed=seed)
@@ -89,6 +94,9 @@ class EpochSampler:
 
     def feedback(self, scores: Mapping[int, float]) -> None:
         """Rows come in their order, whatever their scores."""
+
+    def metrics(self) -> dict[str, float]:
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
         return {"given": self._given}

@@ -265,6 +265,15 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("prompts/failed", "prompts", "Of these: no response has a score, or the greedy baseline has none.", "step"),
     Metric("prompts/in_flight", "prompts", "Of these: not yet any of that; none at the end of a step.", "step"),
+    Metric(
+        "curriculum/unseen_frac", "fraction", "Prompts that were never drawn; with data.sampler=curriculum.", "step"
+    ),
+    Metric(
+        "curriculum/in_band_frac",
+        "fraction",
+        "Of the prompts with a score so far: the mean lies from data.curriculum.low to high.",
+        "step",
+    ),
     Metric("balance/imbalance", "", "Tokens of the busiest rank over the mean of all ranks; 1 is even.", "balance"),
     Metric(
         "store/put_bytes",

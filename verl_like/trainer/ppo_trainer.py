@@ -159,7 +159,7 @@ class PPOTrainer:
         self.capsules.fill(step, batch)
         self.learn(batch, step, metrics)
         self.sync(batch, metrics)
-        metrics.add(self.prompts.metrics())
+        metrics.add(self.prompts.metrics() | self.loader.metrics())
         metrics.add({"progress/epoch": step / self.loader.batches_per_epoch, "progress/unix_s": time.time()})
         return metrics.finish(LEDGER.take(), self.run_plan)
 
