@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
@@ -52,16 +52,41 @@ class DataProto:
         columns: name -> Ragged (token), array or tensor [B, ...] (fixed), list (object); arrays of text or objects
             become lists.
         meta_info: facts about the whole table; every table made from this one gets them too.
+        num_rows: of a table without columns; where there are columns, they say it. A table whose columns have all been
+            popped, or of which none were selected, still has its rows.
+        batch: token and fixed columns by verl's name for them.
+        non_tensor_batch: object columns by verl's name for them.
 
     Raises:
-        ValueError: when columns disagree on the number of rows, or are none; the message names them.
+        ValueError: when columns disagree on the number of rows, are none, or are named twice or on the wrong side; the
+            message names them.
     """
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, columns: Mapping[str, Column] | None = None, meta_info: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        columns: Mapping[str, Column] | None = None,
+        meta_info: Mapping[str, Any] | None = None,
+        num_rows: int | None = None,
+        *,
+        batch: Mapping[str, Column] | None = None,
+        non_tensor_batch: Mapping[str, Column] | None = None,
+    ) -> None:
         self.columns: dict[str, Column] = {name: normalised(name, column) for name, column in (columns or {}).items()}
+        if batch is not None or non_tensor_batch is not None:
+            self.columns = _sides_joined(self.columns, batch, non_tensor_batch)
         self.meta_info: dict[str, Any] = dict(meta_info or {})
+        self._rows_without_columns = num_rows or 0
+        self.check_consistency()
+        if num_rows is not None and num_rows != len(self):
+            raise ValueError(
+                f"num_rows is {num_rows}, but the columns {list(self.columns)} have {len(self)} rows; expected the "
+                f"same. Leave num_rows out where there are columns."
+            )
+
+    def check_consistency(self) -> None:
+        """Raise ValueError where columns differ in their number of rows, as they may after a change of ``columns``."""
         if len({len(column) for column in self.columns.values()}) > 1:
             found = "; ".join(
                 f"{described(name, column)} and has {len(column)} rows" for name, column in self.columns.items()
@@ -81,12 +106,7 @@ class DataProto:
         Raises:
             ValueError: a name in both, or a column on the wrong side.
         """
-        twice = sorted(set(tensors or {}) & set(non_tensors or {}))
-        if twice:
-            raise ValueError(f"columns {twice} are in tensors and in non_tensors; expected each in one of them.")
-        fixed = {name: as_tensor_column(name, column) for name, column in (tensors or {}).items()}
-        objects = {name: as_object_column(name, column) for name, column in (non_tensors or {}).items()}
-        return cls({**fixed, **objects}, meta_info)
+        return cls(None, meta_info, batch=tensors, non_tensor_batch=non_tensors)
 
     @classmethod
     def from_single_dict(cls, data: Mapping[str, Column], meta_info: Mapping[str, Any] | None = None) -> DataProto:
@@ -115,12 +135,13 @@ class DataProto:
         return DataProto(
             {name: concatenated(name, [table.columns[name] for table in tables]) for name in tables[0].columns},
             meta_info,
+            sum(map(len, tables)),
         )
 
     # Looking.
 
     def __len__(self) -> int:
-        return len(next(iter(self.columns.values()))) if self.columns else 0
+        return len(next(iter(self.columns.values()))) if self.columns else self._rows_without_columns
 
     def __contains__(self, name: object) -> bool:
         return name in self.columns
@@ -128,12 +149,12 @@ class DataProto:
     @property
     def batch(self) -> MutableMapping[str, Column]:
         """The token and fixed columns; what is set or deleted here is so in the table."""
-        return ColumnView(self.columns, name="batch", kinds=("token", "fixed"), convert=as_tensor_column)
+        return ColumnView(self, name="batch", kinds=("token", "fixed"), convert=as_tensor_column)
 
     @property
     def non_tensor_batch(self) -> MutableMapping[str, Column]:
         """The object columns, each a list; what is set or deleted here is so in the table."""
-        return ColumnView(self.columns, name="non_tensor_batch", kinds=("object",), convert=as_object_column)
+        return ColumnView(self, name="non_tensor_batch", kinds=("object",), convert=as_object_column)
 
     @overload
     def __getitem__(self, key: str) -> Column: ...
@@ -166,7 +187,7 @@ class DataProto:
         return column
 
     def __eq__(self, other: object) -> bool:
-        """Equal names, kinds, dtypes, shapes and bits (NaN equals NaN), objects and meta_info equal by ``==``.
+        """Equal rows, names, kinds, dtypes, shapes and bits (NaN equals NaN), objects and meta_info equal by ``==``.
 
         The order of the columns does not matter, nor whether numpy or torch holds them.
 
@@ -176,7 +197,8 @@ class DataProto:
         if not isinstance(other, DataProto):
             return NotImplemented
         return (
-            self.columns.keys() == other.columns.keys()
+            len(self) == len(other)
+            and self.columns.keys() == other.columns.keys()
             and all(same_column(column, other.columns[name]) for name, column in self.columns.items())
             and same(self.meta_info, other.meta_info)
         )
@@ -200,7 +222,8 @@ class DataProto:
             ValueError: a mask of another length than the table.
         """
         index = row_index(idxs, len(self))
-        return DataProto({name: taken_rows(column, index) for name, column in self.columns.items()}, self.meta_info)
+        columns = {name: taken_rows(column, index) for name, column in self.columns.items()}
+        return DataProto(columns, self.meta_info, len(index))
 
     def view(self, start: int, end: int) -> DataProto:
         """Rows ``start`` to ``end`` (excluded) on this table's own storage: no array is copied, and a write into one
@@ -210,9 +233,8 @@ class DataProto:
         """
         if not 0 <= start <= end <= len(self):
             raise IndexError(f"rows {start} to {end} are not all there; the table has {len(self)} rows.")
-        return DataProto(
-            {name: viewed_rows(column, start, end) for name, column in self.columns.items()}, self.meta_info
-        )
+        columns = {name: viewed_rows(column, start, end) for name, column in self.columns.items()}
+        return DataProto(columns, self.meta_info, end - start)
 
     def chunk(self, chunks: int) -> list[DataProto]:
         """``chunks`` tables of equal size; raises where the rows do not divide."""
@@ -241,7 +263,7 @@ class DataProto:
 
     def only(self, names: Names) -> DataProto:
         """A table of just these columns, of any kind; nothing is copied."""
-        return DataProto({name: self._column(name) for name in names_of(names, [])}, self.meta_info)
+        return DataProto({name: self._column(name) for name in names_of(names, [])}, self.meta_info, len(self))
 
     def select(
         self,
@@ -251,14 +273,15 @@ class DataProto:
     ) -> DataProto:
         """A table of these tensor columns, object columns and facts; None keeps all of a kind. Nothing is copied.
 
+        A table of no columns has as many rows as this one.
+
         Raises:
             KeyError: a key that is not there.
         """
         tensors = {name: self.batch[name] for name in names_of(batch_keys, self.batch)}
         objects = {name: self.non_tensor_batch[name] for name in names_of(non_tensor_batch_keys, self.non_tensor_batch)}
-        return DataProto(
-            {**tensors, **objects}, {name: self._meta(name) for name in names_of(meta_info_keys, self.meta_info)}
-        )
+        meta_info = {name: self._meta(name) for name in names_of(meta_info_keys, self.meta_info)}
+        return DataProto({**tensors, **objects}, meta_info, len(self))
 
     def pop(
         self,
@@ -269,17 +292,24 @@ class DataProto:
         """Remove these tensor columns, object columns and facts, and return them as a table; None removes none of a
         kind.
 
+        This table keeps its number of rows, even without columns; a table of facts alone that is returned has none.
+
         Raises:
             KeyError: a key that is not there; the table is left as it was.
         """
         popped = self.select(
             names_of(batch_keys, []), names_of(non_tensor_batch_keys, []), names_of(meta_info_keys, [])
         )
-        for name in popped.columns:
-            del self.columns[name]
+        self.remove(popped.columns)
         for name in popped.meta_info:
             del self.meta_info[name]
-        return popped
+        return popped if popped.columns else DataProto(meta_info=popped.meta_info)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Take columns that are there out of this table, which keeps its number of rows."""
+        self._rows_without_columns = len(self)
+        for name in names:
+            del self.columns[name]
 
     def rename(self, old_keys: Names, new_keys: Names) -> DataProto:
         """Give columns of this table other names, one or several at once (which may swap).
@@ -313,7 +343,7 @@ class DataProto:
 
         Raises:
             ValueError: a column that both have, because every column has one producer; a fact on which they differ;
-                other rows.
+                other rows (a table without columns and rows has facts alone, and fits any).
         """
         for name, column in self.columns.items():
             if name in other.columns:
@@ -323,8 +353,9 @@ class DataProto:
                     f"union does not overwrite. Pop or rename one of them first."
                 )
         meta_info = _united_meta_info(self.meta_info, other.meta_info)
-        columns = DataProto({**self.columns, **other.columns}).columns
-        self.columns.update(columns)
+        united = DataProto({**self.columns, **other.columns}, num_rows=_num_rows_told((self, other)))
+        self.columns.update(united.columns)
+        self._rows_without_columns = len(united)
         self.meta_info.update(meta_info)
         return self
 
@@ -347,14 +378,14 @@ class DataProto:
 
     def __reduce__(self) -> tuple[Any, ...]:
         seen: dict[int, Any] = {}
-        return DataProto, (packed(self.columns, seen), packed(self.meta_info, seen))
+        return DataProto, (packed(self.columns, seen), packed(self.meta_info, seen), len(self))
 
     # copy would otherwise go through __reduce__, and lose the device on its way.
     def __copy__(self) -> DataProto:
-        return DataProto(self.columns, self.meta_info)
+        return DataProto(self.columns, self.meta_info, len(self))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DataProto:
-        return DataProto(copy.deepcopy(self.columns, memo), copy.deepcopy(self.meta_info, memo))
+        return DataProto(copy.deepcopy(self.columns, memo), copy.deepcopy(self.meta_info, memo), len(self))
 
     def _column(self, name: str) -> Column:
         if name not in self.columns:
@@ -378,6 +409,28 @@ def check_columns(table: DataProto) -> None:
     """
     for name, column in table.columns.items():
         check_column(name, column)
+
+
+def _sides_joined(
+    columns: Mapping[str, Column], batch: Mapping[str, Column] | None, non_tensor_batch: Mapping[str, Column] | None
+) -> dict[str, Column]:
+    tensors = {} if batch is None else batch
+    non_tensors = {} if non_tensor_batch is None else non_tensor_batch
+    names = [*columns, *tensors, *non_tensors]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"columns {twice} are in tensors and in non_tensors; expected each in one of them.")
+    fixed = {name: as_tensor_column(name, column) for name, column in tensors.items()}
+    objects = {name: as_object_column(name, column) for name, column in non_tensors.items()}
+    return {**columns, **fixed, **objects}
+
+
+def _num_rows_told(tables: Sequence[DataProto]) -> int | None:
+    """How many rows those of the tables say that have rows and no columns; None where there is none of them."""
+    told = {len(table) for table in tables if len(table) and not table.columns}
+    if len(told) > 1:
+        raise ValueError(f"tables without columns have {sorted(told)} rows; expected the same in each.")
+    return next(iter(told), None)
 
 
 def _united_meta_info(mine: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

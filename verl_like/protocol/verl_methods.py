@@ -59,7 +59,7 @@ def unfold_column_chunks(table: DataProto, n_split: int, split_keys: Names | Non
     cut = {name: _unfolded(name, table[name], n_split) for name in names_of(split_keys, [])}
     index = np.repeat(np.arange(len(table)), n_split)
     columns = {name: cut[name] if name in cut else taken_rows(column, index) for name, column in table.columns.items()}
-    return type(table)(columns, table.meta_info)
+    return type(table)(columns, table.meta_info, len(index))
 
 
 def make_iterator(

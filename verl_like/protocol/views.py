@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
+from typing import TYPE_CHECKING
 
 from verl_like.protocol.columns import Column, described, kind_of
+
+if TYPE_CHECKING:
+    from verl_like.protocol.table import DataProto
 
 
 class ColumnView(MutableMapping[str, Column]):
     """Columns of some kinds in a table; reading, setting and deleting here does so in the table.
 
     Args:
-        columns: all columns of the table, which are changed in place.
+        table: whose columns are shown and changed in place.
         name: of this view, for messages.
         kinds: what the view shows.
         convert: makes a column of these kinds of what is set, or raises.
     """
 
     def __init__(
-        self, columns: dict[str, Column], *, name: str, kinds: tuple[str, ...], convert: Callable[[str, Column], Column]
+        self, table: DataProto, *, name: str, kinds: tuple[str, ...], convert: Callable[[str, Column], Column]
     ) -> None:
-        self._columns = columns
+        self._table = table
+        self._columns = table.columns
         self._name = name
         self._kinds = kinds
         self._convert = convert
@@ -39,16 +44,15 @@ class ColumnView(MutableMapping[str, Column]):
             raise ValueError(
                 f"{described(name, old)}, which is not in {self._name}; delete it there before its name is used here."
             )
-        other = next((item for item in self._columns.items() if item[0] != name), None)
-        if other is not None and len(other[1]) != len(new):
-            raise ValueError(
-                f"{described(name, new)} and has {len(new)} rows; expected the table's {len(other[1])} rows."
-            )
+        # The only column may change its length; a table that has lost its columns still has its rows.
+        num_rows = 0 if list(self._columns) == [name] else len(self._table)
+        if (num_rows or self._columns.keys() - {name}) and num_rows != len(new):
+            raise ValueError(f"{described(name, new)} and has {len(new)} rows; expected the table's {num_rows} rows.")
         self._columns[name] = new
 
     def __delitem__(self, name: str) -> None:
         self[name]
-        del self._columns[name]
+        self._table.remove([name])
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, column in self._columns.items() if kind_of(column) in self._kinds)
