@@ -1,15 +1,16 @@
-"""What code written for verl's tables relies on: rows without columns, verl's constructor."""
+"""What code written for verl's tables relies on: rows without columns, verl's constructor, folded rows."""
 
 from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from verl_like.protocol import DataProto, Ragged
+from verl_like.protocol import DataProto, Ragged, fold_batch_dim, unfold_batch_dim
 
 
 def table(num_rows: int = 4) -> DataProto:
@@ -85,3 +86,73 @@ def test_the_constructor_takes_the_two_sides_by_verls_names() -> None:
         DataProto(batch={"x": ["a"]})
     with pytest.raises(ValueError, match=r"columns \['x'\] are in tensors and in non_tensors"):
         DataProto(batch={"x": torch.zeros(1)}, non_tensor_batch={"x": ["a"]})
+
+
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+def test_a_nested_tensor_is_a_token_column(layout: torch.layout) -> None:
+    rows = [torch.arange(3), torch.arange(1), torch.arange(0)]
+    t = DataProto(batch={"ids": torch.nested.nested_tensor(rows, layout=layout)})
+    assert t.ragged("ids") == Ragged.from_rows([[0, 1, 2], [0], []], "int64")
+    assert [row.tolist() for row in t.ragged("ids").to_nested().unbind()] == [[0, 1, 2], [0], []]
+    assert [row.tolist() for row in Ragged.from_rows([[1.5], []], "float32").to_nested().unbind()] == [[1.5], []]
+
+
+def test_a_nested_tensor_of_rows_of_two_axes_is_refused() -> None:
+    nested = torch.nested.nested_tensor([torch.zeros(2, 3), torch.zeros(1, 3)], layout=torch.jagged)
+    with pytest.raises(ValueError, match=r"column 'x' is a nested tensor whose rows have 2 axes; expected one"):
+        DataProto(batch={"x": nested})
+
+
+# Folding.
+
+
+@pytest.mark.parametrize("holder", ["numpy", "torch"])
+def test_folding_puts_rows_into_rows_and_unfolding_takes_them_out(holder: str) -> None:
+    t = table().to("cpu") if holder == "torch" else table()
+    folded: Any = t.fold_batch_dim(2)
+    assert len(folded) == 2 and list(folded.batch) == ["grid"] and folded.meta_info == {"step": 7}
+    assert folded["grid"].tolist() == [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]
+    assert folded["text"] == [["0", "1"], ["2", "3"]]
+    assert [[row.tolist() for row in each] for each in folded["ids"]] == [[[], [0]], [[0, 1], [0, 1, 2]]]
+    assert folded.unfold_batch_dim() == unfold_batch_dim(fold_batch_dim(t, 4)) == t == table()
+    assert pickle.loads(pickle.dumps(folded)).unfold_batch_dim(batch_dims=2) == t
+
+
+def test_two_folds_are_undone_at_once() -> None:
+    t = table(8)
+    assert t.fold_batch_dim(4).fold_batch_dim(2).unfold_batch_dim(3) == t
+    assert t.unfold_batch_dim(1) == t
+
+
+def test_tables_of_no_rows_fold() -> None:
+    assert len(table(0).fold_batch_dim(2)) == 2
+    assert table(0).fold_batch_dim(2).unfold_batch_dim() == table(0)
+    assert len(DataProto(num_rows=6).fold_batch_dim(2)) == 2
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            {"ids": Ragged.from_rows([[1], [2]], "int32")},
+            r"column 'ids' is a token column.*whose rows differ in length",
+        ),
+        ({"x": np.zeros(2)}, r"column 'x' is a fixed column of float64 \[2\]; expected a second axis"),
+        ({"s": ["ab", "cd"]}, r"column 's' is an object column of str \[2\]; expected a list, tuple, array or Ragged"),
+        ({"l": [[1], [1, 2]]}, r"column 'l' is an object column of list \[2\].*of equally many entries"),
+        (
+            {"x": np.zeros((2, 3)), "l": [[1], [2]]},
+            r"columns differ in what their rows hold: 'x' 3, 'l' 1 entries each",
+        ),
+        ({}, r"batch_dims is 2 for a table of 0 columns"),
+    ],
+)
+def test_what_has_no_rows_in_its_rows_is_not_unfolded(columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DataProto(columns).unfold_batch_dim()
+
+
+@pytest.mark.parametrize("new_batch_size", [3, 0, -1])
+def test_rows_that_do_not_divide_are_not_folded(new_batch_size: int) -> None:
+    with pytest.raises(ValueError, match=f"4 rows do not divide into {new_batch_size} rows of equally many"):
+        table().fold_batch_dim(new_batch_size)

@@ -6,6 +6,7 @@ whatever is pickled costs its payload and nothing more.
 """
 
 from verl_like.protocol.columns import COLUMNS, Column, ColumnSpec, bytes_per_token, token_columns
+from verl_like.protocol.folding import fold_batch_dim, unfold_batch_dim
 from verl_like.protocol.ragged import Ragged
 from verl_like.protocol.rows import Selection, row_index
 from verl_like.protocol.rows_file import read_rows, write_rows
@@ -24,10 +25,12 @@ __all__ = [
     "Selection",
     "bytes_per_token",
     "check_columns",
+    "fold_batch_dim",
     "pad_dataproto_to_divisor",
     "read_rows",
     "row_index",
     "token_columns",
+    "unfold_batch_dim",
     "unpad_dataproto",
     "write_rows",
 ]

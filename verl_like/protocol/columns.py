@@ -109,8 +109,9 @@ def described(name: str, column: Column) -> str:
 def normalised(name: str, column: Column) -> Column:
     """The column as a table holds it.
 
-    A Ragged is a token column; an array or tensor of numbers or bools with at least one axis is a fixed column; a list,
-    and an array of anything else (objects, text, dates), is an object column, held as a list.
+    A Ragged is a token column, and so is a nested tensor [B, *], copied; an array or tensor of numbers or bools with at
+    least one axis is a fixed column; a list, and an array of anything else (objects, text, dates), is an object column,
+    held as a list.
 
     Raises:
         ValueError: anything else, by name.
@@ -131,6 +132,8 @@ def normalised(name: str, column: Column) -> Column:
     if is_tensor(column):
         import torch
 
+        if column.is_nested:
+            return Ragged.from_nested(column, name=name)
         if column.layout != torch.strided:
             raise ValueError(
                 f"column {name!r} is a tensor of layout {column.layout}; expected a dense one. Use to_dense(), or a "

@@ -23,6 +23,7 @@ from verl_like.protocol.storage import (
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 # Where a copy holds at most SMALL tokens, or fewer than SHORT_RUN per run, one gather is quicker than one copy per run.
 SMALL = 4096
@@ -182,6 +183,31 @@ class Ragged:
         return cls.from_lengths(
             padded[as_tensor(valid, padded.device)] if is_tensor(padded) else padded[valid], lengths
         )
+
+    @classmethod
+    def from_nested(cls, nested: Tensor, *, name: str) -> Ragged:
+        """The rows of torch's nested tensor [B, *], of either of its layouts, copied.
+
+        Raises:
+            ValueError: rows of more than one axis; ``name`` is the column's, for the message.
+        """
+        if nested.dim() != 2:
+            raise ValueError(
+                f"column {name!r} is a nested tensor whose rows have {nested.dim() - 1} axes; expected one, [B, *]. "
+                f"Pad it first: torch.nested.to_padded_tensor."
+            )
+        import torch
+
+        rows = nested.unbind()
+        values = torch.cat(rows) if rows else torch.empty(0, dtype=nested.dtype, device=nested.device)
+        return cls.from_lengths(values, [len(row) for row in rows])
+
+    def to_nested(self) -> Tensor:
+        """The rows as torch's nested tensor [B, *] of layout ``jagged``, on the same storage if torch can share it."""
+        import torch
+
+        values = self.values if is_tensor(self.values) else as_tensor(self.values, "cpu")
+        return torch.nested.nested_tensor_from_jagged(values, as_tensor(self.offsets, values.device))
 
     def to(self, device: str | torch.device) -> Ragged:
         """A column of the same rows with torch on ``device``."""

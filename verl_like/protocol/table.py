@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from verl_like.protocol import verl_methods
+from verl_like.protocol import folding, verl_methods
 from verl_like.protocol.columns import (
     Column,
     as_object_column,
@@ -54,7 +54,7 @@ class DataProto:
         meta_info: facts about the whole table; every table made from this one gets them too.
         num_rows: of a table without columns; where there are columns, they say it. A table whose columns have all been
             popped, or of which none were selected, still has its rows.
-        batch: token and fixed columns by verl's name for them.
+        batch: token and fixed columns by verl's name for them; a TensorDict of tensors is one such mapping.
         non_tensor_batch: object columns by verl's name for them.
 
     Raises:
@@ -373,6 +373,8 @@ class DataProto:
     make_iterator = verl_methods.make_iterator
     save_to_disk = verl_methods.save_to_disk
     load_from_disk = staticmethod(verl_methods.load_from_disk)
+    fold_batch_dim = folding.fold_batch_dim
+    unfold_batch_dim = folding.unfold_batch_dim
 
     # Pickles.
 
@@ -414,7 +416,8 @@ def check_columns(table: DataProto) -> None:
 def _sides_joined(
     columns: Mapping[str, Column], batch: Mapping[str, Column] | None, non_tensor_batch: Mapping[str, Column] | None
 ) -> dict[str, Column]:
-    tensors = {} if batch is None else batch
+    # A TensorDict has no truth value.
+    tensors = {} if batch is None else dict(batch.items())
     non_tensors = {} if non_tensor_batch is None else non_tensor_batch
     names = [*columns, *tensors, *non_tensors]
     twice = sorted({name for name in names if names.count(name) > 1})
