@@ -1,9 +1,10 @@
-"""What code written for verl's tables relies on: rows without columns, verl's constructor, folded rows."""
+"""What code written for verl's tables relies on: rows without columns, verl's constructor, folded rows, TensorDicts."""
 
 from __future__ import annotations
 
 import copy
 import pickle
+import sys
 from typing import Any
 
 import numpy as np
@@ -156,3 +157,15 @@ def test_what_has_no_rows_in_its_rows_is_not_unfolded(columns: dict[str, Any], m
 def test_rows_that_do_not_divide_are_not_folded(new_batch_size: int) -> None:
     with pytest.raises(ValueError, match=f"4 rows do not divide into {new_batch_size} rows of equally many"):
         table().fold_batch_dim(new_batch_size)
+
+
+# TensorDicts; what they hold is compared with verl's own in tests/parity/test_dataproto.py.
+
+
+def test_without_tensordict_its_methods_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensordict", None)
+    for call in (table().to_tensordict, lambda: DataProto.from_tensordict({})):
+        with pytest.raises(
+            ValueError, match=r"tensordict, which is not installed. Run `pip install 'tensordict>=0.10'`"
+        ):
+            call()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from verl_like.protocol import folding, verl_methods
+from verl_like.protocol import folding, tensordicts, verl_methods
 from verl_like.protocol.columns import (
     Column,
     as_object_column,
@@ -375,6 +375,8 @@ class DataProto:
     load_from_disk = staticmethod(verl_methods.load_from_disk)
     fold_batch_dim = folding.fold_batch_dim
     unfold_batch_dim = folding.unfold_batch_dim
+    to_tensordict = tensordicts.to_tensordict
+    from_tensordict = staticmethod(tensordicts.from_tensordict)
 
     # Pickles.
 
