@@ -1,4 +1,4 @@
-"""Our DataProto beside verl 0.9.1's: the same calls on the same rows."""
+"""Our DataProto beside verl 0.9.1's: the same calls on the same rows, and the page that says what differs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.unit._dataproto_page import public, verdicts
 from verl_like.protocol import DataProto, Ragged, fold_batch_dim, unfold_batch_dim
 
 PEERS = Path(__file__).parents[2] / ".peers"
@@ -153,3 +154,10 @@ def test_a_call_makes_the_same_rows(call: str) -> None:
     mine, other = CALLS[call](ours()), CALLS[call](of_verl())
     assert set(mine.batch) == set(other.batch.keys()) and mine.meta_info == other.meta_info
     same_rows(mine.select(sorted(mine.batch)), other.select(sorted(other.batch.keys())))
+
+
+# --- the page
+
+
+def test_the_page_names_each_public_name_of_verls_class() -> None:
+    assert set(verdicts()) == public(theirs.DataProto)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.unit._dataproto_page import only_here, public, verdicts
 from verl_like.protocol import DataProto, Ragged, fold_batch_dim, unfold_batch_dim
 
 
@@ -169,3 +170,12 @@ def test_without_tensordict_its_methods_say_what_to_install(monkeypatch: pytest.
             ValueError, match=r"tensordict, which is not installed. Run `pip install 'tensordict>=0.10'`"
         ):
             call()
+
+
+# The page.
+
+
+def test_the_page_says_of_each_name_whether_it_is_here() -> None:
+    here = {name for name, verdict in verdicts().items() if verdict != "none"}
+    assert here | only_here() == public(DataProto) | {"columns", "meta_info"}
+    assert not only_here() & set(verdicts())

@@ -1,0 +1,40 @@
+"""What docs/dataproto.md says of each name of verl's table and of ours."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "dataproto.md"
+VERDICTS = ("same", "differs", "none")
+
+
+def verdicts() -> dict[str, str]:
+    """Each public name of verl's class -> what becomes of it here, one of VERDICTS."""
+    return {name: second for name, second in _rows(_parts()[0]).items() if second in VERDICTS}
+
+
+def only_here() -> set[str]:
+    """The names that our class alone has."""
+    return set(_rows(_parts()[1]))
+
+
+def public(kind: type) -> set[str]:
+    """Methods, properties and fields of a class."""
+    names = {*dir(kind), *getattr(kind, "__dataclass_fields__", ())}
+    return {name for name in names if not name.startswith("_")}
+
+
+def _parts() -> tuple[str, str]:
+    before, _, after = PAGE.read_text(encoding="utf-8").partition("\n## Only here\n")
+    return before, after.partition("\n## ")[0]
+
+
+def _rows(part: str) -> dict[str, str]:
+    """The names in the first column of its tables, each with the second."""
+    found: dict[str, str] = {}
+    for first, second in re.findall(r"^\| (`.+?) \| (.*?) \|", part, flags=re.MULTILINE):
+        for name in re.findall(r"`(\w+)[^`]*`", first):
+            assert name not in found, f"{name} is on the page twice"
+            found[name] = second
+    return found
