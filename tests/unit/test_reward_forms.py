@@ -105,6 +105,35 @@ def test_a_function_of_any_keywords_is_given_all_of_one_sample() -> None:
     assert scores(anything, TWO[:1]) == [1.0]
 
 
+def test_functions_of_verl_find_in_extra_info_what_its_managers_put_there() -> None:
+    def one(data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any]) -> float:
+        assert extra_info == {"split": "train", "num_turns": 2, "rollout_reward_scores": {}}
+        extra_info["seen"] = True  # in a dict of its own
+        return 1.0
+
+    def many(
+        data_sources: list[str], solution_strs: list[str], ground_truths: list[Any], extra_infos: list[dict[str, Any]]
+    ) -> list[float]:
+        return [float(extra["num_turns"]) for extra in extra_infos]
+
+    assert scores(one, TWO[:1]) == scores(one, TWO[:1]) == [1.0]
+    assert scores(many, [sample("42"), sample("42", num_turns=5)]) == [2.0, 5.0]
+
+
+def test_functions_of_verl_may_leave_to_kwargs_what_they_do_not_read() -> None:
+    def one(ground_truth: str, strict: bool = False, **kwargs: Any) -> float:
+        return float(kwargs["solution_str"] == ground_truth) + float(strict)
+
+    def nothing_named(strict: bool = False, **kwargs: Any) -> float:
+        return float(kwargs["solution_str"] == kwargs["ground_truth"])
+
+    def many(ground_truths: list[str], **kwargs: Any) -> list[float]:
+        return [float(s == t) for s, t in zip(kwargs["solution_strs"], ground_truths, strict=True)]
+
+    assert scores(one, TWO, strict=True) == [2.0, 1.0]
+    assert scores(nothing_named, TWO) == scores(many, TWO) == [1.0, 0.0]
+
+
 def test_trl_functions_are_given_chat_lists_where_the_prompt_is_one() -> None:
     def function(prompts: list[Any], completions: list[Any], **columns: Any) -> list[float]:
         assert prompts == [CHAT] and completions == [[{"role": "assistant", "content": "42"}]]

@@ -70,7 +70,7 @@ def _of_sample(samples: Sequence[Sample]) -> Arguments:
         "data_source": s.data_source,
         "solution_str": s.response,
         "ground_truth": s.ground_truth,
-        "extra_info": s.extra_info,
+        "extra_info": _extra_info(s),
         "prompt_str": s.prompt,
         "messages": s.messages,
         "response_length": len(s.response_ids),
@@ -82,8 +82,15 @@ def _of_samples(samples: Sequence[Sample]) -> Arguments:
         "data_sources": [s.data_source for s in samples],
         "solution_strs": [s.response for s in samples],
         "ground_truths": [s.ground_truth for s in samples],
-        "extra_infos": [s.extra_info for s in samples],
+        "extra_infos": [_extra_info(s) for s in samples],
     }
+
+
+def _extra_info(s: Sample) -> Arguments:
+    """The row's own, and what verl's reward managers put beside it: a prompt and its response are two turns, and no
+    tool has scored any.
+    """
+    return {"num_turns": 2, "rollout_reward_scores": {}, **s.extra_info}
 
 
 def _reward_input(s: Sample) -> Arguments:
@@ -211,7 +218,11 @@ def _form(function: RewardFunction, named: set[str], *, takes_any: bool) -> Form
     for form in FORMS.values():
         if form.marks & named:
             return form
-    return FORMS["verl"] if takes_any and not named else None
+    if not takes_any:
+        return None
+    # verl passes everything by name, so a function may leave to **kwargs whatever it does not read.
+    is_batch = bool(named & FORMS["verl, batch"].arguments([_BLANK]).keys())
+    return FORMS["verl, batch" if is_batch else "verl"]
 
 
 def _refuse_unfilled(signature: inspect.Signature, form: Form, kwargs: Mapping[str, Any], name: str) -> None:
