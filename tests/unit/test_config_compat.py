@@ -120,6 +120,22 @@ def test_its_defaults_alone_are_a_configuration_here(peer: str) -> None:
             ["reward.custom_reward_function.path=r.py", "reward.custom_reward_function.name=f"],
             {"reward.function": "r.py:f"},
         ),
+        (["custom_reward_function.path=file:///a/r.py"], {"reward.function": "/a/r.py:compute_score"}),
+        (["+custom_reward_function.reward_kwargs.alpha=0.5"], {"reward.function_kwargs.alpha": 0.5}),
+        (["+reward.custom_reward_function.reward_kwargs={alpha:0.5}"], {"reward.function_kwargs.alpha": 0.5}),
+        (
+            ["reward_model.reward_manager=batch", "+reward_model.reward_kwargs.alpha=0.5"],
+            {"reward.function_kwargs.alpha": 0.5},
+        ),
+        (
+            [
+                "data.max_response_length=64",
+                "+reward.reward_kwargs.max_resp_len=${data.max_response_length}",
+                "+reward.reward_kwargs.overlong_buffer_cfg.enable=False",
+            ],
+            {"data.max_response_length": 64, "algorithm.overlong_buffer_len": 0},
+        ),
+        (["reward.reward_manager.name=rate_limited", "+reward.max_concurrent=4"], {"reward.max_concurrency": 4}),
         (["reward_model.enable=True", "reward_model.model.path=rm"], {"reward.model.path": "rm"}),
         (
             [
@@ -179,6 +195,12 @@ def test_a_critic_has_the_actors_mini_batches_and_is_left_out_where_there_is_non
         (f"{A}.strategy=megatron", "FSDP is what there is"),
         (f"{A}.ppo_mini_bacth_size=3", f"Did you mean {A}.ppo_mini_batch_size?"),
         ("algorithm.rollout_correction.loss_type=reinforce", "Choose the loss in actor.policy_loss"),
+        ("reward_model.reward_manager=mine", "name its function in custom_reward_function.path"),
+        ("reward.reward_manager.source=importlib", "name its function in custom_reward_function.path"),
+        ("custom_reward_function.path=pkg://my.rewards", "write the path of its file"),
+        ("reward.reward_kwargs.max_resp_len=64", "is whole at data.max_response_length=512 here"),
+        ("data.image_key=pictures", "write the files without pictures"),
+        ("reward.max_rpm=60", "remote_http has requests_per_s"),
     ],
 )
 def test_what_cannot_be_had_is_told_with_what_to_use(word: str, told: str) -> None:
@@ -186,7 +208,17 @@ def test_what_cannot_be_had_is_told_with_what_to_use(word: str, told: str) -> No
     assert problem.startswith(word.partition("=")[0]) and told in problem
 
 
-@pytest.mark.parametrize("word", [f"{R}.multi_turn.enable=False", f"{A}.strategy=fsdp2", f"{A}.profiler.enable=False"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        f"{R}.multi_turn.enable=False",
+        f"{A}.strategy=fsdp2",
+        f"{A}.profiler.enable=False",
+        *(f"reward_model.reward_manager={name}" for name in ("naive", "dapo", "batch", "prime")),
+        "reward.reward_manager.name=remote",
+        "data.image_key=images",
+    ],
+)
 def test_what_asks_for_nothing_passes(word: str) -> None:
     found = of_verl(word)
     assert [line.kind for line in found.lines] == ["without effect"] and not found.problems

@@ -111,8 +111,35 @@ def reward_function(theirs: Theirs) -> Converted:
     for section in ("reward.custom_reward_function", "custom_reward_function"):
         path = theirs.get(f"{section}.path")
         if path:
-            return Converted({"reward.function": f"{path}:{theirs.get(f'{section}.name') or 'compute_score'}"})
+            if str(path).startswith("pkg://"):
+                raise ValueError(f"{path} names a module; write the path of its file, which ends in .py")
+            name = theirs.get(f"{section}.name") or "compute_score"
+            return Converted({"reward.function": f"{str(path).removeprefix('file://')}:{name}"})
     return Converted(note="no file, so each row's data_source chooses")
+
+
+def reward_kwargs(theirs: Theirs) -> Converted:
+    """What verl gives to its reward manager, of which ``batch`` passes all on to the function."""
+    found: dict[str, Any] = {}
+    for section in ("reward.reward_kwargs.", "reward_model.reward_kwargs."):
+        for key, value in theirs.items():
+            name = key.removeprefix(section)
+            if key.startswith(section) and name != "max_resp_len" and not name.startswith("overlong_buffer_cfg"):
+                found[f"reward.function_kwargs.{name}"] = value
+    return Converted(found, "the batch manager passes these on to the function")
+
+
+def max_resp_len(theirs: Theirs) -> Converted:
+    """The length at which the over-long penalty is whole; here that is always the longest response."""
+    longest = theirs["data.max_response_length"]
+    for section in ("reward.reward_kwargs", "reward_model.reward_kwargs"):
+        wanted = theirs.get(f"{section}.max_resp_len")
+        if wanted not in (None, longest):
+            raise ValueError(
+                f"the penalty is whole at data.max_response_length={longest} here, but {section}.max_resp_len is "
+                f"{wanted}; write the same number for both"
+            )
+    return Converted(note="the penalty is whole at data.max_response_length")
 
 
 def reward_model(theirs: Theirs) -> Converted:
@@ -185,6 +212,8 @@ CONVERTERS: dict[str, Converter] = {
         token_budgets,
         validation_sampling,
         reward_function,
+        reward_kwargs,
+        max_resp_len,
         reward_model,
         token_level_loss,
         overlong_buffer,
