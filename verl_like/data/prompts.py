@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 TokenIds = NDArray[np.int32]
 _KNOWN_COLUMNS = ("data_source", "extra_info", "reward_model")
+_MEDIA_COLUMNS = ("images", "videos", "audios")  # lists, as verl names them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +53,7 @@ class PromptDataset(Sequence[Prompt]):
     def __init__(self, rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> None:
         texts, ids = _tokenised_prompts(rows, data, tokenizer)
         kept = _kept(rows, ids, data)
+        _warn_of_tools([rows[i] for i in kept])
         self.file_numbers = [rows[i].file_number for i in kept]  # of each prompt, the position of its file
         self._prompts = [
             Prompt(
@@ -160,6 +162,7 @@ def _tokenised_prompts(
     renderer = Renderer(data, tokenizer)
     texts = []
     for row in rows:
+        _refuse_media(row)
         prompt = row.value(data.prompt_key, "data.prompt_key")
         try:
             texts.append(renderer.text(prompt))
@@ -173,6 +176,23 @@ def _tokenised_prompts(
             f"{data.prompt_key!r}."
         )
     return texts, ids
+
+
+def _refuse_media(row: Row) -> None:
+    """A prompt that is about a picture means nothing without it."""
+    found = [name for name in _MEDIA_COLUMNS if isinstance(row.values.get(name), list) and row.values[name]]
+    if found:
+        raise ValueError(
+            f"{row.place} has {', '.join(found)}, which go with its prompt; expected prompts of text alone. Write the "
+            f"files without such rows, or without these columns where the prompts do not need them."
+        )
+
+
+def _warn_of_tools(rows: Sequence[Row]) -> None:
+    asking = sum(bool(_extra_info(row).get("need_tools_kwargs")) for row in rows)
+    if asking:
+        told = "%d of %d rows are meant for tools (extra_info.need_tools_kwargs); a response is one turn here"
+        log.warning(told, asking, len(rows))
 
 
 def _token_ids(

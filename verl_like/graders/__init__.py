@@ -12,7 +12,8 @@ from importlib import import_module
 from typing import Any
 
 # Names for reward.function, and values of data_source that choose a function where reward.function is empty. A source
-# that is not here is looked up by what stands before its first slash. Modules are imported when they are chosen.
+# that is not here is looked up by what stands before its first slash, then by how it begins (FAMILIES). Modules are
+# imported when they are chosen.
 GRADERS: dict[str, str] = {
     "gsm8k": "gsm8k",
     "openai/gsm8k": "gsm8k",
@@ -23,10 +24,12 @@ GRADERS: dict[str, str] = {
     "DigitalLearningGmbH/MATH-lighteval": "math_answer",
     "HuggingFaceH4/MATH-500": "math_answer",
     "math_dapo": "math_answer",
+    "math_dapo_reasoning": "math_answer",
     "aime": "math_answer",
     "choice": "choice",
     "code": "code",
     "code_contests": "code",
+    "codecontests": "code",
     "apps": "code",
     "taco": "code",
     "codeforces": "code",
@@ -37,6 +40,9 @@ GRADERS: dict[str, str] = {
     "llm_judge": "llm_judge",
     "reasoning_gym": "reasoning_gym",
 }
+
+# How data sources begin that come in many names (aime2024, numina_cn_k12) -> a key of GRADERS.
+FAMILIES = {"aime": "math", "numina_": "math"}
 
 
 def grader(name: str) -> Callable[..., Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from verl_like.config.user_code import from_file
-from verl_like.graders import GRADERS, grader
+from verl_like.graders import FAMILIES, GRADERS, grader
 from verl_like.reward.forms import RewardFunction
 
 
@@ -27,9 +27,11 @@ def resolve(function: str, data_source: str | None = None, *, knob: str = "rewar
         if function not in GRADERS:
             raise ValueError(f"{knob} is {function!r}; expected path/to/file.py:name, or one of {', '.join(GRADERS)}.")
         return grader(function)
-    for source in (data_source, (data_source or "").partition("/")[0]):
-        if source in GRADERS:
-            return grader(source)
+    source = data_source or ""
+    family = next((name for start, name in FAMILIES.items() if source.startswith(start)), "")
+    for name in (source, source.partition("/")[0], family):
+        if name in GRADERS:
+            return grader(name)
     raise ValueError(
         f"no reward function is known for data_source {data_source!r}; known are {', '.join(GRADERS)}. "
         f"Set {knob}=path/to/file.py:name, or correct the data's data_source column (data.data_source where it has "
