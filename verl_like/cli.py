@@ -23,6 +23,7 @@ from verl_like.single_controller.errors import (
     RunError,
     StageTimeout,
 )
+from verl_like.telemetry.beside import HUNG
 from verl_like.telemetry.startup import STARTUP
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _ended(status: int) -> int:
-    """The exit status; where Ray cannot be ended, the process ends here."""
-    if LINES.are_stuck or LINES.is_library_lost:  # Ray's own exit handlers would wait for what never comes
+    """The exit status; where Ray or a service cannot be ended, the process ends here."""
+    if LINES.are_stuck or LINES.is_library_lost or HUNG:  # their own exit handlers would wait for what never comes
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

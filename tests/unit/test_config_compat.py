@@ -80,6 +80,7 @@ def test_its_defaults_alone_are_a_configuration_here(peer: str) -> None:
         (["trainer.save_freq=-1", "trainer.total_training_steps=null"], {"trainer.save_freq": 0}),
         (["trainer.logger=['console','file','wandb']"], {"trainer.loggers": ["console", "jsonl", "wandb"]}),
         (["trainer.logger=console"], {"trainer.loggers": ["console"]}),
+        (["trainer.logger=['swanlab','trackio']"], {"trainer.loggers": ["swanlab", "trackio"]}),
         (["algorithm.adv_estimator=grpo_vectorized"], {"algorithm.adv_estimator": "grpo"}),
         ([f"{A}.policy_loss.loss_mode=vanilla"], {"actor.policy_loss": "ppo"}),
         ([f"{A}.kl_loss_type=low_var_kl"], {"actor.kl_loss_type": "k3"}),

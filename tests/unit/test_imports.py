@@ -40,6 +40,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "single_controller.bounded",
         "single_controller.errors",
         "single_controller.wait",
+        "telemetry.beside",
         "telemetry.startup",
         "trainer",
     ),

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from verl_like.config.schema import Config, TrainerConfig
-from verl_like.telemetry import trackers as module
-from verl_like.telemetry.trackers import (
-    JsonlTracker,
-    TensorboardTracker,
-    Trackers,
-    read_metrics,
-    trackers,
-    write_atomically,
-)
+from verl_like.telemetry.loggers import trackers
+from verl_like.telemetry.trackers import JsonlTracker, TensorboardTracker, Trackers, read_metrics, write_atomically
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -157,17 +148,6 @@ def test_an_unknown_logger_says_what_exists(tmp_path: Path) -> None:
         trackers(config_with("jsonl", "wanbd"), tmp_path, total_steps=1)
 
 
-@pytest.mark.parametrize("name", ["wandb", "mlflow"])
-def test_a_missing_package_names_the_extra(name: str, tmp_path: Path) -> None:
-    if importlib.util.find_spec(name) is not None:
-        pytest.skip(f"{name} is installed here, so its absence cannot be tried")
-    with pytest.raises(
-        ValueError,
-        match=rf"trainer.loggers names {name}, which is not installed. Run `pip install 'verl_like\[{name}\]'`",
-    ):
-        trackers(config_with("jsonl", name), tmp_path, total_steps=1)
-
-
 def test_all_are_closed_even_where_one_raises() -> None:
     class Member:
         def __init__(self, fails: bool) -> None:
@@ -186,54 +166,3 @@ def test_all_are_closed_even_where_one_raises() -> None:
     with pytest.raises(OSError, match="disk full"), Trackers(list(members)):
         pass
     assert all(member.is_closed for member in members)
-
-
-class FakeService:
-    """wandb and mlflow as far as the trackers use them: remembers calls, gives out run ids."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, Any, Any]] = []
-        self.info = SimpleNamespace(run_id="server-made")
-
-    def init(self, **settings: Any) -> FakeService:
-        self.calls.append(("init", settings["id"], settings["resume"]))
-        return self
-
-    def start_run(self, run_id: str | None, run_name: str) -> FakeService:
-        self.calls.append(("start", run_id, run_name))
-        return self
-
-    def log(self, row: dict[str, float]) -> None:
-        self.calls.append(("log", row["step"], row))
-
-    def log_metrics(self, row: dict[str, float], step: int) -> None:
-        self.calls.append(("log", step, row))
-
-    def define_metric(self, name: str, step_metric: str | None = None) -> None: ...
-
-    def set_experiment(self, name: str) -> None: ...
-
-    def log_dict(self, fields: dict[str, Any], name: str) -> None: ...
-
-    def finish(self) -> None:
-        self.calls.append(("end", None, None))
-
-    end_run = finish
-
-
-@pytest.mark.parametrize("name", ["wandb", "mlflow"])
-def test_a_continued_run_goes_on_in_the_same_service_run(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service = FakeService()
-    monkeypatch.setattr(module, "_extra", lambda package: service)
-    for step in (1, 2):
-        with trackers(config_with(name), tmp_path, total_steps=2) as tracker:
-            tracker.log(step, {"val/mean@4": 0.5})
-    opened = [call for call in service.calls if call[0] in ("init", "start")]
-    run_id = (tmp_path / f"{name}_run_id").read_text()
-    assert opened[1][1] == run_id and opened[0][1] in (run_id, None)  # mlflow's server makes the id of a new run
-    logged = [call for call in service.calls if call[0] == "log"]
-    assert [call[1] for call in logged] == [1, 2]
-    assert ("val/mean@4" if name == "wandb" else "val/mean_at_4") in logged[0][2]
-    assert sum(call[0] == "end" for call in service.calls) == 2

@@ -33,6 +33,7 @@ REASONS = {
     "reward.team:ScorerTeam._read_piece: self._free.get": "as in _piece",
     "single_controller.bounded:_Line._work: self.calls.get": "a thread at rest, for which nobody waits",
     "single_controller.ray_calls:arrived.look: ray.get": "made on a line, as all calls in that module",
+    "telemetry.beside:Beside._work: self._calls.get": "a thread at rest; the end waits for it with a timeout",
     "telemetry.stacks:_print_at_signals: os.read": "a thread at rest, for which nobody waits",
     "trainer.signals:_End._watch: os.read": "poll has said that there is something",
     "watchdog.guard:_Guard._hear: os.read": "select has said that there is something",

@@ -47,7 +47,8 @@ from verl_like.disk import refuse_unwritable
 
 log = logging.getLogger(__name__)
 
-LOGGERS = ("console", "jsonl", "tensorboard", "wandb", "mlflow")
+SERVICES = ("wandb", "mlflow", "swanlab", "trackio")  # each by its package
+LOGGERS = ("console", "jsonl", "tensorboard", *SERVICES)
 
 
 def check(config: Config, *, num_devices: int | None = None) -> None:
@@ -138,7 +139,7 @@ def loggers_exist(config: Config, gpus: Gpus) -> Iterator[str]:
                 f"trainer.loggers holds {name}, but must hold some of "
                 f"{', '.join(LOGGERS)}{suggestion(name, LOGGERS) or '.'}"
             )
-        if name in ("wandb", "mlflow") and importlib.util.find_spec(name) is None:
+        if name in SERVICES and importlib.util.find_spec(name) is None:
             yield (
                 f"trainer.loggers holds {name}, which is not installed. Run `pip install {name}`, or take it "
                 "out of trainer.loggers."

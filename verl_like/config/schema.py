@@ -699,9 +699,10 @@ class TrainerConfig:
         expected="numbers of at least 1",
     )
     loggers: list[str] = knob(
-        ["console", "jsonl", "tensorboard"], "Where metrics go: console, jsonl, tensorboard, wandb, mlflow."
+        ["console", "jsonl", "tensorboard"],
+        "Where metrics go: console, jsonl, tensorboard, wandb, mlflow, swanlab, trackio.",
     )
-    project_name: str = knob("verl_like", "Project name for wandb and mlflow.")
+    project_name: str = knob("verl_like", "Project name for wandb, mlflow, swanlab and trackio.")
     balance_by: str = knob(
         "tokens",
         "What ranks and micro-batches get equal shares of: tokens, or attention (the sum of squared lengths).",

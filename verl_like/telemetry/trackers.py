@@ -1,23 +1,18 @@
-"""Where metrics go: files, TensorBoard, a terminal, or a tracking service."""
+"""Where metrics go: what a tracker is, those that write files, and several as one."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import math
 import os
-import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
-from verl_like.config.schema import Config
 from verl_like.disk import writing
-from verl_like.telemetry.console import ConsoleTracker
 from verl_like.telemetry.startup import STARTUP
 
 if TYPE_CHECKING:
@@ -162,75 +157,6 @@ class TensorboardTracker:
             self._writer = None
 
 
-def _extra(module: str) -> ModuleType:
-    """A package that an extra installs."""
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != module:
-            raise
-        raise ValueError(
-            f"trainer.loggers names {module}, which is not installed. Run `pip install 'verl_like[{module}]'`, "
-            f"or leave {module} out of trainer.loggers."
-        ) from error
-
-
-class WandbTracker:
-    """A run on wandb; a continued run goes on in the same one, whose id lies in the run folder."""
-
-    def __init__(self, config: Config, run_dir: Path) -> None:
-        wandb = _extra("wandb")
-        id_file = run_dir / "wandb_run_id"
-        if not id_file.exists():
-            write_atomically(id_file, secrets.token_hex(4))
-        self._run = wandb.init(
-            project=config.trainer.project_name,
-            name=config.trainer.experiment_name,
-            id=id_file.read_text(),
-            resume="allow",
-            dir=str(run_dir),
-            config=asdict(config),
-        )
-        # wandb drops whatever comes with a step below its own counter, as a continued run's would: count on our own
-        # axis.
-        self._run.define_metric("step")
-        self._run.define_metric("*", step_metric="step")
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._run.log({"step": step, **metrics})
-
-    def truncate_after(self, step: int) -> None:
-        """wandb cannot take back what it has; steps that are repeated appear twice."""
-
-    def close(self) -> None:
-        self._run.finish()
-
-
-class MlflowTracker:
-    """A run on the server that ``MLFLOW_TRACKING_URI`` names; a continued run goes on in the same one."""
-
-    def __init__(self, config: Config, run_dir: Path) -> None:
-        self._mlflow = _extra("mlflow")
-        id_file = run_dir / "mlflow_run_id"
-        self._mlflow.set_experiment(config.trainer.project_name)
-        run = self._mlflow.start_run(
-            run_id=id_file.read_text() if id_file.exists() else None, run_name=config.trainer.experiment_name
-        )
-        if not id_file.exists():
-            write_atomically(id_file, run.info.run_id)
-            self._mlflow.log_dict(asdict(config), "config.yaml")
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        # mlflow allows no @ in names.
-        self._mlflow.log_metrics({name.replace("@", "_at_"): value for name, value in metrics.items()}, step=step)
-
-    def truncate_after(self, step: int) -> None:
-        """mlflow cannot take back what it has; steps that are repeated appear twice."""
-
-    def close(self) -> None:
-        self._mlflow.end_run()
-
-
 class Trackers:
     """All trackers of a run as one; a context manager that closes them."""
 
@@ -259,38 +185,3 @@ class Trackers:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _console(config: Config, run_dir: Path, total_steps: int) -> Tracker:
-    return ConsoleTracker(title=config.trainer.experiment_name, total_steps=total_steps, val_metric=config.val_metric)
-
-
-TRACKERS: dict[str, Callable[[Config, Path, int], Tracker]] = {
-    "console": _console,
-    "jsonl": lambda config, run_dir, total_steps: JsonlTracker(run_dir / "metrics.jsonl"),
-    "tensorboard": lambda config, run_dir, total_steps: TensorboardTracker(run_dir / "tensorboard"),
-    "wandb": lambda config, run_dir, total_steps: WandbTracker(config, run_dir),
-    "mlflow": lambda config, run_dir, total_steps: MlflowTracker(config, run_dir),
-}
-
-
-def trackers(config: Config, run_dir: Path, *, total_steps: int) -> Trackers:
-    """The trackers that ``trainer.loggers`` names.
-
-    Raises:
-        ValueError: for an unknown name, or one whose package is not installed; nothing is left open then.
-    """
-    names = config.trainer.loggers
-    unknown = [name for name in names if name not in TRACKERS]
-    if unknown:
-        raise ValueError(f"trainer.loggers names {unknown}; expected some of {list(TRACKERS)}.")
-    with writing(run_dir):
-        run_dir.mkdir(parents=True, exist_ok=True)
-    members: list[Tracker] = []
-    with ExitStack() as opened:
-        # The console last: it takes the terminal over, and the others may still have something to say.
-        for name in sorted(names, key=lambda name: name == "console"):
-            members.append(TRACKERS[name](config, run_dir, total_steps))
-            opened.callback(members[-1].close)
-        opened.pop_all()
-    return Trackers(members)

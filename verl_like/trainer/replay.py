@@ -9,8 +9,9 @@ from verl_like.checks.machine import check_machine
 from verl_like.checks.rules import check
 from verl_like.data.templates import load_tokenizer
 from verl_like.single_controller.errors import INTERRUPT
+from verl_like.telemetry.loggers import trackers
 from verl_like.telemetry.startup import STARTUP
-from verl_like.telemetry.trackers import read_metrics, trackers
+from verl_like.telemetry.trackers import read_metrics
 from verl_like.trainer.build import stack
 from verl_like.trainer.capsules import capsule_of, changed_versions
 from verl_like.trainer.endings import shown

@@ -28,9 +28,10 @@ from verl_like.plan.check import check_memory
 from verl_like.reward.messages import RowTruth, Sample
 from verl_like.reward.trial import try_reward
 from verl_like.single_controller.errors import INTERRUPT
+from verl_like.telemetry.loggers import trackers
 from verl_like.telemetry.report import Summary, write_curves, write_summary
 from verl_like.telemetry.startup import STARTUP
-from verl_like.telemetry.trackers import JsonlTracker, trackers
+from verl_like.telemetry.trackers import JsonlTracker
 from verl_like.telemetry.versions import git_commit, versions
 from verl_like.trainer.build import build_workers, rollout_group, scorers, stack
 from verl_like.trainer.checkpoint import Checkpoints, load_state

@@ -1,0 +1,154 @@
+"""Tracking services: wandb, mlflow, swanlab, trackio. Each is an extra, and a continued run goes on in the same run."""
+
+from __future__ import annotations
+
+import importlib
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+
+from verl_like.config.schema import Config
+from verl_like.telemetry.trackers import Tracker, write_atomically
+
+
+def package(name: str) -> ModuleType:
+    """The package of a service, which an extra installs.
+
+    Raises:
+        ValueError: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise ValueError(
+            f"trainer.loggers names {name}, which is not installed. Run `pip install 'verl_like[{name}]'`, "
+            f"or leave {name} out of trainer.loggers."
+        ) from error
+
+
+def _own_id(path: Path) -> str:
+    """The run's id at a service, made when it is first asked for."""
+    if not path.exists():
+        write_atomically(path, secrets.token_hex(4))
+    return path.read_text()
+
+
+class WandbTracker:
+    """A run on wandb; a continued run goes on in the same one, whose id lies in the run folder."""
+
+    def __init__(self, wandb: ModuleType, config: Config, run_dir: Path) -> None:
+        self._run = wandb.init(
+            project=config.trainer.project_name,
+            name=config.trainer.experiment_name,
+            id=_own_id(run_dir / "wandb_run_id"),
+            resume="allow",
+            dir=str(run_dir),
+            config=asdict(config),
+        )
+        # wandb drops whatever comes with a step below its own counter, as a continued run's would: count on our own
+        # axis.
+        self._run.define_metric("step")
+        self._run.define_metric("*", step_metric="step")
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._run.log({"step": step, **metrics})
+
+    def truncate_after(self, step: int) -> None:
+        """wandb cannot take back what it has; steps that are repeated appear twice."""
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class MlflowTracker:
+    """A run on the server that ``MLFLOW_TRACKING_URI`` names; a continued run goes on in the same one."""
+
+    def __init__(self, mlflow: ModuleType, config: Config, run_dir: Path) -> None:
+        self._mlflow = mlflow
+        id_file = run_dir / "mlflow_run_id"
+        self._mlflow.set_experiment(config.trainer.project_name)
+        run = self._mlflow.start_run(
+            run_id=id_file.read_text() if id_file.exists() else None, run_name=config.trainer.experiment_name
+        )
+        if not id_file.exists():
+            write_atomically(id_file, run.info.run_id)
+            self._mlflow.log_dict(asdict(config), "config.yaml")
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        # mlflow allows no @ in names.
+        self._mlflow.log_metrics({name.replace("@", "_at_"): value for name, value in metrics.items()}, step=step)
+
+    def truncate_after(self, step: int) -> None:
+        """mlflow cannot take back what it has; steps that are repeated appear twice."""
+
+    def close(self) -> None:
+        self._mlflow.end_run()
+
+
+class SwanlabTracker:
+    """A run on SwanLab, or in ``swanlog/`` of the run folder where ``SWANLAB_MODE`` is local or offline.
+
+    A continued run goes on in the same one, whose id lies in the run folder.
+    """
+
+    def __init__(self, swanlab: ModuleType, config: Config, run_dir: Path) -> None:
+        self._run = swanlab.init(
+            project=config.trainer.project_name,
+            name=config.trainer.experiment_name,
+            id=_own_id(run_dir / "swanlab_run_id"),
+            resume="allow",
+            log_dir=str(run_dir / "swanlog"),
+            config=asdict(config),
+            # It would read along what is printed, and so be in the way of the picture that a terminal shows.
+            settings=swanlab.Settings(console={"proxy_type": "none"}),
+        )
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=step)
+
+    def truncate_after(self, step: int) -> None:
+        """SwanLab cannot take back what it has, and keeps the first of what comes twice."""
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class TrackioTracker:
+    """A run in trackio's own folder, or where ``TRACKIO_SPACE_ID`` or ``TRACKIO_SERVER_URL`` say.
+
+    A continued run goes on in the same one, which trackio knows by its name alone.
+    """
+
+    def __init__(self, trackio: ModuleType, config: Config, run_dir: Path) -> None:
+        name_file = run_dir / "trackio_run_name"
+        is_known = name_file.exists()
+        self._run = trackio.init(
+            project=config.trainer.project_name,
+            name=name_file.read_text() if is_known else config.trainer.experiment_name,
+            resume="allow" if is_known else "never",
+            config=asdict(config),
+            embed=False,
+        )
+        if not is_known:
+            write_atomically(name_file, self._run.name)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=step)
+
+    def truncate_after(self, step: int) -> None:
+        """trackio cannot take back what it has; steps that are repeated appear twice."""
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+SERVICES: dict[str, Callable[[ModuleType, Config, Path], Tracker]] = {
+    "wandb": WandbTracker,
+    "mlflow": MlflowTracker,
+    "swanlab": SwanlabTracker,
+    "trackio": TrackioTracker,
+}
