@@ -184,12 +184,14 @@ def _job(command: str, composed: Composed) -> str:
     from verl_like.checks.machine import check_machine
     from verl_like.trainer.endings import finished_at_once, shown, what_lies_where
     from verl_like.trainer.hosts import HOSTS
+    from verl_like.trainer.mirror import mirrored
     from verl_like.trainer.run_folder import RunFolder
 
     config, folder = composed.config, RunFolder(composed.config)
     is_training = _is_training(command, config)
     if is_training and (finished := finished_at_once(config, composed.yaml(), job=command)):
-        return f"{finished}\n{what_lies_where(folder)}"
+        with mirrored(config, folder):  # an end that could not copy all
+            return f"{finished}\n{what_lies_where(folder)}"
     generates = command != "sft"
     check_machine(config, generates=generates, warns=False)  # the job warns
     with HOSTS.begun(config, generates=generates):
@@ -265,8 +267,18 @@ def _checked(arguments: argparse.Namespace) -> Composed:
     else:
         composed, found = read(*_recipe_and_overrides(arguments))
     refuse([*found, *without_echoes(found, problems(composed.config))])
+    if composed.config.trainer.remote_dir and not (arguments.command == "train" and arguments.dry_run):
+        _bring(composed, command=arguments.command)
     refuse(start_problems(composed.config, composed.yaml(), command=arguments.command))
     return composed
+
+
+def _bring(composed: Composed, *, command: str) -> None:
+    """Have what the remote folder has of the run and this machine has not."""
+    from verl_like.trainer.bring import bring
+
+    with STARTUP.shown():
+        bring(composed.config, composed.yaml(), job=command if _is_training(command, composed.config) else "")
 
 
 def _recipe_and_overrides(arguments: argparse.Namespace) -> tuple[str | None, list[str]]:

@@ -58,9 +58,11 @@ def train(config: Config) -> Trained:
         RunError, StageTimeout, DiskRefused: what ended the run, in words.
     """
     from verl_like.trainer import run
+    from verl_like.trainer.bring import bring
     from verl_like.trainer.run_folder import RunFolder
 
     with _runs(config):
+        bring(config, as_yaml(config), job="train")
         progress = run.train(config, as_yaml(config))
     return Trained(RunFolder(config).path, progress.step, progress.last_val)
 
@@ -68,9 +70,11 @@ def train(config: Config) -> Trained:
 def evaluate(config: Config) -> dict[str, float]:
     """Validation metrics of the run's newest checkpoint, as ``verl-like eval``."""
     from verl_like.trainer import run
+    from verl_like.trainer.bring import bring
 
     validating = replace(config, trainer=replace(config.trainer, val_only=True))  # the script's own stays as it is
     with _runs(validating):
+        bring(validating, as_yaml(validating), job="")
         return run.evaluate(validating)
 
 

@@ -123,6 +123,9 @@ NOT_RUN = {
     "names a reward model; tests/e2e/test_rewards.py trains with one": (
         f"verl-like train {RECIPE} reward.model.path=PATH_OR_HUB_NAME trainer.experiment_name=reward-model",
     ),
+    "needs a package that no lock holds; tests/unit/test_trainer_remote.py has a store": (
+        f"verl-like train {RECIPE} trainer.remote_dir=s3://bucket/runs",
+    ),
     "needs a package that no lock holds": (
         f"verl-like train {RECIPE} 'trainer.loggers=[console,jsonl,wandb]' trainer.experiment_name=wandb",
     ),

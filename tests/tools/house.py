@@ -25,6 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "disk",
         "imports",
         "machine",
+        "remote",
         "telemetry.beacon",
         "telemetry.ledger",
         "telemetry.process_report",

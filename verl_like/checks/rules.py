@@ -44,6 +44,7 @@ from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
 from verl_like.disk import refuse_unwritable
+from verl_like.remote import unreadable_kind
 
 log = logging.getLogger(__name__)
 
@@ -161,6 +162,12 @@ def run_folder_can_be_written(config: Config, gpus: Gpus) -> Iterator[str]:
         yield str(error)
 
 
+def remote_dir_can_be_opened(config: Config, gpus: Gpus) -> Iterator[str]:
+    url = config.trainer.remote_dir
+    if url and (problem := unreadable_kind("trainer.remote_dir", url)):
+        yield problem
+
+
 def resume_path_is_a_checkpoint(config: Config) -> Iterator[str]:
     problem = resume_problem(config.trainer.resume)
     if problem:
@@ -181,6 +188,7 @@ RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     *LORA_RULES,
     loggers_exist,
     run_folder_can_be_written,
+    remote_dir_can_be_opened,
 )
 FILE_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
     models_are_there,

@@ -650,6 +650,18 @@ class AlgorithmConfig:
 class TrainerConfig:
     experiment_name: str = knob("default", "Name of the run; its folder is output_dir/experiment_name.")
     output_dir: str = knob("outputs", "Where run folders are made.")
+    remote_dir: str = knob(
+        "",
+        "Folder of a remote store (s3://, gs://, hdfs://, ...) that the run's folder is copied to, at each checkpoint "
+        "and at the end, and brought from where it is further there; empty for none.",
+        check=lambda v: not v or "://" in v,
+        expected="a URL such as s3://bucket/runs, or file:///mnt/runs",
+    )
+    remote_timeout_s: float = _positive(
+        600.0,
+        "Longest time of one copy to or from remote_dir; what is not done then is told and tried again with the next.",
+        unit="seconds",
+    )
     prepare_command: str = knob(
         "", "Command that makes the files and models a recipe names; told where one of them is missing."
     )

@@ -39,6 +39,7 @@ from verl_like.trainer.endings import finished_step, nothing_to_do, shown, start
 from verl_like.trainer.folder_lock import FolderLock
 from verl_like.trainer.generation import VALIDATION_STEP, generate, val_sampling
 from verl_like.trainer.hosts import HOSTS
+from verl_like.trainer.mirror import mirrored
 from verl_like.trainer.ppo_trainer import PPOTrainer
 from verl_like.trainer.process_books import ProcessBooks
 from verl_like.trainer.profiling import Profiles
@@ -157,10 +158,11 @@ def train(config: Config, config_yaml: str) -> Progress:
     folder, newest = start_of(config, config_yaml, job="train")
     if (step := finished_step(folder, newest, steps=steps, has_validation=bool(val_prompts))) is not None:
         log.info(nothing_to_do(config, folder, step))
-        return Progress(step=step)
+        with mirrored(config, folder):  # an end that could not copy all
+            return Progress(step=step)
     plan = check_memory(config)
     check_reward(config, task.all_prompts())
-    with FolderLock(folder.path):
+    with FolderLock(folder.path), mirrored(config, folder):
         folder.claim(config_yaml, job="train")
         Checkpoints(folder.checkpoints, config.trainer.max_checkpoints).sweep()
         with trackers(config, folder.path, total_steps=steps) as tracker:
@@ -261,8 +263,9 @@ def sft(config: Config, config_yaml: str) -> int:
     folder, newest = start_of(config, config_yaml, job="sft")
     if (step := finished_step(folder, newest, steps=steps, has_validation=False)) is not None:
         log.info(nothing_to_do(config, folder, step))
-        return step
-    with FolderLock(folder.path):
+        with mirrored(config, folder):
+            return step
+    with FolderLock(folder.path), mirrored(config, folder):
         folder.claim(config_yaml, job="sft")
         checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
         checkpoints.sweep()

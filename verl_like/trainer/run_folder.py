@@ -49,26 +49,8 @@ class RunFolder:
         """
         if not self._is_used():
             return
-        remedy = "Choose another trainer.experiment_name, or delete the folder."
-        if resume == "never":
-            raise ValueError(f"{self.path} holds a run already and trainer.resume=never. {remedy}")
         old = self.config.read_text(errors="replace") if self.config.exists() else ""
-        try:
-            recorded = yaml.safe_load(old)
-        except yaml.YAMLError:  # damaged
-            recorded = None
-        if not isinstance(recorded, dict):
-            raise ValueError(
-                f"{self.path} holds metrics, checkpoints or a model, but no config.yaml that says of which run. "
-                f"{remedy}"
-            )
-        differences = _differences(recorded, yaml.safe_load(config_yaml))
-        if not old.startswith(_first_line(job)):
-            differences.insert(0, f"the command ({old.splitlines()[0].removeprefix('# ')} there, verl-like {job} here)")
-        if differences:
-            raise ValueError(
-                f"{self.path} is the folder of another run; it differs in {'; '.join(differences[:5])}. {remedy}"
-            )
+        refuse_recorded(str(self.path), old, config_yaml, job=job, resume=resume)
 
     def claim(self, config_yaml: str, *, job: str) -> None:
         """Make the folder this run's: record its command and configuration in config.yaml."""
@@ -80,6 +62,37 @@ class RunFolder:
     def _is_used(self) -> bool:
         is_logged = self.metrics.exists() and self.metrics.stat().st_size > 0
         return is_logged or self.model.exists() or any(self.checkpoints.glob("step_*"))
+
+
+def refuse_recorded(place: str, old: str, config_yaml: str, *, job: str, resume: str) -> None:
+    """Raise where ``place`` holds another run than this one, or ``trainer.resume=never`` wants it to hold none.
+
+    Args:
+        place: for people.
+        old: the ``config.yaml`` that lies there, empty where there is none.
+        config_yaml: this run's configuration.
+        job: this run's command, "train" or "sft".
+        resume: ``trainer.resume``.
+
+    Raises:
+        ValueError: what is there and what to do.
+    """
+    remedy = "Choose another trainer.experiment_name, or delete the folder."
+    if resume == "never":
+        raise ValueError(f"{place} holds a run already and trainer.resume=never. {remedy}")
+    try:
+        recorded = yaml.safe_load(old)
+    except yaml.YAMLError:  # damaged
+        recorded = None
+    if not isinstance(recorded, dict):
+        raise ValueError(
+            f"{place} holds metrics, checkpoints or a model, but no config.yaml that says of which run. {remedy}"
+        )
+    differences = _differences(recorded, yaml.safe_load(config_yaml))
+    if not old.startswith(_first_line(job)):
+        differences.insert(0, f"the command ({old.splitlines()[0].removeprefix('# ')} there, verl-like {job} here)")
+    if differences:
+        raise ValueError(f"{place} is the folder of another run; it differs in {'; '.join(differences[:5])}. {remedy}")
 
 
 def _first_line(job: str) -> str:

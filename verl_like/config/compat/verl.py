@@ -190,6 +190,15 @@ def output_dir(theirs: Theirs) -> Converted:
     return Converted({"trainer.output_dir": folder}, "the run's folder is the experiment's name in it")
 
 
+def remote_dir(theirs: Theirs) -> Converted:
+    """As of output_dir; there a path without a scheme is one of HDFS."""
+    kind, _, folder = (theirs["trainer.default_hdfs_dir"] or "").rpartition("://")
+    if not folder:
+        return Converted({"trainer.remote_dir": ""})
+    url = f"{kind or 'hdfs'}://{without_name(folder, theirs['trainer.experiment_name'])}"
+    return Converted({"trainer.remote_dir": url}, "the run's copy is the experiment's name in it")
+
+
 def resume(theirs: Theirs) -> Converted:
     mode = theirs.get("trainer.resume_mode", "auto")
     if mode == "resume_path":
@@ -220,6 +229,7 @@ CONVERTERS: dict[str, Converter] = {
         pf_ppo,
         max_num_gen_batches,
         output_dir,
+        remote_dir,
         resume,
     )
 }

@@ -1,0 +1,393 @@
+"""Runs in remote folders: what is whole there can be gone on from, and no store stops, delays or loses a run."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import fsspec
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+
+from tests.unit._savers import save
+from verl_like.checks.manifest import damage
+from verl_like.config.compose import as_yaml
+from verl_like.config.schema import Config, TrainerConfig
+from verl_like.remote import unreadable_kind
+from verl_like.telemetry import beside
+from verl_like.trainer import mirror as mirror_module
+from verl_like.trainer.bring import bring
+from verl_like.trainer.checkpoint import Checkpoints
+from verl_like.trainer.mirror import Mirror, mirrored
+from verl_like.trainer.remote_run import RemoteRun
+from verl_like.trainer.run_folder import RunFolder
+
+
+def nothing() -> None:
+    """What a copy that may go on looks at."""
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """A server that speaks S3."""
+    if not all(importlib.util.find_spec(name) for name in ("s3fs", "moto")):
+        pytest.skip("needs `pip install s3fs 'moto[server]'`, which no lock holds")
+    from moto.server import ThreadedMotoServer
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = ThreadedMotoServer("127.0.0.1", port, verbose=False)
+    server.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        patch.setenv("AWS_ACCESS_KEY_ID", "id")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        fsspec.filesystem("s3").mkdir("bucket")
+        yield "s3://bucket"
+    server.stop()
+
+
+@pytest.fixture(params=["file", "memory", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The folder of all runs, in each kind of store."""
+    if request.param == "s3":
+        return f"{request.getfixturevalue('s3')}/{tmp_path.name}"
+    return f"file://{tmp_path}/store" if request.param == "file" else f"memory://{tmp_path.name}"
+
+
+@pytest.fixture
+def file_store(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/store"
+
+
+class Run:
+    """A run on one machine, as far as its folder goes."""
+
+    def __init__(self, machine: Path, url: str, **trainer: object) -> None:
+        settings = {"output_dir": str(machine), "experiment_name": "run", "remote_dir": url, "remote_timeout_s": 20.0}
+        self.config = Config(trainer=TrainerConfig(**{**settings, **trainer}))  # type: ignore[arg-type]
+        self.yaml = as_yaml(self.config)
+        self.folder = RunFolder(self.config)
+        self.checkpoints = Checkpoints(self.folder.checkpoints, max_checkpoints=2)
+
+    def start(self, *, job: str = "train") -> None:
+        bring(self.config, self.yaml, job=job)
+        if job:
+            self.folder.refuse_other(self.yaml, job=job, resume=self.config.trainer.resume)
+            self.folder.claim(self.yaml, job=job)
+
+    def step(self, step: int, *, is_best: bool = False) -> None:
+        with self.folder.metrics.open("a") as file:
+            file.write(f'{{"step": {step}}}\n')
+        (self.folder.samples / f"step_{step}.jsonl").write_text(f"response of {step}\n")
+        save(self.checkpoints, step, actor=f"weights of {step}", is_best=is_best)
+
+    def remote(self) -> RemoteRun:
+        return RemoteRun(self.config.trainer.remote_dir, self.folder, max_checkpoints=2)
+
+    def files(self) -> dict[str, bytes]:
+        """Everything that the run has, but for the lock and the settings of its machine."""
+        return {
+            path.relative_to(self.folder.path).as_posix(): path.read_bytes()
+            for path in self.folder.path.rglob("*")
+            if path.is_file() and path.name not in (".lock", "config.yaml")
+        }
+
+
+def started(machine: Path, url: str, *steps: int, best: int = 0) -> Run:
+    run = Run(machine, url)
+    run.start()
+    for step in steps:
+        run.step(step, is_best=step == best)
+    return run
+
+
+def test_a_fresh_machine_has_what_the_first_one_had_byte_for_byte(store: str, tmp_path: Path) -> None:
+    first = started(tmp_path / "one", store, 1, 2, 3, best=1)
+    first.remote().copy(nothing)
+    second = Run(tmp_path / "two", store)
+    second.start()
+    assert second.files() == {name: at for name, at in first.files().items() if "step_2/" not in name}
+    assert second.checkpoints.find("auto") == second.checkpoints.path(3) and damage(second.checkpoints.path(3)) is None
+    assert second.checkpoints.best() == second.checkpoints.path(1).resolve()
+
+
+def test_the_store_forgets_what_the_folder_forgets_and_keeps_the_best(store: str, tmp_path: Path) -> None:
+    run = started(tmp_path / "one", store, 1, best=1)
+    remote = run.remote()
+    for step in (2, 3, 4, 5):
+        remote.copy(nothing)
+        run.step(step)
+    remote.copy(nothing)
+    assert run.checkpoints.steps() == [1, 4, 5] and remote.steps() == [1, 4, 5]
+    run.step(6, is_best=True)
+    remote.copy(nothing)
+    assert remote.steps() == [5, 6], "the former best has lost its privilege there too"
+
+
+def test_a_machine_that_has_brought_one_checkpoint_leaves_the_one_before_it_there(
+    file_store: str, tmp_path: Path
+) -> None:
+    started(tmp_path / "one", file_store, 1, 2).remote().copy(nothing)
+    second = started(tmp_path / "two", file_store)
+    second.remote().copy(nothing)
+    assert second.checkpoints.steps() == [2] and second.remote().steps() == [1, 2]
+    second.step(3)
+    second.remote().copy(nothing)
+    assert second.remote().steps() == [2, 3]
+
+
+def test_a_machine_without_the_best_checkpoint_does_not_have_it_forgotten(file_store: str, tmp_path: Path) -> None:
+    first = started(tmp_path / "one", file_store, 1, 2, best=1)
+    first.remote().copy(nothing)
+    (tmp_path / "store/run/checkpoints/step_1/actor/weights").write_text("damaged")
+    second = started(tmp_path / "two", file_store, 3)  # could not have the best one
+    assert second.checkpoints.best() is None
+    second.remote().copy(nothing)
+    assert second.remote().steps() == [1, 2, 3]
+
+
+def test_whenever_a_copy_is_cut_off_what_looks_whole_is_whole_and_the_next_one_completes_it(tmp_path: Path) -> None:
+    class CutOff(Exception):
+        pass
+
+    def cut_at(count: int) -> Callable[[], None]:
+        left = iter(range(count))
+
+        def look() -> None:
+            if next(left, None) is None:
+                raise CutOff
+
+        return look
+
+    num_cuts = 0
+    while True:
+        store = f"file://{tmp_path}/store-{num_cuts}"
+        run = started(tmp_path / f"one-{num_cuts}", store, 1, 2, best=1)
+        run.remote().copy(nothing)
+        run.step(3)
+        run.step(4)
+        try:
+            run.remote().copy(cut_at(num_cuts))
+        except CutOff:
+            num_cuts += 1
+        else:
+            break
+        other = Run(tmp_path / f"two-{num_cuts}", store)
+        steps = other.remote().steps()
+        assert 2 in steps or 4 in steps, "the newest that was whole is there until a newer one is"
+        assert [other.remote().bring_checkpoint(step, nothing) for step in steps] == [None] * len(steps)
+        run.remote().copy(nothing)
+        assert run.remote().steps() == run.checkpoints.steps() == [1, 3, 4]
+    assert num_cuts > 8, "it was cut off between files, manifests and removals"
+
+
+def test_a_damaged_checkpoint_is_told_and_an_older_one_brought(
+    file_store: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    started(tmp_path / "one", file_store, 1, 2).remote().copy(nothing)
+    weights = tmp_path / "store/run/checkpoints/step_2/actor/weights"
+    weights.write_text("weightz of 2")
+    second = Run(tmp_path / "two", file_store)
+    second.start()
+    assert second.checkpoints.steps() == [1]
+    assert "holds a damaged step_2, of which actor/weights has another checksum" in caplog.text
+    (tmp_path / "store/run/checkpoints/step_1/trainer.json").unlink()
+    with pytest.raises(ValueError, match=r"holds no checkpoint that is whole: step_2, of which .*; step_1, of which"):
+        Run(tmp_path / "three", file_store).start()
+
+
+def test_the_further_of_the_two_is_gone_on_from(file_store: str, tmp_path: Path) -> None:
+    first = started(tmp_path / "one", file_store, 1)
+    first.remote().copy(nothing)
+    second = started(tmp_path / "two", file_store, 2, 3)
+    first.step(2)
+    before = first.files()
+    first.start()
+    assert first.files() == before, "the remote folder is behind"
+    second.remote().copy(nothing)
+    first.start()
+    assert first.checkpoints.steps()[-1] == 3 and first.files()["metrics.jsonl"] == second.files()["metrics.jsonl"]
+
+
+def test_reading_commands_bring_the_run_too_whatever_their_settings(file_store: str, tmp_path: Path) -> None:
+    started(tmp_path / "one", file_store, 1).remote().copy(nothing)
+    reader = Run(tmp_path / "two", file_store, val_only=True, seed=7)
+    reader.start(job="")
+    assert reader.checkpoints.steps() == [1]
+
+
+# --- beside the run
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_module, "LOOK_S", 0.02)
+    monkeypatch.setattr(mirror_module, "GIVE_UP_S", 0.2)
+    monkeypatch.setattr(beside, "HUNG", set())
+    monkeypatch.setattr(mirror_module, "HUNG", beside.HUNG)
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_checkpoints_are_copied_while_the_run_goes_on_and_all_else_at_the_end(store: str, tmp_path: Path) -> None:
+    run = started(tmp_path / "one", store)
+    with mirrored(run.config, run.folder):
+        for step in (1, 2):
+            run.step(step)
+            until(lambda step=step: run.remote().steps() == list(range(1, step + 1)))
+        (run.folder.path / "summary.json").write_text("{}")
+    second = Run(tmp_path / "two", store)
+    second.start()
+    assert second.files()["summary.json"] == b"{}"
+
+
+def test_without_a_remote_folder_nothing_is_begun(tmp_path: Path) -> None:
+    run = Run(tmp_path, "")
+    num_threads = threading.active_count()
+    with mirrored(run.config, run.folder):
+        assert threading.active_count() == num_threads
+
+
+def test_a_store_that_fails_is_told_and_tried_again_at_the_next_checkpoint(
+    file_store: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = started(tmp_path / "one", file_store)
+    shutil.rmtree(tmp_path / "store")
+    (tmp_path / "store").write_text("in the way")
+    with mirrored(run.config, run.folder):
+        run.step(1)
+        until(lambda: "failed (" in caplog.text)
+        (tmp_path / "store").unlink()
+        run.step(2)
+        until(lambda: run.remote().steps() == [1, 2])
+    assert f"the copy of the run to trainer.remote_dir={file_store} failed (" in caplog.text
+    assert "The run's own folder has all of it, and the next checkpoint tries again." in caplog.text
+    assert run.checkpoints.steps() == [1, 2] and set() == beside.HUNG
+
+
+class StuckStore(LocalFileSystem):
+    """A local folder whose files cannot be put before they may be."""
+
+    protocol = "stuck"
+    may_put = threading.Event()
+
+    def __init__(self, **options: object) -> None:
+        super().__init__(**{**options, "auto_mkdir": True})
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path.removeprefix("stuck://")))
+
+    def put_file(self, *args: object, **kwargs: object) -> None:
+        self.may_put.wait(60)
+        super().put_file(*args, **kwargs)
+
+
+@pytest.fixture
+def stuck() -> Iterator[type[StuckStore]]:
+    fsspec.register_implementation("stuck", StuckStore, clobber=True)
+    StuckStore.may_put.clear()
+    with ExitStack() as end:
+        end.callback(StuckStore.may_put.set)
+        yield StuckStore
+
+
+def test_a_store_that_hangs_holds_up_neither_steps_nor_the_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, stuck: type[StuckStore]
+) -> None:
+    run = Run(tmp_path / "one", f"stuck://{tmp_path}/store", remote_timeout_s=0.2)
+    run.start()
+    mirror = Mirror(run.config, run.folder)
+    mirror.start()
+    run.step(1)
+    until(lambda: "took longer than trainer.remote_timeout_s=0.2" in caplog.text)
+    began = time.monotonic()
+    run.step(2)
+    mirror.finish()
+    assert time.monotonic() - began < 3
+    assert "and the same command tries again" in caplog.text
+    assert {"trainer.remote_dir"} == beside.HUNG  # so that the command does not wait for its libraries' exit handlers
+    assert run.checkpoints.steps() == [1, 2] and run.remote().steps() == []
+
+
+def test_a_run_that_is_told_to_end_at_once_waits_for_no_store(tmp_path: Path, stuck: type[StuckStore]) -> None:
+    run = started(tmp_path / "one", f"stuck://{tmp_path}/store", 1)
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), mirrored(run.config, run.folder):
+        raise KeyboardInterrupt
+    assert time.monotonic() - began < 3
+
+
+# --- what is refused
+
+
+def test_another_run_in_the_remote_folder_is_refused(file_store: str, tmp_path: Path) -> None:
+    started(tmp_path / "one", file_store, 1, 2).remote().copy(nothing)
+    other = Run(tmp_path / "two", file_store)
+    other.yaml = other.yaml.replace("train_batch_size: 32", "train_batch_size: 64")
+    with pytest.raises(ValueError, match=r"store/run is the folder of another run; .*train_batch_size \(32 there, 64"):
+        other.start()
+    with pytest.raises(ValueError, match=r"store/run holds a run already and trainer.resume=never"):
+        Run(tmp_path / "two", file_store, resume="never").start()
+    step_1 = str(tmp_path / "one/run/checkpoints/step_1")
+    with pytest.raises(ValueError, match=r"step_1 is step 1, but .*store/run holds step_2 of another continuation"):
+        Run(tmp_path / "two", file_store, resume=step_1).start()
+    assert not (tmp_path / "two").exists()
+
+
+class LostStore(LocalFileSystem):
+    """A store that is not there."""
+
+    protocol = "lost"
+
+    def find(self, path: str, *args: object, **kwargs: object) -> None:
+        raise ConnectionError("no route to the store")
+
+
+def test_a_store_that_cannot_be_read_ends_a_start_that_has_nothing_else_to_go_on_from(
+    file_store: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = started(tmp_path / "one", file_store, 1)
+    fsspec.register_implementation("lost", LostStore, clobber=True)
+    url = "lost://bucket"
+    Run(tmp_path / "one", url).start()
+    assert f"trainer.remote_dir={url} cannot be used (ConnectionError: no route to the store)" in caplog.text
+    assert f"the run goes on from {own.checkpoints.path(1)}" in caplog.text
+    with pytest.raises(ValueError, match=r"so it is not known whether the run is there. Look at the store's cred"):
+        Run(tmp_path / "two", url).start()
+
+
+def test_a_store_that_cannot_be_written_ends_a_start_and_not_the_first_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("in the way")
+    with pytest.raises(ValueError, match=r"store cannot be used \((NotADirectory|FileExists)Error: "):
+        Run(tmp_path / "one", f"file://{tmp_path}/store").start()
+
+
+def test_a_bucket_that_is_not_there_ends_a_start(s3: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"s3://misspelt/runs cannot be used \(FileNotFoundError: .*bucket does not"):
+        Run(tmp_path / "one", "s3://misspelt/runs").start()
+
+
+def test_a_kind_of_store_that_cannot_be_opened_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert unreadable_kind("trainer.remote_dir", "file:///mnt/runs") is None
+    assert "fsspec knows no s4://" in (unreadable_kind("trainer.remote_dir", "s4://bucket") or "")
+
+    def missing(kind: str) -> None:
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr(fsspec, "get_filesystem_class", missing)
+    assert unreadable_kind("trainer.remote_dir", "s3://bucket/runs") == (
+        "trainer.remote_dir is s3://bucket/runs, but what reads s3:// is not installed. Run `pip install s3fs`."
+    )

@@ -1,0 +1,126 @@
+"""Bringing a run here from its remote folder, where it has gone further there: a fresh machine goes on from it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from verl_like.checks.manifest import damage
+from verl_like.config.schema import Config
+from verl_like.single_controller.bounded import LINES, NoAnswer
+from verl_like.single_controller.errors import INTERRUPT
+from verl_like.telemetry.startup import STARTUP
+from verl_like.trainer.checkpoint import Checkpoints, load_state
+from verl_like.trainer.folder_lock import FolderLock, refuse_held
+from verl_like.trainer.remote_run import RemoteRun
+from verl_like.trainer.run_folder import RunFolder, refuse_recorded
+
+log = logging.getLogger(__name__)
+
+
+def bring(config: Config, config_yaml: str, *, job: str) -> None:
+    """Have the newest checkpoint, the best one and the run's other files in the run's folder, if the copy in
+    ``trainer.remote_dir`` is further than that folder.
+
+    A store that cannot be read, or written, is told where the folder has a checkpoint to go on from; else the store
+    may be the only one that has, and beginning anew beside it would be a mistake.
+
+    Args:
+        config: a configuration without problems of its own.
+        config_yaml: the same as text.
+        job: "train" or "sft"; empty for a command that only reads what a run has left.
+
+    Raises:
+        ValueError: the remote folder holds another run, cannot be read, or holds no whole checkpoint.
+    """
+    if not config.trainer.remote_dir:
+        return
+    folder, timeout_s = RunFolder(config), config.trainer.remote_timeout_s
+    url = f"trainer.remote_dir={config.trainer.remote_dir}"
+    newest = _newest_whole(folder)
+    if newest < 0:
+        STARTUP.now(f"looking for the run in {config.trainer.remote_dir}")
+    try:
+        LINES.call(
+            url,
+            lambda: _bring(config, config_yaml, job=job, newest=newest),
+            limit_s=timeout_s,
+            look=lambda: INTERRUPT.stop_before("start"),
+        )
+        return
+    except ValueError:
+        raise
+    except NoAnswer:
+        reason = f"gave no answer within trainer.remote_timeout_s={timeout_s:g}"
+    except Exception as error:
+        log.debug("details", exc_info=error)
+        reason = f"cannot be used ({type(error).__name__}: {error})"
+    if newest < 0:
+        raise ValueError(
+            f"{url} {reason}, so it is not known whether the run is there. Look at the store's credentials and "
+            "address, or begin without it: trainer.remote_dir=''."
+        )
+    log.warning("%s %s; the run goes on from %s", url, reason, folder.checkpoints / f"step_{newest}")
+
+
+def _newest_whole(folder: RunFolder) -> int:
+    """The newest step of which the run's folder has a whole checkpoint; -1 where it has none."""
+    checkpoints = Checkpoints(folder.checkpoints, 1)
+    whole = (step for step in reversed(checkpoints.steps()) if damage(checkpoints.path(step)) is None)
+    return next(whole, -1)
+
+
+def _bring(config: Config, config_yaml: str, *, job: str, newest: int) -> None:
+    folder, resume = RunFolder(config), config.trainer.resume
+    if not job and resume != "auto":
+        return
+    run = RemoteRun(config.trainer.remote_dir, folder, max_checkpoints=config.trainer.max_checkpoints)
+    steps = run.steps()
+    if job and steps:
+        refuse_recorded(run.url, run.config(), config_yaml, job=job, resume=resume)
+        if resume != "auto":
+            _refuse_branch(run.url, resume, steps[-1])
+    if job:
+        run.try_writing()  # now, and not at the first checkpoint
+    if resume == "auto" and steps and steps[-1] > newest:
+        refuse_held(folder.path)
+        if job:
+            folder.refuse_other(config_yaml, job=job, resume=resume)
+        with FolderLock(folder.path):
+            _have(run, [step for step in steps if step > newest], has_own=newest >= 0)
+
+
+def _refuse_branch(url: str, resume: str, newest: int) -> None:
+    """Two continuations would be mixed in the remote folder, as in the run's own."""
+    step = load_state(Path(resume).expanduser())["step"]
+    if newest > step:
+        raise ValueError(
+            f"trainer.resume={resume} is step {step}, but {url} holds step_{newest} of another continuation, with "
+            "which this one would be mixed. Choose another trainer.experiment_name to branch off, or "
+            "trainer.resume=auto to go on from the newest."
+        )
+
+
+def _have(run: RemoteRun, steps: list[int], *, has_own: bool) -> None:
+    """Bring the newest of these steps that is whole, the best one and the other files."""
+    damaged: list[str] = []
+    for step in reversed(steps):
+        STARTUP.now(f"bringing step_{step} from {run.url}")
+        reason = run.bring_checkpoint(step, _go_on)
+        if reason is None:
+            break
+        damaged.append(f"step_{step}, of which {reason}")
+        log.warning("%s holds a damaged %s; an older one is tried", run.url, damaged[-1])
+    else:
+        if has_own:
+            return
+        raise ValueError(
+            f"{run.url} holds no checkpoint that is whole: {'; '.join(damaged)}. Begin anew with another "
+            "trainer.experiment_name."
+        )
+    run.bring_best(_go_on)
+    run.bring_files(_go_on)
+
+
+def _go_on() -> None:
+    INTERRUPT.stop_before("start")

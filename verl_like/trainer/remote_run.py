@@ -1,0 +1,180 @@
+"""A run's copy in a remote folder: laid out as the run's own folder is, and whole wherever it can be gone on from."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from verl_like.checks.checkpoints import STEP, steps_in
+from verl_like.checks.manifest import NAME as MANIFEST
+from verl_like.checks.manifest import damage
+from verl_like.remote import Look, Store
+from verl_like.trainer.checkpoint import Checkpoints, publish
+from verl_like.trainer.run_folder import RunFolder
+
+log = logging.getLogger(__name__)
+
+STAYS = ("checkpoints", "capsules", "profile")  # copied in another way, or of use on this machine alone
+TRIAL = "trial"  # a file without content
+COPIED = "copied.json"  # size and time of each file of the run as it was when it was copied
+
+
+class RemoteRun:
+    """The copy of the run in ``folder`` below ``url``.
+
+    Args:
+        max_checkpoints: the newest ones that are kept there, and the best besides.
+
+    A checkpoint's manifest comes when all else of it is there, and is removed before anything else of it is. So a
+    checkpoint with a manifest is whole, whenever a machine dies; whoever brings one looks at its checksums too.
+    """
+
+    def __init__(self, url: str, folder: RunFolder, *, max_checkpoints: int) -> None:
+        self._store = Store(f"{url.rstrip('/')}/{folder.path.name}")
+        self.url, self._folder, self._max_checkpoints = self._store.url, folder, max_checkpoints
+        self._same: set[tuple[int, bytes]] = set()  # step and manifest of checkpoints that are known to be there
+        self._copied: dict[str, list[int]] | None = None
+
+    # --- from here to there
+
+    def try_writing(self) -> None:
+        """Raise what the store raises where it cannot be written."""
+        self._store.write(TRIAL, b"")
+
+    def copy(self, look: Look) -> None:
+        """Copy what is new, checkpoints first and the newest of them before the others, and forget the oldest there.
+        What ``look`` raises now and then ends it.
+        """
+        for step in reversed(steps_in(self._folder.checkpoints)):
+            try:
+                self._put_checkpoint(step, look)
+            except OSError:
+                if (self._folder.checkpoints / f"step_{step}").exists():
+                    raise
+                # a newer one has taken its place meanwhile
+        self._put_files(look)
+        self._put_best()
+        self._forget(look)
+
+    def _put_checkpoint(self, step: int, look: Look) -> None:
+        folder, name = self._folder.checkpoints / f"step_{step}", f"checkpoints/step_{step}"
+        manifest = (folder / MANIFEST).read_bytes()
+        if (step, manifest) in self._same:
+            return
+        look()
+        if self._store.read(f"{name}/{MANIFEST}") != manifest:
+            started = time.monotonic()
+            self._store.remove([f"{name}/{MANIFEST}"])
+            for file in json.loads(manifest)["files"]:
+                self._store.put(folder / file, f"{name}/{file}", look)
+            self._put_files(look)  # what the run has written of the steps that the checkpoint has
+            look()
+            self._store.write(f"{name}/{MANIFEST}", manifest)
+            log.info("step_%d is in %s after %.1f s", step, self.url, time.monotonic() - started)
+        self._same.add((step, manifest))
+
+    def _put_files(self, look: Look) -> None:
+        """Copy the run's other files, where they have changed since."""
+        if self._copied is None:
+            self._copied = json.loads(self._store.read(COPIED) or "{}")
+        before = dict(self._copied)
+        for path, name in self._other_files():
+            try:
+                stat = path.stat()
+                state = [stat.st_size, stat.st_mtime_ns]
+                if self._copied.get(name) != state:
+                    self._store.put(path, name, look)
+                    self._copied[name] = state
+            except OSError:
+                if path.exists():
+                    raise
+        if self._copied != before:
+            self._store.write(COPIED, json.dumps(self._copied).encode())
+
+    def _other_files(self) -> Iterator[tuple[Path, str]]:
+        for path in sorted(self._folder.path.rglob("*")):
+            name = path.relative_to(self._folder.path)
+            is_hidden = any(part.startswith(".") for part in name.parts)
+            if name.parts[0] not in STAYS and not is_hidden and path.is_file():
+                yield path, name.as_posix()
+
+    def _put_best(self) -> None:
+        best = Checkpoints(self._folder.checkpoints, 1).best()
+        if best is not None and self._best() != best.name:
+            self._store.write("checkpoints/best", best.name.encode())
+
+    def _best(self) -> str | None:
+        name = self._store.read("checkpoints/best")
+        return None if name is None else name.decode().strip()
+
+    def _forget(self, look: Look) -> None:
+        """Remove the checkpoints that are in excess, but for those that the run's folder has and the best one.
+
+        That folder may have fewer: a fresh machine has brought one alone.
+        """
+        own = steps_in(self._folder.checkpoints)
+        there = self._store.files("checkpoints")
+        whole = [step for step in _whole(there) if own and step <= own[-1]]
+        kept = {*own, *whole[-self._max_checkpoints :]}
+        for step in _steps(there):
+            if own and step < own[-1] and step not in kept and f"step_{step}" != self._best():
+                look()
+                names = [name for name in there if name.startswith(f"checkpoints/step_{step}/")]
+                self._store.remove(sorted(names, key=lambda name: not name.endswith(f"/{MANIFEST}")))
+
+    # --- from there to here
+
+    def steps(self) -> list[int]:
+        """Steps of the checkpoints that are whole there, oldest first."""
+        return _whole(self._store.files("checkpoints"))
+
+    def config(self) -> str:
+        """Command and configuration of the run that is there."""
+        return (self._store.read("config.yaml") or b"").decode(errors="replace")
+
+    def bring_checkpoint(self, step: int, look: Look) -> str | None:
+        """Have a checkpoint in the run's folder; what is wrong with it where it is damaged, and is left out."""
+        name, final = f"checkpoints/step_{step}", self._folder.checkpoints / f"step_{step}"
+        temporary = final.with_name(f".writing-{final.name}")  # which the next start sweeps
+        shutil.rmtree(temporary, ignore_errors=True)
+        for file in self._store.files(name):
+            self._store.get(file, temporary / file.removeprefix(f"{name}/"), look)
+        reason = damage(temporary)
+        if reason is None:
+            publish(temporary, final)
+        else:
+            shutil.rmtree(temporary)
+        return reason
+
+    def bring_best(self, look: Look) -> None:
+        """Have the best checkpoint in the run's folder, and known as the best."""
+        name = self._best()
+        found = STEP.fullmatch(name or "")
+        if found is None:
+            return
+        step = int(found[1])
+        checkpoints = Checkpoints(self._folder.checkpoints, 1)
+        if step not in checkpoints.steps() and (reason := self.bring_checkpoint(step, look)) is not None:
+            log.warning("%s, the best checkpoint of %s, is left out: %s", name, self.url, reason)
+        checkpoints.mark_best(step)
+
+    def bring_files(self, look: Look) -> None:
+        """Have the run's other files in its folder, in place of those that are there."""
+        for name in self._store.files():
+            if not name.startswith("checkpoints/") and name not in (COPIED, TRIAL):
+                self._store.get(name, self._folder.path / name, look)
+
+
+def _whole(there: dict[str, int]) -> list[int]:
+    """Steps whose manifest is there, oldest first."""
+    return [step for step in _steps(there) if f"checkpoints/step_{step}/{MANIFEST}" in there]
+
+
+def _steps(there: dict[str, int]) -> list[int]:
+    """Steps of which anything is there, oldest first."""
+    parts = {name.split("/")[1] for name in there if name.count("/") > 1}
+    return sorted(int(found[1]) for part in parts if (found := STEP.fullmatch(part)))
