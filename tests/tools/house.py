@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "imports",
         "machine",
         "remote",
+        "remote_models",
         "telemetry.beacon",
         "telemetry.ledger",
         "telemetry.process_report",

@@ -266,8 +266,12 @@ def test_a_hub_name_that_cannot_be_reached_is_refused_before_ray_starts(
         check_hub_models(config)
     assert caught.value.problems == (
         "ref.path is nobody/nothing, but the hub gave no config.json of that name (404 Client Error.). Correct the "
-        "name or give a folder; where a model needs permission, run `hf auth login`.",
+        "name or give a folder; where a model needs permission, run `hf auth login`; where the hub is out of reach, "
+        "name a mirror in HF_ENDPOINT.",
     )
+    monkeypatch.setenv("VERL_USE_MODELSCOPE", "True")
+    with pytest.raises(Refused, match=r"VERL_USE_MODELSCOPE is verl's: `modelscope download` a model, and give the"):
+        check_hub_models(config)
 
 
 def test_what_the_hub_gave_is_held_against_the_rows(

@@ -18,6 +18,7 @@ FOR_ALL = (
     "disk",
     "machine",
     "remote",
+    "remote_models",
     "telemetry.beacon",
     "telemetry.ledger",
     "telemetry.process_report",
@@ -47,6 +48,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "disk": (),
     "remote": (),
+    "remote_models": (),
     "imports": (),
     "doctor": ("ops.attention",),
     "protocol": ("protocol",),
@@ -73,6 +75,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "reward": ("data.templates", "graders", "reward", "single_controller"),
     # Rules know what the words of a configuration stand for.
     "checks": ("algorithms", "checks", "config", "data.files", "data.hub", "graders", "reward.specs"),
+    "checks.hub": ("checks", "config", "telemetry.startup"),
     "backends": ("algorithms.types", "backends", "ops"),
     "backends.base": ("algorithms.types",),
     "backends.fsdp": (

@@ -24,6 +24,7 @@ REASONS = {
     "graders.programs.launcher:_close: process.wait": KILLED,
     "graders.programs.solution:_join_threads: ?.join": "a program's own threads; the grader kills it at its deadline",
     "graders.programs.values:Channel._exactly: self._socket.recv": "select has said that there is something",
+    "remote_models:here: fcntl.flock": "who holds it copies a model, and builds have cluster.start_timeout_s",
     "reward.event_loop:EventLoop.outcomes: arrived.get": "every call that is awaited has reward.timeout_s",
     "reward.keeper:Keeper._turn: os.read": "poll has said that there is something",
     "reward.output:OutputFilter._write: self._queue.get": "a thread at rest, which is waited for with a timeout",

@@ -15,6 +15,8 @@ from typing import Any
 from verl_like.checks.gpus import Gpus
 from verl_like.checks.paths import is_local_path, missing_folder
 from verl_like.config.schema import Config
+from verl_like.remote import is_remote, unreadable_kind
+from verl_like.remote_models import copied_folder
 
 # What vLLM's kernels for CPU can compute (0.32); a test holds it against the installed vLLM.
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
@@ -51,7 +53,11 @@ def named_models(config: Config) -> dict[str, str]:
 
 
 def _folder(path: str) -> Path:
-    """Where the files of a model lie on this machine, if they do: a folder, or a snapshot in the hub's cache."""
+    """Where the files of a model lie on this machine, if they do: a folder, its copy, or a snapshot in the hub's
+    cache.
+    """
+    if is_remote(path):
+        return copied_folder(path)
     if is_local_path(path):
         return Path(path).expanduser()
     home = os.environ.get("HF_HOME", "~/.cache/huggingface")
@@ -86,7 +92,11 @@ def model_is_named(config: Config, gpus: Gpus) -> Iterator[str]:
 def models_are_there(config: Config) -> Iterator[str]:
     command = config.trainer.prepare_command
     for name, path in named_models(config).items():
-        problem = missing_folder(name, path, needs_file="config.json", prepare_command=command)
+        problem = (
+            unreadable_kind(name, path)
+            if is_remote(path)
+            else missing_folder(name, path, needs_file="config.json", prepare_command=command)
+        )
         if problem:
             yield problem
         elif is_local_path(path):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from verl_like.config.suggestion import suggestion
 from verl_like.data.hub import PREFIX, hub_problem
+from verl_like.remote import is_remote
 
 DATA_SUFFIXES = (".parquet", ".jsonl")
 
@@ -39,9 +40,12 @@ def _remedy(prepare_command: str, otherwise: str) -> str:
 
 
 def is_local_path(path: str) -> bool:
-    """Whether ``path`` can only mean a folder: hub names have the form ``name`` or ``organisation/name``."""
+    """Whether ``path`` can only mean a folder of this machine.
+
+    URLs have a scheme; hub names have the form ``name`` or ``organisation/name``.
+    """
     first, *rest = path.split(os.sep)
-    return (
+    return not is_remote(path) and (
         path.startswith(("~", ".", os.sep))
         or len(rest) > 1
         or Path(path).exists()

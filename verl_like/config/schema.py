@@ -173,7 +173,7 @@ class LoraConfig:
 
 @dataclass(kw_only=True)
 class ModelConfig:
-    path: str = knob("", "Folder or hub name of the Hugging Face model.")
+    path: str = knob("", "Folder, hub name or URL (s3://...) of the Hugging Face model.")
     tokenizer_path: str = knob("", "Folder or hub name of the tokenizer; empty means model.path.")
     trust_remote_code: bool = knob(False, "Allow code that comes with the model to run.")
     override_config: dict[str, Any] = knob(

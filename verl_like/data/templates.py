@@ -13,6 +13,7 @@ import jinja2.parser
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
+from verl_like.remote_models import here
 
 Chat = list[dict[str, Any]]
 
@@ -31,6 +32,7 @@ def load_tokenizer(path: str, trust_remote_code: bool = False) -> PreTrainedToke
             "model.path is empty; expected a folder or hub name of a Hugging Face model. Set model.path=... (or "
             "model.tokenizer_path=...)."
         )
+    url, path = path, here(path)
     folder = Path(path).expanduser()
     # A hub name is "name" or "owner/name"; anything else can only be a folder, and the hub's own message would mislead.
     if not folder.exists() and (path.startswith(("/", ".", "~")) or path.count("/") > 1):
@@ -50,6 +52,8 @@ def load_tokenizer(path: str, trust_remote_code: bool = False) -> PreTrainedToke
             f"Set model.tokenizer_path to a folder with tokenizer.json or tokenizer_config.json, or to a hub name "
             f"that can be reached."
         ) from error
+    if url != path:  # scorers on other nodes have copies of their own
+        tokenizer.name_or_path = url
     assert isinstance(tokenizer, PreTrainedTokenizerBase), f"{path} gave a {type(tokenizer).__name__}"
     if len(tokenizer) < 2:  # transformers 5 makes an empty one from a config.json alone
         raise ValueError(

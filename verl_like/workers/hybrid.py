@@ -20,7 +20,7 @@ from verl_like.workers.critic import CriticRole
 from verl_like.workers.ref import RefRole
 from verl_like.workers.reward_models.classifier import RewardModelRole, reward_model_engine
 from verl_like.workers.rollout import RolloutRole, build_rollout_engine
-from verl_like.workers.setup import WorkerSetup, join_process_group
+from verl_like.workers.setup import WorkerSetup, join_process_group, with_models_here
 
 
 def load_libraries(rollout_backend: str) -> None:
@@ -31,6 +31,7 @@ def load_libraries(rollout_backend: str) -> None:
 
 def build_roles(setup: WorkerSetup) -> dict[str, Any]:
     """The roles of this process by class name; the rollout engine comes first, while the accelerator is empty."""
+    setup = with_models_here(setup)
     store = join_process_group(setup)
     config, backend = setup.config, train_backend("fsdp")
     roles: dict[str, Any] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
 from verl_like.config.schema import Config
+from verl_like.remote_models import here
 from verl_like.single_controller import rendezvous
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,27 @@ class WorkerSetup:
     actor_updates: int = 0
     critic_updates: int = 0
     num_threads: int = 1  # on CPU
+
+
+def with_models_here(setup: WorkerSetup) -> WorkerSetup:
+    """The same, with folders of this machine for models at URLs, which are copied where they are not here yet."""
+    config = setup.config
+    model = replace(config.model, path=here(config.model.path), tokenizer_path=here(config.model.tokenizer_path))
+    reward = replace(
+        config.reward,
+        model=replace(config.reward.model, path=here(config.reward.model.path)),
+        judge=replace(config.reward.judge, path=here(config.reward.judge.path)),
+    )
+    return replace(
+        setup,
+        config=replace(
+            config,
+            model=model,
+            ref=replace(config.ref, path=here(config.ref.path)),
+            critic=replace(config.critic, path=here(config.critic.path)),
+            reward=reward,
+        ),
+    )
 
 
 def choose_what_repeats() -> None:

@@ -29,6 +29,7 @@ from verl_like.ops.log_probs import TokenStats, TokenStatsFunction
 from verl_like.ops.packing import ModelInputs
 from verl_like.ops.products import with_fast_products
 from verl_like.ops.tiles import OutputLayer
+from verl_like.remote_models import here
 
 if TYPE_CHECKING:
     from verl_like.backends.adapters import Adapters
@@ -230,6 +231,7 @@ def load_config(path: str, *, model: ModelConfig) -> PreTrainedConfig:
         raise ValueError(
             "model.path is empty; expected a folder or hub name of a Hugging Face model. Set model.path=PATH."
         )
+    path = here(path)
     if Path(path).is_dir() and not (Path(path) / "config.json").is_file():
         raise ValueError(f"the folder {path!r} has no config.json; expected a Hugging Face model. Check model.path.")
     is_hub_name = path.count("/") == 1 and not path.startswith((".", "/", "~"))

@@ -16,11 +16,12 @@ from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.remote_batch import RemoteRows
 from verl_like.single_controller.store import STORE
 from verl_like.workers.reward_models.inputs import COLUMNS, ScoreInputs
-from verl_like.workers.setup import WorkerSetup, join_process_group
+from verl_like.workers.setup import WorkerSetup, join_process_group, with_models_here
 
 
 def build_roles(setup: WorkerSetup) -> dict[str, Any]:
     """The one role of a worker that has the reward model for itself."""
+    setup = with_models_here(setup)
     join_process_group(setup)
     return {"RewardModelRole": RewardModelRole(setup, reward_model_engine(setup))}
 

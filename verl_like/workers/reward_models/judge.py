@@ -20,7 +20,7 @@ from verl_like.single_controller.dispatch import Dispatch, dispatch
 from verl_like.single_controller.store import STORE
 from verl_like.telemetry.beacon import BEACON
 from verl_like.workers.reward_models.inputs import decoded, own_tokenizer
-from verl_like.workers.setup import WorkerSetup, join_process_group
+from verl_like.workers.setup import WorkerSetup, join_process_group, with_models_here
 
 STEP_TOKENS = 8192  # of one engine step; on CPU a whole sequence must fit besides
 VERDICT_CHARS = 500  # of a verdict's end, where the score stands, are kept
@@ -28,6 +28,7 @@ VERDICT_CHARS = 500  # of a verdict's end, where the score stands, are kept
 
 def build_roles(setup: WorkerSetup) -> dict[str, Any]:
     """The one role of a judge's worker."""
+    setup = with_models_here(setup)
     join_process_group(setup)
     return {"JudgeRole": JudgeRole(setup, judge_engine(setup))}
 
