@@ -25,19 +25,16 @@ def test_mean_pass_and_majority_of_two_prompts() -> None:
     ]
     metrics = validation_metrics(samples, 3)
     assert metrics == pytest.approx(
-        {
-            "val/s/num_failed": 0.0,
-            "val/s/unreadable": 0.0,
-            "val/s/mean@3": 0.5,
-            "val/s/pass@3": 1.0,
-            "val/s/maj@3": 0.5,
-            "val/num_failed": 0.0,
-            "val/unreadable": 0.0,
-            "val/mean@3": 0.5,
-            "val/pass@3": 1.0,
-            "val/maj@3": 0.5,
-        }
+        {"val/num_failed": 0.0, "val/unreadable": 0.0, "val/mean@3": 0.5, "val/pass@3": 1.0, "val/maj@3": 0.5}
     )
+
+
+def test_one_source_gives_no_metrics_twice_and_two_give_each_its_own() -> None:
+    one = validation_metrics([row("a", "x", 1.0, steps=4.0)], 1)
+    assert sorted(name for name in one if name.startswith("val/s/")) == ["val/s/steps/mean@1"]
+    two = validation_metrics([row("a", "x", 1.0), row("b", "x", 1.0, source="t")], 1)
+    kinds = {"num_failed", "unreadable", "mean@1", "pass@1", "maj@1"}
+    assert set(two) == {f"val/{source}{kind}" for source in ("", "s/", "t/") for kind in kinds}
 
 
 def test_sources_are_apart_and_overall_weighs_prompts_equally() -> None:
@@ -87,17 +84,12 @@ def test_failed_rewards_are_counted_and_left_out() -> None:
     """a keeps one of two responses; b loses all and leaves the mean to a."""
     samples = [row("a", "x", 1.0), row("a", "y", None), row("b", "x", None), row("b", "x", None)]
     metrics = validation_metrics(samples, 2)
-    assert (metrics["val/s/num_failed"], metrics["val/num_failed"]) == (3.0, 3.0)
-    assert (metrics["val/s/mean@2"], metrics["val/s/pass@2"], metrics["val/s/maj@2"]) == (1.0, 1.0, 1.0)
+    assert metrics["val/num_failed"] == 3.0
+    assert (metrics["val/mean@2"], metrics["val/pass@2"], metrics["val/maj@2"]) == (1.0, 1.0, 1.0)
 
 
 def test_only_failures_give_no_means_rather_than_nan() -> None:
-    assert validation_metrics([row("a", "x", None)], 1) == {
-        "val/s/num_failed": 1.0,
-        "val/s/unreadable": 0.0,
-        "val/num_failed": 1.0,
-        "val/unreadable": 0.0,
-    }
+    assert validation_metrics([row("a", "x", None)], 1) == {"val/num_failed": 1.0, "val/unreadable": 0.0}
 
 
 def test_responses_that_broke_a_grader_are_counted_and_count_as_wrong() -> None:

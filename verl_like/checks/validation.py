@@ -48,7 +48,8 @@ def best_metric_problem(config: Config, sources: Collection[str] | None = None) 
     """
     found, n = config.trainer.best_metric, config.rollout.val.n
     kinds = [f"mean@{n}", f"pass@{n}", f"maj@{n}", "num_failed", "unreadable"]
-    names = [f"val/{source}{kind}" for source in ("", *(f"{s}/" for s in sources or ())) for kind in kinds]
+    apart = sources if sources is not None and len(sources) > 1 else ()  # one is what is measured over all rows
+    names = [f"val/{source}{kind}" for source in ("", *(f"{s}/" for s in apart)) for kind in kinds]
     if not found or found in names:
         return None
     start, _, rest = found.partition("/")

@@ -385,11 +385,30 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("val/num_failed", "rows", "Validation samples without a score.", "validation"),
     Metric("val/unreadable", "rows", "Validation responses that broke a built-in grader: scored 0.", "validation"),
-    Metric("val/<source>/mean@<n>", "score", "mean@n over the prompts of one data source.", "validation"),
-    Metric("val/<source>/pass@<n>", "fraction", "pass@n over the prompts of one data source.", "validation"),
-    Metric("val/<source>/maj@<n>", "fraction", "maj@n over the prompts of one data source.", "validation"),
-    Metric("val/<source>/num_failed", "rows", "Such samples of one data source.", "validation"),
-    Metric("val/<source>/unreadable", "rows", "Such responses of one data source.", "validation"),
+    Metric(
+        "val/<source>/mean@<n>",
+        "score",
+        "mean@n over the prompts of one data source, where there are several.",
+        "validation",
+    ),
+    Metric(
+        "val/<source>/pass@<n>",
+        "fraction",
+        "pass@n over the prompts of one data source, where there are several.",
+        "validation",
+    ),
+    Metric(
+        "val/<source>/maj@<n>",
+        "fraction",
+        "maj@n over the prompts of one data source, where there are several.",
+        "validation",
+    ),
+    Metric(
+        "val/<source>/num_failed", "rows", "Such samples of one data source, where there are several.", "validation"
+    ),
+    Metric(
+        "val/<source>/unreadable", "rows", "Such responses of one data source, where there are several.", "validation"
+    ),
     Metric(
         "val/<source>/<detail>/mean@<n>",
         "",

@@ -58,16 +58,17 @@ def validation_metrics(samples: Sequence[ValidationSample], n: int) -> dict[str,
     responses out would let one answer among n win, and ``maj@n`` come out higher the less often a policy answers.
 
     Returns:
-        ``val/<source>/mean@n``, ``pass@n``, ``maj@n``, ``num_failed``, ``unreadable`` for each data source, the same
-        as ``val/...`` over all rows, and ``val/<source>/<detail>/mean@n`` for each number the reward returned besides
-        its score.
+        ``val/mean@n``, ``pass@n``, ``maj@n``, ``num_failed``, ``unreadable`` over all rows, where there are several
+        data sources the same as ``val/<source>/...`` for each of them, and ``val/<source>/<detail>/mean@n`` for each
+        number the reward returned besides its score.
         A mean over no prompts is left out, never NaN.
     """
     sources = list(dict.fromkeys(sample.data_source for sample in samples))
     metrics: dict[str, float] = {}
     for source in sources:
         rows = [sample for sample in samples if sample.data_source == source]
-        metrics |= {f"val/{source}/{name}": value for name, value in _metrics(rows, n).items()}
+        if len(sources) > 1:  # of one source they would be those over all rows once more
+            metrics |= {f"val/{source}/{name}": value for name, value in _metrics(rows, n).items()}
         metrics |= {f"val/{source}/{name}": value for name, value in _detail_means(rows, n).items()}
     return metrics | {f"val/{name}": value for name, value in _metrics(samples, n).items()}
 
