@@ -182,9 +182,11 @@ def _is_training(command: str, config: Config) -> bool:
 def _job(command: str, composed: Composed) -> str:
     """Do it; what there is to say at the end."""
     from verl_like.checks.machine import check_machine
+    from verl_like.config.compose import render_changed
     from verl_like.trainer.endings import finished_at_once, shown, what_lies_where
     from verl_like.trainer.hosts import HOSTS
     from verl_like.trainer.mirror import mirrored
+    from verl_like.trainer.restarts import COUNT_VARIABLE
     from verl_like.trainer.run_folder import RunFolder
 
     config, folder = composed.config, RunFolder(composed.config)
@@ -192,6 +194,8 @@ def _job(command: str, composed: Composed) -> str:
     if is_training and (finished := finished_at_once(config, composed.yaml(), job=command)):
         with mirrored(config, folder):  # an end that could not copy all
             return f"{finished}\n{what_lies_where(folder)}"
+    if is_training and COUNT_VARIABLE not in os.environ:  # before a restart it was shown
+        STARTUP.say(render_changed(composed))
     generates = command != "sft"
     check_machine(config, generates=generates, warns=False)  # the job warns
     with HOSTS.begun(config, generates=generates):

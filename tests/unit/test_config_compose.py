@@ -13,7 +13,7 @@ import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 
-from verl_like.config.compose import Composed, compose, read, render
+from verl_like.config.compose import Composed, compose, read, render, render_changed
 from verl_like.config.folders import group_dirs
 from verl_like.config.knobs import knobs, value_of
 from verl_like.config.problems import Refused, without_echoes
@@ -49,6 +49,14 @@ def test_command_line_wins_over_recipe_wins_over_group_wins_over_default(tmp_pat
     assert (config.rollout.temperature, origins["rollout.temperature"]) == (0.9, file)
     assert (config.algorithm.adv_estimator, origins["algorithm.adv_estimator"]) == ("gae", "conf/algorithm/ppo.yaml")
     assert (config.rollout.top_p, origins["rollout.top_p"]) == (1.0, "default")
+
+
+def test_what_differs_from_the_defaults_is_shown_with_who_set_it_and_nothing_else() -> None:
+    assert render_changed(compose(None, [])) == ""
+    changed = compose(None, ["trainer.seed=2", "rollout.val.n=4", "rollout.temperature=1.0"])  # the last is the default
+    assert render_changed(changed) == (
+        "rollout:\n  val:\n    n: 4   # command line\ntrainer:\n  seed: 2  # command line\n"
+    )
 
 
 def test_a_recipe_in_the_working_directory_is_named_relative_to_it(

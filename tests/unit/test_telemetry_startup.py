@@ -33,6 +33,15 @@ def test_a_log_gets_a_line_when_a_phase_begins_with_the_seconds_since_the_start(
     assert out.getvalue() == "[  0.0 s] reading the data\n[  2.2 s] loading models in 2 cpu workers: actor, rollout\n"
 
 
+def test_a_text_that_is_no_phase_stands_as_it_is_and_nothing_is_said_before_the_start_is_shown() -> None:
+    out, start = io.StringIO(), Startup(Clock())
+    start.say("to nobody")
+    with start.shown(Console(file=out, width=10)):
+        start.say("data:\n  shuffle: [false]  # wider than the console")
+        start.now("starting Ray")
+    assert out.getvalue() == "data:\n  shuffle: [false]  # wider than the console\n[  0.0 s] starting Ray\n"
+
+
 def test_a_log_is_reminded_of_a_long_phase(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(startup, "EVERY_S", 0.05)
     out = io.StringIO()

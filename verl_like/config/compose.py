@@ -186,7 +186,7 @@ def laid_out(leaves: Iterable[tuple[str, Any, str]]) -> str:
                 open_sections = parents[: depth + 1]
         open_sections = parents
         lines.append((f"{'  ' * len(parents)}{leaf}: {_flow(value)}", comment))
-    width = max(len(text) for text, comment in lines if comment and len(text) <= _WIDEST_VALUE)
+    width = max((len(text) for text, comment in lines if comment and len(text) <= _WIDEST_VALUE), default=0)
     return "".join(
         f"{text:<{width}}  # {comment}".rstrip() + "\n" if comment else f"{text}\n" for text, comment in lines
     )

@@ -66,6 +66,12 @@ class Startup:
             if self._live is None:
                 self._print(f"{self._stamp(self._since)} {what}")
 
+    def say(self, text: str) -> None:
+        """Show a text that is no phase, above the phases."""
+        with self._lock:
+            if self._console is not None:
+                self._print(text)
+
     def so_far(self, what: str) -> None:
         """Say how far the present phase has come: in its line, or with the next reminder in a log."""
         with self._lock:
