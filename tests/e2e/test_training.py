@@ -47,6 +47,9 @@ def test_grpo_trains_on_two_ranks_with_engine_and_trainer_in_agreement(grpo: Run
         assert metrics["rollout/weight_version"] == step - 1, "each step generates from the weights of the step before"
         assert metrics["actor/grad_norm"] > 0
     assert grpo.progress.step == 4
+    assert [step for step in grpo.metrics if "checkpoint/wait_s" in grpo.metrics[step]] == [3], (
+        "of the one after step 2"
+    )
     prompts = json.loads((grpo.folder / "summary.json").read_text())["prompts"]
     assert prompts == {"drawn": 32, "trained": 32, "filtered": 0, "failed": 0, "in_flight": 0}
 

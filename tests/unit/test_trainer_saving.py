@@ -79,6 +79,32 @@ def test_the_step_waits_for_the_copy_alone_and_what_it_changes_is_not_written(
     assert load_state(path) == state_of(1) and damage(path) is None
 
 
+def test_seconds_of_a_checkpoint_are_told_once_the_wait_apart_from_the_writing(
+    checkpoints: Checkpoints, held: Saver
+) -> None:
+    with saves(checkpoints, held) as saving:
+        assert saving.take_metrics() == {}, "nothing was saved yet"
+        saving.save(state_of(1), is_best=False)
+        [(name, waited)] = saving.take_metrics().items()
+        assert (name, waited < 0.25) == ("checkpoint/wait_s", True), "it is not written yet, and nobody waited for that"
+        threading.Timer(0.3, held.may_write.set).start()
+        saving.finish()
+        [(name, written)] = saving.take_metrics().items()
+        assert (name, written > 0.25) == ("checkpoint/write_s", True)
+        held.may_write.clear()
+        saving.save(state_of(2), is_best=False)
+        threading.Timer(0.3, held.may_write.set).start()
+        saving.save(state_of(3), is_best=False)
+        assert saving.take_metrics()["checkpoint/wait_s"] > 0.25, "for the one before"
+
+
+def test_a_checkpoint_that_the_run_waits_for_takes_as_long_as_the_wait(checkpoints: Checkpoints, held: Saver) -> None:
+    saving = saves(checkpoints, held, is_async=False)
+    saving.save(state_of(1), is_best=False)
+    found = saving.take_metrics()
+    assert 0 < found["checkpoint/write_s"] <= found["checkpoint/wait_s"]
+
+
 def test_a_checkpoint_is_published_as_soon_as_it_is_written(checkpoints: Checkpoints, held: Saver) -> None:
     with saves(checkpoints, held) as saving:
         saving.save(state_of(1), is_best=False)

@@ -33,6 +33,7 @@ OF_THE_MACHINE = (
     "sync/seconds",
     "sync/gib_per_s",
     "progress/unix_s",
+    "checkpoint/",
 )
 PLACEHOLDERS = {"stage": r"[a-z][a-z0-9_]*", "source": r".+", "detail": r"[^/]+", "n": r"\d+"}
 _PLACEHOLDER = re.compile(r"<(\w+)>")
@@ -347,6 +348,18 @@ METRICS: tuple[Metric, ...] = (
         "seconds",
         "Wall time of the validation after this step; not part of the step.",
         "validation",
+    ),
+    Metric(
+        "checkpoint/wait_s",
+        "seconds",
+        "What the run waited for a checkpoint since the line before: for copies, and for an earlier one; in no step.",
+        "checkpoint",
+    ),
+    Metric(
+        "checkpoint/write_s",
+        "seconds",
+        "From its beginning to its publication, of the checkpoint that was published since the line before.",
+        "checkpoint",
     ),
     Metric("progress/epoch", "epochs", "Passes over the training rows so far.", "step"),
     Metric("progress/unix_s", "seconds", "When the step ended, since the first second of 1970.", "step"),

@@ -141,7 +141,7 @@ class PPOTrainer:
             if self.is_validation_due():
                 metrics |= self.validate()
         finally:  # whatever becomes of the validation, the step took place
-            self.trackers.log(self.progress.step, metrics)
+            self.trackers.log(self.progress.step, metrics | self.saves.take_metrics())
         self.saves.look()
         if self.is_save_due():
             self.save()

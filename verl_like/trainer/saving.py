@@ -99,6 +99,7 @@ class Saves:
         self._checkpoints, self._is_async, self._timeout_s = checkpoints, is_async, timeout_s
         self._learners = {"actor": actor} if critic is None else {"actor": actor, "critic": critic}
         self._writing: _Writing | None = None
+        self._measured: dict[str, float] = {}  # since it was last taken
         self.step = -1  # of the newest checkpoint in this folder that is known to be whole, or is being written
 
     def __enter__(self) -> Saves:
@@ -125,21 +126,34 @@ class Saves:
             DiskRefused: the disk is full, or cannot be written; the older checkpoints are as they were. Of what is
                 written later, :meth:`look`, :meth:`finish` and the next ``save`` raise it.
         """
+        asked = time.monotonic()
         self.finish()
+        begun = time.monotonic()
         with ExitStack() as opened:
             folder = opened.enter_context(self._checkpoints.written(state, is_best=is_best))
             for name, learner in self._learners.items():
                 (learner.begin_save if self._is_async else learner.save)(str(folder / name))
             if self._is_async:
-                self._writing = _Writing(state["step"], self._writer(opened.pop_all()))
+                self._writing = _Writing(state["step"], self._writer(opened.pop_all(), begun))
+        if not self._is_async:
+            self._measured["checkpoint/write_s"] = time.monotonic() - begun
+        self._measured["checkpoint/wait_s"] = time.monotonic() - asked
         self.step = state["step"]
 
-    def _writer(self, opened: ExitStack) -> Callable[[Callable[[], None]], None]:
+    def take_metrics(self) -> dict[str, float]:
+        """Seconds that the run waited for a checkpoint, and that the one which was published took, since the last call;
+        nothing of what did not happen.
+        """
+        measured, self._measured = self._measured, {}
+        return measured
+
+    def _writer(self, opened: ExitStack, begun: float) -> Callable[[Callable[[], None]], None]:
         def write(look: Callable[[], None]) -> None:
             with opened:
                 for learner in self._learners.values():
                     learner.write(look)
                 look()  # what was given up is not published
+            self._measured["checkpoint/write_s"] = time.monotonic() - begun
 
         return write
 

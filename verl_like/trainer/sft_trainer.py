@@ -77,7 +77,7 @@ class SftTrainer:
             step += 1
             with self._profiles.of(step):
                 metrics = self.step(step)
-            self._trackers.log(step, metrics)
+            self._trackers.log(step, metrics | self._saves.take_metrics())
             self._saves.look()
             every = self._config.trainer.save_freq
             if every > 0 and step % every == 0:
