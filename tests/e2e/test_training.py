@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import ray
 from safetensors.torch import load_file
@@ -194,6 +195,10 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return seen
 
 
+def samples_of(run: Run, step: int) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run.folder / f"samples/step_{step}.jsonl").read_text().splitlines()]
+
+
 def test_ppo_with_every_term_trains_and_the_driver_never_fetches_a_token_column(
     arithmetic: Path, tmp_path: Path, fetched: list[object]
 ) -> None:
@@ -213,6 +218,7 @@ def test_ppo_with_every_term_trains_and_the_driver_never_fetches_a_token_column(
         "actor.optim.schedule=cosine",
         "actor.optim.warmup_steps=2",
     )
+        "trainer.num_samples_to_save=-1",
     assert "actor/loss" not in run.metrics[1] and "critic/value_loss" in run.metrics[1], "step 1 warms the critic up"
     assert run.metrics[2]["reward/kl_penalty_mean"] == pytest.approx(0, abs=1e-6), (
         "actor and reference are equal until the actor moves"
@@ -226,6 +232,14 @@ def test_ppo_with_every_term_trains_and_the_driver_never_fetches_a_token_column(
     facts = [result for result in fetched if isinstance(result, dict) and "response_tokens" in result]
     assert facts, "the watch saw no facts, so it watched nothing"
     assert not [result for result in fetched if isinstance(result, DataProto | Ragged)]
+    for step, metrics in run.metrics.items():
+        lines = samples_of(run, step)
+        for line in lines:
+            assert line["advantage_min"] <= line["advantage_mean"] <= line["advantage_max"]
+        tokens = [line["response_tokens"] for line in lines]
+        assert np.average([line["advantage_mean"] for line in lines], weights=tokens) == pytest.approx(
+            metrics["advantages/mean"], abs=1e-5
+        ), "all of the step's 32 responses are among the samples"
 
 
 def test_the_hf_backend_rolls_out_like_vllm(grpo: Run, arithmetic: Path, tmp_path: Path) -> None:
@@ -256,6 +270,7 @@ def test_failed_scores_are_masked_counted_and_written_down(arithmetic: Path, tmp
         "reward.try_first=false",
         "reward.max_failure_frac=0.95",
         "rollout=hf",
+        "trainer.num_samples_to_save=-1",
     )
     num_failed = int(run.metrics[1]["reward/num_failed"])
     assert 0 < num_failed < 32
@@ -265,6 +280,17 @@ def test_failed_scores_are_masked_counted_and_written_down(arithmetic: Path, tmp
     failures = [json.loads(line) for line in (run.folder / "samples/reward_failures.jsonl").read_text().splitlines()]
     assert len(failures) == num_failed
     assert "even sums only" in failures[0]["message"] and failures[0]["prompt"].endswith("=")
+    lines = samples_of(run, 1)
+    assert len(lines) == 32 and sum(line["advantage"] is None for line in lines) == num_failed
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for line in lines:
+        if line["score"] is not None:
+            groups.setdefault(line["uid"], []).append((line["score"], line["advantage"]))
+    for group in groups.values():
+        ranked = sorted(group)
+        assert [advantage for _, advantage in ranked] == sorted(advantage for _, advantage in group), (
+            "among siblings the better score has the greater advantage"
+        )
 
 
 def test_validation_keeps_the_best_checkpoint_and_the_summary_tells_both_ends(arithmetic: Path, tmp_path: Path) -> None:

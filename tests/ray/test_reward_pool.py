@@ -304,6 +304,7 @@ def test_samples_are_written_with_all_that_another_function_needs(folder: Path, 
         begin(made, [table])
         batch.add_facts(made.scores().facts)
         assert STORE.take() == table.nbytes, "what the host read is counted here"
+        batch.add_facts({"advantage": np.array([0.5, np.nan, -0.5], np.float32)})
         made.dump(batch, np.arange(3), tmp_path / "step_1.jsonl", appends=False)
         made.settle()
     lines = [json.loads(line) for line in (tmp_path / "step_1.jsonl").read_text().splitlines()]
@@ -313,6 +314,7 @@ def test_samples_are_written_with_all_that_another_function_needs(folder: Path, 
         ("prompt 2", "2", "1"),
     ]
     assert [line["score"] for line in lines] == [1.0, None, 0.0]
+    assert [line["advantage"] for line in lines] == [0.5, None, -0.5]
     assert lines[0]["prompt_ids"] == [7, 8]
     assert lines[0]["components"] == {"length": 1.0} and lines[0]["failure"] is None and lines[0]["seconds"] >= 0
     assert lines[1]["failure"].startswith("error: ") and "cannot grade this" in lines[1]["failure"]

@@ -18,7 +18,7 @@ from verl_like.protocol import Array, DataProto, Ragged
 from verl_like.trainer.roles import needs, step_columns, update_columns
 from verl_like.trainer.score_advantages import score_advantages
 from verl_like.workers import advantages
-from verl_like.workers.advantages import AdvantageRole, columns_needed, whole_groups
+from verl_like.workers.advantages import AdvantageRole, columns_needed, row_statistics, whole_groups
 from verl_like.workers.messages import AdvantageReport, RowRewards, UpdateShare
 
 
@@ -59,6 +59,18 @@ def run(
     """The metrics, and the advantages of each row."""
     report, table = stage(config, rows, facts_of(group_ids, rewards))
     return report.metrics, [row.tolist() for row in table.ragged("advantages")]
+
+
+def test_rows_are_told_by_mean_least_and_largest_over_the_tokens_that_the_policy_chose() -> None:
+    """Of a tool's token nothing counts, a row without tokens of the policy has nothing, and neighbours stay apart."""
+    mask = Ragged.from_rows([[1, 0, 1], [], [0, 0], [1], [1, 1]], "bool")
+    mean, least, largest = row_statistics(np.array([1, 99, -2, 5, 5, 3, -1, 0], np.float32), mask)
+    nan = np.nan
+    np.testing.assert_array_equal(mean, [-0.5, nan, nan, 3, -0.5])
+    np.testing.assert_array_equal(least, [-2, nan, nan, 3, -1])
+    np.testing.assert_array_equal(largest, [1, nan, nan, 3, 0])
+    nobody, _, _ = row_statistics(np.array([1, 2], np.float32), Ragged.from_rows([[0, 0]], "bool"))
+    assert np.isnan(nobody).all()
 
 
 def test_groups_are_never_cut_and_stay_within_the_limit() -> None:

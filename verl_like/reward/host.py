@@ -121,9 +121,7 @@ class ScorerHost:
         mode = "a" if appends else "w"
         with writing(Path(path)), Path(path).open(mode, encoding="utf-8", errors="backslashreplace") as out:
             for i, sample in enumerate(self._samples(table)):
-                known = {
-                    name: fact[i].item() if isinstance(fact[i], np.generic) else fact[i] for name, fact in facts.items()
-                }
+                known = {name: _known(fact[i]) for name, fact in facts.items()}
                 out.write(
                     json.dumps(_audit(sample, known, prompt_ids[i].tolist()), ensure_ascii=False, default=str) + "\n"
                 )
@@ -168,13 +166,11 @@ def _audit(sample: Sample, known: dict[str, Any], prompt_ids: list[int]) -> dict
     It has everything that another function needs to score the response again, and a model to compute its log-probs.
     """
     failure: Failure | None = known.pop("failure", None)
-    score = known.pop("score", None)
     return {
         "prompt": sample.prompt,
         "response": sample.response,
         "ground_truth": sample.ground_truth,
-        # NaN is no JSON: a failed sample's score is null, and failure says why.
-        "score": None if score is None or np.isnan(score) else score,
+        "score": known.pop("score", None),
         "components": {name: _jsonable(value) for name, value in known.pop("details", {}).items()},
         "seconds": known.pop("reward_seconds", None),
         "failure": f"{failure.status}: {failure.message}" if failure is not None else None,
@@ -186,6 +182,12 @@ def _audit(sample: Sample, known: dict[str, Any], prompt_ids: list[int]) -> dict
         "prompt_ids": prompt_ids,
         "response_ids": sample.response_ids.tolist(),
     }
+
+
+def _known(fact: Any) -> Any:
+    """A fact as Python has it; None for NaN, which is no JSON: a failed sample's score, of which failure says why."""
+    value = fact.item() if isinstance(fact, np.generic) else fact
+    return None if isinstance(value, float) and np.isnan(value) else value
 
 
 def _jsonable(value: float | str) -> float | str:

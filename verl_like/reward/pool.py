@@ -31,6 +31,10 @@ SAMPLE_FACTS = (
     "reward_seconds",
     "details",
     "failure",
+    "advantage",
+    "advantage_mean",
+    "advantage_min",
+    "advantage_max",
     "finish_reason",
     "response_tokens",
 )

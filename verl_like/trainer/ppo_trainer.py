@@ -29,9 +29,9 @@ from verl_like.trainer.process_books import ProcessBooks
 from verl_like.trainer.profiling import Profiles
 from verl_like.trainer.progress import Progress, Steering
 from verl_like.trainer.prompt_ledger import num_prompts
-from verl_like.trainer.rewards import first_rows
 from verl_like.trainer.roles import needs, step_columns, update_columns
 from verl_like.trainer.run_folder import RunFolder
+from verl_like.trainer.samples import Samples
 from verl_like.trainer.saving import Saves
 from verl_like.trainer.score_advantages import score_advantages
 from verl_like.trainer.shaping import groups_with_signal, is_usable, learnt_from, row_rewards
@@ -70,6 +70,7 @@ class PPOTrainer:
         self.loader_state = loader.state_dict()  # after the last finished step: prompts of an unfinished one come again
         self.checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
         self.capsules = Capsules(folder.capsules, config.trainer.num_capsules, parts.rewards)
+        self.samples = Samples(folder.samples, config.trainer.num_samples_to_save, parts.rewards)
         self.saves = Saves(
             self.checkpoints,
             actor=parts.actor,
@@ -154,7 +155,7 @@ class PPOTrainer:
         self.capsules.begin(step, self.steering, version=self.version, loader=self.loader_state)
         batch = self.rollout(step, metrics)
         self.log_probs(batch, metrics)
-        batch = self.score(batch, step, metrics)
+        batch = self.score(batch, metrics)
         batch = self.advantages(batch, step, metrics)
         self.capsules.fill(step, batch)
         self.learn(batch, step, metrics)
@@ -180,21 +181,20 @@ class PPOTrainer:
             with stage("values"):
                 parts.critic.add_values(batch, rows)
 
-    def score(self, batch: RemoteBatch, step: int, metrics: StepMetrics) -> RemoteBatch:
-        """The rows that have a score, once all scores have come; some responses are written down meanwhile."""
+    def score(self, batch: RemoteBatch, metrics: StepMetrics) -> RemoteBatch:
+        """The rows with their scores, once all have come."""
         with stage("reward_wait"):
             batch = batch.with_facts(self.parts.rewards.scores(batch).facts)
             metrics.add_rewards(batch)
-            self.save_samples(batch, step)
             if not self.config.algorithm.filter_groups:  # which has told it of all that was drawn
                 self.loader.feedback(batch.facts["uid"], batch.facts["score"])
-            batch = batch.select(is_usable(batch))
-        self.prompts.leave(num_prompts(batch), "failed")
         return batch
 
-    def advantages(self, batch: RemoteBatch, step: int, metrics: StepMetrics) -> RemoteBatch:
-        """The rows that are learnt from, with their advantages."""
-        config, parts = self.config, self.parts
+    def advantages(self, scored: RemoteBatch, step: int, metrics: StepMetrics) -> RemoteBatch:
+        """The rows that are learnt from, with their advantages; some responses begin to be written down."""
+        config, parts, usable = self.config, self.parts, is_usable(scored)
+        batch = scored.select(usable)
+        self.prompts.leave(num_prompts(batch), "failed")
         with stage("advantages"):
             earned = row_rewards(
                 batch, config, mini_batch_prompts=config.actor.mini_batch_size if self.needs.covariance_rank else None
@@ -210,6 +210,7 @@ class PPOTrainer:
                     kl_coef=self.steering.kl_coef,
                 )
             batch.add_facts(facts)
+            self.samples.write(step, scored, usable, facts)
             metrics.add({"reward/shaped_mean": float(earned.rewards.mean()), **found})
             if config.algorithm.kl_target > 0:
                 metrics.add({"reward/kl_coef": self.steering.kl_coef})
@@ -351,12 +352,6 @@ class PPOTrainer:
             self.progress.best, self.progress.best_step = value, self.progress.step
         seconds = LEDGER.take()
         return {**found, "time/validation_s": seconds["validation"] + seconds.get("reward_model", 0.0)}
-
-    def save_samples(self, batch: RemoteBatch, step: int) -> None:
-        """Write some of this step's responses as text."""
-        rows = first_rows(batch, self.config.trainer.num_samples_to_save)
-        if len(rows):
-            self.parts.rewards.dump(batch, rows, self.folder.samples / f"step_{step}.jsonl")
 
     def save(self) -> None:
         """Begin a checkpoint of the last finished step."""

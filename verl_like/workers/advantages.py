@@ -82,7 +82,15 @@ class AdvantageRole:
         if earned.mini_batches is not None:
             columns["covariance_rank"] = self._covariance_ranks(rows, flat, mask, earned.mini_batches)
         table = DataProto({name: Ragged(values, mask.offsets) for name, values in columns.items()})
-        return AdvantageReport(metrics=metrics, has_advantage=table.ragged("advantages").count_nonzero() > 0), table
+        mean, least, largest = row_statistics(flat, mask)
+        report = AdvantageReport(
+            metrics=metrics,
+            has_advantage=table.ragged("advantages").count_nonzero() > 0,
+            advantage_mean=mean,
+            advantage_min=least,
+            advantage_max=largest,
+        )
+        return report, table
 
     def _covariance_ranks(self, rows: RemoteRows, advantages: Array, mask: Ragged, mini_batches: Array) -> Array:
         """[K] float32: of each token, among the valid tokens of its mini-batch."""
@@ -118,6 +126,19 @@ class AdvantageRole:
             reward_components={name: torch.from_numpy(values) for name, values in here.components.items()} or None,
             **{name: values for name, values in columns.items() if name in wanted},
         )
+
+
+def row_statistics(values: Array, mask: Ragged) -> tuple[Array, Array, Array]:
+    """Mean, least and largest of each row's values [K] where ``mask`` is true, [B] float32; NaN where it never is."""
+    chosen, counts = values[mask.values], mask.count_nonzero()
+    has_any = counts > 0
+    starts = (np.cumsum(counts) - counts)[has_any]  # reduceat would misread rows of length 0
+    found = np.full((3, len(mask)), np.nan, np.float32)
+    if len(starts):
+        found[0, has_any] = np.add.reduceat(chosen, starts, dtype=np.float64) / counts[has_any]
+        found[1, has_any] = np.minimum.reduceat(chosen, starts)
+        found[2, has_any] = np.maximum.reduceat(chosen, starts)
+    return found[0], found[1], found[2]
 
 
 def whole_groups(group_ids: Array, lengths: Array, max_tokens: int) -> Iterator[tuple[int, int]]:

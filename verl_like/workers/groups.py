@@ -126,8 +126,8 @@ class AdvantageGroup:
     def add(
         self, batch: RemoteBatch, blocks: Sequence[Array], earned: RowRewards, *, adds: frozenset[str], kl_coef: float
     ) -> tuple[Facts, dict[str, float]]:
-        """Attach the columns ``adds`` (see :meth:`AdvantageRole.advantages`) in blocks of these rows; the fact
-        ``has_advantage`` and metrics.
+        """Attach the columns ``adds`` (see :meth:`AdvantageRole.advantages`) in blocks of these rows; the facts
+        ``has_advantage`` and ``advantage_mean``, ``advantage_min`` and ``advantage_max``, and metrics.
         """
         reports: list[AdvantageReport] = self._group.map_rows(
             AdvantageRole.advantages,
@@ -139,7 +139,14 @@ class AdvantageGroup:
             interruptible=True,
             kl_coef=kl_coef,
         )
-        return {"has_advantage": reports[0].has_advantage}, reports[0].metrics
+        [report] = reports
+        facts = {
+            "has_advantage": report.has_advantage,
+            "advantage_mean": report.advantage_mean,
+            "advantage_min": report.advantage_min,
+            "advantage_max": report.advantage_max,
+        }
+        return facts, report.metrics
 
 
 class RolloutGroup:

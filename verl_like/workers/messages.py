@@ -39,10 +39,15 @@ class RowRewards:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdvantageReport:
-    """``metrics``, and for each row whether any of its advantages is not zero, [B] bool."""
+    """``metrics``, and for each row whether any of its advantages is not zero, [B] bool, and their mean, least and
+    largest over the tokens that the policy chose, [B] float32; NaN where it chose none.
+    """
 
     metrics: dict[str, float]
     has_advantage: Array
+    advantage_mean: Array
+    advantage_min: Array
+    advantage_max: Array
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
