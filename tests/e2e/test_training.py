@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import ray
 from safetensors.torch import load_file
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
 from tests.e2e._kept_workers import KeptWorkers
 from tests.e2e.conftest import Run, train
@@ -47,10 +48,10 @@ def test_grpo_trains_on_two_ranks_with_engine_and_trainer_in_agreement(grpo: Run
         assert metrics["rollout/log_prob_diff_max"] < 1e-4, "float32 engine and trainer must give the same log-probs"
         assert metrics["rollout/weight_version"] == step - 1, "each step generates from the weights of the step before"
         assert metrics["actor/grad_norm"] > 0
-    assert grpo.progress.step == 4
     assert [step for step in grpo.metrics if "checkpoint/wait_s" in grpo.metrics[step]] == [3], (
         "of the one after step 2"
     )
+    assert grpo.progress.step == 4
     prompts = json.loads((grpo.folder / "summary.json").read_text())["prompts"]
     assert prompts == {"drawn": 32, "trained": 32, "filtered": 0, "failed": 0, "in_flight": 0}
 
@@ -217,8 +218,8 @@ def test_ppo_with_every_term_trains_and_the_driver_never_fetches_a_token_column(
         "trainer.total_training_steps=3",
         "actor.optim.schedule=cosine",
         "actor.optim.warmup_steps=2",
-    )
         "trainer.num_samples_to_save=-1",
+    )
     assert "actor/loss" not in run.metrics[1] and "critic/value_loss" in run.metrics[1], "step 1 warms the critic up"
     assert run.metrics[2]["reward/kl_penalty_mean"] == pytest.approx(0, abs=1e-6), (
         "actor and reference are equal until the actor moves"
@@ -269,8 +270,8 @@ def test_failed_scores_are_masked_counted_and_written_down(arithmetic: Path, tmp
         "trainer.total_training_steps=1",
         "reward.try_first=false",
         "reward.max_failure_frac=0.95",
-        "rollout=hf",
         "trainer.num_samples_to_save=-1",
+        "rollout=hf",
     )
     num_failed = int(run.metrics[1]["reward/num_failed"])
     assert 0 < num_failed < 32
@@ -302,8 +303,15 @@ def test_validation_keeps_the_best_checkpoint_and_the_summary_tells_both_ends(ar
         "trainer.val_before_train=true",
         "trainer.test_freq=1",
         "trainer.max_checkpoints=1",
+        "trainer.loggers=[jsonl,tensorboard]",
         "rollout=hf",
     )
+    events = EventAccumulator(str(run.folder / "tensorboard"))
+    events.Reload()
+    for kind, steps in (("train", [1, 2]), ("validation", [0, 1, 2])):
+        shown = events.Tensors(f"samples/{kind}/text_summary")
+        assert [event.step for event in shown] == steps
+        assert b"**response**" in shown[0].tensor_proto.string_val[0]
     summary = json.loads((run.folder / "summary.json").read_text())
     assert (
         summary["initial_val"] == run.metrics[0]["val/mean@2"] and summary["final_val"] == run.metrics[2]["val/mean@2"]

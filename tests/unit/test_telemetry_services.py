@@ -23,6 +23,7 @@ from verl_like.config.schema import Config, TrainerConfig
 from verl_like.telemetry import beside, loggers
 from verl_like.telemetry.beside import Beside
 from verl_like.telemetry.loggers import NAMES, trackers
+from verl_like.telemetry.sample_rows import COLUMNS
 from verl_like.telemetry.services import SERVICES
 
 
@@ -165,6 +166,12 @@ class FakeService:
 
     def set_experiment(self, name: str) -> None: ...
 
+    def Table(self, columns: list[str], data: list[list[Any]]) -> dict[str, list[Any]]:  # noqa: N802
+        return {name: [row[place] for row in data] for place, name in enumerate(columns)}
+
+    def log_table(self, data: dict[str, list[Any]], artifact_file: str) -> None:
+        self.calls.append(("table", artifact_file, data))
+
     def log_dict(self, fields: dict[str, Any], name: str) -> None: ...
 
     def finish(self) -> None:
@@ -192,6 +199,25 @@ def test_a_continued_run_goes_on_in_the_same_service_run(
     assert [call[1] for call in logged] == [1, 2]
     assert ("val/mean_at_4" if name == "mlflow" else "val/mean@4") in logged[0][2]
     assert sum(call[0] == "end" for call in service.calls) == 2
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_services_that_show_tables_have_a_row_for_each_response(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = FakeService()
+    monkeypatch.setattr(loggers, "package", lambda package: service)
+    with trackers(config_with(name), tmp_path, total_steps=2) as tracker:
+        tracker.log_samples(3, "train", [{"response": "a", "score": 1.0}, {"response": "b", "score": None}])
+    shown = [call for call in service.calls if call[0] in ("log", "table")]
+    if name not in ("wandb", "mlflow"):
+        assert not shown
+        return
+    [(_, where, table)] = shown
+    assert where == (3 if name == "wandb" else "samples/train_step_3.json")
+    table = table["samples/train"] if name == "wandb" else table
+    assert list(table) == list(COLUMNS)
+    assert (table["response"], table["score"], table["advantage"]) == (["a", "b"], [1.0, None], [None, None])
 
 
 REAL = """

@@ -11,6 +11,7 @@ import pytest
 
 from verl_like.config.schema import Config, TrainerConfig
 from verl_like.telemetry.loggers import trackers
+from verl_like.telemetry.sample_rows import MAX_CHARS, MAX_ROWS, shown_rows
 from verl_like.telemetry.trackers import JsonlTracker, TensorboardTracker, Trackers, read_metrics, write_atomically
 
 
@@ -127,6 +128,52 @@ def test_tensorboard_hides_what_a_resume_repeats(tmp_path: Path) -> None:
     resumed.log(3, {"a/b": 30.0})
     resumed.close()
     assert scalars(tmp_path, "a/b") == [(1, 1.0), (2, 2.0), (3, 30.0)]
+
+
+def test_tensorboard_shows_samples_as_they_are_and_hides_those_that_a_resume_repeats(tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.plugin_event_accumulator")
+    first = TensorboardTracker(tmp_path)
+    first.truncate_after(-1)  # as every run begins
+    for step in (1, 2):
+        first.log_samples(step, "train", [{"prompt": "1+1=", "response": f"# {step}\n| 2", "score": 1.0}])
+    first.close()
+    resumed = TensorboardTracker(tmp_path)
+    resumed.truncate_after(1)
+    resumed.log_samples(2, "train", [{"prompt": "1+1=", "response": "again", "score": None}])
+    resumed.close()
+    events = accumulator.EventAccumulator(str(tmp_path))
+    events.Reload()
+    found = [
+        (event.step, event.tensor_proto.string_val[0].decode())
+        for event in events.Tensors("samples/train/text_summary")
+    ]
+    assert found == [
+        (1, "score `1`\n\n**prompt**\n\n    1+1=\n\n**response**\n\n    # 1\n    | 2"),
+        (2, "score `None`\n\n**prompt**\n\n    1+1=\n\n**response**\n\n    again"),
+    ]
+
+
+def test_a_samples_file_is_shown_by_its_first_rows_with_long_texts_cut(tmp_path: Path) -> None:
+    path = tmp_path / "step_1.jsonl"
+    assert shown_rows(path) == [], "it was written where this process cannot read it"
+    rows = [
+        {"prompt": "p" * (MAX_CHARS + 7), "response": "r", "ground_truth": {"a": 1}, "score": None, "uid": str(i)}
+        for i in range(MAX_ROWS + 1)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = shown_rows(path)
+    assert len(found) == MAX_ROWS and set(found[0]) == {"prompt", "response", "ground_truth", "score"}
+    assert found[0]["prompt"] == "p" * MAX_CHARS + " ... (7 more characters)"
+    assert (found[0]["ground_truth"], found[0]["score"]) == ('{"a": 1}', None)
+
+
+def test_only_trackers_that_show_texts_are_given_samples(tmp_path: Path) -> None:
+    plain, shows = JsonlTracker(tmp_path / "metrics.jsonl"), TensorboardTracker(tmp_path)
+    assert not Trackers([plain]).show_samples and Trackers([plain, shows]).show_samples
+    with Trackers([plain, shows]) as both:
+        both.log_samples(1, "validation", [{"response": "r"}])
+    assert (tmp_path / "metrics.jsonl").read_text() == ""
+    assert list(tmp_path.glob("events.*"))
 
 
 def test_the_named_loggers_are_built_and_closed(tmp_path: Path) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from queue import Full, Queue
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from verl_like.telemetry.trackers import Tracker
+from verl_like.telemetry.sample_rows import SampleRow
+from verl_like.telemetry.trackers import ShowsSamples, Tracker
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +49,13 @@ class Beside:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         report = dict(metrics)
         self._put(lambda tracker: tracker.log(step, report))
+
+    def log_samples(self, step: int, of: str, rows: Sequence[SampleRow]) -> None:
+        def show(tracker: Tracker) -> None:
+            if isinstance(tracker, ShowsSamples):
+                tracker.log_samples(step, of, rows)
+
+        self._put(show)
 
     def truncate_after(self, step: int) -> None:
         self._put(lambda tracker: tracker.truncate_after(step))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 
 from verl_like.config.schema import Config
+from verl_like.telemetry.sample_rows import COLUMNS, SampleRow
 from verl_like.telemetry.trackers import Tracker, write_atomically
 
 
@@ -41,6 +42,7 @@ class WandbTracker:
     """A run on wandb; a continued run goes on in the same one, whose id lies in the run folder."""
 
     def __init__(self, wandb: ModuleType, config: Config, run_dir: Path) -> None:
+        self._table = wandb.Table
         self._run = wandb.init(
             project=config.trainer.project_name,
             name=config.trainer.experiment_name,
@@ -56,6 +58,10 @@ class WandbTracker:
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self._run.log({"step": step, **metrics})
+
+    def log_samples(self, step: int, of: str, rows: Sequence[SampleRow]) -> None:
+        table = self._table(columns=list(COLUMNS), data=[[row.get(name) for name in COLUMNS] for row in rows])
+        self._run.log({"step": step, f"samples/{of}": table})
 
     def truncate_after(self, step: int) -> None:
         """wandb cannot take back what it has; steps that are repeated appear twice."""
@@ -81,6 +87,10 @@ class MlflowTracker:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         # mlflow allows no @ in names.
         self._mlflow.log_metrics({name.replace("@", "_at_"): value for name, value in metrics.items()}, step=step)
+
+    def log_samples(self, step: int, of: str, rows: Sequence[SampleRow]) -> None:
+        columns = {name: [row.get(name) for row in rows] for name in COLUMNS}
+        self._mlflow.log_table(data=columns, artifact_file=f"samples/{of}_step_{step}.json")
 
     def truncate_after(self, step: int) -> None:
         """mlflow cannot take back what it has; steps that are repeated appear twice."""

@@ -6,13 +6,14 @@ import json
 import logging
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from verl_like.disk import writing
+from verl_like.telemetry.sample_rows import SampleRow, markdown
 from verl_like.telemetry.startup import STARTUP
 
 if TYPE_CHECKING:
@@ -33,6 +34,14 @@ class Tracker(Protocol):
 
     def close(self) -> None:
         """Write what is still in memory."""
+
+
+@runtime_checkable
+class ShowsSamples(Protocol):
+    """A tracker that also shows texts."""
+
+    def log_samples(self, step: int, of: str, rows: Sequence[SampleRow]) -> None:
+        """Take some responses ``of`` a step of "train" or "validation"."""
 
 
 class JsonlTracker:
@@ -137,14 +146,24 @@ class TensorboardTracker:
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         with writing(self._folder):
-            if self._writer is None:
-                from torch.utils.tensorboard.writer import SummaryWriter
-
-                # purge_step hides what an earlier process logged from that step on.
-                self._writer = SummaryWriter(str(self._folder), purge_step=self._purge_step)
+            writer = self._opened()
             for name, value in metrics.items():
-                self._writer.add_scalar(name, value, step)
-            self._writer.flush()
+                writer.add_scalar(name, value, step)
+            writer.flush()
+
+    def log_samples(self, step: int, of: str, rows: Sequence[SampleRow]) -> None:
+        with writing(self._folder):
+            writer = self._opened()
+            writer.add_text(f"samples/{of}", markdown(rows), step)
+            writer.flush()
+
+    def _opened(self) -> SummaryWriter:
+        if self._writer is None:
+            from torch.utils.tensorboard.writer import SummaryWriter
+
+            # purge_step hides what an earlier process logged from that step on.
+            self._writer = SummaryWriter(str(self._folder), purge_step=self._purge_step)
+        return self._writer
 
     def truncate_after(self, step: int) -> None:
         self.close()
@@ -167,6 +186,16 @@ class Trackers:
         STARTUP.done()
         for tracker in self._members:
             tracker.log(step, metrics)
+
+    @property
+    def show_samples(self) -> bool:
+        """Whether any of them shows texts."""
+        return any(isinstance(tracker, ShowsSamples) for tracker in self._members)
+
+    def log_samples(self, step: int, of: str, rows: Sequence[SampleRow]) -> None:
+        for tracker in self._members:
+            if isinstance(tracker, ShowsSamples):
+                tracker.log_samples(step, of, rows)
 
     def truncate_after(self, step: int) -> None:
         for tracker in self._members:

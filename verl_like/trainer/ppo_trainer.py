@@ -70,7 +70,7 @@ class PPOTrainer:
         self.loader_state = loader.state_dict()  # after the last finished step: prompts of an unfinished one come again
         self.checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
         self.capsules = Capsules(folder.capsules, config.trainer.num_capsules, parts.rewards)
-        self.samples = Samples(folder.samples, config.trainer.num_samples_to_save, parts.rewards)
+        self.samples = Samples(folder.samples, config.trainer.num_samples_to_save, parts.rewards, trackers)
         self.saves = Saves(
             self.checkpoints,
             actor=parts.actor,
@@ -99,6 +99,7 @@ class PPOTrainer:
         self.version = self.parts.rollout.sync().version
         with self.saves:
             self.take_steps()
+        self.samples.show()
         self.books.write_table()
         return self.progress
 
@@ -337,8 +338,9 @@ class PPOTrainer:
                 rollout=self.parts.rollout,
                 rewards=self.parts.rewards,
                 version=self.version,
-                samples_path=self.folder.samples / f"val_step_{self.progress.step}.jsonl",
+                samples_path=self.samples.of_validation(self.progress.step),
             )
+            self.samples.validated(self.progress.step)
         metric = self.config.val_metric
         if metric not in found:
             raise FeedbackError(

@@ -1,4 +1,4 @@
-"""Responses of a step that are kept as text, with what became of them."""
+"""Responses that a run keeps as text: some of each step, with what became of them, and of each validation."""
 
 from __future__ import annotations
 
@@ -9,20 +9,33 @@ import numpy as np
 
 from verl_like.protocol import Array
 from verl_like.single_controller.remote_batch import Facts, RemoteBatch
+from verl_like.telemetry.sample_rows import shown_rows
+from verl_like.telemetry.trackers import Trackers
 from verl_like.trainer.rewards import Rewards, first_rows
 
 ADVANTAGES = ("advantage", "advantage_mean", "advantage_min", "advantage_max")  # facts of a row
 
 
 class Samples:
-    """Has samples files written.
+    """Has samples files written, and trackers show some of their rows.
+
+    Writing goes on beside the steps, so a tracker shows a file when the next one is begun, or at the end.
 
     Args:
         count: responses of a step; -1 for all.
     """
 
-    def __init__(self, folder: Path, count: int, rewards: Rewards) -> None:
-        self._folder, self._count, self._rewards = folder, count, rewards
+    def __init__(self, folder: Path, count: int, rewards: Rewards, trackers: Trackers) -> None:
+        self._folder, self._count, self._rewards, self._trackers = folder, count, rewards, trackers
+        self._unshown: list[tuple[str, int, Path]] = []  # (of what, step, file)
+
+    def of_validation(self, step: int) -> Path:
+        """The file of a validation."""
+        return self._folder / f"val_step_{step}.jsonl"
+
+    def validated(self, step: int) -> None:
+        """This step's validation has begun to write its file, unless it keeps no responses."""
+        self._unshown.append(("validation", step, self.of_validation(step)))
 
     def write(self, step: int, scored: RemoteBatch, usable: Array, found: Facts) -> None:
         """Begin to write the first responses of a step.
@@ -33,9 +46,22 @@ class Samples:
             found: facts of these rows alone; their advantages are written, the others' are null.
         """
         rows = first_rows(scored, self._count)
-        if len(rows):
-            path = self._folder / f"step_{step}.jsonl"
-            self._rewards.dump(scored.with_facts(_of_all(found, usable)), rows, path)
+        if not len(rows):
+            return
+        self.show()
+        path = self._folder / f"step_{step}.jsonl"
+        self._rewards.dump(scored.with_facts(_of_all(found, usable)), rows, path)
+        self._unshown.append(("train", step, path))
+
+    def show(self) -> None:
+        """Have the trackers show what was written and not shown yet; waits for the writing."""
+        unshown, self._unshown = self._unshown, []
+        if not unshown or not self._trackers.show_samples:
+            return
+        self._rewards.settle()
+        for of, step, path in unshown:
+            if rows := shown_rows(path):
+                self._trackers.log_samples(step, of, rows)
 
 
 def _of_all(found: Mapping[str, Array], usable: Array) -> Facts:
