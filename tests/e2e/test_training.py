@@ -80,6 +80,13 @@ def test_the_memory_of_a_worker_stands_beside_the_plan(grpo: Run) -> None:
     assert "GiB; planned were " in (grpo.folder / "ledger.md").read_text()
 
 
+def test_what_each_process_printed_lies_in_the_folder_of_its_start(grpo: Run) -> None:
+    logs = {path.name: path.read_text() for path in (grpo.folder / "logs/1").iterdir()}
+    assert set(logs) == {"driver.log", "worker-rank-0.log", "worker-rank-1.log", "scorer-host-0.log"}
+    for name in set(logs) - {"driver.log"}:
+        assert f"{name.removesuffix('.log').replace('-', ' ')} is process " in logs[name]
+
+
 def test_references_die_with_their_step_and_nothing_is_spilled(grpo: Run) -> None:
     assert len({metrics["store/live_references"] for metrics in grpo.metrics.values()}) == 1
     for metrics in grpo.metrics.values():

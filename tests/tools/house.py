@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "remote_models",
         "telemetry.beacon",
         "telemetry.ledger",
+        "telemetry.process_log",
         "telemetry.process_report",
     ),
     ("config", "graders", "ops", "telemetry", "watchdog"),

@@ -21,6 +21,7 @@ FOR_ALL = (
     "remote_models",
     "telemetry.beacon",
     "telemetry.ledger",
+    "telemetry.process_log",
     "telemetry.process_report",
     "telemetry.stacks",
 )
@@ -59,6 +60,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "telemetry": ("telemetry",),
     "telemetry.beacon": (),
     "telemetry.ledger": (),
+    "telemetry.process_log": (),
     "telemetry.process_report": (),
     "telemetry.stacks": (),
     "watchdog": ("watchdog",),

@@ -29,6 +29,7 @@ from verl_like.single_controller.store import STORE, Reply
 from verl_like.telemetry import stacks
 from verl_like.telemetry.beacon import BEACON
 from verl_like.telemetry.ledger import LEDGER, stage
+from verl_like.telemetry.process_log import PROCESS_LOG
 from verl_like.telemetry.process_report import ProcessReport, Reporter
 
 MAX_VOTE_CHARS = 200
@@ -62,6 +63,7 @@ class ScorerHost:
         signals.leave_to_driver()
         os.environ.update(environment)
         BEACON.light_as_told(ray_calls.own_node)
+        PROCESS_LOG.keep_as_told()
         LEDGER.rest("wait/driver")
         self._reporter = Reporter()
         decoder.load()

@@ -21,6 +21,7 @@ from verl_like.single_controller.ray_calls import Call
 from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.single_controller.wait import arrivals, wait
 from verl_like.telemetry.beacon import FOLDER_VARIABLE, NAME_VARIABLE
+from verl_like.telemetry.process_log import LOGS_VARIABLE, RUN_LOGS
 
 # Facts that a samples file has beside each text.
 SAMPLE_FACTS = (
@@ -81,7 +82,7 @@ class RewardPool:
                     **ray_calls.from_the_first_instruction(env),
                     "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
                 },
-                {FOLDER_VARIABLE: beacons, NAME_VARIABLE: f"scorer host {number}"},
+                {FOLDER_VARIABLE: beacons, NAME_VARIABLE: f"scorer host {number}", LOGS_VARIABLE: RUN_LOGS.folder},
                 config,
                 share,
                 decoder,

@@ -28,6 +28,7 @@ from verl_like.single_controller.wait import POLL_S, timed_out
 from verl_like.telemetry import stacks
 from verl_like.telemetry.beacon import BEACON
 from verl_like.telemetry.ledger import LEDGER
+from verl_like.telemetry.process_log import PROCESS_LOG
 from verl_like.telemetry.process_report import ProcessReport, Reporter
 
 
@@ -40,6 +41,7 @@ class HubProcess:
         LEDGER.rest("wait/driver")
         os.environ.update(environment)
         BEACON.light_as_told(ray_calls.own_node)
+        PROCESS_LOG.keep_as_told()
         self.reporter = Reporter()
 
     def ready(self) -> None:

@@ -27,6 +27,7 @@ from verl_like.single_controller.worker_log import WorkerLog
 from verl_like.telemetry import stacks
 from verl_like.telemetry.beacon import BEACON, NAME_VARIABLE
 from verl_like.telemetry.ledger import LEDGER, stage
+from verl_like.telemetry.process_log import PROCESS_LOG
 from verl_like.telemetry.process_report import ProcessReport, Reporter
 from verl_like.telemetry.profiler import PROFILER
 
@@ -84,6 +85,7 @@ class WorkerHost:
         signals.let_through()
         os.environ.update(environment)
         BEACON.light_as_told(ray_calls.own_node)
+        PROCESS_LOG.keep_as_told()
         with self._reporting(factory, "build"):
             self._roles = _named(factory)(*args)
         rendezvous.let_go()

@@ -28,6 +28,7 @@ from verl_like.single_controller.worker import WorkerHost, WorkerProcess
 from verl_like.single_controller.worker_log import pass_on
 from verl_like.telemetry.beacon import FOLDER_VARIABLE, NAME_VARIABLE
 from verl_like.telemetry.ledger import LEDGER
+from verl_like.telemetry.process_log import LOGS_VARIABLE, RUN_LOGS
 
 Method = Callable[..., Any]
 MAX_HUBS = 16  # that the driver speaks to itself
@@ -144,7 +145,7 @@ class WorkerGroup:
         return Hub(name, self._started(LeaderProcess, nodes[0][0], num_devices=0, args=args), nodes)
 
     def _known_as(self, name: str) -> dict[str, str]:
-        return {FOLDER_VARIABLE: self._beacons, NAME_VARIABLE: name}
+        return {FOLDER_VARIABLE: self._beacons, NAME_VARIABLE: name, LOGS_VARIABLE: RUN_LOGS.folder}
 
     def call(self, method: Method, *args: Any, interruptible: bool = False, **kwargs: Any) -> list[Any]:
         """Results of a BROADCAST method by rank, or the one result of a RANK_ZERO method."""

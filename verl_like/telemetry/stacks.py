@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from types import FrameType
 
 STDERR = 2
@@ -50,8 +51,9 @@ def _print_at_signals(read: int, to: int) -> None:
         if signal.SIGUSR1 in signals:  # several at once are one question
             # Not by a Python file, which has a lock: Python aborts if a thread holds that of stderr as it ends.
             said = text().encode(errors="backslashreplace")
-            while said:
-                said = said[os.write(to, said) :]
+            with suppress(OSError):  # a disk that is full; there will be other signals
+                while said:
+                    said = said[os.write(to, said) :]
 
 
 def _nothing(signum: int, frame: FrameType | None) -> None:

@@ -17,6 +17,7 @@ from verl_like.reward.pool import RewardPool
 from verl_like.single_controller.placement import Devices, Placement
 from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.telemetry.beacon import beacon_folder
+from verl_like.telemetry.process_log import RUN_LOGS
 from verl_like.telemetry.startup import STARTUP
 from verl_like.trainer.hosts import HOSTS, Hosts, ended_by
 from verl_like.trainer.process_books import Reporting
@@ -229,7 +230,11 @@ def stack(
     Everything starts side by side; a reward function that does not load ends the run before a model has.
     """
     timeout_s = config.cluster.start_timeout_s
-    with HOSTS.had(config, generates=True) as hosts, scorers(hosts, config, tokenizer, folder.samples) as starting:
+    with (
+        RUN_LOGS.kept(folder.logs),
+        HOSTS.had(config, generates=True) as hosts,
+        scorers(hosts, config, tokenizer, folder.samples) as starting,
+    ):
         workers = build_workers(hosts, config, roles=roles, actor_updates=actor_updates, critic_updates=critic_updates)
         with advantage_worker(config, run_id=hosts.run_id) as advantages:
             rewards = starting.ready(workers)

@@ -29,6 +29,7 @@ from verl_like.reward.messages import RowTruth, Sample
 from verl_like.reward.trial import try_reward
 from verl_like.single_controller.errors import INTERRUPT
 from verl_like.telemetry.loggers import trackers
+from verl_like.telemetry.process_log import RUN_LOGS
 from verl_like.telemetry.report import Summary, write_curves, write_summary
 from verl_like.telemetry.startup import STARTUP
 from verl_like.telemetry.trackers import JsonlTracker
@@ -272,7 +273,7 @@ def sft(config: Config, config_yaml: str) -> int:
         with trackers(config, folder.path, total_steps=steps) as tracker:
 
             def start(config: Config) -> int:
-                with HOSTS.had(config, generates=False) as hosts:
+                with RUN_LOGS.kept(folder.logs), HOSTS.had(config, generates=False) as hosts:
                     workers = build_workers(hosts, config, roles=frozenset({"actor"}), actor_updates=steps)
                     workers.wait_built(timeout_s=config.cluster.start_timeout_s)
                     actor, ranks = ActorGroup(workers), hosts.where.world_size
@@ -314,7 +315,11 @@ def _policy(config: Config, tokenizer: PreTrainedTokenizerBase, folder: RunFolde
     checkpoint = policy_checkpoint(config)
     state = load_state(checkpoint) if checkpoint is not None else {"step": 0}
     log.info("the policy is that of %s", checkpoint or config.model.path)
-    with HOSTS.had(config, generates=True) as hosts, scorers(hosts, config, tokenizer, folder.eval) as starting:
+    with (
+        RUN_LOGS.kept(folder.eval / "logs"),
+        HOSTS.had(config, generates=True) as hosts,
+        scorers(hosts, config, tokenizer, folder.eval) as starting,
+    ):
         workers = build_workers(hosts, config, roles=needs(config).roles & {"actor", "rollout", "reward_model"})
         rewards = starting.ready(workers)
         if checkpoint is not None:

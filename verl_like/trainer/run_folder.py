@@ -16,7 +16,7 @@ MAY_CHANGE = {"trainer", "cluster"}
 
 class RunFolder:
     """``output_dir/experiment_name`` with config.yaml, metrics.jsonl, tensorboard/, checkpoints/, samples/, capsules/,
-    profile/ and model/.
+    logs/, profile/ and model/.
 
     Evaluations write below ``eval/`` and nowhere else, so that they can use a training run's folder.
     """
@@ -29,6 +29,7 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         self.samples = self.path / "samples"
         self.capsules = self.path / "capsules"
+        self.logs = self.path / "logs"
         self.profile = self.path / "profile"
         self.model = self.path / "model"
         self.curves = self.path / "curves.png"
