@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,7 +24,11 @@ COMMANDS = {
     "config": "print the composed configuration and where each value came from",
     "help": "what the knobs of a section are: help rollout, help actor.optim.lr",
     "doctor": "say what is installed, what will be used, what is missing and how to mend it",
+    "completion": "print a script by which a shell completes commands, knobs and values: completion bash",
 }
+# Those that take a recipe and overrides.
+SETTING_COMMANDS = ("train", "sft", "eval", "generate", "plan", "config")
+SHELLS = ("bash",)
 EPILOG = """examples:
   verl-like train recipes/arithmetic/grpo.yaml actor.optim.lr=1e-5
   verl-like config recipes/arithmetic/grpo.yaml --docs
@@ -69,6 +74,13 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=what, description=what)
         ARGUMENTS.get(name, _recipe)(command)
     return parser
+
+
+def options(command: str) -> list[str]:
+    """The options that a command has."""
+    parser = argparse.ArgumentParser(prog=command)
+    ARGUMENTS.get(command, _recipe)(parser)
+    return sorted(set(re.findall(r"--[a-z-]+", parser.format_help())))
 
 
 def _version() -> str:
@@ -140,6 +152,11 @@ def _migrate(command: argparse.ArgumentParser) -> None:
     command.add_argument("words", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="of the script, its $1 ...")
 
 
+def _completion(command: argparse.ArgumentParser) -> None:
+    command.add_argument("shell", choices=[*SHELLS, "words"], help="whose script; words is for the script to ask by")
+    command.add_argument("line", nargs="?", default="", help="for words: the command line up to the cursor")
+
+
 ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "train": _train,
     "rescore": _rescore,
@@ -149,5 +166,6 @@ ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "plan": _plan,
     "config": _config,
     "help": _help,
+    "completion": _completion,
     "doctor": lambda command: None,
 }

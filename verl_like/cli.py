@@ -94,6 +94,12 @@ def _command(arguments: argparse.Namespace, *, is_program: bool) -> int:
 
         print(help_text(arguments.section))
         return 0
+    if arguments.command == "completion":
+        from verl_like.completion import SCRIPTS, words_at
+
+        asks = arguments.shell == "words"
+        print("".join(f"{word}\n" for word in words_at(arguments.line)) if asks else SCRIPTS[arguments.shell], end="")
+        return 0
     if arguments.command == "export":
         return _export(arguments.checkpoint, arguments.out, adapter=arguments.adapter)
     if arguments.command == "rescore":

@@ -32,9 +32,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "__main__": ("cli",),
     "trainer.main_ppo": ("cli",),  # another way in, under the name that verl's has
     "arguments": ("config",),
+    "completion": ("arguments", "config"),
     "cli": (
         "arguments",
         "checks",
+        "completion",
         "config",
         "doctor",
         "imports",

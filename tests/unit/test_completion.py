@@ -1,0 +1,99 @@
+"""What a shell completes: by the function that is asked, and by bash itself."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from verl_like.arguments import COMMANDS, SHELLS, parsed
+from verl_like.completion import SCRIPTS, words_at
+
+ROOT = Path(__file__).parents[2]
+WAIT_S = 60.0  # for a shell that says nothing
+
+
+def test_the_first_word_is_a_command() -> None:
+    assert words_at("verl-like ") == sorted([*COMMANDS, "--help", "--version"])
+    assert words_at("verl-like re") == ["replay", "rescore"]
+    assert words_at("verl-like nonsense ") == []
+
+
+def test_keys_come_section_by_section_and_presets_beside_them() -> None:
+    assert words_at("verl-like train alg") == ["algorithm.", "algorithm="]
+    inside = words_at("verl-like sft actor.o")
+    assert inside == ["actor.optim."]
+    assert "actor.optim.lr=" in words_at("verl-like train recipe.yaml actor.optim.")
+    assert words_at("verl-like help actor.optim.l") == ["actor.optim.lr"]
+    assert words_at("verl-like export actor") == [], "a path, which the shell itself completes"
+
+
+def test_values_come_where_they_are_few() -> None:
+    assert words_at("verl-like train trainer.on_stall=") == [
+        f"trainer.on_stall={action}" for action in ("abort", "report", "restart")
+    ]
+    assert words_at("verl-like train trainer.async_save=t") == ["trainer.async_save=true"]
+    assert "algorithm=dapo" in words_at("verl-like config algorithm=d")
+    assert words_at("verl-like train trainer.seed=") == words_at("verl-like train no.such=") == []
+
+
+def test_options_are_those_of_the_command() -> None:
+    assert words_at("verl-like train --") == ["--dry-run", "--from", "--help"]
+    assert words_at("verl-like migrate --from ") == ["easyr1", "openrlhf", "verl"]
+    assert "--diff" in words_at("verl-like config recipe.yaml --d")
+
+
+def test_recipes_and_folders_that_may_hold_some_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    for name in ("run.yaml", "run.py", "runs/one.yaml", ".runs.yaml"):
+        (tmp_path / name).touch()
+    assert words_at("verl-like train run") == ["run.yaml", "runs/"]
+    assert words_at("verl-like train runs/") == words_at("verl-like train runs/o") == ["runs/one.yaml"]
+
+
+def test_every_shell_that_is_offered_has_a_script() -> None:
+    assert set(SCRIPTS) == set(SHELLS)
+    assert parsed(["completion", "words", "verl-like train a=b --"]).line == "verl-like train a=b --"
+
+
+def typed_in_bash(folder: Path, *lines: str) -> list[str]:
+    """The words of each line as they stand after a TAB at its end, in an interactive bash."""
+    command = folder / "verl-like"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m verl_like "$@"\n')
+    command.chmod(0o755)
+    (folder / "script").write_text(SCRIPTS["bash"])
+    environment = {"PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "TERM": "dumb", "PS1": "$ "}
+    ours, theirs = pty.openpty()
+    bash = ["bash", "--noprofile", "--norc", "-i"]
+    with subprocess.Popen(bash, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=ROOT) as shell:
+        os.close(theirs)
+        show = "\x01printf '<%s>\\n' \x05"  # at the beginning of the line, then back to its end
+        keys = [f"source {folder}/script", *(f"{line}\t{show}" for line in lines), "exit"]
+        os.write(ours, "\n".join([*keys, ""]).encode())
+        said = b""
+        while select.select([ours], [], [], WAIT_S)[0]:
+            try:
+                said += os.read(ours, 4096)
+            except OSError:  # the shell has ended
+                break
+        shell.kill()
+    os.close(ours)
+    return re.findall(r"<([^<>%\r\n]*)>", said.decode())
+
+
+def test_bash_completes_commands_options_keys_values_and_recipes(tmp_path: Path) -> None:
+    lines = {
+        "verl-like tra": ["verl-like", "train"],
+        "verl-like train --dry": ["verl-like", "train", "--dry-run"],
+        "verl-like train trainer.async_s": ["verl-like", "train", "trainer.async_save="],
+        "verl-like train trainer.on_stall=ab": ["verl-like", "train", "trainer.on_stall=abort"],
+        "verl-like train recipes/arithmetic/gr": ["verl-like", "train", "recipes/arithmetic/grpo.yaml"],
+    }
+    assert typed_in_bash(tmp_path, *lines) == [word for words in lines.values() for word in words]

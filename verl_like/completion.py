@@ -1,0 +1,88 @@
+"""What a shell may complete in a command line of ``verl-like``, and the scripts by which shells ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from verl_like.arguments import COMMANDS, SETTING_COMMANDS, SHELLS, options
+from verl_like.config.compat.peers import PEERS
+from verl_like.config.folders import group_dirs
+from verl_like.config.knobs import knobs, sections
+
+# Asked is what stands before the cursor. bash takes = for the border of a word, and wants what is behind it alone.
+BASH = """\
+_verl_like() {
+    local word current
+    current=${COMP_LINE:0:COMP_POINT}
+    current=${current##*[[:space:]]}
+    COMPREPLY=()
+    while IFS= read -r word; do
+        [[ $word == *[=./] ]] && compopt -o nospace
+        [[ $current == *=* && $COMP_WORDBREAKS == *=* ]] && word=${word#*=}
+        COMPREPLY+=("$word")
+    done < <(verl-like completion words "${COMP_LINE:0:COMP_POINT}" 2>/dev/null)
+}
+complete -o default -F _verl_like verl-like
+"""
+SCRIPTS = {"bash": BASH}
+
+
+def words_at(line: str) -> list[str]:
+    """The words that may stand where ``line`` ends, in place of its last one; none where any file may.
+
+    Keys come section by section: ``act`` gives ``actor.``, that gives ``actor.optim.`` and the section's own keys.
+    """
+    *before, current = line.split()[1:] + [""] * (not line or line[-1].isspace())
+    return sorted(word for word in _possible(before, current) if word.startswith(current))
+
+
+def _possible(before: list[str], current: str) -> Iterable[str]:
+    if not before:
+        return [*COMMANDS, "--help", "--version"]
+    command = before[0]
+    if command not in COMMANDS:
+        return []
+    if current.startswith("-"):
+        return options(command)
+    if before[-1] == "--from":
+        return PEERS
+    if command == "completion":
+        return SHELLS
+    if command == "help":
+        return _by_section([*sections(), *knobs()], current)
+    if command not in SETTING_COMMANDS:
+        return []
+    if "=" in current:
+        return _settings(current.partition("=")[0])
+    groups = [f"{folder.name}=" for folder in group_dirs()]
+    return [*_by_section([f"{name}=" for name in knobs()], current), *groups, *_recipes(current)]
+
+
+def _by_section(names: Iterable[str], current: str) -> set[str]:
+    """The names that begin so, each up to the next dot."""
+    start = len(current)
+    found = set()
+    for name in names:
+        dot = name.find(".", start)
+        if name.startswith(current):
+            found.add(name if dot < 0 else name[: dot + 1])
+    return found
+
+
+def _settings(key: str) -> list[str]:
+    """``key=value`` for every value that the key can have, where these are known."""
+    values: Iterable[str] = ()
+    if (knob := knobs().get(key)) is not None:
+        values = ("true", "false") if knob.kind is bool else knob.choices
+    for folder in group_dirs():
+        if folder.name == key:
+            values = (path.stem for path in folder.glob("*.yaml"))
+    return [f"{key}={value}" for value in values]
+
+
+def _recipes(current: str) -> list[str]:
+    """YAML files, and folders that may hold some, whose path begins so."""
+    folder = Path(current) if current.endswith("/") else Path(current).parent
+    found = [path for path in folder.glob("*") if not path.name.startswith(".")]
+    return [f"{path}/" if path.is_dir() else str(path) for path in found if path.is_dir() or path.suffix == ".yaml"]
