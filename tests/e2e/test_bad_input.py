@@ -530,3 +530,16 @@ def test_config_only_notes_files_that_are_not_there_yet(tmp_path: Path, capsys: 
     word = f"data.train_files=[{tmp_path}/later.parquet]"
     assert main(["config", "recipes/arithmetic/grpo.yaml", word]) == 0
     assert f"note: data.train_files holds {tmp_path}/later.parquet, which does not exist" in capsys.readouterr().err
+
+
+def test_a_sampler_is_tried_before_anything_starts(
+    arithmetic: Path, tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text("def order(prompts, seed, epoch):\n    return [len(prompts)] * len(prompts)\n")
+    message = refusal(capsys, arithmetic, out, f"data.sampler={tmp_path}/mine.py:order")
+    assert "at place 0 of epoch 0; expected row numbers, integers from 0 to" in message
+
+
+def test_supervised_training_takes_no_sampler(arithmetic: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = refusal(capsys, arithmetic, out, "data.sampler=curriculum", command="sft")
+    assert "data.sampler is curriculum, but supervised training takes its rows in epochs" in message
