@@ -139,6 +139,24 @@ def test_mappings_take_new_keys_without_a_plus(tmp_path: Path) -> None:
     assert composed.origins["rollout.engine_kwargs"] == "command line"
 
 
+def test_an_empty_mapping_empties_what_a_recipe_has_set(tmp_path: Path) -> None:
+    file = recipe(tmp_path, "data: {chat_template_kwargs: {enable_thinking: false}}\n")
+    assert compose(file, ["data.chat_template_kwargs={}"]).config.data.chat_template_kwargs == {}
+    child = recipe(tmp_path, "defaults: [recipe, _self_]\ndata: {chat_template_kwargs: {}}\n", "child.yaml")
+    assert compose(child, []).config.data.chat_template_kwargs == {}
+
+
+def test_a_recipe_inherits_from_one_of_another_folder(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    recipe(tmp_path / "first", "defaults: [/config, _self_]\nrollout: {n: 5, temperature: 0.5}\n", "base.yaml")
+    text = "defaults: [../first/base@_global_, override /algorithm: rloo, _self_]\nrollout: {n: 6}\n"
+    composed = compose(recipe(tmp_path / "second", text), [])
+    assert (composed.config.rollout.n, composed.config.rollout.temperature) == (6, 0.5)
+    assert composed.config.algorithm.adv_estimator == "rloo"
+    assert composed.origins["rollout.temperature"] == str(tmp_path / "first/base.yaml")
+
+
 @pytest.mark.parametrize("written", ["2024_01", "1e-6", "007", "true"])
 def test_text_that_looks_like_a_number_stays_as_written(written: str) -> None:
     assert compose(None, [f"trainer.experiment_name={written}"]).config.trainer.experiment_name == written

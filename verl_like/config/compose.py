@@ -6,6 +6,7 @@ Later wins: dataclass defaults, groups of ``conf/`` in the order of the defaults
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -122,9 +123,9 @@ def read(
 
 
 def _put(tree: DictConfig, name: str, value: Any, origin: str) -> list[str]:
-    """Set a leaf; what is wrong with an element of its value, if anything is. Mappings are merged."""
+    """Set a leaf; what is wrong with an element of its value, if anything is. Mappings are merged; {} empties one."""
     try:
-        OmegaConf.update(tree, name, value, merge=True)
+        OmegaConf.update(tree, name, value, merge=value != {})
     except OmegaConfBaseException as error:
         return [
             f"{name} is {value!r} ({origin}), but must be {_knob_of(name).expected_type}: {_innermost_message(error)}"
@@ -289,12 +290,13 @@ def _short(path: Path) -> str:
 
 
 def _file_of(entry: str, recipe: Path | None) -> Path:
-    """The file of a defaults-list entry."""
+    """The file of a defaults-list entry, which may be a recipe of another folder (``../gsm8k/grpo``)."""
     folders = _folders(recipe)
     for folder in folders:
         for suffix in (".yaml", ".yml"):
-            if (folder / f"{entry}{suffix}").is_file():
-                return folder / f"{entry}{suffix}"
+            file = Path(os.path.normpath(folder / f"{entry}{suffix}"))
+            if file.is_file():
+                return file
     raise ValueError(
         f"the defaults list names {entry}, but {' and '.join(str(folder) for folder in folders)} hold no {entry}.yaml."
     )
