@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 from recipes.arithmetic import model as arithmetic_model
 from recipes.arithmetic import prepare as arithmetic
 from recipes.gsm8k import prepare as gsm8k
+from tests.unit._published_rows import write_published
 from verl_like.config.schema import DataConfig
 from verl_like.data.files import read_rows
 from verl_like.data.prompts import PromptDataset, sft_rows
@@ -115,6 +116,7 @@ def test_gsm8k_rows_follow_the_schema_of_verl(tmp_path: Path) -> None:
     assert row["data_source"] == "openai/gsm8k" and row["reward_model"] == {"style": "rule", "ground_truth": "1004"}
     assert row["prompt"][0]["role"] == "user" and row["prompt"][0]["content"].startswith("How many? Let's think")
     assert row["extra_info"] == {"split": "test", "index": 0, **PUBLISHED}
+    assert pq.read_table(tmp_path / "out/train.parquet").to_pylist()[0]["extra_info"]["split"] == "train"
 
 
 def test_gsm8k_without_mark_is_refused(tmp_path: Path) -> None:
@@ -131,10 +133,28 @@ def test_gsm8k_offline_says_what_to_do(
     with pytest.raises(SystemExit):
         gsm8k.main(["--source", "nobody/no-such-data", "--out", str(tmp_path / "out")])
     message = capsys.readouterr().err
-    assert (
-        "--source nobody/no-such-data is no folder here" in message
-        and "give a folder with train.jsonl and test.jsonl" in message
-    )
+    assert "--source is nobody/no-such-data, which is no folder here" in message
+    assert "the published one is openai/gsm8k" in message and "give a folder with train.jsonl" in message
+
+
+def test_a_folder_without_the_file_is_told_the_names_that_it_may_have(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"holds none of main/train-00000-of-00001\.parquet, .*, train\.jsonl"):
+        gsm8k.write_all(str(tmp_path), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_split_without_rows_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    published(tmp_path)
+    (tmp_path / "test.jsonl").write_text("\n")
+    with pytest.raises(ValueError, match="the split test has no rows"):
+        gsm8k.write_all(str(tmp_path), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_limit_keeps_the_first_rows(tmp_path: Path) -> None:
+    source = write_published("recipes.gsm8k.prepare", tmp_path)
+    gsm8k.main(["--source", str(source), "--out", str(tmp_path / "out"), "--limit", "1"])
+    assert pq.read_table(tmp_path / "out/train.parquet").num_rows == 1
 
 
 @pytest.mark.skipif(not GSM8K.is_dir(), reason="GSM8K is not beside this checkout")

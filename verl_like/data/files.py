@@ -72,14 +72,26 @@ def read_rows(files: Sequence[str], reader: Reader | None = None) -> list[Row]:
     return rows
 
 
+def each_row(file: str, *, batch_size: int = 8192) -> Iterator[Row]:
+    """The rows of a file one by one, so that no more of it is in memory than is kept.
+
+    Args:
+        batch_size: rows of a parquet file that are read at once.
+
+    Raises:
+        ValueError: as :func:`read_rows`, at the first row; a file without rows is none.
+    """
+    for index, values in enumerate(_records(file, batch_size)):
+        yield Row(file=file, index=index, file_number=0, uid=f"{Path(file).name}:{index}", values=values)
+
+
 def first_row(file: str) -> Row | None:
     """The first row of a file, read without the others; None where there is none.
 
     Raises:
         ValueError: as :func:`read_rows`.
     """
-    values = next(_records(file, batch_size=1), None)
-    return None if values is None else Row(file=file, index=0, file_number=0, uid=f"{Path(file).name}:0", values=values)
+    return next(each_row(file, batch_size=1), None)
 
 
 def ground_truth(row: Row, data: DataConfig) -> Any:

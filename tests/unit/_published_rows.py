@@ -1,0 +1,94 @@
+"""Rows of the shape in which the recipes' data sets are published, made here, and a model to read them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from recipes.arithmetic.prepare import write_all
+
+Rows = list[dict[str, Any]]
+CHAT = (
+    "{% if enable_thinking is defined and not enable_thinking %}-{% endif %}"
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+
+
+def gsm8k_row(question: str, answer: int) -> dict[str, Any]:
+    return {"question": question, "answer": f"It is easy: <<1+1=2>>.\n#### {answer:,}"}
+
+
+# Of each module that makes data: the files that it fetches, under the names that they have on the hub or elsewhere.
+PUBLISHED: dict[str, Callable[[], dict[str, Rows]]] = {
+    "recipes.gsm8k.prepare": lambda: {
+        "train.jsonl": [gsm8k_row("How many?", 1004), gsm8k_row("How much?", 7)],
+        "test.jsonl": [gsm8k_row("And now?", 12)],
+    }
+}
+
+
+def write_published(module: str, folder: Path) -> Path:
+    """Write the files that a module fetches below ``folder``; returns it."""
+    for name, rows in PUBLISHED[module]().items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.suffix == ".parquet":
+            pq.write_table(pa.Table.from_pylist(rows), file)
+        else:
+            file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def make_data(prepare_command: str, folder: Path) -> Path:
+    """Run a recipe's ``trainer.prepare_command`` on such rows; returns the folder of what it makes."""
+    if prepare_command == "make train":
+        write_all(folder / "out", seed=0)
+        return folder / "out"
+    for command in prepare_command.split("&&"):
+        _, _, module, *words = shlex.split(command)
+        out = Path(words[words.index("--out") + 1])
+        words[words.index("--out") + 1] = str(folder / "out" / (out.name if out.suffix else ""))
+        if "--size" in words:
+            words[words.index("--size") + 1] = "2"
+        if module in PUBLISHED:
+            words += ["--source", str(write_published(module, folder / "published"))]
+        importlib.import_module(module).main(words)
+    return folder / "out"
+
+
+def save_reader(folder: Path) -> Path:
+    """A small model of random weights with a token for each byte, a chat template, and heads that eight ranks share."""
+    alphabet = ["<pad>", "<end>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<end>")
+    fast.chat_template = CHAT
+    fast.save_pretrained(folder)
+    config = Qwen3Config(
+        vocab_size=len(alphabet),
+        hidden_size=64,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=8,
+        num_key_value_heads=8,
+        head_dim=32,
+        max_position_embeddings=65536,
+        tie_word_embeddings=True,
+        pad_token_id=0,
+        bos_token_id=None,
+        eos_token_id=1,
+        num_labels=1,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    return folder
