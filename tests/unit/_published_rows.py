@@ -28,12 +28,34 @@ def gsm8k_row(question: str, answer: int) -> dict[str, Any]:
     return {"question": question, "answer": f"It is easy: <<1+1=2>>.\n#### {answer:,}"}
 
 
+def math_row(problem: str, answer: str) -> dict[str, Any]:
+    return {"problem": problem, "level": "Level 3", "type": "Algebra", "solution": rf"So it is $\boxed{{{answer}}}$."}
+
+
+def dapo_row(problem: str, answer: str, index: str) -> dict[str, Any]:
+    return {
+        "data_source": "math_dapo",
+        "prompt": [{"content": f"Solve this.\n\n{problem}\n\nWrite Answer: behind it.", "role": "user"}],
+        "ability": "MATH",
+        "reward_model": {"ground_truth": answer, "style": "rule-lighteval/MATH_v2"},
+        "extra_info": {"index": index},
+    }
+
+
 # Of each module that makes data: the files that it fetches, under the names that they have on the hub or elsewhere.
 PUBLISHED: dict[str, Callable[[], dict[str, Rows]]] = {
     "recipes.gsm8k.prepare": lambda: {
         "train.jsonl": [gsm8k_row("How many?", 1004), gsm8k_row("How much?", 7)],
         "test.jsonl": [gsm8k_row("And now?", 12)],
-    }
+    },
+    "recipes.math.prepare": lambda: {
+        "data/train-00000-of-00001.parquet": [math_row("Halve 1.", r"\frac{1}{2}"), math_row("Double 2.", "4")],
+        "test.jsonl": [{**math_row("Double 3.", "6"), "answer": "6", "level": 1, "unique_id": "test/algebra/1.json"}],
+    },
+    "recipes.math.prepare_dapo": lambda: {
+        "data/dapo-math-17k.parquet": [dapo_row(f"{i % 2}+1?", str(i % 2 + 1), f"{i % 2}") for i in range(6)],
+        "aime-2024.parquet": [{**dapo_row("7+1?", "8", "0"), "data_source": "math_dapo"}] * 3,
+    },
 }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,6 +15,8 @@ from transformers import AutoModelForCausalLM
 from recipes.arithmetic import model as arithmetic_model
 from recipes.arithmetic import prepare as arithmetic
 from recipes.gsm8k import prepare as gsm8k
+from recipes.math import prepare as maths
+from recipes.math import prepare_dapo as dapo
 from tests.unit._published_rows import write_published
 from verl_like.config.schema import DataConfig
 from verl_like.data.files import read_rows
@@ -165,3 +169,49 @@ def test_the_published_gsm8k_converts_whole_and_its_own_answers_score_one(tmp_pa
         truth = row["reward_model"]["ground_truth"]
         assert score(row["data_source"], row["extra_info"]["answer"], truth, {})["score"] == 1.0
         assert score(row["data_source"], f"#### {int(truth) + 1}", truth, {})["score"] == 0.0
+
+
+def rows_of(module: ModuleType, folder: Path, split: str = "train") -> list[dict[str, Any]]:
+    """What a module makes of rows of the published shape."""
+    source = write_published(module.__name__, folder / "published")
+    module.main(["--source", str(source), "--out", str(folder / "out")])
+    return pq.read_table(folder / f"out/{split}.parquet").to_pylist()
+
+
+def test_the_truth_of_math_is_what_its_solution_boxes(tmp_path: Path) -> None:
+    first, _ = rows_of(maths, tmp_path)
+    assert first["reward_model"] == {"style": "rule", "ground_truth": r"\frac{1}{2}"}
+    assert first["prompt"][0]["content"] == f"Halve 1.\n\n{maths.INSTRUCTION}"
+    [held_out] = pq.read_table(tmp_path / "out/test.parquet").to_pylist()
+    assert (first["data_source"], held_out["data_source"]) == (
+        "DigitalLearningGmbH/MATH-lighteval",
+        "HuggingFaceH4/MATH-500",
+    )
+    score = resolve("", first["data_source"])
+    assert score(first["data_source"], r"So \boxed{0.5}", first["reward_model"]["ground_truth"], {})["score"] == 1.0
+
+
+def test_a_solution_of_math_without_a_box_is_refused(tmp_path: Path) -> None:
+    source = write_published("recipes.math.prepare", tmp_path)
+    (source / "test.jsonl").write_text(json.dumps({"problem": "?", "solution": "It is 4."}) + "\n")
+    with pytest.raises(SystemExit) as ended:
+        maths.main(["--source", str(source), "--out", str(tmp_path / "out")])
+    assert ended.value.code == 2
+
+
+def test_each_problem_of_dapo_is_kept_once_and_answers_without_a_box_are_read(tmp_path: Path) -> None:
+    rows = rows_of(dapo, tmp_path)
+    assert [row["reward_model"]["ground_truth"] for row in rows] == ["1", "2"]
+    assert [row["extra_info"]["index"] for row in rows] == [0, 1]
+    [held_out] = pq.read_table(tmp_path / "out/test.parquet").to_pylist()
+    assert (rows[0]["data_source"], held_out["data_source"]) == ("math_dapo", "aime")
+    score = resolve("", "aime")
+    assert score("aime", "I add.\nAnswer: 8", held_out["reward_model"]["ground_truth"], {})["score"] == 1.0
+    assert score("aime", "I add.\nAnswer: 9", held_out["reward_model"]["ground_truth"], {})["score"] == 0.0
+
+
+def test_a_row_of_dapo_without_a_truth_is_refused(tmp_path: Path) -> None:
+    row = {"prompt": [{"role": "user", "content": "?"}], "reward_model": {"style": "rule"}}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(ValueError, match=r"row 0 of .*rows\.jsonl has the ground truth None"):
+        list(dapo.rows(tmp_path / "rows.jsonl", "train"))

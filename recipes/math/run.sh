@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# MATH with GRPO, or with RECIPE=dapo DAPO-Math-17k with DAPO: makes the data where they are missing, then trains.
+# Arguments are overrides.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+PATH=${VENV:-$PWD/.venv}/bin:$PATH
+recipe=${RECIPE:-grpo}
+if [ "$recipe" = dapo ]; then
+  [ -f data/dapo/test.parquet ] || python -m recipes.math.prepare_dapo --out data/dapo
+else
+  [ -f data/math/test.parquet ] || python -m recipes.math.prepare --out data/math
+fi
+exec verl-like train "recipes/math/$recipe.yaml" "$@"
