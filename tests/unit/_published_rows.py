@@ -42,6 +42,17 @@ def dapo_row(problem: str, answer: str, index: str) -> dict[str, Any]:
     }
 
 
+def mbpp_row(task_id: int) -> dict[str, Any]:
+    return {
+        "task_id": task_id,
+        "text": f"Write a function to add {task_id} to a number.",
+        "code": f"def add(x):\n    return x + {task_id}",
+        "test_list": [f"assert add(0) == {task_id}", f"assert add(1) == {task_id + 1}"],
+        "test_setup_code": "",
+        "challenge_test_list": [f"assert add(-{task_id}) == 0"],
+    }
+
+
 # Of each module that makes data: the files that it fetches, under the names that they have on the hub or elsewhere.
 PUBLISHED: dict[str, Callable[[], dict[str, Rows]]] = {
     "recipes.gsm8k.prepare": lambda: {
@@ -55,6 +66,11 @@ PUBLISHED: dict[str, Callable[[], dict[str, Rows]]] = {
     "recipes.math.prepare_dapo": lambda: {
         "data/dapo-math-17k.parquet": [dapo_row(f"{i % 2}+1?", str(i % 2 + 1), f"{i % 2}") for i in range(6)],
         "aime-2024.parquet": [{**dapo_row("7+1?", "8", "0"), "data_source": "math_dapo"}] * 3,
+    },
+    "recipes.code.prepare": lambda: {
+        "full/train-00000-of-00001.parquet": [mbpp_row(601)],
+        "full/validation-00000-of-00001.parquet": [mbpp_row(511)],
+        "test.jsonl": [mbpp_row(11)],
     },
 }
 

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from recipes.arithmetic import model as arithmetic_model
 from recipes.arithmetic import prepare as arithmetic
+from recipes.code import prepare as code
 from recipes.gsm8k import prepare as gsm8k
 from recipes.math import prepare as maths
 from recipes.math import prepare_dapo as dapo
@@ -215,3 +216,22 @@ def test_a_row_of_dapo_without_a_truth_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
     with pytest.raises(ValueError, match=r"row 0 of .*rows\.jsonl has the ground truth None"):
         list(dapo.rows(tmp_path / "rows.jsonl", "train"))
+
+
+def test_a_program_that_passes_the_shown_test_alone_earns_nothing(tmp_path: Path) -> None:
+    first, second = rows_of(code, tmp_path)
+    assert "assert add(0) == 601" in first["prompt"][0]["content"]
+    assert "assert add(1)" not in first["prompt"][0]["content"]
+    assert second["extra_info"]["split"] == "validation", "that split is trained on too"
+    score, truth = resolve("code"), first["reward_model"]["ground_truth"]
+    for body, expected in (("return x + 601", 1.0), ("return 601", 0.0)):
+        response = f"```python\ndef add(x):\n    {body}\n```"
+        result = score(first["data_source"], response, truth, {})
+        assert (result["score"], result["num_tests"]) == (expected, 3.0)
+
+
+def test_a_problem_of_mbpp_without_tests_is_refused(tmp_path: Path) -> None:
+    source = write_published("recipes.code.prepare", tmp_path)
+    (source / "test.jsonl").write_text(json.dumps({"text": "Write.", "test_list": []}) + "\n")
+    with pytest.raises(ValueError, match=r"row 0 of .*test\.jsonl has no tests in test_list"):
+        list(code.splits(str(source))["test"])
