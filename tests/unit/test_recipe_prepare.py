@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +21,7 @@ from recipes.math import prepare as maths
 from recipes.math import prepare_dapo as dapo
 from tests.unit._published_rows import write_published
 from verl_like.config.schema import DataConfig
+from verl_like.data import reasoning_gym
 from verl_like.data.files import read_rows
 from verl_like.data.prompts import PromptDataset, sft_rows
 from verl_like.data.templates import load_tokenizer
@@ -235,3 +237,14 @@ def test_a_problem_of_mbpp_without_tests_is_refused(tmp_path: Path) -> None:
     (source / "test.jsonl").write_text(json.dumps({"text": "Write.", "test_list": []}) + "\n")
     with pytest.raises(ValueError, match=r"row 0 of .*test\.jsonl has no tests in test_list"):
         list(code.splits(str(source))["test"])
+
+
+def test_without_reasoning_gym_the_line_that_installs_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "verl_like.graders.reasoning_gym", raising=False)
+    monkeypatch.setitem(sys.modules, "reasoning_gym.factory", None)  # as where it is not installed
+    with pytest.raises(SystemExit) as ended:
+        reasoning_gym.main(["--task", "chain_sum", "--out", str(tmp_path / "train.parquet")])
+    assert ended.value.code == 2
+    assert "pip install 'verl-like[reasoning-gym]'" in capsys.readouterr().err
