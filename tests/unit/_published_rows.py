@@ -53,6 +53,11 @@ def mbpp_row(task_id: int) -> dict[str, Any]:
     }
 
 
+def ultrafeedback_row(prompt: str) -> dict[str, Any]:
+    said = [{"role": "user", "content": prompt}, {"role": "assistant", "content": "Yes."}]
+    return {"prompt": prompt, "prompt_id": "ab12", "chosen": said, "rejected": said, "score_chosen": 8.0}
+
+
 # Of each module that makes data: the files that it fetches, under the names that they have on the hub or elsewhere.
 PUBLISHED: dict[str, Callable[[], dict[str, Rows]]] = {
     "recipes.gsm8k.prepare": lambda: {
@@ -71,6 +76,10 @@ PUBLISHED: dict[str, Callable[[], dict[str, Rows]]] = {
         "full/train-00000-of-00001.parquet": [mbpp_row(601)],
         "full/validation-00000-of-00001.parquet": [mbpp_row(511)],
         "test.jsonl": [mbpp_row(11)],
+    },
+    "recipes.reward_model.prepare": lambda: {
+        "data/train_prefs-00000-of-00001.parquet": [ultrafeedback_row("Is it?"), ultrafeedback_row("Is it not?")],
+        "test.jsonl": [ultrafeedback_row("Was it?")],
     },
 }
 

@@ -19,6 +19,7 @@ from recipes.code import prepare as code
 from recipes.gsm8k import prepare as gsm8k
 from recipes.math import prepare as maths
 from recipes.math import prepare_dapo as dapo
+from recipes.reward_model import prepare as ultrafeedback
 from tests.unit._published_rows import write_published
 from verl_like.config.schema import DataConfig
 from verl_like.data import reasoning_gym
@@ -237,6 +238,14 @@ def test_a_problem_of_mbpp_without_tests_is_refused(tmp_path: Path) -> None:
     (source / "test.jsonl").write_text(json.dumps({"text": "Write.", "test_list": []}) + "\n")
     with pytest.raises(ValueError, match=r"row 0 of .*test\.jsonl has no tests in test_list"):
         list(code.splits(str(source))["test"])
+
+
+def test_of_ultrafeedback_the_prompts_are_kept(tmp_path: Path) -> None:
+    first, _ = rows_of(ultrafeedback, tmp_path)
+    assert first["prompt"] == [{"role": "user", "content": "Is it?"}] and "reward_model" not in first
+    (tmp_path / "published/test.jsonl").write_text(json.dumps({"prompt": " "}) + "\n")
+    with pytest.raises(ValueError, match=r"has the prompt ' '; expected text"):
+        list(ultrafeedback.splits(str(tmp_path / "published"))["test"])
 
 
 def test_without_reasoning_gym_the_line_that_installs_it_is_told(
