@@ -157,6 +157,10 @@ def _completion(command: argparse.ArgumentParser) -> None:
     command.add_argument("line", nargs="?", default="", help="for words: the command line up to the cursor")
 
 
+def _doctor(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--quick", action="store_true", help="import neither torch nor an engine, for health checks")
+
+
 ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "train": _train,
     "rescore": _rescore,
@@ -167,5 +171,5 @@ ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "config": _config,
     "help": _help,
     "completion": _completion,
-    "doctor": lambda command: None,
+    "doctor": _doctor,
 }

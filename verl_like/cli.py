@@ -88,7 +88,7 @@ def _command(arguments: argparse.Namespace, *, is_program: bool) -> int:
     if arguments.command == "doctor":
         from verl_like.doctor import main as doctor
 
-        return doctor()
+        return doctor(is_quick=arguments.quick)
     if arguments.command == "help":
         from verl_like.config.page import help_text
 

