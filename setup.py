@@ -14,5 +14,5 @@ def conf_packages() -> dict[str, str]:
 setup(
     packages=[*find_packages(include=["verl_like", "verl_like.*"]), *conf_packages()],
     package_dir=conf_packages(),
-    package_data={name: ["*.yaml"] for name in conf_packages()},
+    package_data={"verl_like": ["py.typed"], **{name: ["*.yaml"] for name in conf_packages()}},
 )
