@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps setup train test unit e2e e2e-algorithms chaos lint types format bench bench-check gpu-check doctor docker peers lock clean distclean
+.PHONY: help deps setup train test unit e2e e2e-algorithms chaos lint types format bench bench-check gpu-check doctor docker container-check peers lock clean distclean
 
 PYTHON ?= python3
 VENV := .venv
@@ -31,7 +31,7 @@ AGAIN := $(MAKE) --no-print-directory
 UNIT_MARKERS := -m "not slow and not gpu"
 
 help:  ## list the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(EDITABLE)  ## make .venv from the lock (cpu or cuda); a second run installs nothing
 
@@ -108,6 +108,9 @@ doctor: setup  ## what is installed, what is missing, and the command that mends
 docker: ## build the images verl-like:cpu and verl-like:cuda
 	docker build -f docker/Dockerfile --target cpu -t verl-like:cpu .
 	docker build -f docker/Dockerfile --target cuda -t verl-like:cuda .
+
+container-check: setup  ## as root: the image for cpu, tried in a bare Debian without Docker (eight minutes, 5 GiB)
+	@$(BIN)/python -m tests.tools.container_check $(if $(TORCH_INDEX),--build-arg TORCH_INDEX=$(TORCH_INDEX)) $(ARGS)
 
 peers: setup  ## put other projects beside, in .peers, for benchmarks that compare (PYTHONPATH=.peers)
 	@# With --no-deps nothing here shadows what .venv has; the other lines are what these three import and .venv lacks.

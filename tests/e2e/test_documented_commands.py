@@ -54,6 +54,7 @@ NOT_RUN = {
         "python3 -m venv .venv",
     ),
     "needs Docker": ("make docker",),
+    "needs root, and builds an image": ("make container-check",),
     "needs the Hugging Face hub": (
         "python -m recipes.gsm8k.prepare --out data/gsm8k",
         "verl-like train recipes/gsm8k/grpo.yaml",

@@ -153,6 +153,8 @@ def test_the_kubernetes_job_has_as_many_nodes_as_it_tells_the_training() -> None
     [container] = spec["headGroupSpec"]["template"]["spec"]["containers"]
     dockerfile = (ROOT / "docker/Dockerfile").read_text()
     assert container["workingDir"] == re.findall(r"^WORKDIR (.*)$", dockerfile, re.MULTILINE)[0]
+    [uid] = re.findall(r"useradd --uid (\d+)", dockerfile)
+    assert spec["headGroupSpec"]["template"]["spec"]["securityContext"]["fsGroup"] == int(uid)
     grace_s = int(re.findall(r"trainer.grace_s=(\d+)", job["spec"]["entrypoint"])[0])
     assert spec["headGroupSpec"]["template"]["spec"]["terminationGracePeriodSeconds"] > grace_s
 

@@ -1,0 +1,198 @@
+"""Builds and runs an image without Docker: a Dockerfile's own instructions, carried out by chroot in a bare Debian.
+
+It needs root, ``debootstrap`` and util-linux. Every command has a mount and a process namespace of its own, as in a
+container: when it ends, or is killed, its mounts and all its processes end with it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import ssl
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlparse
+
+from tests.tools.dockerfile import SHELL, Image, Instruction, chain, context, parse
+
+BUILD_TIMEOUT_S = 1800.0
+CERTIFICATES = "/etc/certificates-of-the-host.crt"
+NODES = ("null", "zero", "full", "random", "urandom", "tty")
+SOURCES = """deb {mirror}/debian {suite} main
+deb {mirror}/debian {suite}-updates main
+deb {mirror}/debian-security {suite}-security main
+"""
+MIRROR = "http://deb.debian.org"
+# $1 the root, $2 the size of /dev/shm, then SOURCE TARGET MODE of each mount, then --, then the command.
+ENTER = """
+root=$1; shm=$2; shift 2
+mount -t proc proc "$root/proc"
+mount --rbind /sys "$root/sys"
+mount -t tmpfs -o mode=755 tmpfs "$root/dev"
+for node in NODES; do touch "$root/dev/$node"; mount --bind "/dev/$node" "$root/dev/$node"; done
+ln -s /proc/self/fd "$root/dev/fd"; ln -s /proc/self/fd/0 "$root/dev/stdin"
+ln -s /proc/self/fd/1 "$root/dev/stdout"; ln -s /proc/self/fd/2 "$root/dev/stderr"
+mkdir "$root/dev/shm"; mount -t tmpfs -o "mode=1777,size=$shm" tmpfs "$root/dev/shm"
+while [ "$1" != -- ]; do
+    mkdir -p "$root$2"; mount --bind "$1" "$root$2"; [ "$3" = rw ] || mount -o "remount,bind,$3" "$root$2"; shift 3
+done
+shift
+exec "$@"
+""".replace("NODES", " ".join(NODES))
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A folder of the host that stands for a volume."""
+
+    source: Path
+    target: str
+    mode: str = "rw"
+
+
+@dataclass(slots=True)
+class BareImage:
+    """A folder with the files of an image, and what the image says besides.
+
+    Args:
+        root: the folder; new, or empty.
+        tell: is told each instruction before it is carried out.
+    """
+
+    root: Path
+    tell: Callable[[str], None]
+    image: Image = field(default_factory=Image)
+
+    def build(self, dockerfile: Path, folder: Path, *, target: str, arguments: Mapping[str, str]) -> None:
+        """What ``docker build -f DOCKERFILE --target TARGET FOLDER`` does.
+
+        Raises:
+            ValueError: this cannot be carried out here.
+            subprocess.CalledProcessError: a RUN failed.
+        """
+        base, instructions = chain(parse(dockerfile.read_text()), target)
+        ignored = dockerfile.with_name(f"{dockerfile.name}.dockerignore").read_text().split()
+        self._debootstrap(base)
+        environment, mounts = carried(self.root)
+        for instruction in instructions:
+            self.tell(f"line {instruction.line}: {instruction}")
+            if instruction.word == "FROM":
+                self.image.arguments = {}
+            elif instruction.word == "RUN":
+                values = environment | self.image.arguments | self.image.environment
+                command = self.command([*SHELL, instruction.value], environment=values, mounts=mounts)
+                subprocess.run(command, check=True, timeout=BUILD_TIMEOUT_S, stdin=subprocess.DEVNULL)
+            elif instruction.word == "COPY":
+                self._copy(instruction, folder, ignored)
+            else:
+                self.image.take(instruction, arguments)
+                if instruction.word == "WORKDIR":
+                    self.path(self.image.workdir).mkdir(parents=True, exist_ok=True)
+
+    def command(
+        self,
+        words: list[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        user: str = "",
+        mounts: list[Mount] | None = None,
+        shm_size: str = "64m",
+    ) -> list[str]:
+        """The command line that runs ``words`` inside; 64 MiB of /dev/shm is what Docker gives."""
+        values = self.image.environment if environment is None else environment
+        user = user or self.image.user
+        uid, gid, home = self._account(user)
+        values = {"HOME": home, **values}
+        inside = [
+            *("chroot", f"--userspec={uid}:{gid}", f"--groups={gid}", str(self.root)),
+            *("/usr/bin/env", "-i", "-C", self.image.workdir, *(f"{name}={value}" for name, value in values.items())),
+            *words,
+        ]
+        mounted = [word for mount in mounts or [] for word in (str(mount.source), mount.target, mount.mode)]
+        apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--", "bash", "-euc", ENTER, "bash"]
+        return [*apart, str(self.root), shm_size, *mounted, "--", *inside]
+
+    def path(self, inside: str) -> Path:
+        """Where a file of the image lies on the host."""
+        return self.root / inside.lstrip("/")
+
+    def volume(self, source: Path, target: str, mode: str = "rw") -> Mount:
+        """A new volume, which begins with the owner and mode of what the image has in its place."""
+        if not source.exists():
+            source.mkdir(parents=True)
+            there = self.path(target).stat()
+            os.chown(source, there.st_uid, there.st_gid)
+            source.chmod(there.st_mode & 0o7777)
+        return Mount(source, target, mode)
+
+    def remove(self) -> None:
+        """Remove the files; refuses where something is mounted among them, which would be removed too."""
+        assert f" {self.root}/" not in Path("/proc/self/mountinfo").read_text(), f"something is mounted in {self.root}"
+        subprocess.run(["rm", "-rf", "--one-file-system", str(self.root)], check=True)
+
+    def _debootstrap(self, base: str) -> None:
+        match = re.fullmatch(r"debian:(\w+)-slim", base)
+        if match is None:
+            raise ValueError(f"found FROM {base}, expected debian:SUITE-slim, which debootstrap can make here.")
+        self.tell(f"debootstrap {match[1]}, for {base}")
+        words = ["debootstrap", "--variant=minbase", match[1], str(self.root), f"{MIRROR}/debian"]
+        # It mounts /proc and /sys in there, which end with the namespace.
+        subprocess.run(
+            ["unshare", "--mount", "--", *words], check=True, timeout=BUILD_TIMEOUT_S, stdout=subprocess.DEVNULL
+        )
+        self.path("/etc/apt/sources.list").write_text(SOURCES.format(mirror=MIRROR, suite=match[1]))
+
+    def _copy(self, instruction: Instruction, folder: Path, ignored: list[str]) -> None:
+        *sources, target = self.image.expanded(instruction.value).split()
+        uid, gid, _ = self._account(instruction.flags.get("chown", "root"))
+        into = self.path(os.path.normpath(os.path.join(self.image.workdir, target)))
+        files = list(context(folder, ignored))
+        for source in sources:
+            below = [file for file in files if file.is_relative_to(source)]
+            if not below:
+                raise ValueError(f"line {instruction.line}: found nothing to copy at {source} that is not ignored.")
+            for file in below:
+                is_renamed = file == Path(source) and not target.endswith(("/", "."))
+                inside = file.name if file == Path(source) else file.relative_to(source)
+                place = into if is_renamed else into / inside
+                made = [parent for parent in place.parents if not parent.exists()]
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(folder / file, place, follow_symlinks=False)
+                for new in (*made, place):
+                    os.chown(new, uid, gid, follow_symlinks=False)
+
+    def _account(self, user: str) -> tuple[int, int, str]:
+        """(uid, gid, home) of ``NAME``, ``UID``, ``NAME:GROUP`` or ``UID:GID``, by the image's own list of users."""
+        name, _, group = user.partition(":")
+        lines = [line.split(":") for line in self.path("/etc/passwd").read_text().splitlines()]
+        known = {line[0]: line for line in lines} | {line[2]: line for line in lines}
+        if name not in known and not name.isdigit():
+            raise ValueError(f"found user {name}, which the image lacks. Add it by RUN useradd.")
+        uid, gid, home = (
+            (int(known[name][2]), int(known[name][3]), known[name][5]) if name in known else (int(name), 0, "/")
+        )
+        return uid, int(group) if group.isdigit() else gid, home
+
+
+def carried(root: Path) -> tuple[dict[str, str], list[Mount]]:
+    """What lets the inside reach the network and pip's indexes as the host does: variables, and folders to mount.
+
+    Docker carries names of hosts in too; how pip is configured here belongs to the host, not to the image.
+    """
+    for name in ("/etc/resolv.conf", "/etc/hosts", "/etc/pip.conf"):
+        if Path(name).exists():
+            shutil.copyfile(name, root / name.lstrip("/"))
+    variables = {name: value for name, value in os.environ.items() if re.match(r"PIP_|https?_proxy$|no_proxy$", name)}
+    bundle = os.environ.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().cafile
+    if bundle and Path(bundle).is_file():
+        shutil.copyfile(bundle, root / CERTIFICATES.lstrip("/"))
+        variables |= {"PIP_CERT": CERTIFICATES, "SSL_CERT_FILE": CERTIFICATES}
+    settings = Path("/etc/pip.conf").read_text() if Path("/etc/pip.conf").is_file() else ""
+    words = " ".join([settings, *variables.values()]).split()
+    places = {Path(urlparse(word).path) for word in words if word.startswith(("/", "file:///"))}
+    # An index of files has its pages in one folder and the files themselves beside it.
+    folders = {place.parent if place.name == "simple" else place for place in places}
+    return variables, [Mount(folder, str(folder), "ro") for folder in sorted(folders) if folder.is_dir()]

@@ -1,0 +1,174 @@
+"""``make container-check``: the image of docker/Dockerfile's target cpu, and the services of docker/compose.yaml, tried
+in a bare Debian.
+
+It builds the image and runs its commands in the way of ``tests/tools/bare_image.py``, without Docker; it needs root,
+debootstrap, 5 GiB of disk and about eight minutes. Options: --folder, where all of it is put.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.tools.bare_image import BareImage, Mount
+from tests.tools.dockerfile import seconds
+
+ROOT = Path(__file__).parents[2]
+COMMAND_TIMEOUT_S = 600.0
+SERVICE_TIMEOUT_S = 90.0
+STRANGER = "4321:4321"  # has no line in /etc/passwd
+WRITES = "touch /cache/by-a-stranger /app/outputs/by-a-stranger && verl-like doctor"
+
+
+class Checks:
+    """What is asked of a built image, one method each; ``outcomes`` has a line for each that was asked."""
+
+    def __init__(self, bare: BareImage, folder: Path) -> None:
+        self._bare, self._folder = bare, folder
+        self._services: dict[str, Any] = yaml.safe_load((ROOT / "docker/compose.yaml").read_text())["services"]
+        self.outcomes: list[tuple[str, str, float]] = []
+
+    def ask(self, what: str, check: Callable[[], str]) -> None:
+        """Make a check and keep its outcome; one that fails does not stop the others."""
+        started = time.monotonic()
+        print(f"== {what}", flush=True)
+        try:
+            outcome = check()
+        except (AssertionError, OSError, subprocess.SubprocessError) as error:
+            outcome = f"FAILED: {error}"
+        self.outcomes.append((what, outcome, time.monotonic() - started))
+
+    def default_command(self) -> str:
+        image = self._bare.image
+        self._run([*image.entrypoint, *image.command], shm_size="2g")
+        return f"{' '.join([*image.entrypoint, *image.command])} as {image.user}"
+
+    def healthcheck(self) -> str:
+        image = self._bare.image
+        started = time.monotonic()
+        self._run(image.healthcheck, shm_size="2g")
+        took = time.monotonic() - started
+        assert took < image.health_timeout_s / 2, f"it took {took:.1f} s of the {image.health_timeout_s:.0f} s it has"
+        return f"{' '.join(image.healthcheck)} in {took:.1f} s"
+
+    def another_user(self) -> str:
+        volumes = [self._bare.volume(self._folder / f"strange{path}", path) for path in self._bare.image.volumes]
+        self._run(["sh", "-c", WRITES], user=STRANGER, mounts=volumes, shm_size="2g")
+        return f"{STRANGER} runs it and writes to {' and '.join(self._bare.image.volumes)}"
+
+    def train(self) -> str:
+        """As ``docker compose stop`` and ``up`` would have it: SIGTERM after the first steps, then the same command."""
+        service = self._services["train"]
+        words, mounts = [*service["entrypoint"], *service["command"]], self._volumes(service)
+        outputs, size = self._folder / "outputs", service["shm_size"].removesuffix("b")
+        with subprocess.Popen(self._bare.command(words, mounts=mounts, shm_size=size)) as process:
+            try:
+                _wait(
+                    lambda: any(file.stat().st_size for file in outputs.rglob("grpo-*/metrics.jsonl")),
+                    process,
+                    COMMAND_TIMEOUT_S,
+                )
+                # unshare itself ignores the signal; its only child is process 1 of the namespace.
+                (first,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+                os.kill(int(first), signal.SIGTERM)
+                status = process.wait(seconds(service["stop_grace_period"]))
+            finally:
+                process.kill()  # and with it its namespace
+        assert status == 0, f"after SIGTERM it ended with exit status {status}"
+        stopped = [folder.name for folder in outputs.rglob("grpo-*/checkpoints/step_*")]
+        assert stopped, "after SIGTERM it left no checkpoint"
+        self._run(words, mounts=mounts, shm_size=size)
+        assert any(outputs.rglob("grpo-*/model/model.safetensors")), "the second start did not come to the last step"
+        owners = {path.stat().st_uid for path in outputs.rglob("*")}
+        assert owners == {1000}, f"what it wrote belongs to users {owners}, expected 1000"
+        return f"stopped at {max(stopped)}, continued to the end"
+
+    def tensorboard(self) -> str:
+        service = self._services["tensorboard"]
+        mounts = self._volumes(service)
+        words = [*service["entrypoint"], *service["command"]]
+        with subprocess.Popen(self._bare.command(words, mounts=mounts)) as process:
+            try:
+                _wait(lambda: self._is_healthy(service["healthcheck"]["test"][1:]), process, SERVICE_TIMEOUT_S)
+                read = "import urllib.request as u; print(u.urlopen('http://localhost:6006/data/runs').read().decode())"
+                command = self._bare.command(["python", "-c", read])
+                runs = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout.strip()
+            finally:
+                process.kill()
+        assert "grpo" in runs, f"it lists {runs}, expected the run of the service train"
+        return f"healthy; lists {runs}"
+
+    def _is_healthy(self, words: list[str]) -> bool:
+        return subprocess.run(self._bare.command(words), timeout=60, capture_output=True, check=False).returncode == 0
+
+    def _volumes(self, service: dict[str, Any]) -> list[Mount]:
+        parts = [volume.split(":") for volume in service["volumes"]]
+        return [self._bare.volume(self._folder / name, *rest) for name, *rest in parts]
+
+    def _run(self, words: list[str], **options: Any) -> None:
+        subprocess.run(self._bare.command(words, **options), check=True, timeout=COMMAND_TIMEOUT_S)
+
+
+def main() -> int:
+    """Build, ask everything, print a table; 1 if something failed."""
+    parser = argparse.ArgumentParser(prog="make container-check", description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="where all of it is put, and removed")
+    parser.add_argument("--build-arg", action="append", default=[], help="NAME=VALUE, as docker build has it")
+    options = parser.parse_args()
+    lacking = [name for name in ("debootstrap", "unshare", "chroot") if shutil.which(name) is None]
+    if os.geteuid() != 0 or lacking:
+        print(
+            f"found user {os.geteuid()}, and {' and '.join(lacking) or 'nothing'} missing; expected root with "
+            "debootstrap, unshare and chroot. Run it as root, after apt-get install debootstrap util-linux coreutils.",
+            file=sys.stderr,
+        )
+        return 2
+    folder = Path(tempfile.mkdtemp(prefix="verl-like-image-", dir=options.folder))
+    bare = BareImage(folder / "root", lambda text: print(f"== {text}", flush=True))
+    checks = Checks(bare, folder)
+    try:
+        arguments = dict(word.split("=", 1) for word in options.build_arg)
+        checks.ask("build", lambda: build(bare, arguments))
+        if not checks.outcomes[0][1].startswith("FAILED"):
+            checks.ask("command of the image", checks.default_command)
+            checks.ask("health check", checks.healthcheck)
+            checks.ask("another user", checks.another_user)
+            checks.ask("service train", checks.train)
+            checks.ask("service tensorboard", checks.tensorboard)
+    finally:
+        bare.remove()
+        shutil.rmtree(folder)
+    for what, outcome, seconds_taken in checks.outcomes:
+        print(f"{what:<22} {seconds_taken:6.1f} s  {outcome}")
+    return int(any(outcome.startswith("FAILED") for _, outcome, _ in checks.outcomes))
+
+
+def build(bare: BareImage, arguments: dict[str, str]) -> str:
+    """Build the target cpu and say what it is."""
+    bare.build(ROOT / "docker/Dockerfile", ROOT, target="cpu", arguments=arguments)
+    assert bare.image.user != "root", "the image's user is root"
+    size = subprocess.run(["du", "-sxm", str(bare.root)], check=True, capture_output=True, text=True).stdout.split()[0]
+    return f"{int(size) / 1024:.1f} GiB"
+
+
+def _wait(is_so: Callable[[], bool], process: subprocess.Popen[bytes], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not is_so():
+        assert process.poll() is None, f"it ended with exit status {process.returncode}"
+        assert time.monotonic() < deadline, f"it did not come so far in {timeout_s:.0f} s"
+        time.sleep(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
