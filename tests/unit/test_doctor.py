@@ -62,6 +62,21 @@ def test_an_engine_that_does_not_import_is_missing_and_its_error_is_shown(
     assert "torchvision::nms" in found.value
 
 
+def test_a_torchvision_of_another_build_is_found_by_its_import_and_can_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torchvision.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')\n")
+    told = tmp_path / "torchvision-0.28.0.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: torchvision\nVersion: 0.28.0\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    [found] = doctor._beside_torch("torchvision")
+    assert found.status is Status.MISSING
+    assert "torchvision::nms" in found.value
+    assert "pip uninstall torchvision" in found.remedy
+
+
 def test_a_machine_that_was_set_up_is_ready() -> None:
     findings = doctor.report()
     assert is_ready(findings), render(findings)
