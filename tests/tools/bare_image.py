@@ -1,7 +1,7 @@
 """Builds and runs an image without Docker: a Dockerfile's own instructions, carried out by chroot in a bare Debian.
 
 It needs root, ``debootstrap`` and util-linux. Every command has a mount and a process namespace of its own, as in a
-container: when it ends, or is killed, its mounts and all its processes end with it.
+container: when its first process ends, its mounts and all its processes end with it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import ssl
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlparse
@@ -84,7 +86,7 @@ class BareImage:
             elif instruction.word == "RUN":
                 values = environment | self.image.arguments | self.image.environment
                 command = self.command([*SHELL, instruction.value], environment=values, mounts=mounts)
-                subprocess.run(command, check=True, timeout=BUILD_TIMEOUT_S, stdin=subprocess.DEVNULL)
+                run(command, timeout_s=BUILD_TIMEOUT_S)
             elif instruction.word == "COPY":
                 self._copy(instruction, folder, ignored)
             else:
@@ -112,7 +114,7 @@ class BareImage:
             *words,
         ]
         mounted = [word for mount in mounts or [] for word in (str(mount.source), mount.target, mount.mode)]
-        apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--", "bash", "-euc", ENTER, "bash"]
+        apart = ["unshare", "--mount", "--pid", "--fork", "--", "bash", "-euc", ENTER, "bash"]
         return [*apart, str(self.root), shm_size, *mounted, "--", *inside]
 
     def path(self, inside: str) -> Path:
@@ -175,6 +177,36 @@ class BareImage:
             (int(known[name][2]), int(known[name][3]), known[name][5]) if name in known else (int(name), 0, "/")
         )
         return uid, int(group) if group.isdigit() else gid, home
+
+
+@contextmanager
+def started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A command of ``BareImage.command`` while it runs; at the end its namespace is gone, with all processes in it."""
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                # unshare's own --kill-child ends with the change of user: the kernel forgets the signal there.
+                os.kill(first_process(process), signal.SIGKILL)
+
+
+def first_process(process: subprocess.Popen[bytes]) -> int:
+    """Process 1 of the namespace of a running command, by its id on the host; it is unshare's only child."""
+    (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return int(child)
+
+
+def run(command: list[str], *, timeout_s: float) -> None:
+    """Run a command of ``BareImage.command`` to its end.
+
+    Raises:
+        subprocess.SubprocessError: it failed, or took longer.
+    """
+    with started(command) as process:
+        status = process.wait(timeout_s)
+    if status:
+        raise subprocess.CalledProcessError(status, command[-3:])
 
 
 def carried(root: Path) -> tuple[dict[str, str], list[Mount]]:

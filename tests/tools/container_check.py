@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from tests.tools.bare_image import BareImage, Mount
+from tests.tools.bare_image import BareImage, Mount, first_process, run, started
 from tests.tools.dockerfile import seconds
 
 ROOT = Path(__file__).parents[2]
@@ -72,19 +72,14 @@ class Checks:
         service = self._services["train"]
         words, mounts = [*service["entrypoint"], *service["command"]], self._volumes(service)
         outputs, size = self._folder / "outputs", service["shm_size"].removesuffix("b")
-        with subprocess.Popen(self._bare.command(words, mounts=mounts, shm_size=size)) as process:
-            try:
-                _wait(
-                    lambda: any(file.stat().st_size for file in outputs.rglob("grpo-*/metrics.jsonl")),
-                    process,
-                    COMMAND_TIMEOUT_S,
-                )
-                # unshare itself ignores the signal; its only child is process 1 of the namespace.
-                (first,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-                os.kill(int(first), signal.SIGTERM)
-                status = process.wait(seconds(service["stop_grace_period"]))
-            finally:
-                process.kill()  # and with it its namespace
+        with started(self._bare.command(words, mounts=mounts, shm_size=size)) as process:
+            _wait(
+                lambda: any(file.stat().st_size for file in outputs.rglob("grpo-*/metrics.jsonl")),
+                process,
+                COMMAND_TIMEOUT_S,
+            )
+            os.kill(first_process(process), signal.SIGTERM)
+            status = process.wait(seconds(service["stop_grace_period"]))
         assert status == 0, f"after SIGTERM it ended with exit status {status}"
         stopped = [folder.name for folder in outputs.rglob("grpo-*/checkpoints/step_*")]
         assert stopped, "after SIGTERM it left no checkpoint"
@@ -98,14 +93,11 @@ class Checks:
         service = self._services["tensorboard"]
         mounts = self._volumes(service)
         words = [*service["entrypoint"], *service["command"]]
-        with subprocess.Popen(self._bare.command(words, mounts=mounts)) as process:
-            try:
-                _wait(lambda: self._is_healthy(service["healthcheck"]["test"][1:]), process, SERVICE_TIMEOUT_S)
-                read = "import urllib.request as u; print(u.urlopen('http://localhost:6006/data/runs').read().decode())"
-                command = self._bare.command(["python", "-c", read])
-                runs = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout.strip()
-            finally:
-                process.kill()
+        with started(self._bare.command(words, mounts=mounts)) as process:
+            _wait(lambda: self._is_healthy(service["healthcheck"]["test"][1:]), process, SERVICE_TIMEOUT_S)
+            read = "import urllib.request as u; print(u.urlopen('http://localhost:6006/data/runs').read().decode())"
+            command = self._bare.command(["python", "-c", read])
+            runs = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout.strip()
         assert "grpo" in runs, f"it lists {runs}, expected the run of the service train"
         return f"healthy; lists {runs}"
 
@@ -117,7 +109,7 @@ class Checks:
         return [self._bare.volume(self._folder / name, *rest) for name, *rest in parts]
 
     def _run(self, words: list[str], **options: Any) -> None:
-        subprocess.run(self._bare.command(words, **options), check=True, timeout=COMMAND_TIMEOUT_S)
+        run(self._bare.command(words, **options), timeout_s=COMMAND_TIMEOUT_S)
 
 
 def main() -> int:
