@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps setup train test unit e2e e2e-algorithms chaos lint types format bench bench-check gpu-check doctor docker container-check peers lock clean distclean
+.PHONY: help deps setup train test unit e2e e2e-algorithms chaos lint types format bench bench-check gpu-check doctor docs docker container-check peers lock clean distclean
 
 PYTHON ?= python3
 VENV := .venv
@@ -104,6 +104,11 @@ gpu-check: setup  ## check what only a GPU can show, in eight minutes, with a ta
 
 doctor: setup  ## what is installed, what is missing, and the command that mends it
 	@$(BIN)/verl-like doctor
+
+docs: setup  ## make a site of the documentation, and say where it lies
+	@# Not --quiet: with it, --strict sees no warnings. Material's banner about MkDocs 2 is none about our pages.
+	@NO_MKDOCS_2_WARNING=true $(BIN)/python -m mkdocs build --strict
+	@echo "$(CURDIR)/build/site/index.html"
 
 docker: ## build the images verl-like:cpu and verl-like:cuda
 	docker build -f docker/Dockerfile --target cpu -t verl-like:cpu .

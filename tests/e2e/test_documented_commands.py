@@ -55,6 +55,7 @@ NOT_RUN = {
     ),
     "needs Docker": ("make docker",),
     "needs root, and builds an image": ("make container-check",),
+    "makes the site that tests/unit/test_site.py makes": ("make docs",),
     "needs the Hugging Face hub": (
         "python -m recipes.gsm8k.prepare --out data/gsm8k",
         "verl-like train recipes/gsm8k/grpo.yaml",

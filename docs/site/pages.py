@@ -1,0 +1,73 @@
+"""A hook of MkDocs: the site has the repository's pages where they lie, so that one link is right in both places.
+
+MkDocs knows one folder of pages. Here they lie in several, and link to each other and to files of code; all of these
+are handed to it under their paths from the root. The navigation is what docs/README.md lists, under its headings.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("docs", "recipes", "benchmarks", "requirements", "docker")
+INDEX = ROOT / "docs/README.md"
+_LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)]*)?\)")
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Take the navigation from the list of pages."""
+    config.nav = [{"Home": "README.md"}, {"All pages": relative(INDEX)}, *sections(INDEX)]
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Put the repository's pages, and the files that they link to, in place of what lies in docs/."""
+    of_theme = [file for file in files if file.src_dir != config.docs_dir]
+    found = pages(ROOT)
+    paths = dict.fromkeys([*found, *(file for page in found for file in linked(page)), *styles(config)])
+    urls = config.use_directory_urls
+    return Files([*(File(relative(path), str(ROOT), config.site_dir, urls) for path in paths), *of_theme])
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Leave out the roles of docstrings (``:meth:`` and its like), which say nothing to a reader."""
+    return re.sub(r":(?:meth|func|class|mod|attr):(?=<code)", "", html)
+
+
+def pages(root: Path) -> list[Path]:
+    """All pages, those of the root first."""
+    return [*sorted(root.glob("*.md")), *(page for name in FOLDERS for page in sorted((root / name).rglob("*.md")))]
+
+
+def linked(page: Path) -> list[Path]:
+    """The files, other than pages, that a page shows or links to."""
+    links = (link for link in _LINK.findall(page.read_text()) if ":" not in link)
+    targets = (Path(os.path.normpath(page.parent / link)) for link in links)
+    return [target for target in targets if target.is_file() and target.suffix != ".md"]
+
+
+def sections(index: Path) -> list[dict[str, list[str]]]:
+    """The pages that the list names first in each row, by the heading above them."""
+    found: dict[str, list[str]] = {}
+    for line in index.read_text().splitlines():
+        if line.startswith("## "):
+            heading = line.removeprefix("## ")
+            found[heading] = []
+        elif line.startswith("| ["):
+            targets = (index.parent / link for link in _LINK.findall(line.split(" | ")[0]))
+            found[heading] += [relative(Path(os.path.normpath(target))) for target in targets]
+    return [{heading: paths} for heading, paths in found.items()]
+
+
+def styles(config: MkDocsConfig) -> list[Path]:
+    """Our own; plugins bring theirs."""
+    return [path for path in (ROOT / str(style) for style in config.extra_css) if path.is_file()]
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()

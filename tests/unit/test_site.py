@@ -1,0 +1,118 @@
+"""The documentation as a site: it is built without a warning, and reads as the same pages do on GitHub."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urljoin
+
+import pytest
+from markdown_it import MarkdownIt
+
+ROOT = Path(__file__).parents[2]
+PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "api.md"]  # that is made of docstrings
+COUNTED = ("h1", "h2", "h3", "li", "ol", "pre", "tr")
+
+
+class Site:
+    """Built pages by the page that each was made of, and what is in them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.pages = {path: Found.of(path) for path in sorted(folder.rglob("*.html"))}
+
+    def of(self, page: Path) -> Found:
+        place = page.relative_to(ROOT).with_suffix("")
+        return self.pages[self.folder / (place.parent if place.name == "README" else place) / "index.html"]
+
+
+class Found(HTMLParser):
+    """Links, anchors, and counts of the tags of the page's own text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.anchors: set[str] = set()
+        self.tags: Counter[str] = Counter()
+        self._in_article = False
+
+    @classmethod
+    def of(cls, path: Path) -> Found:
+        found = cls()
+        found.feed(path.read_text())
+        return found
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self._in_article |= tag == "article"
+        self.anchors |= {name for name in (values.get("id"), values.get("name")) if name}
+        self.links += [link for link in (values.get("href"), values.get("src")) if link]
+        self.tags[tag] += self._in_article
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_article &= tag != "article"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """What `make docs` builds; a warning is an error there."""
+    folder = tmp_path_factory.mktemp("site")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "true"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert built.returncode == 0, f"{built.stdout}\n{built.stderr}\nIf mkdocs is missing: make setup"
+    assert "Documentation built" in built.stderr and "WARNING" not in built.stderr
+    return Site(folder)
+
+
+def test_every_link_and_anchor_of_the_site_leads_somewhere(site: Site) -> None:
+    lost = []
+    for path, page in site.pages.items():
+        here = f"/{path.relative_to(site.folder)}"
+        for link in page.links:
+            if path.name == "404.html" or re.match(r"(https?|data|mailto|javascript):", link):
+                continue
+            target, _, anchor = urljoin(here, unquote(link)).partition("#")
+            file = site.folder / target.lstrip("/")
+            file = file / "index.html" if file.is_dir() else file
+            if not file.is_file() or (anchor and file in site.pages and anchor not in site.pages[file].anchors):
+                lost.append(f"{here}: {link}")
+    assert len(site.pages) > 30
+    assert lost == []
+
+
+def test_nothing_is_fetched_from_elsewhere(site: Site) -> None:
+    tags = r"""<(?:script|img|link rel="(?:stylesheet|preconnect|icon)")[^>]*(?:src|href)="(?:https?:)?//[^"]*"""
+    fetched = re.compile(tags)
+    assert [found for path in site.pages for found in fetched.findall(path.read_text())] == []
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
+def test_a_page_has_the_same_lists_tables_and_blocks_as_on_github(page: Path, site: Site) -> None:
+    # CommonMark, as GitHub reads it, takes lists without an empty line before them and with less indentation.
+    there = Found()
+    there.feed("<article>" + MarkdownIt("commonmark").enable("table").render(page.read_text()))
+    here = site.of(page).tags
+    assert {tag: here[tag] for tag in COUNTED} == {tag: there.tags[tag] for tag in COUNTED}
+
+
+def test_the_reference_has_the_docstrings_of_what_scripts_import(site: Site) -> None:
+    import verl_like
+
+    page = (ROOT / "docs/api.md").read_text()
+    named = set(re.findall(r"^::: (\S+)$", page, re.MULTILINE))
+    places = {name for name in named if name.rpartition(".")[2] in verl_like.__all__}
+    assert {name.rpartition(".")[2] for name in places} == set(verl_like.__all__) - {"Config"}
+    assert named <= site.of(ROOT / "docs/api.md").anchors
+    assert "Ctrl-C ends it in order" in (site.folder / "docs/api/index.html").read_text()
