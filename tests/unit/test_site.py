@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -15,6 +16,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[2]
+STEP = "verl_like/trainer/ppo_trainer.py"
+NOT_DRAWN = {"balance", "report", "validation", "checkpoint"}  # bookkeeping, and what comes between steps
 PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "api.md"]  # that is made of docstrings
 COUNTED = ("h1", "h2", "h3", "li", "ol", "pre", "tr")
 
@@ -116,3 +119,11 @@ def test_the_reference_has_the_docstrings_of_what_scripts_import(site: Site) -> 
     assert {name.rpartition(".")[2] for name in places} == set(verl_like.__all__) - {"Config"}
     assert named <= site.of(ROOT / "docs/api.md").anchors
     assert "Ctrl-C ends it in order" in (site.folder / "docs/api/index.html").read_text()
+
+
+def test_the_picture_of_a_step_has_the_stages_of_the_loop() -> None:
+    tree = ast.parse((ROOT / STEP).read_text())
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "stage"]
+    stages = {call.args[0].value for call in calls if isinstance(call.args[0], ast.Constant)}
+    drawn = re.findall(r'font-weight="600" font-size="10.5">(\w+)<', (ROOT / "docs/step.svg").read_text())
+    assert len(drawn) == len(set(drawn)) and set(drawn) == stages - NOT_DRAWN
