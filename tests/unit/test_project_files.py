@@ -97,8 +97,9 @@ def names_of_tests(file: Path) -> set[str]:
     return {node.name for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.FunctionDef)}
 
 
-def test_each_test_that_the_page_of_mistakes_names_exists() -> None:
-    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs/mistakes.md").read_text())
+@pytest.mark.parametrize("page", ["docs/mistakes.md", "docs/faq.md"])
+def test_each_test_that_a_page_names_exists(page: str) -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / page).read_text())
     assert len(named) >= 20
     assert [f"{file}::{name}" for file, name in named if name not in names_of_tests(ROOT / file)] == []
 

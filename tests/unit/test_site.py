@@ -15,6 +15,8 @@ from urllib.parse import unquote, urljoin
 import pytest
 from markdown_it import MarkdownIt
 
+from verl_like.config.compose import compose
+
 ROOT = Path(__file__).parents[2]
 STEP = "verl_like/trainer/ppo_trainer.py"
 NOT_DRAWN = {"balance", "report", "validation", "checkpoint"}  # bookkeeping, and what comes between steps
@@ -127,3 +129,14 @@ def test_the_picture_of_a_step_has_the_stages_of_the_loop() -> None:
     stages = {call.args[0].value for call in calls if isinstance(call.args[0], ast.Constant)}
     drawn = re.findall(r'font-weight="600" font-size="10.5">(\w+)<', (ROOT / "docs/step.svg").read_text())
     assert len(drawn) == len(set(drawn)) and set(drawn) == stages - NOT_DRAWN
+
+
+def recipes() -> list[str]:
+    blocks = [block for page in PAGES for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.M | re.S)]
+    return [block for block in blocks if "defaults:" in block]
+
+
+@pytest.mark.parametrize("recipe", recipes(), ids=lambda recipe: recipe.splitlines()[0])
+def test_a_recipe_that_a_page_prints_composes(recipe: str, tmp_path: Path) -> None:
+    (tmp_path / "printed.yaml").write_text(recipe)
+    assert compose(str(tmp_path / "printed.yaml"), []).config.model.path
