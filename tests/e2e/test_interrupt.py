@@ -160,6 +160,7 @@ def scene(arithmetic: Path, tmp_path_factory: pytest.TempPathFactory) -> Scene:
         "trainer.experiment_name=held",
         "reward.timeout_s=600",
         "trainer.max_checkpoints=9",
+        f"trainer.remote_dir=file://{tmp_path_factory.mktemp('store')}",
     ]
     return Scene(rewards, tmp_path_factory.mktemp("out"), overrides)
 
@@ -196,14 +197,18 @@ def interrupted(scene: Scene) -> Iterator[dict[str, object]]:
 
 @pytest.fixture(scope="module")
 def killed(scene: Scene, interrupted: dict[str, object]) -> Iterator[Training]:
-    """The same run killed in its next update, and then when its next checkpoint is written and not yet published."""
+    """The same run on a machine that has nothing of it, killed in its next update, and then when its next checkpoint is
+    written and not yet published.
+    """
     scene.overrides.append("trainer.save_freq=1")
     before = scene.checkpoints()
+    scene.run.rename(scene.out / "lost")
     moments = ("SIGKILL@update_actor+0.02", "SIGKILL@verl_like.trainer.checkpoint:publish")
     for moment in moments:
         run = scene.start("killed.log", moment)
         try:
             assert run.killed(timeout_s=150) == -signal.SIGKILL, run.output
+            assert (f"bringing {before[-1]} from file://" in run.output) == (moment == moments[0])
             assert scene.checkpoints() == before, "the newest is of the last step that was saved"
             if moment == moments[-1]:
                 yield run
