@@ -140,7 +140,7 @@ def test_what_is_ignored_does_not_reach_an_image(tmp_path: Path) -> None:
 
 def test_what_git_ignores_reaches_no_image() -> None:
     ours = {line.removeprefix("**/") for line in (ROOT / "docker/Dockerfile.dockerignore").read_text().split()}
-    assert {line.rstrip("/") for line in (ROOT / ".gitignore").read_text().split()} <= ours
+    assert {line.strip("/") for line in (ROOT / ".gitignore").read_text().split()} <= ours
 
 
 # --- the Compose file

@@ -16,6 +16,7 @@ from verl_like.checks.cluster import offloads
 from verl_like.checks.rules import contradictions, problems
 from verl_like.config.compose import compose
 from verl_like.config.schema import Config
+from verl_like.data.files import read_rows
 from verl_like.data.prompts import Prompt, PromptDataset, sft_rows
 from verl_like.data.templates import load_tokenizer
 from verl_like.plan.devices import GIB
@@ -193,10 +194,12 @@ def test_a_recipe_reads_and_scores_what_its_prepare_command_makes(file: Path, re
     assert problems(config, num_devices=0) == []
     tokenizer = load_tokenizer(str(reader))
     if file.stem == "sft":
-        assert len(sft_rows(config.data.train_files, config.data, tokenizer)) > 0
+        table, _ = sft_rows(read_rows(config.data.train_files), config.data, tokenizer)
+        assert len(table) > 0
         return
     train, held_out = (
-        PromptDataset(files, config.data, tokenizer) for files in (config.data.train_files, config.data.val_files)
+        PromptDataset(read_rows(files), config.data, tokenizer)
+        for files in (config.data.train_files, config.data.val_files)
     )
     assert not {prompt.text for prompt in train} & {prompt.text for prompt in held_out}
     with HttpService(reply({"choices": [{"message": {"content": "Quite good: [[7]]"}}]})) as judge:
