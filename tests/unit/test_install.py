@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import venv
 import zipfile
 from collections.abc import Callable
+from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from requirements import install
 from requirements.install import Refused, is_installed, remove_unfinished, torch_build
 
 ROOT = Path(__file__).parents[2]
+LOCKED = re.findall(r"^([\w.-]+)==", (ROOT / "requirements/cpu.lock").read_text(), re.MULTILINE)
 PINS = {"torch": "2.0+cpu", "alpha": "1.0", "beta": "1.0", "gamma": "1.0"}
 
 
@@ -208,3 +212,10 @@ def test_progress_is_told_in_lines_where_there_is_no_terminal(
     assert told[-1].startswith("installed 7 packages in ")
     assert "\r" not in "".join(told)
     assert "Downloading a-1.whl" in (tmp_path / "log").read_text()
+
+
+def test_every_locked_package_takes_the_oldest_python_that_ours_takes() -> None:
+    """A resolver on a newer patch release chooses what an older one, as Debian 12's 3.11.2, cannot install."""
+    assert 'requires-python = ">=3.11"' in (ROOT / "pyproject.toml").read_text()
+    needs = {name: metadata(name).get("Requires-Python") for name in LOCKED}
+    assert {name: need for name, need in needs.items() if need and not SpecifierSet(need).contains("3.11.0")} == {}
