@@ -166,7 +166,7 @@ def out(tmp_path: Path) -> Path:
         ),
         (
             ["trainer.best_metric=val/arithmetik/mean@1", "trainer.test_freq=1"],
-            ["'val/arithmetik/mean@1', but validation gives val/mean@1,", "; did you mean val/arithmetic/mean@1?"],
+            ["'val/arithmetik/mean@1', but validation gives val/mean@1,", "; did you mean val/mean@1?"],
         ),
         (
             ["trainer.best_metric=val/mean@1"],
