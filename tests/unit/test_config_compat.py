@@ -68,6 +68,7 @@ def test_its_defaults_alone_are_a_configuration_here(peer: str) -> None:
     [
         (["data.train_files=a.parquet"], {"data.train_files": ["a.parquet"]}),
         (["data.train_files=['a.parquet','b.parquet']"], {"data.train_files": ["a.parquet", "b.parquet"]}),
+        (["trainer.rollout_data_dir=/tmp/rollouts"], {"trainer.num_samples_to_save": -1}),
         (
             ["data.train_max_samples=1000", "data.val_max_samples=null"],
             {"data.train_max_samples": 1000, "data.val_max_samples": -1},

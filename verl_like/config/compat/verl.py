@@ -208,6 +208,12 @@ def resume(theirs: Theirs) -> Converted:
     return Converted({"trainer.resume": "never" if mode == "disable" else "auto"})
 
 
+def data_dirs(theirs: Theirs) -> Converted:
+    if not any(theirs.get(f"trainer.{name}_data_dir") for name in ("rollout", "validation")):
+        return Converted({})
+    return Converted({"trainer.num_samples_to_save": -1}, "all responses are in samples/ of the run's folder")
+
+
 CONVERTERS: dict[str, Converter] = {
     function.__name__: function
     for function in (
@@ -231,5 +237,6 @@ CONVERTERS: dict[str, Converter] = {
         output_dir,
         remote_dir,
         resume,
+        data_dirs,
     )
 }
