@@ -4,7 +4,7 @@ store.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +205,12 @@ class IdlePrompts:
 
     def next_batch(self) -> list[Prompt]:
         return self._prompts
+
+    def feedback(self, uids: Iterable[str], scores: Iterable[float]) -> None:
+        """The order does not follow scores."""
+
+    def metrics(self) -> dict[str, float]:
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
         return {}
