@@ -63,14 +63,38 @@ def test_every_shell_that_is_offered_has_a_script() -> None:
     assert parsed(["completion", "words", "verl-like train a=b --"]).line == "verl-like train a=b --"
 
 
-def typed_in_bash(folder: Path, *lines: str) -> list[str]:
-    """The words of each line as they stand after a TAB at its end, in an interactive bash."""
+def bash_environment(folder: Path) -> dict[str, str]:
+    """A shell's in which the command is to be found; the folder has the script too."""
     command = folder / "verl-like"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m verl_like "$@"\n')
     command.chmod(0o755)
     (folder / "script").write_text(SCRIPTS["bash"])
-    environment = {"PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "TERM": "dumb", "PS1": "$ "}
-    ours, theirs = pty.openpty()
+    return {"PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "TERM": "dumb", "PS1": "$ "}
+
+
+@pytest.mark.parametrize(
+    ("breaks", "expected"), [(" =", "abort"), (" ", "trainer.on_stall=abort")], ids=["as-usual", "equals-is-no-break"]
+)
+def test_the_function_for_bash_gives_what_comes_after_the_last_break(
+    breaks: str, expected: str, tmp_path: Path
+) -> None:
+    call = (
+        f"source {tmp_path}/script; COMP_LINE='verl-like train trainer.on_stall=ab'; COMP_POINT=${{#COMP_LINE}}; "
+        f"COMP_WORDBREAKS='{breaks}'; _verl_like; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    )
+    said = subprocess.run(
+        ["bash", "-c", call], env=bash_environment(tmp_path), cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert said.stdout.splitlines() == [expected]
+
+
+def typed_in_bash(folder: Path, *lines: str) -> list[str]:
+    """The words of each line as they stand after a TAB at its end, in an interactive bash."""
+    environment = bash_environment(folder)
+    try:
+        ours, theirs = pty.openpty()
+    except OSError as error:
+        pytest.skip(f"an interactive shell needs a pseudo-terminal, and there is none: {error}")
     bash = ["bash", "--noprofile", "--norc", "-i"]
     with subprocess.Popen(bash, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=ROOT) as shell:
         os.close(theirs)
