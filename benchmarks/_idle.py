@@ -156,7 +156,15 @@ class IdleAdvantages:
         columns = {
             name: Ragged.from_lengths(workload.token_column(name, total), of_rows) for name in ("advantages", "returns")
         }
-        return AdvantageReport(metrics={}, has_advantage=np.ones(len(rows), bool)), DataProto({**columns})
+        zeros = np.zeros(len(rows), np.float32)
+        report = AdvantageReport(
+            metrics={},
+            has_advantage=np.ones(len(rows), bool),
+            advantage_mean=zeros,
+            advantage_min=zeros,
+            advantage_max=zeros,
+        )
+        return report, DataProto({**columns})
 
 
 class _IdleScorer:
