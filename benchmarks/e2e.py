@@ -136,7 +136,7 @@ def own(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
     from verl_like.data.loader import PromptLoader
     from verl_like.data.prompts import PromptDataset
     from verl_like.data.templates import load_tokenizer
-    from verl_like.telemetry.trackers import trackers
+    from verl_like.telemetry.loggers import trackers
     from verl_like.trainer.build import stack
     from verl_like.trainer.ppo_trainer import PPOTrainer
     from verl_like.trainer.roles import needs
