@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from recipes.arithmetic.model import character_tokenizer
 from tests.unit._reward import sample
 from verl_like.config.schema import DataConfig
+from verl_like.data.files import read_rows
 from verl_like.data.prompts import Prompt, PromptDataset
 from verl_like.reward.resolve import resolve
 from verl_like.reward.scoring import Scoring
@@ -73,7 +74,7 @@ def tokenizer() -> PreTrainedTokenizerBase:
 
 def prompts_of(rows: Sequence[dict[str, Any]], folder: Path, tokenizer: PreTrainedTokenizerBase) -> Sequence[Prompt]:
     pq.write_table(pa.Table.from_pylist(list(rows)), folder / "train.parquet")
-    return PromptDataset([str(folder / "train.parquet")], DataConfig(max_prompt_length=1024), tokenizer)
+    return PromptDataset(read_rows([str(folder / "train.parquet")]), DataConfig(max_prompt_length=1024), tokenizer)
 
 
 @pytest.mark.parametrize("name", list(FILES))
