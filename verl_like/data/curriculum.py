@@ -73,5 +73,5 @@ class Curriculum:
         self._is_drawn = np.unpackbits(bits, count=len(self._means)).astype(bool)
 
     def _is_in_band(self) -> NDArray[np.bool_]:
-        """Of each row, whether its mean score is known and lies in the band."""
+        """Whether each row's mean score is known and lies in the band."""
         return (self._config.low <= self._means) & (self._means <= self._config.high)

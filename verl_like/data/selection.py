@@ -23,7 +23,7 @@ def train_rows(data: DataConfig, *, seed: int) -> list[Row]:
 
 
 def val_rows(data: DataConfig) -> list[Row]:
-    """The same of ``data.val_files`` and ``data.val_max_samples``; the same rows in every run."""
+    """The rows of ``data.val_files``, as many as ``data.val_max_samples`` says; the same in every run."""
     return _chosen(_read(data.val_files, data), data.val_max_samples, data, seed=VAL_SEED)
 
 
