@@ -82,6 +82,20 @@ class Arrays(Hardest):
     def state_dict(self):
         return np.array(self.scores)
 
+class Same(Hardest):
+    '''A row that comes again.'''
+    def __init__(self, prompts, batch_size, seed, row):
+        super().__init__(prompts, batch_size, seed)
+        self.row = row
+    def next_batch(self):
+        return [self.row] * self.batch_size
+
+class Deaf:
+    def __init__(self, prompts, batch_size, seed): self.batch_size = batch_size
+    def next_batch(self): return range(self.batch_size)
+    def state_dict(self): return {}
+    def load_state_dict(self, state): pass
+
 class Short(Hardest):
     def next_batch(self):
         return [0]
@@ -165,12 +179,18 @@ def test_the_mean_score_of_a_row_leaves_out_responses_without_one(dataset: Promp
 def test_a_row_that_came_twice_is_scored_once_by_all_its_responses(dataset: PromptDataset, file: str) -> None:
     source = loader(dataset, file, "Hardest")
     [[row, *_]] = rows(source, 1)
-    repeated = loader(dataset, file, "same_row", row=row)
+    repeated = loader(dataset, file, "Same", row=row)
     uids = [prompt.uid for prompt in repeated.next_batch()]
-    told: list[dict[int, float]] = []
-    repeated._sampler.feedback = told.append  # type: ignore[method-assign]
     repeated.feedback(uids, [0.0, 0.0, 1.5])
-    assert told == [{row: 0.5}]
+    assert repeated.state_dict()["sampler"]["scores"][row] == 0.5
+
+
+@pytest.mark.parametrize(("name", "learns"), [("longest_first", False), ("Deaf", False), ("Hardest", True)])
+def test_scores_are_kept_for_those_that_take_them(dataset: PromptDataset, file: str, name: str, learns: bool) -> None:
+    source = loader(dataset, file, name)
+    uids = [prompt.uid for prompt in source.next_batch()]
+    source.feedback(uids, [0.5] * len(uids))
+    assert len(source._row) == (len(uids) if learns else 0), "a driver of millions of prompts holds none of them"
 
 
 @pytest.mark.parametrize("name", ["longest_first", "by_epoch", "Hardest"])

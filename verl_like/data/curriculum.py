@@ -23,6 +23,8 @@ class Curriculum:
     What is drawn follows from the seed, the number of the batch and the scores before it.
     """
 
+    learns = True
+
     def __init__(self, num_rows: int, *, batch_size: int, config: CurriculumConfig, seed: int) -> None:
         self._batch_size, self._config, self._seed = batch_size, config, seed
         self.batches_per_epoch = num_rows // batch_size

@@ -83,6 +83,10 @@ class CustomSampler:
             )
         self._own: OwnSampler = own
 
+    @property
+    def learns(self) -> bool:
+        return isinstance(self._own, TakesFeedback)
+
     def next_batch(self) -> list[int]:
         found = self._calls(self._own.next_batch)
         rows = self._calls.rows(found, self._batch_size + 1, num_rows=self._num_rows, of="a batch")

@@ -25,7 +25,7 @@ class PromptLoader:
     def __init__(self, dataset: PromptDataset, data: DataConfig, *, seed: int) -> None:
         self._dataset, self._data, self._seed = dataset, data, seed
         self._sampler = sampler(dataset, data, seed=seed)
-        self._row: dict[str, int] = {}  # of each prompt given, by its uid
+        self._row: dict[str, int] = {}  # of each prompt given, by its uid, where scores are wanted
         self.num_drawn = 0  # prompts, since the start of the run
 
     @property
@@ -40,7 +40,8 @@ class PromptLoader:
         """The next prompts."""
         rows = self._sampler.next_batch()
         prompts = _told_apart([self._dataset[row] for row in rows])
-        self._row.update(zip((prompt.uid for prompt in prompts), rows, strict=True))
+        if self._sampler.learns:
+            self._row.update(zip((prompt.uid for prompt in prompts), rows, strict=True))
         self.num_drawn += len(prompts)
         return prompts
 
@@ -51,6 +52,8 @@ class PromptLoader:
             uids: of each response's prompt, which was given since this loader was made.
             scores: of each response; those without one (NaN) say nothing.
         """
+        if not self._sampler.learns:
+            return
         found: dict[int, list[float]] = {}
         for uid, score in zip(uids, scores, strict=True):
             if not math.isnan(score):

@@ -19,6 +19,10 @@ class Sampler(Protocol):
     @property
     def batches_per_epoch(self) -> int: ...
 
+    @property
+    def learns(self) -> bool:
+        """Whether scores change what it gives; no other sampler is told them."""
+
     def next_batch(self) -> list[int]: ...
 
     def feedback(self, scores: Mapping[int, float]) -> None:
@@ -77,6 +81,8 @@ class EpochSampler:
 
     Its position is the number of batches given since the start: epoch and place in the epoch follow from it.
     """
+
+    learns = False
 
     def __init__(self, order: Order, *, num_rows: int, batch_size: int) -> None:
         self._order, self._batch_size = order, batch_size

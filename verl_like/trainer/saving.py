@@ -144,8 +144,7 @@ class Saves:
         """Seconds that the run waited for a checkpoint, and that the one which was published took, since the last call;
         nothing of what did not happen.
         """
-        measured, self._measured = self._measured, {}
-        return measured
+        return {name: self._measured.pop(name) for name in list(self._measured)}  # the writer may add to it meanwhile
 
     def _writer(self, opened: ExitStack, begun: float) -> Callable[[Callable[[], None]], None]:
         def write(look: Callable[[], None]) -> None:
