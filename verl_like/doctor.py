@@ -19,9 +19,9 @@ MAKE_SETUP = "make setup"
 # transformers imports each part when it is asked for: over a wrong torchvision its models fail, and not itself.
 HF_PROBE = "from transformers import PreTrainedModel"
 # vLLM's packages ask for these, text models need neither, and pip may find them in another build than torch.
-BESIDE_TORCH = ("torchvision", "torchaudio")
-# vLLM imports without its kernels, so they are asked for by name.
-VLLM_PROBE = "from verl_like.backends.vllm.kernels import check_kernels; check_kernels()"
+BESIDE_TORCH = ("torchvision", "torchaudio", "torchcodec")
+# vLLM imports without its kernels, so they are asked for by name; its engine imports what reads pictures and sound.
+VLLM_PROBE = "from verl_like.backends.vllm import engine, kernels; kernels.check_kernels()"
 
 
 def report(*, is_quick: bool = False) -> list[Finding]:

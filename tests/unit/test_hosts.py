@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,3 +95,19 @@ def test_what_is_imported_is_kept_from_the_collector(is_collecting: bool) -> Non
     finally:
         gc.enable()
         gc.unfreeze()
+
+
+@pytest.mark.parametrize("name", ["triton", "other"])
+def test_what_triton_calls_leaked_at_the_end_is_let_go(name: str, tmp_path: Path) -> None:
+    (tmp_path / f"{name}.py").write_text("class Cycle:\n    def __del__(self): print('let go', flush=True)\n")
+    code = f"""
+from verl_like.imports import importing
+with importing():
+    import {name}
+    cycle = {name}.Cycle()
+    cycle.itself = cycle
+"""
+    command = [sys.executable, "-c", code]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), *filter(None, sys.path)))}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == ("let go\n" if name == "triton" else "")

@@ -80,7 +80,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     # Rules know what the words of a configuration stand for.
     "checks": ("algorithms", "checks", "config", "data.files", "data.hub", "graders", "reward.specs"),
     "checks.hub": ("checks", "config", "telemetry.startup"),
-    "backends": ("algorithms.types", "backends", "ops"),
+    "backends": ("algorithms.types", "backends", "imports", "ops"),
     "backends.base": ("algorithms.types",),
     "backends.fsdp": (
         "algorithms.types",

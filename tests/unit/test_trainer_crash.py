@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import runpy
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from ray.exceptions import ActorDiedError, OutOfMemoryError, RayTaskError
 from torch.distributed.checkpoint.api import CheckpointException
 
 from verl_like import cli
+from verl_like.imports import importing
 from verl_like.trainer.crash import innermost, told
 
 
@@ -72,6 +74,20 @@ def test_what_helps_is_said(error: BaseException, parts: tuple[str, ...], tmp_pa
     line = told(raised(RuntimeError("outer"), error), tmp_path)
     assert all(part in line for part in parts), line
     assert "mistake of the program" not in line
+
+
+def test_a_package_of_another_build_sends_to_the_doctor(tmp_path: Path) -> None:
+    (tmp_path / "odd_build.py").write_text("raise RuntimeError('operator odd_build::nms does not exist')\n")
+
+    def imported() -> None:
+        with importing():
+            runpy.run_path(str(tmp_path / "odd_build.py"))
+
+    with pytest.raises(ImportError, match=r"loaded: RuntimeError: operator .* Ask `verl-like doctor`") as found:
+        imported()
+    line = told(found.value, tmp_path)
+    assert line.startswith("RuntimeError: operator odd_build::nms does not exist. ")
+    assert line.endswith("A package cannot be loaded: `verl-like doctor` says what mends it.")
 
 
 def test_rays_own_wrapping_is_taken_off(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from verl_like.backends.allocator import allocator_environment
 from verl_like.config.schema import ModelConfig, RolloutConfig
+from verl_like.imports import importing
 from verl_like.machine.extensions import refuse_unloadable
 
 if TYPE_CHECKING:  # it imports torch, which is to find the environment that is told here
@@ -70,7 +71,9 @@ def load_backend(name: str) -> Callable[..., RolloutEngine]:
             f"rollout.backend=vllm."
         )
     refuse_unloadable(name)
-    found: Callable[..., RolloutEngine] = vars(importlib.import_module(module))[attribute]
+    with importing():
+        loaded = importlib.import_module(module)
+    found: Callable[..., RolloutEngine] = vars(loaded)[attribute]
     return found
 
 

@@ -15,6 +15,7 @@ REMEDIES = {  # by the name of the class or of one that it derives from
     "engine's share of memory, or take a larger machine.",
     "MemoryError": "Lower the batch (data.train_batch_size, rollout.n), or take a machine with more memory.",
     "RayError": "A process or node of the Ray cluster is gone; the same command goes on from the last checkpoint.",
+    "ImportError": "A package cannot be loaded: `verl-like doctor` says what mends it.",
     "ConnectionError": "Look whether the other side can be reached; the same command goes on from the last checkpoint.",
 }
 REPORT = "That is a mistake of the program, or of code that it calls: report it with that file."
@@ -29,18 +30,22 @@ def told(error: BaseException, folder: Path) -> str:
         return f"{said}{_written(error, folder)}"
     lines = str(cause).strip().splitlines()
     text = f"{type(cause).__name__}: {lines[0][:MAX_CHARS]}" if lines else type(cause).__name__
-    names = [kind.__name__ for kind in type(cause).__mro__]
+    names = [kind.__name__ for each in reversed(_chain(error)) for kind in type(each).__mro__]
     remedy = next((REMEDIES[name] for name in names if name in REMEDIES), REPORT)
     return f"{text.removesuffix('.')}.{_written(error, folder)} {remedy}"
 
 
 def innermost(error: BaseException) -> BaseException:
     """What went wrong first, below all that was raised because of it."""
-    seen: set[int] = set()
-    while id(error) not in seen:
-        seen.add(id(error))
-        error = next(_causes(error), error)
-    return error
+    return _chain(error)[-1]
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The error, what it was raised because of, and so on."""
+    found = [error]
+    while (cause := next(_causes(found[-1]), None)) is not None and cause not in found:
+        found.append(cause)
+    return found
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
