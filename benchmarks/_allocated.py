@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from typing import Any
 
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
@@ -21,8 +22,9 @@ def most_allocated(profiled: profile, *, but: Container[int] = ()) -> int:
     Args:
         but: sizes in bytes that do not count.
     """
+    recorded: Any = profiled.profiler  # whose annotations lack the bytes
     held, most = 0, 0
-    for event in sorted(profiled.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
+    for event in sorted(recorded.kineto_results.events(), key=lambda event: event.start_ns()):
         is_memory = event.name() == "[memory]" and event.device_type() == DeviceType.CPU
         if is_memory and abs(event.nbytes()) not in but:
             held += event.nbytes()

@@ -141,7 +141,8 @@ def measure(response_lengths: np.ndarray, table_lengths: np.ndarray) -> dict[str
     transfers = {layout: transfer_seconds(driver.client, table_lengths, layout) for layout in LAYOUTS}
     gb = workload.payload_bytes(table_lengths) / 1e9
     step = min(LAYOUTS, key=lambda layout: steps[layout])
-    put, get = (min(LAYOUTS, key=lambda layout, way=way: transfers[layout][way]) for way in (0, 1))
+    put = min(LAYOUTS, key=lambda layout: transfers[layout][0])
+    get = min(LAYOUTS, key=lambda layout: transfers[layout][1])
     print(f"step {steps}, transfer {transfers}", file=sys.stderr)
     return {
         "step_s": round(steps[step], 4),

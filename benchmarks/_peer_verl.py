@@ -44,7 +44,7 @@ BYTES_PER_ROW = int(4.3 * 2**20)
 USABLE_FRAC = 0.8  # Ray kills workers, and not only ours, from 95 % of the machine's memory on
 
 
-class PeerWorker(Worker):  # type: ignore[misc]
+class PeerWorker(Worker):
     """All roles of one rank, without arithmetic. Masks and positions are made beforehand:
     verl's driver unpads by them.
     """

@@ -65,13 +65,17 @@ def measure(rows: int, *, block_kib: int, has_advantages: bool = False) -> dict[
         idle = "benchmarks._idle:build_roles", given
         real = "verl_like.workers.advantages:build_roles", (config.algorithm, TIMEOUT_S)
         for group, (roles, needed) in zip(groups, (idle, real if has_advantages else idle), strict=True):
-            group.build(roles, lambda rank, needed=needed: needed, timeout_s=TIMEOUT_S)
-            group.wait_built(timeout_s=TIMEOUT_S)
+            _build(group, roles, needed)
         trainer = idle_trainer(config, Path(folder), workers=groups[0], advantages=groups[1], num_scorers=2)
         return _steps(trainer, payload) | {
             "tokens": rows * workload.PROMPT_LENGTH + int(response_lengths.sum()),
             "payload_bytes": payload,
         }
+
+
+def _build(group: WorkerGroup, roles: str, needed: tuple[Any, ...]) -> None:
+    group.build(roles, lambda rank: needed, timeout_s=TIMEOUT_S)
+    group.wait_built(timeout_s=TIMEOUT_S)
 
 
 def _steps(trainer: PPOTrainer, payload: int) -> dict[str, Any]:

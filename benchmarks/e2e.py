@@ -200,7 +200,7 @@ def trl(rank: int, folder: Path, work: Workload, ranks: int, port: int, micro_ba
     torch.set_num_threads(2 // ranks)
     begin, end, counted = threading.Semaphore(0), threading.Semaphore(0), [0]
 
-    class Turns(TrainerCallback):  # type: ignore[misc]
+    class Turns(TrainerCallback):
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             begin.acquire()
 

@@ -43,7 +43,8 @@ def ways(*, entropy: bool) -> dict[str, Way]:
     def cross_entropy(hidden: Tensor, weight: nn.Parameter, targets: Tensor) -> Tensor:
         return nn.functional.cross_entropy(hidden @ weight.t(), targets, reduction="none")
 
-    return {"own": ours, "whole": whole} | ({} if entropy else {"cross_entropy": cross_entropy})
+    found: dict[str, Way] = {"own": ours, "whole": whole}
+    return found if entropy else {**found, "cross_entropy": cross_entropy}
 
 
 def measured(*, entropy: bool) -> dict[str, float]:

@@ -89,7 +89,8 @@ def verls_within_deadline(rows: int, parts: int, *, equal_counts: bool) -> dict[
 
 def in_turns(rows: int, parts: int, *, equal_counts: bool) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
     """What ours and verl's gave in each round; verl's are none where it is missing, or was too slow once."""
-    mine, theirs = [], []
+    mine: list[dict[str, float]] = []
+    theirs: list[dict[str, float]] = []
     for round_ in range(ROUNDS):
         mine.append(ours(rows, parts, equal_counts=equal_counts))
         their = verls_within_deadline(rows, parts, equal_counts=equal_counts) if len(theirs) == round_ else None

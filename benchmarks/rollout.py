@@ -12,7 +12,7 @@ import argparse
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -112,7 +112,7 @@ def num_tokens(name: str) -> int:
 
 
 def measure(path: Path, name: str) -> dict[str, Any]:
-    contenders = {
+    contenders: dict[str, tuple[int, Callable[..., Any], tuple[Any, ...]]] = {
         "one engine of two threads": (1, bare, (path, name, 1)),
         "two engines of one thread": (2, bare, (path, name, 2)),
         "own": (1, staged, (path, name)),

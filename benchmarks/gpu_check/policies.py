@@ -6,6 +6,7 @@ import fcntl
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -76,8 +77,8 @@ def policy(scene: Scene, path: Path, *, dtype: str = "auto", **changes: Any) -> 
 
     gc.collect()  # a sharded model holds itself by a circle of references
 
-    def of(kind: type) -> dict[str, Any]:
-        return {name: changes[name] for name in changes.keys() & kind.__dataclass_fields__.keys()}
+    def of(kind: type[Any]) -> dict[str, Any]:
+        return {field.name: changes[field.name] for field in fields(kind) if field.name in changes}
 
     settings = {
         "model": ModelConfig(path=str(path), **of(ModelConfig)),

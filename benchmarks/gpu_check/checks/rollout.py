@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from benchmarks.gpu_check.engines import GIB, engine, generated, mean_gap, requests, sync, weight_bytes
@@ -54,8 +56,8 @@ def _freed_gib(scene: Scene, rollout: RolloutEngine) -> float:
     return (torch.cuda.mem_get_info()[0] - before) / GIB
 
 
-def _cache_bytes(scene: Scene, rollout: RolloutEngine) -> int:
-    """Of keys and values, by what vLLM says of its cache and the model's shape."""
+def _cache_bytes(scene: Scene, rollout: Any) -> int:
+    """Of keys and values, by the model's shape and what vLLM, which no interface shows, says of its cache."""
     cache = rollout._engine.vllm_config.cache_config
     path = str(model_path(scene))
     elements = model_shape(path, ModelConfig(path=path)).kv_elements_per_token
