@@ -10,6 +10,7 @@ import argparse
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from verl_like.config.schema import Config
 from verl_like.plan.advice import advice
@@ -41,10 +42,11 @@ def configuration(folder: Path, engine_ranks: int, lora_rank: int) -> Config:
     return config
 
 
-def write(folder: Path, name: str) -> None:
-    """The model's config.json."""
-    hidden, layers, heads, kv_heads, width, vocabulary, is_tied, _ = MODELS[name]
-    config = {
+def qwen2(
+    hidden: int, layers: int, heads: int, kv_heads: int, width: int, vocabulary: int, is_tied: bool
+) -> dict[str, Any]:
+    """A config.json of Qwen2's kind."""
+    return {
         "architectures": ["Qwen2ForCausalLM"],
         "model_type": "qwen2",
         "hidden_size": hidden,
@@ -55,7 +57,11 @@ def write(folder: Path, name: str) -> None:
         "vocab_size": vocabulary,
         "tie_word_embeddings": is_tied,
     }
-    (folder / "config.json").write_text(json.dumps(config))
+
+
+def write(folder: Path, name: str) -> None:
+    """The model's config.json."""
+    (folder / "config.json").write_text(json.dumps(qwen2(*MODELS[name][:7])))
 
 
 def row(name: str, num_gpus: int, plan: RunPlan, overrides: list[str]) -> str:

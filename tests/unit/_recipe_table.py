@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.plan_table import qwen2
+
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "recipes"
 FOLDERS = sorted(page.parent for page in RECIPES.glob("*/README.md"))
@@ -63,39 +65,31 @@ def table() -> list[Listed]:
     return found
 
 
-def qwen2(hidden: int, layers: int, heads: int, kv_heads: int, width: int, vocabulary: int = 152_064) -> dict[str, Any]:
+def qwen2_5(
+    hidden: int, layers: int, heads: int, kv_heads: int, width: int, vocabulary: int = 152_064
+) -> dict[str, Any]:
     """A config.json of Qwen2.5; the small ones tie their embeddings."""
-    return {
-        "architectures": ["Qwen2ForCausalLM"],
-        "model_type": "qwen2",
-        "hidden_size": hidden,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads,
-        "intermediate_size": width,
-        "vocab_size": vocabulary,
-        "tie_word_embeddings": vocabulary < 152_000,
-        "max_position_embeddings": 32_768,
-    }
+    shape = qwen2(hidden, layers, heads, kv_heads, width, vocabulary, vocabulary < 152_000)
+    return shape | {"max_position_embeddings": 32_768}
 
 
 def qwen3(hidden: int, layers: int, heads: int, width: int, *, tied: bool = True) -> dict[str, Any]:
     """A config.json of Qwen3."""
-    shape = qwen2(hidden, layers, heads, 8, width, 151_936)
+    shape = qwen2_5(hidden, layers, heads, 8, width, 151_936)
     more = {"head_dim": 128, "tie_word_embeddings": tied, "max_position_embeddings": 40_960}
     return shape | more | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
 
 
 # As their makers publish them. Of Qwen2.5 the longest sequence is that of the instructed ones; the others read more.
 SHAPES = {
-    "Qwen/Qwen2.5-0.5B-Instruct": qwen2(896, 24, 14, 2, 4864, 151_936),
-    "Qwen/Qwen2.5-3B-Instruct": qwen2(2048, 36, 16, 2, 11_008, 151_936),
-    "Qwen/Qwen2.5-7B": qwen2(3584, 28, 28, 4, 18_944),
-    "Qwen/Qwen2.5-7B-Instruct": qwen2(3584, 28, 28, 4, 18_944),
-    "Qwen/Qwen2.5-Coder-7B-Instruct": qwen2(3584, 28, 28, 4, 18_944),
-    "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": qwen2(3584, 28, 28, 4, 18_944) | {"max_position_embeddings": 131_072},
-    "Qwen/Qwen2.5-14B-Instruct": qwen2(5120, 48, 40, 8, 13_824),
-    "Qwen/Qwen2.5-32B": qwen2(5120, 64, 40, 8, 27_648),
+    "Qwen/Qwen2.5-0.5B-Instruct": qwen2_5(896, 24, 14, 2, 4864, 151_936),
+    "Qwen/Qwen2.5-3B-Instruct": qwen2_5(2048, 36, 16, 2, 11_008, 151_936),
+    "Qwen/Qwen2.5-7B": qwen2_5(3584, 28, 28, 4, 18_944),
+    "Qwen/Qwen2.5-7B-Instruct": qwen2_5(3584, 28, 28, 4, 18_944),
+    "Qwen/Qwen2.5-Coder-7B-Instruct": qwen2_5(3584, 28, 28, 4, 18_944),
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": qwen2_5(3584, 28, 28, 4, 18_944) | {"max_position_embeddings": 131_072},
+    "Qwen/Qwen2.5-14B-Instruct": qwen2_5(5120, 48, 40, 8, 13_824),
+    "Qwen/Qwen2.5-32B": qwen2_5(5120, 64, 40, 8, 27_648),
     "Qwen/Qwen3-0.6B": qwen3(1024, 28, 16, 3072),
     "Qwen/Qwen3-1.7B": qwen3(2048, 28, 16, 6144),
     "Qwen/Qwen3-4B": qwen3(2560, 36, 32, 9728),
