@@ -69,6 +69,19 @@ def test_its_defaults_alone_are_a_configuration_here(peer: str) -> None:
         (["data.train_files=a.parquet"], {"data.train_files": ["a.parquet"]}),
         (["data.train_files=['a.parquet','b.parquet']"], {"data.train_files": ["a.parquet", "b.parquet"]}),
         (["trainer.rollout_data_dir=/tmp/rollouts"], {"trainer.num_samples_to_save": -1}),
+        (["trainer.max_actor_ckpt_to_keep=null"], {"trainer.max_checkpoints": 0}),
+        (
+            [f"{A}.ppo_micro_batch_size=64", f"{A}.ulysses_sequence_parallel_size=2", "trainer.nnodes=2"],
+            {
+                "actor.max_tokens_per_micro_batch": str(64 * 2 // 16 * 1024),
+                "actor.sequence_parallel_size": 2,
+                "cluster.num_nodes": 2,
+            },
+        ),
+        (
+            [f"{A}.ppo_micro_batch_size=2", "critic.ppo_micro_batch_size_per_gpu=2"],
+            {"actor.max_tokens_per_micro_batch": "1024", "critic.max_tokens_per_micro_batch": "2048"},
+        ),
         (
             ["data.train_max_samples=1000", "data.val_max_samples=null"],
             {"data.train_max_samples": 1000, "data.val_max_samples": -1},
@@ -236,9 +249,18 @@ def test_two_settings_of_one_thing_are_told() -> None:
     assert not of_verl(f"{A}.grad_clip=1.0", f"{A}.optim.clip_grad=1.0").problems
 
 
-def test_a_value_that_cannot_be_converted_is_told() -> None:
-    [problem] = of_verl("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=many").problems
-    assert "its value cannot be read" in problem
+@pytest.mark.parametrize(
+    "words",
+    [
+        [f"{A}.ppo_micro_batch_size_per_gpu=many"],
+        [f"{A}.optim.betas=[0.9]"],
+        ["algorithm.kl_ctrl=null", "algorithm.use_kl_in_reward=True"],
+        ["reward_model.overlong_buffer.enable=True"],
+        [f"{A}.ppo_mini_batch_size=0", f"{A}.optim.lr_warmup_steps=3"],
+    ],
+)
+def test_a_value_that_cannot_be_converted_is_told(words: list[str]) -> None:
+    assert any("its value cannot be read" in problem for problem in of_verl(*words).problems)
 
 
 def test_keys_that_are_taken_away_leave_their_default_too() -> None:
@@ -250,9 +272,23 @@ def test_options_of_hydra_say_nothing_about_a_run_but_which_trainer_it_is() -> N
     given = read_words(
         "verl", ["--config-path=x", "--config-name", "ppo_trainer", "hydra.run.dir=y", "data.seed=1"], folder=HERE
     )
-    assert given.values == {"data.seed": 1} and len(given.notes) == 3
+    assert given.values == {"data.seed": 1} and len(given.notes) == 2
+    assert given.notes[0] == "x/ppo_trainer.yaml: the table of verl's own defaults stands in for this file."
+    with pytest.raises(ValueError, match=r"reads nowhere/mine.yaml, which is not below"):
+        read_words("verl", ["--config-path=nowhere", "--config-name=mine"], folder=HERE)
     with pytest.raises(ValueError, match=r"chooses a trainer of Megatron's kind"):
         read_words("verl", ["--config-name=ppo_megatron_trainer.yaml"], folder=HERE)
+
+
+def test_a_configuration_of_ones_own_is_read_before_the_command(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "mine.yaml").write_text(
+        "hydra: {searchpath: [x]}\ndefaults: [ppo_trainer, _self_]\ndata: {train_batch_size: 64, seed: 7}\n"
+    )
+    words = ["data.seed=8", f"--config-path={tmp_path}/config", "--config-name=mine"]
+    for found in (words, ["--config-path", "./config", "-cn", "mine.yaml", "data.seed=8"]):
+        given = read_words("verl", found, folder=tmp_path)
+        assert given.values == {"data.train_batch_size": 64, "data.seed": 8} and not given.notes
 
 
 def test_a_reference_to_what_is_set_nowhere_is_told() -> None:
@@ -311,11 +347,41 @@ def test_a_reference_to_what_is_set_nowhere_is_told() -> None:
             {"model.gradient_checkpointing": "true", "model.remove_padding": True},
         ),
         ("--reward_clip_range -10 10", {"algorithm.reward_clip": 10.0}),
+        ("--wandb_run_name 0711_1 --use_wandb key", {"trainer.experiment_name": "0711_1"}),
+        ("--wandb_run_name on", {"trainer.experiment_name": "on"}),
+        ("--actor_learning_rate 5e-7", {"actor.optim.lr": 5e-7}),
+        ("--input_template Q:{}", {"data.format_prompt": "Q:{{ content }}"}),
+        ("--input_template Q:{} --apply_chat_template", {"data.format_prompt": None}),
+        ("--advantage_estimator gae --reward_pretrain r", {"reward.model.path": "r", "critic.path": "r"}),
+        (
+            "--advantage_estimator gae --reward_pretrain r --critic_pretrain c",
+            {"reward.model.path": "r", "critic.path": "c"},
+        ),
+        ("--advantage_estimator rloo --reward_pretrain r", {"reward.model.path": "r", "critic.path": None}),
     ],
 )
 def test_flags_of_openrlhf(line: str, ours: dict[str, Any]) -> None:
     found = of_openrlhf(line)
     assert {name: found.settings.get(name) for name in ours} == ours and not found.problems
+
+
+def test_a_flag_with_a_template_is_one_text() -> None:
+    words = ["--input_template", "User: {}\nAssistant: "]
+    found = translated("openrlhf", read_words("openrlhf", words, folder=HERE))
+    assert found.settings["data.format_prompt"] == "User: {{ content }}\nAssistant: "
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("--input_template User: {} Assistant:", "it has several words; quote it as one"),
+        ("--reward_pretrain a,b", "it names several models; one scores here"),
+        ("--remote_rm_url http://a,http://b", "it names several; one function or server scores here"),
+    ],
+)
+def test_what_openrlhf_takes_several_of_is_told(line: str, told: str) -> None:
+    [problem] = of_openrlhf(line).problems
+    assert told in problem
 
 
 @pytest.mark.parametrize(
@@ -333,7 +399,8 @@ def test_flags_of_openrlhf(line: str, ours: dict[str, Any]) -> None:
             {"actor.kl_loss_coef": 0.01, "actor.kl_loss_type": "k3", "algorithm.kl_coef": 0.0},
         ),
         (["worker.reward.reward_function=r.py:compute_score"], {"reward.function": "r.py:compute_score"}),
-        (["trainer.val_freq=5", "trainer.save_limit=-1"], {"trainer.test_freq": 5, "trainer.max_checkpoints": 2}),
+        (["trainer.val_freq=5", "trainer.save_limit=-1"], {"trainer.test_freq": 5, "trainer.max_checkpoints": 0}),
+        (["worker.critic.loss_avg_mode=seq"], {"actor.loss_aggregation": None}),
         (["worker.actor.micro_batch_size_per_device_for_update=2"], {"actor.max_tokens_per_micro_batch": "2048"}),
         (["worker.rollout.val_override_config.temperature=0.5"], {"rollout.val.temperature": 0.5}),
     ],
@@ -359,7 +426,34 @@ def test_a_command_is_known_by_its_program() -> None:
     ) == ["--x"]
     assert arguments_of(["python3", "-m", "fork.recipe.dapo.src.main_dapo", "a=1"], "verl") == ["a=1"]
     assert arguments_of(["python3", "-m", "verl.trainer.main_ppo"], "easyr1") is None
+    assert arguments_of(["deepspeed", "--module", "openrlhf.cli.train_ppo", "--x"], "openrlhf") == ["--x"]
+    assert arguments_of(["./main_ppo.py", "a=1"], "verl") == ["a=1"]
     assert arguments_of(["python3", "-m", "verl.trainer.main", "a=1"], "easyr1") == ["a=1"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["pkill", "-f", "verl.trainer.main_ppo"],
+        ["sudo", "pkill", "-9", "-f", "main_ppo"],
+        ["grep", "main_ppo"],
+        ["echo", "python3", "-m", "verl.trainer.main_ppo", "a=1"],
+        ["cp", "-r", "verl/trainer/main_ppo.py", "backup"],
+        ["nano", "verl/trainer/main_ppo.py"],
+    ],
+)
+def test_a_command_that_only_speaks_of_the_program_is_another(command: list[str]) -> None:
+    assert arguments_of(command, "verl") is None
+
+
+def test_the_run_is_the_command_that_says_something(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(
+        "pkill -f verl.trainer.main_ppo\npython3 -m verl.trainer.main_ppo\n"
+        'srun bash -c "ray start --head; python3 -m verl.trainer.main_ppo data.seed=3"\n'
+    )
+    found = migrate("verl", tmp_path / "run.sh", [], environment={})
+    assert found.translation.settings == {"trainer.seed": 3}
+    assert not [note for note in found.notes if "runs; this is the first" in note]
 
 
 SCRIPT = """set -x
@@ -416,7 +510,11 @@ def test_a_recipe_without_what_cannot_be_had_says_so_first(tmp_path: Path, capsy
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [("echo hello", "starts nothing of verl's that is known here"), ("python3 -m other.program a=1", "starts nothing")],
+    [
+        ("echo hello", "starts nothing of verl's that is known here"),
+        ("python3 -m other.program a=1", "starts nothing"),
+        ("source run_of_mine.sh", r"starts nothing .* Of this one: line 1: source run_of_mine.sh is not read"),
+    ],
 )
 def test_a_script_that_starts_something_else_is_told(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "run.sh").write_text(text)

@@ -220,9 +220,22 @@ def test_a_command_is_taken_to_succeed() -> None:
 def test_files_and_scripts_within_the_script_are_noted() -> None:
     script = read("source env.sh\nbash -c 'p 1'\neval p '\"a b\"'\neval $(conda hook)")
     assert script.commands == [
-        ["source", "env.sh"], ["bash", "-c", "p 1"], ["p", "a b"], ["eval", "$(conda hook)"]
+        ["source", "env.sh"], ["bash", "-c", "p 1"], ["p", "1"], ["p", "a b"], ["eval", "$(conda hook)"]
     ]  # fmt: skip
     assert [note.partition(":")[0] for note in script.notes] == ["line 1", "line 2", "line 3", "line 4", "line 4"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'bash -c "p $x; exit 3"',
+        'srun -N 2 bash -lc "p $x"',
+        "bash -l -c 'p 1'",
+        'docker exec box /bin/sh -c "cd /work && p $x"',
+    ],
+)
+def test_what_another_shell_is_given_is_read(line: str) -> None:
+    assert words(f"x=1\n{line}\np 2") == [["1"], ["2"]]
 
 
 @pytest.mark.parametrize("below", ["\\\n  # b=2 \\\n  c=3", "\\ \n  c=3"])

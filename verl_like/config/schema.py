@@ -683,7 +683,7 @@ class TrainerConfig:
         "Have the step wait for a copy of what a checkpoint holds, in host memory, which is written while the run goes "
         "on; a checkpoint waits for the one before it.",
     )
-    max_checkpoints: int = _positive(2, "Newest checkpoints kept; the best one is kept besides.")
+    max_checkpoints: int = _non_negative(2, "Newest checkpoints kept; 0 keeps all, and the best one is kept besides.")
     resume: str = knob(
         "auto",
         "auto continues from the run folder's newest checkpoint, never refuses a used folder, a path names a "

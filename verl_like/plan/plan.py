@@ -158,4 +158,4 @@ def _disk(config: Config, shapes: Mapping[str, ModelShape]) -> Parts:
         shape.num_adapter_parameters or shape.num_parameters for shape in learning
     )
     kept = config.trainer.max_checkpoints
-    return {"a checkpoint": float(one), f"{kept} of them": float(one * kept)}
+    return {"a checkpoint": float(one)} | ({f"{kept} of them": float(one * kept)} if kept else {})

@@ -105,6 +105,8 @@ class Checkpoints:
         """Forget the oldest; later steps than ``newest`` are damaged ones, which count for nothing until they come
         again.
         """
+        if self.max_checkpoints == 0:
+            return
         for step in [step for step in self.steps() if step <= newest][: -self.max_checkpoints]:
             if self.path(step).resolve() != self.best():
                 shutil.rmtree(self.path(step))

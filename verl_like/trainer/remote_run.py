@@ -119,7 +119,7 @@ class RemoteRun:
         own = steps_in(self._folder.checkpoints)
         there = self._store.files("checkpoints")
         whole = [step for step in _whole(there) if own and step <= own[-1]]
-        kept = {*own, *whole[-self._max_checkpoints :]}
+        kept = {*own, *whole[-self._max_checkpoints :]}  # with 0 the whole list
         for step in _steps(there):
             if own and step < own[-1] and step not in kept and f"step_{step}" != self._best():
                 look()

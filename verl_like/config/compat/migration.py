@@ -103,8 +103,9 @@ def migrate(peer: str, path: Path, arguments: Sequence[str], *, environment: Map
     if not commands:
         raise ValueError(
             f"{path} starts nothing of {peer}'s that is known here ({', '.join(PROGRAMS[peer])}). Give the script that "
-            f"does, or a YAML file of its settings."
+            f"does, or a YAML file of its settings." + "".join(f" Of this one: {note}" for note in script.notes)
         )
+    commands = [words for words in commands if words] or commands
     notes = list(script.notes)
     if len(commands) > 1:
         notes.append(f"the script starts {len(commands)} runs; this is the first.")

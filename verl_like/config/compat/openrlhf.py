@@ -125,16 +125,33 @@ def max_samples(theirs: Theirs) -> Converted:
 def template(theirs: Theirs) -> Converted:
     """``{}`` stands for the prompt there."""
     text = theirs["data.input_template"]
-    return Converted({"data.format_prompt": text.replace("{}", "{{ content }}")} if text else {})
+    if isinstance(text, list):
+        raise ValueError("it has several words; quote it as one")
+    if text and theirs["data.apply_chat_template"]:
+        return Converted(note="it is not read beside data.apply_chat_template, there as here")
+    return Converted({"data.format_prompt": str(text).replace("{}", "{{ content }}")} if text else {})
 
 
 def reward_function(theirs: Theirs) -> Converted:
     url = theirs["reward.remote_url"]
     if not url:
         return Converted()
+    if isinstance(url, list) or "," in str(url):
+        raise ValueError("it names several; one function or server scores here, which may ask others")
     if str(url).endswith(".py"):
         return Converted({"reward.function": f"{url}:reward_func"}, "reward_func of that file")
     return Converted({"reward.function": "remote_http", "reward.function_kwargs": {"url": url, "protocol": "openrlhf"}})
+
+
+def reward_model(theirs: Theirs) -> Converted:
+    """A critic without a model of its own starts from it."""
+    path = theirs["reward.model_name_or_path"]
+    if isinstance(path, list) or "," in str(path):
+        raise ValueError("it names several models; one scores here. Write a function that asks them (reward.function)")
+    found = {"reward.model.path": path}
+    if path and not theirs.get("critic.model_name_or_path") and not theirs.get("reward.remote_url"):
+        return Converted({**found, "critic.path": path}, "a critic starts from it too, where none is named")
+    return Converted(found)
 
 
 def loggers(theirs: Theirs) -> Converted:
@@ -165,6 +182,7 @@ CONVERTERS: dict[str, Converter] = {
         max_samples,
         template,
         reward_function,
+        reward_model,
         loggers,
         resume,
     )

@@ -69,6 +69,8 @@ class Translation:
 OWN = "a knob of verl_like's own"
 CRITIC_ESTIMATORS = ("gae",)  # those that read values
 REFUSED = ("not here", "unknown")
+# What a value of another kind than the other project takes makes of a converter.
+UNREADABLE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
 KINDS = ("kept", "renamed", "converted", "without effect", *REFUSED)
 
 
@@ -147,11 +149,11 @@ def _converted(table: Table, theirs: Mapping[str, Any], own: Set[str], lines: Ma
     for name, keys in by_converter.items():
         try:
             made = CONVERTERS[table.peer][name](theirs)
-        except (TypeError, ValueError) as error:  # a value of another kind than the other project takes
+        except UNREADABLE as error:
+            said = error if isinstance(error, TypeError | ValueError) else f"{type(error).__name__} {error}"
+            why = f"its value cannot be read: {said}."
             for key in own & set(keys):
-                found[key] = Line(
-                    key=key, value=theirs[key], kind="not here", why=f"its value cannot be read: {error}."
-                )
+                found[key] = Line(key=key, value=theirs[key], kind="not here", why=why)
             continue
         for key in keys:
             found[key] = Line(key=key, value=theirs[key], kind="converted", ours=made.settings, why=made.note)

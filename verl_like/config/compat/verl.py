@@ -92,8 +92,12 @@ def token_budgets(theirs: Theirs) -> Converted:
         ),
     }
     found: dict[str, Any] = {}
+    num_gpus = int(theirs["trainer.n_gpus_per_node"]) * int(theirs["trainer.nnodes"])
     for role, (is_dynamic, tokens, rows) in roles.items():
-        micro_batch = theirs.get(f"{rows}_per_gpu") or theirs.get(rows)
+        micro_batch = theirs.get(f"{rows}_per_gpu")
+        if not micro_batch and theirs.get(rows):  # of all ranks that have rows of their own together
+            sharing = theirs.get(f"{rows.rpartition('.')[0]}.ulysses_sequence_parallel_size") or 1
+            micro_batch = max(1, int(theirs[rows]) * int(sharing) // num_gpus)
         if theirs.get(is_dynamic) and theirs.get(tokens):
             found[f"{role}.max_tokens_per_micro_batch"] = str(theirs[tokens])
         elif micro_batch:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,9 @@ PROGRAMS = {
     "easyr1": ("verl.trainer.main",),
     "openrlhf": ("train_ppo_ray", "train_ppo"),
 }
+STARTER = re.compile(r"python|pypy|torchrun|deepspeed|accelerate|uv$|poetry$|-m$|--module$")
+SPEAKS_OF = ("echo", "printf", "pkill", "pgrep", "killall", "grep", "egrep", "ps")  # a program that others start
+TABLED = ("ppo_trainer", "dapo_trainer")  # configurations of verl's own that its table stands in for
 
 
 @dataclass(slots=True)
@@ -38,10 +43,13 @@ class Given:
 
 def arguments_of(command: Sequence[str], peer: str) -> list[str] | None:
     """The words behind the program, where a command starts that project's; None where it does not."""
+    if not command or Path(command[0]).name in SPEAKS_OF:
+        return None
     for place, word in enumerate(command):
         name = word.removesuffix(".py").replace("/", ".")
         if any(name == program or name.endswith(f".{program}") for program in PROGRAMS[peer]):
-            return list(command[place + 1 :])
+            is_started = place == 0 or any(STARTER.match(Path(before).name) for before in command[:place])
+            return list(command[place + 1 :]) if is_started else None
     return None
 
 
@@ -71,9 +79,12 @@ def read_file(path: Path) -> Given:
     return Given(dict(_leaves(tree, "")))
 
 
+_NAMES_FOLDER, _NAMES_FILE = ("--config-path", "--config-dir", "-cp", "-cd"), ("--config-name", "-cn")
+
+
 def _read_hydra(words: Sequence[str], folder: Path) -> Given:
     given, parser, removed = Given(), OverridesParser.create(), set()
-    for word in _without_options(words, given):
+    for word in _without_options(words, folder, given):
         try:
             override = parser.parse_override(word)
         except HydraException as error:
@@ -99,21 +110,30 @@ def _read_hydra(words: Sequence[str], folder: Path) -> Given:
     return given
 
 
-def _without_options(words: Sequence[str], given: Given) -> Iterator[str]:
-    """The words but for Hydra's options, which name the file that verl's keys come from."""
-    rest = iter(words)
+def _without_options(words: Sequence[str], folder: Path, given: Given) -> Iterator[str]:
+    """The words but for Hydra's options, of which the configuration file that they name is read first."""
+    rest, others = iter(words), []
+    place, name = "", ""
     for word in rest:
         if not word.startswith("-"):
-            yield word
+            others.append(word)
             continue
-        name, equals, value = word.partition("=")
-        if name in ("--config-path", "--config-name", "--config-dir", "-cp", "-cn", "-cd"):
+        option, equals, value = word.partition("=")
+        if option in (*_NAMES_FOLDER, *_NAMES_FILE):
             value = value if equals else next(rest, "")
             if "megatron" in value or "torchtitan" in value or "veomni" in value:
                 raise ValueError(f"{word} chooses a trainer of Megatron's kind ({value}); FSDP is what there is here.")
-            given.notes.append(f"{name}={value}: the table of verl's own defaults stands in for this file.")
+            place, name = (place, value) if option in _NAMES_FILE else (value, name)
         else:
             given.notes.append(f"{word}: an option of Hydra's, which says nothing about the run.")
+    file = Path(place, f"{name.removesuffix('.yaml') or TABLED[0]}.yaml")
+    if file.stem in TABLED:
+        if place or name:
+            given.notes.append(f"{file}: the table of verl's own defaults stands in for this file.")
+    else:
+        own = read_file(_found(str(file), folder)).values
+        given.values |= {key: value for key, value in own.items() if not key.startswith("hydra.")}
+    yield from others
 
 
 def _read_dotlist(words: Sequence[str], folder: Path) -> Given:
@@ -155,7 +175,7 @@ def _read_flags(words: Sequence[str], folder: Path) -> Given:
         else:
             given.notes.append(f"{word} stands before any flag and says nothing.")
     for name, values in found.items():
-        read = [_as_yaml(value) for value in values]
+        read = [_as_flag(value) for value in values]
         given.values[name] = True if not read else read[0] if len(read) == 1 else read
     return given
 
@@ -169,6 +189,17 @@ def _as_yaml(text: str) -> Any:
         return float(value) if isinstance(value, str) and value[:1] in "0123456789.-" else value
     except ValueError:
         return value
+
+
+def _as_flag(text: str) -> Any:
+    """A number or a truth where it is written as Python writes it; anything else is a name or a path."""
+    if text in ("True", "true", "False", "false"):
+        return text in ("True", "true")
+    for kind in (int, float):
+        with suppress(ValueError):
+            if text[-1:].isdigit() and "_" not in text:
+                return kind(text)
+    return text
 
 
 def _leaves(tree: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:

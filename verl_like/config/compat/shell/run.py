@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from itertools import takewhile
 
 from verl_like.config.compat.shell import patterns
 from verl_like.config.compat.shell.builtins import BUILTINS, ExitStatus, calculate, declare
@@ -39,6 +41,17 @@ class _Left(Exception):
 
     def __init__(self, word: str, line: int, number: int) -> None:
         self.word, self.line, self.number = word, line, number
+
+
+def _script_of_shell(texts: list[str]) -> str | None:
+    """What ``bash -c`` runs, also behind ``srun`` and the like."""
+    for place, text in enumerate(texts):
+        if text.rpartition("/")[2] in ("bash", "sh"):
+            options = list(takewhile(lambda word: word.startswith("-"), texts[place + 1 :]))
+            script = texts[place + 1 + len(options) :][:1]
+            if script and any(re.fullmatch(r"-\w*c", option) for option in options):
+                return script[0]
+    return None
 
 
 class Walk:
@@ -163,13 +176,14 @@ class Walk:
             raise _Left(name, line, 0)
         if name in ("source", "."):
             self.state.note(line, f"{' '.join(texts)} is not read; give what it sets in the environment")
-        if name in ("bash", "sh") and "-c" in texts:
-            self.state.note(line, f"the script in {name} -c is not read")
+        if (script := _script_of_shell(texts)) is not None and (tree := self._evaluated(script, line)) is not None:
+            with suppress(_Left):  # which leaves that shell alone
+                return self.block(tree)
         return ExitStatus.RAN
 
     def _evaluated(self, text: str, line: int) -> list[Chain] | None:
-        """What ``eval`` is given, as commands; None where it cannot be read."""
-        self.state.note(line, "what eval is given is read as if it stood in the script, as far as it is known")
+        """What ``eval`` or ``bash -c`` is given, as commands; None where it cannot be read."""
+        self.state.note(line, "what eval or bash -c is given is read as if it stood here, as far as it is known")
         try:
             return None if UNKNOWN in text else parse(text, first_line=line)[0]
         except ValueError:
