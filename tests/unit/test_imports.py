@@ -79,7 +79,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "reward": ("data.templates", "graders", "reward", "single_controller"),
     # Rules know what the words of a configuration stand for.
     "checks": ("algorithms", "checks", "config", "data.files", "data.hub", "graders", "reward.specs"),
-    "checks.hub": ("checks", "config", "telemetry.startup"),
+    "checks.hub": ("checks", "config", "single_controller.errors", "telemetry.startup"),
     "backends": ("algorithms.types", "backends", "imports", "ops"),
     "backends.base": ("algorithms.types",),
     "backends.fsdp": (

@@ -123,6 +123,24 @@ def test_neither_start_nor_step_nor_end_waits_for_a_service_that_hangs(
     assert "service has not taken 15 reports within 0.1 s of the end" in caplog.text
 
 
+def test_a_service_that_is_behind_at_the_end_and_catches_up_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beside, "MAX_WAITING", 10)
+    monkeypatch.setattr(beside, "HUNG", set())
+    recorders: list[Recorder] = []
+    answer = threading.Event()
+
+    def open_late() -> Recorder:
+        answer.wait(30)
+        return opened(recorders)
+
+    tracker = Beside("service", open_late, open_s=0.1, close_s=10)
+    for step in range(1, 11):
+        tracker.log(step, {})
+    threading.Timer(0.2, answer.set).start()
+    tracker.close()
+    assert len(recorders[0].taken) == 10 and recorders[0].is_closed and set() == beside.HUNG
+
+
 def test_the_rules_the_table_and_the_extras_name_the_same_services() -> None:
     assert tuple(SERVICES) == CHECKED and NAMES == LOGGERS
 

@@ -167,6 +167,15 @@ def test_a_samples_file_is_shown_by_its_first_rows_with_long_texts_cut(tmp_path:
     assert (found[0]["ground_truth"], found[0]["score"]) == ('{"a": 1}', None)
 
 
+def test_half_a_character_is_shown_and_ends_no_run(tmp_path: Path) -> None:
+    path = tmp_path / "step_1.jsonl"
+    path.write_text(json.dumps({"prompt": "p", "response": "cut \ud83d", "ground_truth": {"a": "\ud83d"}}) + "\n")
+    rows = shown_rows(path)
+    assert (rows[0]["response"], rows[0]["ground_truth"]) == ("cut \\ud83d", '{"a": "\\ud83d"}')
+    with Trackers([TensorboardTracker(tmp_path)]) as shows:
+        shows.log_samples(1, "train", rows)
+
+
 def test_only_trackers_that_show_texts_are_given_samples(tmp_path: Path) -> None:
     plain, shows = JsonlTracker(tmp_path / "metrics.jsonl"), TensorboardTracker(tmp_path)
     assert not Trackers([plain]).show_samples and Trackers([plain, shows]).show_samples

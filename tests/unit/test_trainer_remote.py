@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import socket
 import threading
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -19,8 +21,9 @@ from tests.unit._savers import save
 from verl_like.checks.manifest import damage
 from verl_like.config.compose import as_yaml
 from verl_like.config.schema import Config, TrainerConfig
-from verl_like.remote import unreadable_kind
+from verl_like.remote import Store, unreadable_kind
 from verl_like.telemetry import beside
+from verl_like.trainer import bring as bring_module
 from verl_like.trainer import mirror as mirror_module
 from verl_like.trainer.bring import bring
 from verl_like.trainer.checkpoint import Checkpoints
@@ -153,19 +156,44 @@ def test_a_machine_without_the_best_checkpoint_does_not_have_it_forgotten(file_s
     assert second.remote().steps() == [1, 2, 3]
 
 
+class CutOff(Exception):
+    pass
+
+
+def cut_at(count: int) -> Callable[[], None]:
+    """Looks that end what looks after so many."""
+    left = iter(range(count))
+
+    def look() -> None:
+        if next(left, None) is None:
+            raise CutOff
+
+    return look
+
+
+@pytest.mark.parametrize("best", [1, 3])
+def test_whenever_bringing_is_cut_off_the_next_start_has_all(file_store: str, tmp_path: Path, best: int) -> None:
+    first = started(tmp_path / "one", file_store, 1, 2, 3, best=best)
+    first.remote().copy(nothing)
+    num_cuts = 0
+    while True:
+        second = Run(tmp_path / f"two-{num_cuts}", file_store)
+        try:
+            second.remote().bring(3, cut_at(num_cuts))
+        except CutOff:
+            num_cuts += 1
+        else:
+            break
+        second.start()
+        with second.checkpoints.written({"step": 4}, is_best=False):  # which sweeps what is left of the first try
+            pass
+        shutil.rmtree(second.checkpoints.path(4))
+        assert second.files() == {name: at for name, at in first.files().items() if "step_2/" not in name}
+        assert second.checkpoints.best() == second.checkpoints.path(best).resolve()
+    assert num_cuts > 5, "it was cut off between files"
+
+
 def test_whenever_a_copy_is_cut_off_what_looks_whole_is_whole_and_the_next_one_completes_it(tmp_path: Path) -> None:
-    class CutOff(Exception):
-        pass
-
-    def cut_at(count: int) -> Callable[[], None]:
-        left = iter(range(count))
-
-        def look() -> None:
-            if next(left, None) is None:
-                raise CutOff
-
-        return look
-
     num_cuts = 0
     while True:
         store = f"file://{tmp_path}/store-{num_cuts}"
@@ -182,7 +210,7 @@ def test_whenever_a_copy_is_cut_off_what_looks_whole_is_whole_and_the_next_one_c
         other = Run(tmp_path / f"two-{num_cuts}", store)
         steps = other.remote().steps()
         assert 2 in steps or 4 in steps, "the newest that was whole is there until a newer one is"
-        assert [other.remote().bring_checkpoint(step, nothing) for step in steps] == [None] * len(steps)
+        assert [other.remote()._fetch(step, nothing) for step in steps] == [None] * len(steps)
         run.remote().copy(nothing)
         assert run.remote().steps() == run.checkpoints.steps() == [1, 3, 4]
     assert num_cuts > 8, "it was cut off between files, manifests and removals"
@@ -201,6 +229,108 @@ def test_a_damaged_checkpoint_is_told_and_an_older_one_brought(
     (tmp_path / "store/run/checkpoints/step_1/trainer.json").unlink()
     with pytest.raises(ValueError, match=r"holds no checkpoint that is whole: step_2, of which .*; step_1, of which"):
         Run(tmp_path / "three", file_store).start()
+
+
+def test_the_best_is_named_there_once_it_is_there(
+    file_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, put = started(tmp_path / "one", file_store, 1, 2, best=1), RemoteRun._put_files
+
+    def best_meanwhile(self: RemoteRun, look: Callable[[], None]) -> None:
+        if first.checkpoints.steps()[-1] == 2:
+            first.step(3, is_best=True)
+        put(self, look)
+
+    monkeypatch.setattr(RemoteRun, "_put_files", best_meanwhile)
+    remote = first.remote()
+    remote.copy(nothing)
+    assert remote.steps() == [2] or remote.steps() == [1, 2]
+    second = started(tmp_path / "two", file_store)
+    assert second.checkpoints.steps()[-1] == 2
+    remote.copy(nothing)
+    second.start()
+    assert second.checkpoints.best() == second.checkpoints.path(3).resolve()
+
+
+def test_a_checkpoint_that_is_forgotten_while_it_is_copied_is_told(
+    file_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, put = started(tmp_path / "one", file_store, 1), Store.put
+
+    def slow(self: Store, *args: Any) -> None:
+        for step in range(run.checkpoints.steps()[-1] + 1, run.checkpoints.steps()[-1] + 3):
+            run.step(step)
+        put(self, *args)
+
+    monkeypatch.setattr(Store, "put", slow)
+    run.remote().copy(nothing)
+    assert "step_1 was forgotten before all of it was in" in caplog.text
+    assert "Raise trainer.max_checkpoints or trainer.save_freq" in caplog.text
+
+
+def test_whoever_was_given_up_removes_nothing_of_its_successors(
+    file_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, read, is_given_up = started(tmp_path / "one", file_store, 1), Store.read, threading.Event()
+
+    def overtaken(self: Store, name: str) -> bytes | None:
+        found = read(self, name)
+        if not is_given_up.is_set():
+            is_given_up.set()
+            run.remote().copy(nothing)
+        return found
+
+    def look() -> None:
+        if is_given_up.is_set():
+            raise CutOff
+
+    monkeypatch.setattr(Store, "read", overtaken)
+    with pytest.raises(CutOff):
+        run.remote().copy(look)
+    assert run.remote().steps() == [1]
+
+
+def test_a_list_of_copied_files_that_was_cut_off_is_made_anew(file_store: str, tmp_path: Path) -> None:
+    run = started(tmp_path / "one", file_store, 1)
+    run.remote().copy(nothing)
+    (tmp_path / "store/run/copied.json").write_text('{"metrics.js')
+    run.step(2)
+    run.remote().copy(nothing)
+    assert run.remote().steps() == [1, 2]
+
+
+def test_a_folder_that_goes_meanwhile_is_passed_over(
+    file_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, scandir = started(tmp_path / "one", file_store, 1), os.scandir
+    (run.folder.path / "capsules" / "step_1").mkdir(parents=True)
+    (run.folder.path / "a-gone").mkdir()
+    seen = []
+
+    def gone(path: str) -> Any:
+        seen.append(Path(path).name)
+        if Path(path).name == "a-gone":
+            raise FileNotFoundError(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", gone)
+    run.remote().copy(nothing)
+    assert "a-gone" in seen and "capsules" not in seen
+    assert (tmp_path / "store/run/metrics.jsonl").exists()
+
+
+def test_a_reading_command_replaces_no_other_run(file_store: str, tmp_path: Path) -> None:
+    started(tmp_path / "one", file_store, 1, 2).remote().copy(nothing)
+    mine = Run(tmp_path / "two", "", seed=3)
+    mine.config.algorithm.gamma = 0.5
+    mine.yaml = as_yaml(mine.config)
+    mine.start()
+    mine.step(1)
+    before = mine.files()
+    mine.config.trainer.remote_dir = file_store
+    with pytest.raises(ValueError, match=r"is the folder of another run; it differs in algorithm.gamma"):
+        mine.start(job="")
+    assert mine.files() == before
 
 
 def test_the_further_of_the_two_is_gone_on_from(file_store: str, tmp_path: Path) -> None:
@@ -281,7 +411,7 @@ class StuckStore(LocalFileSystem):
     """A local folder whose files cannot be put before they may be."""
 
     protocol = "stuck"
-    may_put = threading.Event()
+    may_put, may_get = threading.Event(), threading.Event()
 
     def __init__(self, **options: object) -> None:
         super().__init__(**{**options, "auto_mkdir": True})
@@ -289,6 +419,11 @@ class StuckStore(LocalFileSystem):
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
         return str(super()._strip_protocol(path.removeprefix("stuck://")))
+
+    def get_file(self, rpath: str, *args: object, **kwargs: object) -> None:
+        if rpath.endswith("trainer.json"):
+            self.may_get.wait(60)
+        super().get_file(rpath, *args, **kwargs)
 
     def put_file(self, *args: object, **kwargs: object) -> None:
         self.may_put.wait(60)
@@ -301,7 +436,38 @@ def stuck() -> Iterator[type[StuckStore]]:
     StuckStore.may_put.clear()
     with ExitStack() as end:
         end.callback(StuckStore.may_put.set)
+        end.callback(StuckStore.may_get.set)
         yield StuckStore
+
+
+@pytest.mark.parametrize("has_own", [True, False])
+def test_bringing_that_takes_too_long_is_told_and_leaves_the_folder_free(
+    file_store: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    stuck: type[StuckStore],
+    has_own: bool,
+) -> None:
+    monkeypatch.setattr(bring_module, "GIVE_UP_S", 0.2)
+    first = started(tmp_path / "one", file_store, 1)
+    first.remote().copy(nothing)
+    second = started(tmp_path / "two", file_store) if has_own else Run(tmp_path / "two", file_store)
+    first.step(2)
+    first.remote().copy(nothing)
+    StuckStore.may_get.clear()
+    slow = Run(tmp_path / "two", f"stuck://{tmp_path}/store", remote_timeout_s=0.5)
+    if has_own:
+        slow.start()
+        assert "did not give step_2 within trainer.remote_timeout_s=0.5; the run goes on from" in caplog.text
+    else:
+        with pytest.raises(ValueError, match=r"did not give step_2 within .* Raise trainer.remote_timeout_s"):
+            slow.start()
+    StuckStore.may_get.set()  # now it comes after all, and nobody wants it
+    until(lambda: (slow.folder.path / ".lock").read_text() == "")
+    assert slow.checkpoints.steps() == ([1] if has_own else [])
+    second.start()
+    assert second.checkpoints.steps()[-1] == 2
 
 
 def test_a_store_that_hangs_holds_up_neither_steps_nor_the_end(

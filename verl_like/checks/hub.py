@@ -11,6 +11,7 @@ from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
 from verl_like.remote import is_remote
 from verl_like.remote_models import copied_folder, here
+from verl_like.single_controller.errors import INTERRUPT
 from verl_like.telemetry.startup import STARTUP
 
 
@@ -37,7 +38,7 @@ def _unreachable_url(knob: str, url: str) -> str | None:
     if not copied_folder(url).is_dir():
         STARTUP.now(f"copying {url} to {copied_folder(url)}")
     try:
-        here(url)
+        here(url, lambda: INTERRUPT.stop_before("start"))
     except Exception as error:  # noqa: BLE001 (of any store's library)
         return (
             f"{knob} is {url}, which cannot be copied here ({type(error).__name__}: {error}). Correct the URL, or look "

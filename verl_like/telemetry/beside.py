@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from queue import Full, Queue
@@ -61,9 +62,10 @@ class Beside:
         self._put(lambda tracker: tracker.truncate_after(step))
 
     def close(self) -> None:
+        deadline = time.monotonic() + self._close_s
         with suppress(Full):
-            self._calls.put_nowait(None)
-        self._thread.join(self._close_s)
+            self._calls.put(None, timeout=self._close_s)
+        self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive():
             HUNG.add(self._name)
             log.warning(

@@ -38,6 +38,7 @@ def _value(value: object) -> str | float | None:
     if value is None or isinstance(value, int | float):
         return value
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = text.encode(errors="backslashreplace").decode()  # half a character is no text to a tracker
     return text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]} ... ({len(text) - MAX_CHARS} more characters)"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from pathlib import Path
 
 from verl_like.checks.manifest import damage
@@ -16,6 +17,8 @@ from verl_like.trainer.remote_run import RemoteRun
 from verl_like.trainer.run_folder import RunFolder, refuse_recorded
 
 log = logging.getLogger(__name__)
+
+GIVE_UP_S = 2.0  # for what was told to end, which looks between pieces of a file
 
 
 def bring(config: Config, config_yaml: str, *, job: str) -> None:
@@ -40,21 +43,28 @@ def bring(config: Config, config_yaml: str, *, job: str) -> None:
     newest = _newest_whole(folder)
     if newest < 0:
         STARTUP.now(f"looking for the run in {config.trainer.remote_dir}")
+    attempt = _Attempt()
     try:
         LINES.call(
-            url,
-            lambda: _bring(config, config_yaml, job=job, newest=newest),
-            limit_s=timeout_s,
-            look=lambda: INTERRUPT.stop_before("start"),
+            url, lambda: attempt.make(config, config_yaml, job=job, newest=newest), limit_s=timeout_s, look=_go_on
         )
         return
     except ValueError:
         raise
     except NoAnswer:
+        attempt.give_up()
         reason = f"gave no answer within trainer.remote_timeout_s={timeout_s:g}"
+        if attempt.bringing:
+            reason = f"did not give {attempt.bringing} within trainer.remote_timeout_s={timeout_s:g}"
     except Exception as error:
         log.debug("details", exc_info=error)
         reason = f"cannot be used ({type(error).__name__}: {error})"
+        if attempt.bringing:
+            reason = f"has {attempt.bringing}, which could not be brought ({type(error).__name__}: {error})"
+    if newest < 0 and attempt.bringing:
+        raise ValueError(
+            f"{url} {reason}. Raise trainer.remote_timeout_s, or look at the network and at {folder.path}."
+        )
     if newest < 0:
         raise ValueError(
             f"{url} {reason}, so it is not known whether the run is there. Look at the store's credentials and "
@@ -63,31 +73,76 @@ def bring(config: Config, config_yaml: str, *, job: str) -> None:
     log.warning("%s %s; the run goes on from %s", url, reason, folder.checkpoints / f"step_{newest}")
 
 
+class _GivenUp(Exception):
+    """Nobody waits for what is being brought any longer."""
+
+
+class _Attempt:
+    """What is brought on a thread that its caller may leave; then it ends at its next look, and frees the folder."""
+
+    def __init__(self) -> None:
+        self.bringing = ""  # the newest checkpoint that is on its way
+        self._is_given_up, self._is_over = threading.Event(), threading.Event()
+
+    def make(self, config: Config, config_yaml: str, *, job: str, newest: int) -> None:
+        try:
+            self._make(config, config_yaml, job=job, newest=newest)
+        finally:
+            self._is_over.set()
+
+    def give_up(self) -> None:
+        self._is_given_up.set()
+        self._is_over.wait(GIVE_UP_S)
+
+    def _look(self) -> None:
+        _go_on()
+        if self._is_given_up.is_set():
+            raise _GivenUp
+
+    def _make(self, config: Config, config_yaml: str, *, job: str, newest: int) -> None:
+        folder, resume = RunFolder(config), config.trainer.resume
+        if not job and resume != "auto":
+            return
+        run = RemoteRun(config.trainer.remote_dir, folder, max_checkpoints=config.trainer.max_checkpoints)
+        steps = run.steps()
+        if job and steps:
+            refuse_recorded(run.url, run.config(), config_yaml, job=job, resume=resume)
+            if resume != "auto":
+                _refuse_branch(run.url, resume, steps[-1])
+        if job:
+            run.try_writing()  # now, and not at the first checkpoint
+        if resume == "auto" and steps and steps[-1] > newest:
+            refuse_held(folder.path)
+            if job:
+                folder.refuse_other(config_yaml, job=job, resume=resume)
+            else:
+                folder.refuse_replacing(run.url, run.config())
+            with FolderLock(folder.path):
+                self._have(run, [step for step in steps if step > newest], has_own=newest >= 0)
+
+    def _have(self, run: RemoteRun, steps: list[int], *, has_own: bool) -> None:
+        """Bring the newest of these steps that is whole, the best one and the other files."""
+        damaged: list[str] = []
+        for step in reversed(steps):
+            self.bringing = f"step_{step}"
+            STARTUP.now(f"bringing step_{step} from {run.url}")
+            reason = run.bring(step, self._look)
+            if reason is None:
+                return
+            damaged.append(f"step_{step}, of which {reason}")
+            log.warning("%s holds a damaged %s; an older one is tried", run.url, damaged[-1])
+        if not has_own:
+            raise ValueError(
+                f"{run.url} holds no checkpoint that is whole: {'; '.join(damaged)}. Begin anew with another "
+                "trainer.experiment_name."
+            )
+
+
 def _newest_whole(folder: RunFolder) -> int:
     """The newest step of which the run's folder has a whole checkpoint; -1 where it has none."""
     checkpoints = Checkpoints(folder.checkpoints, 1)
     whole = (step for step in reversed(checkpoints.steps()) if damage(checkpoints.path(step)) is None)
     return next(whole, -1)
-
-
-def _bring(config: Config, config_yaml: str, *, job: str, newest: int) -> None:
-    folder, resume = RunFolder(config), config.trainer.resume
-    if not job and resume != "auto":
-        return
-    run = RemoteRun(config.trainer.remote_dir, folder, max_checkpoints=config.trainer.max_checkpoints)
-    steps = run.steps()
-    if job and steps:
-        refuse_recorded(run.url, run.config(), config_yaml, job=job, resume=resume)
-        if resume != "auto":
-            _refuse_branch(run.url, resume, steps[-1])
-    if job:
-        run.try_writing()  # now, and not at the first checkpoint
-    if resume == "auto" and steps and steps[-1] > newest:
-        refuse_held(folder.path)
-        if job:
-            folder.refuse_other(config_yaml, job=job, resume=resume)
-        with FolderLock(folder.path):
-            _have(run, [step for step in steps if step > newest], has_own=newest >= 0)
 
 
 def _refuse_branch(url: str, resume: str, newest: int) -> None:
@@ -99,27 +154,6 @@ def _refuse_branch(url: str, resume: str, newest: int) -> None:
             "which this one would be mixed. Choose another trainer.experiment_name to branch off, or "
             "trainer.resume=auto to go on from the newest."
         )
-
-
-def _have(run: RemoteRun, steps: list[int], *, has_own: bool) -> None:
-    """Bring the newest of these steps that is whole, the best one and the other files."""
-    damaged: list[str] = []
-    for step in reversed(steps):
-        STARTUP.now(f"bringing step_{step} from {run.url}")
-        reason = run.bring_checkpoint(step, _go_on)
-        if reason is None:
-            break
-        damaged.append(f"step_{step}, of which {reason}")
-        log.warning("%s holds a damaged %s; an older one is tried", run.url, damaged[-1])
-    else:
-        if has_own:
-            return
-        raise ValueError(
-            f"{run.url} holds no checkpoint that is whole: {'; '.join(damaged)}. Begin anew with another "
-            "trainer.experiment_name."
-        )
-    run.bring_best(_go_on)
-    run.bring_files(_go_on)
 
 
 def _go_on() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -20,6 +21,10 @@ log = logging.getLogger(__name__)
 
 STAYS = ("checkpoints", "capsules", "profile")  # copied in another way, or of use on this machine alone
 TRIAL = "trial"  # a file without content
+_FORGOTTEN = (
+    "step_%d was forgotten before all of it was in %s: copies take longer than checkpoints stay. Raise "
+    "trainer.max_checkpoints or trainer.save_freq."
+)
 COPIED = "copied.json"  # size and time of each file of the run as it was when it was copied
 
 
@@ -49,15 +54,17 @@ class RemoteRun:
         """Copy what is new, checkpoints first and the newest of them before the others, and forget the oldest there.
         What ``look`` raises now and then ends it.
         """
-        for step in reversed(steps_in(self._folder.checkpoints)):
+        steps = steps_in(self._folder.checkpoints)
+        for step in reversed(steps):
             try:
                 self._put_checkpoint(step, look)
             except OSError:
-                if (self._folder.checkpoints / f"step_{step}").exists():
+                if (self._folder.checkpoints / f"step_{step}" / MANIFEST).exists():
                     raise
-                # a newer one has taken its place meanwhile
+                if step == steps[-1]:  # an older one has a newer one there in its place
+                    log.warning(_FORGOTTEN, step, self.url)
         self._put_files(look)
-        self._put_best()
+        self._put_best(look)
         self._forget(look)
 
     def _put_checkpoint(self, step: int, look: Look) -> None:
@@ -68,6 +75,7 @@ class RemoteRun:
         look()
         if self._store.read(f"{name}/{MANIFEST}") != manifest:
             started = time.monotonic()
+            look()  # whoever was given up while it read must not remove what its successor has written
             self._store.remove([f"{name}/{MANIFEST}"])
             for file in json.loads(manifest)["files"]:
                 self._store.put(folder / file, f"{name}/{file}", look)
@@ -80,7 +88,10 @@ class RemoteRun:
     def _put_files(self, look: Look) -> None:
         """Copy the run's other files, where they have changed since."""
         if self._copied is None:
-            self._copied = json.loads(self._store.read(COPIED) or "{}")
+            try:
+                self._copied = json.loads(self._store.read(COPIED) or "{}")
+            except ValueError:  # a store that died while it wrote
+                self._copied = {}
         before = dict(self._copied)
         for path, name in self._other_files():
             try:
@@ -96,15 +107,22 @@ class RemoteRun:
             self._store.write(COPIED, json.dumps(self._copied).encode())
 
     def _other_files(self) -> Iterator[tuple[Path, str]]:
-        for path in sorted(self._folder.path.rglob("*")):
-            name = path.relative_to(self._folder.path)
-            is_hidden = any(part.startswith(".") for part in name.parts)
-            if name.parts[0] not in STAYS and not is_hidden and path.is_file():
-                yield path, name.as_posix()
+        root = self._folder.path
+        for place, folders, files in os.walk(root):  # which passes over what is removed meanwhile
+            hidden = [name for name in folders if name.startswith(".")]
+            left_out = {*hidden, *(STAYS if place == str(root) else ())}
+            folders[:] = sorted(set(folders) - left_out)
+            for name in sorted(files):
+                path = Path(place, name)
+                if not name.startswith(".") and path.is_file():
+                    yield path, path.relative_to(root).as_posix()
 
-    def _put_best(self) -> None:
+    def _put_best(self, look: Look) -> None:
+        """Name the best checkpoint, once it is there: it may have become the best since the others were copied."""
         best = Checkpoints(self._folder.checkpoints, 1).best()
-        if best is not None and self._best() != best.name:
+        names = {f"step_{step}" for step, _ in self._same}
+        if best is not None and best.name in names and self._best() != best.name:
+            look()
             self._store.write("checkpoints/best", best.name.encode())
 
     def _best(self) -> str | None:
@@ -136,37 +154,48 @@ class RemoteRun:
         """Command and configuration of the run that is there."""
         return (self._store.read("config.yaml") or b"").decode(errors="replace")
 
-    def bring_checkpoint(self, step: int, look: Look) -> str | None:
-        """Have a checkpoint in the run's folder; what is wrong with it where it is damaged, and is left out."""
-        name, final = f"checkpoints/step_{step}", self._folder.checkpoints / f"step_{step}"
-        temporary = final.with_name(f".writing-{final.name}")  # which the next start sweeps
+    def bring(self, step: int, look: Look) -> str | None:
+        """Have a checkpoint in the run's folder, with the best one and the run's other files, in place of those that
+        are there; what is wrong with it where it is damaged, and nothing is brought.
+
+        The checkpoint comes last: until then the folder is behind the store, and whoever is cut off begins again.
+        """
+        reason = self._fetch(step, look)
+        if reason is not None:
+            return reason
+        for name in sorted(self._store.files(), key=lambda name: name != "config.yaml"):  # it says whose folder it is
+            if not name.startswith("checkpoints/") and name not in (COPIED, TRIAL):
+                self._store.get(name, self._folder.path / name, look)
+        checkpoints = Checkpoints(self._folder.checkpoints, 1)
+        found = STEP.fullmatch(self._best() or "")
+        best = step if found is None else int(found[1])
+        if best not in (step, *checkpoints.steps()):
+            if (lacks := self._fetch(best, look)) is None:
+                self._publish(best)
+            else:
+                log.warning("step_%d, the best checkpoint of %s, is left out: %s", best, self.url, lacks)
+        self._publish(step)
+        if found is not None:
+            checkpoints.mark_best(best)
+        return None
+
+    def _fetch(self, step: int, look: Look) -> str | None:
+        """Have a checkpoint where it counts for nothing yet; what is wrong with it where it is damaged."""
+        name, temporary = f"checkpoints/step_{step}", self._temporary(step)
         shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
         for file in self._store.files(name):
             self._store.get(file, temporary / file.removeprefix(f"{name}/"), look)
         reason = damage(temporary)
-        if reason is None:
-            publish(temporary, final)
-        else:
+        if reason is not None:
             shutil.rmtree(temporary)
         return reason
 
-    def bring_best(self, look: Look) -> None:
-        """Have the best checkpoint in the run's folder, and known as the best."""
-        name = self._best()
-        found = STEP.fullmatch(name or "")
-        if found is None:
-            return
-        step = int(found[1])
-        checkpoints = Checkpoints(self._folder.checkpoints, 1)
-        if step not in checkpoints.steps() and (reason := self.bring_checkpoint(step, look)) is not None:
-            log.warning("%s, the best checkpoint of %s, is left out: %s", name, self.url, reason)
-        checkpoints.mark_best(step)
+    def _publish(self, step: int) -> None:
+        publish(self._temporary(step), self._folder.checkpoints / f"step_{step}")
 
-    def bring_files(self, look: Look) -> None:
-        """Have the run's other files in its folder, in place of those that are there."""
-        for name in self._store.files():
-            if not name.startswith("checkpoints/") and name not in (COPIED, TRIAL):
-                self._store.get(name, self._folder.path / name, look)
+    def _temporary(self, step: int) -> Path:
+        return self._folder.checkpoints / f".writing-step_{step}"  # which the next start sweeps
 
 
 def _whole(there: dict[str, int]) -> list[int]:

@@ -53,6 +53,14 @@ class RunFolder:
         old = self.config.read_text(errors="replace") if self.config.exists() else ""
         refuse_recorded(str(self.path), old, config_yaml, job=job, resume=resume)
 
+    def refuse_replacing(self, place: str, other: str) -> None:
+        """Raise where ``place`` holds, by its ``config.yaml``, another run than this folder, whose files it would
+        replace.
+        """
+        own = self.config.read_text(errors="replace") if self.config.exists() else ""
+        if own:
+            refuse_recorded(place, other, own, job=own.splitlines()[0].removeprefix("# verl-like "), resume="auto")
+
     def claim(self, config_yaml: str, *, job: str) -> None:
         """Make the folder this run's: record its command and configuration in config.yaml."""
         for folder in (self.checkpoints, self.samples):
