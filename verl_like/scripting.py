@@ -16,6 +16,7 @@ from typing import Any
 from verl_like.config.compose import as_yaml, compose_run, read
 from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
+from verl_like.imports import leave_out_unloadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ def train(config: Config) -> Trained:
         ValueError: a configuration, data set or folder that cannot work; nothing has been started then.
         RunError, StageTimeout, DiskRefused: what ended the run, in words.
     """
+    leave_out_unloadable()
     from verl_like.trainer import run
     from verl_like.trainer.bring import bring
     from verl_like.trainer.run_folder import RunFolder
@@ -69,6 +71,7 @@ def train(config: Config) -> Trained:
 
 def evaluate(config: Config) -> dict[str, float]:
     """Validation metrics of the run's newest checkpoint, as ``verl-like eval``."""
+    leave_out_unloadable()
     from verl_like.trainer import run
     from verl_like.trainer.bring import bring
 
@@ -80,6 +83,7 @@ def evaluate(config: Config) -> dict[str, float]:
 
 def export(run_folder: str | Path, out: str | Path, *, adapter: bool = False) -> Path:
     """Write the policy of a run's newest checkpoint, or of a ``step_N`` folder, as a Hugging Face folder."""
+    leave_out_unloadable()
     from verl_like.checks.checkpoints import checkpoint_of
     from verl_like.trainer import run
 

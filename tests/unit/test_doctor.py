@@ -62,7 +62,7 @@ def test_an_engine_that_does_not_import_is_missing_and_its_error_is_shown(
     assert "torchvision::nms" in found.value
 
 
-def test_a_torchvision_of_another_build_is_found_by_its_import_and_can_go(
+def test_a_torchvision_of_another_build_is_found_by_its_import_and_left_out_of_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "torchvision.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')\n")
@@ -71,9 +71,9 @@ def test_a_torchvision_of_another_build_is_found_by_its_import_and_can_go(
     (told / "METADATA").write_text("Metadata-Version: 2.1\nName: torchvision\nVersion: 0.28.0\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(tmp_path)
-    [found] = doctor._beside_torch("torchvision")
-    assert found.status is Status.MISSING
-    assert "torchvision::nms" in found.value
+    [found] = doctor._companion("torchvision")
+    assert found.status is Status.NOTE
+    assert "torchvision::nms does not exist; runs leave it out" in found.value
     assert "pip uninstall torchvision" in found.remedy
 
 

@@ -97,6 +97,35 @@ def test_what_is_imported_is_kept_from_the_collector(is_collecting: bool) -> Non
         gc.unfreeze()
 
 
+def ended(code: str, folder: Path) -> str:
+    """What a program prints that finds packages in ``folder`` first."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), *filter(None, sys.path)))}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout
+
+
+def test_libraries_find_no_companion_of_torch_that_cannot_be_loaded(tmp_path: Path) -> None:
+    folder = tmp_path / "torchvision"
+    folder.mkdir()
+    (folder / "part.py").touch()
+    (folder / "__init__.py").write_text("import torchvision.part\nraise RuntimeError('operator nms does not exist')\n")
+    (tmp_path / "torchaudio.py").touch()
+    code = """
+import importlib.util, sys
+from verl_like.imports import leave_out_unloadable
+leave_out_unloadable()
+leave_out_unloadable()
+print([importlib.util.find_spec(name) is not None for name in ("torchvision", "torchaudio")])
+print("torchvision.part" in sys.modules)
+try:
+    import torchvision
+except ModuleNotFoundError:
+    print("not installed, for all they know")
+"""
+    assert ended(code, tmp_path) == "[False, True]\nFalse\nnot installed, for all they know\n"
+
+
 @pytest.mark.parametrize("name", ["triton", "other"])
 def test_what_triton_calls_leaked_at_the_end_is_let_go(name: str, tmp_path: Path) -> None:
     (tmp_path / f"{name}.py").write_text("class Cycle:\n    def __del__(self): print('let go', flush=True)\n")
@@ -107,7 +136,4 @@ with importing():
     cycle = {name}.Cycle()
     cycle.itself = cycle
 """
-    command = [sys.executable, "-c", code]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), *filter(None, sys.path)))}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
-    assert ended.stdout == ("let go\n" if name == "triton" else "")
+    assert ended(code, tmp_path) == ("let go\n" if name == "triton" else "")

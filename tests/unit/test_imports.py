@@ -28,7 +28,7 @@ FOR_ALL = (
 # Importer -> what it may import besides FOR_ALL. The longest matching importer decides; a name covers all below it.
 ALLOWED: dict[str, tuple[str, ...]] = {
     "": ("scripting",),  # what scripts import, as they ask for it
-    "scripting": ("checks", "config", "trainer"),
+    "scripting": ("checks", "config", "imports", "trainer"),
     "__main__": ("cli",),
     "trainer.main_ppo": ("cli",),  # another way in, under the name that verl's has
     "arguments": ("config",),
@@ -53,7 +53,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "remote": (),
     "remote_models": (),
     "imports": (),
-    "doctor": ("ops.attention",),
+    "doctor": ("imports", "ops.attention"),
     "protocol": ("protocol",),
     "config": ("config",),
     "config.schema": (),
