@@ -157,16 +157,20 @@ def test_arrays_are_none_of_the_variables() -> None:
     [
         ("p a_$(date +%s)_b", "a_$(date +%s)_b", "line 1: $(date +%s) is not run; its own text stands in its place"),
         ('p "$(dirname "$0")/x y"', '$(dirname "$0")/x y', 'line 1: $(dirname "$0") is not run'),
-        ("p `pwd`", "`pwd`", "line 1: `pwd` is not run"),
+        ("p `date`", "`date`", "line 1: `date` is not run"),
+        ("p $(cd $(hostname) && pwd)", "$(cd $(hostname) && pwd)", "line 1: $(cd $(hostname) && pwd) is not run"),
+        ("p $(basename ${NOPE})", "$(basename {NOPE})", "line 1: $(basename ${NOPE}) is not run"),
+        ("p $([ -f a ] && echo b)", "$([ -f a ] && echo b)", "line 1: $([ -f a ] && echo b) is not run"),
+        ("p $(echo a | tr a b)", "$(echo a | tr a b)", "line 1: $(echo a | tr a b) is not run"),
         ("X=$(ls a | wc -l)\np n=$X", "n=$(ls a | wc -l)", "line 1: $(ls a | wc -l) is not run"),
-        ("X=$(pwd)\np ${X##*/}", "$(pwd)", "line 1: $(pwd) is not run"),
+        ("X=$(date)\np ${X##*/}", "$(date)", "line 1: $(date) is not run"),
         ("X=$(a)\np $((X * 2))", "$((X * 2))", "line 2: $((X * 2)) is not computed (the value of X is not known)"),
         ("\np x${NOPE}", "x", "line 2: NOPE is set nowhere and is taken to be empty"),
         ("p $0", "$0", "line 1: $0 is known to a running shell alone"),
         ("p $((1 / 0))", "$((1 / 0))", "line 1: $((1 / 0)) is not computed (a division by zero)"),
         ("p $((1.5 * 2))", "$((1.5 * 2))", "1.5 * 2 is no calculation with whole numbers"),
         ("p data/*.json", "data/*.json", "line 1: which files data/*.json stands for is not known"),
-        ("p ${HOME@Q}", "${HOME@Q}", "line 1: ${HOME@Q} is not known (@Q is not read here)"),
+        ("p ${HOME@Q}", "{HOME@Q}", "line 1: ${HOME@Q} is not known (@Q is not read here)"),
         ("p x${MODEL:?give one}", "x", "line 1: MODEL is set nowhere, and bash ends the script here"),
         ("read X\np $X", "$X", "line 1: what read puts into X is not known"),
     ],
@@ -175,6 +179,12 @@ def test_what_only_a_running_shell_knows_stays_as_it_is_written(text: str, expec
     script = read(text)
     assert script.commands[-1] == ["p", expected]
     assert any(found.startswith(note) or note in found for found in script.notes), script.notes
+
+
+def test_a_script_knows_where_it_lies() -> None:
+    text = 'HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)\np $0 $HERE/x "$(realpath "$HERE/..")" `basename $0 .sh`'
+    script = read_script(text, environment=ENVIRONMENT, path="/a/b/run.sh")
+    assert script.commands[-1] == ["p", "/a/b/run.sh", "/a/b/x", "/a", "run"] and script.notes == []
 
 
 def test_a_subshell_forgets_what_it_sets_but_its_notes_are_kept() -> None:

@@ -98,7 +98,7 @@ def migrate(peer: str, path: Path, arguments: Sequence[str], *, environment: Map
         raise ValueError(f"found no file {path}; give a launch script or a YAML file of {peer}'s.")
     if path.suffix in (".yaml", ".yml"):
         return Migration(str(path), translated(peer, read_file(path)), [])
-    script = read_script(path.read_text(), arguments=arguments, environment=environment)
+    script = read_script(path.read_text(), arguments=arguments, environment=environment, path=str(path.absolute()))
     commands = [words for command in script.commands if (words := arguments_of(command, peer)) is not None]
     if not commands:
         raise ValueError(

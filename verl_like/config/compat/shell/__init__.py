@@ -1,7 +1,7 @@
 """Launch scripts in bash, read as bash reads them and without running anything.
 
-What only a running shell would know stays in the words as it is written, and a note says so: what commands print, which
-files there are. A command that would run is taken to succeed.
+What only a running shell would know stays in the words as it is written, and a note says so: what most commands print,
+which files there are. A command that would run is taken to succeed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from verl_like.config.compat.shell.run import Walk
+from verl_like.config.compat.shell.run import Walk, substituted
 from verl_like.config.compat.shell.state import State
 from verl_like.config.compat.shell.syntax import parse
 from verl_like.config.compat.shell.unknown import UNKNOWN
@@ -30,13 +30,18 @@ class Script:
     notes: list[str]
 
 
-def read_script(text: str, *, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> Script:
-    """Read a script as if it were called with ``arguments`` in ``environment``.
+def read_script(
+    text: str, *, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None, path: str = ""
+) -> Script:
+    """Read a script as if it were called by ``path`` with ``arguments`` in ``environment``.
 
     Raises:
         ValueError: bash could not read it either, or it does more than a script that launches a run.
     """
-    state = State(variables={"OPTIND": "1", **(environment or {})}, arguments=list(arguments))
+    variables = {"OPTIND": "1", **(environment or {})}
+    state = State(variables=variables, arguments=list(arguments), substitute=substituted, path=path)
+    if path:
+        state.put_array("BASH_SOURCE", {"0": path})
     if "\r\n" in text:
         state.note(1, "the lines end as on Windows, which bash cannot run; they are read as if they did not")
     try:

@@ -113,15 +113,24 @@ class Expansion:
         if (unit[:3] == "$((" and unit[-2:] == "))") or unit[:2] == "$[":
             return [self._computed(unit, quoted=quoted)]
         if unit[0] == "`" or unit[:2] in ("$(", "<(", ">("):
-            return [self._unknown(unit, "is not run")]
+            return [self._substituted(unit, quoted=quoted)]
         if unit[0] == "$" and len(unit) > 1:
             return self._parameter(unit[2:-1] if unit[1] == "{" else unit[1:], unit, quoted=quoted)
         return [Fragment(unit, quoted)]
 
+    def _substituted(self, unit: str, *, quoted: bool) -> Fragment:
+        """What a command prints, where that follows from its words."""
+        is_plain = unit[0] == "`" and "\\" not in unit
+        source = unit[1:-1] if is_plain else unit[2:-1] if unit[:2] == "$(" else None
+        text = None if source is None else self.state.substitute(self.state, source, self.line)
+        if text is None:
+            return self._unknown(unit, "is not run")
+        return Fragment(text.rstrip("\n"), quoted, splits=not quoted)
+
     def _unknown(self, source: str, why: str) -> Fragment:
-        """The source of what cannot be known, in its place."""
+        """The source of what cannot be known, in its place; whoever reads settings takes ``${`` for their names."""
         self.state.note(self.line, f"{' '.join(source.split())} {why}; its own text stands in its place")
-        return Fragment(UNKNOWN + source.replace("\\\n", ""), is_quoted=True)
+        return Fragment(UNKNOWN + source.replace("\\\n", "").replace("${", "{"), is_quoted=True)
 
     def _computed(self, unit: str, *, quoted: bool) -> Fragment:
         try:

@@ -11,6 +11,7 @@ from verl_like.config.compat.shell.builtins import BUILTINS, ExitStatus, calcula
 from verl_like.config.compat.shell.conditions import Operand, holds
 from verl_like.config.compat.shell.expansion import Expansion
 from verl_like.config.compat.shell.lexer import ASSIGNMENT, DECLARING, Word
+from verl_like.config.compat.shell.outputs import printed
 from verl_like.config.compat.shell.state import State
 from verl_like.config.compat.shell.syntax import parse
 from verl_like.config.compat.shell.tree import (
@@ -54,12 +55,31 @@ def _script_of_shell(texts: list[str]) -> str | None:
     return None
 
 
+def substituted(state: State, source: str, line: int) -> str | None:
+    """What the commands of ``$(source)`` print; None where only running them would tell."""
+    noted = len(state.notes)
+    walk = Walk(state.copy())
+    try:
+        walk.script(parse(source, first_line=line)[0])
+    except ValueError:
+        walk.printed = None
+    if len(state.notes) == noted:
+        return walk.printed
+    for note in list(state.notes)[noted:]:  # of what stays as it is written
+        del state.notes[note]
+    return None
+
+
 class Walk:
-    """One walk: ``commands`` grows while :meth:`block` goes from node to node."""
+    """One walk: ``commands`` grows while :meth:`block` goes from node to node.
+
+    ``printed`` is what these commands print, None where only running them would tell.
+    """
 
     def __init__(self, state: State) -> None:
         self.state = state
         self.commands: list[list[str]] = []
+        self.printed: str | None = ""
         self._functions: dict[str, Node] = {}
         self._steps = self._loops = self._calls = 0
 
@@ -169,6 +189,8 @@ class Walk:
         self.commands.append(texts)
         if name in BUILTINS:
             return BUILTINS[name](list(texts), node, self.state)
+        text = printed(texts, node, self.state)
+        self.printed = None if text is None or self.printed is None else self.printed + text
         if name in ("break", "continue", "return", "exit") and (self._loops or name in ("return", "exit")):
             number = texts[1] if texts[1:] and texts[1].isdigit() else "1" if name in ("break", "continue") else "0"
             raise _Left(name, line, int(number))

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
 class State:
-    """Variables and arrays by name; a name is in one of the two."""
+    """Variables and arrays by name; a name is in one of the two.
+
+    Args:
+        substitute: what ``$(source)`` on a line stands for; None where only running it would tell.
+        path: the script's own, its ``$0``; empty where it is not known.
+    """
 
     variables: dict[str, str]
     arguments: list[str]
+    substitute: Callable[[State, str, int], str | None]
+    path: str = ""
     arrays: dict[str, dict[str, str]] = field(default_factory=dict)  # the keys of most arrays are numbers
     keyed: set[str] = field(default_factory=set)  # names of arrays whose keys are words
     scopes: list[dict[str, tuple[str | None, dict[str, str] | None, bool]]] = field(default_factory=list)
@@ -43,6 +50,8 @@ class State:
 
     def element(self, name: str, key: str) -> str | None:
         """An element of an array; of what is no array, the value is element 0."""
+        if name == "0":
+            return self.path or None
         if name.isdigit():
             return self.arguments[int(name) - 1] if 0 < int(name) <= len(self.arguments) else None
         if name in self.arrays:
