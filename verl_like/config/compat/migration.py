@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from verl_like.config.compat.shell import read_script
+from verl_like.config.compat.shell import Script, read_script
 from verl_like.config.compat.tables import shown, table
 from verl_like.config.compat.translation import KINDS, Line, Translation, translate
-from verl_like.config.compat.words import PROGRAMS, Given, arguments_of, read_file, read_words
+from verl_like.config.compat.words import PROGRAMS, Given, arguments_of, read_file, read_words, with_own_program
 from verl_like.config.compose import laid_out
 from verl_like.config.knobs import knobs
 
@@ -72,8 +72,15 @@ def _here(line: Line) -> str:
 
 
 def translated(peer: str, given: Given) -> Translation:
-    """What the settings are here."""
-    return translate(table(peer), given.values, removed=given.removed)
+    """What the settings are here; a file of settings that is not here is one that cannot be had."""
+    found = translate(table(peer), given.values, removed=given.removed)
+    absent = [
+        Line(
+            key=word, value=file, kind="not here", why="there is no such file here, nor in a folder around the script."
+        )
+        for word, file in given.absent.items()
+    ]
+    return replace(found, lines=[*absent, *found.lines])
 
 
 def settings_of(found: Translation) -> list[tuple[str, Any, str]]:
@@ -98,16 +105,42 @@ def migrate(peer: str, path: Path, arguments: Sequence[str], *, environment: Map
         raise ValueError(f"found no file {path}; give a launch script or a YAML file of {peer}'s.")
     if path.suffix in (".yaml", ".yml"):
         return Migration(str(path), translated(peer, read_file(path)), [])
-    script = read_script(path.read_text(), arguments=arguments, environment=environment, path=str(path.absolute()))
-    commands = [words for command in script.commands if (words := arguments_of(command, peer)) is not None]
+    script = _read(path, arguments, environment)
+    commands = _started(script, peer)
+    if not commands and any("the script ends here" in note for note in script.notes):
+        script = _read(path, arguments, environment, passes_exits=True)
+        commands = _started(script, peer)
     if not commands:
         raise ValueError(
             f"{path} starts nothing of {peer}'s that is known here ({', '.join(PROGRAMS[peer])}). Give the script that "
             f"does, or a YAML file of its settings." + "".join(f" Of this one: {note}" for note in script.notes)
         )
-    commands = [words for words in commands if words] or commands
-    notes = list(script.notes)
-    if len(commands) > 1:
-        notes.append(f"the script starts {len(commands)} runs; this is the first.")
-    given = read_words(peer, commands[0], folder=path.parent)
+    (words, about), *others = [each for each in commands if each[0]] or commands
+    notes = [*script.notes, *about]
+    if others:
+        notes.append(f"the script starts {len(others) + 1} runs; this is the first.")
+    given = read_words(peer, words, folder=path.parent)
     return Migration(str(path), translated(peer, given), [*notes, *given.notes])
+
+
+def _read(
+    path: Path, arguments: Sequence[str], environment: Mapping[str, str], *, passes_exits: bool = False
+) -> Script:
+    return read_script(
+        path.read_text(),
+        arguments=arguments,
+        environment=environment,
+        path=str(path.absolute()),
+        passes_exits=passes_exits,
+    )
+
+
+def _started(script: Script, peer: str) -> list[tuple[list[str], list[str]]]:
+    """The words of each run that a script starts, with notes on it."""
+    known = [(words, list[str]()) for command in script.commands if (words := arguments_of(command, peer)) is not None]
+    own = [found for command in script.commands if (found := with_own_program(command, peer)) is not None]
+    if known or not own:
+        return known
+    words, program = max(own, key=lambda found: len(found[0]))  # others may prepare what it reads
+    note = f"{program} is no program of {peer}'s: its settings are read as {peer}'s, and what else it does is not here."
+    return [(words, [note])]

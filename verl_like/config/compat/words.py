@@ -14,6 +14,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
+from verl_like.config.compat.tables import table
+
 # The last word of the program that a command starts, by project: of a module (verl.trainer.main_ppo, and those of
 # recipes and forks) or of a file.
 PROGRAMS = {
@@ -22,6 +24,7 @@ PROGRAMS = {
     "openrlhf": ("train_ppo_ray", "train_ppo"),
 }
 STARTER = re.compile(r"python|pypy|torchrun|deepspeed|accelerate|uv$|poetry$|-m$|--module$")
+FEWEST_SETTINGS = 3  # that a program takes whose name says nothing
 SPEAKS_OF = ("echo", "printf", "pkill", "pgrep", "killall", "grep", "egrep", "ps")  # a program that others start
 TABLED = ("ppo_trainer", "dapo_trainer")  # configurations of verl's own that its table stands in for
 
@@ -33,11 +36,13 @@ class Given:
     Args:
         values: dotted key -> value.
         removed: keys that it takes away.
+        absent: files that it reads and that are not here, by the word that names them.
         notes: words that say nothing about a run, one sentence each.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
     removed: frozenset[str] = frozenset()
+    absent: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -53,6 +58,28 @@ def arguments_of(command: Sequence[str], peer: str) -> list[str] | None:
     return None
 
 
+def with_own_program(command: Sequence[str], peer: str) -> tuple[list[str], str] | None:
+    """The words behind a program of somebody's own that takes that project's settings, and the program; None where a
+    command starts none.
+    """
+    start = next((place for place, word in enumerate(command) if STARTER.match(Path(word).name)), len(command))
+    program = next((place for place in range(start + 1, len(command)) if not command[place].startswith("-")), start)
+    words = list(command[program + 1 :])
+    if sum(_names_setting(word, peer) for word in words) < FEWEST_SETTINGS:
+        return None
+    return words, " ".join(command[start : program + 1])
+
+
+def _names_setting(word: str, peer: str) -> bool:
+    if peer == "openrlhf":
+        key = word.removeprefix("--").partition("=")[0].replace("-", "_") if word.startswith("--") else ""
+    else:
+        key = word.lstrip("+~").partition("=")[0]
+        key = key if "." in key else ""
+    known = table(peer)
+    return bool(key) and known.entry(known.aliases.get(key, key)) is not None
+
+
 def read_words(peer: str, words: Sequence[str], *, folder: Path) -> Given:
     """What the words of a command say.
 
@@ -60,7 +87,7 @@ def read_words(peer: str, words: Sequence[str], *, folder: Path) -> Given:
         folder: where files that they name are looked for.
 
     Raises:
-        ValueError: words that nobody can read, or a file that is not there.
+        ValueError: words that nobody can read.
     """
     readers: dict[str, Callable[[Sequence[str], Path], Given]] = {
         "verl": _read_hydra,
@@ -130,8 +157,10 @@ def _without_options(words: Sequence[str], folder: Path, given: Given) -> Iterat
     if file.stem in TABLED:
         if place or name:
             given.notes.append(f"{file}: the table of verl's own defaults stands in for this file.")
+    elif (path := _found(str(file), folder)) is None:
+        given.absent["--config-name"] = str(file)
     else:
-        own = read_file(_found(str(file), folder)).values
+        own = read_file(path).values
         given.values |= {key: value for key, value in own.items() if not key.startswith("hydra.")}
     yield from others
 
@@ -145,20 +174,19 @@ def _read_dotlist(words: Sequence[str], folder: Path) -> Given:
     file = own.pop("config", None)
     if file is not None:
         path = _found(str(file), folder)
-        given.values.update(read_file(path).values)
+        if path is None:
+            given.absent["config"] = str(file)
+        else:
+            given.values.update(read_file(path).values)
     given.values.update(own)
     given.notes += [f"{word} has no = and says nothing." for word in words if "=" not in word]
     return given
 
 
-def _found(name: str, folder: Path) -> Path:
+def _found(name: str, folder: Path) -> Path | None:
     """A file that a command names, in the folder of its script or in one around it."""
-    for start in (Path.cwd(), folder, *folder.resolve().parents):
-        if (start / name).is_file():
-            return start / name
-    raise ValueError(
-        f"the command reads {name}, which is not below {folder} or around it. Run this where that file is."
-    )
+    starts = (Path.cwd(), folder, *folder.resolve().parents)
+    return next((start / name for start in starts if (start / name).is_file()), None)
 
 
 def _read_flags(words: Sequence[str], folder: Path) -> Given:

@@ -31,9 +31,17 @@ class Script:
 
 
 def read_script(
-    text: str, *, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None, path: str = ""
+    text: str,
+    *,
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    path: str = "",
+    passes_exits: bool = False,
 ) -> Script:
     """Read a script as if it were called by ``path`` with ``arguments`` in ``environment``.
+
+    Args:
+        passes_exits: go on behind ``exit``, to what would run where whatever the script looks for is found.
 
     Raises:
         ValueError: bash could not read it either, or it does more than a script that launches a run.
@@ -47,7 +55,7 @@ def read_script(
     try:
         tree, notes = parse(text.replace("\r\n", "\n").replace(UNKNOWN, ""))
         state.notes |= dict.fromkeys(notes)
-        walk = Walk(state)
+        walk = Walk(state, passes_exits=passes_exits)
         walk.script(tree)
     except RecursionError:
         raise ValueError(

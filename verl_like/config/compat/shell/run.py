@@ -76,8 +76,9 @@ class Walk:
     ``printed`` is what these commands print, None where only running them would tell.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, *, passes_exits: bool = False) -> None:
         self.state = state
+        self._passes_exits = passes_exits
         self.commands: list[list[str]] = []
         self.printed: str | None = ""
         self._functions: dict[str, Node] = {}
@@ -191,6 +192,9 @@ class Walk:
             return BUILTINS[name](list(texts), node, self.state)
         text = printed(texts, node, self.state)
         self.printed = None if text is None or self.printed is None else self.printed + text
+        if name == "exit" and self._passes_exits:
+            self.state.note(line, "exit is passed over: what the script looks for before it is taken to be there")
+            return ExitStatus.RAN
         if name in ("break", "continue", "return", "exit") and (self._loops or name in ("return", "exit")):
             number = texts[1] if texts[1:] and texts[1].isdigit() else "1" if name in ("break", "continue") else "0"
             raise _Left(name, line, int(number))
