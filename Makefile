@@ -123,7 +123,7 @@ peers: setup  ## put other projects beside, in .peers, for benchmarks that compa
 		tensordict==0.10.0 pyvers==0.1.0 orjson==3.13.0 codetiming==1.4.0 \
 		accelerate==1.15.0 datasets==5.2.0 pandas==3.1.1 xxhash==4.1.0 multiprocess==0.70.19 torchdata==0.11.0
 	@# Their settings are read out of their packages (benchmarks/_peer_trees.py).
-	@for package in verl==0.6.1 verl==0.7.0 verl==0.9.1 openrlhf==0.11.2; do \
+	@for package in $(addprefix verl==,0.4.0 0.4.1 0.5.0 0.6.0 0.6.1 0.7.0 0.7.1 0.8.0 0.9.0 0.9.1) openrlhf==0.11.2; do \
 		$(PIP) download --quiet --no-deps --dest .peers/wheels $$package || exit 1; done
 
 lock: setup  ## resolve requirements/*.in anew (see requirements/README.md)

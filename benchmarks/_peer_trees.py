@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 WHEELS = Path(__file__).parents[1] / ".peers" / "wheels"
-VERL_VERSIONS = ("0.6.1", "0.7.0", "0.9.1")
+VERL_VERSIONS = ("0.4.0", "0.4.1", "0.5.0", "0.6.0", "0.6.1", "0.7.0", "0.7.1", "0.8.0", "0.9.0", "0.9.1")
 VERL_TREE = "verl/trainer/config"
 OPENRLHF_PROGRAM = "openrlhf/cli/train_ppo_ray.py"
 

@@ -1,6 +1,6 @@
 """How many settings of other projects are known here: ``python -m benchmarks.compat``, after ``make peers``.
 
-verl's are all leaves of its trainer's trees for FSDP and vLLM in three versions, OpenRLHF's the flags of its PPO
+verl's are all leaves of its trainer's trees for FSDP and vLLM in ten versions, OpenRLHF's the flags of its PPO
 trainer, EasyR1's those of its example. Mapped are those that make something of ours or have no effect here;
 unsupported ones are refused, with what to use instead. Prints one JSON object as its last line.
 """

@@ -317,11 +317,11 @@ def test_what_changes_the_score_is_refused_where_its_parts_are_read(knob: str, v
 
 
 def test_an_over_long_buffer_as_long_as_the_response_is_refused() -> None:
-    assert refusal(algorithm__overlong_buffer_len=512) == (
-        "algorithm.overlong_buffer_len is 512 tokens, but data.max_response_length is 512. Set a shorter buffer, "
+    assert refusal(algorithm__overlong_buffer_len=513) == (
+        "algorithm.overlong_buffer_len is 513 tokens, but data.max_response_length is 512. Set a shorter buffer, "
         "e.g. algorithm.overlong_buffer_len=102."
     )
-    assert passes(algorithm__overlong_buffer_len=511)
+    assert passes(algorithm__overlong_buffer_len=512)  # then each token costs, as in scripts of verl's
     assert passes(algorithm__overlong_buffer_len=102)
 
 

@@ -68,7 +68,12 @@ def test_its_defaults_alone_are_a_configuration_here(peer: str) -> None:
     [
         (["data.train_files=a.parquet"], {"data.train_files": ["a.parquet"]}),
         (["data.train_files=['a.parquet','b.parquet']"], {"data.train_files": ["a.parquet", "b.parquet"]}),
-        (["trainer.rollout_data_dir=/tmp/rollouts"], {"trainer.num_samples_to_save": -1}),
+        (
+            ["trainer.rollout_data_dir=/tmp/rollouts", "trainer.log_val_generations=4"],
+            {"trainer.num_samples_to_save": -1},
+        ),
+        (["trainer.log_val_generations=4"], {"trainer.num_samples_to_save": 4}),
+        (["trainer.log_val_generations=0"], {}),
         (["trainer.max_actor_ckpt_to_keep=null"], {"trainer.max_checkpoints": 0}),
         (
             [f"{A}.ppo_micro_batch_size=64", f"{A}.ulysses_sequence_parallel_size=2", "trainer.nnodes=2"],
@@ -125,9 +130,21 @@ def test_its_defaults_alone_are_a_configuration_here(peer: str) -> None:
             [f"{A}.use_dynamic_bsz=True", f"{A}.ppo_max_token_len_per_gpu=24000"],
             {"actor.max_tokens_per_micro_batch": "24000", "ref.max_tokens_per_micro_batch": "24000"},
         ),
-        (["actor_rollout_ref.model.target_modules=all-linear"], {"model.lora.targets": ["all-linear"]}),
+        (
+            ["actor_rollout_ref.model.lora_rank=8", "actor_rollout_ref.model.target_modules=all-linear"],
+            {"model.lora.rank": 8, "model.lora.targets": ["all-linear"]},
+        ),
         (["actor_rollout_ref.model.enable_gradient_checkpointing=True"], {"model.gradient_checkpointing": "true"}),
         ([f"{R}.val_kwargs.do_sample=True", f"{R}.val_kwargs.temperature=0.6"], {"rollout.val.temperature": 0.6}),
+        ([f"{R}.val_kwargs.n=16"], {"rollout.val.temperature": 0.0, "rollout.val.n": 1}),
+        (
+            [f"{R}.val_kwargs.n=16", f"{R}.val_kwargs.do_sample=True", f"{R}.val_kwargs.temperature=1.0"],
+            {"rollout.val.temperature": 1.0, "rollout.val.n": 16},
+        ),
+        (["trainer.test_freq=False"], {"trainer.test_freq": 0}),
+        (["trainer.experiment_name=grpo/Qwen3-8B"], {"trainer.experiment_name": "grpo_Qwen3-8B"}),
+        (["ray_kwargs.ray_init.object_store_memory=2147483648"], {"cluster.object_store_memory_gib": 2.0}),
+        ([f"{A}.use_gpg_loss=True"], {"actor.policy_loss": "gpg"}),
         ([f"{R}.engine_kwargs.vllm.swap_space=4"], {"rollout.engine_kwargs.swap_space": 4}),
         ([f"{R}.name=sglang"], {"rollout.backend": "vllm"}),
         (["custom_reward_function.path=r.py"], {"reward.function": "r.py:compute_score"}),
@@ -187,6 +204,65 @@ def test_settings_of_verl(words: list[str], ours: dict[str, Any]) -> None:
     assert {name: value for name, value in found.settings.items() if name in ours} == ours
     others = {"ref.max_tokens_per_micro_batch", "critic.max_tokens_per_micro_batch"}
     assert set(found.settings) - set(ours) <= others and not found.problems
+
+
+CORRECTION = "algorithm.rollout_correction"
+
+
+@pytest.mark.parametrize(
+    ("words", "ours"),
+    [
+        (["rollout_correction.rollout_is=token"], {"level": "token"}),
+        (
+            ["rollout_correction.rollout_is=sequence", "rollout_correction.rollout_is_threshold=5"],
+            {"level": "sequence", "upper": 5.0},
+        ),
+        # verl 0.9: IcePop
+        (
+            ["rollout_correction.rollout_is=token", "rollout_correction.rollout_is_threshold=0.5_4.0"],
+            {"level": "token", "mode": "mask", "lower": 0.5, "upper": 4.0},
+        ),
+        # verl 0.6.1: the bound below is the inverse of the one above, which is that of the weights
+        (
+            ["rollout_correction.rollout_rs=geometric", "rollout_correction.rollout_rs_threshold=1.25"],
+            {"level": "off", "rejection": "geometric", "rejection_upper": 1.25, "rejection_lower": 0.8},
+        ),
+        (
+            ["rollout_correction.rollout_rs=sequence", "rollout_correction.rollout_is_threshold=4.0"],
+            {"level": "off", "upper": 4.0, "rejection": "sequence", "rejection_upper": 4.0, "rejection_lower": 0.25},
+        ),
+        (
+            [
+                "rollout_correction.rollout_rs=token",
+                "rollout_correction.rollout_rs_threshold=2",
+                "rollout_correction.rollout_rs_threshold_lower=0.1",
+            ],
+            {"level": "off", "rejection": "token", "rejection_upper": 2.0, "rejection_lower": 0.1},
+        ),
+        # verl 0.7 bounds the inverse of the ratio
+        (
+            ["rollout_correction.rollout_rs=seq_mean_k1", "rollout_correction.rollout_rs_threshold=0.8_2.0"],
+            {"level": "off", "rejection": "geometric", "rejection_upper": 1.25, "rejection_lower": 0.5},
+        ),
+        # verl 0.6.0, whose threshold alone measures
+        (["rollout_is_threshold=2.0"], {"level": "off"}),
+        (
+            ["rollout_is=True", "rollout_is_threshold=4.0", "rollout_is_mode=mask"],
+            {"level": "token", "mode": "mask", "upper": 4.0, "lower": 0.25, "veto_threshold": 1e-4},
+        ),
+    ],
+)
+def test_corrections_of_verls_versions(words: list[str], ours: dict[str, Any]) -> None:
+    found = of_verl(*(f"algorithm.{word}" for word in words))
+    settings = {**found.defaults, **found.settings}
+    made = {name: value for name, value in settings.items() if name.startswith(CORRECTION)}
+    assert made == {f"{CORRECTION}.{name}": value for name, value in ours.items()} and not found.problems
+
+
+def test_a_cap_from_before_verls_corrections_is_one() -> None:
+    made = of_verl(f"{A}.tis_imp_ratio_cap=10.0").settings
+    assert (made[f"{CORRECTION}.level"], made[f"{CORRECTION}.upper"]) == ("token", 10.0)
+    assert of_verl(f"{A}.tis_imp_ratio_cap=-1").settings[f"{CORRECTION}.level"] == "off"
 
 
 def test_what_a_script_leaves_out_is_as_in_verl() -> None:
@@ -263,6 +339,20 @@ def test_a_value_that_cannot_be_converted_is_told(words: list[str]) -> None:
     assert any("its value cannot be read" in problem for problem in of_verl(*words).problems)
 
 
+def test_an_empty_value_that_others_follow_from_is_named() -> None:
+    found = of_verl("trainer.nnodes=", f"{A}.ppo_micro_batch_size_per_gpu=8")
+    assert f"{A}.ppo_micro_batch_size_per_gpu=8: trainer.nnodes is empty, give it." in found.problems
+
+
+def test_with_adapters_the_reference_has_no_settings_and_without_them_they_have_none() -> None:
+    ref = "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"
+    with_adapters = of_verl("actor_rollout_ref.model.lora_rank=8", f"{A}.use_kl_loss=True", f"{ref}=4")
+    assert not [name for name in with_adapters.settings if name.startswith("ref.")]
+    assert "ref.max_tokens_per_micro_batch" in of_verl(f"{A}.use_kl_loss=True", f"{ref}=4").settings
+    [alpha] = of_verl("actor_rollout_ref.model.lora_alpha=0").lines
+    assert (alpha.kind, alpha.why) == ("without effect", "there are no adapters")
+
+
 def test_keys_that_are_taken_away_leave_their_default_too() -> None:
     assert "actor.clip_ratio_dual" in of_verl().defaults
     assert "actor.clip_ratio_dual" not in of_verl(f"~{A}.clip_ratio_c").defaults
@@ -274,8 +364,10 @@ def test_options_of_hydra_say_nothing_about_a_run_but_which_trainer_it_is() -> N
     )
     assert given.values == {"data.seed": 1} and len(given.notes) == 2
     assert given.notes[0] == "x/ppo_trainer.yaml: the table of verl's own defaults stands in for this file."
-    with pytest.raises(ValueError, match=r"reads nowhere/mine.yaml, which is not below"):
-        read_words("verl", ["--config-path=nowhere", "--config-name=mine"], folder=HERE)
+    given = read_words("verl", ["--config-path=nowhere", "--config-name=mine", "data.seed=1"], folder=HERE)
+    found = translated("verl", given)
+    assert found.problems[0].startswith("--config-name=nowhere/mine.yaml: there is no such file here")
+    assert found.settings == {"trainer.seed": 1}
     with pytest.raises(ValueError, match=r"chooses a trainer of Megatron's kind"):
         read_words("verl", ["--config-name=ppo_megatron_trainer.yaml"], folder=HERE)
 
@@ -414,8 +506,8 @@ def test_easyr1_reads_its_file_and_then_the_command(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("data: {rollout_batch_size: 64, seed: 7}\nworker: {rollout: {n: 4}}\n")
     given = read_words("easyr1", ["config=config.yaml", "data.seed=8"], folder=tmp_path)
     assert given.values == {"data.rollout_batch_size": 64, "data.seed": 8, "worker.rollout.n": 4}
-    with pytest.raises(ValueError, match=r"the command reads other.yaml"):
-        read_words("easyr1", ["config=other.yaml"], folder=tmp_path)
+    [problem] = translated("easyr1", read_words("easyr1", ["config=other.yaml"], folder=tmp_path)).problems
+    assert problem.startswith("config=other.yaml: there is no such file here")
 
 
 def test_a_command_is_known_by_its_program() -> None:
@@ -454,6 +546,38 @@ def test_the_run_is_the_command_that_says_something(tmp_path: Path) -> None:
     found = migrate("verl", tmp_path / "run.sh", [], environment={})
     assert found.translation.settings == {"trainer.seed": 3}
     assert not [note for note in found.notes if "runs; this is the first" in note]
+
+
+@pytest.mark.parametrize(
+    ("peer", "line", "ours"),
+    [
+        ("verl", "data.seed=3 +trainer.mine=1 trainer.total_epochs=2 data.shuffle=False", {"trainer.seed": 3}),
+        ("easyr1", "data.seed=3 worker.rollout.n=4 trainer.total_epochs=2", {"rollout.n": 4}),
+        ("openrlhf", "--seed 3 --pretrain m --n_samples_per_prompt 4", {"rollout.n": 4}),
+    ],
+)
+def test_a_program_of_ones_own_is_known_by_what_it_takes(
+    peer: str, line: str, ours: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "run.sh").write_text(
+        f"python3 -m my.prepare --seed 1\nCUDA_VISIBLE_DEVICES=0 torchrun --nnodes=1 -m my.train {line}\n"
+    )
+    found = migrate(peer, tmp_path / "run.sh", [], environment={})
+    assert ours.items() <= found.translation.settings.items()
+    assert found.notes == [
+        f"torchrun --nnodes=1 -m my.train is no program of {peer}'s: its settings are read as {peer}'s, and what else "
+        "it does is not here."
+    ]
+
+
+def test_a_script_that_looks_for_what_only_its_machine_has_is_read_behind_that(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(
+        'case "$1" in a) n=1 ;; *) echo "give a" ; exit 2 ;; esac\npython3 -m verl.trainer.main_ppo data.seed=3\n'
+    )
+    found = migrate("verl", tmp_path / "run.sh", [], environment={})
+    assert found.translation.settings == {"trainer.seed": 3}
+    assert "line 1: exit is passed over: what the script looks for before it is taken to be there" in found.notes
+    assert not [note for note in migrate("verl", tmp_path / "run.sh", ["a"], environment={}).notes if "exit" in note]
 
 
 SCRIPT = """set -x

@@ -227,11 +227,10 @@ def components_are_named(config: Config) -> Iterator[str]:
 
 def overlong_buffer_fits(config: Config) -> Iterator[str]:
     buffer, longest = config.algorithm.overlong_buffer_len, config.data.max_response_length
-    if buffer >= longest:
+    if buffer > longest:
         yield (
             f"algorithm.overlong_buffer_len is {buffer} tokens, but data.max_response_length is {longest}. Set a "
-            f"shorter "
-            f"buffer, e.g. algorithm.overlong_buffer_len={longest // 5}."
+            f"shorter buffer, e.g. algorithm.overlong_buffer_len={longest // 5}."
         )
 
 

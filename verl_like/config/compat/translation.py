@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -105,13 +106,26 @@ def translate(table: Table, given: Mapping[str, Any], *, removed: frozenset[str]
         for name, value in ours["defaults"].values.items()
         if name not in settings and value != value_of(Config(), name)
     }
-    without = _without_critic({**beside, **settings})
+    idle = _idle({**beside, **settings})
     return Translation(
         peer=table.peer,
-        lines=[_as_used(line, without) for key, line in lines.items() if key in own],
-        defaults={name: value for name, value in beside.items() if name not in without},
-        settings={name: value for name, value in settings.items() if name not in without},
+        lines=[_as_used(line, idle) for key, line in lines.items() if key in own],
+        defaults={name: value for name, value in beside.items() if name not in idle},
+        settings={name: value for name, value in settings.items() if name not in idle},
     )
+
+
+class _Read(UserDict[str, Any]):
+    """Another project's values, which remember what is asked for."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.data = dict(values)
+        self.keys_read: dict[str, None] = {}
+
+    def __getitem__(self, key: str) -> Any:
+        self.keys_read[key] = None
+        return super().__getitem__(key)
 
 
 class _Settings:
@@ -147,11 +161,13 @@ def _converted(table: Table, theirs: Mapping[str, Any], own: Set[str], lines: Ma
             by_converter.setdefault(line.why, []).append(key)
     found: dict[str, Line] = {}
     for name, keys in by_converter.items():
+        read = _Read(theirs)
         try:
-            made = CONVERTERS[table.peer][name](theirs)
+            made = CONVERTERS[table.peer][name](read)
         except UNREADABLE as error:
             said = error if isinstance(error, TypeError | ValueError) else f"{type(error).__name__} {error}"
-            why = f"its value cannot be read: {said}."
+            empty = [key for key in read.keys_read if theirs.get(key) == ""]
+            why = f"{' and '.join(empty)} is empty, give it." if empty else f"its value cannot be read: {said}."
             for key in own & set(keys):
                 found[key] = Line(key=key, value=theirs[key], kind="not here", why=why)
             continue
@@ -163,16 +179,21 @@ def _converted(table: Table, theirs: Mapping[str, Any], own: Set[str], lines: Ma
     return found
 
 
-def _without_critic(settings: Mapping[str, Any]) -> frozenset[str]:
-    """Our knobs of a critic that the estimator does without."""
-    if settings.get("algorithm.adv_estimator") in CRITIC_ESTIMATORS:
-        return frozenset()
-    return frozenset(name for name in settings if name.startswith("critic."))
+def _idle(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Our knobs of what a run does without, and why it does."""
+    has_critic = settings.get("algorithm.adv_estimator") in CRITIC_ESTIMATORS
+    has_adapters, has_own_ref = bool(settings.get("model.lora.rank")), bool(settings.get("ref.path"))
+    reasons = {
+        "critic.": "" if has_critic else "there is no critic with this estimator",
+        "ref.": "the reference is the actor without its adapters" if has_adapters and not has_own_ref else "",
+        "model.lora.": "" if has_adapters else "there are no adapters",
+    }
+    return {name: why for name in settings for head, why in reasons.items() if why and name.startswith(head)}
 
 
-def _as_used(line: Line, without: frozenset[str]) -> Line:
-    if line.ours and without.issuperset(line.ours):
-        return replace(line, kind="without effect", ours={}, why="there is no critic with this estimator")
+def _as_used(line: Line, idle: Mapping[str, str]) -> Line:
+    if line.ours and set(idle).issuperset(line.ours):
+        return replace(line, kind="without effect", ours={}, why=idle[next(iter(line.ours))])
     return line
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from verl_like.config.compat.converters import Converted, Converter, in_updates, two_betas, without_name
+from verl_like.config.compat.verl_corrections import importance_weights, rejection
 
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
 Theirs = Mapping[str, Any]
@@ -108,7 +109,11 @@ def token_budgets(theirs: Theirs) -> Converted:
 def validation_sampling(theirs: Theirs) -> Converted:
     sampled = theirs[f"{ROLLOUT}.val_kwargs.do_sample"]
     temperature = theirs[f"{ROLLOUT}.val_kwargs.temperature"] if sampled else 0.0
-    return Converted({"rollout.val.temperature": temperature}, "0 is greedy")
+    number = theirs.get(f"{ROLLOUT}.val_kwargs.n")
+    found = {"rollout.val.temperature": temperature} | ({} if number is None else {"rollout.val.n": number})
+    if temperature == 0 and number is not None and number > 1:
+        return Converted(found | {"rollout.val.n": 1}, f"0 is greedy, and all {number} responses would be the same")
+    return Converted(found, "0 is greedy")
 
 
 def reward_function(theirs: Theirs) -> Converted:
@@ -176,6 +181,21 @@ def overlong_buffer(theirs: Theirs) -> Converted:
     return Converted({"algorithm.overlong_buffer_len": 0}, "off")
 
 
+def object_store(theirs: Theirs) -> Converted:
+    return Converted({"cluster.object_store_memory_gib": theirs["ray_kwargs.ray_init.object_store_memory"] / 2**30})
+
+
+def gpg_loss(theirs: Theirs) -> Converted:
+    """As verl called it before its losses had names."""
+    return Converted({"actor.policy_loss": "gpg"} if theirs[f"{ACTOR}.use_gpg_loss"] else {})
+
+
+def experiment_name(theirs: Theirs) -> Converted:
+    name = str(theirs["trainer.experiment_name"])
+    note = "the run's folder has this name, which is no path" if "/" in name else ""
+    return Converted({"trainer.experiment_name": name.replace("/", "_")}, note)
+
+
 def pf_ppo(theirs: Theirs) -> Converted:
     is_on = theirs.get("algorithm.use_pf_ppo")
     return Converted({"algorithm.pf_ppo": theirs.get("algorithm.pf_ppo.reweight_method", "pow") if is_on else "off"})
@@ -212,10 +232,13 @@ def resume(theirs: Theirs) -> Converted:
     return Converted({"trainer.resume": "never" if mode == "disable" else "auto"})
 
 
-def data_dirs(theirs: Theirs) -> Converted:
-    if not any(theirs.get(f"trainer.{name}_data_dir") for name in ("rollout", "validation")):
-        return Converted({})
-    return Converted({"trainer.num_samples_to_save": -1}, "all responses are in samples/ of the run's folder")
+def saved_samples(theirs: Theirs) -> Converted:
+    """Folders of all responses there, and a number of validation's in the trackers; one number of both here."""
+    if any(theirs.get(f"trainer.{name}_data_dir") for name in ("rollout", "validation")):
+        return Converted({"trainer.num_samples_to_save": -1}, "all responses are in samples/ of the run's folder")
+    if number := theirs.get("trainer.log_val_generations"):
+        return Converted({"trainer.num_samples_to_save": number})
+    return Converted(note="off there; a run keeps some samples here (trainer.num_samples_to_save)")
 
 
 CONVERTERS: dict[str, Converter] = {
@@ -236,11 +259,16 @@ CONVERTERS: dict[str, Converter] = {
         reward_model,
         token_level_loss,
         overlong_buffer,
+        importance_weights,
+        rejection,
+        object_store,
+        gpg_loss,
+        experiment_name,
         pf_ppo,
         max_num_gen_batches,
         output_dir,
         remote_dir,
         resume,
-        data_dirs,
+        saved_samples,
     )
 }
