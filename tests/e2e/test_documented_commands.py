@@ -106,6 +106,7 @@ NOT_RUN = {
         "verl-like train --from verl",
         "verl-like train --from verl algorithm.adv_estimator=grpo ...",
         "verl-like migrate --from verl run.sh",
+        "verl-like train run.yaml --dry-run",
         "verl-like help SECTION",
     ),
     "would remove what the other commands need": ("make clean",),

@@ -66,6 +66,8 @@ def test_rows_longer_than_the_model_reads_are_refused(config: Config) -> None:
     ]
     config.data.max_response_length = 56
     assert problems(config) == [], "the remedy works"
+    config.data.max_prompt_length = 64
+    assert "data.max_prompt_length=32 and data.max_response_length=32, or" in problems(config)[0]
 
 
 def test_what_overrides_the_models_config_counts(config: Config) -> None:

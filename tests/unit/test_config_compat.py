@@ -612,6 +612,15 @@ def test_a_script_becomes_a_recipe_that_says_where_each_line_is_from(migrated: M
     assert "| `actor_rollout_ref.rollout.n=4` | `rollout.n=4` |" in migrated.table()
 
 
+def test_what_several_settings_make_is_told_of_the_one_it_is_most_like() -> None:
+    words = [f"{A}.ppo_micro_batch_size_per_gpu=2", f"{A}.use_dynamic_bsz=False", "algorithm.adv_estimator=gae"]
+    lines = {line.key: line for line in of_verl(*words, "critic.ppo_micro_batch_size_per_gpu=4").lines}
+    assert lines["critic.ppo_micro_batch_size_per_gpu"].ours == {"critic.max_tokens_per_micro_batch": "4096"}
+    assert "actor.max_tokens_per_micro_batch" in lines[f"{A}.ppo_micro_batch_size_per_gpu"].ours
+    assert lines[f"{A}.use_dynamic_bsz"].ours == {}
+    assert lines[f"{A}.use_dynamic_bsz"].why.startswith("goes into actor.max_tokens_per_micro_batch, ")
+
+
 def test_a_recipe_that_is_there_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "run.sh").write_text(SCRIPT)
     out = tmp_path / "mine.yaml"

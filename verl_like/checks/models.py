@@ -126,11 +126,14 @@ def rows_fit_the_models(config: Config, gpus: Gpus) -> Iterator[str]:
     for name, path in _used(config).items():
         limit, field = _positions(_config_of(path, config.model.override_config))
         if limit is not None and longest > limit:
+            room = int(limit) - data.max_prompt_length
+            shorter = f"data.max_response_length={room}"
+            if room < limit / 4:
+                shorter = f"data.max_prompt_length={int(limit) // 2} and data.max_response_length={int(limit) // 2}"
             yield (
                 f"data.max_prompt_length={data.max_prompt_length} + data.max_response_length="
                 f"{data.max_response_length} are {longest} tokens, but {name}={path} reads at most {limit:g} ({field} "
-                f"in its config.json). Shorten the rows, e.g. data.max_response_length="
-                f"{max(int(limit) - data.max_prompt_length, 1)}, or take a model that reads more."
+                f"in its config.json). Shorten the rows, e.g. {shorter}, or take a model that reads more."
             )
     judge = config.reward.judge
     if judge.path:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import UserDict
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -171,11 +172,23 @@ def _converted(table: Table, theirs: Mapping[str, Any], own: Set[str], lines: Ma
             for key in own & set(keys):
                 found[key] = Line(key=key, value=theirs[key], kind="not here", why=why)
             continue
+        makers = [key for key in keys if key in own] or keys  # what the command sets makes it, if it sets any
+        shares = _shares(made.settings, makers)
+        into = ", ".join(made.settings)
         for key in keys:
-            found[key] = Line(key=key, value=theirs[key], kind="converted", ours=made.settings, why=made.note)
-        if own & set(keys):  # then all that the converter makes is the command's
-            for key in set(keys) - own:
-                found[key] = replace(found[key], ours={})
+            ours = shares.get(key, {})
+            why = made.note if ours or not into else f"goes into {into}{made.note and f': {made.note}'}"
+            found[key] = Line(key=key, value=theirs[key], kind="converted", ours=ours, why=why)
+    return found
+
+
+def _shares(settings: Mapping[str, Any], keys: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Each of our knobs under the key that is most like it, of those that make them."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in settings.items():
+        parts = set(re.split(r"[._]", name))
+        closest = max(keys, key=lambda key: len(parts.intersection(re.split(r"[._]", key))))
+        found.setdefault(closest, {})[name] = value
     return found
 
 
