@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -29,18 +30,50 @@ COMMANDS = {
 # Those that take a recipe and overrides.
 SETTING_COMMANDS = ("train", "sft", "eval", "generate", "plan", "config")
 SHELLS = ("bash",)
-EPILOG = """examples:
-  verl-like train recipes/arithmetic/grpo.yaml actor.optim.lr=1e-5
-  verl-like config recipes/arithmetic/grpo.yaml --docs
-  verl-like train --from verl algorithm.adv_estimator=grpo data.train_files=train.parquet ...
-
-exit status: 0 done, or stopped in order with all that it takes to go on; 1 failed; 2 wrong input; 130 interrupted"""
+EXAMPLES = {
+    "train": (
+        "recipes/arithmetic/grpo.yaml actor.optim.lr=1e-5",
+        "recipes/arithmetic/grpo.yaml --dry-run algorithm=dapo",
+        "--from verl algorithm.adv_estimator=grpo data.train_files=train.parquet ...",
+    ),
+    "sft": ("recipes/arithmetic/sft.yaml trainer.total_training_steps=100",),
+    "eval": ("recipes/arithmetic/grpo.yaml rollout.val.n=4",),
+    "generate": ("recipes/arithmetic/grpo.yaml rollout.val.temperature=1",),
+    "rescore": ("outputs/arithmetic/grpo-seed1 reward.function=mine.py:score",),
+    "export": ("outputs/arithmetic/grpo-seed1 my_model",),
+    "replay": ("outputs/arithmetic/grpo-seed1 --step 160",),
+    "migrate": ("--from verl run.sh", "--from openrlhf --out mine.yaml run.sh 8 /data"),
+    "plan": ("recipes/gsm8k/grpo.yaml --device H100 cluster.workers_per_node=8",),
+    "config": (
+        "recipes/arithmetic/grpo.yaml --docs",
+        "--docs rollout",
+        "--diff outputs/arithmetic/grpo-seed1 outputs/arithmetic/grpo-seed2",
+    ),
+    "help": ("rollout", "actor.optim.lr"),
+    "doctor": ("--quick",),
+    "completion": ("bash > ~/.verl-like.bash",),
+}
+# What one sets first; `help` tells of each section and knob.
+FIRST_KNOBS = (
+    "model.path",
+    "data.train_files",
+    "data.train_batch_size",
+    "rollout.n",
+    "actor.optim.lr",
+    "algorithm.adv_estimator",
+    "reward.function",
+    "trainer.total_training_steps",
+    "trainer.experiment_name",
+)
+EXIT_STATUS = (
+    "exit status: 0 done, or stopped in order with all that it takes to go on; 1 failed; 2 wrong input; 130 interrupted"
+)
 
 
 def parsed(argv: Sequence[str]) -> argparse.Namespace:
     """The command and its arguments; ends the process with status 2 and one line where they cannot be read."""
-    parser = _parser()
     words, behind = _peers_apart(argv)
+    parser = _parser(words[0] if {"-h", "--help"}.intersection(words) else "")
     if words and not words[0].startswith("-") and words[0] not in COMMANDS:
         parser.error(f"unknown command {words[0]}{suggestion(words[0], COMMANDS) or '; see verl-like --help.'}")
     arguments, rest = parser.parse_known_args(words)
@@ -61,19 +94,38 @@ def _peers_apart(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     return ["train", *ours], [word for word in (*words[1:place], *words[place + 2 :]) if word != "--dry-run"]
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(asked: str) -> argparse.ArgumentParser:
+    """The parser of all commands; ``asked`` is the one whose help is wanted, which takes a while to write."""
+    form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
         prog="verl-like",
         description="Train language models by reinforcement learning.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"{_examples('train', 'config', 'migrate')}\n\n{EXIT_STATUS}",
+        formatter_class=form,
     )
     parser.add_argument("--version", action="version", version=f"verl-like {_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, what in COMMANDS.items():
-        command = commands.add_parser(name, help=what, description=what)
+        epilog = _told_below(name) if name == asked else None
+        command = commands.add_parser(name, help=what, description=what, epilog=epilog, formatter_class=form)
         ARGUMENTS.get(name, _recipe)(command)
     return parser
+
+
+def _told_below(command: str) -> str:
+    """What stands below a command's options in its help."""
+    parts = [_examples(command)]
+    if command in SETTING_COMMANDS:
+        from verl_like.config.page import help_text
+
+        first = "\n".join(help_text(name) for name in FIRST_KNOBS)
+        parts += [f"knobs that are set first:\n{textwrap.indent(first, '  ')}", help_text("")]
+    return "\n\n".join([*parts, EXIT_STATUS])
+
+
+def _examples(*commands: str) -> str:
+    lines = [f"  verl-like {command} {words}" for command in commands for words in EXAMPLES[command]]
+    return "\n".join(["examples:", *lines])
 
 
 def options(command: str) -> list[str]:

@@ -274,7 +274,7 @@ class FsdpConfig:
 class PolicyLossConfig:
     """What a policy loss may read; the actor's section extends it."""
 
-    policy_loss: str = knob("ppo", "Name in POLICY_LOSSES.")
+    policy_loss: str = knob("ppo", "Loss of the policy: a name of docs/algorithms.md, or `path/to/file.py:function`.")
     clip_ratio_low: float = _non_negative(
         0.2, "The ratio may fall to 1 - this; gmpo bounds the log-ratio by it, dppo the divergence."
     )
@@ -600,7 +600,9 @@ class CorrectionConfig:
 
 @dataclass(kw_only=True)
 class AlgorithmConfig:
-    adv_estimator: str = knob("grpo", "Name in ADVANTAGES.")
+    adv_estimator: str = knob(
+        "grpo", "How advantages are computed: a name of docs/algorithms.md, or `path/to/file.py:function`."
+    )
     gamma: float = _fraction(1.0, "Discount per token (gae, reinforce, reinforce_plus_plus).")
     lam: float = _fraction(1.0, "Lambda of generalised advantage estimation (gae).")
     divide_by_std: bool = knob(
