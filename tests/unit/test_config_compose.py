@@ -267,7 +267,7 @@ def test_hydras_global_state_is_clean_after_success_and_failure() -> None:
         ("rollout.val_kwargs.n=4", "unknown key rollout.val_kwargs.n; did you mean rollout.val.n?"),
         ("ulysses_sequence_parallel_size=2", "did you mean actor.sequence_parallel_size?"),
         ("rollout.gpu_memory_util=1", "did you mean rollout.gpu_memory_utilization?"),
-        ("algorithm.use_kl_in_reward=true", "`verl-like migrate --from verl` says what it makes here."),
+        ("algorithm.use_kl_in_reward=true", "; it is verl's name: write algorithm.kl_coef=0.001."),
         ("actor_rollout_ref.rollout.mode=async", "has no effect here: there is one trainer"),
         ("actor_rollout_ref.model.use_shm=true", "has no effect here"),
         ("data.custom_cls.path=x.py", "it is verl's name. A function of rows takes its place"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from verl_like.config.compat.peers import PEERS
-from verl_like.config.compat.tables import Entry, Table, shown, table
+from verl_like.config.compat.tables import Entry, Table, likeness, shown, table
+from verl_like.config.compat.translation import translate
 
 
 def key_hint(name: str, value: Any) -> str:
@@ -28,12 +30,21 @@ def key_hint(name: str, value: Any) -> str:
                 if ours != name:
                     return f"; it is {peer}'s name: write {ours}={shown(known.value(ours, value))}."
             elif entry.kind == "converted":
+                [line] = translate(known, {key: value}).lines
+                if key.endswith(f".{name}") and line.ours:
+                    return f"; did you mean {max(line.ours, key=partial(likeness, theirs=key))}?"
+                if line.ours:
+                    return f"; it is {peer}'s name: write {_words(line.ours)}."
                 return f"; it is {peer}'s name, and `verl-like migrate --from {peer}` says what it makes here."
             elif entry.kind == "without_effect":
                 return f"; it is {peer}'s name, and has no effect here: {entry.to}."
             else:
                 return f"; it is {peer}'s name. {entry.to}"
     return ""
+
+
+def _words(settings: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={shown(value)}" for name, value in settings.items())
 
 
 def value_hint(knob: str, value: Any) -> str:

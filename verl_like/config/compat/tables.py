@@ -140,6 +140,11 @@ def _twice(patterns: Iterator[str]) -> set[str]:
     return {pattern for pattern in patterns if pattern in seen or seen.add(pattern)}  # type: ignore[func-returns-value]
 
 
+def likeness(ours: str, theirs: str) -> int:
+    """How many words a knob of ours and a key of theirs share."""
+    return len(set(re.split(r"[._]", ours)).intersection(re.split(r"[._]", theirs)))
+
+
 def shown(value: Any) -> str:
     """A value as one writes it."""
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

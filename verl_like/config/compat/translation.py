@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import UserDict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from verl_like.config.compat import easyr1, openrlhf, verl
 from verl_like.config.compat.converters import Converter
-from verl_like.config.compat.tables import Table, shown
+from verl_like.config.compat.tables import Table, likeness, shown
 from verl_like.config.knobs import knob_at, value_of
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
@@ -186,9 +186,7 @@ def _shares(settings: Mapping[str, Any], keys: Sequence[str]) -> dict[str, dict[
     """Each of our knobs under the key that is most like it, of those that make them."""
     found: dict[str, dict[str, Any]] = {}
     for name, value in settings.items():
-        parts = set(re.split(r"[._]", name))
-        closest = max(keys, key=lambda key: len(parts.intersection(re.split(r"[._]", key))))
-        found.setdefault(closest, {})[name] = value
+        found.setdefault(max(keys, key=partial(likeness, name)), {})[name] = value
     return found
 
 
