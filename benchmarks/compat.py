@@ -18,7 +18,7 @@ from verl_like.config.compat.tables import table
 def counted(peer: str, keys: Iterable[str]) -> dict[str, int]:
     """Keys by class."""
     known = table(peer)
-    entries = [known.entry(known.aliases.get(key, key)) for key in sorted(set(keys))]
+    entries = [known.entry(known.called(key)[0]) for key in sorted(set(keys))]
     kinds = ["unclassified" if entry is None else entry.kind for entry in entries]
     return {
         "keys": len(kinds),

@@ -23,6 +23,7 @@ from verl_like.config.knobs import knob_at
 HERE = Path(".")
 A = "actor_rollout_ref.actor"
 R = "actor_rollout_ref.rollout"
+CORRECTION = "algorithm.rollout_correction"
 
 
 def of_verl(*words: str) -> Translation:
@@ -45,7 +46,8 @@ def test_what_a_table_names_is_here(peer: str) -> None:
     assert [entry for entry in renamed if knob_at(entry.to) is None] == []
     assert {entry.to for entry in entries if entry.kind == "converted"} == set(CONVERTERS[peer])
     assert {entry.kind for entry in entries} == set(KINDS)
-    assert [key for key in (*known.defaults, *known.aliases.values()) if known.entry(key) is None] == []
+    named = [*known.defaults, *(key for keys in known.aliases.values() for key in keys)]
+    assert [key for key in named if known.entry(key) is None and knob_at(key) is None] == []
 
 
 def test_critics_exist_where_an_estimator_reads_values() -> None:
@@ -204,9 +206,6 @@ def test_settings_of_verl(words: list[str], ours: dict[str, Any]) -> None:
     assert {name: value for name, value in found.settings.items() if name in ours} == ours
     others = {"ref.max_tokens_per_micro_batch", "critic.max_tokens_per_micro_batch"}
     assert set(found.settings) - set(ours) <= others and not found.problems
-
-
-CORRECTION = "algorithm.rollout_correction"
 
 
 @pytest.mark.parametrize(
@@ -399,6 +398,45 @@ def test_a_reference_to_what_is_set_nowhere_is_told() -> None:
             {"actor.mini_batch_size": 16, "critic.mini_batch_size": 16, "rollout.n": 8},
         ),
         ("--advantage_estimator group_norm", {"algorithm.adv_estimator": "grpo"}),
+        ("--advantage_estimator reinforce", {"algorithm.adv_estimator": "reinforce_plus_plus"}),
+        ("--advantage_estimator group_norm --no_advantage_std_norm", {"algorithm.divide_by_std": None}),
+        # flags of before 0.11 are those of actor and critic
+        (
+            "--advantage_estimator gae --l2 0.1 --lr_warmup_ratio 0.2 --max_norm 2.0 --max_epochs 2",
+            {
+                "actor.optim.weight_decay": 0.1,
+                "critic.optim.weight_decay": 0.1,
+                "critic.optim.warmup_frac": 0.2,
+                "critic.optim.max_grad_norm": 2.0,
+                "actor.epochs": 2,
+                "critic.epochs": 2,
+            },
+        ),
+        ("--policy_loss_type gspo", {"actor.policy_loss": "gspo", "actor.loss_aggregation": "seq-mean-token-mean"}),
+        ("--prompt_max_len 100", {"data.max_prompt_length": 100, "data.max_response_length": 1024}),
+        ("--generate_max_len 4096", {"data.max_prompt_length": 1024, "data.max_response_length": 4096}),
+        # 1,024 prompts of 12 are cut into parts: 8 or 16 prompts are closest to 128 responses
+        ("--train_batch_size 128 --n_samples_per_prompt 12", {"actor.mini_batch_size": 8}),
+        ("--eval_steps 10", {"trainer.test_freq": None}),
+        ("--eval_steps 10 --eval_dataset v.jsonl", {"trainer.test_freq": 10}),
+        ("--reward_pretrain r --remote_rm_url http://h:1/r", {"reward.model.path": None}),
+        (
+            "--algo.advantage.is_correction_level token",
+            {f"{CORRECTION}.mode": "mask", f"{CORRECTION}.lower": 0.5, f"{CORRECTION}.upper": 5.0},
+        ),
+        (
+            "--algo.advantage.is_correction_level seq --algo.advantage.is_correction_threshold 0.9 1.1",
+            {
+                f"{CORRECTION}.level": "token",
+                f"{CORRECTION}.rejection": "geometric",
+                f"{CORRECTION}.rejection_lower": 0.9,
+                f"{CORRECTION}.rejection_upper": 1.1,
+            },
+        ),
+        (
+            "--enable_vllm_is_correction --vllm_is_truncated_threshold 0.5 4.0",
+            {f"{CORRECTION}.level": "token", f"{CORRECTION}.mode": "truncate", f"{CORRECTION}.upper": 4.0},
+        ),
         ("--advantage_estimator dr_grpo", {"algorithm.adv_estimator": "grpo", "algorithm.divide_by_std": False}),
         ("--eps_clip_low_high 0.2 0.3", {"actor.clip_ratio_low": 0.2, "actor.clip_ratio_high": 0.3}),
         (
@@ -467,6 +505,7 @@ def test_a_flag_with_a_template_is_one_text() -> None:
     ("line", "told"),
     [
         ("--input_template User: {} Assistant:", "it has several words; quote it as one"),
+        ("--input_key problem target", "data.prompt_key is one text: quote its words as one"),
         ("--reward_pretrain a,b", "it names several models; one scores here"),
         ("--remote_rm_url http://a,http://b", "it names several; one function or server scores here"),
     ],
@@ -494,12 +533,32 @@ def test_what_openrlhf_takes_several_of_is_told(line: str, told: str) -> None:
         (["trainer.val_freq=5", "trainer.save_limit=-1"], {"trainer.test_freq": 5, "trainer.max_checkpoints": 0}),
         (["worker.critic.loss_avg_mode=seq"], {"actor.loss_aggregation": None}),
         (["worker.actor.micro_batch_size_per_device_for_update=2"], {"actor.max_tokens_per_micro_batch": "2048"}),
+        (["data.val_batch_size=-1"], {"data.val_batch_size": None}),
+        (["trainer.total_episodes=2"], {"trainer.total_epochs": 2}),
+        (["worker.actor.optim.strategy=adamw_bf16"], {}),
+        (["worker.actor.model.lora.rank=16"], {"model.lora.rank": 16}),
+        (["data.mini_rollout_batch_size=1536", "trainer.max_try_make_batch=10"], {"algorithm.max_num_gen_batches": 30}),
+        (
+            ["worker.ref.fsdp.enable_cpu_offload=true", "worker.ref.offload.offload_params=true"],
+            {"ref.fsdp.cpu_offload": True, "ref.fsdp.offload_params": None},
+        ),
         (["worker.rollout.val_override_config.temperature=0.5"], {"rollout.val.temperature": 0.5}),
     ],
 )
 def test_settings_of_easyr1(words: list[str], ours: dict[str, Any]) -> None:
     found = of_easyr1(*words)
     assert {name: found.settings.get(name) for name in ours} == ours and not found.problems
+
+
+def test_easyr1_corrects_nothing_and_scales_adapters_by_its_own_default() -> None:
+    found = of_easyr1("worker.actor.model.lora.rank=16", "algorithm.adv_estimator=gae")
+    assert found.defaults[f"{CORRECTION}.level"] == "off" and found.defaults["model.lora.alpha"] == 64
+    assert found.defaults["critic.optim.weight_decay"] == 0.01
+
+
+def test_an_estimator_that_centres_alone_is_told() -> None:
+    problems = of_openrlhf("--advantage_estimator gae --no_advantage_std_norm").problems
+    assert problems and "gae is centred there and not divided" in problems[0]
 
 
 def test_easyr1_reads_its_file_and_then_the_command(tmp_path: Path) -> None:
@@ -568,6 +627,22 @@ def test_a_program_of_ones_own_is_known_by_what_it_takes(
         f"torchrun --nnodes=1 -m my.train is no program of {peer}'s: its settings are read as {peer}'s, and what else "
         "it does is not here."
     ]
+
+
+@pytest.mark.parametrize(
+    ("script", "note"),
+    [
+        ('if [ "$NODE_RANK" -eq 0 ]; then RUN; fi', "NODE_RANK is set nowhere and is taken to be 0, that of"),
+        ("JOB=$(ray job submit -- RUN | grep id)", "is not run"),
+        ('words="trainer.experiment_name=x_$(date) RUN"\nenv $words', "$(date) is not run"),
+    ],
+)
+def test_a_run_is_found_wherever_a_script_starts_it(script: str, note: str, tmp_path: Path) -> None:
+    run = "python3 -m verl.trainer.main_ppo data.seed=3"
+    (tmp_path / "run.sh").write_text(script.replace("RUN", run))
+    found = migrate("verl", tmp_path / "run.sh", [], environment={})
+    assert found.translation.settings == {"trainer.seed": 3}
+    assert any(note in each for each in found.notes)
 
 
 def test_a_script_that_looks_for_what_only_its_machine_has_is_read_behind_that(tmp_path: Path) -> None:

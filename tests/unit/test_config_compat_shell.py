@@ -181,6 +181,10 @@ def test_what_only_a_running_shell_knows_stays_as_it_is_written(text: str, expec
     assert any(found.startswith(note) or note in found for found in script.notes), script.notes
 
 
+def test_what_stands_around_an_unknown_text_falls_apart_at_its_spaces() -> None:
+    assert words('X="a=$(date +%s)_b c=1"\np $X "$X"') == [["a=$(date +%s)_b", "c=1", "a=$(date +%s)_b c=1"]]
+
+
 def test_a_script_knows_where_it_lies() -> None:
     text = 'HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)\np $0 $HERE/x "$(realpath "$HERE/..")" `basename $0 .sh`'
     script = read_script(text, environment=ENVIRONMENT, path="/a/b/run.sh")

@@ -10,6 +10,7 @@ from verl_like.config.compat.converters import Converted, Converter, entries, in
 KL_TYPES = {"kl": "k1", "mse": "k2", "low_var_kl": "k3"}
 ROLES = {"worker.actor": "actor", "worker.critic": "critic"}
 FILES_NOTE = "NAME@SPLIT is hf:NAME:SPLIT"
+WITHOUT_END = 1000
 Theirs = Mapping[str, Any]
 
 
@@ -79,6 +80,15 @@ def token_budgets(theirs: Theirs) -> Converted:
     return Converted(found, f"budgets of tokens: rows x {longest}; auto chooses by itself")
 
 
+def max_num_gen_batches(theirs: Theirs) -> Converted:
+    """Batches of ``mini_rollout_batch_size`` there, where it is given; of a whole step here."""
+    tries, step = int(theirs.get("trainer.max_try_make_batch") or 20), int(theirs["data.rollout_batch_size"])
+    if tries < 0:
+        return Converted({"algorithm.max_num_gen_batches": WITHOUT_END}, "-1 would draw without end")
+    drawn = int(theirs.get("data.mini_rollout_batch_size") or step)
+    return Converted({"algorithm.max_num_gen_batches": -(-tries * drawn // step)}, f"batches of {step} prompts")
+
+
 def output_dir(theirs: Theirs) -> Converted:
     path = theirs["trainer.save_checkpoint_path"]
     if path is None:
@@ -97,5 +107,5 @@ def resume(theirs: Theirs) -> Converted:
 
 CONVERTERS: dict[str, Converter] = {
     function.__name__: function
-    for function in (train_files, val_files, kl, betas, warmup, token_budgets, output_dir, resume)
+    for function in (train_files, val_files, kl, betas, warmup, token_budgets, max_num_gen_batches, output_dir, resume)
 }

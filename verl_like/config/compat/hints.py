@@ -58,7 +58,7 @@ def value_hint(knob: str, value: Any) -> str:
 
 def _entries(known: Table, name: str) -> Iterator[tuple[str, Entry]]:
     """Keys of theirs that the name is, or is the end of."""
-    name = known.aliases.get(name, name)
+    name = known.called(name)[0]
     entry = known.entry(name)
     if entry is not None and entry.is_exact:
         yield name, entry

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from verl_like.config.compat.words import PROGRAMS, Given, arguments_of, read_fi
 from verl_like.config.compose import laid_out
 from verl_like.config.knobs import knobs
 
+UNSET_RANK = re.compile(r"line \d+: (\w*RANK\w*) is set nowhere")
 HEADINGS = {
     "kept": "Kept",
     "renamed": "Renamed",
@@ -105,11 +108,10 @@ def migrate(peer: str, path: Path, arguments: Sequence[str], *, environment: Map
         raise ValueError(f"found no file {path}; give a launch script or a YAML file of {peer}'s.")
     if path.suffix in (".yaml", ".yml"):
         return Migration(str(path), translated(peer, read_file(path)), [])
-    script = _read(path, arguments, environment)
-    commands = _started(script, peer)
-    if not commands and any("the script ends here" in note for note in script.notes):
-        script = _read(path, arguments, environment, passes_exits=True)
+    for script in _readings(path, arguments, environment):
         commands = _started(script, peer)
+        if commands:
+            break
     if not commands:
         raise ValueError(
             f"{path} starts nothing of {peer}'s that is known here ({', '.join(PROGRAMS[peer])}). Give the script that "
@@ -123,22 +125,28 @@ def migrate(peer: str, path: Path, arguments: Sequence[str], *, environment: Map
     return Migration(str(path), translated(peer, given), [*notes, *given.notes])
 
 
-def _read(
-    path: Path, arguments: Sequence[str], environment: Mapping[str, str], *, passes_exits: bool = False
-) -> Script:
-    return read_script(
-        path.read_text(),
-        arguments=arguments,
-        environment=environment,
-        path=str(path.absolute()),
-        passes_exits=passes_exits,
-    )
+def _readings(path: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> Iterator[Script]:
+    """The script as it stands; where that starts nothing, on the first node; then behind what it looks for."""
+    read = partial(read_script, path.read_text(), arguments=arguments, path=str(path.absolute()))
+    script = read(environment=environment)
+    yield script
+    unset = [name for note in script.notes if (name := UNSET_RANK.match(note))]
+    if unset:
+        environment = {**environment, **{found[1]: "0" for found in unset}}
+        script = read(environment=environment)
+        script.notes[:0] = [
+            f"{found[1]} is set nowhere and is taken to be 0, that of the first node" for found in unset
+        ]
+        yield script
+    if any("the script ends here" in note for note in script.notes):
+        yield read(environment=environment, passes_exits=True)
 
 
 def _started(script: Script, peer: str) -> list[tuple[list[str], list[str]]]:
     """The words of each run that a script starts, with notes on it."""
-    known = [(words, list[str]()) for command in script.commands if (words := arguments_of(command, peer)) is not None]
-    own = [found for command in script.commands if (found := with_own_program(command, peer)) is not None]
+    ran = [*script.commands, *script.inside]
+    known = [(words, list[str]()) for command in ran if (words := arguments_of(command, peer)) is not None]
+    own = [found for command in ran if (found := with_own_program(command, peer)) is not None]
     if known or not own:
         return known
     words, program = max(own, key=lambda found: len(found[0]))  # others may prepare what it reads

@@ -46,7 +46,7 @@ class Table:
     Args:
         defaults: its own values that a command relies on where it names none, under its keys.
         values: what it calls values otherwise, by our knob or a pattern of knobs.
-        aliases: older names of keys.
+        aliases: older names of keys, and the keys that each stands for.
     """
 
     peer: str
@@ -54,12 +54,16 @@ class Table:
     values: Mapping[str, Mapping[Any, Any]]
     exact: Mapping[str, Entry]
     patterns: tuple[Entry, ...]
-    aliases: Mapping[str, str]
+    aliases: Mapping[str, tuple[str, ...]]
 
     @property
     def heads(self) -> frozenset[str]:
         """What keys begin with."""
         return frozenset(name.partition(".")[0] for name in (*self.exact, *(entry.pattern for entry in self.patterns)))
+
+    def called(self, key: str) -> tuple[str, ...]:
+        """The keys that a name stands for: itself, unless it is an older one."""
+        return self.aliases.get(key, (key,))
 
     def entry(self, key: str) -> Entry | None:
         """What becomes of a key: its own entry, that of a mapping it lies in, or the closest pattern's."""
@@ -104,7 +108,7 @@ def table(peer: str) -> Table:
         values=read.get("values", {}),
         exact=exact,
         patterns=tuple(entry for entry in entries if not entry.is_exact),
-        aliases=read.get("aliases", {}),
+        aliases={old: (new,) if isinstance(new, str) else tuple(new) for old, new in read.get("aliases", {}).items()},
     )
 
 

@@ -86,7 +86,7 @@ def translate(table: Table, given: Mapping[str, Any], *, removed: frozenset[str]
     Raises:
         ValueError: an interpolation of what is set nowhere.
     """
-    given = {table.aliases.get(key, key): value for key, value in given.items()}
+    given = {key: value for name, value in given.items() for key in table.called(name)}
     # What converters read beside a key that was taken away keeps its default.
     defaults = {key: value for key, value in table.defaults.items() if key not in removed or _is_converted(table, key)}
     theirs = _resolved(table, {**defaults, **given})
@@ -96,7 +96,7 @@ def translate(table: Table, given: Mapping[str, Any], *, removed: frozenset[str]
     ours = {"defaults": _Settings(), "own": _Settings(), "verl_like": _Settings()}
     for key, line in lines.items():
         # Whoever writes our knob beside theirs means it.
-        side = ours["verl_like" if line.why == OWN else "own" if key in own else "defaults"]
+        side = ours["defaults" if key not in own else "verl_like" if line.why == OWN else "own"]
         if clash := side.clash(line):
             lines[key] = replace(line, kind="not here", ours={}, why=clash)
         else:
@@ -167,7 +167,7 @@ def _converted(table: Table, theirs: Mapping[str, Any], own: Set[str], lines: Ma
             made = CONVERTERS[table.peer][name](read)
         except UNREADABLE as error:
             said = error if isinstance(error, TypeError | ValueError) else f"{type(error).__name__} {error}"
-            empty = [key for key in read.keys_read if theirs.get(key) == ""]
+            empty = [key for key in read.keys_read if key in own and theirs.get(key) in ("", None)]
             why = f"{' and '.join(empty)} is empty, give it." if empty else f"its value cannot be read: {said}."
             for key in own & set(keys):
                 found[key] = Line(key=key, value=theirs[key], kind="not here", why=why)
@@ -199,7 +199,13 @@ def _idle(settings: Mapping[str, Any]) -> dict[str, str]:
         "ref.": "the reference is the actor without its adapters" if has_adapters and not has_own_ref else "",
         "model.lora.": "" if has_adapters else "there are no adapters",
     }
-    return {name: why for name in settings for head, why in reasons.items() if why and name.startswith(head)}
+    offloaded = {
+        f"{name.removesuffix('.cpu_offload')}.offload_params": "cpu_offload keeps them in host memory as it is"
+        for name, value in settings.items()
+        if name.endswith(".cpu_offload") and value
+    }
+    idle = {name: why for name in settings for head, why in reasons.items() if why and name.startswith(head)}
+    return idle | {name: why for name, why in offloaded.items() if name in settings}
 
 
 def _as_used(line: Line, idle: Mapping[str, str]) -> Line:
@@ -222,10 +228,13 @@ def _line(table: Table, key: str, value: Any) -> Line:
         )
     if entry.kind == "renamed":
         knob = entry.to + key.removeprefix(entry.pattern)
-        if value is None and table.value(knob, value) is None:
+        if (ours := table.value(knob, value)) is None:
             return Line(key=key, value=value, kind="without effect", why="nothing is what is meant without it")
+        target = knob_at(knob)
+        if isinstance(ours, list) and target is not None and target.name == knob and target.kind is str:
+            return Line(key=key, value=value, kind="not here", why=f"{knob} is one text: quote its words as one.")
         kind = "kept" if knob == key else "renamed"
-        return Line(key=key, value=value, kind=kind, ours={knob: _fitting(knob, table.value(knob, value))})
+        return Line(key=key, value=value, kind=kind, ours={knob: _fitting(knob, ours)})
     if entry.kind == "converted":
         return Line(key=key, value=value, kind="converted", why=entry.to)
     if entry.kind == "without_effect":

@@ -77,7 +77,7 @@ def _names_setting(word: str, peer: str) -> bool:
         key = word.lstrip("+~").partition("=")[0]
         key = key if "." in key else ""
     known = table(peer)
-    return bool(key) and known.entry(known.aliases.get(key, key)) is not None
+    return bool(key) and known.entry(known.called(key)[0]) is not None
 
 
 def read_words(peer: str, words: Sequence[str], *, folder: Path) -> Given:

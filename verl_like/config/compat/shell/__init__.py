@@ -21,11 +21,13 @@ class Script:
 
     ``commands`` are the words of every simple command that is reached, in order, builtins such as ``export`` included;
     calls of functions are replaced by what these run, and assignments in front of a command are none of its words.
+    ``inside`` are those of each ``$(...)`` that only running it would tell.
     ``variables`` are those that are set at the end, by the environment or the script; arrays are not among them.
     ``notes`` are sentences with lines on what could not be known.
     """
 
     commands: list[list[str]]
+    inside: list[list[str]]
     variables: dict[str, str]
     notes: list[str]
 
@@ -61,6 +63,8 @@ def read_script(
         raise ValueError(
             "found commands nested deeper than can be read, expected a script that launches a run."
         ) from None
-    commands = [[word.replace(UNKNOWN, "") for word in words] for words in walk.commands]
+    commands, inside = (
+        [[word.replace(UNKNOWN, "") for word in words] for words in found] for found in (walk.commands, state.inside)
+    )
     variables = {name: value.replace(UNKNOWN, "") for name, value in state.variables.items()}
-    return Script(commands, variables, [note.replace(UNKNOWN, "") for note in state.notes])
+    return Script(commands, inside, variables, [note.replace(UNKNOWN, "") for note in state.notes])

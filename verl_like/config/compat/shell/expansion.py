@@ -174,8 +174,7 @@ class Expansion:
             return [Fragment(self.state.variables.get("IFS", " ")[:1].join(values), is_quoted=True)]
         found: list[Fragment] = []
         for value in values:
-            # An unknown text keeps its spaces: nobody knows where it would fall apart.
-            found += [BREAK, Fragment(value, quoted, splits=not quoted and UNKNOWN not in value)]
+            found += [BREAK, *(_parts(value) if not quoted else [Fragment(value, is_quoted=True)])]
         return found[1:]
 
     def _values(self, name: str, key: str | None) -> list[str]:
@@ -242,6 +241,19 @@ class Expansion:
             expression, text = self.expression(searched), self.text(replacement)
             return lambda value: patterns.replaced(value, expression, text, where)
         raise UnknownError(f"{operation} is not read here")
+
+
+def _parts(value: str) -> list[Fragment]:
+    """A value that falls apart at its spaces, but for those of an unknown text: nobody knows what stands there."""
+    found, at = list[Fragment](), 0
+    while (start := value.find(UNKNOWN, at)) >= 0:
+        try:
+            end = after(value, start + 1)
+        except (ValueError, IndexError):
+            end = len(value)
+        found += [Fragment(value[at:start], False, splits=True), Fragment(value[start:end], False)]
+        at = end
+    return [*found, Fragment(value[at:], False, splits=True)]
 
 
 def _cut(text: str, sign: str) -> tuple[str, str, str]:

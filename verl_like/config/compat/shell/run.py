@@ -63,10 +63,11 @@ def substituted(state: State, source: str, line: int) -> str | None:
         walk.script(parse(source, first_line=line)[0])
     except ValueError:
         walk.printed = None
-    if len(state.notes) == noted:
+    if len(state.notes) == noted and walk.printed is not None:
         return walk.printed
     for note in list(state.notes)[noted:]:  # of what stays as it is written
         del state.notes[note]
+    state.inside += walk.commands
     return None
 
 

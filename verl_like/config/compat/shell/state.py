@@ -21,6 +21,7 @@ class State:
     arguments: list[str]
     substitute: Callable[[State, str, int], str | None]
     path: str = ""
+    inside: list[list[str]] = field(default_factory=list)  # commands of what only running would tell
     arrays: dict[str, dict[str, str]] = field(default_factory=dict)  # the keys of most arrays are numbers
     keyed: set[str] = field(default_factory=set)  # names of arrays whose keys are words
     scopes: list[dict[str, tuple[str | None, dict[str, str] | None, bool]]] = field(default_factory=list)
@@ -34,9 +35,10 @@ class State:
 
     def copy(self) -> State:
         """For a subshell: what it sets is its own, and its notes are everybody's."""
-        notes, self.notes = self.notes, {}
+        notes, inside, self.notes, self.inside = self.notes, self.inside, {}, []
         own = copy.deepcopy(self)
         own.notes = self.notes = notes
+        own.inside = self.inside = inside
         return own
 
     def restore(self, earlier: State) -> None:
