@@ -187,21 +187,6 @@ def test_building_draws_no_random_numbers(folder):
     assert torch.equal(torch.rand(1), expected)
 
 
-def test_an_unknown_backend_raises():
-    with pytest.raises(ValueError, match="expected vllm, hf or module:Class"):
-        rollout_engine(
-            "vlm",
-            model_path="",
-            tokenizer_path="",
-            model=ModelConfig(),
-            rollout=RolloutConfig(),
-            max_model_len=8,
-            device="cpu",
-            seed=1,
-            run_id="unit",
-        )
-
-
 def test_the_users_logging_level_wins(monkeypatch):
     monkeypatch.delenv("VLLM_LOGGING_LEVEL", raising=False)
     assert rollout_environment("vllm", device="cpu")["VLLM_LOGGING_LEVEL"] == "WARNING"

@@ -291,6 +291,12 @@ def test_a_cluster_elsewhere_needs_its_devices_named(folder: Path, capsys: pytes
     assert main(["plan", "--device", "H200", "cluster.workers_per_node=8", *words]) == 0
 
 
+def test_nodes_of_other_devices_are_planned_without_a_cluster(folder: Path) -> None:
+    words = [f"model.path={folder}", "cluster.num_nodes=2", "cluster.workers_per_node=8"]
+    assert main(["plan", "--device", "H100", *words]) == 0
+    assert main(["plan", *words]) == 2
+
+
 @pytest.mark.parametrize("gib", [8.0, 20.0])
 def test_a_run_that_cannot_fit_is_refused_before_it_starts(
     folder: Path, monkeypatch: pytest.MonkeyPatch, gib: float

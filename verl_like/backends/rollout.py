@@ -32,7 +32,7 @@ def rollout_engine(
     seed: int,
     run_id: str,
 ) -> RolloutEngine:
-    """Build the engine ``name`` (a key of ``ROLLOUT_BACKENDS``, or a user's own "module:Class") in this process.
+    """Build the engine ``name``, a key of ``ROLLOUT_BACKENDS``, in this process.
 
     RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT must be set and torch.distributed be initialised;
     all ranks build their engines at the same time. The variables of :func:`rollout_environment` must have been set
@@ -58,18 +58,8 @@ def rollout_engine(
 
 
 def load_backend(name: str) -> Callable[..., RolloutEngine]:
-    """The class of the engine ``name``, with all that it imports.
-
-    Raises:
-        ValueError: there is none.
-    """
-    target = ROLLOUT_BACKENDS.get(name, name)
-    module, colon, attribute = target.partition(":")
-    if not colon:
-        raise ValueError(
-            f"rollout.backend is {name!r}, expected {', '.join(ROLLOUT_BACKENDS)} or module:Class. Set "
-            f"rollout.backend=vllm."
-        )
+    """The class of the engine ``name``, with all that it imports."""
+    module, _, attribute = ROLLOUT_BACKENDS[name].partition(":")
     refuse_unloadable(name)
     with importing():
         loaded = importlib.import_module(module)

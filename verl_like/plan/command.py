@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from verl_like.checks.algorithm import algorithms_exist
 from verl_like.checks.cluster import CLUSTER_RULES
 from verl_like.checks.gpus import Gpus, gpus_here
@@ -39,6 +41,8 @@ def told(config: Config, *, device: str, response_tokens: float | None) -> tuple
             f"{longest}."
         )
     gpus = Gpus(place.ranks) if device else gpus_here()
+    if device and config.cluster.num_nodes > 1 and not config.cluster.address:  # no cluster is joined for a plan
+        config = replace(config, cluster=replace(config.cluster, address="auto"))
     refuse(
         [
             *algorithms_exist(config),
