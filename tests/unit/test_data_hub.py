@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from recipes.arithmetic.model import character_tokenizer
 from verl_like.config.compose import compose
 from verl_like.config.schema import DataConfig
 from verl_like.data.files import read_rows
 from verl_like.data.hub import HubTable
+from verl_like.data.prompts import PromptDataset
 from verl_like.data.selection import train_rows
 
 
@@ -80,3 +85,29 @@ def test_datasets_and_files_stand_side_by_side(folder: Path) -> None:
 def test_what_cannot_be_loaded_is_told_with_its_remedy(folder: Path, entry: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_rows([entry.format(folder=folder)])
+
+
+@pytest.mark.parametrize("kind", ["Audio", "Image"])
+@pytest.mark.parametrize("column", ["image", "clip"])
+def test_pictures_and_sounds_are_refused_without_what_decodes_them(folder: Path, kind: str, column: str) -> None:
+    features = pytest.importorskip("datasets.features")
+    text = features.Value("string")
+    schema = features.Features(prompt=text, answer=text, **{column: vars(features)[kind]()}).arrow_schema
+    values = [{"bytes": None, "path": None}, {"bytes": b"no such format", "path": None}]
+    (folder.parent / "media").mkdir()
+    table = pa.table({"prompt": ["1+1="] * 2, "answer": ["2"] * 2, column: pa.array(values, schema.field(column).type)})
+    pq.write_table(table.cast(schema), folder.parent / "media/train.parquet")
+    data = DataConfig(train_files=[f"hf:{folder.parent}/media:train"], apply_chat_template=False)
+    with pytest.raises(ValueError, match=rf"^row 1 of hf:.*media:train has {column}, which go with its prompt"):
+        PromptDataset(train_rows(data, seed=1), data, character_tokenizer())
+
+
+@pytest.mark.skipif(find_spec("torchcodec") is not None, reason="with torchcodec, sounds are decoded")
+def test_sounds_in_a_list_that_nothing_here_decodes_are_told(folder: Path) -> None:
+    features = pytest.importorskip("datasets.features")
+    schema = features.Features(prompt=features.Value("string"), clips=[features.Audio()]).arrow_schema
+    clips = pa.array([[{"bytes": b"no such format", "path": None}]], schema.field("clips").type)
+    (folder.parent / "media").mkdir()
+    pq.write_table(pa.table({"prompt": ["1+1="], "clips": clips}).cast(schema), folder.parent / "media/train.parquet")
+    with pytest.raises(ValueError, match=r"media:train has a column that is decoded by a package .*(\n.*)*text alone"):
+        read_rows([f"hf:{folder.parent}/media:train"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from recipes.arithmetic.model import character_tokenizer
 from verl_like.config.schema import DataConfig
-from verl_like.data.files import read_rows
+from verl_like.data.files import each_row, read_rows
 from verl_like.data.prompts import PromptDataset, prompt_table, sft_rows
 from verl_like.data.templates import Renderer, load_tokenizer
 from verl_like.protocol import DataProto
@@ -144,6 +145,53 @@ def test_a_broken_parquet_file_is_named(tmp_path: Path) -> None:
         read_rows([str(tmp_path / "x.parquet")])
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"prompt": "é"}'.encode("latin1"), r"is not UTF-8 text: its byte 12 is 0xe9 .*`iconv -f LATIN1 -t UTF-8`"),
+        (b'{"prompt": "1", "id": ' + b"9" * 5000 + b"}", r"has an integer of more than 4300 digits.* as a string"),
+        (b'{"prompt": ' + b"[" * 20000 + b"]" * 20000 + b"}", r"has lists .* nested too deep .* as a string"),
+    ],
+)
+def test_a_line_that_python_cannot_read_is_located(tmp_path: Path, line: bytes, message: str) -> None:
+    (tmp_path / "x.jsonl").write_bytes(b'{"prompt": "1"}\r\n' + line + b"\n")
+    with pytest.raises(ValueError, match=rf"^line 2 of .*x\.jsonl {message}"):
+        read_rows([str(tmp_path / "x.jsonl")])
+
+
+def test_a_damaged_page_of_a_parquet_file_is_told_with_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"prompt": ["1+1="] * 1000}), path)
+    content = bytearray(path.read_bytes())
+    content[20:60] = bytes(byte ^ 0x5A for byte in content[20:60])
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"x\.parquet cannot be read as parquet: .*Write it again"):
+        read_rows([str(path)])
+
+
+@pytest.mark.skipif(find_spec("pandas") is not None, reason="with pandas, pyarrow reads nanoseconds")
+def test_a_value_that_pyarrow_cannot_convert_is_told_with_its_row_and_column(tmp_path: Path) -> None:
+    times = pa.array([1000, 2000, 1], pa.timestamp("ns"))
+    pq.write_table(pa.table({"prompt": ["1", "2", "3"], "when": times}), tmp_path / "x.parquet")
+    told = (
+        r"row 2 of .*x\.parquet has a value in the column 'when' \(of type timestamp\[ns\]\) .*in microseconds, or as"
+    )
+    for batch_size in (1, 8):
+        with pytest.raises(ValueError, match=told):
+            list(each_row(str(tmp_path / "x.parquet"), batch_size=batch_size))
+
+
+def test_half_a_character_is_told_with_its_row(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    files = jsonl(tmp_path / "x.jsonl", [{"prompt": "1+1=", "answer": "2"}, {"prompt": "1+\ud800", "answer": "2"}])
+    with pytest.raises(
+        ValueError, match=r"row 1 of .*x\.jsonl has a prompt with '\\ud800' as its character 2, half of"
+    ):
+        prompts(files, plain(), tokenizer)
+    files = jsonl(tmp_path / "x.jsonl", [{"prompt": "1+1=", "answer": "\ud800"}])
+    with pytest.raises(ValueError, match=r"row 0 of .*x\.jsonl has an answer with '\\ud800'"):
+        answers(files, plain(), tokenizer)
+
+
 # --- columns ---
 
 
@@ -169,6 +217,31 @@ def test_rows_without_data_source_take_the_configured_one(tmp_path: Path, tokeni
     )
     dataset = prompts(files, plain(data_source="mine"), tokenizer)
     assert dataset.data_sources == ["mine", "own"]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("image", {"bytes": b"png", "path": None}),
+        ("audio", {"bytes": None, "path": "a.wav", "sampling_rate": 16000}),
+        ("video", b"mp4"),
+        ("image", [{"bytes": b"png", "path": None}]),
+        ("images", ["a.png"]),
+        ("figure", {"bytes": b"png", "path": None}),
+        ("image", object()),  # such as a decoded picture
+    ],
+)
+def test_rows_with_pictures_or_sounds_are_refused(column: str, value: Any, tokenizer: PreTrainedTokenizerBase) -> None:
+    rows = read_rows(["x"], lambda _: [{"prompt": "1+1=", "answer": "2", column: value}])
+    with pytest.raises(ValueError, match=rf"row 0 of x has {column}, which go with its prompt; expected prompts of"):
+        PromptDataset(rows, plain(), tokenizer)
+
+
+def test_text_in_a_column_of_such_a_name_and_empty_pictures_pass(tokenizer: PreTrainedTokenizerBase) -> None:
+    values = {"image": "a red ball", "audio": None, "video": ["one", "two"], "images": [], "file": {"path": "a.py"}}
+    values |= {"figure": {"bytes": None, "path": None}, "videos": None}
+    rows = read_rows(["x"], lambda _: [{"prompt": "1+1=", "answer": "2"} | values])
+    assert PromptDataset(rows, plain(), tokenizer)[0].columns["image"] == "a red ball"
 
 
 def test_the_prompt_table_has_one_row_per_prompt(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -68,6 +69,108 @@ def test_a_copy_that_is_cut_off_leaves_no_model(url: str) -> None:
         here(url, look)
     assert not copied_folder(url).exists()
     assert (Path(here(url)) / "config.json").is_file()
+
+
+def _without_weights(url: str, tmp_path: Path) -> None:
+    (tmp_path / "bucket/tiny model/model.safetensors").unlink()
+
+
+def _with_an_index_alone(url: str, tmp_path: Path) -> None:
+    _without_weights(url, tmp_path)
+    shards = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    (tmp_path / "bucket/tiny model/model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    (tmp_path / "bucket/tiny model/model-00001-of-00002.safetensors").write_bytes(b"half")
+
+
+def _with_a_broken_index(url: str, tmp_path: Path) -> None:
+    _without_weights(url, tmp_path)
+    (tmp_path / "bucket/tiny model/model.safetensors.index.json").write_text("[]")
+
+
+@pytest.mark.parametrize(
+    ("damaged", "told"),
+    [
+        (_without_weights, "weights in safetensors files (model*.safetensors). Copy the model again; weights in"),
+        (
+            _with_an_index_alone,
+            "1 of the 2 shards that its model.safetensors.index.json names (model-00002-of-00002.safetensors). Copy",
+        ),
+        (_with_a_broken_index, "a model.safetensors.index.json that names its shards (weight_map). Copy"),
+    ],
+)
+def test_a_url_without_whole_weights_is_refused_as_a_folder_is_and_never_cached(
+    url: str, tmp_path: Path, damaged: Callable[[str, Path], None], told: str
+) -> None:
+    damaged(url, tmp_path)
+    config = Config(model=ModelConfig(path=url))
+    with pytest.raises(Refused) as caught:
+        check_hub_models(config)
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"model.path is {url}, a folder without {told}")
+    folder = url.removeprefix("file://")
+    (of_folder,) = models_are_there(Config(model=ModelConfig(path=folder)))
+    assert of_folder == problem.replace(url, folder), "a folder is refused in the same words"
+    assert not copied_folder(url).exists()
+    (tmp_path / "bucket/tiny model/model.safetensors").write_bytes(b"weights")
+    assert (Path(here(url)) / "model.safetensors").read_bytes() == b"weights", "what came later is seen"
+
+
+def test_a_copy_from_before_without_its_weights_is_made_anew(url: str) -> None:
+    copied_folder(url).mkdir(parents=True)
+    (copied_folder(url) / "config.json").write_text("{}")
+    assert (Path(here(url)) / "model.safetensors").read_bytes() == b"weights"
+
+
+def test_whole_shards_are_a_model(url: str, tmp_path: Path) -> None:
+    _with_an_index_alone(url, tmp_path)
+    (tmp_path / "bucket/tiny model/model-00002-of-00002.safetensors").write_bytes(b"the other half")
+    assert sorted(path.name for path in Path(here(url)).glob("*.safetensors")) == [
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+    ]
+    assert (tmp_path / "bucket").rename(tmp_path / "gone") and here(url) == str(copied_folder(url))
+
+
+def test_a_tokenizer_alone_at_a_url_is_copied_and_loaded(url: str, tmp_path: Path) -> None:
+    (tmp_path / "bucket/words").mkdir()
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "bucket/words" / file).write_bytes((tmp_path / "bucket/tiny model" / file).read_bytes())
+    words = f"file://{tmp_path}/bucket/words"
+    config = Config(model=ModelConfig(path=url, tokenizer_path=words))
+    config.data.train_files, config.data.max_prompt_length, config.data.max_response_length = ["x.parquet"], 32, 32
+    assert list(models_are_there(config)) == []
+    check_hub_models(config)
+    assert load_tokenizer(words).encode("b") == [1]
+    assert here(words) == str(copied_folder(words)) != here(url)
+    config.model.path = words
+    with pytest.raises(Refused, match=r"model.path is file://.*words, which cannot be copied here .*no config.json"):
+        check_hub_models(config)
+
+
+def test_a_tokenizer_of_other_tokens_at_a_url_is_refused_as_in_a_folder(url: str, tmp_path: Path) -> None:
+    words = Tokenizer(WordLevel({"b": 0, "a": 1}, unk_token="a"))
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="a").save_pretrained(tmp_path / "bucket/words")
+    config = Config(model=ModelConfig(path=url, tokenizer_path=f"file://{tmp_path}/bucket/words"))
+    with pytest.raises(Refused, match=r"model.path is file://.*, to which 2 token ids of the tokenizer file://.*words"):
+        check_hub_models(config)
+
+
+def test_a_tokenizer_that_cannot_be_copied_is_told_with_its_remedy(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_installed(kind: str) -> None:
+        raise ImportError(f"Install what reads {kind}")
+
+    nothing = f"{url}/nothing"
+    config = Config(model=ModelConfig(path=url, tokenizer_path=nothing))
+    with pytest.raises(Refused, match=r"model.tokenizer_path is .*nothing, which cannot be copied here \(FileNotFound"):
+        check_hub_models(config)
+    with pytest.raises(ValueError, match=r"no tokenizer could be copied from .*nothing \(FileNotFoundError: .*Correct"):
+        load_tokenizer(nothing)
+    monkeypatch.setattr("fsspec.get_filesystem_class", not_installed)
+    config.model.tokenizer_path = "s3://bucket/words"
+    told = "s3://bucket/words, but what reads s3:// is not installed. Run `pip install s3fs`."
+    assert f"model.tokenizer_path is {told}" in list(models_are_there(config))
+    with pytest.raises(ValueError, match="tokenizer's path is " + re.escape(told)):
+        load_tokenizer("s3://bucket/words")
 
 
 def test_of_several_processes_one_copies_and_all_have_it(url: str) -> None:

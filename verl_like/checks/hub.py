@@ -10,7 +10,7 @@ from verl_like.checks.rules import contradictions
 from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
 from verl_like.remote import is_remote
-from verl_like.remote_models import copied_folder, here
+from verl_like.remote_models import copied_folder, here, lacking_at
 from verl_like.single_controller.errors import INTERRUPT
 from verl_like.telemetry.startup import STARTUP
 
@@ -18,26 +18,31 @@ from verl_like.telemetry.startup import STARTUP
 def check_hub_models(config: Config) -> None:
     """Refuse hub names and URLs that cannot be reached, and then what the rules say, who can read more now.
 
-    Of a hub name the ``config.json`` is fetched; a model at a URL is copied here, where that was not done before.
+    Of a hub name the ``config.json`` is fetched; a model or tokenizer at a URL is copied here, where that was not done
+    before, once its store lists all that it needs.
 
     Raises:
         Refused: all that is wrong.
     """
     names = {knob: path for knob, path in named_models(config).items() if not is_local_path(path)}
-    if not names:
+    tokenizer = config.model.tokenizer_path
+    if not names and not is_remote(tokenizer):
         return
     problems = [
-        problem
+        _unreachable_url(knob, name, needs_weights=True) if is_remote(name) else _unreachable_name(knob, name)
         for knob, name in names.items()
-        if (problem := _unreachable_url(knob, name) if is_remote(name) else _unreachable_name(knob, name))
     ]
-    refuse(problems or contradictions(config))
+    if is_remote(tokenizer):
+        problems.append(_unreachable_url("model.tokenizer_path", tokenizer, needs_weights=False))
+    refuse([problem for problem in problems if problem] or contradictions(config))
 
 
-def _unreachable_url(knob: str, url: str) -> str | None:
-    if not copied_folder(url).is_dir():
-        STARTUP.now(f"copying {url} to {copied_folder(url)}")
+def _unreachable_url(knob: str, url: str, *, needs_weights: bool) -> str | None:
     try:
+        if needs_weights and (lacking := lacking_at(url)):
+            return f"{knob} is {url}, a folder without {lacking}"
+        if not copied_folder(url).is_dir():
+            STARTUP.now(f"copying {url} to {copied_folder(url)}")
         here(url, lambda: INTERRUPT.stop_before("start"))
     except Exception as error:  # noqa: BLE001 (of any store's library)
         return (

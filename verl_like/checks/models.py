@@ -16,7 +16,7 @@ from verl_like.checks.gpus import Gpus
 from verl_like.checks.paths import is_local_path, missing_folder
 from verl_like.config.schema import Config
 from verl_like.remote import is_remote, unreadable_kind
-from verl_like.remote_models import copied_folder
+from verl_like.remote_models import copied_folder, lacking_in
 
 # What vLLM's kernels for CPU can compute (0.32); a test holds it against the installed vLLM.
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
@@ -34,7 +34,6 @@ _POSITIONS = (
 _DERIVED_HEADS = ("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "phi", "phi3", "gpt_neox", "opt", "starcoder2")
 _LOGIT_SCALES = ("logit_scale", "logits_scaling", "final_logit_scaling")  # applied behind the output layer
 _WITH_SINKS = ("gpt_oss",)
-_WEIGHTS = ("model*.safetensors", "model.safetensors.index.json")
 # These keep the scaled length in config.json; with other kinds of RoPE scaling the factor comes on top, as in vLLM.
 _SCALED_ALREADY = ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
 
@@ -104,7 +103,11 @@ def models_are_there(config: Config) -> Iterator[str]:
     tokenizer = config.model.tokenizer_path
     if tokenizer:
         name, file = "model.tokenizer_path", "tokenizer_config.json"
-        problem = missing_folder(name, tokenizer, needs_file=file, prepare_command=command)
+        problem = (
+            unreadable_kind(name, tokenizer)
+            if is_remote(tokenizer)
+            else missing_folder(name, tokenizer, needs_file=file, prepare_command=command)
+        )
         if problem:
             yield problem
 
@@ -113,11 +116,8 @@ def _incomplete_model(name: str, path: str) -> Iterator[str]:
     folder = _folder(path)
     if not _read(str(folder / "config.json")) and (folder / "config.json").read_text().strip() != "{}":
         yield f"{name} is {path}, whose config.json is no JSON mapping. Copy the model again, or name another."
-    if not any(next(folder.glob(pattern), None) for pattern in _WEIGHTS):
-        yield (
-            f"{name} is {path}, a folder without weights in safetensors files ({_WEIGHTS[0]}). Copy the model again; "
-            f"weights in another format are converted by loading and saving them with transformers."
-        )
+    if lacking := lacking_in(folder):
+        yield f"{name} is {path}, a folder without {lacking}"
 
 
 def rows_fit_the_models(config: Config, gpus: Gpus) -> Iterator[str]:

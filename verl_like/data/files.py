@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,27 +127,77 @@ def _records(file: str, batch_size: int = 8192) -> Iterator[dict[str, Any]]:
 
 
 def _parquet(path: Path, batch_size: int) -> Iterator[dict[str, Any]]:
+    num_read = 0
     try:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size):
-                yield from batch.to_pylist()
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"data file {path} cannot be read as parquet: {error}. Write it again.") from error
+                yield from _plain_rows(batch, num_read, path)
+                num_read += batch.num_rows
+    except (pa.ArrowException, OSError) as error:  # OSError: a damaged page, in pyarrow 26.0
+        where = f" from row {num_read} on" if num_read else ""
+        raise ValueError(f"data file {path} cannot be read as parquet{where}: {error}. Write it again.") from error
+
+
+def _plain_rows(batch: pa.RecordBatch, first: int, path: Path) -> list[dict[str, Any]]:
+    """The rows of a batch as dicts; ``first`` is the position of its first row in the file."""
+    try:
+        rows: list[dict[str, Any]] = batch.to_pylist()
+    except (ValueError, OverflowError) as error:
+        row, column = next(
+            (row, column)
+            for row in range(batch.num_rows)
+            for column in range(batch.num_columns)
+            if not _has_a_python_value(batch.column(column)[row])
+        )
+        field = batch.schema.field(column)
+        remedy = (
+            "Write the column in microseconds, or as text."
+            if pa.types.is_temporal(field.type)
+            else "Write the column again, or leave it out."
+        )
+        reason = str(error).partition(". Install pandas")[0]
+        raise ValueError(
+            f"row {first + row} of {path} has a value in the column {field.name!r} (of type {field.type}) that "
+            f"cannot be read: {reason}. {remedy}"
+        ) from error
+    return rows
+
+
+def _has_a_python_value(value: pa.Scalar) -> bool:
+    try:
+        value.as_py()
+    except (ValueError, OverflowError):
+        return False
+    return True
 
 
 def _jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as lines:
+    with path.open("rb") as lines:  # bytes, so that those that are no text are told with their line
         for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                values = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise ValueError(
-                    f"line {number} of {path} is not JSON: {error}. Each line must hold one object."
-                ) from error
-            if not isinstance(values, dict):
-                raise ValueError(
-                    f"line {number} of {path} holds a {type(values).__name__}; expected one JSON object per line."
-                )
-            yield values
+            if line.strip():
+                yield _json_object(line, f"line {number} of {path}")
+
+
+def _json_object(line: bytes, place: str) -> dict[str, Any]:
+    try:
+        values = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{place} is not UTF-8 text: its byte {error.start} is 0x{line[error.start]:02x} ({error.reason}). Convert "
+            f"the file, e.g. with `iconv -f LATIN1 -t UTF-8`."
+        ) from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{place} is not JSON: {error}. Each line must hold one object.") from error
+    except RecursionError as error:
+        raise ValueError(
+            f"{place} has lists or objects that are nested too deep for Python's JSON reader. Write what is nested so "
+            f"deep as a string."
+        ) from error
+    except ValueError as error:  # of all that is valid JSON, Python reads no integer of so many digits
+        limit = sys.get_int_max_str_digits()
+        raise ValueError(
+            f"{place} has an integer of more than {limit} digits, which is not read. Write it as a string."
+        ) from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{place} holds a {type(values).__name__}; expected one JSON object per line.")
+    return values

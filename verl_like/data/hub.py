@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 PREFIX = "hf:"
+_MEDIA = ("Audio", "Image", "Video")  # features whose values are decoded as they are read
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,9 @@ def hub_problem(entry: str) -> str | None:
 def hub_rows(entry: str) -> Iterator[dict[str, Any]]:
     """The rows of a split; what is not here yet is downloaded.
 
+    Pictures, videos and sounds stay as they are stored, as dicts of ``bytes`` and ``path``: no package is needed to
+    refuse them.
+
     Raises:
         ValueError: the package, the dataset or the split is not there.
     """
@@ -72,4 +76,13 @@ def hub_rows(entry: str) -> Iterator[dict[str, Any]]:
             f"{entry} cannot be loaded: {type(error).__name__}: {error}\nCorrect the name, the configuration or the "
             f"split; where there is no network, name a local folder (hf:path/to/folder:train)."
         ) from error
-    yield from rows
+    for column, feature in rows.features.items():
+        if type(feature).__name__ in _MEDIA:  # by name: datasets 3.0 has no Video
+            rows = rows.cast_column(column, replace(feature, decode=False))
+    try:
+        yield from rows
+    except ImportError as error:
+        raise ValueError(
+            f"{entry} has a column that is decoded by a package which is not installed: {error}\nExpected prompts of "
+            f"text alone. Write the rows as parquet or jsonl files without that column."
+        ) from error

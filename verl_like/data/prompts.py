@@ -22,7 +22,9 @@ log = logging.getLogger(__name__)
 
 TokenIds = NDArray[np.int32]
 _KNOWN_COLUMNS = ("data_source", "extra_info", "reward_model")
-_MEDIA_COLUMNS = ("images", "videos", "audios")  # lists, as verl names them
+_MEDIA_LISTS = ("images", "videos", "audios")  # as verl names them
+_MEDIA_COLUMNS = (*_MEDIA_LISTS, "image", "video", "audio")
+_ENCODED = {"bytes", "path"}  # what Hugging Face datasets write for a picture, a video or a sound
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,9 +167,11 @@ def _tokenised_prompts(
         _refuse_media(row)
         prompt = row.value(data.prompt_key, "data.prompt_key")
         try:
-            texts.append(renderer.text(prompt))
+            text = renderer.text(prompt)
         except ValueError as error:
             raise ValueError(f"{row.place}: {error}") from error
+        _refuse_halves(text, f"{row.place} has a prompt")
+        texts.append(text)
     ids = _token_ids(texts, tokenizer, add_special_tokens=renderer.adds_special_tokens)
     empty = next((row for row, row_ids in zip(rows, ids, strict=True) if not row_ids), None)
     if empty is not None:
@@ -178,14 +182,36 @@ def _tokenised_prompts(
     return texts, ids
 
 
+def _refuse_halves(text: str, what: str) -> None:
+    """Half a surrogate pair is what a cut JSON string ends with; no tokenizer takes one."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{what} with {text[error.start]!a} as its character {error.start}, half of a character (a lone "
+            f"surrogate); expected whole ones. Correct or remove the row."
+        ) from error
+
+
 def _refuse_media(row: Row) -> None:
     """A prompt that is about a picture means nothing without it."""
-    found = [name for name in _MEDIA_COLUMNS if isinstance(row.values.get(name), list) and row.values[name]]
+    found = [name for name, value in row.values.items() if _is_media(name, value)]
     if found:
         raise ValueError(
             f"{row.place} has {', '.join(found)}, which go with its prompt; expected prompts of text alone. Write the "
             f"files without such rows, or without these columns where the prompts do not need them."
         )
+
+
+def _is_media(column: str, value: Any) -> bool:
+    """Whether a value is a picture, a video or a sound, or a list of them; a text never is, whatever its column."""
+    if isinstance(value, list):
+        return bool(value) and (column in _MEDIA_LISTS or _is_media(column, value[0]))
+    if isinstance(value, dict):
+        is_encoded = bool(_ENCODED & value.keys()) if column in _MEDIA_COLUMNS else value.keys() == _ENCODED
+        return is_encoded and any(value[key] is not None for key in _ENCODED & value.keys())
+    # What else there is in such a column is its bytes, or what a library has decoded.
+    return column in _MEDIA_COLUMNS and not isinstance(value, (str, int, float, type(None)))
 
 
 def _warn_of_tools(rows: Sequence[Row]) -> None:
@@ -247,6 +273,7 @@ def _answer_text(row: Row, data: DataConfig) -> str:
     if not isinstance(answer, str):
         found = f"{type(answer).__name__} {str(answer)[:80]!r}"
         raise ValueError(f"{row.place} has {found} in {data.answer_key!r}; supervised training needs a string there.")
+    _refuse_halves(answer, f"{row.place} has an answer")
     return answer
 
 

@@ -13,6 +13,7 @@ import jinja2.parser
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
+from verl_like.remote import is_remote, unreadable_kind
 from verl_like.remote_models import here
 
 Chat = list[dict[str, Any]]
@@ -32,7 +33,7 @@ def load_tokenizer(path: str, trust_remote_code: bool = False) -> PreTrainedToke
             "model.path is empty; expected a folder or hub name of a Hugging Face model. Set model.path=... (or "
             "model.tokenizer_path=...)."
         )
-    url, path = path, here(path)
+    url, path = path, _copied(path)
     folder = Path(path).expanduser()
     # A hub name is "name" or "owner/name"; anything else can only be a folder, and the hub's own message would mislead.
     if not folder.exists() and (path.startswith(("/", ".", "~")) or path.count("/") > 1):
@@ -61,6 +62,21 @@ def load_tokenizer(path: str, trust_remote_code: bool = False) -> PreTrainedToke
             f"Set model.tokenizer_path to a folder with tokenizer.json or tokenizer_config.json, or to a hub name."
         )
     return tokenizer
+
+
+def _copied(path: str) -> str:
+    """The folder of this machine for a URL; a folder or a hub name is returned as it is."""
+    if not is_remote(path):
+        return path
+    if problem := unreadable_kind("the tokenizer's path", path):
+        raise ValueError(problem)
+    try:
+        return here(path)
+    except Exception as error:  # of any store's library
+        raise ValueError(
+            f"no tokenizer could be copied from {path} ({type(error).__name__}: {error}). Correct model.path (or "
+            f"model.tokenizer_path), or look at the store's credentials and address."
+        ) from error
 
 
 class Renderer:
