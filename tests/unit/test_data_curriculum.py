@@ -51,6 +51,13 @@ def test_all_rows_come_once_before_any_comes_again_where_that_is_asked_for() -> 
     assert sorted(row for batch in batches for row in batch) == list(range(NUM_ROWS))
 
 
+def test_a_share_of_unseen_rows_is_that_of_the_decimal_number() -> None:
+    """0.07 * 100 is 7.000000000000001 in floating point, which rounds up to 8."""
+    source = Curriculum(300, batch_size=100, config=CurriculumConfig(unseen_frac=0.07), seed=1)
+    first, second = taken(source, 2)
+    assert len(set(second) - set(first)) == 7
+
+
 def test_rows_of_the_band_come_more_often_by_their_weight() -> None:
     """Of 10 rows with weight 1 and 30 with 0.02, the former fill most of 8 places; uniform draws give a quarter."""
     source = curriculum(outside_weight=0.02)

@@ -57,6 +57,29 @@ def empty(entry): return []
 class Level:
     pass
 
+def objects_of(array):
+    '''As pandas reads lists of a parquet file.'''
+    import numpy as np
+    made = np.empty(len(array), object)
+    made[:] = array
+    return made
+
+def verl(entry):
+    prompt = objects_of([{"role": "user", "content": "1+1="}])
+    return [{"prompt": prompt, "answer": "2", "extra_info": {"levels": objects_of([1, objects_of(["a"])])}}]
+
+def keys(entry, kind):
+    import datetime
+    import numpy as np
+    key = {"tuple": (1, 2), "date": datetime.date(2024, 1, 1), "bytes": b"k", "numpy": np.int64(3)}[kind]
+    return [{"prompt": "1", "answer": "2"}, {"prompt": "1", "answer": "2", "extra_info": {"levels": [{key: 1}]}}]
+
+def json_keys(entry):
+    import numpy as np
+    keys = ["a", 1, 1.5, True, None, np.str_("b")]
+    return [{"prompt": "1", "answer": "2", "extra_info": {key: {"b": 1} for key in keys}}]
+
+def object_array(entry): return [{"prompt": "1", "extra_info": objects_of([Level()])}]
 def objects(entry): return [{"prompt": "1", "extra_info": {"levels": [1, Level()]}}]
 """
 
@@ -106,6 +129,7 @@ def test_a_class_with_a_length_and_rows_by_number_is_read_to_its_end(file: str) 
         ("lists", r"row 1 that .* gave for 'easy' is a list; expected a dict of columns"),
         ("numbered", r"row 0 that .* has a column named 7; expected text"),
         ("objects", r"row 0 that .* has a Level in the column 'extra_info'; expected text, numbers, dates"),
+        ("object_array", r"row 0 that .* has a Level in the column 'extra_info'"),
         ("empty", r"the dataset is empty: \['easy'\] hold no rows"),
         ("nowhere", r"defines no 'nowhere'; its functions are"),
         ("itertools", r"'itertools' in .* is a module, not a function"),
@@ -117,6 +141,33 @@ def test_what_a_file_does_wrong_is_told_with_its_remedy(file: str, name: str, me
     told = str(caught.value)
     assert "custom_rows.py" not in told, "only the user's own frames are shown"
     assert "data.custom_dataset" in told or name == "empty"
+
+
+def test_arrays_of_objects_are_read_as_lists(file: str) -> None:
+    """verl's parquet files, which pandas has read, have them in place of lists."""
+    [row] = train_rows(knobs(file, "verl"), seed=1)
+    assert row.values["prompt"] == [{"role": "user", "content": "1+1="}]
+    assert row.values["extra_info"] == {"levels": [1, ["a"]]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        ("tuple", r"\(1, 2\), a tuple"),
+        ("date", r"datetime\.date\(2024, 1, 1\), a date"),
+        ("bytes", "b'k', a bytes"),
+        ("numpy", ".*3.*, a int64"),
+    ],
+)
+def test_a_key_that_json_lacks_is_refused_before_responses_are_written_down(file: str, kind: str, found: str) -> None:
+    message = rf"row 1 that .* gave for 'easy' has the key {found}, in the column 'extra_info'; expected keys of text"
+    with pytest.raises(ValueError, match=message):
+        train_rows(knobs(file, "keys", custom_dataset_kwargs={"kind": kind}), seed=1)
+
+
+def test_keys_that_json_has_pass(file: str) -> None:
+    [row] = train_rows(knobs(file, "json_keys"), seed=1)
+    assert len(json.loads(json.dumps(row.values))["extra_info"]) == 5, "1 and True are one key"
 
 
 def test_rows_that_are_others_in_each_run_cannot_be_continued(file: str) -> None:

@@ -90,6 +90,14 @@ class Same(Hardest):
     def next_batch(self):
         return [self.row] * self.batch_size
 
+class Pops:
+    '''The rows in their order, each taken out of the list that its state holds.'''
+    def __init__(self, prompts, batch_size, seed, **unused):
+        self.batch_size, self.left = batch_size, list(range(len(prompts)))
+    def next_batch(self): return [self.left.pop(0) for _ in range(self.batch_size)]
+    def state_dict(self): return {"left": self.left}
+    def load_state_dict(self, state): self.left = state["left"]
+
 class Deaf:
     def __init__(self, prompts, batch_size, seed): self.batch_size = batch_size
     def next_batch(self): return range(self.batch_size)
@@ -221,6 +229,25 @@ def test_a_state_is_a_copy_that_later_scores_leave_alone(dataset: PromptDataset,
     [batch] = rows(source, 1)
     feed(source, batch, 0.3)
     assert state["sampler"]["scores"] == [1.0] * NUM_ROWS
+
+
+def test_a_state_that_was_loaded_is_a_copy_too(dataset: PromptDataset, file: str) -> None:
+    """It is saved once more where the first step of a continued run does not finish."""
+    state = loader(dataset, file, "Pops").state_dict()
+    resumed = loader(dataset, file, "Pops")
+    resumed.load_state_dict(state)
+    assert rows(resumed, 1) == [[0, 1, 2]]
+    assert state["sampler"]["left"] == list(range(NUM_ROWS))
+
+
+@pytest.mark.parametrize("kwargs", [{"by_level": {0: 1.0, 1: 2.0}}, {"missing": float("nan")}])
+def test_arguments_that_json_changes_are_those_of_the_checkpoint(
+    dataset: PromptDataset, file: str, kwargs: dict[str, Any]
+) -> None:
+    rehearse(dataset, knobs(file, "Pops", **kwargs), seed=1)
+    state = json.loads(json.dumps(loader(dataset, file, "Pops", **kwargs).state_dict()))
+    with pytest.raises(ValueError, match=r"'sampler_kwargs': \(.*, \{'other': 1\}\)"):
+        loader(dataset, file, "Pops", other=1).load_state_dict(state)
 
 
 def test_a_checkpoint_of_another_sampler_is_refused(dataset: PromptDataset, file: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from verl_like.config.schema import DataConfig
 from verl_like.data.files import read_rows
 from verl_like.data.loader import PromptLoader
 from verl_like.data.prompts import PromptDataset
+from verl_like.data.samplers import epoch_sampler
 
 NUM_ROWS, BATCH_SIZE = 11, 3  # 3 batches an epoch, 2 rows left over
 
@@ -131,6 +133,29 @@ def test_every_batch_has_the_files_in_their_shares(files: list[str]) -> None:
     assert source.batches_per_epoch == 4
     assert all(abs(of(batch, "+") - 4) <= 1 and of(batch, "+") + of(batch, "*") == 6 for batch in batches)
     assert sum(of(batch, "+") for batch in batches[:4]) == sum(of(batch, "+") for batch in batches[4:]) == 16
+
+
+@pytest.mark.parametrize(
+    ("weights", "batch_size"), [([20, *[1] * 10], 8), ([20, *[1] * 10], 32), ([1] * 8, 5), ([7, 3, 1], 4), ([1], 3)]
+)
+def test_every_batch_has_less_than_two_prompts_too_many_or_too_few_of_a_file(
+    weights: list[int], batch_size: int
+) -> None:
+    """Equal weights have equal places, and do not come in a lump: of 20/30 of 8 prompts a batch once had none."""
+    num_rows = sum(weights) * batch_size  # so that an epoch has the shares exactly
+    numbers = [row % len(weights) for row in range(num_rows)]
+    files = [f"{i}.jsonl" for i in range(len(weights))]
+    data = DataConfig(train_files=files, train_weights=weights, train_batch_size=batch_size)
+    source = epoch_sampler(numbers, data, seed=1)
+    batches = [Counter(numbers[row] for row in source.next_batch()) for _ in range(source.batches_per_epoch)]
+    for file, weight in enumerate(weights):
+        share = weight / sum(weights) * batch_size
+        assert all(abs(batch[file] - share) < 2 for batch in batches)
+        assert sum(batch[file] for batch in batches) == weight * batch_size, "of an epoch it is exact"
+
+
+def test_weights_whose_sum_is_too_large_for_a_float_are_shares(files: list[str]) -> None:
+    assert texts(mixture(files, [1e308, 1e308, 5e307]), 4) == texts(mixture(files, [2, 2, 1]), 4)
 
 
 def test_a_file_is_gone_through_pass_by_pass_across_epochs(files: list[str]) -> None:

@@ -42,6 +42,12 @@ def a_curriculum_is_one(config: Config, gpus: Gpus) -> Iterator[str]:
             f"data.curriculum is set, but data.sampler is {data.sampler!r}, so nothing reads it. Set "
             f"data.sampler={CURRICULUM}, or leave data.curriculum at its defaults."
         )
+    if data.sampler == CURRICULUM and data.curriculum.unseen_frac == 0:
+        yield (
+            "data.curriculum.unseen_frac is 0, so the prompts of the first batch alone would ever be trained on; "
+            f"expected a number above 0, up to 1. Set data.curriculum.unseen_frac={CurriculumConfig().unseen_frac}, or "
+            f"a small one such as 0.01 for one new prompt a batch."
+        )
     if data.curriculum.low > data.curriculum.high:
         yield (
             f"data.curriculum.low is {data.curriculum.low} and data.curriculum.high is {data.curriculum.high}, so no "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,8 @@ class Curriculum:
     def next_batch(self) -> list[int]:
         rng = np.random.default_rng([self._seed, self._given])
         unseen, seen = np.flatnonzero(~self._is_drawn), np.flatnonzero(self._is_drawn)
-        wanted = math.ceil(self._config.unseen_frac * self._batch_size)
+        # As a decimal fraction, which it was written as: 0.07 * 100 is more than 7 in floating point.
+        wanted = math.ceil(Fraction(str(self._config.unseen_frac)) * self._batch_size)
         num_unseen = max(min(wanted, len(unseen)), self._batch_size - len(seen))
         weights = np.where(self._is_in_band()[seen], 1.0, self._config.outside_weight)
         # The smallest of exponential times with these rates are a draw without replacement by weight (Efraimidis and

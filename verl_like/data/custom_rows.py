@@ -15,6 +15,7 @@ from verl_like.config.user_code import from_file, told
 
 # What a row may hold besides lists and dicts: scorers and workers, which never see the user's file, are to read it.
 PLAIN = (type(None), bool, int, float, str, bytes, date, datetime, time, timedelta, Decimal)
+KEYS = (str, int, float, type(None))  # of a dict, since responses are written down with their rows as JSON
 
 
 class CustomRows:
@@ -60,32 +61,59 @@ class CustomRows:
                 f"row {index} that {self._spec} gave for {entry!r} is a {type(row).__name__}; expected a dict of "
                 f"columns, e.g. {{'prompt': ..., 'answer': ...}}."
             )
+        checked = {}
         for column, value in row.items():
             if type(column) is not str:
                 raise _WrongRows(
                     f"row {index} that {self._spec} gave for {entry!r} has a column named {column!r}; expected text."
                 )
-            if (odd := _not_plain(value)) is not None:
+            try:
+                checked[column] = _plain(value)
+            except _NotPlain as odd:
                 raise _WrongRows(
-                    f"row {index} that {self._spec} gave for {entry!r} has a {odd.__name__} in the column {column!r}; "
-                    f"expected text, numbers, dates, arrays, or lists and dicts of these, which processes without your "
-                    f"file can read. Turn it into one."
-                )
-        return dict(row)
+                    f"row {index} that {self._spec} gave for {entry!r} has {odd.found} in the column {column!r}; "
+                    f"expected {odd.expected}. Turn it into one."
+                ) from None
+        return checked
 
 
 class _WrongRows(ValueError):
     """The function works, and what it gives is wrong."""
 
 
-def _not_plain(value: object) -> type | None:
-    """The type of something in ``value`` that only the user's file knows; None where there is nothing."""
-    if type(value) in (list, tuple):
-        parts: Iterable[object] = value  # type: ignore[assignment]
-    elif type(value) is dict:
-        parts = [part for pair in value.items() for part in pair]
-    elif type(value) in PLAIN or (isinstance(value, (np.generic, np.ndarray)) and value.dtype != object):
-        return None
-    else:
-        return type(value)
-    return next((odd for part in parts if (odd := _not_plain(part)) is not None), None)
+class _NotPlain(ValueError):
+    def __init__(self, found: str, expected: str) -> None:
+        super().__init__(found, expected)
+        self.found, self.expected = found, expected
+
+
+def _plain(value: object) -> Any:
+    """The value, with lists in place of arrays of objects: pandas reads lists of a parquet file as these.
+
+    Raises:
+        _NotPlain: something in it that only the user's file knows, or a key that a line of JSON cannot have.
+    """
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return _plain(value.tolist())
+    if type(value) is list:
+        return [_plain(part) for part in value]
+    if type(value) is tuple:
+        return tuple(_plain(part) for part in value)
+    if type(value) is dict:
+        return {_key(key): _plain(part) for key, part in value.items()}
+    if not _is_plain(value):
+        raise _NotPlain(
+            f"a {type(value).__name__}",
+            "text, numbers, dates, arrays, or lists and dicts of these, which processes without your file can read",
+        )
+    return value
+
+
+def _key(key: object) -> object:
+    if not (_is_plain(key) and isinstance(key, KEYS)):
+        raise _NotPlain(f"the key {key!r:.80}, a {type(key).__name__},", "keys of text or plain numbers, as JSON has")
+    return key
+
+
+def _is_plain(value: object) -> bool:
+    return type(value) in PLAIN or isinstance(value, (np.generic, np.ndarray))

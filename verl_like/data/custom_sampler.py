@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,6 +15,10 @@ from verl_like.config.schema import DataConfig
 from verl_like.config.user_code import from_file, told
 from verl_like.data.orders import Order
 from verl_like.data.prompts import PromptDataset
+
+
+class SamplerError(ValueError):
+    """The user's sampler raised, or gave what cannot be used; the policy as the last step left it can be kept."""
 
 
 @runtime_checkable
@@ -56,7 +61,7 @@ def custom_order(function: Callable[..., Any], prompts: PromptDataset, data: Dat
         found = calls(function, prompts, seed=seed, epoch=epoch, **data.sampler_kwargs)
         rows = calls.rows(found, count, num_rows=len(prompts), of=f"epoch {epoch}")
         if len(rows) < count:
-            raise ValueError(
+            raise SamplerError(
                 f"{calls.spec} gave {len(rows)} rows for epoch {epoch}; expected at least {count}, which are "
                 f"{count // data.train_batch_size} batches of data.train_batch_size={data.train_batch_size}. Let rows "
                 f"come again, or leave some out of the data (data.custom_dataset)."
@@ -76,7 +81,7 @@ class CustomSampler:
         own = self._calls(kind, prompts, batch_size=self._batch_size, seed=seed, **data.sampler_kwargs)
         if not isinstance(own, OwnSampler):
             missing = [name for name in ("next_batch", "state_dict", "load_state_dict") if name not in dir(own)]
-            raise ValueError(
+            raise SamplerError(
                 f"{self._calls.spec} lacks {', '.join(missing)}; expected a class with next_batch(), state_dict() and "
                 f"load_state_dict(state), so that a run can continue. Add what it lacks, or write a function "
                 f"order(prompts, seed, epoch)."
@@ -92,7 +97,7 @@ class CustomSampler:
         rows = self._calls.rows(found, self._batch_size + 1, num_rows=self._num_rows, of="a batch")
         if len(rows) != self._batch_size:
             found = f"{len(rows)}" if len(rows) < self._batch_size else f"more than {self._batch_size}"
-            raise ValueError(
+            raise SamplerError(
                 f"{self._calls.spec} gave {found} rows for a batch; expected data.train_batch_size={self._batch_size}. "
                 f"Give as many as the batch_size that the class is built with; rows may come again."
             )
@@ -109,15 +114,16 @@ class CustomSampler:
         state = self._calls(self._own.state_dict)
         if not isinstance(state, dict) or (odd := _not_json(state, "")):
             found = odd if isinstance(state, dict) else f"a {type(state).__name__}"
-            raise ValueError(
+            raise SamplerError(
                 f"{self._calls.spec} gave {found} as its state; expected a dict with text for keys that holds dicts, "
                 f"lists, numbers, text and None, as JSON does. Turn arrays and tuples into lists."
             )
-        copy: dict[str, Any] = json.loads(json.dumps(state))
-        return copy
+        as_written: dict[str, Any] = json.loads(json.dumps(state))
+        return as_written
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._calls(self._own.load_state_dict, state)
+        # A copy: a class may go on changing what it was given, and the caller's is to be saved once more.
+        self._calls(self._own.load_state_dict, deepcopy(state))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +136,14 @@ class _Calls:
         try:
             return function(*arguments, **keywords)
         except (Exception, SystemExit) as error:  # a user's code may raise anything
-            raise ValueError(
+            raise SamplerError(
                 f"{self.spec} failed:\n{told(error)}\nCorrect the file, or data.sampler_kwargs."
             ) from error
 
     def rows(self, found: object, most: int, *, num_rows: int, of: str) -> list[int]:
         """Up to ``most`` row indices out of what a call gave."""
         if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Iterable):
-            raise ValueError(
+            raise SamplerError(
                 f"{self.spec} gave a {type(found).__name__} for {of}; expected row numbers: a list, an array or a "
                 f"generator of integers from 0 to {num_rows - 1}."
             )
@@ -145,7 +151,7 @@ class _Calls:
         for place, value in enumerate(self(list, islice(found, most))):
             row = None if isinstance(value, bool) else _integer(value)
             if row is None or not 0 <= row < num_rows:
-                raise ValueError(
+                raise SamplerError(
                     f"{self.spec} gave {value!r} at place {place} of {of}; expected row numbers, integers from 0 to "
                     f"{num_rows - 1}: there are {num_rows} prompts, those too long left out."
                 )

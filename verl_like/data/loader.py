@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from verl_like.config.schema import DataConfig
+from verl_like.data.files import Row
 from verl_like.data.prompts import Prompt, PromptDataset
 from verl_like.data.samplers import sampler
 
@@ -74,28 +76,67 @@ class PromptLoader:
         Raises:
             ValueError: when the dataset or what chooses from it differs, because the position would mean other rows.
         """
-        found, expected = self._identity(), state["dataset"]
-        if found != expected:
-            changed = {key: (expected[key], found[key]) for key in expected if expected[key] != found[key]}
-            raise ValueError(
-                f"the data loader's checkpoint does not fit this run: (checkpoint, now) is {changed}. "
-                f"Restore these settings, or start anew with trainer.resume=never and another trainer.experiment_name."
-            )
+        refuse_other_rows(self._identity(), checkpoint=state["dataset"])
         self.num_drawn = state["num_drawn"]
         self._sampler.load_state_dict(state["sampler"])
 
     def _identity(self) -> dict[str, Any]:
         return {
-            "num_rows": len(self._dataset),
-            "rows": self._dataset.digest,
-            "batch_size": self._data.train_batch_size,
-            "shuffle": self._data.shuffle,
-            "weights": self._data.train_weights,
+            **epoch_identity(self._data, num_rows=len(self._dataset), digest=self._dataset.digest, seed=self._seed),
             "sampler": self._data.sampler.rpartition("/")[2],
             "sampler_kwargs": self._data.sampler_kwargs,
             "curriculum": asdict(self._data.curriculum),
-            "seed": self._seed,
         }
+
+
+def epoch_identity(data: DataConfig, *, num_rows: int, digest: str, seed: int) -> dict[str, Any]:
+    """What a position in epochs is a position in.
+
+    Args:
+        digest: names the rows and their order.
+    """
+    return {
+        "num_rows": num_rows,
+        "rows": digest,
+        "batch_size": data.train_batch_size,
+        "shuffle": data.shuffle,
+        "weights": data.train_weights,
+        "seed": seed,
+    }
+
+
+def sft_identity(rows: Sequence[Row], data: DataConfig, *, num_kept: int, seed: int) -> dict[str, Any]:
+    """What a position of supervised training is a position in.
+
+    Args:
+        rows: as they were read.
+        num_kept: of these that are trained on.
+    """
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(repr((row.uid, row.values[data.prompt_key], row.values[data.answer_key])).encode())
+    return epoch_identity(data, num_rows=num_kept, digest=digest.hexdigest()[:16], seed=seed)
+
+
+def refuse_other_rows(now: dict[str, Any], *, checkpoint: dict[str, Any]) -> None:
+    """Return if a position in what the checkpoint names means the same rows now.
+
+    Raises:
+        ValueError: names what differs.
+    """
+    found, expected = _as_read_back(now), _as_read_back(checkpoint)
+    changed = {key: (expected[key], found[key]) for key in expected if expected[key] != found[key]}
+    if changed:
+        raise ValueError(
+            f"the data loader's checkpoint does not fit this run: (checkpoint, now) is {changed}. "
+            f"Restore these settings, or start anew with trainer.resume=never and another trainer.experiment_name."
+        )
+
+
+def _as_read_back(identity: dict[str, Any]) -> dict[str, Any]:
+    """The identity as a checkpoint has it: keys are text there. NaN is text too, so that it equals itself."""
+    read: dict[str, Any] = json.loads(json.dumps(identity), parse_constant=str)
+    return read
 
 
 def rehearse(dataset: PromptDataset, data: DataConfig, *, seed: int) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import heapq
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,7 +58,7 @@ class EveryRow:
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """Rows of several files, each file's spread evenly over the epoch.
+    """Rows of several files, each file's spread evenly over the epoch (:func:`_spread`).
 
     A file's passes over its rows follow one another without a gap, whatever an epoch takes of them: a small file with a
     large share comes several times, and of a large one the next epoch takes what this one has not.
@@ -73,9 +74,8 @@ class Mixture:
     seed: int | None
 
     def __call__(self, epoch: int) -> list[int]:
-        drawn = np.concatenate([self._drawn(file, epoch) for file in range(len(self.rows))])
-        places = np.concatenate([(np.arange(count) + 0.5) / count for count in self.counts])
-        return [int(i) for i in drawn[np.argsort(places, kind="stable")]]
+        drawn = [iter(self._drawn(file, epoch)) for file in range(len(self.rows))]
+        return [int(next(drawn[file])) for file in _spread(self.counts)]
 
     def _drawn(self, file: int, epoch: int) -> Rows:
         """What an epoch takes of a file."""
@@ -90,9 +90,40 @@ class Mixture:
         return np.random.default_rng([self.seed, file, number]).permutation(self.rows[file])
 
 
+def _spread(counts: Sequence[int]) -> Iterator[int]:
+    """The file of each place of an epoch: of every first t places a file has its share of t, give or take less than 1.
+
+    A file's next prompt may come as soon as that leaves it no more than 1 - 1/m above its share, and is due before it
+    would be more than 1 - 1/m below; of those that may come, the one that is due first does. With m = 2 (files - 1)
+    that is always possible (Tijdeman, The chairman assignment problem, 1980). A batch is the difference of two such
+    beginnings, so that it has less than 2 more or less than its share.
+    """
+    total, m = sum(counts), max(2 * (len(counts) - 1), 1)
+    waiting = [(_first_place(0, count, total, m), file) for file, count in enumerate(counts)]
+    heapq.heapify(waiting)
+    given, ready = [0] * len(counts), list[tuple[int, int]]()  # ready: (the place at which it is due, file)
+    for place in range(1, total + 1):
+        while waiting and waiting[0][0] <= place:
+            _, file = heapq.heappop(waiting)
+            due = total * ((given[file] + 1) * m - 1) // (counts[file] * m) + 1
+            heapq.heappush(ready, (due, file))
+        _, file = heapq.heappop(ready)
+        given[file] += 1
+        if given[file] < counts[file]:
+            heapq.heappush(waiting, (_first_place(given[file], counts[file], total, m), file))
+        yield file
+
+
+def _first_place(given: int, count: int, total: int, m: int) -> int:
+    """The first place t, counted from 1, at which ``t * count / total - given`` is 1/m or more."""
+    return -(-total * (given * m + 1) // (count * m))
+
+
 def _shares(weights: Sequence[float], total: int) -> list[int]:
     """``total`` in parts as the weights are; what rounding leaves goes to those that it took most from."""
-    exact = np.asarray(weights, np.float64) / np.sum(weights) * total
+    largest = max(weights)
+    parts_of_largest = np.array([weight / largest for weight in weights])  # whose sum cannot overflow
+    exact = parts_of_largest / parts_of_largest.sum() * total
     parts = np.floor(exact).astype(np.int64)
     most_cut = np.argsort(parts - exact, kind="stable")
     parts[most_cut[: total - int(parts.sum())]] += 1

@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 from verl_like.config.schema import Config
+from verl_like.data.custom_sampler import SamplerError
 from verl_like.data.loader import PromptLoader
 from verl_like.data.prompts import Prompt
 from verl_like.plan.plan import RunPlan
@@ -67,7 +68,8 @@ class PPOTrainer:
         self.progress = Progress()
         self.prompts = copy(self.progress.prompts)  # with those of the step in progress
         self.steering = Steering(kl_coef=config.algorithm.kl_coef)
-        self.loader_state = loader.state_dict()  # after the last finished step: prompts of an unfinished one come again
+        # After the last finished step, as prompts of an unfinished one come again; and with those of the latter.
+        self.loader_state = self.next_loader_state = loader.state_dict()
         self.checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
         self.capsules = Capsules(folder.capsules, config.trainer.num_capsules, parts.rewards)
         self.samples = Samples(folder.samples, config.trainer.num_samples_to_save, parts.rewards, trackers)
@@ -122,7 +124,7 @@ class PPOTrainer:
                 interrupted,
                 self.prompts.in_flight,
             )
-        except FeedbackError:
+        except (FeedbackError, SamplerError):  # the policy is that of the last step counted in
             self.save_unless_saved()
             self.saves.finish()
             raise
@@ -137,7 +139,7 @@ class PPOTrainer:
         self.progress.tokens += int(metrics["perf/tokens"])
         num_responses = self.config.data.train_batch_size * self.config.rollout.n
         self.steering = self.steering.after(metrics, self.config.algorithm, num_responses=num_responses)
-        self.loader_state = self.loader.state_dict()
+        self.loader_state = self.next_loader_state
         self.capsules.finish(self.progress.step, metrics)
         try:
             if self.is_validation_due():
@@ -157,6 +159,7 @@ class PPOTrainer:
         batch = self.rollout(step, metrics)
         self.log_probs(batch, metrics)
         batch = self.score(batch, metrics)
+        self.next_loader_state = self.loader.state_dict()
         batch = self.advantages(batch, step, metrics)
         self.capsules.fill(step, batch)
         self.learn(batch, step, metrics)

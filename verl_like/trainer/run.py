@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -18,13 +19,14 @@ from verl_like.checks.rules import check
 from verl_like.checks.validation import best_metric_problem
 from verl_like.config.problems import refuse
 from verl_like.config.schema import ActorConfig, Config, CriticConfig
-from verl_like.data.loader import PromptLoader, rehearse
+from verl_like.data.loader import PromptLoader, rehearse, sft_identity
 from verl_like.data.prompts import Prompt, PromptDataset, sft_rows
 from verl_like.data.samplers import epoch_sampler
 from verl_like.data.selection import train_rows, val_rows
 from verl_like.data.templates import load_tokenizer
 from verl_like.disk import refuse_unwritable, writing
 from verl_like.plan.check import check_memory
+from verl_like.protocol import DataProto
 from verl_like.reward.messages import RowTruth, Sample
 from verl_like.reward.trial import try_reward
 from verl_like.single_controller.errors import INTERRUPT
@@ -61,15 +63,17 @@ def _tokenizer(config: Config) -> PreTrainedTokenizerBase:
     return load_tokenizer(config.model.tokenizer, config.model.trust_remote_code)
 
 
-def check_reward(config: Config, prompts: Sequence[Prompt]) -> None:
+def check_reward(config: Config, prompts: Sequence[Prompt], val_prompts: Sequence[Prompt] = ()) -> None:
     """Try the reward on the first prompt of each data source, and on every truth, before anything heavy starts."""
     INTERRUPT.stop_before("start")
     STARTUP.now("trying the reward functions")
-    first: dict[str, Prompt] = {}
-    for prompt in prompts:
-        first.setdefault(prompt.data_source, prompt)
+    named = [(prompt.uid, prompt) for prompt in prompts]
+    named += [(f"{prompt.uid} of data.val_files", prompt) for prompt in val_prompts]  # uids are of one list of files
+    first: dict[str, tuple[str, Prompt]] = {}
+    for name, prompt in named:
+        first.setdefault(prompt.data_source, (name, prompt))
     samples = {
-        p.uid: Sample(
+        name: Sample(
             response=str(p.ground_truth),
             prompt=p.text,
             messages=p.messages,
@@ -79,9 +83,9 @@ def check_reward(config: Config, prompts: Sequence[Prompt]) -> None:
             columns=p.columns,
             response_ids=array("i", [0]),
         )
-        for p in first.values()
+        for name, p in first.values()
     }
-    truths = ((p.uid, RowTruth(p.data_source, p.ground_truth)) for p in prompts)
+    truths = ((name, RowTruth(p.data_source, p.ground_truth)) for name, p in named)
     try_reward(config.reward, samples, truths, progress=_tell_of_truths)
 
 
@@ -102,8 +106,9 @@ class _Task:
     val_prompts: PromptDataset | None
     steps: int
 
-    def all_prompts(self) -> list[Prompt]:
-        return [*self.prompts, *(self.val_prompts or [])]
+    @property
+    def data_sources(self) -> list[str]:
+        return sorted({*self.prompts.data_sources, *(self.val_prompts.data_sources if self.val_prompts else [])})
 
 
 def _task(config: Config) -> _Task:
@@ -134,11 +139,10 @@ def dry_run(config: Config) -> str:
     """
     task = _task(config)
     plan = check_memory(config)
-    check_reward(config, task.all_prompts())
-    sources = sorted({prompt.data_source for prompt in task.all_prompts()})
+    check_reward(config, task.prompts, task.val_prompts or ())
     validation = f"{len(task.val_prompts)} to validate on" if task.val_prompts is not None else "no validation"
     return (
-        f"prompts     {len(task.prompts)} to train on, {validation}; data sources {', '.join(sources)}\n"
+        f"prompts     {len(task.prompts)} to train on, {validation}; data sources {', '.join(task.data_sources)}\n"
         f"steps       {task.steps} of {config.data.train_batch_size} prompts with {config.rollout.n} responses each\n"
         f"reward      tried on a response to each data source, and every truth was read\n"
         f"memory      {'the plan fits' if plan is not None else 'not planned: the model is not here yet'}\n"
@@ -162,7 +166,7 @@ def train(config: Config, config_yaml: str) -> Progress:
         with mirrored(config, folder):  # an end that could not copy all
             return Progress(step=step)
     plan = check_memory(config)
-    check_reward(config, task.all_prompts())
+    check_reward(config, task.prompts, task.val_prompts or ())
     with FolderLock(folder.path), mirrored(config, folder):
         folder.claim(config_yaml, job="train")
         Checkpoints(folder.checkpoints, config.trainer.max_checkpoints).sweep()
@@ -258,7 +262,7 @@ def sft(config: Config, config_yaml: str) -> int:
     check_machine(config, generates=False)
     check_hub_models(config)
     STARTUP.now("reading the data")
-    rows, file_numbers = sft_rows(train_rows(config.data, seed=config.trainer.seed), config.data, _tokenizer(config))
+    rows, file_numbers, identity = _sft_data(config)
     sampler = epoch_sampler(file_numbers, config.data, seed=config.trainer.seed)
     steps = config.trainer.total_training_steps or config.trainer.total_epochs * sampler.batches_per_epoch
     folder, newest = start_of(config, config_yaml, job="sft")
@@ -289,6 +293,7 @@ def sft(config: Config, config_yaml: str) -> int:
                         profiles=Profiles(folder.profile, [workers], config.trainer.profile_steps),
                         total_steps=steps,
                         ranks=ranks,
+                        identity=identity,
                     ).fit()
                     if step >= steps:
                         _export(actor, folder.model)
@@ -297,6 +302,13 @@ def sft(config: Config, config_yaml: str) -> int:
             step = with_restarts(config, start)
         write_curves(folder.path)
     return step
+
+
+def _sft_data(config: Config) -> tuple[DataProto, list[int], dict[str, Any]]:
+    """The rows as :func:`sft_rows` gives them, and their identity; those that were read are let go."""
+    read = train_rows(config.data, seed=config.trainer.seed)
+    rows, file_numbers = sft_rows(read, config.data, _tokenizer(config))
+    return rows, file_numbers, sft_identity(read, config.data, num_kept=len(rows), seed=config.trainer.seed)
 
 
 @dataclass(frozen=True, slots=True)

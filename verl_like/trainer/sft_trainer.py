@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from verl_like.config.schema import Config
+from verl_like.data.loader import refuse_other_rows
 from verl_like.data.samplers import EpochSampler
 from verl_like.ops.partition import partition
 from verl_like.protocol import DataProto
@@ -26,6 +29,7 @@ class SftTrainer:
     Args:
         rows: prompt_ids, response_ids and response_mask of all training rows; at least ``data.train_batch_size``.
         sampler: chooses the rows of each step, which follow from its number alone.
+        identity: what a step's number is a position in.
     """
 
     def __init__(
@@ -41,6 +45,7 @@ class SftTrainer:
         profiles: Profiles,
         total_steps: int,
         ranks: int,
+        identity: dict[str, Any],
     ) -> None:
         self._config, self._actor, self._trackers, self._total_steps, self._ranks = (
             config,
@@ -49,7 +54,7 @@ class SftTrainer:
             total_steps,
             ranks,
         )
-        self._sampler = sampler
+        self._sampler, self._identity = sampler, identity
         tokens = rows.ragged("prompt_ids").lengths + rows.ragged("response_ids").lengths
         self._rows = RemoteBatch.put(rows, {"tokens": tokens})
         self._checkpoints, self._books, self._profiles = checkpoints, books, profiles
@@ -87,9 +92,15 @@ class SftTrainer:
         return step
 
     def _resume(self) -> int:
-        """Continue from the checkpoint that ``trainer.resume`` names, if there is one; returns its step, else 0."""
+        """Continue from the checkpoint that ``trainer.resume`` names, if there is one; returns its step, else 0.
+
+        Raises:
+            ValueError: it has seen other rows.
+        """
         path = self._checkpoints.find(self._config.trainer.resume)
-        state = load_state(path) if path is not None else {"step": 0}
+        state: dict[str, Any] = load_state(path) if path is not None else {"step": 0}
+        if "dataset" in state:  # older checkpoints lack it, and continue
+            refuse_other_rows(self._identity, checkpoint=state["dataset"])
         if path is not None:
             self._actor.load(str(path / "actor"), state["weight_version"])
             if self._checkpoints.holds(path):
@@ -101,7 +112,7 @@ class SftTrainer:
 
     def _save(self, step: int) -> None:
         with stage("checkpoint"):
-            state = {"job": "sft", "step": step, "weight_version": step}
+            state = {"job": "sft", "step": step, "weight_version": step, "dataset": self._identity}
             self._saves.save(state, is_best=False)
 
     def step(self, step: int) -> Metrics:

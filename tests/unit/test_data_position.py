@@ -1,0 +1,191 @@
+"""Where a run stands in its data outlasts a sampler that fails, and holds for the rows that it has seen alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from recipes.arithmetic.model import character_tokenizer
+from verl_like.config.schema import Config, DataConfig
+from verl_like.data.custom_sampler import SamplerError
+from verl_like.data.files import read_rows
+from verl_like.data.loader import PromptLoader, refuse_other_rows, sft_identity
+from verl_like.data.prompts import PromptDataset
+from verl_like.reward.messages import Sample
+from verl_like.trainer import run
+from verl_like.trainer.ppo_trainer import PPOTrainer
+from verl_like.trainer.profiling import Profiles
+from verl_like.trainer.progress import Progress, Steering
+from verl_like.trainer.sft_trainer import SftTrainer
+
+SAMPLERS = """
+def one_epoch(prompts, seed, epoch):
+    if epoch:
+        raise KeyError("one epoch is enough")
+    return range(len(prompts))
+
+class Base:
+    def __init__(self, prompts, batch_size, seed): self.given = 0
+    def next_batch(self):
+        self.given += 1
+        return [0, 1]
+    def state_dict(self): return {"given": self.given}
+    def load_state_dict(self, state): self.given = state["given"]
+
+class NoMore(Base):
+    def next_batch(self):
+        return super().next_batch() if self.given < 2 else []
+
+class Deaf(Base):
+    def feedback(self, scores):
+        if self.given > 2:
+            raise KeyError("scores")
+
+class Mute(Base):
+    def state_dict(self):
+        return super().state_dict() if self.given < 3 else None
+"""
+
+
+def write_rows(path: Path, source: str = "digits", *, num_rows: int = 4) -> str:
+    rows = ({"prompt": f"{i}{source}", "answer": "7", "data_source": source} for i in range(num_rows))
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def dataset(path: str) -> PromptDataset:
+    return PromptDataset(read_rows([path]), DataConfig(apply_chat_template=False), character_tokenizer())
+
+
+class _Saves:
+    step = -1
+
+    def finish(self) -> None:
+        """Nothing is under way."""
+
+
+class _Trainer(PPOTrainer):
+    """Steps that draw, tell scores and take the sampler's state, and learn nothing."""
+
+    def __init__(self, loader: PromptLoader) -> None:
+        self.loader, self.total_steps, self.progress = loader, 9, Progress()
+        self.config, self.val_prompts, self.profiles = Config(), [], Profiles(Path(), [], [])
+        self.saves: Any = _Saves()
+        self.saved: list[int] = []
+
+    def step(self, step: int) -> dict[str, float]:
+        uids = [prompt.uid for prompt in self.loader.next_batch()]
+        self.loader.feedback(uids, [0.5] * len(uids))
+        self.loader.state_dict()
+        return {}
+
+    def finish(self, metrics: dict[str, float]) -> None:
+        self.progress.step += 1
+
+    def save(self) -> None:
+        self.saved.append(self.progress.step)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("one_epoch", "KeyError: 'one epoch is enough'"),
+        ("NoMore", "gave 0 rows for a batch; expected data.train_batch_size=2"),
+        ("Deaf", "KeyError: 'scores'"),
+        ("Mute", "gave a NoneType as its state"),
+    ],
+)
+def test_the_last_finished_step_is_saved_where_a_sampler_fails_in_mid_run(
+    tmp_path: Path, name: str, message: str
+) -> None:
+    (tmp_path / "mine.py").write_text(SAMPLERS)
+    data = DataConfig(sampler=f"{tmp_path}/mine.py:{name}", train_batch_size=2)
+    trainer = _Trainer(PromptLoader(dataset(write_rows(tmp_path / "x.jsonl")), data, seed=1))
+    with pytest.raises(SamplerError, match=message):
+        trainer.take_steps()
+    assert trainer.saved == [2]
+
+
+class _Unlearnt(PPOTrainer):
+    """A step of which the stages up to the scores do nothing, and the later ones must not begin."""
+
+    def __init__(self, loader: PromptLoader) -> None:
+        self.loader, self.progress, self.steering, self.version = loader, Progress(), Steering(kl_coef=0.0), 0
+        self.loader_state, self.capsules, self.stages = loader.state_dict(), Mock(), list[str]()
+
+    def rollout(self, *_: object) -> Any:
+        self.loader.next_batch()
+
+    def log_probs(self, *_: object) -> None:
+        self.stages.append("log_probs")
+
+    def score(self, *_: object) -> Any:
+        self.stages.append("score")
+
+    def learn(self, *_: object) -> None:
+        raise AssertionError("the policy would no longer be that of the last finished step")
+
+
+def test_a_samplers_state_is_taken_before_the_policy_learns(tmp_path: Path) -> None:
+    """Behind the update a state that cannot be used would leave no step that could be saved."""
+    (tmp_path / "mine.py").write_text(SAMPLERS)
+    data = DataConfig(sampler=f"{tmp_path}/mine.py:Mute", train_batch_size=2)
+    loader = PromptLoader(dataset(write_rows(tmp_path / "x.jsonl")), data, seed=1)
+    loader.next_batch(), loader.next_batch()
+    trainer = _Unlearnt(loader)
+    with pytest.raises(SamplerError, match="gave a NoneType as its state"):
+        trainer.step(1)
+    assert trainer.stages == ["log_probs", "score"]
+
+
+def test_a_reward_is_tried_on_sources_of_files_with_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both lists have a prompt "x.jsonl:0", as uids are unique in one list of files alone."""
+    tried: list[dict[str, Sample]] = []
+    monkeypatch.setattr(run, "try_reward", lambda config, samples, truths, progress: tried.append(samples))
+    prompts, val_prompts = (
+        dataset(write_rows(tmp_path / name / "x.jsonl", source)) for name, source in (("train", "a"), ("val", "b"))
+    )
+    run.check_reward(Config(), prompts, val_prompts)
+    assert {name: sample.data_source for name, sample in tried[0].items()} == {
+        "x.jsonl:0": "a",
+        "x.jsonl:0 of data.val_files": "b",
+    }
+
+
+def identity(path: str, data: DataConfig) -> dict[str, Any]:
+    return sft_identity(read_rows([path]), data, num_kept=4, seed=1)
+
+
+def test_supervised_training_knows_the_rows_that_it_has_seen(tmp_path: Path) -> None:
+    data = DataConfig(train_batch_size=2)
+    seen = json.loads(json.dumps(identity(write_rows(tmp_path / "x.jsonl"), data)))
+    refuse_other_rows(identity(write_rows(tmp_path / "moved/x.jsonl"), data), checkpoint=seen)
+    with pytest.raises(ValueError, match=r"does not fit this run: \(checkpoint, now\) is \{'rows': "):
+        refuse_other_rows(identity(write_rows(tmp_path / "x.jsonl", "other"), data), checkpoint=seen)
+    with pytest.raises(ValueError, match=r"is \{'batch_size': \(2, 4\)\}"):
+        refuse_other_rows(
+            identity(write_rows(tmp_path / "x.jsonl"), replace(data, train_batch_size=4)), checkpoint=seen
+        )
+
+
+class _SftTrainer(SftTrainer):
+    """What a continuation looks at before it loads anything."""
+
+    def __init__(self, checkpoint: Path, now: dict[str, Any]) -> None:
+        self._checkpoints: Any = self
+        self._config, self._checkpoint, self._identity = Config(), checkpoint, now
+
+    def find(self, resume: str) -> Path:
+        return self._checkpoint
+
+
+def test_supervised_training_is_not_continued_on_other_rows(tmp_path: Path) -> None:
+    (tmp_path / "trainer.json").write_text(json.dumps({"step": 3, "weight_version": 3, "dataset": {"rows": "seen"}}))
+    with pytest.raises(ValueError, match=r"\{'rows': \('seen', 'others'\)\}.*start anew with trainer\.resume=never"):
+        _SftTrainer(tmp_path, {"rows": "others"})._resume()
