@@ -231,6 +231,12 @@ def test_a_band_without_scores_is_refused(config: Config) -> None:
     assert text.startswith("data.curriculum.low is 0.9 and data.curriculum.high is 0.8, so no mean score lies between")
 
 
+def test_a_curriculum_without_new_prompts_is_refused(config: Config) -> None:
+    text = refusal(config, data__sampler="curriculum", data__curriculum__unseen_frac=0.0)
+    assert text.startswith("data.curriculum.unseen_frac is 0, so the prompts of the first batch alone would ever be tr")
+    assert "expected a number above 0, up to 1. Set data.curriculum.unseen_frac=0.5" in text
+
+
 def test_a_sampler_beside_weights_is_refused(config: Config, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def order(prompts, seed, epoch): return []")
     text = refusal(config, data__sampler="mine.py:order", data__train_weights=[1.0])
@@ -612,6 +618,44 @@ def test_an_unknown_logger_is_refused(config: Config) -> None:
 @pytest.mark.parametrize("name", ["", "..", "a/b"])
 def test_an_experiment_name_that_is_no_folder_name_is_refused(config: Config, name: str) -> None:
     assert refusal(config, trainer__experiment_name=name).startswith(f"trainer.experiment_name is {name!r}")
+
+
+def test_an_experiment_name_that_chains_urls_is_refused_with_a_remote_folder(config: Config) -> None:
+    apply(config, {"trainer__experiment_name": "lr::1"})
+    check(config, num_devices=2)
+    text = refusal(config, trainer__remote_dir="file:///mnt/runs")
+    assert text.startswith("trainer.experiment_name is 'lr::1', but must be without :: where trainer.remote_dir is set")
+    assert text.endswith("Set trainer.experiment_name=lr-1.")
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("file://rel/dir", "but must be file:// and an absolute folder"),
+        ("file://", "but must be file:// and an absolute folder"),
+        ("file:///", "but must name a folder on the disk. Give a folder like file:///mnt/runs."),
+        ("file://{here}/outputs", "but must lie apart from the run's own folder"),
+        ("file://{here}/data/../outputs/", "but must lie apart from the run's own folder"),
+        ("file://{here}/outputs/run", "but must lie apart from the run's own folder"),
+        ("file://{here}/outputs/run/copy", "but must lie apart from the run's own folder"),
+        ("local://{here}/outputs/run/copy", "but must lie apart from the run's own folder"),
+    ],
+)
+def test_a_remote_folder_that_holds_no_copy_apart_is_refused(config: Config, url: str, message: str) -> None:
+    url = url.format(here=Path.cwd())
+    text = refusal(config, trainer__remote_dir=url, trainer__output_dir="outputs", trainer__experiment_name="run")
+    assert text.startswith(f"trainer.remote_dir is {url}, {message}")
+
+
+def test_a_remote_folder_that_would_hold_the_runs_own_in_its_copy_is_refused(config: Config) -> None:
+    changes = {"trainer__output_dir": "x/run/deep", "trainer__experiment_name": "run"}
+    assert "must lie apart" in refusal(config, trainer__remote_dir=f"file://{Path.cwd()}/x", **changes)
+
+
+@pytest.mark.parametrize("place", ["elsewhere", "outputs/copies", "outputs-2"])
+def test_a_remote_folder_beside_the_runs_own_is_accepted(config: Config, place: str) -> None:
+    apply(config, {"trainer__remote_dir": f"file://{Path.cwd()}/{place}", "trainer__experiment_name": "run"})
+    check(config, num_devices=2)
 
 
 def test_a_run_folder_below_a_file_is_refused(config: Config) -> None:

@@ -26,7 +26,8 @@ from verl_like.telemetry import beside
 from verl_like.trainer import bring as bring_module
 from verl_like.trainer import mirror as mirror_module
 from verl_like.trainer.bring import bring
-from verl_like.trainer.checkpoint import Checkpoints
+from verl_like.trainer.checkpoint import Checkpoints, load_state
+from verl_like.trainer.folder_lock import FolderLock
 from verl_like.trainer.mirror import Mirror, mirrored
 from verl_like.trainer.remote_run import RemoteRun
 from verl_like.trainer.run_folder import RunFolder
@@ -258,8 +259,9 @@ def test_a_checkpoint_that_is_forgotten_while_it_is_copied_is_told(
     run, put = started(tmp_path / "one", file_store, 1), Store.put
 
     def slow(self: Store, *args: Any) -> None:
-        for step in range(run.checkpoints.steps()[-1] + 1, run.checkpoints.steps()[-1] + 3):
-            run.step(step)
+        if args[1].startswith("checkpoints/"):
+            for step in range(run.checkpoints.steps()[-1] + 1, run.checkpoints.steps()[-1] + 3):
+                run.step(step)
         put(self, *args)
 
     monkeypatch.setattr(Store, "put", slow)
@@ -297,6 +299,123 @@ def test_a_list_of_copied_files_that_was_cut_off_is_made_anew(file_store: str, t
     run.step(2)
     run.remote().copy(nothing)
     assert run.remote().steps() == [1, 2]
+
+
+@pytest.mark.parametrize("gone", ["", "config.yaml", "samples/step_1.jsonl", "checkpoints/step_1/actor/weights"])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_vanishes_from_the_store_comes_again_with_the_next_checkpoint(
+    file_store: str, tmp_path: Path, gone: str, is_known: bool
+) -> None:
+    run = started(tmp_path / "one", file_store, 1, best=1)
+    remote = run.remote()
+    remote.copy(nothing)
+    there = tmp_path / "store/run" / gone
+    there.unlink() if gone else shutil.rmtree(there)
+    run.step(2)
+    (remote if is_known else run.remote()).copy(nothing)
+    second = Run(tmp_path / "two", file_store)
+    second.start()
+    assert second.files() == run.files()
+
+
+def test_a_part_of_config_yaml_in_the_store_is_put_again(
+    file_store: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = started(tmp_path / "one", file_store, 1)
+    run.remote().copy(nothing)
+    config = tmp_path / "store/run/config.yaml"
+    for left in (config.read_bytes()[:40], None):
+        config.write_bytes(left) if left else config.unlink()
+        with pytest.raises(ValueError, match=r"store/run holds metrics, .* but no config.yaml that says of which run"):
+            Run(tmp_path / "two", file_store).start()
+        run.start()
+        assert f"{file_store}/run has lost its config.yaml, or a part of it" in caplog.text
+        caplog.clear()
+        run.remote().copy(nothing)
+        assert config.read_bytes() == run.folder.config.read_bytes()
+    config.unlink()
+    other = Run(tmp_path / "one", file_store)
+    other.yaml = other.yaml.replace("train_batch_size: 32", "train_batch_size: 64")
+    with pytest.raises(ValueError, match=r"one/run is the folder of another run"):
+        other.start()
+
+
+def test_a_folder_that_is_behind_a_store_without_config_yaml_is_refused(file_store: str, tmp_path: Path) -> None:
+    first = started(tmp_path / "one", file_store, 1)
+    first.remote().copy(nothing)
+    second = started(tmp_path / "two", file_store, 2)
+    second.remote().copy(nothing)
+    (tmp_path / "store/run/config.yaml").unlink()
+    with pytest.raises(ValueError, match=r"no config.yaml that says of which run"):
+        first.start()
+
+
+def test_whenever_the_first_copy_is_cut_off_a_fresh_machine_can_begin_anew(tmp_path: Path) -> None:
+    num_cuts = 0
+    while True:
+        store = f"file://{tmp_path}/store-{num_cuts}"
+        run = started(tmp_path / f"one-{num_cuts}", store, 1)
+        try:
+            run.remote().copy(cut_at(num_cuts))
+        except CutOff:
+            Run(tmp_path / f"two-{num_cuts}", store).start()
+            num_cuts += 1
+        else:
+            break
+    assert num_cuts > 5, "it was cut off between files"
+
+
+def test_evaluations_of_this_machine_stay_when_a_further_run_is_brought(file_store: str, tmp_path: Path) -> None:
+    first = started(tmp_path / "one", file_store, 1)
+    first.folder.eval.mkdir()
+    (first.folder.eval / "metrics.jsonl").write_text("of the first\n")
+    first.remote().copy(nothing)
+    second = Run(tmp_path / "two", file_store)
+    second.start(job="")
+    with (second.folder.eval / "metrics.jsonl").open("a") as file:
+        file.write("of the second\n")
+    first.step(2)
+    (first.folder.eval / "step_2.jsonl").write_text("response\n")
+    first.remote().copy(nothing)
+    second.start(job="")
+    assert second.checkpoints.steps() == [1, 2]
+    assert (second.folder.eval / "metrics.jsonl").read_text() == "of the first\nof the second\n"
+    assert (second.folder.eval / "step_2.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    "last", ["checkpoints/step_2/trainer.json", "metrics.jsonl", "checkpoints/step_3/trainer.json"]
+)
+def test_what_was_given_up_replaces_nothing_of_the_run_that_went_on(
+    file_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    first = started(tmp_path / "one", file_store, 1)
+    first.remote().copy(nothing)
+    second, get, is_given_up = started(tmp_path / "two", file_store), Store.get, threading.Event()
+    first.step(2)
+    first.step(3, is_best=last.startswith("checkpoints/step_3"))  # the last file of all is one of the best checkpoint
+    first.remote().copy(nothing)
+
+    def late(self: Store, name: str, file: Path, look: Callable[[], None]) -> None:
+        if name != last:
+            get(self, name, file, look)
+            return
+        second.folder.metrics.write_text("of the run itself")
+        with second.checkpoints.written({"step": 2, "by": "the run itself"}, is_best=False):
+            get(self, name, file, nothing)
+            is_given_up.set()
+
+    def look() -> None:
+        if is_given_up.is_set():
+            raise CutOff
+
+    monkeypatch.setattr(Store, "get", late)
+    with pytest.raises(CutOff):
+        second.remote().bring(2, look)
+    assert second.checkpoints.steps() == [1, 2] and damage(second.checkpoints.path(2)) is None
+    assert load_state(second.checkpoints.path(2)) == {"step": 2, "by": "the run itself"}
+    assert second.folder.metrics.read_text() == "of the run itself"
+    assert not list(second.folder.path.rglob("*.part")) and second.checkpoints.best() is None
 
 
 def test_a_folder_that_goes_meanwhile_is_passed_over(
@@ -407,6 +526,48 @@ def test_a_store_that_fails_is_told_and_tried_again_at_the_next_checkpoint(
     assert run.checkpoints.steps() == [1, 2] and set() == beside.HUNG
 
 
+def test_a_folder_that_cannot_be_looked_at_is_told_once_and_its_next_checkpoint_copied(
+    file_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, steps_in, num_failed = started(tmp_path / "one", file_store), mirror_module.steps_in, 0
+
+    def stale(folder: Path) -> list[int]:
+        nonlocal num_failed
+        if num_failed < 3:
+            num_failed += 1
+            raise OSError(116, "Stale file handle")
+        return steps_in(folder)
+
+    monkeypatch.setattr(mirror_module, "steps_in", stale)
+    with mirrored(run.config, run.folder):
+        until(lambda: num_failed == 3)
+        run.step(1)
+        until(lambda: run.remote().steps() == [1])
+    assert caplog.text.count(f"to trainer.remote_dir={file_store} could not begin (OSError: [Errno 116] Stale") == 1
+    assert f"Look at the disk of {run.folder.path}" in caplog.text and "at the end of the run" not in caplog.text
+
+
+def test_what_is_not_copied_is_told_at_the_end(
+    file_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = started(tmp_path / "one", file_store)
+
+    def full(self: Store, *args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with mirrored(run.config, run.folder):
+        run.step(1)
+        until(lambda: run.remote().steps() == [1])
+        time.sleep(0.2)  # until all else of the copy is there
+        monkeypatch.setattr(Store, "put", full)
+        run.step(2)
+        run.step(3)
+    assert (
+        f"at the end of the run {file_store} lacks step_2, step_3, what was written since the last copy. The same "
+        f"command copies it from {run.folder.path}." in caplog.text
+    )
+
+
 class StuckStore(LocalFileSystem):
     """A local folder whose files cannot be put before they may be."""
 
@@ -463,8 +624,8 @@ def test_bringing_that_takes_too_long_is_told_and_leaves_the_folder_free(
     else:
         with pytest.raises(ValueError, match=r"did not give step_2 within .* Raise trainer.remote_timeout_s"):
             slow.start()
-    StuckStore.may_get.set()  # now it comes after all, and nobody wants it
-    until(lambda: (slow.folder.path / ".lock").read_text() == "")
+    with FolderLock(slow.folder.path):  # it refused the run that had given it up
+        StuckStore.may_get.set()  # now it comes after all, and nobody wants it
     assert slow.checkpoints.steps() == ([1] if has_own else [])
     second.start()
     assert second.checkpoints.steps()[-1] == 2
@@ -511,6 +672,25 @@ def test_another_run_in_the_remote_folder_is_refused(file_store: str, tmp_path: 
     with pytest.raises(ValueError, match=r"step_1 is step 1, but .*store/run holds step_2 of another continuation"):
         Run(tmp_path / "two", file_store, resume=step_1).start()
     assert not (tmp_path / "two").exists()
+
+
+def test_a_run_without_a_checkpoint_in_the_remote_folder_is_refused_as_in_the_runs_own(
+    file_store: str, tmp_path: Path
+) -> None:
+    first = started(tmp_path / "one", file_store)
+    first.remote().copy(nothing)
+    other = Run(tmp_path / "two", file_store)
+    other.yaml = other.yaml.replace("train_batch_size: 32", "train_batch_size: 64")
+    other.start()  # nothing was logged there, so nothing is lost
+    shutil.rmtree(tmp_path / "two")
+    first.folder.metrics.write_text('{"step": 1}\n')
+    first.remote().copy(nothing)
+    with pytest.raises(ValueError, match=r"store/run is the folder of another run; .*train_batch_size \(32 there, 64"):
+        other.start()
+    with pytest.raises(ValueError, match=r"store/run holds a run already and trainer.resume=never"):
+        Run(tmp_path / "two", file_store, resume="never").start()
+    assert not (tmp_path / "two").exists()
+    Run(tmp_path / "two", file_store).start()  # the same run, which begins anew
 
 
 class LostStore(LocalFileSystem):

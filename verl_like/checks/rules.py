@@ -163,9 +163,39 @@ def run_folder_can_be_written(config: Config, gpus: Gpus) -> Iterator[str]:
 
 
 def remote_dir_can_be_opened(config: Config, gpus: Gpus) -> Iterator[str]:
-    url = config.trainer.remote_dir
-    if url and (problem := unreadable_kind("trainer.remote_dir", url)):
+    url, name = config.trainer.remote_dir, config.trainer.experiment_name
+    if not url:
+        return
+    if problem := unreadable_kind("trainer.remote_dir", url):
         yield problem
+    elif url.startswith(("file://", "local://")):
+        yield from _remote_folder_problems(config)
+    if "::" in name:  # fsspec drops what follows, so that several runs would share one folder
+        yield (
+            f"trainer.experiment_name is {name!r}, but must be without :: where trainer.remote_dir is set, because "
+            f"URLs are chained there. Set trainer.experiment_name={name.replace('::', '-')}."
+        )
+
+
+def _remote_folder_problems(config: Config) -> Iterator[str]:
+    """What is wrong with a ``trainer.remote_dir`` on a disk of this machine."""
+    url = config.trainer.remote_dir
+    path = Path(os.path.expanduser(url.partition("://")[2]))  # as fsspec does it
+    found, remedy = f"trainer.remote_dir is {url}, but", "Give a folder like file:///mnt/runs."
+    if not path.is_absolute():
+        yield f"{found} must be file:// and an absolute folder, with three slashes in all. {remedy}"
+        return
+    if path.resolve() == Path("/"):
+        yield f"{found} must name a folder on the disk. {remedy}"
+        return
+    own = Path(config.trainer.output_dir).expanduser() / config.trainer.experiment_name
+    copy = path / config.trainer.experiment_name
+    own_place, copy_place = own.resolve(), copy.resolve()
+    if own_place.is_relative_to(copy_place) or copy_place.is_relative_to(own_place):
+        yield (
+            f"{found} must lie apart from the run's own folder: {copy_place} would be the copy of {own_place}. Name a "
+            "folder on another disk, or have no copy: trainer.remote_dir=''."
+        )
 
 
 def resume_path_is_a_checkpoint(config: Config) -> Iterator[str]:

@@ -43,16 +43,17 @@ def bring(config: Config, config_yaml: str, *, job: str) -> None:
     newest = _newest_whole(folder)
     if newest < 0:
         STARTUP.now(f"looking for the run in {config.trainer.remote_dir}")
-    attempt = _Attempt()
+    attempt = _Attempt(config, config_yaml, job=job, newest=newest)
     try:
-        LINES.call(
-            url, lambda: attempt.make(config, config_yaml, job=job, newest=newest), limit_s=timeout_s, look=_go_on
-        )
+        further = LINES.call(url, attempt.further, limit_s=timeout_s, look=_go_on)
+        if further:
+            # Held here: the attempt's thread may hang for long after it was given up, and the run goes on.
+            with FolderLock(folder.path), attempt:
+                LINES.call(url, lambda: attempt.have(further), limit_s=timeout_s, look=_go_on)
         return
     except ValueError:
         raise
     except NoAnswer:
-        attempt.give_up()
         reason = f"gave no answer within trainer.remote_timeout_s={timeout_s:g}"
         if attempt.bringing:
             reason = f"did not give {attempt.bringing} within trainer.remote_timeout_s={timeout_s:g}"
@@ -78,50 +79,81 @@ class _GivenUp(Exception):
 
 
 class _Attempt:
-    """What is brought on a thread that its caller may leave; then it ends at its next look, and frees the folder."""
+    """Brings what is further on a thread that its caller may leave; then it ends at its next look, and leaves the
+    folder alone.
 
-    def __init__(self) -> None:
+    As a context it is given up at the end, which means nothing to one that is over.
+    """
+
+    def __init__(self, config: Config, config_yaml: str, *, job: str, newest: int) -> None:
         self.bringing = ""  # the newest checkpoint that is on its way
+        self._folder, self._resume = RunFolder(config), config.trainer.resume
+        self._url, self._max_checkpoints = config.trainer.remote_dir, config.trainer.max_checkpoints
+        self._yaml, self._job, self._newest = config_yaml, job, newest
         self._is_given_up, self._is_over = threading.Event(), threading.Event()
 
-    def make(self, config: Config, config_yaml: str, *, job: str, newest: int) -> None:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exception: object) -> None:
+        self._is_given_up.set()
+        self._is_over.wait(GIVE_UP_S)
+
+    def further(self) -> list[int]:
+        """Steps that the store has beyond the run's folder, once it is known that they are this run's."""
+        if not self._job and self._resume != "auto":
+            return []
+        run = self._remote()
+        steps = run.steps()
+        if self._job and run.is_used():
+            self._refuse_other(run, steps)
+        if self._job and steps and self._resume != "auto":
+            _refuse_branch(run.url, self._resume, steps[-1])
+        if self._job:
+            run.try_writing()  # now, and not at the first checkpoint
+        further = [step for step in steps if step > self._newest] if self._resume == "auto" else []
+        if further:
+            refuse_held(self._folder.path)
+            if self._job:
+                self._folder.refuse_other(self._yaml, job=self._job, resume=self._resume)
+            else:
+                self._folder.refuse_replacing(run.url, run.config())
+        return further
+
+    def have(self, steps: list[int]) -> None:
+        """Bring the newest of these steps that is whole, the best one and the other files."""
         try:
-            self._make(config, config_yaml, job=job, newest=newest)
+            self._have(self._remote(), steps, has_own=self._newest >= 0)
         finally:
             self._is_over.set()
 
-    def give_up(self) -> None:
-        self._is_given_up.set()
-        self._is_over.wait(GIVE_UP_S)
+    def _remote(self) -> RemoteRun:
+        return RemoteRun(self._url, self._folder, max_checkpoints=self._max_checkpoints)
+
+    def _refuse_other(self, run: RemoteRun, steps: list[int]) -> None:
+        """Raise where the store holds another run. One that has lost its ``config.yaml`` there, or a part of it, is
+        this one where the run's folder is as far.
+        """
+        there, folder = run.config(), self._folder
+        own = folder.config.read_text(errors="replace") if folder.config.exists() else ""
+        is_as_far = self._newest >= max([0, *steps])
+        if self._resume != "never" and is_as_far and there != own and own.startswith(there):
+            folder.refuse_other(self._yaml, job=self._job, resume=self._resume)
+            log.warning(
+                "%s has lost its config.yaml, or a part of it. %s has the run as far as it is there, so the next copy "
+                "puts it there again.",
+                run.url,
+                folder.path,
+            )
+            return
+        refuse_recorded(run.url, there, self._yaml, job=self._job, resume=self._resume)
 
     def _look(self) -> None:
         _go_on()
         if self._is_given_up.is_set():
             raise _GivenUp
 
-    def _make(self, config: Config, config_yaml: str, *, job: str, newest: int) -> None:
-        folder, resume = RunFolder(config), config.trainer.resume
-        if not job and resume != "auto":
-            return
-        run = RemoteRun(config.trainer.remote_dir, folder, max_checkpoints=config.trainer.max_checkpoints)
-        steps = run.steps()
-        if job and steps:
-            refuse_recorded(run.url, run.config(), config_yaml, job=job, resume=resume)
-            if resume != "auto":
-                _refuse_branch(run.url, resume, steps[-1])
-        if job:
-            run.try_writing()  # now, and not at the first checkpoint
-        if resume == "auto" and steps and steps[-1] > newest:
-            refuse_held(folder.path)
-            if job:
-                folder.refuse_other(config_yaml, job=job, resume=resume)
-            else:
-                folder.refuse_replacing(run.url, run.config())
-            with FolderLock(folder.path):
-                self._have(run, [step for step in steps if step > newest], has_own=newest >= 0)
-
     def _have(self, run: RemoteRun, steps: list[int], *, has_own: bool) -> None:
-        """Bring the newest of these steps that is whole, the best one and the other files."""
         damaged: list[str] = []
         for step in reversed(steps):
             self.bringing = f"step_{step}"

@@ -69,6 +69,9 @@ class Mirror:
         self._is_ending, self._is_given_up = threading.Event(), threading.Event()
         self._known: RemoteRun | None = None  # what the last copy has learnt of the store
         self._given_up: list[_Attempt] = []
+        self._tried: list[tuple[int, int]] = []  # the checkpoints that were here when a copy last began
+        self._copied: list[tuple[int, int]] = []  # when one began that succeeded
+        self._has_all, self._trouble = False, ""
         self._thread = threading.Thread(target=self._work, name="remote folder", daemon=True)
 
     def start(self) -> None:
@@ -83,12 +86,14 @@ class Mirror:
             while self._thread.is_alive() and time.monotonic() < deadline:
                 self._thread.join(LOOK_S / 4)
                 INTERRUPT.stop_in("remote copy")
+            if not self._has_all:
+                self._tell_left()
         except OutOfGrace:
             log.warning(
-                "the run ends before all of it is in %s, because trainer.grace_s is over; its own folder has all, and "
-                "the same command copies the rest.",
+                "the run ends before all of it is in %s, because trainer.grace_s is over; its own folder has all.",
                 self._url,
             )
+            self._tell_left()
         finally:
             self.give_up()
 
@@ -101,17 +106,52 @@ class Mirror:
             HUNG.add("trainer.remote_dir")
 
     def _work(self) -> None:
-        copied: list[tuple[int, int]] = []
         while not self._is_ending.wait(LOOK_S):
-            there = self._checkpoints()
-            if there != copied:
-                copied = there
-                self._copy()
+            self._guarded(self._copy_new)
         if not self._is_given_up.is_set():
-            self._copy()
+            self._guarded(self._copy_rest)
+
+    def _guarded(self, act: Callable[[], None]) -> None:
+        """Tell what goes wrong here, once for each cause: with this thread all later copies would end."""
+        try:
+            act()
+            self._trouble = ""
+        except Exception as error:  # of any disk; the next look tries again
+            trouble = f"could not begin ({type(error).__name__}: {error})"
+            if trouble != self._trouble:
+                self._warn(trouble, remedy=f"Look at the disk of {self._folder.path}")
+                log.debug("details", exc_info=error)
+            self._trouble = trouble
+
+    def _copy_new(self) -> None:
+        here = self._checkpoints()
+        if here != self._tried:
+            self._tried = here
+            if self._copy():
+                self._copied = here
+
+    def _copy_rest(self) -> None:
+        self._has_all = self._copy()
+
+    def _tell_left(self) -> None:
+        """Say what is not in the store at the end."""
+        try:
+            left = [f"step_{step}" for step, time_ns in self._checkpoints() if (step, time_ns) not in self._copied]
+        except OSError:  # which was told when it was looked at for a copy
+            left = []
+        log.warning(
+            "at the end of the run %s lacks %s. The same command copies it from %s.",
+            self._url,
+            ", ".join([*left, "what was written since the last copy"]),
+            self._folder.path,
+        )
 
     def _checkpoints(self) -> list[tuple[int, int]]:
-        """Step and time of the run's checkpoints."""
+        """Step and time of the run's checkpoints.
+
+        Raises:
+            OSError: the run's folder cannot be read.
+        """
         found = []
         for step in steps_in(self._folder.checkpoints):
             manifest = self._folder.checkpoints / f"step_{step}" / MANIFEST
@@ -125,7 +165,8 @@ class Mirror:
         """What is known of the store since the last copy, or that which has to look at all of it."""
         return self._known or RemoteRun(self._url, self._folder, max_checkpoints=self._max_checkpoints)
 
-    def _copy(self) -> None:
+    def _copy(self) -> bool:
+        """Whether all of the run as it is now has come to the store."""
         attempt = _Attempt(self._opened)
         deadline = time.monotonic() + self._timeout_s
         while not attempt.is_over.wait(LOOK_S / 4):
@@ -138,20 +179,21 @@ class Mirror:
                     self._warn(f"took longer than trainer.remote_timeout_s={self._timeout_s:g}")
                 else:
                     attempt.is_over.wait(GIVE_UP_S / 2)
-                return
+                return False
         self._known = attempt.run
         if attempt.error is not None:
             self._warn(f"failed ({type(attempt.error).__name__}: {attempt.error})")
             log.debug("details", exc_info=attempt.error)
+        return attempt.error is None
 
-    def _warn(self, what: str) -> None:
+    def _warn(self, what: str, *, remedy: str = REMEDY) -> None:
         then = "the same command tries again" if self._is_ending.is_set() else "the next checkpoint tries again"
         log.warning(
             "the copy of the run to trainer.remote_dir=%s %s. The run's own folder has all of it, and %s. %s.",
             self._url,
             what,
             then,
-            REMEDY,
+            remedy,
         )
 
 

@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from verl_like.checks.checkpoints import STEP, steps_in
@@ -42,7 +42,8 @@ class RemoteRun:
         self._store = Store(f"{url.rstrip('/')}/{folder.path.name}")
         self.url, self._folder, self._max_checkpoints = self._store.url, folder, max_checkpoints
         self._same: set[tuple[int, bytes]] = set()  # step and manifest of checkpoints that are known to be there
-        self._copied: dict[str, list[int]] | None = None
+        self._there: dict[str, int] = {}  # what the store holds at the beginning of a copy: files may vanish from it
+        self._copied: dict[str, list[int]] = {}
 
     # --- from here to there
 
@@ -54,6 +55,10 @@ class RemoteRun:
         """Copy what is new, checkpoints first and the newest of them before the others, and forget the oldest there.
         What ``look`` raises now and then ends it.
         """
+        self._there = self._store.files()
+        self._copied = self._known_copied()
+        # First, because a folder with a part of a run and no config.yaml is refused.
+        self._put_changed([(self._folder.config, "config.yaml")], look)
         steps = steps_in(self._folder.checkpoints)
         for step in reversed(steps):
             try:
@@ -70,14 +75,17 @@ class RemoteRun:
     def _put_checkpoint(self, step: int, look: Look) -> None:
         folder, name = self._folder.checkpoints / f"step_{step}", f"checkpoints/step_{step}"
         manifest = (folder / MANIFEST).read_bytes()
-        if (step, manifest) in self._same:
+        files = list(json.loads(manifest)["files"])
+        is_there = all(f"{name}/{file}" in self._there for file in (*files, MANIFEST))
+        if is_there and (step, manifest) in self._same:
             return
         look()
-        if self._store.read(f"{name}/{MANIFEST}") != manifest:
+        if not is_there or self._store.read(f"{name}/{MANIFEST}") != manifest:
             started = time.monotonic()
             look()  # whoever was given up while it read must not remove what its successor has written
+            self._same.discard((step, manifest))
             self._store.remove([f"{name}/{MANIFEST}"])
-            for file in json.loads(manifest)["files"]:
+            for file in files:
                 self._store.put(folder / file, f"{name}/{file}", look)
             self._put_files(look)  # what the run has written of the steps that the checkpoint has
             look()
@@ -86,14 +94,12 @@ class RemoteRun:
         self._same.add((step, manifest))
 
     def _put_files(self, look: Look) -> None:
-        """Copy the run's other files, where they have changed since."""
-        if self._copied is None:
-            try:
-                self._copied = json.loads(self._store.read(COPIED) or "{}")
-            except ValueError:  # a store that died while it wrote
-                self._copied = {}
+        """Copy the run's other files, where they have changed since or are gone there."""
+        self._put_changed(self._other_files(), look)
+
+    def _put_changed(self, files: Iterable[tuple[Path, str]], look: Look) -> None:
         before = dict(self._copied)
-        for path, name in self._other_files():
+        for path, name in files:
             try:
                 stat = path.stat()
                 state = [stat.st_size, stat.st_mtime_ns]
@@ -105,6 +111,14 @@ class RemoteRun:
                     raise
         if self._copied != before:
             self._store.write(COPIED, json.dumps(self._copied).encode())
+
+    def _known_copied(self) -> dict[str, list[int]]:
+        """What earlier copies have noted, as far as it is still there."""
+        try:
+            noted: dict[str, list[int]] = json.loads(self._store.read(COPIED) or "{}")
+        except ValueError:  # a store that died while it wrote
+            noted = {}
+        return {name: state for name, state in noted.items() if self._there.get(name) == state[0]}
 
     def _other_files(self) -> Iterator[tuple[Path, str]]:
         root = self._folder.path
@@ -150,6 +164,12 @@ class RemoteRun:
         """Steps of the checkpoints that are whole there, oldest first."""
         return _whole(self._store.files("checkpoints"))
 
+    def is_used(self) -> bool:
+        """Whether there is something to lose there, by the same signs as in the run's own folder."""
+        there = self._store.files()
+        left = any(name.startswith(("checkpoints/step_", "model/")) for name in there)
+        return left or there.get("metrics.jsonl", 0) > 0
+
     def config(self) -> str:
         """Command and configuration of the run that is there."""
         return (self._store.read("config.yaml") or b"").decode(errors="replace")
@@ -159,25 +179,40 @@ class RemoteRun:
         are there; what is wrong with it where it is damaged, and nothing is brought.
 
         The checkpoint comes last: until then the folder is behind the store, and whoever is cut off begins again.
+        Evaluations that this machine has stay as they are.
         """
         reason = self._fetch(step, look)
         if reason is not None:
             return reason
         for name in sorted(self._store.files(), key=lambda name: name != "config.yaml"):  # it says whose folder it is
-            if not name.startswith("checkpoints/") and name not in (COPIED, TRIAL):
-                self._store.get(name, self._folder.path / name, look)
+            file = self._folder.path / name
+            is_own = name.startswith(f"{self._folder.eval.name}/") and file.exists()
+            if not is_own and not name.startswith("checkpoints/") and name not in (COPIED, TRIAL):
+                self._get(name, file, look)
         checkpoints = Checkpoints(self._folder.checkpoints, 1)
         found = STEP.fullmatch(self._best() or "")
         best = step if found is None else int(found[1])
         if best not in (step, *checkpoints.steps()):
             if (lacks := self._fetch(best, look)) is None:
+                look()
                 self._publish(best)
             else:
                 log.warning("step_%d, the best checkpoint of %s, is left out: %s", best, self.url, lacks)
+        look()
         self._publish(step)
         if found is not None:
             checkpoints.mark_best(best)
         return None
+
+    def _get(self, name: str, file: Path, look: Look) -> None:
+        """Have a file here, whole or not at all, and not once ``look`` raises: the run may write there by then."""
+        partial = file.with_name(f".{file.name}.part")
+        try:
+            self._store.get(name, partial, look)
+            look()
+            partial.replace(file)
+        finally:
+            partial.unlink(missing_ok=True)
 
     def _fetch(self, step: int, look: Look) -> str | None:
         """Have a checkpoint where it counts for nothing yet; what is wrong with it where it is damaged."""
@@ -195,7 +230,8 @@ class RemoteRun:
         publish(self._temporary(step), self._folder.checkpoints / f"step_{step}")
 
     def _temporary(self, step: int) -> Path:
-        return self._folder.checkpoints / f".writing-step_{step}"  # which the next start sweeps
+        # The next start sweeps it. Its name is not the run's own, who may write the same step while a store wakes up.
+        return self._folder.checkpoints / f".writing-brought-step_{step}"
 
 
 def _whole(there: dict[str, int]) -> list[int]:
