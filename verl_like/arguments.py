@@ -75,23 +75,56 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     words, behind = _peers_apart(argv)
     parser = _parser(words[0] if {"-h", "--help"}.intersection(words) else "")
     if words and not words[0].startswith("-") and words[0] not in COMMANDS:
-        parser.error(f"unknown command {words[0]}{suggestion(words[0], COMMANDS) or '; see verl-like --help.'}")
+        parser.error(f"unknown command {words[0]}{_meant(words[0])}")
     arguments, rest = parser.parse_known_args(words)
-    if any("=" not in word or word.startswith("-") for word in rest) or (rest and "words" not in arguments):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if rest or behind:  # argparse takes no overrides behind an option
+    unknown = [word for word in rest if word.startswith("-") or "words" not in arguments]
+    if unknown:
+        hint = suggestion(unknown[0].partition("=")[0], options(words[0])) or _flag_hint(
+            words[words.index(unknown[0]) :]
+        )
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    if rest or behind:  # argparse takes no words behind an option
         arguments.words += [*rest, *behind]
     return arguments
 
 
+def _meant(word: str) -> str:
+    """What may have been meant by a word that is no command."""
+    if "=" in word or word.endswith((".yaml", ".yml")):
+        return f"; did you mean verl-like train {word}?"
+    return suggestion(word, COMMANDS) or "; see verl-like --help."
+
+
+def _flag_hint(words: Sequence[str]) -> str:
+    """What a flag of another project is called here; the words begin with it."""
+    from verl_like.config.compat.hints import key_hint
+
+    value = words[1] if len(words) > 1 and not words[1].startswith("-") else ""
+    return key_hint(words[0].lstrip("-").partition("=")[0], words[0].partition("=")[2] or value)
+
+
 def _peers_apart(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Our own words, and those of another project behind ``train --from``, which have options of their own."""
-    words = list(argv)
+    words = [part for word in argv for part in (word.split("=", 1) if word.startswith("--from=") else [word])]
+    if words[:1] == ["migrate"]:
+        return _migrating(words), []
     if words[:1] != ["train"] or "--from" not in words:
         return words, []
     place = words.index("--from")
-    ours = [*words[place : place + 2], *(word for word in words if word == "--dry-run")]
-    return ["train", *ours], [word for word in (*words[1:place], *words[place + 2 :]) if word != "--dry-run"]
+    own = ("--dry-run", "-h", "--help")
+    ours = [*words[place : place + 2], *(word for word in words if word in own)]
+    return ["train", *ours], [word for word in (*words[1:place], *words[place + 2 :]) if word not in own]
+
+
+def _migrating(words: Sequence[str]) -> list[str]:
+    """The words of ``migrate`` with its own options in front of the script, whose arguments may look like options."""
+    ours, rest = ["migrate"], list(words[1:])
+    for option in ("--from", "--out"):
+        if option in rest[: rest.index("--") if "--" in rest else len(rest)]:
+            place = rest.index(option)
+            ours += rest[place : place + 2]
+            del rest[place : place + 2]
+    return [*ours, *rest]
 
 
 def _parser(asked: str) -> argparse.ArgumentParser:
@@ -201,7 +234,9 @@ def _migrate(command: argparse.ArgumentParser) -> None:
     command.add_argument("--from", dest="peer", required=True, choices=PEERS, help="whose file it is")
     command.add_argument("--out", type=Path, help="where the recipe goes; default is the file's name with .yaml")
     command.add_argument("file", type=Path, metavar="SCRIPT.sh | CONFIG.yaml", help="read, and never run")
-    command.add_argument("words", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="of the script, its $1 ...")
+    command.add_argument(
+        "words", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="of the script, its $1 ...; behind --"
+    )
 
 
 def _completion(command: argparse.ArgumentParser) -> None:

@@ -71,6 +71,11 @@ def _run(job: Callable[[], int]) -> int:
     except BrokenPipeError:  # whoever read what is printed has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.filename is None:  # no file that cannot be read or written
+            raise
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt as interrupt:
         print(f"interrupted{f' in {interrupt}' if str(interrupt) else ''}; everything was shut down.", file=sys.stderr)
         return 130

@@ -34,3 +34,51 @@ def test_the_help_of_train_tells_knobs_as_the_schema_does(capsys: pytest.Capture
     for name in FIRST_KNOBS:
         assert f"  {name}=" in text and knobs()[name].doc in text
     assert "  rollout    " in text and "verl-like help SECTION" in text
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        parsed(words)
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["train", "r.yaml", "--dryrun"], "did you mean --dry-run?"),
+        (["trian"], "unknown command trian; did you mean train?"),
+        (["r.yaml"], "did you mean verl-like train r.yaml?"),
+        (["rollout.n=3"], "did you mean verl-like train rollout.n=3?"),
+        (["train", "r.yaml", "--actor_learning_rate", "1e-6"], "it is openrlhf's name: write actor.optim.lr=1e-6."),
+    ],
+)
+def test_a_word_that_is_not_known_is_told_what_was_meant(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told in refused(words, capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "rest"),
+    [
+        (["config", "r.yaml", "--docs", "data"], ["r.yaml", "data"]),
+        (["train", "rollout.n=3", "--dry-run", "r.yaml"], ["rollout.n=3", "r.yaml"]),
+        (["train", "--from=openrlhf", "--pretrain", "x"], ["--pretrain", "x"]),
+        (["train", "--from", "verl", "a=1", "--config-name=x"], ["a=1", "--config-name=x"]),
+    ],
+)
+def test_words_may_stand_behind_options(words: list[str], rest: list[str]) -> None:
+    assert parsed(words).words == rest
+
+
+def test_help_of_another_projects_command_is_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parsed(["train", "--from", "verl", "data.seed=1", "--help"])
+    assert ended.value.code == 0 and "usage: verl-like train" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["run.sh", "--out", "q.yaml", "x"], ["--out", "q.yaml", "run.sh", "x"]])
+def test_options_of_migrate_stand_before_or_behind_the_script(words: list[str]) -> None:
+    found = parsed(["migrate", *words, "--from", "verl"])
+    assert (str(found.out), str(found.file), found.words, found.peer) == ("q.yaml", "run.sh", ["x"], "verl")

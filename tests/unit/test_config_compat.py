@@ -495,6 +495,40 @@ def test_flags_of_openrlhf(line: str, ours: dict[str, Any]) -> None:
     assert {name: found.settings.get(name) for name in ours} == ours and not found.problems
 
 
+def test_our_own_knobs_may_stand_among_flags() -> None:
+    found = of_openrlhf("--packing_samples reward.timeout_s=20 --seed 3 rollout.n=2")
+    assert found.settings["model.remove_padding"] is True
+    assert (found.settings["reward.timeout_s"], found.settings["rollout.n"]) == (20, 2)
+    with pytest.raises(ValueError, match="foo stands before any flag"):
+        of_openrlhf("foo --seed 3")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["trainer.resume_mode=foo"],
+        ["data.truncation=foo"],
+        [f"{A}.use_kl_loss=maybe"],
+        ["algorithm.use_kl_in_reward=True", "algorithm.kl_ctrl.type=foo"],
+    ],
+)
+def test_values_that_verl_does_not_know_are_told(words: list[str]) -> None:
+    assert of_verl(*words).problems
+
+
+@pytest.mark.parametrize("option", ["--cfg=job", "--info", "-m", "--multirun"])
+def test_options_by_which_no_run_starts_are_refused(option: str) -> None:
+    with pytest.raises(ValueError, match="by which no run starts, or several"):
+        read_words("verl", ["data.seed=1", option], folder=HERE)
+
+
+def test_files_that_are_no_yaml_are_told(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("a: [1\n")
+    for words in (["config=bad.yaml"], ["worker.rollout.n=[1"]):
+        with pytest.raises(ValueError, match="cannot be read as YAML"):
+            read_words("easyr1", words, folder=tmp_path)
+
+
 def test_a_flag_with_a_template_is_one_text() -> None:
     words = ["--input_template", "User: {}\nAssistant: "]
     found = translated("openrlhf", read_words("openrlhf", words, folder=HERE))
@@ -706,6 +740,13 @@ def test_a_recipe_that_is_there_is_not_written_over(tmp_path: Path, capsys: pyte
     assert main(["migrate", "--from", "verl", "--out", str(out), str(tmp_path / "run.sh")]) == 2
     assert "is there already and says something else" in capsys.readouterr().err
     assert out.read_text() == "mine: now"
+
+
+def test_a_recipe_of_a_yaml_file_has_a_name_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.yaml").write_text("data: {seed: 3}\n")
+    assert main(["migrate", "--from", "verl", "run.yaml"]) == 0
+    assert compose("run.verl_like.yaml", []).config.trainer.seed == 3
 
 
 def test_a_recipe_without_what_cannot_be_had_says_so_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

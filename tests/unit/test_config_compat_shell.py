@@ -297,6 +297,8 @@ def test_lines_that_end_as_on_windows_are_read_with_a_note() -> None:
         ("f() { f; }\nf", "found f calling itself without end"),
         ("for i in {1..999}; do for j in {1..999}; do :; done; done", "found more than 100000 commands"),
         ("(" * 5000, "found commands nested deeper than can be read"),
+        ("X=aaaa; for i in {1..40}; do X=$X$X; done", "found more than 1,000,000 characters in X"),
+        ("p a\n" * 100_000, "found a script of 400,000 characters"),
     ],
 )
 def test_what_bash_could_not_read_is_refused_with_the_line(text: str, message: str) -> None:

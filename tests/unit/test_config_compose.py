@@ -244,6 +244,22 @@ def test_hydras_global_state_is_clean_after_success_and_failure() -> None:
     assert set(ConfigStore.instance().repo) == stored
 
 
+def test_a_key_that_is_like_none_is_told_those_of_its_section() -> None:
+    assert message("rollout.gpus=1") == "unknown key rollout.gpus; did you mean cluster.workers_per_node?"
+    assert message("cluster.zzz=1").startswith("unknown key cluster.zzz; cluster has address, device, num_nodes, ")
+    assert "did you mean" not in message("cluster.device=gpu")
+
+
+def test_what_lies_beside_a_recipe_is_not_the_shipped_configuration(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("actor: {optim: {lr: 0.5}}\n")
+    (tmp_path / "mine.yaml").write_text("defaults: [/config, _self_]\nrollout: {n: 3}\n")
+    found = compose(str(tmp_path / "mine.yaml"), []).config
+    assert (found.rollout.n, found.actor.optim.lr) == (3, Config().actor.optim.lr)
+    (tmp_path / "config.yaml").write_text("defaults: [/config, _self_]\n")
+    with pytest.raises(ValueError, match="is called config itself"):
+        compose(str(tmp_path / "config.yaml"), [])
+
+
 @pytest.mark.parametrize(
     ("override", "expected"),
     [

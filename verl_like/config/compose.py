@@ -32,6 +32,7 @@ from verl_like.config.suggestion import suggestion
 
 DEFAULT = "default"
 COMMAND_LINE = "command line"
+SHIPPED = "config"  # the file of conf/ that recipes begin with
 _ROOT = "verl_like_root"  # a name that no file in a search path has, so that it can shadow nothing
 _WIDEST_VALUE = 72
 
@@ -99,7 +100,7 @@ def read(
     try:
         with _hydra(recipe) as loader:
             line = read_words(overrides, options_of=lambda group: _options(group, recipe))
-            layers = _layers(loader, recipe, [_searchpath(), *line.groups], problems)
+            layers = _layers(loader, recipe, [*map(_searchpath, _folders(recipe)[1:]), *line.groups], problems)
         problems += [*_shadowed_choices(line.groups, layers), *line.problems]
         tree = OmegaConf.structured(Config)
         origins = dict.fromkeys(knobs(), DEFAULT)
@@ -212,6 +213,11 @@ def _recipe_path(config_file: str | None) -> Path | None:
         return None
     path = Path(config_file)
     if path.is_file() and path.suffix in (".yaml", ".yml"):
+        if path.stem == SHIPPED and _begins_with_shipped(path):
+            raise ValueError(
+                f"{config_file} begins with /{SHIPPED}, which is the shipped configuration, and is called {SHIPPED} "
+                "itself. Give it another name."
+            )
         return path.resolve()
     if path.is_file():
         raise ValueError(f"the configuration file is {config_file}, but must be a .yaml file.")
@@ -222,9 +228,15 @@ def _recipe_path(config_file: str | None) -> Path | None:
     )
 
 
-def _searchpath() -> str:
+def _begins_with_shipped(path: Path) -> bool:
+    tree = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    named = tree.get("defaults") if isinstance(tree, dict) else None
+    return any(str(entry).lstrip("/") == SHIPPED for entry in named or ())
+
+
+def _searchpath(folder: Path) -> str:
     # Quoted, since Hydra's grammar would stumble over spaces and brackets in a path.
-    quoted = str(conf_dir()).replace("'", "\\'")
+    quoted = str(folder).replace("'", "\\'")
     return f"hydra.searchpath=['file://{quoted}']"
 
 
@@ -234,7 +246,7 @@ def _hydra(recipe: Path | None) -> Iterator[ConfigLoaderImpl]:
 
     The root lives in memory so that a recipe without a defaults list, e.g. a saved run's config.yaml, composes too.
     """
-    folder, name = (conf_dir(), "config") if recipe is None else (recipe.parent, recipe.stem)
+    folder, name = _folders(recipe)[0], SHIPPED if recipe is None else recipe.stem
     store = ConfigStore.instance()
     store.store(name=_ROOT, node={"defaults": [name, "_self_"]})
     try:
@@ -254,8 +266,12 @@ def _options(group: str, recipe: Path | None) -> set[str]:
 
 
 def _folders(recipe: Path | None) -> list[Path]:
-    """Where files of the defaults list lie; the recipe's folder is searched before ``conf/``, as Hydra does."""
-    return [conf_dir()] if recipe is None else [recipe.parent, conf_dir()]
+    """Where files of the defaults list lie, in the order in which they are searched: ``/config`` and the presets are
+    the shipped ones, whatever lies beside a recipe. What a run records is called config.yaml too, and names none.
+    """
+    if recipe is None:
+        return [conf_dir()]
+    return [recipe.parent, conf_dir()] if recipe.stem == SHIPPED else [conf_dir(), recipe.parent]
 
 
 def _layers(loader: ConfigLoaderImpl, recipe: Path | None, groups: list[str], problems: list[str]) -> list[_Layer]:
@@ -339,8 +355,15 @@ def _unknown_key(name: str, value: Any, origin: str) -> str:
     groups = [] if "." in name else [folder.name for folder in group_dirs()]
     from verl_like.config.compat.hints import key_hint  # reads tables, which most commands do without
 
-    hint = key_hint(name, value) or suggestion(name, [*knobs(), *groups])
+    hint = key_hint(name, value) or suggestion(name, [*knobs(), *groups]) or _keys_of(name.rpartition(".")[0])
     return f"unknown key {name}{where}{hint or '; `verl-like config --docs` lists all keys.'}"
+
+
+def _keys_of(section: str) -> str:
+    """``; SECTION has a, b, c.``, or nothing where there is no such section."""
+    names = [name.removeprefix(f"{section}.") for name in knobs() if section and name.startswith(f"{section}.")]
+    own = [name for name in names if "." not in name]
+    return f"; {section} has {', '.join(own)}." if own else ""
 
 
 def _example(section: str) -> str:

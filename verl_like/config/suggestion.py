@@ -4,6 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+CUTOFF = 0.75  # of how like two names are; below it, what is suggested is more often wrong than right
+# Words that are meant so often that they are no misspelling of what they are near to.
+SAID = {
+    "batch_size": "data.train_batch_size",
+    "epochs": "trainer.total_epochs",
+    "eval_steps": "trainer.test_freq",
+    "gae_lambda": "algorithm.lam",
+    "gpus": "cluster.workers_per_node",
+    "kl_coef": "actor.kl_loss_coef",
+    "max_steps": "trainer.total_training_steps",
+    "max_tokens": "data.max_response_length",
+    "name": "trainer.experiment_name",
+    "num_gpus": "cluster.workers_per_node",
+    "steps": "trainer.total_training_steps",
+    "temp": "rollout.temperature",
+    "wandb": "trainer.loggers",
+}
+
 
 def suggestion(found: str, known: Iterable[str]) -> str:
     """``; did you mean X?``, the end of a message, or nothing when no known name is near.
@@ -13,12 +31,13 @@ def suggestion(found: str, known: Iterable[str]) -> str:
     import difflib  # here, because nearly every command does without
 
     known = list(known)
-    near = difflib.get_close_matches(found, known, n=1, cutoff=0.75)
+    section, _, leaf = found.rpartition(".")
+    if leaf not in known and (meant := SAID.get(leaf)) in known:
+        return f"; did you mean {meant}?"
+    near = difflib.get_close_matches(found, known, n=1, cutoff=CUTOFF)
     if not near:
-        by_leaf = {name.rsplit(".", 1)[-1]: name for name in reversed(known)}
-        near = [
-            by_leaf[leaf] for leaf in difflib.get_close_matches(found.rsplit(".", 1)[-1], by_leaf, n=1, cutoff=0.75)
-        ]
-    if not near:
-        near = difflib.get_close_matches(found, known, n=1)
+        # The first of a leaf counts, those of the same section before others.
+        ordered = sorted(known, key=lambda name: not name.startswith(f"{section}."))
+        by_leaf = {name.rsplit(".", 1)[-1]: name for name in reversed(ordered)}
+        near = [by_leaf[name] for name in difflib.get_close_matches(leaf, by_leaf, n=1, cutoff=CUTOFF)]
     return f"; did you mean {near[0]}?" if near else ""

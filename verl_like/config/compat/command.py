@@ -50,10 +50,12 @@ def migrated(peer: str, path: Path, arguments: Sequence[str], *, out: Path | Non
         ValueError: a file that cannot be read, or a recipe that is there already and says something else.
     """
     found = migrate(peer, path, arguments, environment=os.environ)
-    out = out or Path.cwd() / f"{path.stem}.yaml"
+    out = out or Path.cwd() / f"{path.stem}{'.verl_like' * (path.suffix != '.sh')}.yaml"
     recipe = found.recipe()
+    if out.is_dir():
+        raise ValueError(f"--out is {out}, which is a folder; expected the name of a YAML file.")
     if out.exists() and out.read_text() != recipe:
-        raise ValueError(f"{out} is there already and says something else. Choose another with --out, or remove it.")
+        raise ValueError(f"{out} is there already and says something else. Choose another with --out.")
     with writing(out, knob="--out"):
         out.write_text(recipe)
     missing = len(found.translation.problems)

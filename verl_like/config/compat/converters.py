@@ -22,6 +22,17 @@ FILES = (".parquet", ".jsonl", ".json", ".csv", ".arrow", ".py")
 Converter: TypeAlias = Callable[[Mapping[str, Any]], Converted]
 
 
+def truth(value: Any) -> bool:
+    """A switch as Hydra reads it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(value, bool):
+        raise ValueError(f"it is {value}, but a switch is true or false")
+    return value
+
+
 def in_updates(batch: Any, mini_batch: Any, epochs: Any) -> int:
     """Updates of the optimiser in a step of training."""
     return -(-int(batch) // int(mini_batch)) * int(epochs)

@@ -8,7 +8,6 @@ from typing import Any
 
 from verl_like.config.compat.peers import PEERS
 from verl_like.config.compat.tables import Entry, Table, likeness, shown, table
-from verl_like.config.compat.translation import translate
 
 
 def key_hint(name: str, value: Any) -> str:
@@ -30,6 +29,8 @@ def key_hint(name: str, value: Any) -> str:
                 if ours != name:
                     return f"; it is {peer}'s name: write {ours}={shown(known.value(ours, value))}."
             elif entry.kind == "converted":
+                from verl_like.config.compat.translation import translate  # which loads more than most commands need
+
                 [line] = translate(known, {key: value}).lines
                 if key.endswith(f".{name}") and line.ours:
                     return f"; did you mean {max(line.ours, key=partial(likeness, theirs=key))}?"

@@ -51,6 +51,8 @@ def mini_batch(theirs: Theirs) -> Converted:
     """Responses there, prompts here, of which a step has a whole number of mini-batches."""
     responses, n = int(theirs["train.batch_size"]), int(theirs["rollout.n_samples_per_prompt"])
     step = int(theirs["rollout.batch_size"])
+    if isinstance(theirs["train.batch_size"], bool) or responses < 1:
+        raise ValueError(f"train_batch_size is {theirs['train.batch_size']}, but is a number of responses")
     divisors = [prompts for prompts in range(1, step + 1) if step % prompts == 0]
     prompts = min(divisors, key=lambda each: abs(each * n - responses))
     note = f"{responses} responses are {prompts} prompts of {n}"

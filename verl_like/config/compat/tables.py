@@ -151,4 +151,6 @@ def likeness(ours: str, theirs: str) -> int:
 
 def shown(value: Any) -> str:
     """A value as one writes it."""
+    if isinstance(value, list):
+        return f"[{','.join(map(shown, value))}]"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

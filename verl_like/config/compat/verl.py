@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from verl_like.config.compat.converters import Converted, Converter, in_updates, two_betas, without_name
+from verl_like.config.compat.converters import Converted, Converter, in_updates, truth, two_betas, without_name
 from verl_like.config.compat.verl_corrections import importance_weights, rejection
 
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
@@ -15,6 +15,8 @@ Theirs = Mapping[str, Any]
 def overlong_prompts(theirs: Theirs) -> Converted:
     """``truncation=left`` keeps the end of a prompt, which is what ``truncate`` does."""
     truncation = theirs["data.truncation"]
+    if truncation not in ("error", "left", "right", "middle"):
+        raise ValueError(f"truncation is {truncation}, but verl has error, left, right and middle")
     if theirs["data.filter_overlong_prompts"]:
         return Converted({"data.overlong_prompts": "drop"})
     if truncation in ("error", "left"):
@@ -33,15 +35,17 @@ def clip_ratio(theirs: Theirs) -> Converted:
 
 
 def actor_kl(theirs: Theirs) -> Converted:
-    is_on = theirs[f"{ACTOR}.use_kl_loss"]
+    is_on = truth(theirs[f"{ACTOR}.use_kl_loss"])
     return Converted({"actor.kl_loss_coef": theirs[f"{ACTOR}.kl_loss_coef"] if is_on else 0.0}, "0 is off")
 
 
 def reward_kl(theirs: Theirs) -> Converted:
-    if not theirs["algorithm.use_kl_in_reward"]:
+    if not truth(theirs["algorithm.use_kl_in_reward"]):
         return Converted({"algorithm.kl_coef": 0.0}, "0 is off")
     control = {name: theirs[f"algorithm.kl_ctrl.{name}"] for name in ("type", "kl_coef", "target_kl", "horizon")}
     found = {"algorithm.kl_coef": control["kl_coef"]}
+    if control["type"] not in ("fixed", "adaptive"):
+        raise ValueError(f"kl_ctrl.type is {control['type']}, but verl has fixed and adaptive")
     if control["type"] == "adaptive":
         found |= {"algorithm.kl_target": control["target_kl"], "algorithm.kl_horizon": control["horizon"]}
     return Converted(found)
@@ -225,6 +229,8 @@ def remote_dir(theirs: Theirs) -> Converted:
 
 def resume(theirs: Theirs) -> Converted:
     mode = theirs.get("trainer.resume_mode", "auto")
+    if mode not in ("auto", "disable", "resume_path"):
+        raise ValueError(f"resume_mode is {mode}, but verl has auto, disable and resume_path")
     if mode == "resume_path":
         return Converted(
             {"trainer.resume": theirs.get("trainer.resume_from_path") or "auto"}, "a checkpoint of verl_like"

@@ -15,6 +15,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from verl_like.config.compat.tables import table
+from verl_like.config.knobs import knob_at
 
 # The last word of the program that a command starts, by project: of a module (verl.trainer.main_ppo, and those of
 # recipes and forks) or of a file.
@@ -99,13 +100,20 @@ def read_words(peer: str, words: Sequence[str], *, folder: Path) -> Given:
 
 def read_file(path: Path) -> Given:
     """What a configuration file says, each of its leaves."""
-    tree = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    try:
+        tree = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(tree, dict):
         raise ValueError(f"{path} holds a {type(tree).__name__}, but a configuration is a mapping of sections.")
     tree.pop("defaults", None)
     return Given(dict(_leaves(tree, "")))
 
 
+_START_NOTHING = (
+    *("--cfg", "-c", "--info", "-i", "--resolve", "--package", "-p", "--multirun", "-m", "--hydra-help", "--version"),
+    *("--shell-completion", "-sc", "--experimental-rerun"),
+)
 _NAMES_FOLDER, _NAMES_FILE = ("--config-path", "--config-dir", "-cp", "-cd"), ("--config-name", "-cn")
 
 
@@ -116,6 +124,9 @@ def _read_hydra(words: Sequence[str], folder: Path) -> Given:
             override = parser.parse_override(word)
         except HydraException as error:
             key, equals, text = word.partition("=")
+            if not equals and word.startswith(("$(", "`")):
+                given.notes.append(f"{word}: what it prints would be settings; write them in its place.")
+                continue
             if not equals:
                 raise ValueError(
                     f"cannot read {word} as one of verl's settings: {str(error).splitlines()[0]}. Write key=value."
@@ -151,6 +162,11 @@ def _without_options(words: Sequence[str], folder: Path, given: Given) -> Iterat
             if "megatron" in value or "torchtitan" in value or "veomni" in value:
                 raise ValueError(f"{word} chooses a trainer of Megatron's kind ({value}); FSDP is what there is here.")
             place, name = (place, value) if option in _NAMES_FILE else (value, name)
+        elif option in _START_NOTHING:
+            raise ValueError(
+                f"{word} is an option of Hydra's by which no run starts, or several. Leave it out; --dry-run looks at "
+                "everything, and `verl-like config` prints a configuration."
+            )
         else:
             given.notes.append(f"{word}: an option of Hydra's, which says nothing about the run.")
     file = Path(place, f"{name.removesuffix('.yaml') or TABLED[0]}.yaml")
@@ -168,7 +184,10 @@ def _without_options(words: Sequence[str], folder: Path, given: Given) -> Iterat
 def _read_dotlist(words: Sequence[str], folder: Path) -> Given:
     """``config=FILE`` and ``key=value``, as OmegaConf reads a command line."""
     given = Given()
-    tree = OmegaConf.to_container(OmegaConf.from_dotlist([word for word in words if "=" in word]))
+    try:
+        tree = OmegaConf.to_container(OmegaConf.from_dotlist([word for word in words if "=" in word]))
+    except yaml.YAMLError as error:
+        raise ValueError(f"a setting cannot be read as YAML: {' '.join(str(error).split())}.") from None
     assert isinstance(tree, dict), "a list of key=value makes a mapping"
     own = dict(_leaves(tree, ""))
     file = own.pop("config", None)
@@ -194,14 +213,19 @@ def _read_flags(words: Sequence[str], folder: Path) -> Given:
     found: dict[str, list[str]] = {}
     given, flag = Given(), ""
     for word in words:
+        own, equals, text = word.partition("=")
         if word.startswith("--"):
             flag, equals, value = word[2:].partition("=")
             flag = flag.replace("-", "_")
             found[flag] = [value] if equals else []
+        elif equals and knob_at(own) is not None:
+            given.values[own] = _as_yaml(text)
         elif flag:
             found[flag].append(word)
         else:
-            given.notes.append(f"{word} stands before any flag and says nothing.")
+            raise ValueError(
+                f"{word} stands before any flag and says nothing. Write --flag value, or one of our knobs."
+            )
     for name, values in found.items():
         read = [_as_flag(value) for value in values]
         given.values[name] = True if not read else read[0] if len(read) == 1 else read

@@ -14,6 +14,8 @@ from verl_like.config.compat.shell.state import State
 from verl_like.config.compat.shell.syntax import parse
 from verl_like.config.compat.shell.unknown import UNKNOWN
 
+_LONGEST_SCRIPT = 200_000
+
 
 @dataclass(frozen=True, slots=True)
 class Script:
@@ -48,6 +50,11 @@ def read_script(
     Raises:
         ValueError: bash could not read it either, or it does more than a script that launches a run.
     """
+    if len(text) > _LONGEST_SCRIPT:
+        raise ValueError(
+            f"found a script of {len(text):,} characters, expected one that launches a run (at most "
+            f"{_LONGEST_SCRIPT:,}). Give that one."
+        )
     variables = {"OPTIND": "1", **(environment or {})}
     state = State(variables=variables, arguments=list(arguments), substitute=substituted, path=path)
     if path:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+_LONGEST_TEXT = 1_000_000
+
 
 @dataclass(slots=True)
 class State:
@@ -74,7 +76,15 @@ class State:
         return {"0": self.variables[name]} if name in self.variables else {}
 
     def put(self, name: str, text: str, key: str | None = None) -> None:
-        """Set a variable, or an element of an array."""
+        """Set a variable, or an element of an array.
+
+        Raises:
+            ValueError: a text so long that the script does something else than launch a run.
+        """
+        if len(text) > _LONGEST_TEXT:
+            raise ValueError(
+                f"found more than {_LONGEST_TEXT:,} characters in {name}, expected a script that launches a run."
+            )
         if key is not None and name not in self.arrays:
             self.arrays[name] = {"0": self.variables.pop(name)} if name in self.variables else {}
         if name in self.arrays:
