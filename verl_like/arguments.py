@@ -105,7 +105,9 @@ def _flag_hint(words: Sequence[str]) -> str:
 
 def _peers_apart(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Our own words, and those of another project behind ``train --from``, which have options of their own."""
-    words = [part for word in argv for part in (word.split("=", 1) if word.startswith("--from=") else [word])]
+    words = [
+        part for word in argv for part in (word.split("=", 1) if word.startswith(("--from=", "--out=")) else [word])
+    ]
     if words[:1] == ["migrate"]:
         return _migrating(words), []
     if words[:1] != ["train"] or "--from" not in words:

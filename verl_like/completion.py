@@ -21,7 +21,7 @@ _verl_like() {
         [[ $word == *[=./] ]] && compopt -o nospace
         [[ $current == *=* && $COMP_WORDBREAKS == *=* ]] && word=${word#*=}
         COMPREPLY+=("$word")
-    done < <(verl-like completion words "${COMP_LINE:0:COMP_POINT}" 2>/dev/null)
+    done < <("$1" completion words "${COMP_LINE:0:COMP_POINT}" 2>/dev/null)
 }
 complete -o default -F _verl_like verl-like
 """

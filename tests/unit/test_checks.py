@@ -620,6 +620,12 @@ def test_an_experiment_name_that_is_no_folder_name_is_refused(config: Config, na
     assert refusal(config, trainer__experiment_name=name).startswith(f"trainer.experiment_name is {name!r}")
 
 
+@pytest.mark.parametrize("name", ["x" * 300, "two\nlines"])
+def test_an_experiment_name_that_no_file_system_takes_is_refused(config: Config, name: str) -> None:
+    text = refusal(config, trainer__experiment_name=name)
+    assert "must be printable text, at most 200 bytes. Shorten it." in text and len(text) < 200
+
+
 def test_an_experiment_name_that_chains_urls_is_refused_with_a_remote_folder(config: Config) -> None:
     apply(config, {"trainer__experiment_name": "lr::1"})
     check(config, num_devices=2)

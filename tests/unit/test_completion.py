@@ -80,7 +80,7 @@ def test_the_function_for_bash_gives_what_comes_after_the_last_break(
 ) -> None:
     call = (
         f"source {tmp_path}/script; COMP_LINE='verl-like train trainer.on_stall=ab'; COMP_POINT=${{#COMP_LINE}}; "
-        f"COMP_WORDBREAKS='{breaks}'; _verl_like; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        f"COMP_WORDBREAKS='{breaks}'; _verl_like {tmp_path}/verl-like; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     )
     said = subprocess.run(
         ["bash", "-c", call], env=bash_environment(tmp_path), cwd=ROOT, capture_output=True, text=True, check=True

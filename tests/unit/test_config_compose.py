@@ -244,6 +244,16 @@ def test_hydras_global_state_is_clean_after_success_and_failure() -> None:
     assert set(ConfigStore.instance().repo) == stored
 
 
+def test_a_mapping_sets_the_section_that_a_group_is_called_after() -> None:
+    assert compose(None, ["rollout={n: 3}"]).config.rollout.n == 3
+    assert "algorithm=[a] chooses no file of conf/algorithm" in message("algorithm=[a]")
+
+
+def test_truths_are_words_where_a_knob_has_choices() -> None:
+    assert compose(None, ["model.gradient_checkpointing=True"]).config.model.gradient_checkpointing == "true"
+    assert compose(None, ["trainer.experiment_name=True"]).config.trainer.experiment_name == "True"
+
+
 def test_a_key_that_is_like_none_is_told_those_of_its_section() -> None:
     assert message("rollout.gpus=1") == "unknown key rollout.gpus; did you mean cluster.workers_per_node?"
     assert message("cluster.zzz=1").startswith("unknown key cluster.zzz; cluster has address, device, num_nodes, ")

@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 SERVICES = ("wandb", "mlflow", "swanlab", "trackio")  # each by its package
 LOGGERS = ("console", "jsonl", "tensorboard", *SERVICES)
 
+LONGEST_NAME = 200  # of a folder; file systems take 255, and writing adds to it
+
 
 def check(config: Config, *, num_devices: int | None = None) -> None:
     """Refuse a configuration that contradicts itself, the files it names or the machine; warn of what is odd.
@@ -149,6 +151,12 @@ def loggers_exist(config: Config, gpus: Gpus) -> Iterator[str]:
 
 def run_folder_can_be_written(config: Config, gpus: Gpus) -> Iterator[str]:
     name = config.trainer.experiment_name
+    if not name.isprintable() or len(name.encode()) > LONGEST_NAME:
+        yield (
+            f"trainer.experiment_name is {name[:40]!r}..., but must be printable text, at most {LONGEST_NAME} "
+            "bytes. Shorten it."
+        )
+        return
     if not name or name in (".", "..") or os.sep in name:
         yield (
             f"trainer.experiment_name is {name!r}, but must be one folder name. Put folders into trainer.output_dir."

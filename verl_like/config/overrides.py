@@ -60,20 +60,21 @@ def read_words(words: Iterable[str], *, options_of: Callable[[str], Collection[s
 def _sort(word: str, override: Override, line: CommandLine, options_of: Callable[[str], Collection[str]]) -> None:
     name, text = override.key_or_group, word.partition("=")[2]
     knob, options = knob_at(name), options_of(name)
-    if options:
-        option = None if override.is_sweep_override() else override.value()
-        if override.is_delete() or option in options:
+    option = None if override.is_sweep_override() or override.is_delete() else override.value()
+    if options and not isinstance(option, dict):  # a mapping sets the section of that name
+        if override.is_delete() or (isinstance(option, str) and option in options):
             line.groups.append(word)
         else:
             line.problems.append(_no_such_option(word, name, text, options))
     elif override.is_delete():
         line.problems.append(f"{word} removes a key, but every key has a value. Set it instead: {name}=VALUE.")
     elif _is_plain_text(override, knob, name, text):
-        line.settings.append(Setting(name, text))
+        line.settings.append(Setting(name, text.lower() if knob is not None and knob.choices else text))
     elif override.is_sweep_override():
+        takes_list = knob is None or knob.kind is list
+        remedy = f"For a list write {name}=[{text}]" if takes_list else "Give one"
         line.problems.append(
-            f"{word} holds several values, but a run takes one. For a list write {name}=[{text}]; to keep a comma, "
-            f"quote the value."
+            f"{word} holds several values, but a run takes one. {remedy}; to keep a comma, quote the value."
         )
     else:
         line.settings.append(Setting(name, override.value()))

@@ -6,6 +6,7 @@ is refused by its ``check``; rules that span sections live in :mod:`verl_like.ch
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,7 +41,7 @@ def knob(
 
 
 def _positive(default: Any, doc: str, *, unit: str = "") -> Any:
-    return knob(default, doc, unit=unit, check=lambda v: v > 0, expected="a number above 0")
+    return knob(default, doc, unit=unit, check=lambda v: 0 < v < math.inf, expected="a number above 0")
 
 
 def _non_negative(default: Any, doc: str, *, unit: str = "") -> Any:

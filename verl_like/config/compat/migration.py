@@ -51,6 +51,7 @@ class Migration:
             f"# From {self.source}, by `verl-like migrate --from {found.peer}`.\ndefaults:\n  - /config\n  - _self_\n\n"
         )
         missing = "".join(f"# Not here: {problem}\n" for problem in found.problems)
+        missing += "".join(f"# To look at: {note}\n" for note in self.notes)
         return f"{missing}{head}{laid_out((name, values[name], origins[name]) for name in names)}"
 
     def table(self) -> str:
