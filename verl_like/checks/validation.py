@@ -62,5 +62,5 @@ def best_metric_problem(config: Config, sources: Collection[str] | None = None) 
     more = f"val/<{'data source' if sources is None else 'one of these sources'}>/<detail>/{kinds[0]}"
     return (
         f"trainer.best_metric is {found!r}, but validation gives {', '.join(names)}, and {more} of each number that "
-        f"the reward function reports{suggestion(found, names) or '. Choose one of these.'}"
+        f"the reward function reports{suggestion(found, names, cutoff=0.6) or '. Choose one of these.'}"
     )

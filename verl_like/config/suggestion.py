@@ -23,10 +23,13 @@ SAID = {
 }
 
 
-def suggestion(found: str, known: Iterable[str]) -> str:
+def suggestion(found: str, known: Iterable[str], *, cutoff: float = CUTOFF) -> str:
     """``; did you mean X?``, the end of a message, or nothing when no known name is near.
 
     A dotted name is compared as a whole and by its last word, so a right leaf in the wrong section is found too.
+
+    Args:
+        cutoff: how like a name must be, from 0 to 1; lower where all that is known is of one kind.
     """
     import difflib  # here, because nearly every command does without
 
@@ -34,10 +37,10 @@ def suggestion(found: str, known: Iterable[str]) -> str:
     section, _, leaf = found.rpartition(".")
     if leaf not in known and (meant := SAID.get(leaf)) in known:
         return f"; did you mean {meant}?"
-    near = difflib.get_close_matches(found, known, n=1, cutoff=CUTOFF)
+    near = difflib.get_close_matches(found, known, n=1, cutoff=cutoff)
     if not near:
         # The first of a leaf counts, those of the same section before others.
         ordered = sorted(known, key=lambda name: not name.startswith(f"{section}."))
         by_leaf = {name.rsplit(".", 1)[-1]: name for name in reversed(ordered)}
-        near = [by_leaf[name] for name in difflib.get_close_matches(leaf, by_leaf, n=1, cutoff=CUTOFF)]
+        near = [by_leaf[name] for name in difflib.get_close_matches(leaf, by_leaf, n=1, cutoff=cutoff)]
     return f"; did you mean {near[0]}?" if near else ""
