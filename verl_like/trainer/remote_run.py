@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import time
+import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -44,6 +45,8 @@ class RemoteRun:
         self._same: set[tuple[int, bytes]] = set()  # step and manifest of checkpoints that are known to be there
         self._there: dict[str, int] = {}  # what the store holds at the beginning of a copy: files may vanish from it
         self._copied: dict[str, list[int]] = {}
+        # In the names of what is being brought: who was given up wakes some day, and meets neither run nor successor.
+        self._own = uuid.uuid4().hex[:8]
 
     # --- from here to there
 
@@ -181,6 +184,9 @@ class RemoteRun:
         The checkpoint comes last: until then the folder is behind the store, and whoever is cut off begins again.
         Evaluations that this machine has stay as they are.
         """
+        Checkpoints(self._folder.checkpoints, 1).sweep()  # of earlier attempts
+        for left in self._folder.path.rglob(".*.part"):
+            left.unlink(missing_ok=True)
         reason = self._fetch(step, look)
         if reason is not None:
             return reason
@@ -206,7 +212,7 @@ class RemoteRun:
 
     def _get(self, name: str, file: Path, look: Look) -> None:
         """Have a file here, whole or not at all, and not once ``look`` raises: the run may write there by then."""
-        partial = file.with_name(f".{file.name}.part")
+        partial = file.with_name(f".{file.name}.{self._own}.part")
         try:
             self._store.get(name, partial, look)
             look()
@@ -230,8 +236,7 @@ class RemoteRun:
         publish(self._temporary(step), self._folder.checkpoints / f"step_{step}")
 
     def _temporary(self, step: int) -> Path:
-        # The next start sweeps it. Its name is not the run's own, who may write the same step while a store wakes up.
-        return self._folder.checkpoints / f".writing-brought-step_{step}"
+        return self._folder.checkpoints / f".writing-{self._own}-step_{step}"  # which the next start sweeps
 
 
 def _whole(there: dict[str, int]) -> list[int]:
