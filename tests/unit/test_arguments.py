@@ -7,6 +7,7 @@ import shlex
 import pytest
 
 from verl_like.arguments import COMMANDS, EXAMPLES, EXIT_STATUS, FIRST_KNOBS, parsed
+from verl_like.cli import main
 from verl_like.config.knobs import knobs
 
 
@@ -82,3 +83,9 @@ def test_help_of_another_projects_command_is_help(capsys: pytest.CaptureFixture[
 def test_options_of_migrate_stand_before_or_behind_the_script(words: list[str]) -> None:
     found = parsed(["migrate", *words, "--from", "verl"])
     assert (str(found.out), str(found.file), found.words, found.peer) == ("q.yaml", "run.sh", ["x"], "verl")
+
+
+def test_a_file_that_the_system_refuses_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    name = f"{'x' * 300}.yaml"
+    assert main(["config", name]) == 1
+    assert capsys.readouterr().err == f"error: {name}: File name too long\n"

@@ -749,6 +749,18 @@ def test_a_recipe_of_a_yaml_file_has_a_name_of_its_own(tmp_path: Path, monkeypat
     assert compose("run.verl_like.yaml", []).config.trainer.seed == 3
 
 
+def test_a_folder_is_no_name_of_a_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.sh").write_text(SCRIPT)
+    assert main(["migrate", "--from", "verl", "--out", str(tmp_path), str(tmp_path / "run.sh")]) == 2
+    assert "which is a folder; expected the name of a YAML file" in capsys.readouterr().err
+
+
+def test_settings_that_only_running_a_command_would_tell_are_noted() -> None:
+    given = read_words("verl", ["$(cat options.txt)", "data.seed=1"], folder=HERE)
+    assert given.values == {"data.seed": 1}
+    assert given.notes == ["$(cat options.txt): what it prints would be settings; write them in its place."]
+
+
 def test_a_recipe_without_what_cannot_be_had_says_so_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "run.yaml").write_text("actor_rollout_ref: {rollout: {n: 3, multi_turn: {enable: true}}}\n")
     out = tmp_path / "mine.yaml"

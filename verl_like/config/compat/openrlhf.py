@@ -31,7 +31,7 @@ def betas(theirs: Theirs) -> Converted:
 
 
 def _lengths(theirs: Theirs) -> tuple[int, int]:
-    """Of prompt and response: together there, and each by itself here as in older versions."""
+    """Most tokens of a prompt and of a response, which share one limit there, but not in older versions."""
     longest, response = int(theirs["data.max_len"]), theirs.get("rollout.max_new_tokens")
     if "data.prompt_max_len" in theirs:
         return int(theirs["data.prompt_max_len"]), OLD_LENGTH if response is None else int(response)
@@ -117,7 +117,7 @@ def kl(theirs: Theirs) -> Converted:
 
 
 def correction(theirs: Theirs) -> Converted:
-    """Of tokens, whose weights are bounded; of responses, which the geometric mean of their tokens' ratios drops."""
+    """Tokens have bounded weights; responses are dropped by the geometric mean of their tokens' ratios."""
     level = theirs["algo.advantage.is_correction_level"]
     mode = theirs.get("algo.advantage.is_correction_mode", "mask")
     bounds = theirs.get("algo.advantage.is_correction_threshold")

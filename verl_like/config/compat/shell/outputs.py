@@ -66,7 +66,7 @@ def _printf(words: list[str], node: Simple, state: State) -> str | None:
 
 
 def _cat(words: list[str], node: Simple, state: State) -> str | None:
-    """Of a here-document alone."""
+    """Only a here-document is known without reading a file."""
     return Expansion(state, node.line).text(node.given[-1].text) if node.given and not words else None
 
 
