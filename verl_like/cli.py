@@ -271,6 +271,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _checked(arguments: argparse.Namespace) -> Composed:
     """The configuration of a command, once everything is refused that can be known before the heavy imports."""
+    from verl_like.checks.hub import hub_problems
     from verl_like.checks.rules import problems
     from verl_like.config.compose import read
     from verl_like.config.problems import refuse, without_echoes
@@ -283,7 +284,7 @@ def _checked(arguments: argparse.Namespace) -> Composed:
         composed, found = read_command(arguments.peer, arguments.words, only_on_gpus=only_on_gpus)
     else:
         composed, found = read(*_recipe_and_overrides(arguments))
-    refuse([*found, *without_echoes(found, problems(composed.config))])
+    refuse([*found, *without_echoes(found, [*problems(composed.config), *hub_problems(composed.config)])])
     if composed.config.trainer.remote_dir and not (arguments.command == "train" and arguments.dry_run):
         _bring(composed, command=arguments.command)
     refuse(start_problems(composed.config, composed.yaml(), command=arguments.command))

@@ -23,6 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "config.schema",
         "config.user_code",
         "disk",
+        "hub",
         "imports",
         "machine",
         "remote",

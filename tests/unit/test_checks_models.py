@@ -46,6 +46,12 @@ def config(tmp_path: Path) -> Config:
     return sound
 
 
+@pytest.fixture
+def reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub that answers."""
+    monkeypatch.setattr("verl_like.hub.out_of_reach", lambda: None)
+
+
 def problems(config: Config, *, num_gpus: int | None = 0) -> list[str]:
     return [problem for rule in MODEL_RULES for problem in rule(config, Gpus(num_gpus))]
 
@@ -253,6 +259,7 @@ def test_a_hub_name_is_known_where_the_cache_holds_it(
     assert "model.path=someone/model reads at most 64" in problem
 
 
+@pytest.mark.usefixtures("reached")
 def test_a_hub_name_that_cannot_be_reached_is_refused_before_ray_starts(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +283,7 @@ def test_a_hub_name_that_cannot_be_reached_is_refused_before_ray_starts(
         check_hub_models(config)
 
 
+@pytest.mark.usefixtures("reached")
 def test_what_the_hub_gave_is_held_against_the_rows(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ FOR_ALL = (
     "config.suggestion",
     "config.user_code",
     "disk",
+    "hub",
     "machine",
     "remote",
     "remote_models",
@@ -50,6 +51,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "trainer",
     ),
     "disk": (),
+    "hub": (),
     "remote": (),
     "remote_models": (),
     "imports": (),
@@ -79,7 +81,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "reward": ("data.templates", "graders", "reward", "single_controller"),
     # Rules know what the words of a configuration stand for.
     "checks": ("algorithms", "checks", "config", "data.files", "data.hub", "graders", "reward.specs"),
-    "checks.hub": ("checks", "config", "single_controller.errors", "telemetry.startup"),
+    "checks.hub": ("checks", "config", "data.hub", "single_controller.errors", "telemetry.startup"),
     "backends": ("algorithms.types", "backends", "imports", "ops"),
     "backends.base": ("algorithms.types",),
     "backends.fsdp": (

@@ -1,18 +1,48 @@
-"""Models with hub names or URLs: fetched before workers load them, so that a wrong name is told at once."""
+"""Models with hub names or URLs: fetched before workers load them, so that a wrong name is reported at once."""
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 
-from verl_like.checks.models import named_models
+from verl_like import hub
+from verl_like.checks.models import hub_cache, named_models
 from verl_like.checks.paths import is_local_path
 from verl_like.checks.rules import contradictions
 from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
+from verl_like.data.hub import is_on_hub
 from verl_like.remote import is_remote
 from verl_like.remote_models import copied_folder, here, lacking_at
 from verl_like.single_controller.errors import INTERRUPT
 from verl_like.telemetry.startup import STARTUP
+
+log = logging.getLogger(__name__)
+
+
+def hub_problems(config: Config) -> Iterator[str]:
+    """Models and tokenizers that only the hub has, where no connection to it can be made.
+
+    Where the hub's cache has them all, it alone is asked from now on, by this process and those it starts.
+    """
+    tokenizer = config.model.tokenizer_path
+    named = named_models(config) | ({"model.tokenizer_path": tokenizer} if tokenizer else {})
+    names = {knob: path for knob, path in named.items() if not is_local_path(path) and not is_remote(path)}
+    tables = [entry for entry in (*config.data.train_files, *config.data.val_files) if is_on_hub(entry)]
+    if not (names or tables) or hub.is_offline() or (reason := hub.out_of_reach()) is None:
+        return
+    found = [(knob, name) for knob, name in names.items() if not hub_cache(name).is_dir()]
+    for knob, name in found:
+        yield (
+            f"{knob} is {name}, which is no folder here, but the hub at {hub.endpoint()} is out of reach ({reason}) "
+            "and its cache has no such model. Name a folder, or a mirror in HF_ENDPOINT."
+        )
+    if not found:
+        log.warning(
+            "the hub at %s is out of reach (%s): its cache alone is read (HF_HUB_OFFLINE=1)", hub.endpoint(), reason
+        )
+        hub.go_offline()
 
 
 def check_hub_models(config: Config) -> None:
@@ -24,6 +54,7 @@ def check_hub_models(config: Config) -> None:
     Raises:
         Refused: all that is wrong.
     """
+    refuse(hub_problems(config))
     names = {knob: path for knob, path in named_models(config).items() if not is_local_path(path)}
     tokenizer = config.model.tokenizer_path
     if not names and not is_remote(tokenizer):

@@ -59,8 +59,13 @@ def _folder(path: str) -> Path:
         return copied_folder(path)
     if is_local_path(path):
         return Path(path).expanduser()
+    return hub_cache(path)
+
+
+def hub_cache(name: str) -> Path:
+    """Where the hub's cache has a model; no folder, where it has none."""
     home = os.environ.get("HF_HOME", "~/.cache/huggingface")
-    cached = Path(os.environ.get("HF_HUB_CACHE", f"{home}/hub")).expanduser() / f"models--{path.replace('/', '--')}"
+    cached = Path(os.environ.get("HF_HUB_CACHE", f"{home}/hub")).expanduser() / f"models--{name.replace('/', '--')}"
     revision = cached / "refs/main"
     return cached / "snapshots" / (revision.read_text().strip() if revision.is_file() else "none")
 

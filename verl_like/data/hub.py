@@ -38,6 +38,13 @@ class HubTable:
         return cls(parts[0], parts[1] if len(parts) == 3 else None, parts[-1])
 
 
+def is_on_hub(entry: str) -> bool:
+    """Whether an entry names a dataset that is no folder of this machine."""
+    if not entry.startswith(PREFIX) or hub_problem(entry) is not None:
+        return False
+    return not Path(HubTable.of(entry).name).expanduser().is_dir()
+
+
 def hub_problem(entry: str) -> str | None:
     """What is wrong with an entry, as far as is known without loading it."""
     try:
