@@ -285,7 +285,7 @@ def test_estimator_refuses_a_column_no_stage_makes() -> None:
 
 
 def test_unknown_estimator_gets_a_suggestion() -> None:
-    with pytest.raises(ValueError, match=r"adv_estimator=grop is unknown; expected one of .*'gae'.*did you mean grpo"):
+    with pytest.raises(ValueError, match=r"adv_estimator=grop is unknown; expected one of .* gae, .*did you mean grpo"):
         estimator("grop")
 
 

@@ -201,6 +201,21 @@ def test_lists_and_mappings_are_read_where_they_are_wanted() -> None:
     assert config.cluster.env == {"TOKEN": "a b, c=d (e)"}
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_launch_script_in_place_of_a_recipe_is_led_to_migrate(tmp_path: Path, is_there: bool) -> None:
+    script = tmp_path / "run.sh"
+    if is_there:
+        script.touch()
+    with pytest.raises(ValueError, match=rf"run.sh is no recipe.* verl-like migrate --from verl {script}$"):
+        compose(str(script), [])
+
+
+def test_a_run_folder_in_place_of_a_recipe_is_led_to_its_file(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").touch()
+    with pytest.raises(ValueError, match=rf"a folder, but must be a .yaml file; did you mean {tmp_path}/config.yaml\?"):
+        compose(str(tmp_path), [])
+
+
 def test_every_mistake_of_recipe_and_command_line_is_in_one_error(tmp_path: Path) -> None:
     file = recipe(tmp_path, "rollout: {temprature: 1, n: many, top_p: 2.0}\ndata: {shuffle: 3}\n")
     with pytest.raises(Refused) as caught:
@@ -286,6 +301,7 @@ def test_what_lies_beside_a_recipe_is_not_the_shipped_configuration(tmp_path: Pa
         ("rollout.n=0", "rollout.n is 0 (command line), but must be a number above 0."),
         ("rollout.top_p=1.5", "rollout.top_p is 1.5 (command line), but must be a number above 0, at most 1."),
         ("rollout.backend=vlm", "must be one of vllm, hf; did you mean vllm?"),
+        ("algorithm=gpro", "did you mean grpo?"),
         ("rollout=vlm", "rollout=vlm chooses no file of conf/rollout: expected one of hf, vllm; did you mean vllm?"),
         ("data.train_files=5", "data.train_files is 5 (command line), but must be a list, e.g. [a, b]."),
         ("trainer.n_gpus_per_node=8", "it is verl's name: write cluster.workers_per_node=8."),

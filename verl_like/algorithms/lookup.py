@@ -48,7 +48,7 @@ def look_up(name: str, table: Mapping[str, object], *, kind: type, knob: str) ->
     is_file = module_name.endswith(".py")
     if not colon or not module_name or (module_name.startswith(".") and not is_file):
         raise ValueError(
-            f"{knob}={name} is unknown; expected one of {sorted(table)}, or your own as "
+            f"{knob}={name} is unknown; expected one of {', '.join(sorted(table))}, or your own as "
             f"path/to/file.py:function or module:function{suggestion(name, table) or '.'}"
         )
     if is_file:

@@ -23,6 +23,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from verl_like.config.compat.peers import PEERS
 from verl_like.config.folders import conf_dir, group_dirs, tables_dir
 from verl_like.config.knobs import Knob, knob_at, knobs, sections, set_default, value_of, wrong_values
 from verl_like.config.overrides import read_words
@@ -35,6 +36,7 @@ COMMAND_LINE = "command line"
 SHIPPED = "config"  # the file of conf/ that recipes begin with
 _ROOT = "verl_like_root"  # a name that no file in a search path has, so that it can shadow nothing
 _WIDEST_VALUE = 72
+SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
 
 
 def as_yaml(config: Config) -> str:
@@ -219,8 +221,18 @@ def _recipe_path(config_file: str | None) -> Path | None:
                 "itself. Give it another name."
             )
         return path.resolve()
+    if path.suffix in SCRIPTS:
+        raise ValueError(
+            f"{config_file} is no recipe, which is a .yaml file. A launch script of {', '.join(PEERS)} becomes one: "
+            f"verl-like migrate --from {PEERS[0]} {config_file}"
+        )
     if path.is_file():
         raise ValueError(f"the configuration file is {config_file}, but must be a .yaml file.")
+    if (path / "config.yaml").is_file():
+        raise ValueError(
+            f"the configuration file is {config_file}, a folder, but must be a .yaml file; did you mean "
+            f"{path / 'config.yaml'}?"
+        )
     near = suggestion(config_file, (str(found) for found in path.parent.glob("*.yaml"))) if path.parent.is_dir() else ""
     raise ValueError(
         "found no configuration file "

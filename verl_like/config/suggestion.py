@@ -37,10 +37,16 @@ def suggestion(found: str, known: Iterable[str], *, cutoff: float = CUTOFF) -> s
     section, _, leaf = found.rpartition(".")
     if leaf not in known and (meant := SAID.get(leaf)) in known:
         return f"; did you mean {meant}?"
-    near = difflib.get_close_matches(found, known, n=1, cutoff=cutoff)
+    near = _same_letters(found, known) or difflib.get_close_matches(found, known, n=1, cutoff=cutoff)
     if not near:
         # The first of a leaf counts, those of the same section before others.
         ordered = sorted(known, key=lambda name: not name.startswith(f"{section}."))
         by_leaf = {name.rsplit(".", 1)[-1]: name for name in reversed(ordered)}
         near = [by_leaf[name] for name in difflib.get_close_matches(leaf, by_leaf, n=1, cutoff=cutoff)]
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def _same_letters(found: str, known: list[str]) -> list[str]:
+    """Names that are ``found`` with letters swapped, which difflib counts as two changes: gpro is grpo, not gspo."""
+    letters = sorted(found)
+    return [name for name in known if sorted(name) == letters]

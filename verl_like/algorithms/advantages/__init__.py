@@ -59,7 +59,7 @@ def estimator(name: str) -> Estimator:
     A user's own is an :class:`Estimator`, or a plain function, which then gets rewards, mask and groups only.
     """
     by_place = {entry.fn.place: entry for entry in ADVANTAGES.values() if isinstance(entry.fn, Imported)}
-    found = look_up(name, {**by_place, **ADVANTAGES}, kind=Estimator, knob="algorithm.adv_estimator")
+    found = by_place.get(name) or look_up(name, ADVANTAGES, kind=Estimator, knob="algorithm.adv_estimator")
     if isinstance(found, Estimator):
         return found
     if not callable(found):
