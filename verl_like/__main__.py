@@ -1,6 +1,17 @@
-"""``python -m verl_like`` is ``verl-like``."""
+"""``python -m verl_like`` is ``verl-like``. It listens for ``kill -USR1`` before it imports what takes time."""
 
-from verl_like.cli import main
+from __future__ import annotations
+
+from verl_like.telemetry import stacks
+
+
+def main() -> int:
+    """Run the command; returns the exit status."""
+    stacks.listen()
+    from verl_like.cli import main as command
+
+    return command()
+
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -31,7 +31,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "": ("scripting",),  # what scripts import, as they ask for it
     "scripting": ("checks", "config", "imports", "trainer"),
     "__main__": ("cli",),
-    "trainer.main_ppo": ("cli",),  # another way in, under the name that verl's has
+    "trainer.main_ppo": ("__main__",),  # another way in, under the name that verl's has
     "arguments": ("config",),
     "completion": ("arguments", "config"),
     "cli": (

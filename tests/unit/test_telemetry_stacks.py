@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from verl_like.single_controller.bounded import Lines
+from verl_like.telemetry import stacks
+
 BUSY = """
 import sys, threading
 from verl_like.telemetry import stacks
@@ -51,6 +54,13 @@ def printed(tmp_path: Path) -> str:
     return (tmp_path / "stderr").read_text()
 
 
+def until_printed(tmp_path: Path) -> None:
+    deadline = time.monotonic() + 20
+    while "in <module>" not in printed(tmp_path):
+        assert time.monotonic() < deadline, printed(tmp_path)
+        time.sleep(0.02)
+
+
 def ended(process: subprocess.Popen[str]) -> int:
     assert process.stdin is not None
     process.stdin.close()
@@ -59,9 +69,7 @@ def ended(process: subprocess.Popen[str]) -> int:
 
 def test_the_stacks_of_all_threads_are_printed(busy: subprocess.Popen[str], tmp_path: Path) -> None:
     busy.send_signal(signal.SIGUSR1)
-    deadline = time.monotonic() + 20
-    while "in <module>" not in printed(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    until_printed(tmp_path)
     assert ended(busy) == 0
     said = printed(tmp_path)
     assert f"stacks of process {busy.pid} at 20" in said
@@ -76,3 +84,109 @@ def test_a_thousand_signals_harm_nobody(busy: subprocess.Popen[str], tmp_path: P
         time.sleep(0.002)
     assert ended(busy) == 0, printed(tmp_path)[-2000:]
     assert printed(tmp_path).count("stacks of process") > 10
+
+
+LATE = """
+import sys
+print("ready", flush=True)
+sys.stdin.readline()
+from verl_like.telemetry import stacks
+stacks.listen()
+sys.stdin.read()
+"""
+
+
+def test_a_signal_that_comes_before_a_process_listens_is_answered_when_it_does(tmp_path: Path) -> None:
+    with stacks.held_back():
+        process = subprocess.Popen(
+            [sys.executable, "-c", LATE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=(tmp_path / "stderr").open("w"),
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+    assert signal.SIGUSR1 not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    process.send_signal(signal.SIGUSR1)  # as early as it can come
+    assert process.stdout is not None and process.stdin is not None and process.stdout.readline() == "ready\n"
+    assert printed(tmp_path) == ""
+    process.stdin.write("\n")
+    process.stdin.flush()
+    until_printed(tmp_path)
+    assert ended(process) == 0
+
+
+def test_what_ray_starts_has_the_signal_blocked_and_a_worker_lets_it_through(tmp_path: Path) -> None:
+    """Ray's servers are started on a line, and pass its mask on to workers."""
+    worker = """
+from verl_like.single_controller import signals
+from verl_like.telemetry import stacks
+stacks.listen()
+signals.let_through()
+import signal, sys
+print(signal.pthread_sigmask(signal.SIG_BLOCK, []), flush=True)
+sys.stdin.read()
+"""
+
+    def started() -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", worker],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=(tmp_path / "stderr").open("w"),
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+
+    process = Lines().call("a start", started, limit_s=60)
+    process.send_signal(signal.SIGUSR1)
+    assert process.stdout is not None and process.stdout.readline() == "set()\n"
+    until_printed(tmp_path)
+    assert ended(process) == 0
+
+
+def test_the_command_survives_the_signal_from_its_first_lines_on() -> None:
+    """It is sent while the command line is still being imported, and again under ``ends_in_order``."""
+    code = """
+import builtins, os, signal, sys, time
+import verl_like.cli
+from verl_like.__main__ import main
+from verl_like.trainer.signals import ends_in_order
+imported = builtins.__import__
+
+def importing(name, *rest):
+    if name == "verl_like.cli":
+        os.kill(os.getpid(), signal.SIGUSR1)
+    return imported(name, *rest)
+
+def command():
+    with ends_in_order(60, lambda: ""):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(0.3)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    time.sleep(0.3)
+    return 7
+
+verl_like.cli.main, builtins.__import__ = command, importing
+sys.exit(main())
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr.count("stacks of process")) == (7, 3), ended.stderr
+
+
+def test_a_script_that_calls_a_run_survives_it_too_and_has_its_own_handler_back() -> None:
+    code = """
+import os, signal, time
+from verl_like.trainer.signals import ends_in_order
+with ends_in_order(60, lambda: ""):
+    os.kill(os.getpid(), signal.SIGUSR1)
+    time.sleep(0.3)
+assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+signal.signal(signal.SIGUSR1, lambda *_: print("the script's own"))
+with ends_in_order(60, lambda: ""):
+    os.kill(os.getpid(), signal.SIGUSR1)
+    time.sleep(0.1)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "the script's own\n"), ended.stderr
+    assert "stacks of process" in ended.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -355,3 +356,26 @@ def test_a_beacon_shows_the_stage_around_a_wait(tmp_path: Path) -> None:
     finally:
         BEACON.darken()
     assert not read_all(tmp_path)
+
+
+@pytest.mark.parametrize("why", ["ends", "cannot be started"])
+def test_a_watchdog_that_ends_again_and_again_is_started_again_and_again(
+    why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_starts = 0
+
+    def spawn(settings: Settings) -> subprocess.Popen[bytes]:
+        nonlocal num_starts
+        num_starts += 1
+        if 1 < num_starts < 15 and why == "cannot be started":
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        said = json.dumps({"kind": "dead", "who": "worker rank 0", "text": "last seen in stage 'sync'"})
+        command = ["true"] if num_starts < 15 else ["sh", "-c", f"echo '{said}'; cat"]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    monkeypatch.setattr(guard, "_spawn", spawn)
+    monkeypatch.setattr(guard, "MAX_PAUSE_S", 0.01)
+    heard = Heard()
+    with watchdog(f"again-{os.getpid()}", tmp_path, heard, floor_s=FLOOR_S, ends=False):
+        until(lambda: heard.deaths)
+    assert num_starts == 15

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from verl_like.reward.output import MAX_LAST_WORDS
+from verl_like.telemetry import stacks
 
 SOCKET_TIMEOUT_S = 30.0  # one message through a pipe; only a stopped process takes that long
 KILL_TIMEOUT_S = 5.0  # for a keeper to end what the functions have started
@@ -74,15 +75,16 @@ def launch(*, max_printed: int) -> Launched:
         printed, printed_end = _pipe(undone, theirs)
         os.set_blocking(printed.fileno(), False)
         lent_fds = (their_socket.fileno(), lifeline_end.fileno(), printed.fileno(), _standard_error(theirs))
-        keeper = subprocess.Popen(
-            [sys.executable, "-m", "verl_like.reward.scorer_main", *map(str, (*lent_fds, max_printed))],
-            pass_fds=lent_fds,
-            stdin=subprocess.DEVNULL,
-            stdout=printed_end,
-            stderr=printed_end,
-            start_new_session=True,  # Ctrl-C is the parent's business
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        )
+        with stacks.held_back():
+            keeper = subprocess.Popen(
+                [sys.executable, "-m", "verl_like.reward.scorer_main", *map(str, (*lent_fds, max_printed))],
+                pass_fds=lent_fds,
+                stdin=subprocess.DEVNULL,
+                stdout=printed_end,
+                stderr=printed_end,
+                start_new_session=True,  # Ctrl-C is the parent's business
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            )
         undone.pop_all()
         return Launched(keeper, connection, lifeline, printed)
 

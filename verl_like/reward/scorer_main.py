@@ -51,8 +51,8 @@ def main() -> None:
     for fd in (lifeline_fd, log_fd):
         os.set_inheritable(fd, False)
     # What is asked for by kill -USR1 is not part of what the functions print.
-    signals.let_through()
     stacks.listen(log_fd)
+    signals.let_through()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # the last lines before a death tell most
     watch(socket_fd)

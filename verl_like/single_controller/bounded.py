@@ -9,10 +9,14 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from verl_like.telemetry import stacks
+
 T = TypeVar("T")
 FIRST_SLICE_S, SLICE_S = 0.02, 0.5  # between looks; each is twice as long as the one before
 # Nobody is to be ended by these but the driver, in order. What a line starts (Ray's servers) inherits the mask.
 ENDING_SIGNALS = frozenset({signal.SIGTERM, signal.SIGHUP, signal.SIGINT})
+# What Ray starts on a line has these blocked from its first instruction on, until it handles them.
+BLOCKED_SIGNALS = ENDING_SIGNALS | stacks.HELD_BACK
 
 
 class NoAnswer(TimeoutError):
@@ -104,7 +108,7 @@ class _Line:
         threading.Thread(target=self._work, name="bounded calls", daemon=True).start()
 
     def _work(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
         while True:
             self._answer(*self.calls.get())
 

@@ -30,8 +30,8 @@ class Post(Outpost):
     """An outpost in a process that only the driver ends."""
 
     def __init__(self, *args: Any) -> None:
-        signals.leave_to_driver()
         super().__init__(*args)
+        signals.leave_to_driver()
 
 
 # Not a decorator: Ray would pickle the class by value; a plain class travels by reference.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TypeVar
 
-from verl_like.single_controller.bounded import ENDING_SIGNALS
+from verl_like.single_controller.bounded import BLOCKED_SIGNALS, ENDING_SIGNALS
 
 T = TypeVar("T")
 _C = ctypes.CDLL(None)
@@ -48,8 +48,11 @@ def with_own_handlers(call: Callable[[], T]) -> Callable[[], T]:
 
 
 def let_through() -> None:
-    """Let this thread, and the threads and processes that it starts, receive these signals."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
+    """Let this thread, and the threads and processes that it starts, receive what the mask of Ray's servers blocks.
+
+    This process must listen for SIGUSR1 (:mod:`verl_like.telemetry.stacks`) by then.
+    """
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_SIGNALS)
 
 
 def _nothing(signum: int, frame: FrameType | None) -> None:

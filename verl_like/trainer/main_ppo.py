@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from verl_like.cli import main
+from verl_like.__main__ import main
 
 if __name__ == "__main__":
-    sys.exit(main(["train", "--from", "verl", *sys.argv[1:]]))
+    sys.argv[1:1] = ["train", "--from", "verl"]  # a restart reads sys.orig_argv, which stays
+    sys.exit(main())

@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 
 from verl_like.single_controller.errors import INTERRUPT, OutOfGrace
+from verl_like.telemetry import stacks
 from verl_like.telemetry.ledger import LEDGER
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -31,8 +33,11 @@ def ends_in_order(grace_s: float, last_checkpoint: Callable[[], str]) -> Iterato
     end = _End(grace_s, last_checkpoint)
     # A closed terminal is no reason to end for a run that was told so by nohup.
     caught = [signum for signum in SIGNALS if signum != signal.SIGHUP or signal.getsignal(signum) != signal.SIG_IGN]
-    handlers = {signum: signal.signal(signum, end.on_signal) for signum in caught}
+    handlers: dict[signal.Signals, Any] = {signum: signal.signal(signum, end.on_signal) for signum in caught}
     wakeup = signal.set_wakeup_fd(end.woken_by, warn_on_full_buffer=False)
+    if signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:  # in a script that calls us, which it would end
+        handlers[signal.SIGUSR1] = signal.SIG_DFL
+        stacks.survive()
     try:
         yield
     finally:
@@ -92,6 +97,8 @@ class _End:
             for number in os.read(self._wake, 64) if any(found == self._wake for found, _ in ready) else b"":
                 if number == OVER:
                     return
+                if number == signal.SIGUSR1:
+                    stacks.print_to()
                 if number not in SIGNALS:
                     continue
                 if heard is None:

@@ -17,12 +17,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from verl_like.telemetry import stacks
 from verl_like.telemetry.beacon import BEACON, beacon_folder
 from verl_like.watchdog.sibling import BYE, Settings
 
 log = logging.getLogger(__name__)
 SILENT_S = 25.0  # the watchdog says every five seconds that it is alive
-MAX_STARTS = 10
+MAX_PAUSE_S = 10.0  # before the next start of a watchdog that ends again and again
 END_S = 3.0
 HELD = "held"  # a file that the driver has locked
 
@@ -58,14 +59,15 @@ def watchdog(
         remove_forsaken(folder.parent)
         held = made_and_held(folder)
         BEACON.light(folder, who)
+        guard = _Guard(settings, listener)
     except OSError as error:
+        BEACON.darken()
         if held is not None:
             held.close()
         shutil.rmtree(folder, ignore_errors=True)
         log.warning("the watchdog is off: %s", error)
         yield
         return
-    guard = _Guard(settings, listener)
     guard.start()
     try:
         yield
@@ -125,16 +127,30 @@ class _Guard:
         _end(process)
 
     def _run(self) -> None:
-        for num_starts in range(MAX_STARTS):
+        pause_s = 0.0
+        while True:
+            began = time.monotonic()
             why = self._hear(self._process)
             if self._is_closing.is_set():
                 return
             _end(self._process)
+            if time.monotonic() - began > MAX_PAUSE_S:
+                pause_s = 0.0
             log.warning("the watchdog's process %s; another one is started", why)
-            if self._is_closing.wait(num_starts):
+            if not self._started_again(pause_s):
                 return
-            self._process = _spawn(self._settings)
-        log.warning("the watchdog is off: its process has ended %d times", MAX_STARTS)
+            pause_s = min(max(2 * pause_s, 1.0), MAX_PAUSE_S)
+
+    def _started_again(self, pause_s: float) -> bool:
+        """Start another process after the pause; returns whether the run still needs one."""
+        while not self._is_closing.wait(pause_s):
+            try:
+                self._process = _spawn(self._settings)
+                return True
+            except OSError as error:  # no process or file is left for it, perhaps for a while only
+                pause_s = MAX_PAUSE_S
+                log.warning("the watchdog is off; the next start is in %.0f s: %s", pause_s, error)
+        return False
 
     def _hear(self, process: subprocess.Popen[bytes]) -> str:
         """Pass on what the process says until it has nothing more to say; returns why."""
@@ -166,13 +182,14 @@ class _Guard:
 
 
 def _spawn(settings: Settings) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "verl_like.watchdog", settings.json()],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C and Ctrl-Z are the driver's business
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-    )
+    with stacks.held_back():
+        return subprocess.Popen(
+            [sys.executable, "-m", "verl_like.watchdog", settings.json()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C and Ctrl-Z are the driver's business
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
