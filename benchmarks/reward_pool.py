@@ -73,7 +73,7 @@ def seconds(folder: Path, function: str, *, num_workers: int, num_samples: int) 
     pool = RewardPool(
         config,
         Decoder(load_tokenizer(str(folder / "model")), trust_remote_code=False),
-        failures_path=folder / "failures.jsonl",
+        failures=folder,
         env={},
         timeout_s=300,
     )

@@ -85,7 +85,7 @@ def pool(
     made = RewardPool(
         config,
         Decoder(AutoTokenizer.from_pretrained(folder), trust_remote_code=False),
-        failures_path=out / "reward_failures.jsonl",
+        failures=out,
         env=env or {},
         timeout_s=stage_timeout_s,
         beacons=beacons,

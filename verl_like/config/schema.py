@@ -702,9 +702,15 @@ class TrainerConfig:
     )
     num_capsules: int = _non_negative(
         2,
-        "Newest steps whose rows and numbers are kept in capsules/, for verl-like replay; steps that went wrong "
-        "stay for good.",
+        "Newest steps whose rows and numbers are kept in capsules/, for verl-like replay; the first and the newest "
+        "steps that went wrong stay besides, eight at most.",
         unit="steps",
+    )
+    max_records_gib: float = _non_negative(
+        1.5,
+        "Room in the run's folder for what grows with every step: samples, ledger, trace, kept capsules and reward "
+        "failures; older records are thinned out; 0 keeps all.",
+        unit="GiB",
     )
     profile_steps: list[int] = knob(
         [],

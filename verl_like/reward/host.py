@@ -7,7 +7,6 @@ import os
 import threading
 from array import array
 from collections.abc import Sequence
-from dataclasses import asdict
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from verl_like.config.schema import RewardConfig
 from verl_like.disk import writing
 from verl_like.protocol import DataProto, write_rows
 from verl_like.reward.decoding import Decoder
+from verl_like.reward.failure_file import FailureFile
 from verl_like.reward.failures import Failure, clipped_failure
 from verl_like.reward.messages import Outcome, Sample, scorer_task
 from verl_like.reward.scores import Scores, objects
@@ -45,7 +45,7 @@ class ScorerHost:
         environment: variables of this process and the scorers'.
         num_processes: scorer processes on this node; none are started where a reward model or a judge scores alone.
         decoder: for the responses.
-        failures_path: jsonl that failed samples are appended to.
+        failures: folder of the files that failed samples are appended to, which take ``max_failure_bytes``.
         stage_timeout_s: how long the driver waits for the scores of a step.
     """
 
@@ -56,7 +56,8 @@ class ScorerHost:
         num_processes: int,
         decoder: Decoder,
         *,
-        failures_path: str,
+        failures: str,
+        max_failure_bytes: float,
         stage_timeout_s: float,
     ) -> None:
         stacks.listen()
@@ -75,7 +76,7 @@ class ScorerHost:
                 self._team = ScorerTeam(task, num_processes, stage_timeout_s=stage_timeout_s)
         except (ValueError, RuntimeError) as error:  # told by ready(): Ray would wrap it in its own frames and ours
             self._refusal = str(error)
-        self._failures_path, self._failures_lock = Path(failures_path), threading.Lock()
+        self._failures = FailureFile(Path(failures), max_failure_bytes)
 
     def ready(self) -> None:
         """Return once the functions are loaded.
@@ -157,9 +158,7 @@ class ScorerHost:
     def _record_failures(self, samples: Sequence[Sample], outcomes: Sequence[Outcome]) -> None:
         failed = [(s, o) for s, o in zip(samples, outcomes, strict=True) if o.status != "ok"]
         if failed:
-            with self._failures_lock, writing(self._failures_path), self._failures_path.open("a") as out:
-                for s, o in failed:
-                    out.write(json.dumps({"prompt": s.prompt, "response": s.response, **asdict(o)}, default=str) + "\n")
+            self._failures.append(failed)
 
 
 def _audit(sample: Sample, known: dict[str, Any], prompt_ids: list[int]) -> dict[str, Any]:

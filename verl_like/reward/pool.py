@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,7 +57,8 @@ class RewardPool:
 
     Args:
         decoder: for the responses, as the policy's tokenizer decodes.
-        failures_path: jsonl that failed samples are appended to, with prompt, response and reason.
+        failures: folder of the jsonl files that failed samples are appended to, with prompt, response and reason.
+        max_failure_bytes: of these files; the older failures give way.
         env: environment of the scorers.
         timeout_s: deadline of :meth:`scores` beyond the samples' own deadlines.
         beacons: folder of this run on every node, where the watchdog looks; empty for hosts that nobody watches.
@@ -67,10 +69,11 @@ class RewardPool:
         config: RewardConfig,
         decoder: Decoder,
         *,
-        failures_path: Path,
+        failures: Path,
         env: dict[str, str],
         timeout_s: float,
         beacons: str = "",
+        max_failure_bytes: float = math.inf,
     ) -> None:
         self._config, self._timeout_s = config, timeout_s
         nodes = sorted(node["NodeID"] for node in ray_calls.nodes())[: config.num_workers]
@@ -86,7 +89,8 @@ class RewardPool:
                 config,
                 share,
                 decoder,
-                failures_path=str(failures_path),
+                failures=str(failures),
+                max_failure_bytes=max_failure_bytes,
                 stage_timeout_s=timeout_s,
             )
             for number, (node, share) in enumerate(zip(nodes, shares, strict=True))

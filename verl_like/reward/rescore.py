@@ -13,6 +13,7 @@ import numpy as np
 
 from verl_like.config.schema import RewardConfig
 from verl_like.protocol import Array
+from verl_like.reward.failure_file import NAME, OLDER_NAME
 from verl_like.reward.messages import Outcome, Sample, scorer_task
 from verl_like.reward.team import ScorerTeam
 
@@ -146,7 +147,7 @@ def report(rows: Sequence[Rescored]) -> str:
 
 def _files(run: Path, pattern: str) -> list[Path]:
     folder = run / "samples"
-    found = sorted(path for path in folder.glob(pattern) if path.name != "reward_failures.jsonl")
+    found = sorted(path for path in folder.glob(pattern) if path.name not in (NAME, OLDER_NAME))
     if not found:
         raise ValueError(
             f"found no {pattern} in {folder}. Give the folder of a run, e.g. outputs/arithmetic/grpo-seed1."

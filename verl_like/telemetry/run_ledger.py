@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 from verl_like.disk import writing
 from verl_like.telemetry.process_report import ProcessReport
+from verl_like.telemetry.record_limits import RecordLimits, thin_ledger, thin_trace
 from verl_like.telemetry.trackers import drop_rows_after
 
 GIB = 2**30
@@ -16,7 +17,6 @@ WAITING = ("wait/", "idle")
 TAIL_BYTES = 2**16  # an event is some hundred bytes
 PEAKS = ("memory/device_peak_gib", "memory/peak_gib")  # the first that is measured is what a plan speaks of
 PLANNED = "memory/planned_gib"
-MAX_TRACE_BYTES = 200 * 2**20  # of a trace, which a browser can still open
 
 
 class RunLedger:
@@ -24,12 +24,15 @@ class RunLedger:
 
     Args:
         planned_bytes: the most of a worker by the run's plan: of its GPU, or on CPU above its baseline; 0 for none.
+        limits: older rows and events are thinned out where the files take more than they may.
     """
 
-    def __init__(self, folder: Path, planned_bytes: float = 0.0) -> None:
+    def __init__(self, folder: Path, planned_bytes: float = 0.0, limits: RecordLimits | None = None) -> None:
+        limits = limits or RecordLimits()
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        self._path, self._trace = folder / "ledger.jsonl", Trace(folder / "trace.json")
+        self._path, self._max_bytes = folder / "ledger.jsonl", limits.ledger
+        self._trace = Trace(folder / "trace.json", max_bytes=limits.trace)
         self._seconds: dict[str, dict[str, float]] = {}  # process -> stage -> seconds, of this start
         self._planned_bytes = planned_bytes
         self._memory: dict[str, float] = {}  # name -> the most so far, in GiB
@@ -42,6 +45,9 @@ class RunLedger:
                 total = self._seconds.setdefault(report.who, {})
                 for stage, seconds in report.seconds.items():
                     total[stage] = total.get(stage, 0.0) + seconds
+            num_bytes = out.tell()
+        if num_bytes > self._max_bytes:
+            thin_ledger(self._path)
         self._trace.add(reports)
         metrics = _metrics(reports, self._planned_bytes)
         for name in (*PEAKS, PLANNED):
@@ -146,22 +152,28 @@ class Trace:
     """A trace in Chrome's JSON form, which ui.perfetto.dev opens: a lane per process, a bar per visit to a stage.
 
     The file is whole JSON after every step, and a run that goes on appends to it.
+
+    Args:
+        max_bytes: where it has more, the older half of its events is dropped.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, max_bytes: float) -> None:
+        self._path, self._max_bytes = path, max_bytes
         self._named: set[int] = set()
 
     def add(self, reports: Iterable[ProcessReport]) -> None:
         """Append the visits to stages."""
         events = [event for report in reports for event in self._events(report)]
-        if not events or (self._path.exists() and self._path.stat().st_size > MAX_TRACE_BYTES):
+        if not events:
             return
         text = ",\n".join(json.dumps(event) for event in events)
         with writing(self._path), self._path.open("a+b") as file:
             end = _end_of_events(file)
             file.truncate(end)
             file.write((",\n" if end else "[\n").encode() + text.encode() + b"\n]\n")
+            num_bytes = file.tell()
+        if num_bytes > self._max_bytes:
+            thin_trace(self._path)
 
     def _events(self, report: ProcessReport) -> list[dict[str, object]]:
         named = []

@@ -18,6 +18,7 @@ from verl_like.single_controller.placement import Devices, Placement
 from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.telemetry.beacon import beacon_folder
 from verl_like.telemetry.process_log import RUN_LOGS
+from verl_like.telemetry.record_limits import RecordLimits
 from verl_like.telemetry.startup import STARTUP
 from verl_like.trainer.hosts import HOSTS, Hosts, ended_by
 from verl_like.trainer.process_books import Reporting
@@ -141,7 +142,8 @@ def reward_pool(
     pool = RewardPool(
         config.reward,
         Decoder(tokenizer, trust_remote_code=config.model.trust_remote_code),
-        failures_path=failures / "reward_failures.jsonl",
+        failures=failures,
+        max_failure_bytes=RecordLimits(config.trainer.max_records_gib).failures,
         env=config.cluster.env,
         timeout_s=config.trainer.stage_timeout_s,
         beacons=str(beacon_folder(run_id)),

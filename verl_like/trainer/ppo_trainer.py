@@ -19,6 +19,7 @@ from verl_like.plan.plan import RunPlan
 from verl_like.single_controller.errors import INTERRUPT, FeedbackError, Interrupted
 from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.telemetry.ledger import LEDGER, stage
+from verl_like.telemetry.record_limits import RecordLimits
 from verl_like.telemetry.startup import STARTUP
 from verl_like.telemetry.trackers import Trackers
 from verl_like.trainer.balance import Balance, by_rank, by_reader, plan
@@ -71,8 +72,9 @@ class PPOTrainer:
         # After the last finished step, as prompts of an unfinished one come again; and with those of the latter.
         self.loader_state = self.next_loader_state = loader.state_dict()
         self.checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
-        self.capsules = Capsules(folder.capsules, config.trainer.num_capsules, parts.rewards)
-        self.samples = Samples(folder.samples, config.trainer.num_samples_to_save, parts.rewards, trackers)
+        limits = RecordLimits(config.trainer.max_records_gib)
+        self.capsules = Capsules(folder.capsules, config.trainer.num_capsules, parts.rewards, limits)
+        self.samples = Samples(folder.samples, config.trainer.num_samples_to_save, parts.rewards, trackers, limits)
         self.saves = Saves(
             self.checkpoints,
             actor=parts.actor,
@@ -91,7 +93,7 @@ class PPOTrainer:
         )
         self.store = StoreMeter()
         self.run_plan = run_plan
-        self.books = ProcessBooks(folder.path, parts.processes, run_plan.peak_bytes if run_plan else 0.0)
+        self.books = ProcessBooks(folder.path, parts.processes, run_plan.peak_bytes if run_plan else 0.0, limits)
         self.profiles = Profiles(folder.profile, parts.processes, config.trainer.profile_steps)
 
     def fit(self) -> Progress:

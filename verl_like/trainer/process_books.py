@@ -11,6 +11,7 @@ from verl_like.single_controller.errors import RunError, StageTimeout
 from verl_like.single_controller.remote_batch import BlockRef
 from verl_like.single_controller.wait import arrivals
 from verl_like.telemetry.process_report import Reporter
+from verl_like.telemetry.record_limits import RecordLimits
 from verl_like.telemetry.run_ledger import RunLedger
 
 log = logging.getLogger(__name__)
@@ -28,11 +29,17 @@ class ProcessBooks:
     """Gathers the reports of the driver and of all that it has started.
 
     Args:
-        planned_bytes: as of :class:`RunLedger`.
+        planned_bytes, limits: as of :class:`RunLedger`.
     """
 
-    def __init__(self, folder: Path, processes: Sequence[Reporting], planned_bytes: float = 0.0) -> None:
-        self._ledger, self._processes, self._driver = RunLedger(folder, planned_bytes), processes, Reporter()
+    def __init__(
+        self,
+        folder: Path,
+        processes: Sequence[Reporting],
+        planned_bytes: float = 0.0,
+        limits: RecordLimits | None = None,
+    ) -> None:
+        self._ledger, self._processes, self._driver = RunLedger(folder, planned_bytes, limits), processes, Reporter()
         self._asked: dict[BlockRef, str] = {}
 
     def ask(self) -> None:

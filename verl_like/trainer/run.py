@@ -32,6 +32,7 @@ from verl_like.reward.trial import try_reward
 from verl_like.single_controller.errors import INTERRUPT
 from verl_like.telemetry.loggers import trackers
 from verl_like.telemetry.process_log import RUN_LOGS
+from verl_like.telemetry.record_limits import RecordLimits
 from verl_like.telemetry.report import Summary, write_curves, write_summary
 from verl_like.telemetry.startup import STARTUP
 from verl_like.telemetry.trackers import JsonlTracker
@@ -289,7 +290,7 @@ def sft(config: Config, config_yaml: str) -> int:
                         sampler,
                         tracker,
                         checkpoints,
-                        books=ProcessBooks(folder.path, [workers]),
+                        books=ProcessBooks(folder.path, [workers], limits=RecordLimits(config.trainer.max_records_gib)),
                         profiles=Profiles(folder.profile, [workers], config.trainer.profile_steps),
                         total_steps=steps,
                         ranks=ranks,

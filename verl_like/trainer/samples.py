@@ -9,10 +9,12 @@ import numpy as np
 
 from verl_like.protocol import Array
 from verl_like.single_controller.remote_batch import Facts, RemoteBatch
+from verl_like.telemetry.record_limits import RecordLimits, thin_samples
 from verl_like.telemetry.sample_rows import shown_rows
 from verl_like.telemetry.trackers import Trackers
 from verl_like.trainer.rewards import Rewards, first_rows
 
+LOOK_EVERY = 50  # steps between looks at how much room the files take
 ADVANTAGES = ("advantage", "advantage_mean", "advantage_min", "advantage_max")  # facts of a row
 
 
@@ -23,10 +25,14 @@ class Samples:
 
     Args:
         count: responses of a step; -1 for all.
+        limits: older files are thinned out where all take more than they may.
     """
 
-    def __init__(self, folder: Path, count: int, rewards: Rewards, trackers: Trackers) -> None:
+    def __init__(
+        self, folder: Path, count: int, rewards: Rewards, trackers: Trackers, limits: RecordLimits | None = None
+    ) -> None:
         self._folder, self._count, self._rewards, self._trackers = folder, count, rewards, trackers
+        self._max_bytes = (limits or RecordLimits()).samples
         self._unshown: list[tuple[str, int, Path]] = []  # (of what, step, file)
 
     def of_validation(self, step: int) -> Path:
@@ -45,6 +51,8 @@ class Samples:
             usable: [B] bool, those that have advantages.
             found: facts of these rows alone; their advantages are written, the others' are null.
         """
+        if step % LOOK_EVERY == 0:
+            thin_samples(self._folder, self._max_bytes)
         rows = first_rows(scored, self._count)
         if not len(rows):
             return
