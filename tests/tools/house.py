@@ -21,6 +21,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "protocol",
         "config.schema",
+        "config.section",
+        "config.suggestion",
         "config.user_code",
         "disk",
         "hub",

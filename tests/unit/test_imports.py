@@ -13,6 +13,7 @@ from tests.tools.house import PACKAGE, covers, imported, modules, own_imports, u
 FOR_ALL = (
     "protocol",
     "config.schema",
+    "config.section",
     "config.suggestion",
     "config.user_code",
     "disk",
@@ -58,7 +59,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "doctor": ("imports", "ops.attention"),
     "protocol": ("protocol",),
     "config": ("config",),
-    "config.schema": (),
+    "config.schema": ("config.section",),
+    "config.section": (),
     "config.suggestion": (),
     "config.user_code": (),
     "telemetry": ("telemetry",),

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from verl_like.config.section import Section
+
 Check = Callable[[Any], bool]
 
 
@@ -80,7 +82,7 @@ CURRICULUM = "curriculum"  # the sampler of ours
 
 
 @dataclass(kw_only=True)
-class CurriculumConfig:
+class CurriculumConfig(Section):
     """Which prompts ``data.sampler=curriculum`` draws, by the mean score of their responses so far."""
 
     low: float = knob(0.2, "Mean score from which a prompt is not too hard; of scores from 0 to 1, a pass rate.")
@@ -101,7 +103,7 @@ class CurriculumConfig:
 
 
 @dataclass(kw_only=True)
-class DataConfig:
+class DataConfig(Section):
     train_files: list[str] = knob(
         [], "Training rows: parquet or jsonl files, or Hugging Face datasets as hf:NAME[:CONFIGURATION]:SPLIT."
     )
@@ -160,7 +162,7 @@ class DataConfig:
 
 
 @dataclass(kw_only=True)
-class LoraConfig:
+class LoraConfig(Section):
     """Adapters without dropout, like everything here: rollout and update are the same function."""
 
     rank: int = _non_negative(
@@ -173,7 +175,7 @@ class LoraConfig:
 
 
 @dataclass(kw_only=True)
-class ModelConfig:
+class ModelConfig(Section):
     path: str = knob("", "Folder, hub name or URL (s3://...) of the Hugging Face model.")
     tokenizer_path: str = knob("", "Folder or hub name of the tokenizer; empty means model.path.")
     trust_remote_code: bool = knob(False, "Allow code that comes with the model to run.")
@@ -217,7 +219,7 @@ class ModelConfig:
 
 
 @dataclass(kw_only=True)
-class OptimConfig:
+class OptimConfig(Section):
     lr: float = _positive(1e-6, "Peak learning rate of AdamW.")
     weight_decay: float = _non_negative(0.0, "Decoupled weight decay.")
     beta1: float = _fraction(0.9, "AdamW's first-moment decay.")
@@ -234,7 +236,7 @@ class OptimConfig:
 
 
 @dataclass(kw_only=True)
-class FsdpConfig:
+class FsdpConfig(Section):
     param_dtype: str = knob(
         "auto",
         "Dtype of parameters in forward and backward; auto is float32 on CPU and bfloat16 on GPU "
@@ -272,7 +274,7 @@ class FsdpConfig:
 
 
 @dataclass(kw_only=True)
-class PolicyLossConfig:
+class PolicyLossConfig(Section):
     """What a policy loss may read; the actor's section extends it."""
 
     policy_loss: str = knob("ppo", "Loss of the policy: a name of docs/algorithms.md, or `path/to/file.py:function`.")
@@ -351,7 +353,7 @@ class ActorConfig(PolicyLossConfig):
 
 
 @dataclass(kw_only=True)
-class CriticConfig:
+class CriticConfig(Section):
     path: str = knob("", "Model the critic starts from; empty means model.path with a fresh value head.")
     mini_batch_size: int = _positive(32, "Prompts per optimiser update.", unit="prompts")
     epochs: int = _positive(1, "Passes over each batch.")
@@ -368,7 +370,7 @@ class CriticConfig:
 
 
 @dataclass(kw_only=True)
-class ValSamplingConfig:
+class ValSamplingConfig(Section):
     n: int = _positive(1, "Responses per validation prompt.")
     temperature: float = _non_negative(1.0, "Sampling temperature of validation; 0 is greedy.")
     top_p: float = knob(
@@ -383,7 +385,7 @@ class ValSamplingConfig:
 
 
 @dataclass(kw_only=True)
-class RolloutConfig:
+class RolloutConfig(Section):
     backend: str = knob("vllm", "Engine that generates; hf is slow and for debugging.", choices=("vllm", "hf"))
     n: int = _positive(8, "Responses per prompt.")
     temperature: float = _positive(
@@ -443,7 +445,7 @@ class RolloutConfig:
 
 
 @dataclass(kw_only=True)
-class RefConfig:
+class RefConfig(Section):
     path: str = knob("", "Reference model; empty means model.path.")
     max_tokens_per_micro_batch: str = _tokens_per_micro_batch("forward")
     sequence_parallel_size: int = _sequence_parallel_size()
@@ -451,7 +453,7 @@ class RefConfig:
 
 
 @dataclass(kw_only=True)
-class RewardModelConfig:
+class RewardModelConfig(Section):
     """A sequence classifier whose one output is a response's score."""
 
     path: str = knob("", "Folder or hub name of a sequence-classification model with one label; empty for none.")
@@ -474,7 +476,7 @@ class RewardModelConfig:
 
 
 @dataclass(kw_only=True)
-class JudgeConfig:
+class JudgeConfig(Section):
     """A language model that is asked for a verdict, in engines of its own."""
 
     path: str = knob(
@@ -512,7 +514,7 @@ def _is_on_failure(text: str) -> bool:
 
 
 @dataclass(kw_only=True)
-class RewardConfig:
+class RewardConfig(Section):
     function: str = knob(
         "", "`path/to/file.py:name` of a scorer, or a built-in's name; empty chooses per row by data_source."
     )
@@ -549,7 +551,7 @@ class RewardConfig:
 
 
 @dataclass(kw_only=True)
-class CorrectionConfig:
+class CorrectionConfig(Section):
     """What is done about the engine and the trainer giving different probabilities to the same token."""
 
     level: str = knob(
@@ -600,7 +602,7 @@ class CorrectionConfig:
 
 
 @dataclass(kw_only=True)
-class AlgorithmConfig:
+class AlgorithmConfig(Section):
     adv_estimator: str = knob(
         "grpo", "How advantages are computed: a name of docs/algorithms.md, or `path/to/file.py:function`."
     )
@@ -650,7 +652,7 @@ class AlgorithmConfig:
 
 
 @dataclass(kw_only=True)
-class TrainerConfig:
+class TrainerConfig(Section):
     experiment_name: str = knob("default", "Name of the run; its folder is output_dir/experiment_name.")
     output_dir: str = knob("outputs", "Where run folders are made.")
     remote_dir: str = knob(
@@ -757,7 +759,7 @@ class TrainerConfig:
 
 
 @dataclass(kw_only=True)
-class ClusterConfig:
+class ClusterConfig(Section):
     address: str = knob("", "Ray cluster to join; empty starts a local one.")
     device: str = knob("auto", "Accelerator of the hybrid workers.", choices=("auto", "cpu", "cuda"))
     num_nodes: int = _positive(1, "Nodes the workers are spread over.", unit="nodes")
@@ -777,7 +779,7 @@ class ClusterConfig:
 
 
 @dataclass(kw_only=True)
-class Config:
+class Config(Section):
     """The whole configuration; its sections are the words users type on the command line."""
 
     data: DataConfig = knob(DataConfig, "Rows and prompts.")

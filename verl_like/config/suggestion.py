@@ -13,6 +13,7 @@ SAID = {
     "gae_lambda": "algorithm.lam",
     "gpus": "cluster.workers_per_node",
     "kl_coef": "actor.kl_loss_coef",
+    "learning_rate": "actor.optim.lr",
     "max_steps": "trainer.total_training_steps",
     "max_tokens": "data.max_response_length",
     "name": "trainer.experiment_name",
@@ -35,8 +36,10 @@ def suggestion(found: str, known: Iterable[str], *, cutoff: float = CUTOFF) -> s
 
     known = list(known)
     section, _, leaf = found.rpartition(".")
-    if leaf not in known and (meant := SAID.get(leaf)) in known:
-        return f"; did you mean {meant}?"
+    meant = SAID.get(leaf, "")
+    for name in (meant, meant.rpartition(".")[2]):  # by its last word alone among the fields of a section
+        if leaf not in known and name in known:
+            return f"; did you mean {name}?"
     near = _same_letters(found, known) or difflib.get_close_matches(found, known, n=1, cutoff=cutoff)
     if not near:
         # The first of a leaf counts, those of the same section before others.
