@@ -42,17 +42,19 @@ class Section:
 def _fields(section: type) -> dict[str, type | None]:
     """Name -> the section that the field is; None where it is a value."""
     hints = get_type_hints(section)
-    return {each.name: hints[each.name] if is_dataclass(hints[each.name]) else None for each in fields(section)}  # type: ignore[arg-type]
+    return {each.name: hints[each.name] if is_dataclass(hints[each.name]) else None for each in fields(section)}
 
 
 def _unknown(section: type, name: str) -> str:
-    known, others = _fields(section), sorted(each.__name__ for each in _below(Section) if name in _fields(each))
+    known = _fields(section)
+    others = sorted(each.__name__ for each in _below(Section) if name in _fields(each))
     elsewhere = f"; {', '.join(others)} ha{'s' if len(others) == 1 else 've'} one." if others else ""
     hint = suggestion(name, known, cutoff=0.6) or elsewhere or f"; it has {', '.join(known)}."
     return f"{section.__name__} has no {name}{hint}"
 
 
 def _below(section: type) -> Iterator[type]:
-    for each in section.__subclasses__():
+    below: list[type] = section.__subclasses__()
+    for each in below:
         yield each
         yield from _below(each)
