@@ -208,7 +208,8 @@ def _help(command: argparse.ArgumentParser) -> None:
 def _export(command: argparse.ArgumentParser) -> None:
     checkpoint = "a checkpoints/step_N folder of a run, or a run, whose newest it is"
     command.add_argument("checkpoint", type=Path, help=checkpoint)
-    command.add_argument("out", type=Path, nargs="?", help="where to write; default is RUN/export/step_N")
+    command.add_argument("out", type=Path, nargs="?", help="a new folder; default is RUN/export/step_N")
+    command.add_argument("--replace", action="store_true", help="replace the model that lies in OUT")
     command.add_argument(
         "--adapter",
         action="store_true",
@@ -229,7 +230,9 @@ def _rescore(command: argparse.ArgumentParser) -> None:
     command.add_argument("--function", help="short for reward.function=...")
     which = "which of samples/, e.g. 'step_1?.jsonl'; default %(default)s"
     command.add_argument("--files", default="*step_*.jsonl", help=which)
-    command.add_argument("--out", type=Path, help="where to write; default is RUN/rescored.jsonl")
+    command.add_argument(
+        "--out", type=Path, help="a new file; default is RUN/rescored.jsonl, then rescored_2.jsonl, ..."
+    )
 
 
 def _migrate(command: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_like.arguments import parsed
-from verl_like.disk import DiskRefused, refuse_unwritable, writing
+from verl_like.disk import DiskRefused, refuse_unwritable, unused, writing
 from verl_like.imports import importing
 from verl_like.single_controller.bounded import LINES
 from verl_like.single_controller.errors import (
@@ -106,7 +106,7 @@ def _command(arguments: argparse.Namespace, *, is_program: bool) -> int:
         print("".join(f"{word}\n" for word in words_at(arguments.line)) if asks else SCRIPTS[arguments.shell], end="")
         return 0
     if arguments.command == "export":
-        return _export(arguments.checkpoint, arguments.out, adapter=arguments.adapter)
+        return _export(arguments)
     if arguments.command == "rescore":
         return _rescore(arguments)
     if arguments.command == "replay":
@@ -325,7 +325,9 @@ def _rescore(arguments: argparse.Namespace) -> int:
     composed = compose_run(arguments.run, [*function, *arguments.words])
     refuse([*reward_functions_are_known(composed.config), *reward_files_are_there(composed.config)])
     config = composed.config.reward
-    out = arguments.out or arguments.run / "rescored.jsonl"
+    out = arguments.out or unused(arguments.run / "rescored.jsonl")
+    if out.exists():
+        raise ValueError(f"{out} is there already, and would be replaced. Name another file: --out.")
     refuse_unwritable(out.parent, knob="--out")
     from verl_like.reward import rescore
 
@@ -359,18 +361,19 @@ def _replay(run: Path, step: int) -> int:
     return int(found.difference is not None)
 
 
-def _export(path: Path, out: Path | None, *, adapter: bool) -> int:
+def _export(arguments: argparse.Namespace) -> int:
     from verl_like.checks.checkpoints import checkpoint_of
     from verl_like.config.compose import compose
+    from verl_like.trainer.start import export_folder
 
-    checkpoint = checkpoint_of(path)
+    checkpoint, adapter = checkpoint_of(arguments.checkpoint), arguments.adapter
     folder = checkpoint.resolve().parents[1]
     recorded = folder / "config.yaml"
     if not recorded.exists():
         raise ValueError(
             f"{checkpoint} does not lie in a run folder: {recorded} is missing. Give RUN/checkpoints/step_N."
         )
-    out = out or folder / "export" / (checkpoint.resolve().name + "-adapter" * adapter)
+    out = export_folder(checkpoint, arguments.out, adapter=adapter, replaces=arguments.replace)
     config = compose(str(recorded), []).config
     if adapter and not config.model.lora.rank:
         raise ValueError(

@@ -8,6 +8,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
+from itertools import count
 from pathlib import Path
 
 PROBE = bytes(2**20)
@@ -60,6 +62,31 @@ def refuse_unwritable(path: Path, *, knob: str = "trainer.output_dir") -> None:
         raise ValueError(f"{path} cannot be made, because {nearest} is a file. Choose another place: {knob}.")
     if reason := _refusal(path):
         raise ValueError(sentence(path, reason, knob))
+
+
+def refuse_filled(path: Path, *, knob: str, remedy: str = "") -> None:
+    """Refuse a folder whose content would be replaced.
+
+    Args:
+        knob: what chooses another place.
+        remedy: what else helps.
+
+    Raises:
+        ValueError: what is there and what to do.
+    """
+    there = sorted(each.name for each in path.iterdir()) if path.is_dir() else []
+    if there:
+        names = f"{', '.join(there[:3])}{' and more' if len(there) > 3 else ''}"
+        raise ValueError(f"{path} holds {names}, which would be replaced. Name a new folder: {knob}.{remedy}")
+
+
+def unused(path: Path) -> Path:
+    """The path, with _2, _3 ... at the end of its name where an earlier command has written files of that name."""
+    for number in count(1):
+        found = path if number == 1 else path.with_stem(f"{path.stem}_{number}")
+        if not any(found.parent.glob(f"{escape(found.stem)}.*")):
+            return found
+    raise AssertionError("the numbers have no end")
 
 
 def _nearest(path: Path) -> Path:

@@ -81,17 +81,27 @@ def evaluate(config: Config) -> dict[str, float]:
         return run.evaluate(validating)
 
 
-def export(run_folder: str | Path, out: str | Path, *, adapter: bool = False) -> Path:
-    """Write the policy of a run's newest checkpoint, or of a ``step_N`` folder, as a Hugging Face folder."""
+def export(run_folder: str | Path, out: str | Path, *, adapter: bool = False, replace: bool = False) -> Path:
+    """Write the policy of a run's newest checkpoint, or of a ``step_N`` folder, as a Hugging Face folder.
+
+    Args:
+        adapter: write the LoRA adapter alone.
+        replace: replace the model that lies in ``out``.
+
+    Raises:
+        ValueError: no checkpoint, or other files in ``out``.
+    """
     leave_out_unloadable()
     from verl_like.checks.checkpoints import checkpoint_of
     from verl_like.trainer import run
+    from verl_like.trainer.start import export_folder
 
     checkpoint = checkpoint_of(Path(run_folder))
+    folder = export_folder(checkpoint, Path(out), adapter=adapter, replaces=replace)
     config = compose_run(checkpoint.resolve().parents[1], []).config
     with _runs(config):
-        run.export(config, checkpoint, Path(out), adapter=adapter)
-    return Path(out)
+        run.export(config, checkpoint, folder, adapter=adapter)
+    return folder
 
 
 @contextmanager

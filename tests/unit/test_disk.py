@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.unit._savers import Saver, saves, state_of
-from verl_like.disk import DiskRefused, refuse_unwritable, writing
+from verl_like.disk import DiskRefused, refuse_unwritable, unused, writing
 from verl_like.telemetry.report import write_curves
 from verl_like.telemetry.trackers import JsonlTracker, read_metrics, write_atomically
 from verl_like.trainer.checkpoint import Checkpoints
@@ -147,3 +147,13 @@ def test_a_checkpoint_that_does_not_fit_is_told_and_the_older_one_stays(
     assert checkpoints.steps() == [1] and checkpoints.best() == checkpoints.path(1).resolve()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["best", "step_1"]
     torch.load(tmp_path / "step_1/actor/weights")
+
+
+def test_files_of_an_earlier_command_are_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "eval/val_step_2.jsonl"
+    assert unused(path) == path, "in a folder that is not there"
+    path.parent.mkdir()
+    (path.parent / "val_step_2.scores.parquet").touch()
+    (path.parent / "val_step_2_2.jsonl").touch()
+    (path.parent / "val_step_21.jsonl").touch()
+    assert unused(path) == path.parent / "val_step_2_3.jsonl"

@@ -118,6 +118,16 @@ def test_the_command_prints_the_agreement_and_writes_the_scores(run: Path, capsy
     assert "not this one" in written[3]["rescored_failure"]
 
 
+def test_an_earlier_rescoring_and_other_files_are_not_replaced(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        assert main(["rescore", str(run), "--files", "step_1.jsonl"]) == 0
+    assert capsys.readouterr().out.rstrip().endswith(str(run / "rescored_2.jsonl"))
+    (run / "mine.jsonl").write_text("mine")
+    assert main(["rescore", str(run), "--out", str(run / "mine.jsonl")]) == 2
+    assert "mine.jsonl is there already, and would be replaced. Name another file: --out." in capsys.readouterr().err
+    assert (run / "mine.jsonl").read_text() == "mine"
+
+
 def test_without_a_function_the_runs_own_is_applied_again(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rescore", str(run), "--files", "step_1.jsonl"]) == 0
     assert "agree_frac       1\n" in capsys.readouterr().out

@@ -12,6 +12,7 @@ from verl_like.checks.checkpoints import checkpoint_of, resume_problem
 from verl_like.config.compose import compose
 from verl_like.trainer.checkpoint import Checkpoints, load_state, publish
 from verl_like.trainer.run_folder import RunFolder
+from verl_like.trainer.start import export_folder
 
 
 @pytest.fixture
@@ -230,6 +231,35 @@ def test_a_run_that_never_got_anywhere_does_not_hold_its_folder(tmp_path: Path) 
     claim(tmp_path, "rollout.n=4")
     assert compose(str(claim(tmp_path, "rollout.n=5").config), []).config.rollout.n == 5
     claim(tmp_path, "rollout.n=6", resume="never")
+
+
+def test_a_configuration_file_of_another_program_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.yaml").write_text("server: {port: 80}\n")
+    with pytest.raises(ValueError, match=r"run/config.yaml was written by no run, and would be replaced. Choose an"):
+        claim(tmp_path)
+    assert (tmp_path / "run/config.yaml").read_text() == "server: {port: 80}\n"
+
+
+def test_an_export_replaces_nothing_but_a_model_and_that_only_where_it_is_asked_to(tmp_path: Path) -> None:
+    checkpoint, out = tmp_path / "run/checkpoints/step_3", tmp_path / "out"
+
+    def place(folder: Path | None = out, *, adapter: bool = False, replaces: bool = False) -> Path:
+        return export_folder(checkpoint, folder, adapter=adapter, replaces=replaces)
+
+    assert place(None) == tmp_path / "run/export/step_3"
+    assert place(None, adapter=True) == tmp_path / "run/export/step_3-adapter"
+    assert place() == out, "a new folder"
+    out.mkdir()
+    assert place() == out, "an empty one"
+    (out / "config.json").touch()
+    with pytest.raises(ValueError, match=r"out holds config.json, which would be replaced. .* add --replace."):
+        place()
+    assert place(replaces=True) == out
+    (out / "config.json").rename(out / "thesis.tex")
+    for replaces in (False, True):
+        with pytest.raises(ValueError, match=r"out holds thesis.tex, which would be replaced. Name a new folder: the"):
+            place(replaces=replaces)
 
 
 def test_a_relative_folder_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

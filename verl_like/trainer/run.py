@@ -24,7 +24,7 @@ from verl_like.data.prompts import Prompt, PromptDataset, sft_rows
 from verl_like.data.samplers import epoch_sampler
 from verl_like.data.selection import train_rows, val_rows
 from verl_like.data.templates import load_tokenizer
-from verl_like.disk import refuse_unwritable, writing
+from verl_like.disk import refuse_unwritable, unused, writing
 from verl_like.plan.check import check_memory
 from verl_like.protocol import DataProto
 from verl_like.reward.messages import RowTruth, Sample
@@ -53,7 +53,7 @@ from verl_like.trainer.rewards import Rewards
 from verl_like.trainer.roles import needs
 from verl_like.trainer.run_folder import RunFolder
 from verl_like.trainer.sft_trainer import SftTrainer
-from verl_like.trainer.start import policy_checkpoint
+from verl_like.trainer.start import OUT, policy_checkpoint
 from verl_like.trainer.validation import validate
 from verl_like.workers.groups import ActorGroup, RolloutGroup
 
@@ -365,7 +365,7 @@ def evaluate(config: Config) -> dict[str, float]:
             rollout=policy.rollout,
             rewards=policy.rewards,
             version=policy.version,
-            samples_path=folder.eval / f"val_step_{policy.step}.jsonl",
+            samples_path=unused(folder.eval / f"val_step_{policy.step}.jsonl"),
         )
     tracker = JsonlTracker(folder.eval / "metrics.jsonl")
     tracker.log(policy.step, found)
@@ -385,7 +385,7 @@ def generate_responses(config: Config) -> Path:
     prompts = held_out_prompts(config, tokenizer)
     folder = RunFolder(config)
     with _policy(config, tokenizer, folder) as policy:
-        path = folder.eval / f"generated_step_{policy.step}.jsonl"
+        path = unused(folder.eval / f"generated_step_{policy.step}.jsonl")
         STARTUP.now(f"generating responses to {len(prompts)} prompts")
         batch = generate(
             list(prompts),
@@ -402,11 +402,11 @@ def generate_responses(config: Config) -> Path:
 
 def export(config: Config, checkpoint: Path, out: Path, *, adapter: bool) -> None:
     """Write a checkpoint's policy as a Hugging Face folder (``verl-like export``), or its adapter as one of peft's."""
-    refuse_unwritable(out, knob="the second argument of export")
+    refuse_unwritable(out, knob=OUT)
     version = load_state(checkpoint)["weight_version"]
     with HOSTS.had(config, generates=False) as hosts:
         workers = build_workers(hosts, config, roles=frozenset({"actor"}))
         workers.wait_built(timeout_s=config.cluster.start_timeout_s)
         actor = ActorGroup(workers)
         actor.load(str((checkpoint / "actor").absolute()), version)
-        _export(actor, out.absolute(), knob="the second argument of export", adapter=adapter)
+        _export(actor, out.absolute(), knob=OUT, adapter=adapter)

@@ -48,9 +48,14 @@ class RunFolder:
         Raises:
             ValueError: the folder holds a run with another or no configuration, or a run at all under ``resume=never``.
         """
-        if not self._is_used():
-            return
         old = self.config.read_text(errors="replace") if self.config.exists() else ""
+        if not self._is_used():
+            if old and not old.startswith("# verl-like "):
+                raise ValueError(
+                    f"{self.config} was written by no run, and would be replaced. Choose another "
+                    f"trainer.experiment_name."
+                )
+            return
         refuse_recorded(str(self.path), old, config_yaml, job=job, resume=resume)
 
     def refuse_replacing(self, place: str, other: str) -> None:

@@ -8,9 +8,12 @@ from pathlib import Path
 from verl_like.checks.checkpoints import steps_in
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
+from verl_like.disk import refuse_filled
 from verl_like.trainer.checkpoint import Checkpoints
 from verl_like.trainer.endings import start_of
 from verl_like.trainer.run_folder import RunFolder
+
+OUT = "the second argument of export"
 
 
 def start_problems(config: Config, config_yaml: str, *, command: str) -> Iterator[str]:
@@ -50,3 +53,21 @@ def policy_checkpoint(config: Config) -> Path | None:
             f"model.path.{there}{(suggestion(folder.path.name, others) or '.') if others else ''}"
         )
     return checkpoint
+
+
+def export_folder(checkpoint: Path, out: Path | None, *, adapter: bool, replaces: bool) -> Path:
+    """Where the policy of a run's checkpoint is written: ``out``, or a folder below the run.
+
+    Args:
+        replaces: whether a model that lies there may be replaced.
+
+    Raises:
+        ValueError: other files lie there.
+    """
+    if out is None:
+        run, name = checkpoint.resolve().parents[1], checkpoint.resolve().name
+        return run / "export" / f"{name}-adapter" if adapter else run / "export" / name
+    is_model = any((out / name).is_file() for name in ("config.json", "adapter_config.json"))
+    if not (replaces and is_model):
+        refuse_filled(out, knob=OUT, remedy=" To replace the model that is there, add --replace." if is_model else "")
+    return out
