@@ -665,8 +665,12 @@ def test_a_loss_gives_one_number_per_token_and_neither_weighs_nor_aggregates(nam
             r"returned a tensor of shape \[6\] for 'ratio_mean'; expected a tensor \[B, T\]",
         ),
         (
-            lambda lp: TokenLosses(losses=lp, metrics={"ratio_mean": 7.0}),
-            r"returned a float for 'ratio_mean'; expected",
+            lambda lp: TokenLosses(losses=lp, metrics={"ratio_mean": "7.0"}),
+            r"returned a str for 'ratio_mean'; expected a tensor \[B, T\] = \[6, 5\] like inputs.log_probs, or one",
+        ),
+        (
+            lambda lp: TokenLosses(losses=lp, metrics={"grad_norm": lp}),
+            r"returned a metric 'grad_norm', but every update reports actor/grad_norm itself",
         ),
     ],
 )
@@ -676,3 +680,15 @@ def test_what_is_no_token_loss_is_refused_with_the_name_and_the_form(
     loss = PolicyLoss(fn=lambda inputs, config: returned(inputs.log_probs))
     with pytest.raises(ValueError, match=message):
         loss_of(loss, batch(), replace(CONFIG, policy_loss="mine.py:loss"))
+
+
+def test_a_metric_of_one_number_is_reported_as_it_is_whatever_the_micro_batches() -> None:
+    inputs = batch()
+    loss = PolicyLoss(
+        fn=lambda inputs, config: TokenLosses(
+            losses=inputs.log_probs, metrics={"beta": 0.25, "scale": torch.tensor(3.0)}
+        )
+    )
+    found = loss_of(loss, inputs, CONFIG).metrics
+    share = float(inputs.response_mask.sum()) / inputs.totals.num_tokens
+    assert found["beta"].item() == pytest.approx(0.25 * share) and found["scale"].item() == pytest.approx(3.0 * share)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -330,3 +331,62 @@ def test_one_token_with_an_advantage_is_enough() -> None:
     report, table = stage(config, rows, facts_of([0, 0], [0.0, 0.0]))
     assert [np.flatnonzero(row).tolist() for row in table.ragged("advantages")] == [[0], []]
     assert report.has_advantage.tolist() == [True, False]
+
+
+OWN = """
+import torch
+from verl_like.algorithms.types import Advantages
+
+def centred(inputs, config, *, returned="advantages", shift=0.0):
+    scores = inputs.rewards.sum(-1)
+    advantages = (scores - shift)[:, None] * inputs.response_mask
+    metrics = {"score": scores, "token": inputs.rewards, "shift": shift}
+    return {
+        "advantages": Advantages(advantages=advantages, returns=advantages, metrics=metrics),
+        "tuple": (advantages, advantages),
+        "rows": Advantages(advantages=scores, returns=advantages),
+        "std": Advantages(advantages=advantages, returns=advantages, metrics={"std": scores}),
+        "text": Advantages(advantages=advantages, returns=advantages, metrics={"note": "none"}),
+        "batch": Advantages(advantages=advantages, returns=advantages, metrics={"two": torch.zeros(2)}),
+    }[returned]
+"""
+
+
+def own(folder: Path, **kwargs: Any) -> AlgorithmConfig:
+    (folder / "own.py").write_text(OWN)
+    return AlgorithmConfig(adv_estimator=f"{folder}/own.py:centred", estimator_kwargs=kwargs)
+
+
+@pytest.mark.parametrize("max_tokens", [1, 100])
+def test_metrics_of_a_users_estimator_are_means_over_the_whole_batch(
+    max_tokens: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever parts the batch is worked on in; a response of which the policy chose no token does not count."""
+    monkeypatch.setattr(advantages, "MAX_TOKENS", max_tokens)
+    rows = rows_of([[1, 1], [1], [0, 1, 1], [0]])
+    found, _ = run(own(tmp_path, shift=0.5), rows, [0, 0, 1, 1], [1.0, 0.0, 5.0, 7.0])
+    assert found["advantages/score"] == pytest.approx((1 + 0 + 5) / 3)
+    assert found["advantages/token"] == pytest.approx((1 + 0 + 5) / 5), "over the five tokens that were chosen"
+    assert found["advantages/shift"] == 0.5
+    assert found["advantages/mean"] == pytest.approx((2 * 0.5 - 0.5 + 2 * 4.5) / 5)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ("tuple", "returned a tuple; expected Advantages. Return Advantages"),
+        (
+            "rows",
+            "returned a tensor of shape [3] for 'advantages'; expected a tensor [B, T] = [3, 2] like inputs.rewards",
+        ),
+        ("std", "returned a metric 'std' that is reported by the stage itself; expected another name"),
+        ("text", "returned a metric 'note' that is a str; expected another name and a number for each token [3, 2]"),
+        ("batch", "returned a metric 'two' that is a tensor of shape [2]; expected another name and a number"),
+    ],
+)
+def test_what_is_no_advantages_is_refused_with_the_name_and_the_form(
+    returned: str, message: str, tmp_path: Path
+) -> None:
+    config = own(tmp_path, returned=returned)
+    with pytest.raises(ValueError, match=re.escape(f"algorithm.adv_estimator={config.adv_estimator} {message}")):
+        run(config, rows_of([[1, 1], [1], [1]]), [0, 0, 1], [1.0, 0.0, 5.0])

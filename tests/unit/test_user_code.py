@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tests.unit._policy_losses import loss_of
-from verl_like.algorithms.advantages import ADVANTAGES, estimator
+from verl_like.algorithms.advantages import ADVANTAGES, estimator, estimator_of
 from verl_like.algorithms.lookup import Imported
-from verl_like.algorithms.policy_losses import POLICY_LOSSES, policy_loss
+from verl_like.algorithms.policy_losses import POLICY_LOSSES, policy_loss, policy_loss_of
 from verl_like.algorithms.types import AdvantageInputs, BatchTotals, LossInputs
-from verl_like.config.schema import AlgorithmConfig, PolicyLossConfig
+from verl_like.checks.algorithm import algorithms_exist
+from verl_like.config.schema import ActorConfig, AlgorithmConfig, Config, PolicyLossConfig
 
 HEAD = """
 from verl_like.algorithms.advantages import Estimator
@@ -243,3 +246,109 @@ def test_a_misspelt_name_is_refused_with_the_list_and_the_nearest() -> None:
 def test_a_colon_without_a_file_or_module_before_it_names_the_knob(name: str) -> None:
     with pytest.raises(ValueError, match=rf"algorithm.adv_estimator={name} is unknown; expected one of"):
         estimator(name)
+
+
+# --- their arguments
+
+WITH_ARGUMENTS = (
+    HEAD
+    + """
+def scaled(inputs, config, *, scale, shift=0.0):
+    advantages = scale * inputs.rewards + shift
+    return Advantages(advantages=advantages, returns=advantages)
+
+def anything(inputs, config, **kwargs):
+    return scaled(inputs, config, **kwargs)
+
+scaled_estimator = Estimator(fn=scaled, compares_siblings=True)
+
+def weighted(inputs, config, weight=1.0):
+    return TokenLosses(losses=-weight * inputs.log_probs * inputs.advantages, metrics={"weight": weight})
+
+weighted_loss = PolicyLoss(fn=weighted)
+
+def lonely(inputs):
+    return inputs
+"""
+)
+
+
+def with_kwargs(folder: Path, name: str, kwargs: Mapping[str, Any]) -> AlgorithmConfig:
+    return AlgorithmConfig(adv_estimator=f"{file_with(folder, WITH_ARGUMENTS)}:{name}", estimator_kwargs=dict(kwargs))
+
+
+@pytest.mark.parametrize("name", ["scaled", "anything", "scaled_estimator"])
+def test_an_estimator_is_called_with_its_arguments(name: str, tmp_path: Path) -> None:
+    config = with_kwargs(tmp_path, name, {"scale": 4.0, "shift": 1.0})
+    inputs = AdvantageInputs(
+        rewards=torch.tensor([[0.0, 1.5]]), response_mask=torch.ones(1, 2, dtype=torch.bool), group_ids=torch.zeros(1)
+    )
+    found = estimator_of(config)
+    assert found(inputs, config).advantages.tolist() == [[1.0, 7.0]]
+    assert found.compares_siblings is (name == "scaled_estimator"), "what else the object says stays"
+
+
+@pytest.mark.parametrize("name", ["weighted", "weighted_loss"])
+def test_a_policy_loss_is_called_with_its_arguments(name: str, tmp_path: Path) -> None:
+    config = PolicyLossConfig(
+        policy_loss=f"{file_with(tmp_path, WITH_ARGUMENTS)}:{name}", policy_loss_kwargs={"weight": 3.0}
+    )
+    inputs = LossInputs(
+        log_probs=torch.tensor([[-1.0]]),
+        old_log_probs=torch.zeros(1, 1),
+        advantages=torch.tensor([[2.0]]),
+        response_mask=torch.ones(1, 1, dtype=torch.bool),
+        totals=BatchTotals(num_tokens=1.0, num_sequences=1.0, max_response_tokens=1),
+    )
+    found = loss_of(policy_loss_of(config), inputs, config)
+    assert found.loss.item() == 6.0 and found.metrics["weight"].item() == 3.0
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs", "message"),
+    [
+        (
+            "scaled",
+            {"scael": 2.0},
+            "algorithm.estimator_kwargs has 'scael', which {knob} does not take; its arguments are ['scale', 'shift']; "
+            "did you mean scale? Correct the name, or add it to the function.",
+        ),
+        (
+            "scaled",
+            {"inputs": 2.0, "scale": 1},
+            "algorithm.estimator_kwargs has 'inputs', which {knob} does not take; its arguments are ['scale', "
+            "'shift']. Correct the name, or add it to the function.",
+        ),
+        (
+            "scaled",
+            {},
+            "{knob} needs the argument 'scale', which algorithm.estimator_kwargs does not give. Set "
+            "'algorithm.estimator_kwargs={{scale: ...}}', or give it a default in the function.",
+        ),
+        (
+            "lonely",
+            {},
+            "{knob} takes (inputs), but is called with (inputs, config) and then its keyword arguments. Give it these "
+            "two parameters first.",
+        ),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_before_the_run_starts(
+    name: str, kwargs: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    config = with_kwargs(tmp_path, name, kwargs)
+    knob = f"algorithm.adv_estimator={config.adv_estimator}"
+    assert list(algorithms_exist(Config(algorithm=config))) == [message.format(knob=knob)]
+
+
+def test_arguments_for_what_is_built_in_are_refused_with_the_place_of_its_options() -> None:
+    config = Config(
+        algorithm=AlgorithmConfig(estimator_kwargs={"gamma": 0.9}), actor=ActorConfig(policy_loss_kwargs={"beta": 1})
+    )
+    found = list(algorithms_exist(config))
+    assert found[0] == (
+        "algorithm.estimator_kwargs is {'gamma': 0.9}, but algorithm.adv_estimator=grpo is built in and takes no "
+        "arguments; its options are those of docs/algorithms.md. Leave algorithm.estimator_kwargs empty and set e.g. "
+        "algorithm.NAME=VALUE."
+    )
+    assert found[1].startswith("actor.policy_loss_kwargs is {'beta': 1}, but actor.policy_loss=ppo is built in")

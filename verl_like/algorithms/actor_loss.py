@@ -11,7 +11,7 @@ from torch import Tensor
 from verl_like.algorithms.aggregate import aggregate, token_share
 from verl_like.algorithms.correction import Correction, correction
 from verl_like.algorithms.kl import kl
-from verl_like.algorithms.policy_losses import policy_loss
+from verl_like.algorithms.policy_losses import policy_loss_of
 from verl_like.algorithms.policy_losses.base import aggregated, zero_padded
 from verl_like.algorithms.types import BatchTotals, LossInputs, LossOutput
 from verl_like.config.schema import ActorConfig, CorrectionConfig
@@ -62,7 +62,7 @@ class ActorLoss:
         gap: LogProbGap | None = None,
     ) -> None:
         self.config, self.correction, self.mean_weight, self.gap = config, correction, mean_weight, gap
-        self.policy_loss = policy_loss(config.policy_loss)
+        self.policy_loss = policy_loss_of(config)
         self.token_losses = self.policy_loss.function
 
     @property

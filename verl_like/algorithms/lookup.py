@@ -6,8 +6,10 @@ The tables hold their functions by place, so that what an algorithm needs is kno
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,3 +66,70 @@ def look_up(name: str, table: Mapping[str, object], *, kind: type, knob: str) ->
     if attribute not in vars(module):
         raise ValueError(f"{knob}={name}: module {module_name!r} has no {attribute!r}. Check the name after the colon.")
     return vars(module)[attribute]
+
+
+def with_arguments(
+    function: Callable[..., Any], kwargs: Mapping[str, Any], *, knob: str, kwargs_knob: str, called_with: str
+) -> Callable[..., Any]:
+    """A user's function with the keyword arguments that the configuration gives it.
+
+    Args:
+        knob: the configuration key and value that named the function, for messages.
+        kwargs_knob: the key of ``kwargs``.
+        called_with: the two positional arguments that the function is called with, for messages.
+
+    Raises:
+        ValueError: it is one of ours, which take none; it does not take what it is called with or one of ``kwargs``,
+            or needs one that they lack.
+    """
+    if isinstance(function, Imported):
+        if kwargs:
+            section = kwargs_knob.partition(".")[0]
+            raise ValueError(
+                f"{kwargs_knob} is {dict(kwargs)}, but {knob} is built in and takes no arguments; its options are "
+                f"those of docs/algorithms.md. Leave {kwargs_knob} empty and set e.g. {section}.NAME=VALUE."
+            )
+        return function
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except ValueError:  # written in C, without a signature
+        return partial(function, **kwargs)
+    _check_positional(parameters, knob=knob, called_with=called_with)
+    named = [each for each in _after_two(parameters) if each.kind in _BY_NAME]
+    names = [each.name for each in named]
+    if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
+        for name in kwargs:
+            if name not in names:
+                raise ValueError(
+                    f"{kwargs_knob} has {name!r}, which {knob} does not take; its arguments are {names}"
+                    f"{suggestion(name, names) or '.'} Correct the name, or add it to the function."
+                )
+    if missing := [each.name for each in named if each.default is each.empty and each.name not in kwargs]:
+        raise ValueError(
+            f"{knob} needs the argument {missing[0]!r}, which {kwargs_knob} does not give. Set "
+            f"'{kwargs_knob}={{{missing[0]}: ...}}', or give it a default in the function."
+        )
+    return partial(function, **kwargs) if kwargs else function
+
+
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _after_two(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    """The parameters that the two positional arguments leave."""
+    taken = [each for each in parameters if each.kind in _BY_PLACE][:2]
+    return [each for each in parameters if each not in taken]
+
+
+def _check_positional(parameters: list[inspect.Parameter], *, knob: str, called_with: str) -> None:
+    takes_any = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters)
+    by_place = [each for each in parameters if each.kind in _BY_PLACE]
+    too_many = [
+        each for each in by_place[2:] if each.kind is inspect.Parameter.POSITIONAL_ONLY and each.default is each.empty
+    ]
+    if (len(by_place) < 2 and not takes_any) or too_many:
+        raise ValueError(
+            f"{knob} takes ({', '.join(map(str, parameters))}), but is called with ({called_with}) and then its "
+            f"keyword arguments. Give it these two parameters first."
+        )

@@ -43,10 +43,17 @@ class AdvantageInputs:
 
 @dataclass(kw_only=True, slots=True)
 class Advantages:
-    """``advantages`` and ``returns`` [B, T], zero outside the mask."""
+    """What an estimator returns.
+
+    Args:
+        advantages, returns: [B, T], zero outside the mask.
+        metrics: name -> a number for each token [B, T] or each response [B], or a number; the mean over the batch's
+            tokens or responses that the policy chose is reported as ``advantages/NAME``.
+    """
 
     advantages: Tensor
     returns: Tensor
+    metrics: Mapping[str, Tensor | float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,11 +87,12 @@ class TokenLosses:
 
     Args:
         losses: each token's loss, with gradient; not yet weighted, masked or aggregated.
-        metrics: name -> a number or truth per token; the mean over the mini-batch's tokens is reported.
+        metrics: name -> a number or truth per token, or one number; the mean over the mini-batch's tokens is reported
+            as ``actor/NAME``.
     """
 
     losses: Tensor
-    metrics: Mapping[str, Tensor] = field(default_factory=dict)
+    metrics: Mapping[str, Tensor | float] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True, slots=True)

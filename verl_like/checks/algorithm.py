@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from verl_like.algorithms.advantages import estimator
+from verl_like.algorithms.advantages import estimator, estimator_of
 from verl_like.algorithms.kl_controller import MAX_KL_ERROR
-from verl_like.algorithms.policy_losses import policy_loss
+from verl_like.algorithms.policy_losses import policy_loss, policy_loss_of
 from verl_like.config.schema import Config
 
 
 def algorithms_exist(config: Config) -> Iterator[str]:
-    for look_up in (lambda: estimator(config.algorithm.adv_estimator), lambda: policy_loss(config.actor.policy_loss)):
+    for look_up in (lambda: estimator_of(config.algorithm), lambda: policy_loss_of(config.actor)):
         try:
             look_up()
         except ValueError as error:

@@ -278,6 +278,7 @@ class PolicyLossConfig(Section):
     """What a policy loss may read; the actor's section extends it."""
 
     policy_loss: str = knob("ppo", "Loss of the policy: a name of docs/algorithms.md, or `path/to/file.py:function`.")
+    policy_loss_kwargs: dict[str, Any] = knob({}, "Keyword arguments passed to a policy loss from a file of yours.")
     clip_ratio_low: float = _non_negative(
         0.2, "The ratio may fall to 1 - this; gmpo bounds the log-ratio by it, dppo the divergence."
     )
@@ -606,6 +607,7 @@ class AlgorithmConfig(Section):
     adv_estimator: str = knob(
         "grpo", "How advantages are computed: a name of docs/algorithms.md, or `path/to/file.py:function`."
     )
+    estimator_kwargs: dict[str, Any] = knob({}, "Keyword arguments passed to an estimator from a file of yours.")
     gamma: float = _fraction(1.0, "Discount per token (gae, reinforce, reinforce_plus_plus).")
     lam: float = _fraction(1.0, "Lambda of generalised advantage estimation (gae).")
     divide_by_std: bool = knob(

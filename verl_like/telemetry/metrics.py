@@ -256,6 +256,12 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "advantages/std", "", "Standard deviation of the advantages over tokens, as the update sees them.", "advantages"
     ),
+    Metric(
+        "advantages/<detail>",
+        "",
+        "What an estimator of yours reports (Advantages.metrics), mean over the batch; a loss's is actor/<detail>.",
+        "advantages",
+    ),
     Metric("prompts/drawn", "prompts", "Drawn since the start of the run: the sum of the following four.", "step"),
     Metric("prompts/trained", "prompts", "Of these: an update was given a response to it.", "step"),
     Metric(

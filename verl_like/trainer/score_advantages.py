@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from verl_like.algorithms.advantages import estimator
+from verl_like.algorithms.advantages import estimator_of
 from verl_like.algorithms.advantages.batch import row_advantages
 from verl_like.algorithms.advantages.groups import Scored, group_index
 from verl_like.config.schema import AlgorithmConfig
@@ -29,7 +29,7 @@ def score_advantages(
         group_index(torch.from_numpy(earned.group_ids)),
         {name: torch.from_numpy(values) for name, values in earned.components.items()} or None,
     )
-    found: Array = row_advantages(estimator(config.adv_estimator), responses, config).numpy()
+    found: Array = row_advantages(estimator_of(config), responses, config).numpy()
     mean = np.average(found, weights=response_tokens)
     std = np.sqrt(np.average((found - mean) ** 2, weights=response_tokens))
     facts = {"advantage": found, "has_advantage": found != 0}

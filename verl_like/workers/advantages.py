@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from verl_like.algorithms.advantages import ROW_COLUMNS, estimator
+from verl_like.algorithms.advantages import ROW_COLUMNS, estimator, estimator_of
 from verl_like.algorithms.advantages.batch import batch_advantages
+from verl_like.algorithms.advantages.own_metrics import OwnMetrics
 from verl_like.algorithms.advantages.responses import Responses
 from verl_like.algorithms.advantages.whitening import Moments, whiten_stats
 from verl_like.algorithms.covariance import covariance_ranks
@@ -48,7 +49,7 @@ class AdvantageRole:
             rows: all rows of the step; rows of a group stand together.
             kl_coef: weight of the KL penalty in this step's rewards.
         """
-        estimate = estimator(self._config.adv_estimator)
+        estimate, own_metrics = estimator_of(self._config), OwnMetrics()
         mask = rows.fetch(["response_mask"], timeout_s=self._timeout_s).ragged("response_mask")
         advantages, returns, penalty = [], [], 0.0
         errors, targets = Moments(), Moments()
@@ -57,6 +58,7 @@ class AdvantageRole:
             if responses.penalties is not None:
                 penalty += float(responses.penalties.sum(dtype=torch.float64))
             out = estimate.of_responses(responses, self._config)
+            own_metrics.add(out, responses)
             if responses.values is not None:
                 errors += whiten_stats(out.returns - responses.values, responses.response_mask)
                 targets += whiten_stats(out.returns, responses.response_mask)
@@ -70,7 +72,7 @@ class AdvantageRole:
             group_ids=torch.from_numpy(earned.group_ids),
         ).numpy()
         valid = flat if mask.values.all() else flat[mask.values]
-        metrics = {"advantages/mean": float(valid.mean()), "advantages/std": float(valid.std())}
+        metrics = {**own_metrics.means(), "advantages/mean": float(valid.mean()), "advantages/std": float(valid.std())}
         if self._config.kl_coef > 0:
             metrics["reward/kl_penalty_mean"] = penalty / len(mask)
         if targets.count:

@@ -7,12 +7,14 @@ the columns, whether it compares siblings, and what is left to do in sight of th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from verl_like.algorithms.advantages.estimator import OPTIONAL_COLUMNS, ROW_COLUMNS, TOKEN_COLUMNS, Estimator
-from verl_like.algorithms.lookup import Imported, look_up
+from verl_like.algorithms.lookup import Imported, look_up, with_arguments
+from verl_like.config.schema import AlgorithmConfig
 
-__all__ = ["ADVANTAGES", "OPTIONAL_COLUMNS", "ROW_COLUMNS", "TOKEN_COLUMNS", "Estimator", "estimator"]
+__all__ = ["ADVANTAGES", "OPTIONAL_COLUMNS", "ROW_COLUMNS", "TOKEN_COLUMNS", "Estimator", "estimator", "estimator_of"]
 
 
 def _own(place: str) -> Imported:
@@ -56,7 +58,8 @@ ADVANTAGES: dict[str, Estimator] = {
 def estimator(name: str) -> Estimator:
     """The estimator that ``algorithm.adv_estimator`` names: one of ``ADVANTAGES``, or ``module:name`` of a user's own.
 
-    A user's own is an :class:`Estimator`, or a plain function, which then gets rewards, mask and groups only.
+    A user's own is an :class:`Estimator`, or a plain function, which then gets rewards, mask and groups only. What it
+    needs is known without its keyword arguments; to call it, take :func:`estimator_of`.
     """
     by_place = {entry.fn.place: entry for entry in ADVANTAGES.values() if isinstance(entry.fn, Imported)}
     found = by_place.get(name) or look_up(name, ADVANTAGES, kind=Estimator, knob="algorithm.adv_estimator")
@@ -67,3 +70,20 @@ def estimator(name: str) -> Estimator:
             f"algorithm.adv_estimator={name} names a {type(found).__name__}; expected an Estimator or a function."
         )
     return Estimator(fn=found)
+
+
+def estimator_of(config: AlgorithmConfig) -> Estimator:
+    """:func:`estimator` with ``algorithm.estimator_kwargs``, as it is called.
+
+    Raises:
+        ValueError: arguments that the function does not take, or does not get.
+    """
+    found = estimator(config.adv_estimator)
+    function = with_arguments(
+        found.fn,
+        config.estimator_kwargs,
+        knob=f"algorithm.adv_estimator={config.adv_estimator}",
+        kwargs_knob="algorithm.estimator_kwargs",
+        called_with="inputs, config",
+    )
+    return found if function is found.fn else replace(found, fn=function)

@@ -68,5 +68,18 @@ class Estimator:
             from verl_like.algorithms.advantages.groups import scored, spread
 
             return spread(self.fn(scored(responses), config), responses)
-        found = self.fn(responses.padded(), config)
-        return replace(found, advantages=responses.unpad(found.advantages), returns=responses.unpad(found.returns))
+        from torch import Tensor
+
+        from verl_like.algorithms.advantages.own_metrics import checked
+
+        inputs = responses.padded()
+        found = checked(self.fn(inputs, config), inputs.rewards.shape, name=config.adv_estimator)
+        return replace(
+            found,
+            advantages=responses.unpad(found.advantages),
+            returns=responses.unpad(found.returns),
+            metrics={
+                name: responses.unpad(values) if isinstance(values, Tensor) and values.dim() == 2 else values
+                for name, values in found.metrics.items()
+            },
+        )

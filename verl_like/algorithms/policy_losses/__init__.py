@@ -9,10 +9,13 @@ functions are imported when a loss is built.
 
 from __future__ import annotations
 
-from verl_like.algorithms.lookup import Imported, look_up
-from verl_like.algorithms.policy_losses.entry import PolicyLoss
+from dataclasses import replace
 
-__all__ = ["POLICY_LOSSES", "PolicyLoss", "policy_loss"]
+from verl_like.algorithms.lookup import Imported, look_up, with_arguments
+from verl_like.algorithms.policy_losses.entry import PolicyLoss
+from verl_like.config.schema import PolicyLossConfig
+
+__all__ = ["POLICY_LOSSES", "PolicyLoss", "policy_loss", "policy_loss_of"]
 
 
 def _own(place: str) -> Imported:
@@ -40,7 +43,8 @@ def policy_loss(name: str) -> PolicyLoss:
     """The loss that ``actor.policy_loss`` names: one of ``POLICY_LOSSES``, or ``module:name`` of a user's own.
 
     A user's own is a :class:`PolicyLoss`, or a plain function of (LossInputs, PolicyLossConfig). Of a plain function
-    nothing is known: it gets no ``covariance_rank``, and rows without advantage are not left out.
+    nothing is known: it gets no ``covariance_rank``, and rows without advantage are not left out. To call it, take
+    :func:`policy_loss_of`.
     """
     found = look_up(name, POLICY_LOSSES, kind=PolicyLoss, knob="actor.policy_loss")
     if isinstance(found, PolicyLoss):
@@ -51,3 +55,20 @@ def policy_loss(name: str) -> PolicyLoss:
             f"or a function of (LossInputs, PolicyLossConfig)."
         )
     return PolicyLoss(fn=found, acts_without_advantage=True)
+
+
+def policy_loss_of(config: PolicyLossConfig) -> PolicyLoss:
+    """:func:`policy_loss` with ``actor.policy_loss_kwargs``, as it is called.
+
+    Raises:
+        ValueError: arguments that the function does not take, or does not get.
+    """
+    found = policy_loss(config.policy_loss)
+    function = with_arguments(
+        found.fn,
+        config.policy_loss_kwargs,
+        knob=f"actor.policy_loss={config.policy_loss}",
+        kwargs_knob="actor.policy_loss_kwargs",
+        called_with="inputs, config",
+    )
+    return found if function is found.fn else replace(found, fn=function)

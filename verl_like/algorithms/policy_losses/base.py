@@ -14,6 +14,9 @@ from verl_like.algorithms.kl import MAX_LOG_RATIO, kl
 from verl_like.algorithms.types import LossInputs, LossOutput, TokenLosses
 from verl_like.config.schema import PolicyLossConfig
 
+# Metrics actor/NAME that do not come from the policy loss.
+OF_EVERY_UPDATE = frozenset({"loss", "policy_loss", "grad_norm", "lr", "skipped_updates"})
+
 
 def zero_padded(inputs: LossInputs) -> LossInputs:
     """The same bundle with zeros outside the mask.
@@ -80,7 +83,7 @@ def aggregated(
         losses = losses * torch.where(mask, weights, 0.0).detach()
     return LossOutput(
         loss=aggregate(losses, mask, config.loss_aggregation, totals),
-        metrics={name: token_share(values, mask, totals) for name, values in found.metrics.items()},
+        metrics={name: token_share(_of_tokens(values, mask), mask, totals) for name, values in found.metrics.items()},
     )
 
 
@@ -91,11 +94,27 @@ def _check(found: object, shape: torch.Size, *, name: str) -> None:
     )
     if not isinstance(found, TokenLosses):
         raise ValueError(f"actor.policy_loss={name} returned a {type(found).__name__}; expected TokenLosses. {remedy}")
-    for what, values in {"losses": found.losses, **found.metrics}.items():
-        is_tensor = isinstance(values, Tensor)
-        if not is_tensor or values.shape != shape:
-            form = f"a tensor of shape {list(values.shape)}" if is_tensor else f"a {type(values).__name__}"
-            raise ValueError(
-                f"actor.policy_loss={name} returned {form} for {what!r}; expected a tensor [B, T] = {list(shape)} like "
-                f"inputs.log_probs. {remedy}"
-            )
+    for what, values in {**found.metrics, "losses": found.losses}.items():
+        if (isinstance(values, Tensor) and values.shape == shape) or (what != "losses" and _is_number(values)):
+            continue
+        form = f"a tensor of shape {list(values.shape)}" if isinstance(values, Tensor) else f"a {type(values).__name__}"
+        raise ValueError(
+            f"actor.policy_loss={name} returned {form} for {what!r}; expected a tensor [B, T] = {list(shape)} like "
+            f"inputs.log_probs{'' if what == 'losses' else ', or one number'}. {remedy}"
+        )
+    if taken := sorted(OF_EVERY_UPDATE.intersection(found.metrics)):
+        raise ValueError(
+            f"actor.policy_loss={name} returned a metric {taken[0]!r}, but every update reports actor/{taken[0]} "
+            "itself. Give it another name."
+        )
+
+
+def _is_number(values: object) -> bool:
+    return isinstance(values, (int, float)) or (isinstance(values, Tensor) and values.dim() == 0)
+
+
+def _of_tokens(values: Tensor | float, mask: Tensor) -> Tensor:
+    """A metric as a number per token."""
+    if isinstance(values, Tensor) and values.dim():
+        return values
+    return torch.full(mask.shape, float(values), device=mask.device)
