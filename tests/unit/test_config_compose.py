@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +20,7 @@ from hydra.core.global_hydra import GlobalHydra
 from verl_like.config.compose import Composed, compose, read, render, render_changed
 from verl_like.config.folders import group_dirs
 from verl_like.config.knobs import knobs, value_of
+from verl_like.config.limits import bounded
 from verl_like.config.problems import Refused, without_echoes
 from verl_like.config.schema import Config
 
@@ -430,3 +435,51 @@ def test_a_wheel_carries_the_groups_and_finds_them(tmp_path: Path) -> None:
         env={"PYTHONPATH": str(tmp_path / "site"), "PATH": ""},
     ).stdout
     assert found.startswith(f"{tmp_path / 'site/verl_like/conf'} AlgorithmConfig(adv_estimator='gae'")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}, *a{i - 1}]\n" for i in range(1, 60)),
+            "its aliases make more than 100,000 values of it",
+        ),
+        ("model: " + "{a: " * 2000 + "1" + "}" * 2000, "nested deeper than can be read"),
+        ("trainer:\n  experiment_name: " + "x" * 2_000_001, "no configuration has more than 2,000,000"),
+        (
+            "trainer:\n  project_name: ${trainer.experiment_name}${trainer.experiment_name}\n"
+            "  experiment_name: " + "${trainer.output_dir}" * 200 + "\n  output_dir: " + "${trainer.remote_dir}" * 200,
+            "refers to others that refer to others",
+        ),
+        ("trainer:\n  experiment_name: 2024-13-45T99:99:99Z\n  seed: !!timestamp 2024-13-45", "cannot compose"),
+    ],
+)
+def test_a_recipe_without_an_end_is_refused_at_once(text: str, message: str, tmp_path: Path) -> None:
+    path = recipe(tmp_path, text)
+    started = time.monotonic()
+    with pytest.raises(ValueError) as refused:
+        compose(path, [])
+    assert message in str(refused.value)
+    assert time.monotonic() - started < 10
+
+
+def test_what_takes_too_long_to_compose_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    lines = ["a0: x", *(f"a{i}: ${{.a{i - 1}}}${{.a{i - 1}}}" for i in range(1, 60))]
+    path = recipe(tmp_path, "rollout:\n  engine_kwargs:\n    " + "\n    ".join(lines))
+    monkeypatch.setattr("verl_like.config.compose.bounded", partial(bounded, longest_s=0.5))
+    with pytest.raises(ValueError, match=r"takes more than 0\.5 s to read"):
+        compose(path, [])
+
+
+def test_reading_within_limits_leaves_alarms_and_limits_as_they_were() -> None:
+    before = signal.getsignal(signal.SIGALRM), resource.getrlimit(resource.RLIMIT_AS)
+    with bounded("this", remedy="Shorten it."):
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
+    assert (signal.getsignal(signal.SIGALRM), resource.getrlimit(resource.RLIMIT_AS)) == before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_what_takes_too_much_memory_to_read_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"takes more than 2 GiB of memory to read\. Shorten it"):
+        with bounded("this", remedy="Shorten it."):
+            bytearray(3 * 2**30)

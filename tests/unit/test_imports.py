@@ -159,7 +159,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "torch.distributed.fsdp": ("backends.fsdp",),
     "torch.distributed._composable": ("backends.fsdp",),
     "hydra": ("config.compose", "config.overrides", "config.compat.words"),
-    "omegaconf": ("config.compose", "config.compat.translation", "config.compat.words"),
+    "omegaconf": ("config.files", "config.compose", "config.compat.translation", "config.compat.words"),
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,8 +25,11 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from verl_like.config.compat.peers import PEERS
+from verl_like.config.files import load_file
 from verl_like.config.folders import conf_dir, group_dirs, tables_dir
+from verl_like.config.interpolations import refuse_swollen
 from verl_like.config.knobs import Knob, knob_at, knobs, sections, set_default, value_of, wrong_values
+from verl_like.config.limits import bounded
 from verl_like.config.overrides import read_words
 from verl_like.config.problems import Refused, refuse
 from verl_like.config.schema import Config
@@ -97,23 +101,37 @@ def read(
     Raises:
         Refused: something so wrong that there is no configuration.
     """
+    with bounded(
+        config_file or "the configuration", remedy="Shorten it: values that refer to others, aliases, nested brackets."
+    ):
+        return _read(config_file, overrides, settings)
+
+
+def _read(
+    config_file: str | None, overrides: list[str], settings: Sequence[tuple[str, Any, str]]
+) -> tuple[Composed, list[str]]:
     recipe = _recipe_path(config_file)
     problems: list[str] = []
     try:
+        if recipe is not None:
+            load_file(recipe)  # which refuses what Hydra would load without an end
         with _hydra(recipe) as loader:
             line = read_words(overrides, options_of=lambda group: _options(group, recipe))
             layers = _layers(loader, recipe, [*map(_searchpath, _folders(recipe)[1:]), *line.groups], problems)
         problems += [*_shadowed_choices(line.groups, layers), *line.problems]
-        tree = OmegaConf.structured(Config)
+        tree, set_values = OmegaConf.structured(Config), dict[str, Any]()
         origins = dict.fromkeys(knobs(), DEFAULT)
         for layer in layers:
             for name, value in layer.values.items():
                 problems += _put(tree, name, value, layer.origin)
+                set_values[name] = value
                 origins[name] = layer.origin
         for name, given, origin in (*settings, *((each.name, each.value, COMMAND_LINE) for each in line.settings)):
             for leaf, value in _leaves(given, name, origin, problems):
                 problems += _put(tree, leaf, value, origin)
+                set_values[leaf] = value
                 origins[_knob_of(leaf).name] = origin
+        refuse_swollen(set_values)
         config = OmegaConf.to_object(tree)
     except (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError) as error:
         what = f"cannot compose {config_file or 'conf/config.yaml'}: {_innermost_message(error)}"
@@ -186,14 +204,27 @@ def laid_out(leaves: Iterable[tuple[str, Any, str]]) -> str:
         *parents, leaf = name.split(".")
         for depth, section in enumerate(parents):
             if open_sections[: depth + 1] != parents[: depth + 1]:
-                lines.append((f"{'  ' * depth}{section}:", ""))
+                lines.append((f"{'  ' * depth}{_key(section)}:", ""))
                 open_sections = parents[: depth + 1]
         open_sections = parents
-        lines.append((f"{'  ' * len(parents)}{leaf}: {_flow(value)}", comment))
+        lines.append((f"{'  ' * len(parents)}{_key(leaf)}: {_flow(value)}", comment))
+    lines = [(text, on_one_line(comment)) for text, comment in lines]
     width = max((len(text) for text, comment in lines if comment and len(text) <= _WIDEST_VALUE), default=0)
     return "".join(
         f"{text:<{width}}  # {comment}".rstrip() + "\n" if comment else f"{text}\n" for text, comment in lines
     )
+
+
+def on_one_line(text: str) -> str:
+    """A text that can neither end its line, which would make a comment of a recipe one of its settings, nor steer a
+    terminal.
+    """
+    return "".join(sign if sign.isprintable() else " " if sign.isspace() else repr(sign)[1:-1] for sign in text)
+
+
+def _key(name: str) -> str:
+    """A key as YAML: one of other signs than ours, or that YAML takes for a truth, is quoted."""
+    return name if re.fullmatch(r"[A-Za-z_]\w{5,}", name) else _flow(name)
 
 
 def _comment(origin: str, knob: Knob, *, docs: bool) -> str:
@@ -204,10 +235,21 @@ def _comment(origin: str, knob: Knob, *, docs: bool) -> str:
     return f"{origin}: {knob.doc}{unit}{choices}"
 
 
+class _OnOneLine(yaml.SafeDumper):
+    """Escapes the line ends of texts, which would otherwise stand in the file."""
+
+
+_OnOneLine.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style='"' if text.splitlines() not in ([], [text]) else None
+    ),
+)
+
+
 def _flow(value: Any) -> str:
-    return (
-        yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True).removesuffix("...\n").strip()
-    )
+    text = yaml.dump(value, Dumper=_OnOneLine, default_flow_style=True, width=float("inf"), allow_unicode=True)
+    return text.removesuffix("...\n").strip()
 
 
 def _recipe_path(config_file: str | None) -> Path | None:
@@ -241,7 +283,7 @@ def _recipe_path(config_file: str | None) -> Path | None:
 
 
 def _begins_with_shipped(path: Path) -> bool:
-    tree = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    tree = load_file(path)
     named = tree.get("defaults") if isinstance(tree, dict) else None
     return any(str(entry).lstrip("/") == SHIPPED for entry in named or ())
 
@@ -300,7 +342,7 @@ def _layers(loader: ConfigLoaderImpl, recipe: Path | None, groups: list[str], pr
             continue
         path = _file_of(entry, recipe)
         origin = f"conf/{entry}.yaml" if path.is_relative_to(conf_dir()) else _short(path)
-        tree = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+        tree = load_file(path)
         if not isinstance(tree, dict):
             problems.append(f"{origin} holds a {type(tree).__name__}, but must be a mapping of sections.")
             continue

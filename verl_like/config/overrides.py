@@ -18,6 +18,7 @@ from hydra.errors import HydraException
 
 from verl_like.config.knobs import Knob, knob_at
 from verl_like.config.suggestion import suggestion
+from verl_like.config.yaml_text import load
 
 _KEY = re.compile(r"\+{0,2}([A-Za-z_][\w-]*(?:[./][\w-]+)*)")
 
@@ -50,7 +51,7 @@ def read_words(words: Iterable[str], *, options_of: Callable[[str], Collection[s
     for word in words:
         try:
             override = parser.parse_override(word)
-        except HydraException as error:
+        except (HydraException, ValueError) as error:  # of Python's: a number of thousands of digits
             _read_plainly(word, str(error), line, options_of)
         else:
             _sort(word, override, line, options_of)
@@ -100,7 +101,7 @@ def _read_plainly(word: str, error: str, line: CommandLine, options_of: Callable
     knob = knob_at(match[1]) if match else None
     if not match or not equals or (knob is not None and knob.kind not in (str, list, dict)):
         line.problems.append(
-            f"cannot read the override {word}: {error}. Write key=value, and quote what has brackets, commas or "
+            f"cannot read the override {word:.200}: {error}. Write key=value, and quote what has brackets, commas or "
             "quotes: 'key=\"[a]\"'."
         )
         return
@@ -113,7 +114,7 @@ def _read_plainly(word: str, error: str, line: CommandLine, options_of: Callable
 
 def _as_yaml(text: str) -> Any:
     try:
-        return yaml.safe_load(text)
+        return load(text)
     except yaml.YAMLError:
         return text
 

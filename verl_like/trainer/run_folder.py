@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 
 from verl_like.config.schema import Config
+from verl_like.config.yaml_text import load
 from verl_like.disk import writing
 from verl_like.telemetry.trackers import write_atomically
 
@@ -95,7 +96,7 @@ def refuse_recorded(place: str, old: str, config_yaml: str, *, job: str, resume:
     if resume == "never":
         raise ValueError(f"{place} holds a run already and trainer.resume=never. {remedy}")
     try:
-        recorded = yaml.safe_load(old)
+        recorded = load(old)
     except yaml.YAMLError:  # damaged
         recorded = None
     if not isinstance(recorded, dict):

@@ -10,6 +10,7 @@ from pathlib import Path
 from verl_like.config.compat.migration import migrate, settings_of, translated
 from verl_like.config.compat.words import read_words
 from verl_like.config.compose import Composed, read
+from verl_like.config.limits import bounded
 from verl_like.config.schema import Config
 from verl_like.disk import writing
 
@@ -28,10 +29,11 @@ def read_command(
     Raises:
         ValueError: words that nobody can read.
     """
-    given = read_words(peer, words, folder=Path.cwd())
+    with bounded("the command", remedy="Shorten it: values that refer to others, nested brackets, long texts."):
+        given = read_words(peer, words, folder=Path.cwd())
+        found = translated(peer, given)
     for note in given.notes:
         log.info(note)
-    found = translated(peer, given)
     log.info("%s. `verl-like migrate --from %s SCRIPT` shows each of them and writes a recipe.", found.told(), peer)
     settings = settings_of(found)
     composed, problems = read(None, [], settings=settings)

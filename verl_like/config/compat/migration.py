@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from verl_like.config.compat.shell import Script, read_script
+from verl_like.config.compat.shell.budget import Budget
 from verl_like.config.compat.tables import shown, table
 from verl_like.config.compat.translation import KINDS, Line, Translation, translate
 from verl_like.config.compat.words import PROGRAMS, Given, arguments_of, read_file, read_words, with_own_program
-from verl_like.config.compose import laid_out
+from verl_like.config.compose import laid_out, on_one_line
 from verl_like.config.knobs import knobs
+from verl_like.config.limits import bounded
 
 UNSET_RANK = re.compile(r"line \d+: (\w*RANK\w*) is set nowhere")
 HEADINGS = {
@@ -47,11 +49,10 @@ class Migration:
         values = {**found.defaults, **found.settings}
         order = list(knobs())
         names = sorted(values, key=lambda name: next(i for i, knob in enumerate(order) if name.startswith(knob)))
-        head = (
-            f"# From {self.source}, by `verl-like migrate --from {found.peer}`.\ndefaults:\n  - /config\n  - _self_\n\n"
-        )
-        missing = "".join(f"# Not here: {problem}\n" for problem in found.problems)
-        missing += "".join(f"# To look at: {note}\n" for note in self.notes)
+        head = f"# From {on_one_line(self.source)}, by `verl-like migrate --from {found.peer}`.\n"
+        head += "defaults:\n  - /config\n  - _self_\n\n"
+        missing = "".join(f"# Not here: {on_one_line(problem)}\n" for problem in found.problems)
+        missing += "".join(f"# To look at: {on_one_line(note)}\n" for note in self.notes)
         return f"{missing}{head}{laid_out((name, values[name], origins[name]) for name in names)}"
 
     def table(self) -> str:
@@ -60,13 +61,18 @@ class Migration:
         for kind in KINDS:
             lines = [line for line in self.translation.lines if line.kind == kind]
             if lines:
-                rows = "\n".join(f"| `{line.key}={shown(line.value)}` | {_here(line)} |" for line in lines)
+                rows = "\n".join(
+                    f"| `{on_one_line(f'{line.key}={shown(line.value)}')}` | {on_one_line(_here(line))} |"
+                    for line in lines
+                )
                 parts.append(f"### {HEADINGS[kind]}\n\n| {self.translation.peer} | here |\n|---|---|\n{rows}")
         if self.translation.defaults:
-            rows = "\n".join(f"| `{name}={shown(value)}` |" for name, value in self.translation.defaults.items())
+            rows = "\n".join(
+                f"| `{on_one_line(f'{name}={shown(value)}')}` |" for name, value in self.translation.defaults.items()
+            )
             parts.append(f"### Defaults of {self.translation.peer} that are other here\n\n| here |\n|---|\n{rows}")
         if self.notes:
-            parts.append("### To look at\n\n" + "\n".join(f"- {note}" for note in self.notes))
+            parts.append("### To look at\n\n" + "\n".join(f"- {on_one_line(note)}" for note in self.notes))
         return "\n\n".join(parts) + "\n"
 
 
@@ -107,6 +113,11 @@ def migrate(peer: str, path: Path, arguments: Sequence[str], *, environment: Map
     """
     if not path.is_file():
         raise ValueError(f"found no file {path}; give a launch script or a YAML file of {peer}'s.")
+    with bounded(str(path), remedy=f"Give a script or a YAML file that launches a run of {peer}'s."):
+        return _migrated(peer, path, arguments, environment)
+
+
+def _migrated(peer: str, path: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> Migration:
     if path.suffix in (".yaml", ".yml"):
         return Migration(str(path), translated(peer, read_file(path)), [])
     for script in _readings(path, arguments, environment):
@@ -128,7 +139,11 @@ def migrate(peer: str, path: Path, arguments: Sequence[str], *, environment: Map
 
 def _readings(path: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> Iterator[Script]:
     """The script as it stands; where that starts nothing, on the first node; then behind what it looks for."""
-    read = partial(read_script, path.read_text(), arguments=arguments, path=str(path.absolute()))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text in UTF-8: {error.reason} at byte {error.start}. Give a script.") from None
+    read = partial(read_script, text, arguments=arguments, path=str(path.absolute()), budget=Budget())
     script = read(environment=environment)
     yield script
     unset = [name for note in script.notes if (name := UNSET_RANK.match(note))]

@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from verl_like.config.compat import easyr1, openrlhf, verl
 from verl_like.config.compat.converters import Converter
 from verl_like.config.compat.tables import Table, likeness, shown
+from verl_like.config.interpolations import refuse_swollen
 from verl_like.config.knobs import knob_at, value_of
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
@@ -139,7 +140,7 @@ class _Settings:
     def clash(self, line: Line) -> str:
         """What another line sets otherwise, if one does; lines of one converter say the same."""
         for name, value in line.ours.items():
-            if self.values.get(name, value) != value:
+            if name in self._lines and self.values[name] != value:
                 other = self._lines[name]
                 return f"it sets {name}={shown(value)} here, but {other.key} sets {shown(self.values[name])}. Keep one."
         return ""
@@ -258,10 +259,11 @@ def _fitting(knob: str, value: Any) -> Any:
 
 def _resolved(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
     """The leaves, in the order of the keys, with interpolations filled in."""
+    refuse_swollen(values)
     tree = OmegaConf.create({})
-    for key, value in values.items():
-        OmegaConf.update(tree, key, value, merge=True, force_add=True)
     try:
+        for key, value in values.items():
+            OmegaConf.update(tree, key, value, merge=True, force_add=True)
         plain = OmegaConf.to_container(tree, resolve=True)
     except OmegaConfBaseException as error:
         raise ValueError(

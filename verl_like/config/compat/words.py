@@ -13,9 +13,12 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from verl_like.config.compat.tables import table
+from verl_like.config.files import load_file
 from verl_like.config.knobs import knob_at
+from verl_like.config.yaml_text import load
 
 # The last word of the program that a command starts, by project: of a module (verl.trainer.main_ppo, and those of
 # recipes and forks) or of a file.
@@ -101,8 +104,8 @@ def read_words(peer: str, words: Sequence[str], *, folder: Path) -> Given:
 def read_file(path: Path) -> Given:
     """What a configuration file says, each of its leaves."""
     try:
-        tree = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        tree = load_file(path)
+    except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException) as error:
         raise ValueError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(tree, dict):
         raise ValueError(f"{path} holds a {type(tree).__name__}, but a configuration is a mapping of sections.")
@@ -122,14 +125,14 @@ def _read_hydra(words: Sequence[str], folder: Path) -> Given:
     for word in _without_options(words, folder, given):
         try:
             override = parser.parse_override(word)
-        except HydraException as error:
+        except (HydraException, ValueError) as error:  # of Python's: a number of thousands of digits
             key, equals, text = word.partition("=")
             if not equals and word.startswith(("$(", "`")):
                 given.notes.append(f"{word}: what it prints would be settings; write them in its place.")
                 continue
             if not equals:
                 raise ValueError(
-                    f"cannot read {word} as one of verl's settings: {str(error).splitlines()[0]}. Write key=value."
+                    f"cannot read {word:.200} as one of verl's settings: {str(error).splitlines()[0]}. Write key=value."
                 ) from None
             given.values[key.lstrip("+")] = _as_yaml(text)  # what only Python's or YAML's grammar takes
             continue
@@ -140,7 +143,7 @@ def _read_hydra(words: Sequence[str], folder: Path) -> Given:
             removed.add(key)
         elif override.is_sweep_override():
             raise ValueError(
-                f"{word} holds several values, but a run takes one. Quote a comma that belongs to a value."
+                f"{word:.200} holds several values, but a run takes one. Quote a comma that belongs to a value."
             )
         else:
             given.values[key] = override.value()
@@ -185,8 +188,11 @@ def _read_dotlist(words: Sequence[str], folder: Path) -> Given:
     """``config=FILE`` and ``key=value``, as OmegaConf reads a command line."""
     given = Given()
     try:
-        tree = OmegaConf.to_container(OmegaConf.from_dotlist([word for word in words if "=" in word]))
-    except yaml.YAMLError as error:
+        settings = [word for word in words if "=" in word]
+        for word in settings:
+            load(word.partition("=")[2])  # which refuses what OmegaConf would build whatever its size
+        tree = OmegaConf.to_container(OmegaConf.from_dotlist(settings))
+    except (yaml.YAMLError, OmegaConfBaseException, RecursionError, ValueError) as error:
         raise ValueError(f"a setting cannot be read as YAML: {' '.join(str(error).split())}.") from None
     assert isinstance(tree, dict), "a list of key=value makes a mapping"
     own = dict(_leaves(tree, ""))
@@ -234,7 +240,7 @@ def _read_flags(words: Sequence[str], folder: Path) -> Given:
 
 def _as_yaml(text: str) -> Any:
     try:
-        value = yaml.safe_load(text)
+        value = load(text)
     except yaml.YAMLError:
         return text
     try:  # YAML takes 1e-6 for a word

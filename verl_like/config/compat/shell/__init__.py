@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from verl_like.config.compat.shell.budget import Budget, Spent
 from verl_like.config.compat.shell.run import Walk, substituted
 from verl_like.config.compat.shell.state import State
 from verl_like.config.compat.shell.syntax import parse
@@ -41,11 +42,13 @@ def read_script(
     environment: Mapping[str, str] | None = None,
     path: str = "",
     passes_exits: bool = False,
+    budget: Budget | None = None,
 ) -> Script:
     """Read a script as if it were called by ``path`` with ``arguments`` in ``environment``.
 
     Args:
-        passes_exits: go on behind ``exit``, to what would run where whatever the script looks for is found.
+        passes_exits: go on after ``exit``, to what would run where whatever the script looks for is found.
+        budget: what is spent on the script already, where it is read again.
 
     Raises:
         ValueError: bash could not read it either, or it does more than a script that launches a run.
@@ -57,6 +60,7 @@ def read_script(
         )
     variables = {"OPTIND": "1", **(environment or {})}
     state = State(variables=variables, arguments=list(arguments), substitute=substituted, path=path)
+    state.budget = budget or state.budget
     if path:
         state.put_array("BASH_SOURCE", {"0": path})
     if "\r\n" in text:
@@ -66,6 +70,8 @@ def read_script(
         state.notes |= dict.fromkeys(notes)
         walk = Walk(state, passes_exits=passes_exits)
         walk.script(tree)
+    except Spent as spent:
+        raise ValueError(str(spent)) from None
     except RecursionError:
         raise ValueError(
             "found commands nested deeper than can be read, expected a script that launches a run."

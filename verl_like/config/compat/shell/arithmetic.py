@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable
 
 from verl_like.config.compat.shell.unknown import UNKNOWN, UnknownError
 
 _TOKEN = re.compile(
-    r"\s*(\d+#[\w@]+|0[xX][0-9a-fA-F]+|\d+|[A-Za-z_]\w*(?:\[[^]]*\])?"
+    r"\s*([0-9]+#[\w@]+|0[xX][0-9a-fA-F]+|[0-9]+|[A-Za-z_]\w*(?:\[[^]]*\])?"
     r"|<<=|>>=|\*\*|\+\+|--|<<|>>|&&|\|\||[-+*/%&|^<>=!]=|[-+*/%<>&|^~!?:=(),])"
 )
 _ASSIGNING = re.compile(r"(\*|/|%|\+|-|<<|>>|&|\||\^)?=")
 _Number = Callable[[], int]
+
+
+def whole_number(text: str) -> int | None:
+    """The number that a text of ASCII digits is; None for any other, and for one beyond 64 bits."""
+    return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else None
 
 
 def _quotient(left: int, right: int) -> int:
@@ -51,6 +57,12 @@ _OPERATIONS: list[dict[str, Callable[[_Number, _Number], int]]] = [
     },
     {"**": lambda a, b: _power(a(), b())},
 ]
+_UNARY: dict[str, Callable[[int], int]] = {
+    "-": operator.neg,
+    "+": operator.pos,
+    "!": lambda a: int(not a),
+    "~": operator.invert,
+}
 _BINARY = {sign: operation for level in _OPERATIONS for sign, operation in level.items()}
 
 
@@ -61,8 +73,8 @@ class Arithmetic:
         self._read = read
         self._write = write
         self._tokens: list[str] = []
-        at = 0
-        while text[at:].strip():
+        at, text = 0, text.rstrip()
+        while at < len(text):
             match = _TOKEN.match(text, at)
             if match is None:
                 raise UnknownError(f"{text.strip()} is no calculation with whole numbers")
@@ -117,7 +129,7 @@ class Arithmetic:
     def _unary(self) -> _Number:
         if sign := self._next("-", "+", "!", "~"):
             operand = self._unary()
-            return lambda: {"-": -operand(), "+": operand(), "!": int(not operand()), "~": ~operand()}[sign]
+            return (lambda change: lambda: _wrapped(change(operand())))(_UNARY[sign])
         if sign := self._next("++", "--"):
             name = self._tokens.pop() if self._tokens else ""
             return lambda: self._set(name, self._of(name) + (1 if sign == "++" else -1))
@@ -133,7 +145,7 @@ class Arithmetic:
     def _named(self, name: str) -> _Number:
         if sign := self._next("++", "--"):
             step = 1 if sign == "++" else -1
-            return lambda: self._set(name, self._of(name) + step) - step
+            return lambda: _wrapped(self._set(name, self._of(name) + step) - step)
         match = _ASSIGNING.fullmatch(self._tokens[-1]) if self._tokens else None
         if match is None:
             return lambda: self._of(name)
@@ -145,9 +157,12 @@ class Arithmetic:
         text = self._read(name)
         if UNKNOWN in text:
             raise UnknownError(f"the value of {name} is not known")
-        return int(text) if re.fullmatch(r"-?(0|[1-9]\d*)", text) else Arithmetic(text, self._read, self._write).value()
+        if re.fullmatch(r"-?(0|[1-9][0-9]*)", text) and (number := whole_number(text)) is not None:
+            return number
+        return Arithmetic(text, self._read, self._write).value()
 
     def _set(self, name: str, value: int) -> int:
+        value = _wrapped(value)
         self._write(name, str(value))
         return value
 
@@ -161,8 +176,8 @@ def _constant(token: str) -> int:
     base, _, digits = token.rpartition("#")
     try:
         if base:
-            return int(digits, int(base))
+            return _wrapped(int(digits, int(base)))
         is_octal = token.startswith("0") and token.isdigit()
-        return int(token, 8 if is_octal else 0)
+        return _wrapped(int(token, 8 if is_octal else 0))
     except ValueError:
         raise UnknownError(f"{token} is no number") from None

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from enum import Enum
 
+from verl_like.config.compat.shell.arithmetic import whole_number
 from verl_like.config.compat.shell.conditions import holds
 from verl_like.config.compat.shell.expansion import Expansion, Fragment
 from verl_like.config.compat.shell.lexer import ASSIGNMENT, Word
@@ -99,8 +100,8 @@ def _set(words: list[str], node: Simple, state: State) -> ExitStatus:
 
 
 def _shift(words: list[str], node: Simple, state: State) -> ExitStatus:
-    count = int(words[1]) if len(words) > 1 and words[1].isdigit() else 1
-    if count > len(state.arguments):
+    count = whole_number(words[1]) if len(words) > 1 else 1
+    if count is None or count < 0 or count > len(state.arguments):
         return ExitStatus.FALSE
     del state.arguments[:count]
     return ExitStatus.TRUE

@@ -54,6 +54,7 @@ class Expansion:
                 end = after(text, at, quoted=quoted)
                 found += self._unit(text[at:end], quoted=quoted)
                 at = end
+        self.state.budget.text(sum(len(fragment.text) + 10 for fragment in found))
         return found
 
     def text(self, text: str, *, quoted: bool = False) -> str:
@@ -76,7 +77,7 @@ class Expansion:
         try:
             return Arithmetic(expanded, self._operand, self._put).value()
         except RecursionError:
-            raise UnknownError("its variables refer to each other") from None
+            raise UnknownError("it is too deep, or its variables refer to each other") from None
 
     def key(self, name: str, text: str) -> str:
         """What is between the brackets of an array's element: a word for some arrays, a calculation for most.
@@ -88,6 +89,7 @@ class Expansion:
 
     def _operand(self, name: str) -> str:
         """A variable, or an element ``name[key]`` of an array, in a calculation."""
+        self.state.budget.step(self.line)
         name, _, key = name.removesuffix("]").partition("[")
         values = self._values(name, key or None)
         self._note_if_unset(name, values)
@@ -232,14 +234,16 @@ class Expansion:
         if sign in "#%":
             operator = operation[: 1 + doubled]
             expression = self.expression(operation[len(operator) :])
-            return lambda value: patterns.without_end(value, expression, operator)
+            made = self.state.budget.text
+            return lambda value: patterns.without_end(value, expression, operator, made=made)
         if sign in "^,":
             return lambda value: patterns.recased(value, operation)
         if sign == "/":
             where = operation[1] if operation[1:2] in ("/", "#", "%") else ""
             searched, _, replacement = _cut(operation[1 + len(where) :], "/")
             expression, text = self.expression(searched), self.text(replacement)
-            return lambda value: patterns.replaced(value, expression, text, where)
+            made = self.state.budget.text
+            return lambda value: patterns.replaced(value, expression, text, where, made=made)
         raise UnknownError(f"{operation} is not read here")
 
 
@@ -275,7 +279,8 @@ def _unescaped(match: re.Match[str]) -> str:
     """A sign behind a backslash in ``$'...'``."""
     sign = match[1]
     if sign[0] in "xu" and len(sign) > 1:
-        return chr(int(sign[1:], 16))
+        number = int(sign[1:], 16)
+        return "" if number == 0 or 0xD800 <= number < 0xE000 else chr(number)  # bash has no text with these
     if sign[0] in "01234567":
-        return chr(int(sign, 8) & 255)
+        return chr(int(sign, 8) & 255).replace(UNKNOWN, "")
     return _ESCAPES.get(sign, sign if sign in "\\'\"?" else match[0])

@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Callable
 
+from verl_like.config.compat.shell.arithmetic import whole_number
 from verl_like.config.compat.shell.expansion import Expansion
 from verl_like.config.compat.shell.state import State
 from verl_like.config.compat.shell.tree import Simple
@@ -71,9 +72,10 @@ def _cat(words: list[str], node: Simple, state: State) -> str | None:
 
 
 def _seq(words: list[str], node: Simple, state: State) -> str | None:
-    if not 1 <= len(words) <= 3 or not all(re.fullmatch(r"-?\d+", word) for word in words):
+    numbers = [number for word in words if (number := whole_number(word)) is not None]
+    if not 1 <= len(words) <= 3 or len(numbers) < len(words):
         return None
-    *begins, last = [int(word) for word in words]
+    *begins, last = numbers
     first, step = [*begins, *[1, 1][len(begins) :]]
     if step == 0 or abs(last - first) > _MOST_NUMBERS * abs(step):
         return None

@@ -18,7 +18,7 @@ def pattern(parts: Parts) -> str:
     Raises:
         UnknownError: it has alternatives, ``@(a|b)``.
     """
-    found = ""
+    pieces: list[list[str]] = [[]]  # what stands between the stars
     for text, is_quoted in parts:
         if not is_quoted and re.search(r"[?*+@!]\(", text):
             raise UnknownError(f"the pattern {text} has alternatives")
@@ -28,12 +28,19 @@ def pattern(parts: Parts) -> str:
             if brackets:
                 inside = brackets[2].replace("\\", r"\\")
                 inside = re.sub(r"\[(?!:)", r"\\[", inside)
-                found += f"[{'^' if brackets[1] else ''}{_with_classes(inside)}]"
+                pieces[-1].append(f"[{'^' if brackets[1] else ''}{_with_classes(inside)}]")
                 at = brackets.end()
-            else:
-                found += {"*": ".*", "?": "."}.get("" if is_quoted else text[at]) or re.escape(text[at])
+            elif text[at] == "*" and not is_quoted:
+                pieces.append([])
                 at += 1
-    return found
+            else:
+                pieces[-1].append("." if text[at] == "?" and not is_quoted else re.escape(text[at]))
+                at += 1
+    first, *between = map("".join, pieces)
+    if not between:
+        return first
+    # All but the last star may take as little as they can and never more: so nothing is tried again and again.
+    return f"{first}{''.join(f'(?>.*?{piece})' for piece in between[:-1] if piece)}.*{between[-1]}"
 
 
 def regular_expression(parts: Parts) -> str:
@@ -50,11 +57,12 @@ def fits(text: str, expression: str) -> bool:
     return re.fullmatch(expression, text, re.DOTALL) is not None
 
 
-def without_end(text: str, expression: str, operator: str) -> str:
-    """What ``#``, ``##``, ``%`` and ``%%`` leave of a text."""
+def without_end(text: str, expression: str, operator: str, *, made: Callable[[int], None]) -> str:
+    """What ``#``, ``##``, ``%`` and ``%%`` leave of a text; ``made`` is called with the characters of each try."""
     lengths = range(len(text) + 1) if len(operator) == 1 else range(len(text), -1, -1)
     for length in lengths:
         rest = len(text) - length
+        made(length + 1)
         if operator[0] == "#" and fits(text[:length], expression):
             return text[length:]
         if operator[0] == "%" and fits(text[rest:], expression):
@@ -62,12 +70,20 @@ def without_end(text: str, expression: str, operator: str) -> str:
     return text
 
 
-def replaced(text: str, expression: str, replacement: str, where: str) -> str:
-    """What ``/``, ``//``, ``/#`` and ``/%`` make of a text; ``where`` is the sign behind the first stroke."""
+def replaced(text: str, expression: str, replacement: str, where: str, *, made: Callable[[int], None]) -> str:
+    """What ``/``, ``//``, ``/#`` and ``/%`` make of a text; ``where`` is the sign after the first stroke.
+
+    ``made`` is called with the characters of each replacement.
+    """
+
+    def replacing(match: re.Match[str]) -> str:
+        made(len(replacement) + 1)
+        return replacement
+
     if not expression and where not in ("#", "%"):
         return text
     anchored = {"#": rf"\A(?:{expression})", "%": rf"(?:{expression})\Z"}.get(where, expression)
-    return re.sub(anchored, lambda _: replacement, text, count=0 if where == "/" else 1, flags=re.DOTALL)
+    return re.sub(anchored, replacing, text, count=0 if where == "/" else 1, flags=re.DOTALL)
 
 
 def recased(text: str, operator: str) -> str:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from itertools import takewhile
 
 from verl_like.config.compat.shell import patterns
+from verl_like.config.compat.shell.arithmetic import whole_number
 from verl_like.config.compat.shell.builtins import BUILTINS, ExitStatus, calculate, declare
 from verl_like.config.compat.shell.conditions import Operand, holds
 from verl_like.config.compat.shell.expansion import Expansion
@@ -31,7 +32,6 @@ from verl_like.config.compat.shell.tree import (
 from verl_like.config.compat.shell.unknown import UNKNOWN, UnknownError
 from verl_like.config.compat.shell.words import assign, assigned_text, fields
 
-_MOST_STEPS = 100_000
 _MOST_ROUNDS = 1_000
 _DEEPEST_CALL = 50
 _OPERATOR = re.compile(r"[=!]?=|=~|[<>!()]|&&|\|\||-[a-zA-Z]{1,2}")
@@ -58,6 +58,7 @@ def _script_of_shell(texts: list[str]) -> str | None:
 def substituted(state: State, source: str, line: int) -> str | None:
     """What the commands of ``$(source)`` print; None where only running them would tell."""
     noted = len(state.notes)
+    state.budget.text(len(source))
     walk = Walk(state.copy())
     try:
         walk.script(parse(source, first_line=line)[0])
@@ -83,7 +84,7 @@ class Walk:
         self.commands: list[list[str]] = []
         self.printed: str | None = ""
         self._functions: dict[str, Node] = {}
-        self._steps = self._loops = self._calls = 0
+        self._loops = self._calls = 0
 
     def script(self, tree: list[Chain]) -> None:
         """The whole of a script."""
@@ -117,12 +118,7 @@ class Walk:
         return status
 
     def _pipeline(self, pipeline: Pipeline) -> ExitStatus:
-        self._steps += 1
-        if self._steps > _MOST_STEPS:
-            raise ValueError(
-                f"line {pipeline.line}: found more than {_MOST_STEPS} commands to go through, expected a script that "
-                "launches a run. Shorten its loops."
-            )
+        self.state.budget.step(pipeline.line)
         if len(pipeline.parts) == 1:
             status = self._node(pipeline.parts[0])
         else:
@@ -197,8 +193,8 @@ class Walk:
             self.state.note(line, "exit is passed over: what the script looks for before it is taken to be there")
             return ExitStatus.RAN
         if name in ("break", "continue", "return", "exit") and (self._loops or name in ("return", "exit")):
-            number = texts[1] if texts[1:] and texts[1].isdigit() else "1" if name in ("break", "continue") else "0"
-            raise _Left(name, line, int(number))
+            number = whole_number(texts[1]) if texts[1:] else None
+            raise _Left(name, line, int(name in ("break", "continue")) if number is None else number)
         if name == "exec" and len(texts) > 1:
             raise _Left(name, line, 0)
         if name in ("source", "."):
@@ -210,6 +206,7 @@ class Walk:
 
     def _evaluated(self, text: str, line: int) -> list[Chain] | None:
         """What ``eval`` or ``bash -c`` is given, as commands; None where it cannot be read."""
+        self.state.budget.text(len(text))
         self.state.note(line, "what eval or bash -c is given is read as if it stood here, as far as it is known")
         try:
             return None if UNKNOWN in text else parse(text, first_line=line)[0]

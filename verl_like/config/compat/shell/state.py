@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from verl_like.config.compat.shell.arithmetic import whole_number
+from verl_like.config.compat.shell.budget import Budget
 
 _LONGEST_TEXT = 1_000_000
 
@@ -29,19 +31,31 @@ class State:
     scopes: list[dict[str, tuple[str | None, dict[str, str] | None, bool]]] = field(default_factory=list)
     status: str = "0"
     notes: dict[str, None] = field(default_factory=dict)  # a note is made once, and they are in order
+    budget: Budget = field(default_factory=Budget)
 
     def note(self, line: int, sentence: str, *, once: bool = False) -> None:
         """Add a sentence for the user, unless it is there; if ``once``, of whatever line."""
         if not once or not any(note.endswith(f": {sentence}") for note in self.notes):
-            self.notes[f"line {line}: {sentence}"] = None
+            note = f"line {line}: {sentence}"
+            self.budget.text(len(note) if note not in self.notes else 0)
+            self.notes[note] = None
 
     def copy(self) -> State:
         """For a subshell: what it sets is its own, and its notes are everybody's."""
-        notes, inside, self.notes, self.inside = self.notes, self.inside, {}, []
-        own = copy.deepcopy(self)
-        own.notes = self.notes = notes
-        own.inside = self.inside = inside
-        return own
+        return replace(
+            self,
+            variables=dict(self.variables),
+            arguments=list(self.arguments),
+            arrays={name: dict(elements) for name, elements in self.arrays.items()},
+            keyed=set(self.keyed),
+            scopes=[
+                {
+                    name: (text, elements and dict(elements), is_keyed)
+                    for name, (text, elements, is_keyed) in kept.items()
+                }
+                for kept in self.scopes
+            ],
+        )
 
     def restore(self, earlier: State) -> None:
         """Go back to what a copy holds, notes aside."""
@@ -57,9 +71,10 @@ class State:
         if name == "0":
             return self.path or None
         if name.isdigit():
-            return self.arguments[int(name) - 1] if 0 < int(name) <= len(self.arguments) else None
+            place = whole_number(name) or 0
+            return self.arguments[place - 1] if 0 < place <= len(self.arguments) else None
         if name in self.arrays:
-            number = int(key) if key.removeprefix("-").isdigit() else 0
+            number = whole_number(key) or 0
             if number < 0 and name not in self.keyed:
                 key = str(max(map(int, self.arrays[name]), default=0) + 1 + number)
             return self.arrays[name].get(key)
@@ -85,6 +100,7 @@ class State:
             raise ValueError(
                 f"found more than {_LONGEST_TEXT:,} characters in {name}, expected a script that launches a run."
             )
+        self.budget.text(len(text))
         if key is not None and name not in self.arrays:
             self.arrays[name] = {"0": self.variables.pop(name)} if name in self.variables else {}
         if name in self.arrays:
@@ -94,6 +110,7 @@ class State:
 
     def put_array(self, name: str, elements: Mapping[str, str]) -> None:
         """Set an array as a whole."""
+        self.budget.text(sum(len(text) + 10 for text in elements.values()))
         self.variables.pop(name, None)
         self.arrays[name] = dict(elements)
 

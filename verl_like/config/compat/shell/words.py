@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 
+from verl_like.config.compat.shell.arithmetic import whole_number
 from verl_like.config.compat.shell.expansion import BREAK, Expansion, Fragment
 from verl_like.config.compat.shell.lexer import ASSIGNMENT, Word, after
 from verl_like.config.compat.shell.state import State
@@ -18,6 +19,7 @@ _MOST_WORDS = 10_000
 def fields(word: Word, state: State) -> list[str]:
     """The words that a command gets for one that is written: none, one or several."""
     found: list[str] = []
+    state.budget.text(len(word.text))
     for text in braces(word.text):
         fragments = Expansion(state, word.line).fragments(with_home(text, state))
         if any(not fragment.is_quoted and re.search(r"[*?]", fragment.text) for fragment in fragments):
@@ -102,7 +104,7 @@ def braces(text: str) -> list[str]:
         parts, end = _alternatives(text, at) if text[at] == "{" else ([], 0)
         if parts:
             rest = braces(text[end:])
-            if len(parts) * len(rest) > _MOST_WORDS:
+            if len(parts) * len(rest) * (len(text) + 100) > 100 * _MOST_WORDS:
                 return [text]
             return [text[:at] + part + more for part, more in itertools.product(parts, rest)]
         at = after(text, at)
@@ -134,10 +136,11 @@ def _range(text: str) -> list[str]:
     if match is None or match[1].lstrip("-").isdigit() != match[2].lstrip("-").isdigit():
         return []
     is_number = match[2].lstrip("-").isdigit()
-    first, last = (int(end) if is_number else ord(end) for end in match.groups()[:2])
-    step = abs(int(match[3] or 1)) or 1
-    numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
-    if len(numbers) > _MOST_WORDS:
+    ends = [whole_number(end) if is_number else ord(end) for end in match.groups()[:2]]
+    first, last, step = *ends, whole_number(match[3] or "1")
+    if first is None or last is None or step is None or abs(last - first) > _MOST_WORDS * max(abs(step), 1):
         return []
+    step = abs(step) or 1
+    numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
     width = max(map(len, match.groups()[:2])) if re.search(r"(^|\.)-?0\d", text) else 0
     return [f"{number:0{width}d}" if is_number else chr(number) for number in numbers]

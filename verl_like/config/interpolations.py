@@ -1,0 +1,64 @@
+"""Values that refer to others (``${data.seed}``), counted before they are filled in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+MOST_REFERENCES = 10_000
+MOST_CHARACTERS = 2_000_000
+_REFERENCE = re.compile(r"\$\{([\w.-]+)\}")
+
+
+def refuse_swollen(values: Mapping[str, Any]) -> None:
+    """Refuse values that refer to each other so often that they have no end for all that matters.
+
+    Relative names and resolvers are not counted: a deadline bounds these.
+
+    Args:
+        values: by dotted key.
+
+    Raises:
+        ValueError: which value it is.
+    """
+    known: dict[str, tuple[int, int]] = {}
+    for key in values:
+        references, characters = _size(key, values, known)
+        if references > MOST_REFERENCES or characters > MOST_CHARACTERS:
+            raise ValueError(
+                f"{key} refers to others that refer to others, more than {MOST_REFERENCES:,} times or for more than "
+                f"{MOST_CHARACTERS:,} characters in all. Write the value in its place."
+            )
+
+
+def _size(key: str, values: Mapping[str, Any], known: dict[str, tuple[int, int]]) -> tuple[int, int]:
+    """References that are followed and characters that are made where a key is filled in."""
+    if key not in known:
+        known[key] = (0, 0)  # of a circle, which OmegaConf refuses
+        references = characters = 0
+        for text in _texts(values[key]):
+            characters += len(text)
+            for name in _REFERENCE.findall(text):
+                found = [_size(each, values, known) for each in _named(name, values)]
+                references += 1 + sum(each for each, _ in found)
+                characters += sum(each for _, each in found)
+        known[key] = (references, characters)
+    return known[key]
+
+
+def _named(name: str, values: Mapping[str, Any]) -> list[str]:
+    """The keys that a reference takes in: its own, those of a section, or the mapping in which it lies."""
+    own = next((head for depth in range(name.count(".") + 1) if (head := name.rsplit(".", depth)[0]) in values), None)
+    return [key for key in values if key == own or key.startswith(f"{name}.")]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
