@@ -92,6 +92,13 @@ def lacking_in(folder: Path) -> str | None:
     return lacking_weights(names, lambda name: (folder / name).read_bytes())
 
 
+def weights_in(folder: Path) -> list[Path]:
+    """The files that a model's weights are read from: those of its index, else all of the usual name."""
+    if (folder / _INDEX).is_file():  # beside it there may be the same weights in another format
+        return sorted(folder / name for name in _shards((folder / _INDEX).read_bytes()))
+    return sorted(folder.glob(_WEIGHTS))
+
+
 def _lacking_shards(shards: set[str], there: set[str]) -> str | None:
     absent = sorted(shards - there)
     if not shards:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit._weights import NO_WEIGHTS
+
 ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "transformers", "ray", "vllm"}
 # CPU seconds. On one quiet core of 2.5 GHz: 0.06 for --help, 0.37 for config and for wrong input; a busy core of
@@ -74,8 +76,8 @@ def test_a_run_that_is_not_there_is_refused_without_anything_heavy(tmp_path: Pat
     rows, model = tmp_path / "rows.jsonl", tmp_path / "model"
     rows.touch()
     model.mkdir()
-    for name in ("config.json", "model.safetensors"):
-        (model / name).write_text("{}")
+    (model / "config.json").write_text("{}")
+    (model / "model.safetensors").write_bytes(NO_WEIGHTS)
     words = ["eval", f"model.path={model}", f"data.val_files=[{rows}]", f"trainer.output_dir={tmp_path}"]
     answer = told([*words, "cluster.device=cpu"])
     found, modules = json.loads(answer.stdout.splitlines()[-1])

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.unit._weights import NO_WEIGHTS
 from verl_like.checks import cluster, kernels, lora, models, validation
 from verl_like.checks import rules as checks
 from verl_like.checks.rules import check, check_devices
@@ -30,8 +31,9 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     for name in ("val.jsonl", "notes.txt"):
         (tmp_path / "data" / name).touch()
     (tmp_path / "model").mkdir()
-    for name in ("config.json", "tokenizer_config.json", "model.safetensors"):
+    for name in ("config.json", "tokenizer_config.json"):
         (tmp_path / "model" / name).write_text("{}")
+    (tmp_path / "model/model.safetensors").write_bytes(NO_WEIGHTS)
     sound = Config()
     sound.model.path = "model"
     sound.data.train_files = ["data/train.parquet"]
@@ -100,7 +102,7 @@ def test_unknown_estimator_is_refused_with_the_names_there_are(config: Config) -
 def test_unknown_policy_loss_is_refused_with_the_names_there_are(config: Config) -> None:
     text = refusal(config, actor__policy_loss="pppo")
     assert "actor.policy_loss=pppo" in text
-    assert "'ppo'" in text
+    assert "kl_cov, ppo, reinforce" in text
 
 
 # --- models
@@ -504,7 +506,39 @@ def test_greedy_validation_repeated_is_refused(config: Config) -> None:
     assert "all 4 responses would be the same" in text
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("max_num_sequences", "which vLLM's engine does not take; did you mean max_num_seqs?"),
+        ("max_num_seqs", "which has its own knob. Set rollout.max_num_seqs instead."),
+        ("load_format", "which the vLLM backend must set itself. Remove it."),
+    ],
+)
+def test_an_argument_that_the_engine_cannot_have_is_known_without_it(config: Config, name: str, expected: str) -> None:
+    assert refusal(config, rollout__engine_kwargs={name: 1}) == f"rollout.engine_kwargs has {name!r}, {expected}"
+
+
+def test_an_argument_that_the_engine_takes_passes_and_the_other_backend_takes_none(config: Config) -> None:
+    config.rollout.engine_kwargs = {"block_size": 16}
+    check(config)
+    assert "block_size, but rollout.backend=hf takes none" in refusal(config, rollout__backend="hf")
+
+
 # --- cluster
+
+
+def test_many_more_workers_than_cores_are_refused(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("verl_like.checks.cluster.usable_cores", lambda: 2)
+    config.data.train_batch_size = config.actor.mini_batch_size = 64
+    assert refusal(config, cluster__workers_per_node=64) == (
+        "cluster.workers_per_node is 64, but the workers run on CPU, and this machine has 2 cores for them. Set "
+        "cluster.workers_per_node=2, or 0 for as many as fit."
+    )
+    config.cluster.workers_per_node = 8
+    check(config, num_devices=0)  # for the layout of a larger machine
+    monkeypatch.setattr("verl_like.checks.cluster.usable_cores", lambda: 64)
+    config.cluster.workers_per_node = 64
+    check(config, num_devices=0)
 
 
 def test_cuda_without_a_gpu_is_refused(config: Config) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.unit._weights import NO_WEIGHTS
 from verl_like.checks.gpus import Gpus
 from verl_like.checks.hub import check_hub_models
 from verl_like.checks.models import CPU_HEAD_SIZES, MODEL_RULES
@@ -29,7 +31,7 @@ def model(folder: Path, tokens: str | None = "abc", **fields: Any) -> str:
     """A model folder with these fields in its config.json and a token for each character."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(QWEN3 | fields))
-    (folder / "model.safetensors").touch()
+    (folder / "model.safetensors").write_bytes(NO_WEIGHTS)
     if tokens is not None:
         vocabulary = {token: i for i, token in enumerate(tokens)}
         added = [{"id": len(tokens), "content": "<eos>"}]
@@ -242,6 +244,60 @@ def test_a_folder_whose_config_is_broken_or_without_weights_is_refused(config: C
         f"ref.path is {tmp_path}/ref, a folder without weights in safetensors files (model*.safetensors). Copy the "
         "model again; weights in another format are converted by loading and saving them with transformers.",
     ]
+
+
+def weights(folder: Path, **shapes: list[int]) -> Path:
+    """A safetensors file with tensors of zeros in the folder."""
+    place, head = 0, {}
+    for name, shape in shapes.items():
+        end = place + 4 * math.prod(shape)
+        head[name.replace("__", ".")] = {"dtype": "F32", "shape": shape, "data_offsets": [place, end]}
+        place = end
+    text = json.dumps(head).encode()
+    file = folder / "model.safetensors"
+    file.write_bytes(len(text).to_bytes(8, "little") + text + bytes(place))
+    return file
+
+
+def test_a_file_of_weights_that_is_cut_off_is_refused_by_its_length(config: Config) -> None:
+    file = weights(Path(config.model.path), model__norm__weight=[128])
+    assert missing(config) == []
+    whole = file.read_bytes()
+    for kept, found in (
+        (len(whole) - 1, f"has {len(whole) - 1:,} bytes, but its tensors end at {len(whole):,}"),
+        (20, "is cut off after 20 bytes, within its head"),
+        (0, "is cut off after 0 bytes, within its head"),
+    ):
+        file.write_bytes(whole[:kept])
+        assert missing(config) == [
+            f"model.path is {config.model.path}, whose model.safetensors {found}. Copy the model again."
+        ]
+
+
+@pytest.mark.parametrize("content", [b"PK\x03\x04" + bytes(100), (2).to_bytes(8, "little") + b"[]", b"\x80\x02}q" * 9])
+def test_what_is_no_safetensors_file_is_refused(config: Config, content: bytes) -> None:
+    (Path(config.model.path) / "model.safetensors").write_bytes(content)
+    (problem,) = missing(config)
+    assert "whose model.safetensors does not begin as a safetensors file does. Copy the model again." in problem
+
+
+def test_every_shard_of_an_index_is_looked_at_and_nothing_beside_them(config: Config) -> None:
+    folder = Path(config.model.path)
+    weights(folder, a=[2]).rename(folder / "model-00001-of-00001.safetensors")
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-00001-of-00001.safetensors"}}')
+    (folder / "model-old.safetensors").touch()
+    assert missing(config) == []
+    (folder / "model-00001-of-00001.safetensors").write_bytes(b"")
+    (problem,) = missing(config)
+    assert "whose model-00001-of-00001.safetensors is cut off" in problem
+
+
+def test_weights_of_another_model_than_the_config_says_are_refused(config: Config) -> None:
+    weights(Path(config.model.path), model__embed_tokens__weight=[5, 128])
+    assert missing(config) == []
+    weights(Path(config.model.path), model__embed_tokens__weight=[7, 128])
+    (problem,) = missing(config)
+    assert "model.embed_tokens.weight is [7, 128], and vocab_size and hidden_size are [5, 128]. Copy it" in problem
 
 
 def test_a_hub_name_is_known_where_the_cache_holds_it(

@@ -449,3 +449,19 @@ def test_an_answer_that_is_no_text_is_refused(tmp_path: Path, tokenizer: PreTrai
 def test_an_empty_prompt_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     with pytest.raises(ValueError, match=r"row 0 of .* has an empty prompt"):
         prompts(jsonl(tmp_path / "x.jsonl", [{"prompt": "", "answer": "2"}]), plain(), tokenizer)
+
+
+@pytest.mark.parametrize("data", [plain(), DataConfig()], ids=["plain", "chat"])
+def test_a_prompt_that_is_null_is_told_to_be_filled_whatever_the_template(
+    tmp_path: Path, chat_tokenizer: PreTrainedTokenizerBase, data: DataConfig
+) -> None:
+    files = jsonl(tmp_path / "a.jsonl", [{"prompt": "1+1", "answer": "2"}, {"prompt": None, "answer": "2"}])
+    with pytest.raises(ValueError, match=r"^row 1 of .*a.jsonl has no prompt: 'prompt' is null there. Fill it, or rem"):
+        prompts(files, data, chat_tokenizer)
+
+
+def test_an_answer_that_is_null_is_told_to_be_filled(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    tokenizer.eos_token = "="
+    files = jsonl(tmp_path / "a.jsonl", [{"prompt": "1+1", "answer": None}])
+    with pytest.raises(ValueError, match=r"^row 0 of .*a.jsonl has no answer: 'answer' is null there. Fill it, or rem"):
+        answers(files, plain(), tokenizer)

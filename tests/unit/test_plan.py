@@ -341,6 +341,21 @@ def test_the_memory_of_a_cpu_run_is_that_of_the_machine(folder: Path, monkeypatc
         check.check_memory(config)
 
 
+def test_more_processes_than_a_machine_without_gpus_holds_do_not_fit(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_for(folder)
+    config.cluster.device, config.cluster.workers_per_node = "cpu", 8
+    monkeypatch.setattr("verl_like.plan.place.memory_gib", lambda: 1400.0)
+    plan = check.check_memory(config)
+    assert plan is not None and plan.fits_host and "processes of the run" not in caplog.text
+    needed = sum(plan.host.values()) / GIB
+    monkeypatch.setattr("verl_like.plan.place.memory_gib", lambda: 0.99 * needed)
+    plan = check.check_memory(config)
+    assert plan is not None and not plan.fits
+    assert f"take {needed:.1f} GiB, but this machine has {0.99 * needed:.1f}. Lower cluster.workers" in caplog.text
+
+
 def test_an_engine_without_room_for_a_sequence_is_told(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -26,6 +25,7 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import revert_weight_conversion
 
 from verl_like.config.schema import ModelConfig
+from verl_like.remote_models import weights_in
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,10 +121,7 @@ def weight_files(model_path: str) -> list[Path]:
         root = Path(
             snapshot_download(model_path, allow_patterns=["model*.safetensors", "model.safetensors.index.json"])
         )
-    index = root / "model.safetensors.index.json"
-    if index.is_file():  # beside it there may be the same weights in another format
-        return [root / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
-    files = sorted(root.glob("model*.safetensors"))
+    files = weights_in(root)
     if not files:
         raise ValueError(
             f"the folder {model_path!r} has no weights in safetensors files, which alone can be read one by one. "

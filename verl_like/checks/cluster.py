@@ -8,7 +8,8 @@ from verl_like.checks.cores import shares_of
 from verl_like.checks.gpus import Gpus, gpus_here
 from verl_like.checks.reward import own_gpus
 from verl_like.config.schema import Config, FsdpConfig
-from verl_like.machine.cores import usable_cores
+from verl_like.machine.cores import MAX_WORKERS, usable_cores
+from verl_like.machine.engine_arguments import installed, unusable
 
 
 def engine_holds_a_whole_row(config: Config, gpus: Gpus) -> Iterator[str]:
@@ -31,6 +32,19 @@ def engine_steps_hold_a_token_of_each(config: Config, gpus: Gpus) -> Iterator[st
             f"{rollout.max_num_seqs} sequences may each want a token in an engine step. Set "
             f"rollout.max_num_seqs={rollout.max_num_batched_tokens} or less."
         )
+
+
+def engine_arguments_are_known(config: Config, gpus: Gpus) -> Iterator[str]:
+    rollout = config.rollout
+    if not rollout.engine_kwargs:
+        return
+    if rollout.backend == "hf":
+        yield (
+            f"rollout.engine_kwargs has {', '.join(rollout.engine_kwargs)}, but rollout.backend=hf takes none. Remove "
+            "them, or use rollout.backend=vllm."
+        )
+    else:
+        yield from unusable(rollout.engine_kwargs, known=installed())
 
 
 def tensor_parallel_fits_ranks(config: Config, gpus: Gpus) -> Iterator[str]:
@@ -233,6 +247,16 @@ def threads_problem(config: Config, *, workers: int, cores: int) -> Iterator[str
     )
 
 
+def workers_have_cores(config: Config, gpus: Gpus) -> Iterator[str]:
+    """A few more workers than cores are for trying the layout of a larger machine; many would start for minutes."""
+    workers, cores = config.cluster.workers_per_node, usable_cores()
+    if gpus.runs_on_gpu(config) is False and not config.cluster.address and workers > max(MAX_WORKERS, cores):
+        yield (
+            f"cluster.workers_per_node is {workers}, but the workers run on CPU, and this machine has {cores} "
+            f"core{'s' * (cores > 1)} for them. Set cluster.workers_per_node={cores}, or 0 for as many as fit."
+        )
+
+
 def restarts_are_allowed(config: Config, gpus: Gpus) -> Iterator[str]:
     trainer = config.trainer
     if trainer.on_stall == "restart" and not trainer.max_restarts:
@@ -253,6 +277,7 @@ def dealing_repeats(config: Config, gpus: Gpus) -> Iterator[str]:
 CLUSTER_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     engine_holds_a_whole_row,
     engine_steps_hold_a_token_of_each,
+    engine_arguments_are_known,
     gpus_exist,
     nodes_need_a_cluster,
     tensor_parallel_fits_ranks,
@@ -261,6 +286,7 @@ CLUSTER_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     what_is_on_the_host_is_not_moved_there,
     threads_are_for_workers_on_cpu,
     threads_have_cores,
+    workers_have_cores,
     shared_sequences_are_packed,
     restarts_are_allowed,
     dealing_repeats,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from verl_like.checks.paths import is_local_path
 from verl_like.checks.reward import own_gpus
+from verl_like.checks.weights import tensors
 from verl_like.config.schema import Config
 from verl_like.machine.cores import USUAL_WORKERS, Shares, shared_out
 from verl_like.machine.look import memory_gib
@@ -19,7 +20,6 @@ MAX_PARAMETERS = 10_000_000
 # Of such a worker beyond its engine's cache: libraries take 0.8, the rest 0.4 with 1M and 2.5 with 30M (docs/scale.md).
 WORKER_GIB = 3.0
 DRIVER_GIB = 2.0  # and scorers
-MAX_HEAD_BYTES = 100_000_000  # by the format
 
 
 def shares_of(config: Config, cores: int) -> Shares:
@@ -67,13 +67,9 @@ def num_parameters(path: str) -> int:
     return sum(math.prod(tensor["shape"]) for file in files for tensor in _tensors(file))
 
 
-def _tensors(file: Path) -> Iterable[dict[str, list[int]]]:
-    """What the head of a file says of its tensors."""
+def _tensors(file: Path) -> Iterable[dict[str, Any]]:
+    """What the head of a file says of its tensors; none, where it is not whole: the rules on models report it."""
     try:
-        with file.open("rb") as opened:
-            head = json.loads(opened.read(min(int.from_bytes(opened.read(8), "little"), MAX_HEAD_BYTES)))
+        return tensors(file).values()
     except (OSError, ValueError):
-        head = None
-    if not isinstance(head, dict):  # told as the model is loaded
         return []
-    return [tensor for name, tensor in head.items() if name != "__metadata__"]

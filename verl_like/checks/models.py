@@ -14,9 +14,10 @@ from typing import Any
 
 from verl_like.checks.gpus import Gpus
 from verl_like.checks.paths import is_local_path, missing_folder
+from verl_like.checks.weights import cut_off, tensors
 from verl_like.config.schema import Config
 from verl_like.remote import is_remote, unreadable_kind
-from verl_like.remote_models import copied_folder, lacking_in
+from verl_like.remote_models import copied_folder, lacking_in, weights_in
 
 # What vLLM's kernels for CPU can compute (0.32); a test holds it against the installed vLLM.
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
@@ -123,6 +124,24 @@ def _incomplete_model(name: str, path: str) -> Iterator[str]:
         yield f"{name} is {path}, whose config.json is no JSON mapping. Copy the model again, or name another."
     if lacking := lacking_in(folder):
         yield f"{name} is {path}, a folder without {lacking}"
+        return
+    broken = [f"{file.name} {reason}" for file in weights_in(folder) if (reason := cut_off(file))]
+    yield from (f"{name} is {path}, whose {reason}. Copy the model again." for reason in broken)
+    if not broken and (other := _of_another_model(folder)):
+        yield f"{name} is {path}, whose weights are not those of its config.json: {other}. Copy it again."
+
+
+def _of_another_model(folder: Path) -> str | None:
+    """How the embedding in the files differs from what config.json says; None where it does not, or is not known."""
+    model = _config_of(str(folder))
+    if model.keys() & {"word_embed_proj_dim", "embedding_size"}:  # which are narrower than the model
+        return None
+    expected = [model.get("vocab_size"), model.get("hidden_size")]
+    for file in weights_in(folder):
+        for name, tensor in tensors(file).items():
+            if name.endswith("embed_tokens.weight") and None not in expected and tensor["shape"] != expected:
+                return f"{name} is {tensor['shape']}, and vocab_size and hidden_size are {expected}"
+    return None
 
 
 def rows_fit_the_models(config: Config, gpus: Gpus) -> Iterator[str]:

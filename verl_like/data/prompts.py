@@ -166,6 +166,11 @@ def _tokenised_prompts(
     for row in rows:
         _refuse_media(row)
         prompt = row.value(data.prompt_key, "data.prompt_key")
+        if prompt is None:
+            raise ValueError(
+                f"{row.place} has no prompt: {data.prompt_key!r} is null there. Fill it, or remove the row; "
+                f"data.prompt_key names another column."
+            )
         try:
             text = renderer.text(prompt)
         except ValueError as error:
@@ -270,6 +275,11 @@ def _kept(rows: Sequence[Row], ids: Sequence[list[int]], data: DataConfig) -> li
 
 def _answer_text(row: Row, data: DataConfig) -> str:
     answer = row.value(data.answer_key, "data.answer_key")
+    if answer is None:
+        raise ValueError(
+            f"{row.place} has no answer: {data.answer_key!r} is null there. Fill it, or remove the row; "
+            f"data.answer_key names another column."
+        )
     if not isinstance(answer, str):
         found = f"{type(answer).__name__} {str(answer)[:80]!r}"
         raise ValueError(f"{row.place} has {found} in {data.answer_key!r}; supervised training needs a string there.")

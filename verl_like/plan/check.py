@@ -11,7 +11,7 @@ from verl_like.plan.devices import GIB
 from verl_like.plan.memory import Parts
 from verl_like.plan.place import place_of
 from verl_like.plan.plan import RunPlan, made, shapes_of
-from verl_like.plan.show import line, shortage
+from verl_like.plan.show import host_shortage, line, shortage
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +36,8 @@ def check_memory(config: Config) -> RunPlan | None:
     plan = made(config, shapes, place)
     if not plan.holds_a_row:  # no more than told: how much of its share an engine works with is an estimate
         log.warning("%s", shortage(plan))
+    if not plan.fits_host:
+        log.warning("%s", host_shortage(plan))
     if plan.peak_bytes <= plan.room_bytes:
         return plan
     total = place.device.memory_gib * GIB

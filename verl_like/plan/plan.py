@@ -79,7 +79,13 @@ class RunPlan:
 
     @property
     def fits(self) -> bool:
-        return self.peak_bytes <= self.room_bytes and self.holds_a_row
+        return self.peak_bytes <= self.room_bytes and self.holds_a_row and self.fits_host
+
+    @property
+    def fits_host(self) -> bool:
+        """Whether a machine without GPUs holds all processes, with their libraries; of others the memory is unknown."""
+        memory = self.place.device.memory_gib * self.place.ranks_per_node * GIB
+        return self.place.is_gpu or sum(self.host.values()) <= memory
 
 
 def shapes_of(config: Config) -> dict[str, ModelShape]:

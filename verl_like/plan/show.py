@@ -61,6 +61,8 @@ def _rest(plan: RunPlan) -> Iterator[str]:
 def _verdict(plan: RunPlan, advice: Advice) -> Iterator[str]:
     if not plan.holds_a_row:
         yield shortage(plan)
+    if not plan.fits_host:
+        yield host_shortage(plan)
     if plan.peak_bytes <= plan.room_bytes:
         yield from [f"It fits: the most is {_gib(plan.peak_bytes)} GiB, in {plan.fullest}."] * plan.fits
         return
@@ -79,6 +81,15 @@ def shortage(plan: RunPlan) -> str:
     return (
         f"the engine's cache has room for {plan.cache_tokens:,.0f} tokens, but one sequence may have "
         f"{plan.longest_row:,}. Raise {knob}, or spread an engine over more ranks (rollout.tensor_parallel_size)."
+    )
+
+
+def host_shortage(plan: RunPlan) -> str:
+    """What is wrong where a machine without GPUs cannot hold all processes."""
+    memory = plan.place.device.memory_gib * plan.place.ranks_per_node * GIB
+    return (
+        f"the processes of the run are planned to take {_gib(sum(plan.host.values()))} GiB, but this machine has "
+        f"{_gib(memory)}. Lower cluster.workers_per_node ({plan.place.ranks_per_node})."
     )
 
 

@@ -60,11 +60,6 @@ class HfEngine(SyncedEngine):
                 f"rank. "
                 "Set rollout.tensor_parallel_size=1, or use rollout.backend=vllm."
             )
-        if rollout.engine_kwargs:
-            raise ValueError(
-                f"rollout.engine_kwargs has {', '.join(rollout.engine_kwargs)}, but rollout.backend=hf takes none. "
-                "Remove them, or use rollout.backend=vllm."
-            )
         folder = model_folder(model_path=model_path, tokenizer_path=tokenizer_path, model=model)
         super().__init__(weight_shapes=folder.weight_shapes, max_model_len=max_model_len, vocab_size=folder.vocab_size)
         self._device = torch.device(device)

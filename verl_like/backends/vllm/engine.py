@@ -28,7 +28,7 @@ from verl_like.backends.vllm.packing import PackedWeights
 from verl_like.backends.vllm.sampling import SEED, CountedSampling
 from verl_like.backends.vllm.shared_memory import named_by_run
 from verl_like.config.schema import ModelConfig, RolloutConfig
-from verl_like.config.suggestion import suggestion
+from verl_like.machine.engine_arguments import OWN, unusable
 
 if TYPE_CHECKING:
     from verl_like.backends.vllm.adapter import EngineAdapter
@@ -42,24 +42,6 @@ _MAX_CPU_BLOCK_TOKENS = 128
 _SOFT_ARGUMENTS = frozenset(
     {"async_scheduling", "block_size", "compilation_config", "disable_log_stats", "enable_prefix_caching"}
 )
-# Arguments that have a knob of their own.
-_KNOBS = {
-    "dtype": "rollout.dtype",
-    "enforce_eager": "rollout.enforce_eager",
-    "gpu_memory_utilization": "rollout.gpu_memory_utilization",
-    "hf_overrides": "model.override_config",
-    "kv_cache_memory_bytes": "rollout.kv_cache_memory_gib",
-    "max_model_len": "data.max_prompt_length and data.max_response_length",
-    "max_num_batched_tokens": "rollout.max_num_batched_tokens",
-    "max_num_seqs": "rollout.max_num_seqs",
-    "model": "model.path",
-    "seed": "trainer.seed",
-    "tensor_parallel_size": "rollout.tensor_parallel_size",
-    "tokenizer": "model.tokenizer_path",
-    "trust_remote_code": "model.trust_remote_code",
-}
-# Arguments that would break the one-process-per-rank layout.
-_FORBIDDEN_ARGUMENTS = frozenset({"data_parallel_size", "pipeline_parallel_size", "worker_cls"})
 
 
 class VllmEngine(SyncedEngine):
@@ -320,7 +302,9 @@ def engine_arguments(
             "block_size": block_tokens,
             "enable_prefix_caching": max_model_len > block_tokens,
         }
-    _check_engine_kwargs(rollout.engine_kwargs, owned=arguments.keys() - _SOFT_ARGUMENTS)
+    known, own = {field.name for field in fields(EngineArgs)}, OWN | (arguments.keys() - _SOFT_ARGUMENTS)
+    for problem in unusable(rollout.engine_kwargs, known=known, own=own):
+        raise ValueError(problem)
     return arguments | rollout.engine_kwargs
 
 
@@ -328,20 +312,6 @@ def _cpu_block_tokens(max_model_len: int) -> int:
     """Cache blocks as short as the longest sequence: every running sequence holds at least one whole block."""
     needed = -(-max_model_len // _CPU_BLOCK_TOKENS) * _CPU_BLOCK_TOKENS
     return min(needed, _MAX_CPU_BLOCK_TOKENS)
-
-
-def _check_engine_kwargs(engine_kwargs: dict[str, Any], *, owned: set[str]) -> None:
-    known = {field.name for field in fields(EngineArgs)}
-    for name in engine_kwargs:
-        if name not in known:
-            raise ValueError(
-                f"rollout.engine_kwargs has {name!r}, which vLLM's engine does not take"
-                f"{suggestion(name, known) or '. See its EngineArgs for what it takes.'}"
-            )
-        if name in _KNOBS:
-            raise ValueError(f"rollout.engine_kwargs has {name!r}, which has its own knob. Set {_KNOBS[name]} instead.")
-        if name in owned or name in _FORBIDDEN_ARGUMENTS:
-            raise ValueError(f"rollout.engine_kwargs has {name!r}, which the vLLM backend must set itself. Remove it.")
 
 
 def _check_process(tensor_parallel_size: int) -> None:
