@@ -36,7 +36,7 @@ EXAMPLES = {
         "recipes/arithmetic/grpo.yaml --dry-run algorithm=dapo",
         "--from verl algorithm.adv_estimator=grpo data.train_files=train.parquet ...",
     ),
-    "sft": ("recipes/arithmetic/sft.yaml trainer.total_training_steps=100",),
+    "sft": ("recipes/arithmetic/sft.yaml trainer.total_training_steps=100", "recipes/arithmetic/sft.yaml --dry-run"),
     "eval": ("recipes/arithmetic/grpo.yaml rollout.val.n=4",),
     "generate": ("recipes/arithmetic/grpo.yaml rollout.val.temperature=1",),
     "rescore": ("outputs/arithmetic/grpo-seed1 reward.function=mine.py:score",),
@@ -181,10 +181,14 @@ def _recipe(command: argparse.ArgumentParser) -> None:
     command.add_argument("words", nargs="*", metavar="RECIPE.yaml | key=value", help="a recipe and Hydra overrides")
 
 
-def _train(command: argparse.ArgumentParser) -> None:
+def _sft(command: argparse.ArgumentParser) -> None:
     _recipe(command)
-    command.add_argument("--from", dest="peer", choices=PEERS, help="the settings that follow are that one's")
     command.add_argument("--dry-run", action="store_true", help="check all that can be checked, and stop")
+
+
+def _train(command: argparse.ArgumentParser) -> None:
+    _sft(command)
+    command.add_argument("--from", dest="peer", choices=PEERS, help="the settings that follow are that one's")
 
 
 def _plan(command: argparse.ArgumentParser) -> None:
@@ -255,6 +259,7 @@ def _doctor(command: argparse.ArgumentParser) -> None:
 
 ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "train": _train,
+    "sft": _sft,
     "rescore": _rescore,
     "export": _export,
     "replay": _replay,

@@ -54,6 +54,7 @@ def _ended(status: int) -> int:
     return status
 
 
+FOLDER_KNOBS = ("trainer.output_dir", "trainer.experiment_name", "trainer.resume")
 FORESEEN = (ValueError, RunError, StageTimeout, DiskRefused)  # their messages say all that is needed
 
 
@@ -121,23 +122,38 @@ def _command(arguments: argparse.Namespace, *, is_program: bool) -> int:
         text, status = migrated(arguments.peer, arguments.file, arguments.words, out=arguments.out)
         print(text)
         return status
-    composed = _checked(arguments)
-    if arguments.command == "train" and arguments.dry_run:
-        return _dry_run(composed)
+    composed, held = _checked(arguments)
+    if _is_dry(arguments):
+        return _dry_run(arguments.command, composed, held)
     return _started(arguments.command, composed, is_program=is_program)
 
 
-def _dry_run(composed: Composed) -> int:
+def _is_dry(arguments: argparse.Namespace) -> bool:
+    return arguments.command in ("train", "sft") and bool(arguments.dry_run)
+
+
+def _dry_run(command: str, composed: Composed, held: list[str]) -> int:
+    """Print what a start would find, and refuse what it would refuse.
+
+    Args:
+        held: why the run cannot start in its folder.
+    """
     from verl_like.config.compose import render_changed
+    from verl_like.config.problems import Refused, refuse
 
     print(render_changed(composed), flush=True)
     with STARTUP.shown():
         STARTUP.now("loading transformers")
         with importing():
-            from verl_like.trainer import run
+            from verl_like.trainer import dry_run
 
-        found = run.dry_run(composed.config)
-    print(found)
+        try:
+            found = dry_run.dry_run(composed.config, command=command)
+        except ValueError as error:
+            refuse([*(error.problems if isinstance(error, Refused) else [str(error)]), *held])
+    print(found, flush=True)
+    refuse(held)
+    print("Nothing is wrong that can be known before workers start; the same command without --dry-run starts them.")
     return 0
 
 
@@ -269,8 +285,12 @@ def _plan(arguments: argparse.Namespace) -> int:
     return int(not fits)
 
 
-def _checked(arguments: argparse.Namespace) -> Composed:
-    """The configuration of a command, once everything is refused that can be known before the heavy imports."""
+def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
+    """The configuration of a command, once everything is refused that can be known before the heavy imports.
+
+    Returns:
+        It, and for a dry run why its folder keeps the run from starting, which hides nothing else there.
+    """
     from verl_like.checks.hub import hub_problems
     from verl_like.checks.rules import problems
     from verl_like.config.compose import read
@@ -284,11 +304,16 @@ def _checked(arguments: argparse.Namespace) -> Composed:
         composed, found = read_command(arguments.peer, arguments.words, only_on_gpus=only_on_gpus)
     else:
         composed, found = read(*_recipe_and_overrides(arguments))
-    refuse([*found, *without_echoes(found, [*problems(composed.config), *hub_problems(composed.config)])])
-    if composed.config.trainer.remote_dir and not (arguments.command == "train" and arguments.dry_run):
+    config, is_dry, unread = composed.config, _is_dry(arguments), found
+    found = [*unread, *without_echoes(unread, [*problems(config), *hub_problems(config)])]
+    if config.trainer.remote_dir and not is_dry:  # brings what a start depends on
+        refuse(found)
         _bring(composed, command=arguments.command)
-    refuse(start_problems(composed.config, composed.yaml(), command=arguments.command))
-    return composed
+    names_folder = any(knob in problem for problem in found for knob in FOLDER_KNOBS)
+    held = [] if names_folder else start_problems(config, composed.yaml(), command=arguments.command)
+    held = without_echoes(unread, held)
+    refuse(found if is_dry else [*found, *held])
+    return composed, held
 
 
 def _bring(composed: Composed, *, command: str) -> None:

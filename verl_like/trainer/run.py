@@ -21,7 +21,7 @@ from verl_like.config.problems import refuse
 from verl_like.config.schema import ActorConfig, Config, CriticConfig
 from verl_like.data.loader import PromptLoader, rehearse, sft_identity
 from verl_like.data.prompts import Prompt, PromptDataset, sft_rows
-from verl_like.data.samplers import epoch_sampler
+from verl_like.data.samplers import EpochSampler, epoch_sampler
 from verl_like.data.selection import train_rows, val_rows
 from verl_like.data.templates import load_tokenizer
 from verl_like.disk import refuse_unwritable, unused, writing
@@ -99,7 +99,7 @@ def _tell_of_truths(num_read: int, num_truths: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
+class TrainTask:
     """What a run trains on."""
 
     tokenizer: PreTrainedTokenizerBase
@@ -112,7 +112,7 @@ class _Task:
         return sorted({*self.prompts.data_sources, *(self.val_prompts.data_sources if self.val_prompts else [])})
 
 
-def _task(config: Config) -> _Task:
+def task_of(config: Config) -> TrainTask:
     """Read it, once everything is refused that can be known without it.
 
     Raises:
@@ -129,26 +129,7 @@ def _task(config: Config) -> _Task:
         refuse(filter(None, [best_metric_problem(config, val_prompts.data_sources)]))
     rehearse(prompts, config.data, seed=config.trainer.seed)
     steps = num_steps(config, prompt_loader(config, prompts))  # refuses fewer rows than a batch has
-    return _Task(tokenizer, prompts, val_prompts, steps)
-
-
-def dry_run(config: Config) -> str:
-    """Everything that a run looks at before it starts its workers (``verl-like train --dry-run``); what was found.
-
-    Raises:
-        ValueError: what would have refused the run.
-    """
-    task = _task(config)
-    plan = check_memory(config)
-    check_reward(config, task.prompts, task.val_prompts or ())
-    validation = f"{len(task.val_prompts)} to validate on" if task.val_prompts is not None else "no validation"
-    return (
-        f"prompts     {len(task.prompts)} to train on, {validation}; data sources {', '.join(task.data_sources)}\n"
-        f"steps       {task.steps} of {config.data.train_batch_size} prompts with {config.rollout.n} responses each\n"
-        f"reward      tried on a response to each data source, and every truth was read\n"
-        f"memory      {'the plan fits' if plan is not None else 'not planned: the model is not here yet'}\n"
-        "Nothing is wrong that can be known before workers start; the same command without --dry-run starts them."
-    )
+    return TrainTask(tokenizer, prompts, val_prompts, steps)
 
 
 def train(config: Config, config_yaml: str) -> Progress:
@@ -159,7 +140,7 @@ def train(config: Config, config_yaml: str) -> Progress:
     Raises:
         ValueError: a configuration, data set or folder that cannot work; nothing has been started then.
     """
-    task = _task(config)
+    task = task_of(config)
     tokenizer, prompts, val_prompts, steps = task.tokenizer, task.prompts, task.val_prompts, task.steps
     folder, newest = start_of(config, config_yaml, job="train")
     if (step := finished_step(folder, newest, steps=steps, has_validation=bool(val_prompts))) is not None:
@@ -254,18 +235,8 @@ def sft(config: Config, config_yaml: str) -> int:
 
     An interrupted run leaves a checkpoint, and its model is not exported.
     """
-    check(config)
-    if config.data.sampler:
-        raise ValueError(
-            f"data.sampler is {config.data.sampler}, but supervised training takes its rows in epochs "
-            f"(data.shuffle, data.train_weights). Leave data.sampler empty."
-        )
-    check_machine(config, generates=False)
-    check_hub_models(config)
-    STARTUP.now("reading the data")
-    rows, file_numbers, identity = _sft_data(config)
-    sampler = epoch_sampler(file_numbers, config.data, seed=config.trainer.seed)
-    steps = config.trainer.total_training_steps or config.trainer.total_epochs * sampler.batches_per_epoch
+    task = sft_task_of(config)
+    rows, sampler, steps, identity = task.rows, task.sampler, task.steps, task.identity
     folder, newest = start_of(config, config_yaml, job="sft")
     if (step := finished_step(folder, newest, steps=steps, has_validation=False)) is not None:
         log.info(nothing_to_do(config, folder, step))
@@ -305,11 +276,37 @@ def sft(config: Config, config_yaml: str) -> int:
     return step
 
 
-def _sft_data(config: Config) -> tuple[DataProto, list[int], dict[str, Any]]:
-    """The rows as :func:`sft_rows` gives them, and their identity; those that were read are let go."""
+@dataclass(frozen=True, slots=True)
+class SftTask:
+    """What a supervised run trains on."""
+
+    rows: DataProto
+    sampler: EpochSampler
+    steps: int
+    identity: dict[str, Any]
+
+
+def sft_task_of(config: Config) -> SftTask:
+    """Read it, once everything is refused that can be known without it; the rows as they were read are let go.
+
+    Raises:
+        ValueError: a configuration or data set that cannot work.
+    """
+    check(config)
+    if config.data.sampler:
+        raise ValueError(
+            f"data.sampler is {config.data.sampler}, but supervised training takes its rows in epochs "
+            f"(data.shuffle, data.train_weights). Leave data.sampler empty."
+        )
+    check_machine(config, generates=False)
+    check_hub_models(config)
+    STARTUP.now("reading the data")
     read = train_rows(config.data, seed=config.trainer.seed)
     rows, file_numbers = sft_rows(read, config.data, _tokenizer(config))
-    return rows, file_numbers, sft_identity(read, config.data, num_kept=len(rows), seed=config.trainer.seed)
+    sampler = epoch_sampler(file_numbers, config.data, seed=config.trainer.seed)
+    steps = config.trainer.total_training_steps or config.trainer.total_epochs * sampler.batches_per_epoch
+    identity = sft_identity(read, config.data, num_kept=len(rows), seed=config.trainer.seed)
+    return SftTask(rows, sampler, steps, identity)
 
 
 @dataclass(frozen=True, slots=True)
