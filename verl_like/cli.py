@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from verl_like.arguments import parsed
 from verl_like.disk import DiskRefused, refuse_unwritable, unused, writing
 from verl_like.imports import importing
+from verl_like.masking import MaskingFormatter, masked_text
 from verl_like.single_controller.bounded import LINES
 from verl_like.single_controller.errors import (
     ANNOUNCE,
@@ -36,9 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     2 wrong input, 130 interrupted.
     """
     arguments = parsed(sys.argv[1:] if argv is None else argv)
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"
-    )
+    terminal = logging.StreamHandler()
+    terminal.setFormatter(MaskingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"))
+    logging.basicConfig(level=logging.INFO, handlers=[terminal])
     for noisy in ("httpx", "matplotlib", "ray", "vllm", "transformers"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     is_program = argv is None  # and no test or script, which another program must not replace
@@ -86,7 +87,7 @@ def _tell(error: BaseException) -> bool:
     """One line for what a user can mend; what nobody foresaw keeps its traceback."""
     if isinstance(error, FORESEEN):
         logging.getLogger(__name__).debug("details", exc_info=error)
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        print(f"error: {masked_text(str(error))}", file=sys.stderr, flush=True)
     return True
 
 
@@ -264,7 +265,7 @@ def _config(arguments: argparse.Namespace) -> int:
         print(render(composed, docs=arguments.docs, section=named[0] if named else ""), end="", flush=True)
     if arguments.words and not arguments.docs:
         for problem in without_echoes(found, missing(composed.config)):
-            print(f"note: {problem}", file=sys.stderr)
+            print(f"note: {masked_text(problem)}", file=sys.stderr)
         found += without_echoes(found, contradictions(composed.config))
     refuse(found)
     return 0

@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "config.user_code",
         "disk",
         "hub",
+        "masking",
         "imports",
         "machine",
         "remote",

@@ -137,6 +137,78 @@ def test_a_header_reads_the_environment_and_no_message_shows_what_it_read(
     assert len(logged) == 1 and "sesame" not in logged[0] + str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("answer", "options"),
+    [
+        ({"error": "bad key sesame-7"}, {}),
+        ({"error": {"keys": ["bad", "sesame-7"], "sesame-7": 1}}, {}),
+        ({"rewards": "sesame-7"}, {"protocol": "openrlhf"}),
+        ("sesame-7", {}),
+    ],
+)
+def test_a_key_that_an_answer_with_status_200_quotes_is_masked(
+    answer: Any, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCORER_KEY", "sesame-7")
+    with HttpService(reply(answer)) as service:
+        with pytest.raises(ValueError, match="answered") as caught:
+            score(service.url, headers={"Authorization": "Bearer $SCORER_KEY"}, **options)
+    assert "sesame" not in str(caught.value) and "***" in str(caught.value)
+
+
+def test_what_an_answer_adds_to_a_score_quotes_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCORER_KEY", "sesame-7")
+    with HttpService(reply({"score": 1, "asked_by": "sesame-7"})) as service:
+        found = score(service.url, headers={"Authorization": "Bearer $SCORER_KEY"})
+    assert found == {"score": 1, "asked_by": "***"}
+
+
+def test_a_password_in_the_url_is_in_no_message(caplog: pytest.LogCaptureFixture) -> None:
+    with HttpService(reply("busy", status=503), reply("no open-sesame here", status=400)) as service:
+        url = service.url.replace("://", "://user:open-sesame@")
+        with (
+            caplog.at_level(logging.DEBUG, logger="verl_like"),
+            pytest.raises(ValueError, match="answered 400") as caught,
+        ):
+            score(url, max_retries=1)
+    logged = "".join(record.getMessage() for record in caplog.records if record.name.startswith("verl_like"))
+    assert "user:***@" in str(caught.value) and "user:***@" in logged
+    assert "open-sesame" not in logged + str(caught.value)
+    with pytest.raises(ValueError, match=r"user:\*\*\*@127") as caught:
+        score("http://user:open-sesame@127.0.0.1:1/score", max_retries=0)
+    assert "open-sesame" not in str(caught.value)
+
+
+# --- size ---
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_an_answer_without_an_end_is_refused(status: int) -> None:
+    sent = 0
+
+    def flood(handler: Any, payload: Any) -> None:
+        nonlocal sent
+        handler.send_response(status)
+        handler.end_headers()
+        try:
+            for _ in range(500):
+                handler.wfile.write(b"[" * 2**20)
+                sent += 1
+        except OSError:
+            handler.close_connection = True
+
+    with HttpService(flood) as service:
+        with pytest.raises(ValueError, match=f"answered {status} with '\\["):
+            score(service.url)
+    assert sent < 50  # MiB; the limit is 4, and the kernel's buffers take some
+
+
+def test_an_answer_that_is_nested_too_deeply_is_no_json() -> None:
+    with HttpService(reply("[" * 100_000 + "]" * 100_000)) as service:
+        with pytest.raises(ValueError, match="expected JSON"):
+            score(service.url)
+
+
 def test_a_variable_that_is_not_set_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SCORER_KEY", raising=False)
     with pytest.raises(

@@ -27,6 +27,7 @@ from omegaconf.errors import OmegaConfBaseException
 from verl_like.config.compat.peers import PEERS
 from verl_like.config.files import load_file
 from verl_like.config.folders import conf_dir, group_dirs, tables_dir
+from verl_like.config.hidden import holds_mask, kept_beside, masked_options
 from verl_like.config.interpolations import refuse_swollen
 from verl_like.config.knobs import Knob, knob_at, knobs, sections, set_default, value_of, wrong_values
 from verl_like.config.limits import bounded
@@ -34,6 +35,7 @@ from verl_like.config.overrides import read_words
 from verl_like.config.problems import Refused, refuse
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
+from verl_like.masking import masked
 
 DEFAULT = "default"
 COMMAND_LINE = "command line"
@@ -126,7 +128,13 @@ def _read(
                 problems += _put(tree, name, value, layer.origin)
                 set_values[name] = value
                 origins[name] = layer.origin
-        for name, given, origin in (*settings, *((each.name, each.value, COMMAND_LINE) for each in line.settings)):
+        kept = {} if recipe is None else kept_beside(recipe)
+        hidden = [(name, value, str(recipe)) for name, value in kept.items() if holds_mask(set_values.get(name))]
+        for name, given, origin in (
+            *hidden,
+            *settings,
+            *((each.name, each.value, COMMAND_LINE) for each in line.settings),
+        ):
             for leaf, value in _leaves(given, name, origin, problems):
                 problems += _put(tree, leaf, value, origin)
                 set_values[leaf] = value
@@ -140,6 +148,7 @@ def _read(
     for name, problem in wrong_values(config, origins).items():
         problems.append(problem)
         set_default(config, name)
+    problems += masked_options(config, origins)
     return Composed(config=config, origins=origins), problems
 
 
@@ -149,19 +158,21 @@ def _put(tree: DictConfig, name: str, value: Any, origin: str) -> list[str]:
         OmegaConf.update(tree, name, value, merge=value != {})
     except OmegaConfBaseException as error:
         return [
-            f"{name} is {value!r} ({origin}), but must be {_knob_of(name).expected_type}: {_innermost_message(error)}"
+            f"{name} is {masked(value, name)!r} ({origin}), but must be {_knob_of(name).expected_type}: "
+            f"{_innermost_message(error)}"
         ]
     return []
 
 
 def render(composed: Composed, *, docs: bool = False, section: str = "") -> str:
-    """The configuration as YAML with the origin of each leaf in an aligned comment, and its sentence where ``docs``.
+    """The configuration as YAML with the origin of each leaf in an aligned comment, and its sentence where ``docs``;
+    secrets are masked.
 
     Args:
         section: of which alone; empty for all.
     """
     return laid_out(
-        (name, value_of(composed.config, name), _comment(composed.origins[name], knob, docs=docs))
+        (name, _shown(composed.config, name), _comment(composed.origins[name], knob, docs=docs))
         for name, knob in knobs().items()
         if not section or name.startswith(f"{section}.")
     )
@@ -181,8 +192,14 @@ def differences(*names: str) -> str:
         (compose_run(Path(name), []) if Path(name).is_dir() else compose(name, [])).config for name in names
     )
     found = [(name, value_of(first, name), value_of(second, name)) for name in knobs()]
-    lines = [f"{name}: {_flow(a)} | {_flow(b)}\n" for name, a, b in found if a != b]
+    lines = [
+        f"{name}: {_flow(_shown(first, name))} | {_flow(_shown(second, name))}\n" for name, a, b in found if a != b
+    ]
     return "".join(lines) or "no knob differs\n"
+
+
+def _shown(config: Config, name: str) -> Any:
+    return masked(value_of(config, name), name.rpartition(".")[2])
 
 
 def render_changed(composed: Composed) -> str:
@@ -190,7 +207,7 @@ def render_changed(composed: Composed) -> str:
     names = [name for name, origin in composed.origins.items() if origin != DEFAULT]
     plain = Config()
     return laid_out(
-        (name, value_of(composed.config, name), composed.origins[name])
+        (name, _shown(composed.config, name), composed.origins[name])
         for name in knobs()
         if name in names and value_of(composed.config, name) != value_of(plain, name)
     )

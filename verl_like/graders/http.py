@@ -18,16 +18,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 import httpx
+
+from verl_like.masking import MASK, masked_text
 
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 512
 MAX_PAUSE_S = 60.0  # between attempts, where the service does not ask for more
 EXCERPT_CHARS = 200  # of an answer's body, in messages
+MAX_ANSWER_BYTES = 4 * 2**20
 _TEMPORARY = (408, 429)  # besides 5xx: statuses that another attempt may not meet
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """What a service said, as far as it was read."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    is_too_long: bool
+
+    @property
+    def text(self) -> str:
+        return self.body.decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,31 +94,33 @@ class Service:
 
 
 async def post_json(service: Service, payload: Mapping[str, Any]) -> Any:
-    """What the service answers to ``payload``, both as JSON.
+    """What the service answers to ``payload``, both as JSON; a key that it quotes is masked.
 
     Connection errors, attempts past ``request_timeout_s``, and the statuses 408, 429 and 5xx are tried again, after a
     pause of random length or the one that the service asks for (Retry-After), whichever is longer.
 
     Raises:
-        ValueError: no attempt succeeded, another status, or an answer that is no JSON.
+        ValueError: no attempt succeeded, another status, or an answer that is no JSON or too long.
     """
     headers, secrets = _filled(service.headers)
+    secrets += [password] if (password := urlsplit(service.url).password) else []
+    url = masked_text(service.url)
     body = _body(payload)
     shared = _of_this_loop()
     for attempt in range(service.max_retries + 1):
         await shared.pace(service.url).turn(service.requests_per_s)
         outcome = await _attempt(shared.client, service, body, headers)
-        if isinstance(outcome, httpx.Response) and outcome.is_success:
-            return _parsed(outcome, service, secrets)
-        if isinstance(outcome, httpx.Response) and not _is_temporary(outcome.status_code):
-            raise ValueError(f"{service.url} {_described(outcome, secrets)}; expected status 200. {_remedy(outcome)}")
-        shared.warn_once(service.url, _described(outcome, secrets))
+        if isinstance(outcome, HttpAnswer) and 200 <= outcome.status < 300:
+            return _parsed(outcome, url, secrets)
+        if isinstance(outcome, HttpAnswer) and not _is_temporary(outcome.status):
+            raise ValueError(f"{url} {_described(outcome, secrets)}; expected status 200. {_remedy(outcome)}")
+        shared.warn_once(url, _described(outcome, secrets))
         if attempt < service.max_retries:
             await asyncio.sleep(
                 _pause_s(outcome, shared.random.uniform(0.5, 1.5) * service.retry_s * 2 ** min(attempt, 30))
             )
     raise ValueError(
-        f"{service.url} {_described(outcome, secrets)} at the last of {service.max_retries + 1} attempts; expected "
+        f"{url} {_described(outcome, secrets)} at the last of {service.max_retries + 1} attempts; expected "
         f"status "
         "200. See whether the service runs and is not overloaded; reward.max_concurrency and requests_per_s bound its "
         "load."
@@ -160,23 +180,30 @@ def _of_this_loop() -> _Shared:
 
 async def _attempt(
     client: httpx.AsyncClient, service: Service, body: bytes, headers: Mapping[str, str]
-) -> httpx.Response | str:
-    """The answer, or why there is none."""
+) -> HttpAnswer | str:
+    """The answer, or why there is none. Of one that is too long the rest is not read."""
     try:
         async with asyncio.timeout(service.request_timeout_s):
-            return await client.post(service.url, content=body, headers=headers)
+            async with client.stream("POST", service.url, content=body, headers=headers) as response:
+                read = bytearray()
+                async for piece in response.aiter_bytes():
+                    read += piece
+                    if len(read) > MAX_ANSWER_BYTES:
+                        break
+                is_too_long = len(read) > MAX_ANSWER_BYTES
+                return HttpAnswer(response.status_code, response.headers, bytes(read[:MAX_ANSWER_BYTES]), is_too_long)
     except TimeoutError:
         return f"did not answer within request_timeout_s={service.request_timeout_s:g}"
     except httpx.RequestError as error:
-        return f"could not be asked ({type(error).__name__}: {error})"
+        return masked_text(f"could not be asked ({type(error).__name__}: {error})")
 
 
 def _is_temporary(status: int) -> bool:
     return status in _TEMPORARY or status >= 500
 
 
-def _pause_s(outcome: httpx.Response | str, own_s: float) -> float:
-    asked = retry_after_s(outcome.headers.get("Retry-After", "")) if isinstance(outcome, httpx.Response) else 0.0
+def _pause_s(outcome: HttpAnswer | str, own_s: float) -> float:
+    asked = retry_after_s(outcome.headers.get("Retry-After", "")) if isinstance(outcome, HttpAnswer) else 0.0
     return max(min(own_s, MAX_PAUSE_S), asked)
 
 
@@ -196,7 +223,7 @@ def retry_after_s(value: str) -> float:
 
 def _filled(headers: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """The headers as they are sent, and what of them came from the environment."""
-    filled = {"Content-Type": "application/json"}
+    filled = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
     secrets: list[str] = []
     for name, value in headers.items():
         template = string.Template(value)
@@ -234,27 +261,42 @@ def _body(payload: Mapping[str, Any]) -> bytes:
         ) from error
 
 
-def _parsed(answer: httpx.Response, service: Service, secrets: list[str]) -> Any:
-    try:
-        return answer.json()
-    except ValueError as error:
+def _parsed(answer: HttpAnswer, url: str, secrets: list[str]) -> Any:
+    if answer.is_too_long:
         raise ValueError(
-            f"{service.url} {_described(answer, secrets)}; expected JSON. See whether url is the right path."
+            f"{url} {_described(answer, secrets)} and more than {MAX_ANSWER_BYTES:,} bytes in all; expected a score. "
+            "See whether url is the right path."
+        )
+    try:
+        return _without(secrets, json.loads(answer.body))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{url} {_described(answer, secrets)}; expected JSON. See whether url is the right path."
         ) from error
 
 
-def _described(outcome: httpx.Response | str, secrets: list[str]) -> str:
+def _without(secrets: list[str], answer: Any) -> Any:
+    """The answer with the keys masked that it quotes: what it says goes into messages and samples."""
+    if isinstance(answer, str):
+        for secret in secrets:
+            answer = answer.replace(secret, MASK)
+        return masked_text(answer)
+    if isinstance(answer, list):
+        return [_without(secrets, each) for each in answer]
+    if isinstance(answer, dict):
+        return {_without(secrets, name): _without(secrets, value) for name, value in answer.items()}
+    return answer
+
+
+def _described(outcome: HttpAnswer | str, secrets: list[str]) -> str:
     if isinstance(outcome, str):
         return outcome
-    text = outcome.text
-    for secret in secrets:  # some services quote the key they refuse
-        text = text.replace(secret, "***")
-    return f"answered {outcome.status_code} with {text[:EXCERPT_CHARS]!r}"
+    return f"answered {outcome.status} with {_without(secrets, outcome.text)[:EXCERPT_CHARS]!r}"
 
 
-def _remedy(answer: httpx.Response) -> str:
-    if answer.is_redirect:
-        return f"Set url to where it points: {answer.headers.get('Location', '')}."
-    if answer.status_code in (401, 403):
+def _remedy(answer: HttpAnswer) -> str:
+    if 300 <= answer.status < 400:
+        return f"Set url to where it points: {masked_text(answer.headers.get('Location', ''))}."
+    if answer.status in (401, 403):
         return "Check the key and the headers."
     return "Correct url or the options; the service's own log says more."

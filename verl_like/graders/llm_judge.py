@@ -9,6 +9,7 @@ from typing import Any
 
 from verl_like.graders.http import Service, post_json
 from verl_like.graders.judging import check_judging, conversation, judge_prompt, judged_score
+from verl_like.masking import masked_text
 
 VERDICT_CHARS = 500  # of the verdict's end, where the score stands, are kept
 
@@ -89,7 +90,7 @@ def _verdict(answer: Any, url: str) -> str:
         verdict = choice["message"]["content"]
     except (KeyError, IndexError, TypeError):
         raise ValueError(
-            f"{url} answered {answer!r:.200}; expected a chat completion with choices[0].message.content. "
+            f"{masked_text(url)} answered {answer!r:.200}; expected a chat completion with choices[0].message.content. "
             "See whether url ends before /chat/completions."
         ) from None
     if not isinstance(verdict, str):

@@ -7,6 +7,7 @@ from numbers import Real
 from typing import Any
 
 from verl_like.graders.http import Service, post_json
+from verl_like.masking import masked_text
 
 PROTOCOLS = ("verl_like", "openrlhf")
 
@@ -79,8 +80,8 @@ def _result(answer: Any, url: str) -> dict[str, Any]:
         return {"score": answer}
     if not isinstance(answer, dict) or not isinstance(answer.get("score"), Real):
         raise ValueError(
-            f'{url} answered {answer!r:.200}; expected {{"score": number}} or a number. Correct the service, or set '
-            f"protocol."
+            f'{masked_text(url)} answered {answer!r:.200}; expected {{"score": number}} or a number. Correct the '
+            "service, or set protocol."
         )
     return answer
 
@@ -89,9 +90,8 @@ def _openrlhf_result(answer: Any, url: str) -> dict[str, Any]:
     rewards = _only(answer.get("rewards")) if isinstance(answer, dict) else None
     if not isinstance(rewards, Real):
         raise ValueError(
-            f'{url} answered {answer!r:.200}; expected {{"rewards": [number]}} with one number, as it was asked about '
-            f"one "
-            "response. Correct the service, or set protocol."
+            f'{masked_text(url)} answered {answer!r:.200}; expected {{"rewards": [number]}} with one number, as it was '
+            "asked about one response. Correct the service, or set protocol."
         )
     logs = answer.get("extra_logs")
     return {

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from verl_like.disk import writing
+from verl_like.masking import OWNER_ONLY, MaskingFormatter
 from verl_like.telemetry.beacon import NAME_VARIABLE
 
 LOGS_VARIABLE = "VERL_LIKE_LOGS"
 STDOUT, STDERR = 1, 2
 MAX_EARLIER_BYTES = 2**20  # of what a process has printed before its log begins, from the end
-FORM = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+FORM = MaskingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ class RunLogs:
         here = folder / str(max(starts, default=0) + 1)
         with writing(here):
             here.mkdir(parents=True)
+            os.close(os.open(here / "driver.log", os.O_WRONLY | os.O_CREAT, OWNER_ONLY))
             handler = _DriverLog(here / "driver.log", encoding="utf-8")
         handler.setFormatter(FORM)
         logging.getLogger().addHandler(handler)
@@ -75,7 +77,7 @@ class ProcessLog:
         path = Path(folder) / f"{who.replace(' ', '-')}.log"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)  # on a node that shares no file system with the driver's
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, OWNER_ONLY)
             if not self._is_kept:
                 os.write(file, _earlier())
         except OSError as error:

@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from verl_like.config.schema import Config
+from verl_like.masking import masked
 from verl_like.telemetry.sample_rows import COLUMNS, SampleRow
 from verl_like.telemetry.trackers import Tracker, write_atomically
 
@@ -31,6 +33,12 @@ def package(name: str) -> ModuleType:
         ) from error
 
 
+def _shown(config: Config) -> dict[str, Any]:
+    """The configuration without its secrets: a service keeps it, and others read it there."""
+    found: dict[str, Any] = masked(asdict(config))
+    return found
+
+
 def _own_id(path: Path) -> str:
     """The run's id at a service, made when it is first asked for."""
     if not path.exists():
@@ -49,7 +57,7 @@ class WandbTracker:
             id=_own_id(run_dir / "wandb_run_id"),
             resume="allow",
             dir=str(run_dir),
-            config=asdict(config),
+            config=_shown(config),
         )
         # wandb drops whatever comes with a step below its own counter, as a continued run's would: count on our own
         # axis.
@@ -82,7 +90,7 @@ class MlflowTracker:
         )
         if not id_file.exists():
             write_atomically(id_file, run.info.run_id)
-            self._mlflow.log_dict(asdict(config), "config.yaml")
+            self._mlflow.log_dict(_shown(config), "config.yaml")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         # mlflow allows no @ in names.
@@ -112,7 +120,7 @@ class SwanlabTracker:
             id=_own_id(run_dir / "swanlab_run_id"),
             resume="allow",
             log_dir=str(run_dir / "swanlog"),
-            config=asdict(config),
+            config=_shown(config),
             # It would read along what is printed, and so be in the way of the picture that a terminal shows.
             settings=swanlab.Settings(console={"proxy_type": "none"}),
         )
@@ -140,7 +148,7 @@ class TrackioTracker:
             project=config.trainer.project_name,
             name=name_file.read_text() if is_known else config.trainer.experiment_name,
             resume="allow" if is_known else "never",
-            config=asdict(config),
+            config=_shown(config),
             embed=False,
         )
         if not is_known:

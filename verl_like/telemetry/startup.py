@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from verl_like.masking import masked_text
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
@@ -62,6 +64,7 @@ class Startup:
             if self._console is None:
                 return
             self._pin()
+            what = masked_text(what)
             self._what, self._since = what, self._clock()
             if self._live is None:
                 self._print(f"{self._stamp(self._since)} {what}")
@@ -70,7 +73,7 @@ class Startup:
         """Show a text that is no phase, above the phases."""
         with self._lock:
             if self._console is not None:
-                self._print(text)
+                self._print(masked_text(text))
 
     def so_far(self, what: str) -> None:
         """Say how far the present phase has come: in its line, or with the next reminder in a log."""

@@ -103,15 +103,17 @@ def _drop_torn_line(path: Path) -> None:
                 file.truncate(complete)
 
 
-def write_atomically(path: Path, content: str | bytes, *, is_durable: bool = True) -> None:
+def write_atomically(path: Path, content: str | bytes, *, is_durable: bool = True, mode: int = 0o666) -> None:
     """Replace the file's content so that a reader, or a crash, finds the old or the new one, never half of either.
 
     Args:
         is_durable: whether this holds for a crash of the machine too, for which the disk is waited for.
+        mode: of the file, less what the user's mask takes away.
     """
     partial = path.with_name(f".{path.name}.partial")
     with writing(path):
-        with partial.open("wb") as file:
+        partial.unlink(missing_ok=True)  # of a process that was killed, perhaps with another mode
+        with open(partial, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(content.encode("utf-8") if isinstance(content, str) else content)
             if is_durable:
                 file.flush()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from verl_like.disk import OF_DISKS, sentence
+from verl_like.masking import masked_text, owners
 
 MAX_CHARS = 400
 REMEDIES = {  # by the name of the class or of one that it derives from
@@ -32,7 +33,7 @@ def told(error: BaseException, folder: Path) -> str:
     text = f"{type(cause).__name__}: {lines[0][:MAX_CHARS]}" if lines else type(cause).__name__
     names = [kind.__name__ for each in reversed(_chain(error)) for kind in type(each).__mro__]
     remedy = next((REMEDIES[name] for name in names if name in REMEDIES), REPORT)
-    return f"{text.removesuffix('.')}.{_written(error, folder)} {remedy}"
+    return f"{masked_text(text).removesuffix('.')}.{_written(error, folder)} {remedy}"
 
 
 def innermost(error: BaseException) -> BaseException:
@@ -62,11 +63,12 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 def _written(error: BaseException, folder: Path) -> str:
     """A sentence about where the traceback lies; the traceback itself where it lies nowhere."""
-    text = "".join(traceback.format_exception(error))
+    text = masked_text("".join(traceback.format_exception(error)))
     path = folder / "crashes" / f"{time.strftime('%Y%m%d-%H%M%S')}.txt"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+        with open(path, "w", encoding="utf-8", errors="backslashreplace", opener=owners) as file:
+            file.write(text)
     except OSError:
         return f" It could not be written down:\n{text}"
     return f" {path} has the whole traceback."

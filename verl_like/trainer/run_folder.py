@@ -6,9 +6,12 @@ from pathlib import Path
 
 import yaml
 
+from verl_like.config.hidden import NAME as SECRETS
+from verl_like.config.hidden import holds_mask, without_secrets
 from verl_like.config.schema import Config
 from verl_like.config.yaml_text import load
 from verl_like.disk import writing
+from verl_like.masking import OWNER_ONLY, masked
 from verl_like.telemetry.trackers import write_atomically
 
 # What may change between a run and its continuation; everything else must be the same run.
@@ -68,11 +71,18 @@ class RunFolder:
             refuse_recorded(place, other, own, job=own.splitlines()[0].removeprefix("# verl-like "), resume="auto")
 
     def claim(self, config_yaml: str, *, job: str) -> None:
-        """Make the folder this run's: record its command and configuration in config.yaml."""
+        """Make the folder this run's: record its command and configuration in config.yaml, less its secrets,
+        which a file for the owner alone has.
+        """
         for folder in (self.checkpoints, self.samples):
             with writing(folder):
                 folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.config, _first_line(job) + config_yaml)
+        text, secrets = without_secrets(config_yaml)
+        if secrets:
+            write_atomically(self.path / SECRETS, yaml.safe_dump(secrets, allow_unicode=True), mode=OWNER_ONLY)
+        else:
+            (self.path / SECRETS).unlink(missing_ok=True)
+        write_atomically(self.config, _first_line(job) + text, mode=OWNER_ONLY)
 
     def _is_used(self) -> bool:
         is_logged = self.metrics.exists() and self.metrics.stat().st_size > 0
@@ -103,7 +113,7 @@ def refuse_recorded(place: str, old: str, config_yaml: str, *, job: str, resume:
         raise ValueError(
             f"{place} holds metrics, checkpoints or a model, but no config.yaml that says of which run. {remedy}"
         )
-    differences = _differences(recorded, yaml.safe_load(config_yaml))
+    differences = _differences(masked(recorded), masked(yaml.safe_load(config_yaml)))
     if not old.startswith(_first_line(job)):
         differences.insert(0, f"the command ({old.splitlines()[0].removeprefix('# ')} there, verl-like {job} here)")
     if differences:
@@ -122,6 +132,8 @@ def _differences(old: dict[str, object], new: dict[str, object], prefix: str = "
         a, b = old.get(key), new.get(key)
         if isinstance(a, dict) and isinstance(b, dict):
             found += _differences(a, b, f"{prefix}{key}.")
-        elif a != b:
+        elif a != b and not (
+            holds_mask(a) or holds_mask(b)
+        ):  # a secret may be another one, or masked by one side alone
             found.append(f"{prefix}{key} ({a} there, {b} here)")
     return found

@@ -17,6 +17,7 @@ from verl_like.config.compat.words import PROGRAMS, Given, arguments_of, read_fi
 from verl_like.config.compose import laid_out, on_one_line
 from verl_like.config.knobs import knobs
 from verl_like.config.limits import bounded
+from verl_like.masking import masked
 
 UNSET_RANK = re.compile(r"line \d+: (\w*RANK\w*) is set nowhere")
 HEADINGS = {
@@ -61,14 +62,12 @@ class Migration:
         for kind in KINDS:
             lines = [line for line in self.translation.lines if line.kind == kind]
             if lines:
-                rows = "\n".join(
-                    f"| `{on_one_line(f'{line.key}={shown(line.value)}')}` | {on_one_line(_here(line))} |"
-                    for line in lines
-                )
+                rows = "\n".join(f"| `{on_one_line(line.said)}` | {on_one_line(_here(line))} |" for line in lines)
                 parts.append(f"### {HEADINGS[kind]}\n\n| {self.translation.peer} | here |\n|---|---|\n{rows}")
         if self.translation.defaults:
             rows = "\n".join(
-                f"| `{on_one_line(f'{name}={shown(value)}')}` |" for name, value in self.translation.defaults.items()
+                f"| `{on_one_line(f'{name}={shown(masked(value))}')}` |"
+                for name, value in self.translation.defaults.items()
             )
             parts.append(f"### Defaults of {self.translation.peer} that are other here\n\n| here |\n|---|\n{rows}")
         if self.notes:
@@ -77,7 +76,7 @@ class Migration:
 
 
 def _here(line: Line) -> str:
-    ours = ", ".join(f"`{name}={shown(value)}`" for name, value in line.ours.items())
+    ours = ", ".join(f"`{name}={shown(masked(value, name))}`" for name, value in line.ours.items())
     return " ".join(part for part in (ours, f"({line.why})" if ours and line.why else line.why) if part)
 
 

@@ -18,6 +18,7 @@ from verl_like.config.interpolations import refuse_swollen
 from verl_like.config.knobs import knob_at, value_of
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
+from verl_like.masking import masked
 
 CONVERTERS: dict[str, dict[str, Converter]] = {
     "verl": verl.CONVERTERS,
@@ -42,6 +43,11 @@ class Line:
     ours: Mapping[str, Any] = field(default_factory=dict)
     why: str = ""
 
+    @property
+    def said(self) -> str:
+        """The setting as it is written, without a secret."""
+        return f"{self.key}={shown(masked(self.value, self.key.rpartition('.')[2]))}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Translation:
@@ -60,7 +66,7 @@ class Translation:
     @property
     def problems(self) -> list[str]:
         """What cannot be had here, key by key."""
-        return [f"{line.key}={shown(line.value)}: {line.why}" for line in self.lines if line.kind in REFUSED]
+        return [f"{line.said}: {line.why}" for line in self.lines if line.kind in REFUSED]
 
     def told(self) -> str:
         """One line on what was translated."""
