@@ -216,6 +216,7 @@ def _job(command: str, composed: Composed) -> str:
     from verl_like.trainer.mirror import mirrored
     from verl_like.trainer.restarts import COUNT_VARIABLE
     from verl_like.trainer.run_folder import RunFolder
+    from verl_like.trainer.start import policy_checkpoint
 
     config, folder = composed.config, RunFolder(composed.config)
     is_training = _is_training(command, config)
@@ -234,7 +235,9 @@ def _job(command: str, composed: Composed) -> str:
         if command == "generate":
             return str(run.generate_responses(config))
         if not is_training:
+            policy = policy_checkpoint(config)
             found = [f"{name} {value:.4f}" for name, value in run.evaluate(config).items()]
+            found.append(f"policy      {shown(policy) if policy is not None else config.model.path}")
             return "\n".join([*found, f"responses   {shown(folder.eval)}"])
         if command == "sft":
             run.sft(config, composed.yaml())

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from verl_like.checks.checkpoints import steps_in
+from verl_like.checks.models import hub_cache
+from verl_like.checks.paths import is_local_path
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
 from verl_like.disk import refuse_filled
+from verl_like.remote import is_remote
 from verl_like.trainer.checkpoint import Checkpoints
 from verl_like.trainer.endings import start_of
 from verl_like.trainer.run_folder import RunFolder
+
+log = logging.getLogger(__name__)
 
 OUT = "the second argument of export"
 
@@ -37,10 +47,10 @@ def policy_checkpoint(config: Config) -> Path | None:
     """The checkpoint whose policy is evaluated: the run's newest, or the one that ``trainer.resume`` names.
 
     None, which is ``model.path`` itself, is for ``trainer.resume=never`` alone: a run's name with a typing error in it
-    must not give the scores of the untrained model.
+    must not give the scores of the untrained model, and ``model.path`` of another one must not give the run's.
 
     Raises:
-        ValueError: the run has no checkpoint.
+        ValueError: the run has no checkpoint, or one of another model.
     """
     folder, resume = RunFolder(config), config.trainer.resume
     checkpoint = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints).find(resume)
@@ -52,7 +62,54 @@ def policy_checkpoint(config: Config) -> Path | None:
             "trainer.experiment_name, or a checkpoint by trainer.resume=PATH; trainer.resume=never evaluates "
             f"model.path.{there}{(suggestion(folder.path.name, others) or '.') if others else ''}"
         )
+    if checkpoint is not None:
+        refuse_other_model(config, checkpoint)
     return checkpoint
+
+
+def refuse_other_model(config: Config, checkpoint: Path) -> None:
+    """Raise where a checkpoint's policy, whose weights alone would be read, did not begin as ``model.path``.
+
+    A model that the run was started from and that is not here any more may be replaced by a copy elsewhere.
+    """
+    model = _recorded_model(checkpoint)
+    theirs, ours = str(model.get("path", config.model.path)), config.model.path
+    if _place(theirs) != _place(ours):
+        if not _is_here(theirs):
+            log.warning("%s began as %s, which is not here; %s stands for it", checkpoint, theirs, ours)
+            return
+        raise ValueError(
+            f"model.path is {ours}, but {checkpoint} is a policy that began as {theirs}, and its weights are what "
+            f"would be used. To use {ours} itself, set trainer.resume=never; to use the checkpoint, set "
+            f"model.path={theirs}."
+        )
+    adapters = asdict(config.model.lora)
+    if model.get("lora", adapters) != adapters:
+        raise ValueError(
+            f"model.lora is {adapters}, but {checkpoint} was written with {model['lora']}. Set model.lora so, or "
+            f"trainer.resume=never to use model.path itself."
+        )
+
+
+def _recorded_model(checkpoint: Path) -> dict[str, Any]:
+    """The section ``model`` of a checkpoint's run; empty where the checkpoint lies in none."""
+    file = checkpoint.resolve().parents[1] / "config.yaml"
+    try:
+        recorded = yaml.safe_load(file.read_text(errors="replace")) if file.is_file() else None
+    except yaml.YAMLError:  # damaged
+        return {}
+    model = recorded.get("model") if isinstance(recorded, dict) else None
+    return model if isinstance(model, dict) else {}
+
+
+def _place(path: str) -> str:
+    return str(Path(path).expanduser().resolve()) if is_local_path(path) else path
+
+
+def _is_here(path: str) -> bool:
+    if is_remote(path):
+        return True  # as far as is known
+    return Path(path).expanduser().is_dir() if is_local_path(path) else hub_cache(path).is_dir()
 
 
 def export_folder(checkpoint: Path, out: Path | None, *, adapter: bool, replaces: bool) -> Path:
