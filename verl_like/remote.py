@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from verl_like.masking import masked_text
+
 Look = Callable[[], None]
 
 
@@ -50,13 +52,32 @@ class Store:
         self._root = str(root).rstrip("/")
 
     def files(self, folder: str = "") -> dict[str, int]:
-        """Name -> bytes of every file below ``folder``; empty where there is none."""
+        """Name -> bytes of every file below ``folder``; empty where there is none.
+
+        Raises:
+            ValueError: the store names a file that would be written elsewhere than below the folder it is copied to.
+        """
         self._fs.invalidate_cache()
         try:
             found: dict[str, dict[str, Any]] = self._fs.find(self._path(folder), detail=True)
         except FileNotFoundError:
             return {}
-        return {path[len(self._root) :].lstrip("/"): int(entry["size"] or 0) for path, entry in found.items()}
+        return {
+            self._name(path): int(entry["size"] or 0)
+            for path, entry in found.items()
+            if not path.endswith("/")  # what stands for a folder
+        }
+
+    def _name(self, path: str) -> str:
+        """What a listed file is called here. In a store any text is a key, and whoever may write there chooses it."""
+        name = path.removeprefix(self._root).lstrip("/")
+        is_inside = path == self._root or path.startswith(f"{self._root}/")
+        if not is_inside or {".", ".."}.intersection(name.split("/")) or "\0" in name:
+            raise ValueError(
+                f"{masked_text(self.url)} lists the file {path!r:.200}, which would be written outside of the folder "
+                "that it is copied to. Remove it there."
+            )
+        return name
 
     def read(self, name: str) -> bytes | None:
         """A small file's content; None where there is no such file."""
@@ -77,6 +98,7 @@ class Store:
 
     def get(self, name: str, file: Path, look: Look) -> None:
         """Copy a file from there; what ``look`` raises now and then ends it."""
+        self._name(self._path(name))
         look()
         file.parent.mkdir(parents=True, exist_ok=True)
         self._fs.get_file(self._path(name), str(file), callback=_looking(look))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -119,3 +120,12 @@ def test_a_manifest_covers_every_file_below(tmp_path: Path) -> None:
     assert damage(tmp_path) is None
     (tmp_path / "empty").write_text("1")
     assert damage(tmp_path) == "empty has 1 bytes instead of 0"
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/hostname", "actor/../../outside"])
+def test_a_manifest_that_names_a_file_elsewhere_is_damage(name: str, checkpoints: Checkpoints) -> None:
+    folder = checkpoints.path(7)
+    recorded = json.loads((folder / NAME).read_text())
+    recorded["files"][name] = recorded["files"][WEIGHTS]
+    (folder / NAME).write_text(json.dumps(recorded))
+    assert "lies outside of it" in str(damage(folder))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from recipes.arithmetic.model import character_tokenizer
 from verl_like.config.schema import DataConfig
+from verl_like.data import templates
 from verl_like.data.files import each_row, read_rows
 from verl_like.data.prompts import PromptDataset, prompt_table, sft_rows
 from verl_like.data.templates import Renderer, load_tokenizer
@@ -373,6 +375,30 @@ def test_format_prompt_reads_a_file(tmp_path: Path, chat_tokenizer: PreTrainedTo
 def test_a_bad_format_prompt_is_refused(template: str, message: str, tokenizer: PreTrainedTokenizerBase) -> None:
     with pytest.raises(ValueError, match=message):
         Renderer(plain(format_prompt=template), tokenizer)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ content }}{{ cycler.__init__.__globals__.os.system('touch canary') }}",
+        "{{ content }}{{ lipsum.__globals__['os'].popen('touch canary').read() }}",
+        "{{ content.__class__.__mro__[1].__subclasses__() }}",
+        "{{ content }}{{ range(10**9)|list }}",
+    ],
+)
+def test_a_format_prompt_runs_no_code(
+    template: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"data\.format_prompt cannot be filled"):
+        Renderer(plain(format_prompt=template), tokenizer).text("1")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_template_is_compiled_outside_of_the_sandbox() -> None:
+    package = Path(templates.__file__).parents[1]
+    compiling = r"jinja2\.(Environment|Template)\(|NativeEnvironment|from jinja2 import"
+    assert [path.name for path in package.rglob("*.py") if re.search(compiling, path.read_text())] == []
 
 
 @pytest.mark.skipif(not QWEN3.is_dir(), reason="the Qwen3 tokenizer is not beside this checkout")

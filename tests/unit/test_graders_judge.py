@@ -88,6 +88,40 @@ def test_a_template_that_cannot_work_is_refused(template: str, message: str) -> 
         asked(template, level="easy")
 
 
+HOSTILE = (
+    "{{ cycler.__init__.__globals__.os.system('touch CANARY') }}",
+    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "{% for c in ().__class__.__base__.__subclasses__() %}{{ c }}{% endfor %}",
+    "{{ lipsum.__globals__['os'].popen('touch CANARY').read() }}",
+    "{{ joiner.__init__.__globals__ }}{{ namespace.__init__ }}",
+    "{{ ('%s'|format)('a').__class__ }}{{ ''|attr('__class__')|attr('__mro__') }}",
+    "{{ '{0.__class__.__init__.__globals__}'.format(cycler) }}",
+    "{{ '{0.__class__}'|format(1) }}{{ ''['__class__'] }}",
+    "{% set x = [] %}{{ x.append(1) }}",
+    "{{ range(10**9)|list }}",
+)
+
+
+@pytest.mark.parametrize("template", HOSTILE)
+def test_a_template_runs_no_code(template: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = ""
+    with suppress(ValueError):  # refused, or with what it cannot reach left out
+        text = asked(template.replace("CANARY", str(tmp_path / "canary")) + "{{ response }}", level="easy")
+    assert "<class" not in text and "<module" not in text and "<function" not in text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_template_that_reaches_behind_a_value_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"the judge's template cannot be filled: .*unsafe"):
+        asked("{{ cycler.__init__ }}", level="easy")
+
+
+def test_a_template_changes_nothing_of_a_row() -> None:
+    with pytest.raises(ValueError, match="the judge's template cannot be filled"):
+        asked("{{ extra_info.update({'level': 1}) }}", level="easy")
+
+
 def test_a_chat_of_several_messages_is_told_by_role() -> None:
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2+2?"}]
     assert conversation(chat) == "system: Be brief.\n\nuser: 2+2?"

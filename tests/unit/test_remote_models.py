@@ -12,8 +12,11 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
+import fsspec.core
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
@@ -23,6 +26,7 @@ from verl_like.checks.models import models_are_there
 from verl_like.config.problems import Refused
 from verl_like.config.schema import Config, ModelConfig, RefConfig
 from verl_like.data.templates import load_tokenizer
+from verl_like.remote import Store
 from verl_like.remote_models import copied_folder, here
 from verl_like.workers.setup import WorkerSetup, with_models_here
 
@@ -248,3 +252,65 @@ def test_hub_names_are_asked_of_the_mirror_in_hf_endpoint(mirror: str, tmp_path:
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     assert "model.path=someone/model reads at most 64" in found.stderr, found.stderr
+
+
+# --- keys of a store are any text ---
+
+
+class Listing(MemoryFileSystem):
+    """Lists keys as an object store may, in which ``..`` is a name like any other."""
+
+    keys: tuple[str, ...] = ()
+
+    def find(self, path: str, *args: Any, **kwargs: Any) -> dict[str, dict[str, Any]]:
+        return {key: {"size": 7} for key in self.keys}
+
+    def cat_file(self, path: str, *args: Any, **kwargs: Any) -> bytes:
+        return json.dumps(CONFIG).encode()
+
+    def get_file(self, rpath: str, lpath: str, **kwargs: Any) -> None:
+        Path(lpath).write_bytes(b"foreign")
+
+
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch) -> type[Listing]:
+    monkeypatch.setattr(Listing, "keys", ())
+    monkeypatch.setattr(fsspec.core, "url_to_fs", lambda url, **options: (Listing(), "/bucket/run"))
+    return Listing
+
+
+OUTSIDE = (
+    "/bucket/run/../../etc/evil.json",
+    "/bucket/run/checkpoints/../../evil.json",
+    "/bucket/run/..",
+    "/bucket/run/a/./b.json",
+    "/bucket/run/a\0.json",
+    "/bucket/runaway/evil.json",
+    "/etc/evil.json",
+    "evil.json",
+)
+
+
+@pytest.mark.parametrize("key", OUTSIDE)
+def test_a_listed_key_that_leads_out_of_the_folder_is_refused(key: str, listed: type[Listing]) -> None:
+    listed.keys = ("/bucket/run/config.json", key)
+    with pytest.raises(ValueError, match=r"lists the file .* which would be written outside of the folder"):
+        Store("s3://bucket/run").files()
+
+
+def test_a_key_that_only_looks_odd_is_a_file(listed: type[Listing]) -> None:
+    listed.keys = ("/bucket/run/a..b/...json", "/bucket/run/é ü", "/bucket/run/folder/")
+    assert list(Store("s3://bucket/run").files()) == ["a..b/...json", "é ü"]
+
+
+def test_no_file_is_copied_by_a_name_that_leads_out(listed: type[Listing], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="outside of the folder"):
+        Store("s3://bucket/run").get("../evil", tmp_path / "evil", lambda: None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_whose_store_names_a_file_elsewhere_is_not_copied(listed: type[Listing], tmp_path: Path) -> None:
+    listed.keys = tuple(f"/bucket/run/{name}" for name in ("config.json", "model.safetensors", "../../../evil.py"))
+    with pytest.raises(ValueError, match="outside of the folder"):
+        here("s3://bucket/run")
+    assert not list(tmp_path.rglob("evil.py"))

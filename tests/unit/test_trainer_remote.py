@@ -737,3 +737,36 @@ def test_a_kind_of_store_that_cannot_be_opened_says_what_to_install(monkeypatch:
     assert unreadable_kind("trainer.remote_dir", "s3://bucket/runs") == (
         "trainer.remote_dir is s3://bucket/runs, but what reads s3:// is not installed. Run `pip install s3fs`."
     )
+
+
+@pytest.mark.parametrize(
+    "key", ["../outside.txt", "samples/../../../outside.txt", "checkpoints/step_1/../../../outside"]
+)
+def test_a_run_whose_store_names_a_file_elsewhere_is_not_brought(
+    key: str, file_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = started(tmp_path / "first", file_store, 1)
+    run.remote().copy(nothing)
+    find = LocalFileSystem.find
+
+    def with_another(self: Any, path: str, **options: Any) -> Any:
+        return {**find(self, path, **options), f"{tmp_path}/store/run/{key}": {"size": 1}}
+
+    monkeypatch.setattr(LocalFileSystem, "find", with_another)
+    with pytest.raises(ValueError, match="would be written outside of the folder"):
+        Run(tmp_path / "second", file_store).start()
+    assert not list(tmp_path.rglob("outside*"))
+
+
+def test_what_is_hidden_in_a_store_stays_there(file_store: str, tmp_path: Path) -> None:
+    run = started(tmp_path / "first", file_store, 1)
+    (run.folder.path / ".secrets.yaml").write_text("model.path: mine")
+    run.remote().copy(nothing)
+    there = tmp_path / "store/run"
+    assert not (there / ".secrets.yaml").exists()
+    (there / ".secrets.yaml").write_text("model.path: foreign")
+    (there / "samples/.hidden").write_text("foreign")
+    second = Run(tmp_path / "second", file_store)
+    second.start()
+    assert second.checkpoints.steps() == [1]
+    assert not [path for path in second.folder.path.rglob(".*") if path.is_file() and path.read_text() == "foreign"]

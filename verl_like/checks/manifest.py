@@ -36,6 +36,8 @@ def _damage(folder: str, state: tuple[tuple[str, int, int], ...]) -> str | None:
     place = Path(folder)
     try:
         recorded: dict[str, dict[str, Any]] = json.loads((place / NAME).read_text())["files"]
+        if outside := [name for name in recorded if name.startswith("/") or ".." in name.split("/")]:
+            return f"its {NAME} names {outside[0]!r:.200}, which lies outside of it"
         missing = [name for name in recorded if not (place / name).is_file()]
         if missing:
             return f"{missing[0]} is missing"

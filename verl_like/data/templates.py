@@ -10,6 +10,7 @@ import jinja2.ext
 import jinja2.meta
 import jinja2.nodes
 import jinja2.parser
+import jinja2.sandbox
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
@@ -19,6 +20,8 @@ from verl_like.remote_models import here
 Chat = list[dict[str, Any]]
 
 # What transformers itself passes to a chat template besides the user's own variables.
+# What a template raises that calculates with values of another kind, or counts too far for the sandbox.
+_OF_VALUES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _GIVEN_TO_TEMPLATES = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"}
 
 
@@ -152,7 +155,14 @@ class Renderer:
         return [*chat[:last_user], message, *chat[last_user + 1 :]]
 
     def _formatted(self, content: str) -> str:
-        return content if self._format is None else self._format.render(content=content)
+        if self._format is None:
+            return content
+        try:
+            return self._format.render(content=content)
+        except (jinja2.TemplateError, *_OF_VALUES) as error:
+            raise ValueError(
+                f"data.format_prompt cannot be filled: {error}. Use {{{{ content }}}} and Jinja's filters and tests."
+            ) from error
 
     def _check_chat_template(self) -> None:
         template = self._tokenizer.chat_template
@@ -178,7 +188,10 @@ class Renderer:
 
 def _environment() -> jinja2.Environment:
     # The extension is what transformers compiles chat templates with; without it {% break %} would not parse.
-    return jinja2.Environment(undefined=jinja2.StrictUndefined, extensions=["jinja2.ext.loopcontrols", _GenerationTag])
+    # A template is a text of a recipe, which may be somebody else's: it reads values and reaches nothing behind them.
+    return jinja2.sandbox.ImmutableSandboxedEnvironment(
+        undefined=jinja2.StrictUndefined, extensions=["jinja2.ext.loopcontrols", _GenerationTag]
+    )
 
 
 class _GenerationTag(jinja2.ext.Extension):

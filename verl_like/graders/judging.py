@@ -48,6 +48,8 @@ VARIABLES = frozenset({"prompt", "response", "ground_truth", "extra_info", "fenc
 # The opening of control tokens in the chat templates of Qwen, Llama, DeepSeek, Gemma and others.
 _CONTROL = re.compile(r"<(?=[|｜]\w|/?s>|(?:start|end)_of_turn>)")
 _EXCERPT_CHARS = 120  # of a verdict, in messages
+# What a template raises that calculates with values of another kind, or counts too far for the sandbox.
+_OF_VALUES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def judge_prompt(template: str, *, prompt: str, response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> str:
@@ -71,7 +73,7 @@ def judge_prompt(template: str, *, prompt: str, response: str, ground_truth: Any
             extra_info=extra_info,
             fence=fence,
         )
-    except jinja2.TemplateError as error:
+    except (jinja2.TemplateError, *_OF_VALUES) as error:
         raise ValueError(
             f"the judge's template cannot be filled: {error}; this row's extra_info has {sorted(extra_info)}. "
             "Correct the template, or guard it with {% if ... is defined %}."
@@ -131,6 +133,7 @@ def conversation(messages: Any) -> str:
 def _compiled(template: str) -> jinja2.Template:
     import jinja2
     import jinja2.meta
+    import jinja2.sandbox
 
     text = template or DEFAULT_TEMPLATE
     if template.endswith(".jinja"):
@@ -141,7 +144,8 @@ def _compiled(template: str) -> jinja2.Template:
                 "Correct the path, or give the template's text."
             )
         text = path.read_text(encoding="utf-8")
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
+    # A template is a text of a recipe, which may be somebody else's: it reads values and reaches nothing behind them.
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined)
     try:
         unknown = sorted(jinja2.meta.find_undeclared_variables(environment.parse(text)) - VARIABLES)
         compiled = environment.from_string(text)

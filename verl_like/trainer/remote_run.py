@@ -190,7 +190,8 @@ class RemoteRun:
         reason = self._fetch(step, look)
         if reason is not None:
             return reason
-        for name in sorted(self._store.files(), key=lambda name: name != "config.yaml"):  # it says whose folder it is
+        listed = [name for name in self._store.files() if not _is_hidden(name)]
+        for name in sorted(listed, key=lambda name: name != "config.yaml"):  # it says whose folder it is
             file = self._folder.path / name
             is_own = name.startswith(f"{self._folder.eval.name}/") and file.exists()
             if not is_own and not name.startswith("checkpoints/") and name not in (COPIED, TRIAL):
@@ -237,6 +238,11 @@ class RemoteRun:
 
     def _temporary(self, step: int) -> Path:
         return self._folder.checkpoints / f".writing-{self._own}-step_{step}"  # which the next start sweeps
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a file is one that stays on its machine, such as a lock or the run's secrets."""
+    return any(part.startswith(".") for part in name.split("/"))
 
 
 def _whole(there: dict[str, int]) -> list[int]:
