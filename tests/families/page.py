@@ -22,7 +22,8 @@ were handed over. Larger models of a family have the same code; none of them was
 TAIL = """
 A model is refused before anything starts where its numbers would be wrong: logits that are scaled behind the output
 layer (Granite, Cohere), quantised weights, layers that mix the tokens of packed rows (`model.remove_padding=false`
-computes those row by row), attention sinks (gpt-oss).
+computes those row by row), attention sinks (gpt-oss). So is one that is no language model of text, as its
+`config.json` says: one that reads pictures or sound, an encoder, an encoder with a decoder.
 """
 
 

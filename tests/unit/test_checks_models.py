@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit._weights import NO_WEIGHTS
+from verl_like.checks.families import _families
 from verl_like.checks.gpus import Gpus
 from verl_like.checks.hub import check_hub_models
 from verl_like.checks.models import CPU_HEAD_SIZES, MODEL_RULES
@@ -60,6 +61,78 @@ def problems(config: Config, *, num_gpus: int | None = 0) -> list[str]:
 
 def test_a_model_that_fits_passes(config: Config) -> None:
     assert problems(config) == []
+
+
+# --- kind
+
+BERT = {"model_type": "bert", "architectures": ["BertForMaskedLM"]}
+VISION = {
+    "model_type": "qwen2_5_vl",
+    "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+    "vision_config": {"a": 1},
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        (
+            VISION,
+            "which reads pictures (Qwen2_5_VLForConditionalGeneration, with vision_config in its config.json), where "
+            "rows are text. Name a language model of text alone, e.g. Qwen/Qwen3-0.6B.",
+        ),
+        ({"model_type": "gemma3", "text_config": {}, "vision_config": {"a": 1}}, "which reads pictures (of no stated"),
+        ({"model_type": "llava_qwen2", "mm_vision_tower": "clip"}, "which reads pictures ("),
+        ({"model_type": "qwen2_audio", "audio_config": {"a": 1}}, "which reads sound ("),
+        (BERT, "which is an encoder (BertForMaskedLM) and writes no text, where a decoder is expected. Name a"),
+        ({"model_type": "modernbert"}, "which is an encoder ("),
+        ({"model_type": "t5", "is_encoder_decoder": True}, "which is an encoder with a decoder ("),
+        ({"model_type": "clip", "architectures": ["CLIPModel"]}, "which is a clip (CLIPModel), of which the installed"),
+        (
+            {"model_type": "own", "auto_map": {"AutoModelForCausalLM": "a.B"}},
+            "(a.B). Set model.trust_remote_code=true.",
+        ),
+    ],
+)
+def test_a_model_of_another_kind_is_one_sentence_from_its_config(
+    config: Config, tmp_path: Path, fields: dict[str, Any], expected: str
+) -> None:
+    config.ref.path = model(tmp_path / "other", **fields)
+    (problem,) = problems(config)
+    assert problem.startswith(f"ref.path is {tmp_path}/other, ") and expected in problem
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3_moe", "gemma2", "gemma3_text", "phi3", "mistral", "gpt2"])
+def test_language_models_of_text_pass(config: Config, tmp_path: Path, kind: str) -> None:
+    config.ref.path = model(tmp_path / "other", model_type=kind, architectures=["X"])
+    assert problems(config) == []
+
+
+def test_code_that_comes_with_a_model_is_trusted_where_the_user_says_so(config: Config, tmp_path: Path) -> None:
+    config.ref.path = model(tmp_path / "own", model_type="own", auto_map={"AutoModelForCausalLM": "a.B"})
+    config.model.trust_remote_code = True
+    assert problems(config) == []
+
+
+def test_a_reward_model_may_not_be_an_encoder_either(config: Config, tmp_path: Path) -> None:
+    config.reward.model.path = model(
+        tmp_path / "judge", **(BERT | {"architectures": ["BertForSequenceClassification"]})
+    )
+    (problem,) = problems(config)
+    assert (
+        problem.startswith("reward.model.path is") and "which is an encoder (BertForSequenceClassification)" in problem
+    )
+    (tmp_path / "judge/config.json").write_text(
+        json.dumps(QWEN3 | {"architectures": ["Qwen3ForSequenceClassification"]})
+    )
+    assert problems(config) == []
+
+
+def test_families_are_those_that_transformers_itself_has(tmp_path: Path) -> None:
+    from transformers.models.auto import modeling_auto
+
+    for task in ("CAUSAL_LM", "MASKED_LM", "SEQUENCE_CLASSIFICATION"):
+        assert _families(task) == vars(modeling_auto)[f"MODEL_FOR_{task}_MAPPING_NAMES"].keys()
 
 
 # --- length

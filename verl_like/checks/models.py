@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from verl_like.checks.families import wrong_kind
 from verl_like.checks.gpus import Gpus
 from verl_like.checks.paths import is_local_path, missing_folder
 from verl_like.checks.weights import cut_off, tensors
@@ -92,6 +93,14 @@ def model_is_named(config: Config, gpus: Gpus) -> Iterator[str]:
             "model.path is empty, but there is no default model. Set model.path to a folder or a hub name, e.g. "
             "model.path=Qwen/Qwen3-0.6B."
         )
+
+
+def models_are_of_text(config: Config, gpus: Gpus) -> Iterator[str]:
+    for name, path in named_models(config).items():
+        own = _read(str(_folder(path) / "config.json"))
+        is_classifier, trusts_code = name == "reward.model.path", config.model.trust_remote_code
+        if problem := wrong_kind(own, is_classifier=is_classifier, trusts_code=trusts_code):
+            yield f"{name} is {path}, {problem}"
 
 
 def models_are_there(config: Config) -> Iterator[str]:
@@ -299,6 +308,7 @@ def _tokens(file: str) -> dict[int, str]:
 
 MODEL_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     model_is_named,
+    models_are_of_text,
     rows_fit_the_models,
     numbers_would_be_right,
     heads_are_dealt_evenly,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
 from verl_like.config.compat.migration import migrate, settings_of, translated
+from verl_like.config.compat.senses import reads_more
 from verl_like.config.compat.words import read_words
 from verl_like.config.compose import Composed, read
 from verl_like.config.limits import bounded
@@ -62,4 +63,8 @@ def migrated(peer: str, path: Path, arguments: Sequence[str], *, out: Path | Non
         out.write_text(recipe)
     missing = len(found.translation.problems)
     end = f"\n{missing} settings cannot be had here: see the recipe's first lines." if missing else ""
-    return f"{found.table()}\nRecipe: {out}\nRun:    verl-like train {out}{end}", int(missing > 0)
+    if reads_more(found.translation):
+        run = "It cannot be run: its model reads pictures, video or sound, and text alone is trained on here."
+    else:
+        run = f"Run:    verl-like train {out}"
+    return f"{found.table()}\nRecipe: {out}\n{run}{end}", int(missing > 0)

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from verl_like.config.compat.senses import text_alone
 from verl_like.config.compat.shell import Script, read_script
 from verl_like.config.compat.shell.budget import Budget
 from verl_like.config.compat.tables import shown, table
@@ -82,7 +83,7 @@ def _here(line: Line) -> str:
 
 def translated(peer: str, given: Given) -> Translation:
     """What the settings are here; a file of settings that is not here is one that cannot be had."""
-    found = translate(table(peer), given.values, removed=given.removed)
+    found = text_alone(translate(table(peer), given.values, removed=given.removed))
     absent = [
         Line(
             key=word, value=file, kind="not here", why="there is no such file here, nor in a folder around the script."

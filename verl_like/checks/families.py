@@ -1,0 +1,74 @@
+"""Rules on the kind of a model: here language models of text are trained, and ``config.json`` says what one is."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+# Parts of models that read something else than text.
+_OF_PICTURES = ("vision_config", "visual", "vision_tower", "mm_vision_tower", "image_token_id", "image_token_index")
+_OF_SOUND = ("audio_config", "audio_token_id", "speech_config")
+_REMEDY = "Name a language model of text alone, e.g. Qwen/Qwen3-0.6B"
+
+
+def wrong_kind(model: Mapping[str, Any], *, is_classifier: bool, trusts_code: bool) -> str | None:
+    """What a model is that cannot be used here, to follow its name; None for one that can, or that nobody knows.
+
+    Args:
+        model: its ``config.json``.
+        is_classifier: whether it has to score texts, and not to write them.
+        trusts_code: whether code that comes with it may run.
+    """
+    kind, name = model.get("model_type"), ", ".join(map(str, model.get("architectures") or [])) or "of no stated class"
+    senses = {"pictures": _OF_PICTURES, "sound": _OF_SOUND}
+    for sense, fields in senses.items():
+        if found := next((field for field in fields if model.get(field) not in (None, {}, [], "")), None):
+            return f"which reads {sense} ({name}, with {found} in its config.json), where rows are text. {_REMEDY}."
+    if model.get("is_encoder_decoder"):
+        return f"which is an encoder with a decoder ({name}), where a decoder alone is expected. {_REMEDY}."
+    if not isinstance(kind, str):
+        return None
+    if kind in _families("MASKED_LM") and not model.get("is_decoder"):
+        return f"which is an encoder ({name}) and writes no text, where a decoder is expected. {_REMEDY}."
+    task, auto = (
+        ("SEQUENCE_CLASSIFICATION", "AutoModelForSequenceClassification")
+        if is_classifier
+        else ("CAUSAL_LM", "AutoModelForCausalLM")
+    )
+    known = _families(task)
+    if not known or kind in known:
+        return None
+    code = model.get("auto_map")
+    if isinstance(code, dict) and auto in code:
+        if trusts_code:
+            return None
+        return f"which needs the code that comes with it ({code[auto]}). Set model.trust_remote_code=true."
+    what = "classifier of texts" if is_classifier else "language model"
+    return f"which is a {kind} ({name}), of which the installed transformers has no {what}. {_REMEDY}."
+
+
+@functools.cache
+def _families(task: str) -> frozenset[str]:
+    """Kinds of models with a class for a task, read from the source of transformers, which takes seconds to import;
+    none where they cannot be found there.
+    """
+    spec = importlib.util.find_spec("transformers")
+    file = Path(spec.origin).parent / "models/auto/modeling_auto.py" if spec is not None and spec.origin else None
+    for node in ast.parse(file.read_text()).body if file is not None and file.is_file() else ():
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or not node.value.args:
+            continue
+        if any(
+            isinstance(target, ast.Name) and target.id == f"MODEL_FOR_{task}_MAPPING_NAMES" for target in node.targets
+        ):
+            return frozenset(_keys(node.value.args[0]))
+    return frozenset()
+
+
+def _keys(pairs: ast.expr) -> list[str]:
+    entries = pairs.elts if isinstance(pairs, ast.List) else []
+    first = [entry.elts[0] for entry in entries if isinstance(entry, ast.Tuple)]
+    return [key.value for key in first if isinstance(key, ast.Constant) and isinstance(key.value, str)]
