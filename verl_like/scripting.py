@@ -11,12 +11,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from verl_like.config.compose import as_yaml, compose_run, read
 from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
+from verl_like.from_python import is_object, stored
 from verl_like.imports import leave_out_unloadable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +37,50 @@ class Trained:
     step: int
     final_val: float | None
 
+    @property
+    def metrics(self) -> pa.Table:
+        """What the run has reported: a row for each step, a column for each metric, null where a step lacks it.
+
+        It is a ``pyarrow.Table`` because pyarrow is there anyway, for data files: ``to_pandas()`` gives a data frame
+        where pandas is installed, ``to_pylist()`` a list of dicts.
+        """
+        from verl_like.telemetry.trackers import metrics_table
+
+        return metrics_table(self.folder / "metrics.jsonl")
+
 
 def config_of(recipe: str | Path | None = None, *overrides: str, **sections: Mapping[str, Any]) -> Config:
     """A recipe (or, without one, the defaults) with overrides as on the command line.
 
     ``config_of("recipes/arithmetic/grpo.yaml", "trainer.seed=2")``, or by section:
-    ``config_of(model={"path": "folder"}, rollout={"n": 4})``. The result may be changed in place, too.
+    ``config_of(model={"path": "folder"}, rollout={"n": 4})``. The result may be changed in place, too. Where a
+    configuration names a function or data files, a script may give the function or the rows themselves.
 
     Raises:
         ValueError: unknown keys and wrong values, all of them.
     """
-    named = [(section, dict(values), "argument") for section, values in sections.items()]
+    objects = {
+        (section, name): value
+        for section, values in sections.items()
+        for name, value in values.items()
+        if is_object(f"{section}.{name}", value)
+    }
+    named = [
+        (section, {name: value for name, value in values.items() if (section, name) not in objects}, "argument")
+        for section, values in sections.items()
+    ]
     composed, problems = read(None if recipe is None else str(recipe), list(overrides), settings=named)
     refuse(problems)
+    for (section, name), value in objects.items():
+        setattr(getattr(composed.config, section), name, value)
     return composed.config
+
+
+def _as_run(config: Config) -> Config:
+    """The configuration as a run records it, with functions and rows in files below the run's folder."""
+    from verl_like.trainer.run_folder import RunFolder
+
+    return stored(config, RunFolder(config).from_python)
 
 
 def train(config: Config) -> Trained:
@@ -63,6 +97,7 @@ def train(config: Config) -> Trained:
     from verl_like.trainer.bring import bring
     from verl_like.trainer.run_folder import RunFolder
 
+    config = _as_run(config)
     with _runs(config):
         bring(config, as_yaml(config), job="train")
         progress = run.train(config, as_yaml(config))
@@ -75,6 +110,7 @@ def evaluate(config: Config) -> dict[str, float]:
     from verl_like.trainer import run
     from verl_like.trainer.bring import bring
 
+    config = _as_run(config)
     validating = replace(config, trainer=replace(config.trainer, val_only=True))  # the script's own stays as it is
     with _runs(validating):
         bring(validating, as_yaml(validating), job="")

@@ -41,7 +41,18 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("backends", "reward"),
     ("checks", "workers"),
     ("plan", "trainer"),
-    ("doctor", "arguments", "completion", "scripting", "cli", "trainer.main_ppo", "__main__", ""),
+    (
+        "doctor",
+        "arguments",
+        "completion",
+        "from_python",
+        "scripting",
+        "stored_functions",
+        "cli",
+        "trainer.main_ppo",
+        "__main__",
+        "",
+    ),
 )
 
 # Each function calls the next, or hands it to a worker by name. "file:Class.method", without the package's folder.

@@ -31,7 +31,9 @@ FOR_ALL = (
 # Importer -> what it may import besides FOR_ALL. The longest matching importer decides; a name covers all below it.
 ALLOWED: dict[str, tuple[str, ...]] = {
     "": ("scripting",),  # what scripts import, as they ask for it
-    "scripting": ("checks", "config", "imports", "trainer"),
+    "scripting": ("checks", "config", "from_python", "imports", "telemetry.trackers", "trainer"),
+    "from_python": ("stored_functions",),
+    "stored_functions": ("telemetry.trackers",),
     "__main__": ("cli",),
     "trainer.main_ppo": ("__main__",),  # another way in, under the name that verl's has
     "arguments": ("config",),

@@ -10,6 +10,7 @@ from typing import Any
 from verl_like.checks.gpus import Gpus
 from verl_like.checks.paths import DATA_SUFFIXES, missing_files
 from verl_like.config.schema import CURRICULUM, Config, CurriculumConfig, DataConfig
+from verl_like.config.user_code import given_again
 
 _FORM = re.compile(r".+\.py:\w+")  # path/to/file.py:name
 
@@ -59,7 +60,10 @@ def custom_code_is_there(config: Config) -> Iterator[str]:
     for knob, name, _ in _custom_code(config.data):
         file = name.rpartition(":")[0]
         if _FORM.fullmatch(name) and not Path(file).expanduser().is_file():
-            yield f"{knob} is {name}, but there is no file {file} (looked from {Path.cwd()}). Correct the path."
+            yield (
+                f"{knob} is {name}, but there is no file {file} (looked from {Path.cwd()}). "
+                f"{given_again(Path(file), knob) or 'Correct the path.'}"
+            )
 
 
 def _custom_code(data: DataConfig) -> Iterator[tuple[str, str, dict[str, Any]]]:

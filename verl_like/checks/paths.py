@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from verl_like.config.suggestion import suggestion
+from verl_like.config.user_code import given_again
 from verl_like.data.hub import PREFIX, hub_problem
 from verl_like.remote import is_remote
 
@@ -25,6 +26,9 @@ def missing_files(name: str, files: list[str], *, prepare_command: str) -> Itera
                 f"datasets by hf:NAME:SPLIT. Convert it, or name the right file."
             )
         elif not Path(file).expanduser().is_file():
+            if remedy := given_again(Path(file), name):
+                yield f"{name} holds {file}, which does not exist. {remedy}"
+                continue
             siblings = [str(path) for path in sorted(Path(file).parent.glob("*")) if path.suffix in DATA_SUFFIXES]
             hint = (
                 suggestion(file, siblings)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
+from verl_like.config.user_code import given_again
 from verl_like.graders import GRADERS
 from verl_like.graders.judging import check_judging
 from verl_like.reward.specs import function_specs
@@ -45,8 +46,8 @@ def reward_files_are_there(config: Config) -> Iterator[str]:
         file, _, _ = spec.function.rpartition(":")
         if file.endswith(".py") and not Path(file).expanduser().is_file():
             yield (
-                f"{spec.knob} is {spec.function}, but there is no file {file} (looked from {Path.cwd()}). Correct the "
-                f"path."
+                f"{spec.knob} is {spec.function}, but there is no file {file} (looked from {Path.cwd()}). "
+                f"{given_again(Path(file), spec.knob) or 'Correct the path.'}"
             )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 CALLERS = (*(f"{PACKAGE}{name}{os.sep}" for name in ("config", "data", "reward")), "<frozen importlib")
+FROM_PYTHON = "from_python"  # a run's folder of functions and rows that a script or a notebook gave
 MAX_FIRST_LINES, MAX_LAST_LINES = 5, 15  # of an error
 MAX_CHARS = 10_000  # of an error, or of another text that a user's function made
 MAX_OWN_FRAMES = 2
@@ -32,8 +33,8 @@ def from_file(path: Path, name: str, *, knob: str, kind: type | None = None) -> 
     spec = f"{knob}={path}:{name}"
     if not path.is_file():
         raise ValueError(
-            f"{spec}: the file {path} does not exist (looked from {Path.cwd()}). Correct the path; the form is "
-            "path/to/file.py:name."
+            f"{spec}: the file {path} does not exist (looked from {Path.cwd()}). "
+            + (given_again(path, knob) or "Correct the path; the form is path/to/file.py:name.")
         )
     module = _imported(path.resolve(), spec)
     functions = sorted(key for key, item in vars(module).items() if inspect.isfunction(item))
@@ -47,6 +48,13 @@ def from_file(path: Path, name: str, *, knob: str, kind: type | None = None) -> 
             f"{spec}: {name!r} in {path} is a {type(found).__name__}, not a function; its functions are {functions}."
         )
     return found
+
+
+def given_again(path: Path, knob: str) -> str:
+    """The remedy where a file of :data:`FROM_PYTHON` is missing; empty for other files."""
+    if path.parent.name != FROM_PYTHON:
+        return ""
+    return f"It held what a script or a notebook gave for {knob}: give the same again there, or name another file."
 
 
 def _imported(path: Path, spec: str) -> Any:

@@ -17,6 +17,7 @@ from verl_like.telemetry.sample_rows import SampleRow, markdown
 from verl_like.telemetry.startup import STARTUP
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from torch.utils.tensorboard.writer import SummaryWriter
 
 
@@ -136,6 +137,16 @@ def read_metrics(path: Path) -> dict[str, dict[int, float]]:
         for name, value in row.items():
             series.setdefault(name, {})[step] = math.nan if value is None else float(value)
     return {name: dict(sorted(points.items())) for name, points in series.items()}
+
+
+def metrics_table(path: Path) -> pa.Table:
+    """What :class:`JsonlTracker` wrote: a row for each step, null where a step has no such metric."""
+    import pyarrow as pa
+
+    series = read_metrics(path)
+    steps = sorted({step for points in series.values() for step in points})
+    columns = {name: pa.array([points.get(step) for step in steps], pa.float64()) for name, points in series.items()}
+    return pa.table({"step": pa.array(steps, pa.int64()), **columns})
 
 
 class TensorboardTracker:

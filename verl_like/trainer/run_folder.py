@@ -9,6 +9,7 @@ import yaml
 from verl_like.config.hidden import NAME as SECRETS
 from verl_like.config.hidden import holds_mask, without_secrets
 from verl_like.config.schema import Config
+from verl_like.config.user_code import FROM_PYTHON
 from verl_like.config.yaml_text import load
 from verl_like.disk import writing
 from verl_like.masking import OWNER_ONLY, masked
@@ -38,6 +39,7 @@ class RunFolder:
         self.model = self.path / "model"
         self.curves = self.path / "curves.png"
         self.eval = self.path / "eval"
+        self.from_python = self.path / FROM_PYTHON
 
     def refuse_other(self, config_yaml: str, *, job: str, resume: str) -> None:
         """Raise where the folder belongs to another run.

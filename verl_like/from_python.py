@@ -1,0 +1,171 @@
+"""Functions and rows that a script or a notebook puts into a configuration, in place of names of files.
+
+They are written below the run's folder, and the configuration names them as a command line would: a function as
+``path/to/file.py:name``, rows as a data file. Names follow from the contents, so that equal ones continue a run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from verl_like.config.schema import Config
+from verl_like.stored_functions import stored_function, write_private
+
+FUNCTIONS = ("reward.function", "algorithm.adv_estimator", "actor.policy_loss", "data.custom_dataset", "data.sampler")
+ROWS = ("data.train_files", "data.val_files")
+FUNCTION_MAPPING = "reward.functions"  # name -> {"function": ...}
+
+
+@runtime_checkable
+class ArrowTable(Protocol):
+    """A table of pyarrow, pandas or polars, by Arrow's protocol."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+
+def is_object(key: str, value: Any) -> bool:
+    """Whether the value of a dotted key is a function or rows, which no file or command line can name."""
+    if key in FUNCTIONS:
+        return not isinstance(value, str)
+    if key in ROWS:
+        is_named = isinstance(value, (list, tuple)) and all(isinstance(each, (str, Path)) for each in value)
+        return not is_named and not isinstance(value, str)
+    return key == FUNCTION_MAPPING and isinstance(value, Mapping) and any(map(_has_function, value.values()))
+
+
+def _has_function(entry: Any) -> bool:
+    return isinstance(entry, Mapping) and callable(entry.get("function"))
+
+
+def stored(config: Config, folder: Path) -> Config:
+    """A copy of the configuration that names functions and rows by files, which are written into ``folder``.
+
+    Raises:
+        ValueError: a function that cannot be sent to another process, rows that no file can hold, or another value that
+            no configuration file can hold.
+    """
+    found: Config = _copied(config)
+    for key, section, name in _leaves(found, ""):
+        value = getattr(section, name)
+        setattr(section, name, _plain(_named(key, value, folder) if is_object(key, value) else value, key))
+    return found
+
+
+def _named(key: str, value: Any, folder: Path) -> Any:
+    if key in FUNCTIONS:
+        return stored_function(value, folder, knob=key)
+    if key in ROWS:
+        return _files(value, folder, knob=key)
+    return {
+        name: {**entry, "function": stored_function(entry["function"], folder, knob=f"{key}.{name}.function")}
+        if _has_function(entry)
+        else entry
+        for name, entry in value.items()
+    }
+
+
+def _copied(section: Any) -> Any:
+    """The same with sections of its own; values are shared, for rows may be large."""
+    values = {each.name: getattr(section, each.name) for each in fields(section)}
+    return replace(section, **{name: _copied(value) for name, value in values.items() if is_dataclass(value)})
+
+
+def _leaves(section: Any, prefix: str) -> Iterator[tuple[str, Any, str]]:
+    """(dotted key, section, name of its field) of every value."""
+    for each in fields(section):
+        value, key = getattr(section, each.name), f"{prefix}{each.name}"
+        if is_dataclass(value):
+            yield from _leaves(value, f"{key}.")
+        else:
+            yield key, section, each.name
+
+
+def _plain(value: Any, key: str) -> Any:
+    """The value as a configuration file has it: paths and NumPy's numbers are common in scripts."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {_plain(name, key): _plain(each, key) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each, key) for each in value]
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    raise ValueError(
+        f"{key} holds a {type(value).__name__}, but a run's config.yaml has only text, numbers, lists and mappings. "
+        "Make it from such values, inside the function that needs it."
+    )
+
+
+# ---- rows
+
+
+def _files(given: Any, folder: Path, *, knob: str) -> list[str]:
+    """Files of rows: those that are named, and one for each table or list of rows that is given."""
+    is_several = isinstance(given, (list, tuple)) and not all(isinstance(row, Mapping) for row in given)
+    entries = given if is_several else [given]
+    return [str(each) if isinstance(each, (str, Path)) else str(_file(each, folder, knob=knob)) for each in entries]
+
+
+def _file(rows: Any, folder: Path, *, knob: str) -> Path:
+    if isinstance(rows, ArrowTable):
+        content, suffix = _parquet(rows), "parquet"
+    else:
+        content, suffix = _jsonl(_each(rows, knob=knob), knob=knob), "jsonl"
+    path = folder / f"{knob.rpartition('.')[2]}-{sha256(content).hexdigest()[:12]}.{suffix}"
+    if not path.exists():
+        write_private(path, content)
+    return path
+
+
+def _each(rows: Any, *, knob: str) -> Iterator[Any]:
+    """The rows of a list, a datasets.Dataset, or anything else that gives one after the other."""
+    try:
+        return iter(rows)
+    except TypeError:
+        raise ValueError(
+            f"{knob} holds a {type(rows).__name__}; expected file names, or rows: a list of dicts, a datasets.Dataset, "
+            "or a table of pyarrow, pandas or polars."
+        ) from None
+
+
+def _parquet(table: ArrowTable) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(table).replace_schema_metadata(None), sink)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def _jsonl(rows: Iterable[Any], *, knob: str) -> bytes:
+    lines = []
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise ValueError(
+                f"row {number} of {knob} is a {type(row).__name__}; expected a dict of columns, e.g. "
+                '{"prompt": "1+1=", "answer": "2"}.'
+            )
+        try:
+            lines.append(json.dumps(dict(row), ensure_ascii=False, default=_jsonable) + "\n")
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"row {number} of {knob} holds a value that JSON cannot: {error}. Give text, numbers, lists and dicts, "
+                f"or write a parquet file and set {knob}=[path]."
+            ) from error
+    return "".join(lines).encode("utf-8", "surrogatepass")
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__}")
