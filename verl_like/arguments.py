@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from verl_like.config.compat.peers import PEERS
+from verl_like.config.reads import reads
 from verl_like.config.suggestion import suggestion
 
 COMMANDS = {
@@ -57,13 +58,18 @@ EXAMPLES = {
 FIRST_KNOBS = (
     "model.path",
     "data.train_files",
+    "data.val_files",
+    "data.answer_key",
     "data.train_batch_size",
     "rollout.n",
+    "rollout.val.n",
+    "rollout.val.temperature",
     "actor.optim.lr",
     "algorithm.adv_estimator",
     "reward.function",
     "trainer.total_training_steps",
     "trainer.experiment_name",
+    "trainer.resume",
 )
 EXIT_STATUS = (
     "exit status: 0 done, or stopped in order with all that it takes to go on; 1 failed; 2 wrong input; 130 interrupted"
@@ -153,8 +159,8 @@ def _told_below(command: str) -> str:
     if command in SETTING_COMMANDS:
         from verl_like.config.page import help_text
 
-        first = "\n".join(help_text(name) for name in FIRST_KNOBS)
-        parts += [f"knobs that are set first:\n{textwrap.indent(first, '  ')}", help_text("")]
+        first = "\n".join(help_text(name) for name in FIRST_KNOBS if reads(command, name))
+        parts += [f"knobs that are set first:\n{textwrap.indent(first, '  ')}", help_text("", command=command)]
     return "\n\n".join([*parts, EXIT_STATUS])
 
 

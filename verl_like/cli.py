@@ -299,6 +299,7 @@ def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
     from verl_like.checks.rules import problems
     from verl_like.config.compose import read
     from verl_like.config.problems import refuse, without_echoes
+    from verl_like.config.reads import without_effect
     from verl_like.trainer.start import start_problems
 
     if arguments.command == "train" and arguments.peer:
@@ -317,6 +318,9 @@ def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
     held = [] if names_folder else start_problems(config, composed.yaml(), command=arguments.command)
     held = without_echoes(unread, held)
     refuse(found if is_dry else [*found, *held])
+    if ignored := list(without_effect(arguments.command, arguments.words)):
+        sentence = "%s does not read %s, so the words on the command line have no effect"
+        logging.getLogger(__name__).warning(sentence, arguments.command, ", ".join(ignored))
     return composed, held
 
 

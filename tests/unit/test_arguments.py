@@ -8,7 +8,9 @@ import pytest
 
 from verl_like.arguments import COMMANDS, EXAMPLES, EXIT_STATUS, FIRST_KNOBS, parsed
 from verl_like.cli import main
-from verl_like.config.knobs import knobs
+from verl_like.config.compose import compose
+from verl_like.config.knobs import knobs, sections
+from verl_like.config.reads import READ, reads, without_effect
 
 
 def help_of(command: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -35,6 +37,54 @@ def test_the_help_of_train_tells_knobs_as_the_schema_does(capsys: pytest.Capture
     for name in FIRST_KNOBS:
         assert f"  {name}=" in text and knobs()[name].doc in text
     assert "  rollout    " in text and "verl-like help SECTION" in text
+
+
+@pytest.mark.parametrize(
+    ("command", "there", "absent"),
+    [
+        (
+            "sft",
+            ["data.answer_key=", "actor.optim.lr=", "  trainer "],
+            ["rollout", "algorithm.", "  reward ", "  critic "],
+        ),
+        ("eval", ["rollout.val.n=", "  reward "], ["rollout.n=", "actor.optim.lr=", "  algorithm ", "  critic "]),
+    ],
+)
+def test_the_help_of_a_command_lists_what_it_reads(
+    command: str, there: list[str], absent: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = help_of(command, capsys).partition("examples:")[2]
+    assert all(part in text for part in there)
+    assert not [part for part in absent if part in text]
+
+
+def test_what_a_command_reads_are_knobs_and_sections() -> None:
+    for command, names in READ.items():
+        assert command in COMMANDS
+        assert not [name for name in names if name not in sections() and name not in knobs()]
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "expected"),
+    [
+        (
+            "sft",
+            ["rollout.n=4", "algorithm=ppo", "actor.optim.lr=1", "data={shuffle: false}"],
+            ["rollout.n", "algorithm"],
+        ),
+        ("eval", ["rollout.temperature=0"], ["rollout.temperature (it reads rollout.val.temperature)"]),
+        ("eval", ["rollout.val.n=4", "model.path=x", "reward.function=math", "trainer.resume=never"], []),
+        ("generate", ["+actor.optim.lr=1", "recipe.yaml"], ["actor.optim.lr"]),
+        ("train", ["rollout.n=4", "critic.path=x"], []),
+    ],
+)
+def test_words_that_a_command_does_not_read_are_named(command: str, words: list[str], expected: list[str]) -> None:
+    assert list(without_effect(command, words)) == expected
+
+
+def test_the_recipe_of_supervised_training_sets_nothing_that_is_not_read() -> None:
+    origins = compose("recipes/arithmetic/sft.yaml", []).origins
+    assert not [name for name, origin in origins.items() if origin.endswith("sft.yaml") and not reads("sft", name)]
 
 
 def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:

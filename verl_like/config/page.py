@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from verl_like.config.knobs import Knob, knobs, sections, value_of
+from verl_like.config.reads import READ, reads
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
 
@@ -23,17 +24,22 @@ HEAD = (
 )
 
 
-def help_text(name: str) -> str:
+def help_text(name: str, *, command: str = "") -> str:
     """What a section holds, or what one knob is; of all sections, where ``name`` is empty.
+
+    Args:
+        command: whose knobs alone are counted in the list of sections.
 
     Raises:
         ValueError: for what is neither.
     """
     if not name:
-        heads = dict.fromkeys(knob.partition(".")[0] for knob in knobs())
-        counts = {head: sum(knob.startswith(f"{head}.") for knob in knobs()) for head in heads}
+        read = [knob for knob in knobs() if reads(command, knob)]
+        heads = dict.fromkeys(knob.partition(".")[0] for knob in read)
+        counts = {head: sum(knob.startswith(f"{head}.") for knob in read) for head in heads}
         lines = [f"  {head:<10} {count} knobs" for head, count in counts.items()]
-        return "\n".join(["Sections of knobs; `verl-like help SECTION` lists one of them:", "", *lines])
+        whose = f" that {command} reads" if command in READ else ""
+        return "\n".join([f"Sections of knobs{whose}; `verl-like help SECTION` lists one of them:", "", *lines])
     found = [knob for knob in knobs() if knob == name or knob.startswith(f"{name}.")]
     if not found:
         hint = suggestion(name, [*sections(), *knobs()]) or "; `verl-like help` lists the sections."

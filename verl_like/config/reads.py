@@ -1,0 +1,129 @@
+"""Which knobs a command reads, so that its help lists no others and a word without effect is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+_ROWS = (
+    "data.custom_dataset",
+    "data.custom_dataset_kwargs",
+    "data.prompt_key",
+    "data.answer_key",
+    "data.max_prompt_length",
+    "data.max_response_length",
+    "data.overlong_prompts",
+    "data.apply_chat_template",
+    "data.chat_template_kwargs",
+    "data.format_prompt",
+)
+_FOLDER = tuple(
+    f"trainer.{name}"
+    for name in (
+        "experiment_name",
+        "output_dir",
+        "remote_dir",
+        "remote_timeout_s",
+        "prepare_command",
+        "seed",
+        "deterministic",
+        "resume",
+        "max_records_gib",
+        "balance_by",
+        "profile_steps",
+        "stage_timeout_s",
+        "stall_after_s",
+        "on_stall",
+        "grace_s",
+    )
+)
+# What has a name of its own in validation.
+_VALIDATES = {f"rollout.{name}": f"rollout.val.{name}" for name in ("n", "temperature", "top_p", "top_k")}
+_ENGINE = tuple(
+    f"rollout.{name}"
+    for name in (
+        "backend",
+        "ignore_eos",
+        "tensor_parallel_size",
+        "dtype",
+        "gpu_memory_utilization",
+        "kv_cache_memory_gib",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "enforce_eager",
+        "lora",
+        "sync_bucket_mib",
+        "sync_checksum",
+        "block_kib",
+        "dealing",
+        "engine_kwargs",
+        "val",
+    )
+)
+_EVAL = (
+    *_ROWS,
+    "data.val_files",
+    "data.val_max_samples",
+    "data.val_batch_size",
+    "data.data_source",
+    "model",
+    "actor.fsdp",
+    "actor.sequence_parallel_size",
+    "actor.max_tokens_per_micro_batch",
+    *_ENGINE,
+    "reward",
+    *_FOLDER,
+    "trainer.val_only",  # which these commands set
+    "trainer.num_samples_to_save",
+    "cluster",
+)
+# By command, sections and knobs that change what it does; a command that is not here reads them all.
+READ: dict[str, tuple[str, ...]] = {
+    "sft": (
+        *_ROWS,
+        "data.train_files",
+        "data.train_weights",
+        "data.train_max_samples",
+        "data.train_batch_size",
+        "data.shuffle",
+        "model",
+        "actor.max_tokens_per_micro_batch",
+        "actor.mini_batch_size",
+        "actor.sequence_parallel_size",
+        "actor.use_torch_compile",
+        "actor.compile_layers",
+        "actor.log_prob_chunk_mib",
+        "actor.optim",
+        "actor.fsdp",
+        *_FOLDER,
+        "trainer.total_epochs",
+        "trainer.total_training_steps",
+        "trainer.save_freq",
+        "trainer.max_checkpoints",
+        "trainer.async_save",
+        "trainer.loggers",
+        "trainer.project_name",
+        "trainer.max_restarts",
+        "cluster",
+    ),
+    "eval": _EVAL,
+    "generate": _EVAL,
+}
+
+
+def reads(command: str, name: str) -> bool:
+    """Whether a command reads the knob, or something of the section, that is called ``name``."""
+    known = READ.get(command)
+    return known is None or any(_covers(each, name) or _covers(name, each) for each in known)
+
+
+def without_effect(command: str, words: Iterable[str]) -> Iterator[str]:
+    """The keys of a command line that the command does not read, with the one that it reads in its place."""
+    for word in words:
+        name = word.partition("=")[0].lstrip("+~").replace("/", ".").partition("@")[0]
+        if "=" in word and not reads(command, name):
+            instead = _VALIDATES.get(name) if command != "sft" else None
+            yield f"{name} (it reads {instead})" if instead else name
+
+
+def _covers(section: str, name: str) -> bool:
+    return name == section or name.startswith(f"{section}.")
