@@ -118,9 +118,12 @@ def _command(arguments: argparse.Namespace, *, is_program: bool) -> int:
     if arguments.command == "plan":
         return _plan(arguments)
     if arguments.command == "migrate":
+        from verl_like.checks.cluster import only_on_gpus
         from verl_like.config.compat.command import migrated
 
-        text, status = migrated(arguments.peer, arguments.file, arguments.words, out=arguments.out)
+        text, status = migrated(
+            arguments.peer, arguments.file, arguments.words, out=arguments.out, only_on_gpus=only_on_gpus
+        )
         print(text)
         return status
     composed, held = _checked(arguments)

@@ -11,6 +11,7 @@ from verl_like.algorithms.advantages import ADVANTAGES
 from verl_like.checks.cluster import only_on_gpus
 from verl_like.checks.rules import contradictions
 from verl_like.cli import main
+from verl_like.config.compat.command import migrated as write_recipe
 from verl_like.config.compat.command import read_command
 from verl_like.config.compat.migration import Migration, migrate, translated
 from verl_like.config.compat.peers import PEERS
@@ -340,7 +341,8 @@ def test_a_value_that_cannot_be_converted_is_told(words: list[str]) -> None:
 
 def test_an_empty_value_that_others_follow_from_is_named() -> None:
     found = of_verl("trainer.nnodes=", f"{A}.ppo_micro_batch_size_per_gpu=8")
-    assert f"{A}.ppo_micro_batch_size_per_gpu=8: trainer.nnodes is empty, give it." in found.problems
+    assert f"{A}.ppo_micro_batch_size_per_gpu=8: trainer.nnodes is empty, give it." in found.empty
+    assert not found.problems
 
 
 def test_with_adapters_the_reference_has_no_settings_and_without_them_they_have_none() -> None:
@@ -808,3 +810,89 @@ def test_what_only_gpus_have_is_left_out_where_there_is_none() -> None:
 def test_the_same_command_starts_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--from", "verl", "--config-name=ppo_trainer", "data.train_files=missing.parquet"]) == 2
     assert "data.train_files holds missing.parquet, which does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [f"{A}.fsdp_config.optimizer_offload=True", "trainer.n_gpus_per_node=8", "trainer.nnodes=2"],
+        ["trainer.n_gpus_per_node=4", f"{A}.fsdp_config.param_offload=True", "algorithm.adv_estimator=grpo"],
+        ["trainer.n_gpus_per_node=4", "cluster.workers_per_node=2"],
+        ["algorithm.adv_estimator=grpo"],
+    ],
+)
+def test_a_recipe_and_the_same_command_agree_where_there_is_no_gpu(words: list[str], tmp_path: Path) -> None:
+    words = [*words, "cluster.device=cpu", "data.train_files=train.parquet"]
+    script, recipe = tmp_path / "run.sh", tmp_path / "mine.yaml"
+    script.write_text(f"python3 -m verl.trainer.main_ppo {' '.join(words)}")
+    text, status = write_recipe("verl", script, [], out=recipe, only_on_gpus=only_on_gpus)
+    assert status == 0
+    assert compose(str(recipe), []).config == read_command("verl", words, only_on_gpus=only_on_gpus)[0].config
+    # verl's own defaults are for GPUs; what is ours among its settings is meant.
+    assert ("left out, since this machine has no GPU: " in text) == ("cluster.workers_per_node=2" not in words)
+
+
+def test_an_empty_variable_leaves_a_question_and_no_refusal(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "python3 -m verl.trainer.main_ppo trainer.nnodes=$NODES data.train_batch_size=$BATCH "
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 actor_rollout_ref.model.path=$MODEL"
+    )
+    found = migrate("verl", script, [], environment={})
+    assert found.translation.problems == []
+    recipe = found.recipe()
+    assert "# To look at: data.train_batch_size=: it is empty, give it: data.train_batch_size=...\n" in recipe
+    assert "# To look at: line 1: NODES is set nowhere and is taken to be empty\n" in recipe
+    assert "train_batch_size: ''" not in recipe and "Not here" not in recipe
+    (tmp_path / "run.yaml").write_text(recipe)
+    compose(str(tmp_path / "run.yaml"), [])
+
+
+def test_an_empty_value_on_the_command_line_is_refused() -> None:
+    _, problems = read_command("verl", ["data.train_batch_size="])
+    assert problems == ["data.train_batch_size=: it is empty, give it: data.train_batch_size=..."]
+
+
+@pytest.mark.parametrize(
+    ("peer", "line", "told"),
+    [
+        ("verl", "torchrun --nproc_per_node=8 -m verl.trainer.fsdp_sft_trainer data.train_files=a model.path=b c.d=e",
+         "verl's fsdp_sft_trainer, whose settings are not read: supervised training is `verl-like sft"),
+        ("verl", "torchrun -m verl.trainer.sft_trainer data.train_files=a data.val_files=b data.max_length=1",
+         "verl's sft_trainer, .*`verl-like sft"),
+        ("verl", "python3 -m verl.trainer.main_generation trainer.nnodes=1 data.path=a rollout.n=4 model.path=b",
+         "verl's main_generation, .*`verl-like generate"),
+        ("verl", "python3 -m verl.trainer.main_eval data.path=a", "verl's main_eval, .*`verl-like rescore"),
+        ("verl", "python -m verl.model_merger merge --backend fsdp", "verl's model_merger, .*`verl-like export"),
+        ("openrlhf", "deepspeed --module openrlhf.cli.train_sft --max_len 2048 --dataset a", "`verl-like sft"),
+        ("openrlhf", "deepspeed --module openrlhf.cli.train_dpo --max_len 2048", "preferences is not here"),
+    ],
+)  # fmt: skip
+def test_a_program_that_does_no_reinforcement_learning_is_named(
+    peer: str, line: str, told: str, tmp_path: Path
+) -> None:
+    (tmp_path / "run.sh").write_text(line)
+    with pytest.raises(ValueError, match=told):
+        migrate(peer, tmp_path / "run.sh", [], environment={})
+
+
+def test_a_script_that_also_trains_supervised_is_read_for_its_run(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(
+        "torchrun -m verl.trainer.fsdp_sft_trainer data.train_files=a data.max_length=1 trainer.total_epochs=1\n"
+        "python3 -m verl.trainer.main_ppo data.seed=3"
+    )
+    assert migrate("verl", tmp_path / "run.sh", [], environment={}).translation.settings == {"trainer.seed": 3}
+
+
+def test_the_budget_of_log_probs_is_the_actors_where_it_has_none_of_its_own() -> None:
+    longest = ["data.max_prompt_length=100", "data.max_response_length=100"]
+    ours = "actor.max_tokens_per_micro_batch"
+    assert of_verl(f"{R}.log_prob_micro_batch_size_per_gpu=4", *longest).settings[ours] == "800"
+    assert (
+        of_verl(f"{R}.log_prob_use_dynamic_bsz=True", f"{R}.log_prob_max_token_len_per_gpu=4096", *longest).settings[
+            ours
+        ]
+        == "4096"
+    )
+    both = of_verl(f"{R}.log_prob_micro_batch_size_per_gpu=4", f"{A}.ppo_micro_batch_size_per_gpu=2", *longest)
+    assert both.settings[ours] == "400"

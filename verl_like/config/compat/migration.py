@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,16 @@ from verl_like.config.compat.senses import text_alone
 from verl_like.config.compat.shell import Script, read_script
 from verl_like.config.compat.shell.budget import Budget
 from verl_like.config.compat.tables import shown, table
-from verl_like.config.compat.translation import KINDS, Line, Translation, translate
-from verl_like.config.compat.words import PROGRAMS, Given, arguments_of, read_file, read_words, with_own_program
+from verl_like.config.compat.translation import EMPTY, KINDS, Line, Translation, translate
+from verl_like.config.compat.words import (
+    PROGRAMS,
+    Given,
+    arguments_of,
+    other_program,
+    read_file,
+    read_words,
+    with_own_program,
+)
 from verl_like.config.compose import laid_out, on_one_line
 from verl_like.config.knobs import knobs
 from verl_like.config.limits import bounded
@@ -26,6 +34,7 @@ HEADINGS = {
     "renamed": "Renamed",
     "converted": "Converted",
     "without effect": "Without effect here",
+    EMPTY: "Empty, and to look at",
     "not here": "Not here",
     "unknown": "Unknown",
 }
@@ -42,6 +51,22 @@ class Migration:
     translation: Translation
     notes: list[str]
 
+    def without_gpus(self, names: Set[str]) -> Migration:
+        """The same without options that this machine cannot follow, which has no GPU; a note says which."""
+        found = self.translation
+        left_out = {name: value for name, value in {**found.defaults, **found.settings}.items() if name in names}
+        if not left_out:
+            return self
+        said = " ".join(f"{name}={shown(value)}" for name, value in left_out.items())
+        note = f"left out, since this machine has no GPU: {said}. On one that has, migrate again or write them down."
+        defaults, settings = (
+            {name: value for name, value in values.items() if name not in names}
+            for values in (found.defaults, found.settings)
+        )
+        return replace(
+            self, translation=replace(found, defaults=defaults, settings=settings), notes=[note, *self.notes]
+        )
+
     def recipe(self) -> str:
         """The recipe's text."""
         found = self.translation
@@ -54,7 +79,7 @@ class Migration:
         head = f"# From {on_one_line(self.source)}, by `verl-like migrate --from {found.peer}`.\n"
         head += "defaults:\n  - /config\n  - _self_\n\n"
         missing = "".join(f"# Not here: {on_one_line(problem)}\n" for problem in found.problems)
-        missing += "".join(f"# To look at: {on_one_line(note)}\n" for note in self.notes)
+        missing += "".join(f"# To look at: {on_one_line(note)}\n" for note in [*found.empty, *self.notes])
         return f"{missing}{head}{laid_out((name, values[name], origins[name]) for name in names)}"
 
     def table(self) -> str:
@@ -125,6 +150,7 @@ def _migrated(peer: str, path: Path, arguments: Sequence[str], environment: Mapp
         if commands:
             break
     if not commands:
+        refuse_other_program(peer, [*script.commands, *script.inside])
         raise ValueError(
             f"{path} starts nothing of {peer}'s that is known here ({', '.join(PROGRAMS[peer])}). Give the script that "
             f"does, or a YAML file of its settings." + "".join(f" Of this one: {note}" for note in script.notes)
@@ -135,6 +161,14 @@ def _migrated(peer: str, path: Path, arguments: Sequence[str], environment: Mapp
         notes.append(f"the script starts {len(others) + 1} runs; this is the first.")
     given = read_words(peer, words, folder=path.parent)
     return Migration(str(path), translated(peer, given), [*notes, *given.notes])
+
+
+def refuse_other_program(peer: str, commands: Sequence[Sequence[str]]) -> None:
+    """Raise where one of these starts a program of that project that is none of reinforcement learning."""
+    for command in commands:
+        if (found := other_program(command, peer)) is not None:
+            program, instead = found
+            raise ValueError(f"it starts {peer}'s {program}, whose settings are not read: {instead}")
 
 
 def _readings(path: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> Iterator[Script]:
@@ -160,7 +194,7 @@ def _readings(path: Path, arguments: Sequence[str], environment: Mapping[str, st
 
 def _started(script: Script, peer: str) -> list[tuple[list[str], list[str]]]:
     """The words of each run that a script starts, with notes on it."""
-    ran = [*script.commands, *script.inside]
+    ran = [command for command in (*script.commands, *script.inside) if other_program(command, peer) is None]
     known = [(words, list[str]()) for command in ran if (words := arguments_of(command, peer)) is not None]
     own = [found for command in ran if (found := with_own_program(command, peer)) is not None]
     if known or not own:

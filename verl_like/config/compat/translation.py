@@ -32,7 +32,7 @@ class Line:
     """One setting of theirs.
 
     Args:
-        kind: "kept", "renamed", "converted", "without effect", "not here" or "unknown".
+        kind: "kept", "renamed", "converted", "without effect", "to look at", "not here" or "unknown".
         ours: what it sets here.
         why: why it has no effect, what to use instead, or what a conversion has done.
     """
@@ -68,6 +68,11 @@ class Translation:
         """What cannot be had here, key by key."""
         return [f"{line.said}: {line.why}" for line in self.lines if line.kind in REFUSED]
 
+    @property
+    def empty(self) -> list[str]:
+        """What has no value, key by key: a script leaves it so where a variable is set nowhere."""
+        return [f"{line.said}: {line.why}" for line in self.lines if line.kind == EMPTY]
+
     def told(self) -> str:
         """One line on what was translated."""
         counts = {kind: sum(line.kind == kind for line in self.lines) for kind in KINDS}
@@ -80,7 +85,8 @@ CRITIC_ESTIMATORS = ("gae",)  # those that read values
 REFUSED = ("not here", "unknown")
 # What a value of another kind than the other project takes makes of a converter.
 UNREADABLE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
-KINDS = ("kept", "renamed", "converted", "without effect", *REFUSED)
+EMPTY = "to look at"  # as a variable leaves it that is set nowhere
+KINDS = ("kept", "renamed", "converted", "without effect", EMPTY, *REFUSED)
 
 
 def translate(table: Table, given: Mapping[str, Any], *, removed: frozenset[str] = frozenset()) -> Translation:
@@ -177,7 +183,7 @@ def _converted(table: Table, theirs: Mapping[str, Any], own: Set[str], lines: Ma
             empty = [key for key in read.keys_read if key in own and theirs.get(key) in ("", None)]
             why = f"{' and '.join(empty)} is empty, give it." if empty else f"its value cannot be read: {said}."
             for key in own & set(keys):
-                found[key] = Line(key=key, value=theirs[key], kind="not here", why=why)
+                found[key] = Line(key=key, value=theirs[key], kind=EMPTY if empty else "not here", why=why)
             continue
         makers = [key for key in keys if key in own] or keys  # what the command sets makes it, if it sets any
         shares = _shares(made.settings, makers)
@@ -238,6 +244,8 @@ def _line(table: Table, key: str, value: Any) -> Line:
         if (ours := table.value(knob, value)) is None:
             return Line(key=key, value=value, kind="without effect", why="nothing is what is meant without it")
         target = knob_at(knob)
+        if value == "" and target is not None and target.name == knob and not _may_be_empty(knob):
+            return Line(key=key, value=value, kind=EMPTY, why=f"it is empty, give it: {knob}=...")
         if isinstance(ours, list) and target is not None and target.name == knob and target.kind is str:
             return Line(key=key, value=value, kind="not here", why=f"{knob} is one text: quote its words as one.")
         kind = "kept" if knob == key else "renamed"
@@ -249,6 +257,11 @@ def _line(table: Table, key: str, value: Any) -> Line:
     if any(value == fine and type(value) is type(fine) for fine in entry.fine):
         return Line(key=key, value=value, kind="without effect", why="asks for nothing")
     return Line(key=key, value=value, kind="not here", why=entry.to)
+
+
+def _may_be_empty(knob: str) -> bool:
+    """Whether an empty text says something there: nothing of what could be."""
+    return value_of(Config(), knob) in ("", [])
 
 
 def _fitting(knob: str, value: Any) -> Any:

@@ -103,6 +103,12 @@ def token_budgets(theirs: Theirs) -> Converted:
         if not micro_batch and theirs.get(rows):  # of all ranks that have rows of their own together
             sharing = theirs.get(f"{rows.rpartition('.')[0]}.ulysses_sequence_parallel_size") or 1
             micro_batch = max(1, int(theirs[rows]) * int(sharing) // num_gpus)
+        if role == "actor" and not micro_batch and not theirs.get(is_dynamic):
+            # The pass of old log-probs is the actor's own: since 0.9 its engine is given both budgets.
+            is_dynamic, tokens = f"{ROLLOUT}.log_prob_use_dynamic_bsz", f"{ROLLOUT}.log_prob_max_token_len_per_gpu"
+            micro_batch = theirs.get(f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu")
+            if not micro_batch and theirs.get(f"{ROLLOUT}.log_prob_micro_batch_size"):
+                micro_batch = max(1, int(theirs[f"{ROLLOUT}.log_prob_micro_batch_size"]) // num_gpus)
         if theirs.get(is_dynamic) and theirs.get(tokens):
             found[f"{role}.max_tokens_per_micro_batch"] = str(theirs[tokens])
         elif micro_batch:

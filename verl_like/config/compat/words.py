@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,34 @@ PROGRAMS = {
     "verl": ("main_ppo", "main_dapo"),
     "easyr1": ("verl.trainer.main",),
     "openrlhf": ("train_ppo_ray", "train_ppo"),
+}
+_SUPERVISED = "supervised training is `verl-like sft RECIPE.yaml` here, from data.prompt_key to data.answer_key."
+_GENERATION = (
+    "responses to the rows of a file are written by `verl-like generate RECIPE.yaml data.val_files=FILE` here."
+)
+_PREFERENCES = (
+    "training on preferences is not here; a reward model that is trained elsewhere is read by reward.model.path."
+)
+# Programs of theirs that are no training by reinforcement, and what does the same here.
+OTHER_PROGRAMS: dict[str, dict[str, str]] = {
+    "verl": {
+        "fsdp_sft_trainer": _SUPERVISED,
+        "sft_trainer": _SUPERVISED,
+        "sft_trainer_ray": _SUPERVISED,
+        "main_generation": _GENERATION,
+        "main_generation_server": _GENERATION,
+        "main_eval": "responses are scored again by `verl-like rescore RUN` here.",
+        "model_merger": "a policy is written as a Hugging Face folder by `verl-like export RUN` here.",
+    },
+    "easyr1": {"model_merger": "a policy is written as a Hugging Face folder by `verl-like export RUN` here."},
+    "openrlhf": {
+        "train_sft": _SUPERVISED,
+        "batch_inference": _GENERATION,
+        "train_rm": _PREFERENCES,
+        "train_prm": _PREFERENCES,
+        "train_dpo": _PREFERENCES,
+        "train_kto": _PREFERENCES,
+    },
 }
 STARTER = re.compile(r"python|pypy|torchrun|deepspeed|accelerate|uv$|poetry$|-m$|--module$")
 FEWEST_SETTINGS = 3  # that a program takes whose name says nothing
@@ -52,13 +80,26 @@ class Given:
 
 def arguments_of(command: Sequence[str], peer: str) -> list[str] | None:
     """The words behind the program, where a command starts that project's; None where it does not."""
+    started = _started(command, PROGRAMS[peer])
+    return None if started is None else list(command[started[0] + 1 :])
+
+
+def other_program(command: Sequence[str], peer: str) -> tuple[str, str] | None:
+    """A program of that project that a command starts and that does no reinforcement learning; what does it here."""
+    started = _started(command, OTHER_PROGRAMS[peer])
+    return None if started is None else (started[1], OTHER_PROGRAMS[peer][started[1]])
+
+
+def _started(command: Sequence[str], programs: Iterable[str]) -> tuple[int, str] | None:
+    """Which of the programs a command starts, and the place of its word."""
     if not command or Path(command[0]).name in SPEAKS_OF:
         return None
     for place, word in enumerate(command):
         name = word.removesuffix(".py").replace("/", ".")
-        if any(name == program or name.endswith(f".{program}") for program in PROGRAMS[peer]):
-            is_started = place == 0 or any(STARTER.match(Path(before).name) for before in command[:place])
-            return list(command[place + 1 :]) if is_started else None
+        for program in programs:
+            if name == program or name.endswith(f".{program}"):
+                is_started = place == 0 or any(STARTER.match(Path(before).name) for before in command[:place])
+                return (place, program) if is_started else None
     return None
 
 
