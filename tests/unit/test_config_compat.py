@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from verl_like.config.compat.peers import PEERS
 from verl_like.config.compat.tables import KINDS, table
 from verl_like.config.compat.translation import CONVERTERS, CRITIC_ESTIMATORS, Translation, translate
 from verl_like.config.compat.words import arguments_of, read_words
-from verl_like.config.compose import compose
+from verl_like.config.compose import compose, read
 from verl_like.config.knobs import knob_at
 
 HERE = Path(".")
@@ -896,3 +897,43 @@ def test_the_budget_of_log_probs_is_the_actors_where_it_has_none_of_its_own() ->
     )
     both = of_verl(f"{R}.log_prob_micro_batch_size_per_gpu=4", f"{A}.ppo_micro_batch_size_per_gpu=2", *longest)
     assert both.settings[ours] == "400"
+
+
+@pytest.mark.parametrize(
+    ("word", "ours"),
+    [
+        ("learning_rate=1e-5", "write actor.optim.lr=1e-05."),
+        ("num_generations=4", "write rollout.n=4."),
+        ("max_completion_length=64", "write data.max_response_length=64."),
+        ("beta=0.04", "write actor.kl_loss_coef=0.04."),
+        ("epsilon=0.2", "write actor.clip_ratio_low and actor.clip_ratio_high."),
+        ("per_device_train_batch_size=8", "write data.train_batch_size, and actor.mini_batch_size"),
+        ("lr_scheduler_type=constant_with_warmup", "write actor.optim.schedule=constant."),
+        ("attn_implementation=flash_attention_2", "write model.attention=flash."),
+        ("trainer.num_train_epochs=3", "write trainer.total_epochs=3."),
+        ("use_vllm=true", "has no effect here: vLLM runs within the workers"),
+    ],
+)
+def test_a_name_of_trl_is_refused_with_what_to_write(word: str, ours: str) -> None:
+    _, problems = read(None, [word])
+    assert len(problems) == 1
+    assert "it is trl's name" in problems[0] and ours in problems[0]
+
+
+def test_what_the_table_of_trl_names_is_here() -> None:
+    entries = table("trl").exact.values()
+    assert len(entries) > 80
+    assert [entry.to for entry in entries if entry.kind == "renamed" and knob_at(entry.to) is None] == []
+    assert [entry.pattern for entry in entries if knob_at(entry.pattern) is not None] == []
+
+
+def test_the_page_on_trl_says_what_the_table_says() -> None:
+    page = (Path(__file__).parents[2] / "docs/from_trl.md").read_text()
+    named = set(re.findall(r"`([a-z_0-9]+)`", page))
+    known = table("trl").exact
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    theirs = [name for row in rows for name in re.findall(r"`([a-z_0-9]+)", row.split("|")[1])]
+    assert [name for name in theirs if name not in known and name not in ("temperature", "top_p", "top_k")] == []
+    ours = [name for row in rows for name in re.findall(r"`([a-z_]+\.[a-z_.0-9]+)", row.split("|")[2])]
+    assert ours and [name for name in ours if knob_at(name) is None and "NAME" not in name] == []
+    assert {"learning_rate", "beta", "epsilon"} <= named

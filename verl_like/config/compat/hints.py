@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from verl_like.config.compat.peers import PEERS
+from verl_like.config.compat.peers import KNOWN, PEERS
 from verl_like.config.compat.tables import Entry, Table, likeness, shown, table
 
 
@@ -17,7 +17,7 @@ def key_hint(name: str, value: Any) -> str:
         name: the unknown key; whole, or the end of one (``ppo_mini_batch_size``, ``rollout.val_kwargs.n``).
         value: what it was given.
     """
-    for peer in PEERS:
+    for peer in KNOWN:
         known = table(peer)
         if any(key.startswith(f"{name}.") for key in known.exact):
             return f"; it is a section of {peer}'s: `verl-like migrate --from {peer}` makes a recipe of such a file."
@@ -41,7 +41,8 @@ def key_hint(name: str, value: Any) -> str:
                 return f"; it is {peer}'s name, and has no effect here: {entry.to}."
             else:
                 return f"; it is {peer}'s name. {entry.to}"
-    return ""
+    section, _, last = name.rpartition(".")
+    return key_hint(last, value) if section and last in table("trl").exact else ""
 
 
 def _words(settings: Mapping[str, Any]) -> str:
