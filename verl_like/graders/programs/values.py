@@ -6,11 +6,14 @@ A value that arrives is made of exact built-in types, so that comparing it runs 
 from __future__ import annotations
 
 import json
+import math
 import select
 import socket
 import struct
 import time
 from collections.abc import Callable, Mapping
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 MAX_MESSAGE_BYTES = 2**24
@@ -58,8 +61,10 @@ class Channel:
     def _exactly(self, size: int, deadline: float | None) -> bytes:
         parts: list[bytes] = []
         while size:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not select.select([self._socket], [], [], left)[0]:
+            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            poll = select.poll()  # not select, which knows no number above 1023
+            poll.register(self._socket, select.POLLIN)
+            if not poll.poll(None if left_s is None else left_s * 1e3):
                 raise TimeoutError("no answer in time")
             try:
                 part = self._socket.recv(min(size, 2**20))
@@ -93,6 +98,10 @@ def encode(value: Any, refer: Callable[[Any], Any]) -> Any:
         return {"bytes": value.hex()}
     if isinstance(value, complex):
         return {"complex": [value.real, value.imag]}
+    if isinstance(value, Fraction):
+        return {"fraction": [f"{value.numerator:x}", f"{value.denominator:x}"]}
+    if isinstance(value, Decimal):
+        return {"decimal": str(value)}
     if type(value).__module__.partition(".")[0] == "numpy" and not isinstance(value, type):
         return encode(value.tolist(), refer)
     return refer(value)
@@ -106,7 +115,7 @@ def decode(message: Any, resolve: Callable[[Any], Any]) -> Any:
     """
     try:
         return _decode(message, resolve)
-    except (TypeError, ValueError, RecursionError, KeyError) as error:
+    except (TypeError, ValueError, RecursionError, KeyError, ArithmeticError) as error:
         raise BadMessage(f"an answer that is no value: {error}") from error
 
 
@@ -130,4 +139,57 @@ def _decode(message: Any, resolve: Callable[[Any], Any]) -> Any:
     if name == "complex":
         real, imaginary = content
         return complex(real, imaginary)
+    if name == "fraction":
+        over, under = content
+        return Fraction(int(over, 16), int(under, 16))
+    if name == "decimal":
+        return Decimal(content)
     raise ValueError(f"unknown type {name!r:.40}")
+
+
+def as_json(message: Any, *, deadline: float = math.inf) -> Any:
+    """What :func:`encode` encoded, as it would be once it is stored as JSON: tuples as lists, keys as text.
+
+    Takes a time that grows with the message's length alone. No number becomes the key of a dict or the member of a set
+    here: a sender can choose numbers of one hash, and each takes as long as there are others.
+
+    Raises:
+        BadMessage: for what ``encode`` does not make, and for what is no JSON.
+        TimeoutError: past the ``deadline``, on time.monotonic's clock.
+    """
+    try:
+        return _as_json(message, deadline)
+    except (TypeError, ValueError, RecursionError, KeyError) as error:
+        raise BadMessage(f"an answer that is no value: {error}") from error
+
+
+def _as_json(message: Any, deadline: float) -> Any:
+    if not isinstance(message, list | dict):
+        return message
+    if time.monotonic() > deadline:
+        raise TimeoutError("no answer in time")
+    if isinstance(message, list):
+        return [_as_json(item, deadline) for item in message]
+    if "object" in message:
+        raise BadMessage(f"an object ({text(message.get('type'))!s:.40}), which is no plain data")
+    [(name, content)] = message.items()
+    if name == "tuple":
+        return [_as_json(item, deadline) for item in content]
+    if name == "dict":
+        return {_as_key(key): _as_json(item, deadline) for key, item in content}
+    if name == "int":
+        return int(content, 16)
+    raise BadMessage(f"a {name!s:.40}, which is no JSON")
+
+
+def _as_key(key: Any) -> str:
+    if isinstance(key, str):
+        return key
+    if key is None or isinstance(key, int | float):
+        return json.dumps(key)
+    raise BadMessage("a dict with keys that are no text or numbers, which is no JSON")
+
+
+def text(message: Any) -> str:
+    """A text of a message for people; "?" where it is none, which may be nested too deeply to be shown."""
+    return message if isinstance(message, str) else "?"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 import socket
@@ -17,9 +16,11 @@ from typing import Any
 from verl_like.graders.programs.code_tests import AssertTests, CallTests, PrintTests, Tests
 from verl_like.graders.programs.confinement import Limits
 from verl_like.graders.programs.launcher import Ending, fork_server
-from verl_like.graders.programs.values import MAX_MESSAGE_BYTES, BadMessage, Channel, decode, encode
+from verl_like.graders.programs.values import MAX_MESSAGE_BYTES, BadMessage, Channel, as_json, encode, text
 
 MIN_OUTPUT_BYTES = 2**20  # that a test may always print or return; twice the expected output where that is more
+_SIGNALS = {each.value: each.name for each in signal.Signals}
+_MAX_REASON = 300  # characters
 _TIME_IS_UP = "not run: the time for all tests was used up before"
 
 
@@ -71,7 +72,7 @@ def _print_failure(ending: Ending, expected: str, limits: Limits, grading: Gradi
     if len(ending.output) >= limits.file_bytes:
         return f"printed more than {limits.file_bytes:,} bytes"
     if ending.code is None:
-        return f"still running after {left_s:.1f} s"
+        return _still_running(left_s)
     if ending.code != 0:
         last = ending.errors.strip().rpartition("\n")[2]
         return f"{_ended(ending)}: {last[:200]}" if last else _ended(ending)
@@ -135,7 +136,8 @@ class _Solution:
 
     def loaded(self, *, timeout_s: float) -> str:
         """Why the code cannot be loaded; "" where it is."""
-        return str(_message(self._channel, timeout_s, self._max_bytes).get("failed", ""))
+        answer = _message(self._channel, timeout_s, self._max_bytes)
+        return text(answer["failed"])[:_MAX_REASON] or "?" if "failed" in answer else ""
 
     def call(self, name: str, args: list[Any], *, timeout_s: float) -> dict[str, Any]:
         """The answer, which may be anything."""
@@ -144,7 +146,7 @@ class _Solution:
         try:
             self._channel.send(request, timeout_s=timeout_s)
         except TimeoutError:
-            raise _Lost(f"still running after {timeout_s:.1f} s") from None
+            raise _Lost(_still_running(timeout_s)) from None
         except OSError:
             raise _Lost(_NO_PROCESS) from None
         return _message(self._channel, max(0.0, deadline - time.monotonic()), self._max_bytes)
@@ -161,7 +163,7 @@ def _message(channel: Channel, timeout_s: float, max_bytes: int) -> dict[str, An
     try:
         return channel.receive(timeout_s=timeout_s, max_bytes=max_bytes)
     except TimeoutError:
-        raise _Lost(f"still running after {timeout_s:.1f} s") from None
+        raise _Lost(_still_running(timeout_s)) from None
     except EOFError:
         raise _Lost(_NO_PROCESS) from None
     except BadMessage as error:
@@ -195,26 +197,35 @@ def _calls_from(first: int, tests: CallTests, grading: Grading, solution: _Solut
                 yield broken or _TIME_IS_UP
                 done += 1
                 continue
+            deadline = time.monotonic() + left_s
             try:
                 answer = solution.call(tests.fn_name, args, timeout_s=left_s)
+                yield _call_failure(answer, expected, grading.tolerance, deadline=deadline)
             except _Lost as lost:
                 yield str(lost)
                 return done + 1
-            yield _call_failure(answer, expected, grading.tolerance)
+            except TimeoutError:  # what it answered takes too long to read
+                yield _still_running(left_s)
             done += 1
     finally:
         solution.close()
     return done
 
 
-def _call_failure(answer: dict[str, Any], expected: Any, tolerance: float) -> str:
+def _call_failure(answer: dict[str, Any], expected: Any, tolerance: float, *, deadline: float) -> str:
+    """Why the answer is not the expected one; "" where it is.
+
+    Raises:
+        TimeoutError: past the ``deadline``.
+    """
     if "error" in answer:
-        _, text = answer["error"] if isinstance(answer["error"], list) and len(answer["error"]) == 2 else ("", "?")
-        return f"raised {text!s:.200}"
+        names_and_text = answer["error"]
+        is_pair = isinstance(names_and_text, list) and len(names_and_text) == 2
+        return f"raised {text(names_and_text[1]) if is_pair else '?':.200}"
     # APPS wraps most results in a list of one.
     accepted = [expected, *expected] if isinstance(expected, list) and len(expected) == 1 else [expected]
     try:
-        found = _as_json(decode(answer.get("value"), _refuse))
+        found = as_json(answer.get("value"), deadline=deadline)
         is_right = any(same_value(found, each, tolerance) for each in accepted)
     except BadMessage as error:
         return f"returned {error}"
@@ -244,27 +255,9 @@ def same_value(found: Any, expected: Any, tolerance: float = 0.0) -> bool:
     )
 
 
-def _as_json(value: Any) -> Any:
-    """Tuples as lists, keys as text: what a result is once it is stored as JSON."""
-    if isinstance(value, list | tuple):
-        return [_as_json(item) for item in value]
-    if isinstance(value, dict):
-        return {_as_key(key): _as_json(item) for key, item in value.items()}
-    return value
-
-
-def _as_key(key: Any) -> str:
-    if isinstance(key, str):
-        return key
-    if key is None or isinstance(key, float) or (isinstance(key, int) and abs(key) < 2**63):
-        return json.dumps(key)
-    raise BadMessage(f"a dict with {type(key).__name__} keys, which is no JSON")
-
-
 def _refuse(value: Any) -> Any:
-    raise BadMessage(
-        f"an object ({value['type'] if isinstance(value, dict) else type(value).__name__!s:.40}), which is no plain "
-        f"data"
+    raise ValueError(
+        f"the tests of this row hand the solution a {type(value).__name__}, which is no plain data. Correct the row."
     )
 
 
@@ -328,15 +321,20 @@ def _testing(first: int, tests: AssertTests, code: str, grading: Grading) -> Ite
         yield Channel(mine)
 
 
+def _still_running(left_s: float) -> str:
+    return f"still running after {left_s:.1f} s"
+
+
 def _ended(ending: Ending) -> str:
     if ending.code is not None and ending.code < 0:
-        return f"killed by {signal.Signals(-ending.code).name}"
+        # Not by name: a real-time signal has none.
+        return f"killed by {_SIGNALS.get(-ending.code, f'signal {-ending.code}')}"
     return f"exited with code {ending.code}"
 
 
 def _short(value: Any) -> str:
     try:
-        text = repr(value)
-    except ValueError:  # a whole number of thousands of digits
+        shown = repr(value)
+    except (ValueError, RecursionError):  # a whole number of thousands of digits; lists within lists
         return f"a {type(value).__name__} too long to show"
-    return text if len(text) <= 80 else f"{text[:76]} ..."
+    return shown if len(shown) <= 80 else f"{shown[:76]} ..."
