@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from verl_like.graders.programs import landlock
 from verl_like.imports import COMPANIONS
 from verl_like.machine import extensions, look
 from verl_like.machine.findings import Finding, Status, mending
@@ -37,8 +38,24 @@ def report(*, is_quick: bool = False) -> list[Finding]:
         *look.what_runs_need(Path.cwd()),
         *(_of_set_up(finding) for finding in (look.libc(), *look.commands(), look.headers(), look.venv())),
         *look.libraries(),
+        graded_programs(),
     ]
     return machine if is_quick else [*machine, *_what_is_imported(accelerator)]
+
+
+def graded_programs() -> Finding:
+    """How far programs of a model can be confined."""
+    version = landlock.version()
+    if version:
+        return Finding(name="graded programs", value=f"confined by seccomp and Landlock (version {version})")
+    return Finding(
+        name="graded programs",
+        value="no Landlock: they could read your files and other processes' tokens, so that code and reasoning_gym "
+        "refuse to score",
+        status=Status.NOTE,
+        remedy="Linux 5.13 or later, in a container whose seccomp profile lets Landlock through; or, where there is "
+        "nothing to read, reward.function_kwargs.allow_without_landlock=true",
+    )
 
 
 def _what_is_imported(accelerator: str) -> list[Finding]:

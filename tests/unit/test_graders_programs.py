@@ -18,12 +18,13 @@ import psutil
 import pytest
 
 from tests.unit._programs import ADD, ASSERTS, RIGHT_ADD, RIGHT_SUM, SUMS, passes, result
-from verl_like.graders.programs.confinement import Limits, landlock_version
+from verl_like.graders.programs import landlock
+from verl_like.graders.programs.confinement import Limits
 from verl_like.graders.programs.launcher import Ending, ForkServer, fork_server
 
 ROOT = Path(__file__).parents[2]
 needs_landlock = pytest.mark.skipif(
-    landlock_version() == 0, reason="this kernel has no Landlock: everything can be read, nothing written"
+    landlock.version() == 0, reason="this kernel has no Landlock: everything can be read, nothing written"
 )
 
 
@@ -168,7 +169,7 @@ def test_without_landlock_nothing_can_be_written(tmp_path: Path) -> None:
     import os
     from verl_like.graders.programs.confinement import Limits, confine
     os.chdir({str(tmp_path)!r})
-    confine(Limits(memory_mib=512, cpu_s=5, file_bytes=2**20), ".", has_landlock=False)
+    confine(Limits(memory_mib=512, cpu_s=5, file_bytes=2**20), ".", landlock_version=0)
     for change in (lambda: open("new", "w"), lambda: open("old", "a"), lambda: os.remove("old"), lambda: os.truncate("old", 0),
                    lambda: os.rename("old", "new"), lambda: os.open("old", os.O_RDONLY | os.O_TRUNC), lambda: os.fork()):
         try:

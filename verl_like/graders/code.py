@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import Any
 
 from verl_like.graders.programs.code_tests import read_tests
+from verl_like.graders.programs.launcher import check_files_are_safe, fork_server
 from verl_like.graders.programs.verdicts import Grading, verdicts
 
 _FENCE = "```"
@@ -26,6 +27,7 @@ def compute_score(
     total_timeout_s: float = 8.0,
     memory_mib: int = 1024,
     tolerance: float = 0.0,
+    allow_without_landlock: bool = False,
 ) -> dict[str, float | str]:
     """Run the last closed fenced block of Python in the response against tests.
 
@@ -46,6 +48,8 @@ def compute_score(
             program for a failure of the reward and masks the response.
         memory_mib: address space of the program, with the interpreter's.
         tolerance: between numbers, absolutely or relatively to the expected one; 0 compares exactly.
+        allow_without_landlock: run programs on a kernel without Landlock, too, where they can read all that the user
+            can, the environment of the user's other processes with it.
 
     Returns:
         ``score``; ``acc``, 1 where all tests passed; ``num_tests``; ``num_passed``, without ``partial`` those before
@@ -54,13 +58,14 @@ def compute_score(
 
     Raises:
         ValueError: for a ground truth that is no tests, options that are none, or a machine on which no program can be
-            confined.
+            confined, or not as far as the options ask.
     """
     for name, value in {"timeout_s": timeout_s, "total_timeout_s": total_timeout_s, "memory_mib": memory_mib}.items():
         if value <= 0:
             raise ValueError(f"{name} is {value!r}; expected more than 0. Correct it in the function's kwargs.")
     if not tolerance >= 0:
         raise ValueError(f"tolerance is {tolerance!r}; expected 0 or more. Correct it in the function's kwargs.")
+    check_files_are_safe(allow_without_landlock=allow_without_landlock)
     tests = read_tests(ground_truth)
     code = last_program(solution_str)
     if code is None:
@@ -92,6 +97,11 @@ def compute_score(
         "why": first_failure,
         "pred": pred,
     }
+
+
+def prepare() -> None:
+    """Start what the first program would wait for."""
+    fork_server()
 
 
 def last_program(text: str) -> str | None:

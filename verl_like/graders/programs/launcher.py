@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from verl_like.graders.programs import landlock
 from verl_like.graders.programs.confinement import Limits
 
 _ANSWER_TIMEOUT_S = (
@@ -62,9 +63,13 @@ class ConfinedProcess:
 class ForkServer:
     """A process that forks confined ones; ends with its thread, whatever happens to that. Not for use by several
     threads.
+
+    Args:
+        preloaded: name of a module that it imports before it forks. Its ``warm_up`` is called once, and its ``run`` is
+            the role ``preloaded``. What lies in this process's folders of packages can then be imported and read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, preloaded: str = "") -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         root = str(Path(__file__).resolve().parents[3])
         libraries = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
@@ -81,6 +86,9 @@ class ForkServer:
                     str(theirs.fileno()),
                     str(os.getpid()),
                     tempfile.gettempdir(),
+                    str(landlock.version()),
+                    preloaded,
+                    *(_site_folders() if preloaded else ()),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -102,20 +110,22 @@ class ForkServer:
         """Start a confined process.
 
         Args:
-            role: ``program``, ``functions`` or ``asserts``, of :mod:`fork_server`; ``job`` is what the role needs.
+            role: ``program``, ``functions``, ``asserts`` or ``preloaded``, of :mod:`fork_server`; ``job`` is what the
+                role needs.
             channels: what it gets as descriptors 3, 4 and so on; they are closed here.
 
         Raises:
             ValueError: the process could not be started or confined; nothing of the job was run.
         """
-        contents = [json.dumps({"role": role, "limits": asdict(limits), **job}).encode(), stdin.encode()]
+        contents = [json.dumps({"role": role, **job}).encode(), stdin.encode()]
         output, errors = os.memfd_create("output"), os.memfd_create("errors")
         lent = [*map(_file, contents), os.open(os.devnull, os.O_WRONLY)]
         try:
             job_fd, stdin_fd, nowhere = lent
             stdout_fd = output if role == "program" else nowhere  # nobody reads what the others print
             answer = self._request(
-                {}, [job_fd, stdin_fd, stdout_fd, errors, *(channel.fileno() for channel in channels)]
+                {"limits": asdict(limits)},
+                [job_fd, stdin_fd, stdout_fd, errors, *(channel.fileno() for channel in channels)],
             )
             if "error" in answer:
                 raise ValueError(
@@ -154,6 +164,27 @@ class ForkServer:
         return answer
 
 
+def check_files_are_safe(*, allow_without_landlock: bool) -> None:
+    """Refuse a kernel on which a program could read what the user can, unless that is allowed.
+
+    Raises:
+        ValueError: the kernel has no Landlock.
+    """
+    if not landlock.version() and not allow_without_landlock:
+        raise ValueError(
+            "this kernel has no Landlock, so that programs of the model could read all your files, and tokens in the "
+            "environment of your other processes; expected Linux 5.13 or later, and a container whose seccomp profile "
+            "lets Landlock through (Docker's since version 23). Use such a machine, or a container in which there is "
+            "nothing to read and the function's option allow_without_landlock=true "
+            "(reward.function_kwargs.allow_without_landlock=true)."
+        )
+
+
+def _site_folders() -> list[str]:
+    """The folders of packages that this process imports from."""
+    return [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
+
+
 def _file(content: bytes) -> int:
     """A file in memory, to be read from its start."""
     fd = os.memfd_create("input")
@@ -177,9 +208,9 @@ def _close(connection: socket.socket, process: subprocess.Popen[bytes], owner: i
 _OF_THREAD = threading.local()
 
 
-def fork_server() -> ForkServer:
+def fork_server(preloaded: str = "") -> ForkServer:
     """The calling thread's; started when it is first needed, and again where it has died."""
-    server: ForkServer | None = vars(_OF_THREAD).get("server")
-    if server is None or not server.is_usable:
-        server = _OF_THREAD.server = ForkServer()
-    return server
+    servers: dict[str, ForkServer] = vars(_OF_THREAD).setdefault("servers", {})
+    if preloaded not in servers or not servers[preloaded].is_usable:
+        servers[preloaded] = ForkServer(preloaded)
+    return servers[preloaded]
