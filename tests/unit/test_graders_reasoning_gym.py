@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ pytest.importorskip("reasoning_gym", reason="the package reasoning-gym is not in
 from verl_like.data.files import read_rows
 from verl_like.data.reasoning_gym import INSTRUCTION, main, task_rows, write_tasks
 from verl_like.graders import reasoning_gym
-from verl_like.graders.reasoning_gym import TASKS, extracted, metadata_text, task_scorer
+from verl_like.graders.programs.launcher import fork_server
+from verl_like.graders.reasoning_gym import extracted
+from verl_like.graders.reasoning_gym_tasks import MAY_BE, TASKS, metadata_text, task_scorer
 
 REFUSED = {"coin_flip", "game_of_life_halting", "puzzle24"}
 
@@ -203,6 +206,65 @@ def test_an_answer_is_never_run_as_python(
     assert score(task, truth, truth, metadata)["score"] == 1.0
 
 
+QUEENS = "Q _ _ _"
+CLASS_GETITEM = (
+    "[[(c := type('C', (), {'__class_getitem__': lambda k, i: 1})), c[0]]]",
+    "[a for a in [1] for type(a).x in [1]]",
+    "[[x for x in ().__class__.__base__.__subclasses__]]",
+    "__builtins__[`eval`]",
+    "[f'{1}']",
+    "[re.compile.__class__]",
+    "[*map]",
+    "9**9**9",
+    "[0]*10**10",
+)
+
+
+@pytest.mark.parametrize("answer", CLASS_GETITEM)
+@pytest.mark.parametrize("task", ["n_queens", "binary_matrix", "spiral_matrix", "string_insertion"])
+def test_a_scorer_that_evaluates_gets_words_and_literals_alone(task: str, answer: str) -> None:
+    assert not MAY_BE[task](answer)
+    assert MAY_BE[task]("[[1, 2], ['a', -1.5]]") and MAY_BE[task]("0 1 2\n_ Q")
+
+
+@pytest.mark.parametrize("answer", ["8**8**8**8", "x^9^9^9^9", "9" * 5000 + "/7", "(" * 400 + "x" + ")" * 400])
+@pytest.mark.parametrize(
+    ("task", "truth", "metadata"),
+    [("simple_integration", "x**2", {"variable": "x", "integrand": "2*x"}), ("polynomial_multiplication", "x**2", {})],
+)
+def test_a_formula_that_never_ends_is_wrong_and_no_failure(
+    task: str, truth: str, metadata: dict[str, Any], answer: str
+) -> None:
+    started = time.monotonic()
+    assert score(task, answer, truth, metadata, timeout_s=2.0)["score"] == 0.0
+    assert time.monotonic() - started < 10.0
+
+
+def test_each_answer_is_scored_in_a_process_of_its_own() -> None:
+    """Whatever an answer does to its scorer ends with it."""
+    assert reasoning_gym_pids(reasoning_gym.Problem("gcd", "What?", "7", metadata_text({}))) == 2
+
+
+def reasoning_gym_pids(problem: Any) -> int:
+    """How many processes scored two answers."""
+    server = fork_server(reasoning_gym._TASKS)
+    pids = set()
+    start = server.start
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        process = start(*args, **kwargs)
+        pids.add(process._pid)
+        return process
+
+    server.start = noted  # type: ignore[method-assign]
+    try:
+        for answer in ("8", "9"):
+            reasoning_gym._mark(problem, answer, 30.0)
+    finally:
+        server.start = start  # type: ignore[method-assign]
+    return len(pids)
+
+
 @pytest.mark.parametrize(
     ("task", "truth", "metadata", "answer"),
     [
@@ -299,5 +361,7 @@ def test_every_task_pays_its_right_answers_and_no_junk(task: str) -> None:
     for row in task_rows(task, size=2, seed=3):
         truth = row["reward_model"]["ground_truth"]
         assert truth is None or score_row(row, truth)["score"] == 1.0
-        for answer in [*junk, row["extra_info"]["question"]]:
-            assert score_row(row, answer)["score"] == 0.0, answer[:80]
+        problem = reasoning_gym.Problem(task, row["extra_info"]["question"], truth, row["extra_info"]["metadata"])
+        answers = [*junk, row["extra_info"]["question"]]
+        marks = dict(zip(answers, reasoning_gym.marks(problem, answers, timeout_s=60.0), strict=True))
+        assert max(marks.values()) < reasoning_gym.FULL_MARK, marks

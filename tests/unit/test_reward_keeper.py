@@ -283,9 +283,11 @@ def test_what_asks_for_time_to_clean_up_gets_it(
         [outcome] = scorer.score([sample("```python\nprint(input())\n```", truth)])
         assert outcome.score == 1.0 and list(tmp_path.iterdir())
         if ending is not None:
-            [process] = [each for each in psutil.process_iter(["cmdline"]) if is_scorer_with_server(each)]
-            process.send_signal(ending)
-            assert eventually(lambda: not process.is_running())
+            processes = [each for each in psutil.process_iter(["cmdline"]) if is_scorer_with_server(each)]
+            assert len(processes) == 2, "the scorer process and its spare"
+            for process in processes:
+                process.send_signal(ending)
+            assert eventually(lambda: not any(process.is_running() for process in processes))
     assert not list(tmp_path.iterdir())
 
 

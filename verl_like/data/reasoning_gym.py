@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 INSTRUCTION = "Give your final answer, and nothing but it, between <answer> and </answer>."
 # The tasks draw problem i from seed + i: the seeds 1 and 2 themselves would give all but one of their problems twice.
 SEED_STRIDE = 1_000_000
+_JUNK_TIMEOUT_S = 30.0  # of each problem; most take milliseconds
 _EXAMPLES = (
     "example_answer",
     "possible_answer",
@@ -42,7 +43,8 @@ def task_rows(task: str, *, size: int, seed: int, instruction: str = INSTRUCTION
         ValueError: an unknown task, one whose scorer gets more than half of the problems wrong, or a ``size`` or
             ``seed`` out of range.
     """
-    from verl_like.graders.reasoning_gym import PREFIX, Problem, junk_mark, metadata_text, task_scorer
+    from verl_like.graders.reasoning_gym import PREFIX, Problem, junk_mark
+    from verl_like.graders.reasoning_gym_tasks import metadata_text, task_scorer
 
     if not 0 < size <= SEED_STRIDE or not 0 <= seed < 2**32 // SEED_STRIDE:
         raise ValueError(
@@ -55,7 +57,7 @@ def task_rows(task: str, *, size: int, seed: int, instruction: str = INSTRUCTION
     for index, entry in enumerate(_entries(task, size=size, seed=seed * SEED_STRIDE)):
         problem = Problem(task, entry["question"], _right_answer(entry), metadata_text(entry["metadata"]))
         try:
-            junk_mark(problem)
+            junk_mark(problem, timeout_s=_JUNK_TIMEOUT_S)
         except ValueError as error:
             refusals[str(error)] += 1
             continue

@@ -1,4 +1,5 @@
-"""Rewards of reasoning-gym's tasks (2505.24760): each task's own scorer, on guard against answers that fool it.
+"""Rewards of reasoning-gym's tasks (2505.24760): each task's own scorer, confined, and on guard against answers that
+fool it.
 
 Each of the 105 tasks of version 0.1.25 was asked with 40 kinds of junk and with right answers cut, doubled and
 exchanged. Of their scorers 4 raise (boxnet, coin_flip, game_of_life, prime_factorization), 21 pay for blank or
@@ -10,56 +11,35 @@ question. The first three tasks are refused, the rest is guarded against.
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
-import re
-from collections.abc import Callable, Mapping
+import importlib.util
+import math
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
-from verl_like.config.suggestion import suggestion
+from verl_like.graders.programs.confinement import Limits
+from verl_like.graders.programs.launcher import check_files_are_safe, fork_server
+from verl_like.graders.programs.values import BadMessage, Channel
 
-try:
-    # Half a second and 100 MiB: here, so that a replaced scorer has paid it before its first sample.
-    from reasoning_gym.factory import DATASETS, get_score_answer_fn  # type: ignore[import-untyped]
-except ImportError as error:
+if importlib.util.find_spec("reasoning_gym") is None:
     raise ValueError(
-        f"the reward of reasoning_gym needs the package reasoning-gym ({error}); expected it on every node. "
+        "the reward of reasoning_gym needs the package reasoning-gym, which is not installed; expected it on every "
+        "node. "
         "Install it: pip install 'verl-like[reasoning-gym]'."
-    ) from error
+    )
 
 PREFIX = "reasoning_gym/"
-MAX_ANSWER_CHARS = 10_000
 PRED_CHARS = 1000
 FULL_MARK = 1.0 - 1e-9
-TASKS = frozenset(DATASETS) - {"composite"}  # that one is a mixture of others
+MEMORY_MIB = 2048  # address space of the process that scores, most of which its libraries reserve
+_TASKS = "verl_like.graders.reasoning_gym_tasks"  # runs in that process alone
 
 _NONSENSE = ("?", "qwx zvk", "\u2603")  # right for no problem
 _GUESSES = ("0", "[]", "{}", "[[]]")  # well-formed and thoughtless; right for some, as may be the question itself
 _WRONG = {"puzzle24": "6*4*1*1", "coin_flip": "0"}  # well-formed, and right for hardly any problem of the task
-
-# What an answer may hold where the scorer runs it as Python, or skips what it does not know: plain sums for the number
-# games (no power, no factorial), the names of functions for algebra (not Integral), nothing that could call anything
-# for the rest.
-_SUM = re.compile(r"(?:\d+(?!\w)|[-+()\s]|\*(?!\*)|/(?!/))*")
-_ALGEBRA = re.compile(
-    r"(?:(?:[A-Za-z]\d*|a?(?:sin|cos|tan)h?|sec|csc|cot|exp|log|ln|sqrt|Abs|pi)(?!\w)|[\d.]|[-+*/^(),\s])*"
-)
-_NO_CALL = re.compile(r"[^(]*")
-_MAY_HOLD = {
-    "countdown": _SUM,
-    "puzzle24": _SUM,
-    "intermediate_integration": _ALGEBRA,
-    "polynomial_multiplication": _ALGEBRA,
-    "simple_integration": _ALGEBRA,
-    "sokoban": re.compile(r"[UDLR\s]*"),
-    "binary_matrix": _NO_CALL,
-    "n_queens": _NO_CALL,
-    "spiral_matrix": _NO_CALL,
-    "string_insertion": _NO_CALL,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +60,15 @@ def compute_score(
     *,
     answer_tag: str = "answer",
     partial: bool = False,
+    timeout_s: float = 4.0,
+    allow_without_landlock: bool = False,
 ) -> dict[str, float | str]:
     """What the task's scorer gives the answer: 1 or nothing, unless ``partial``.
 
     Rows come from ``python -m verl_like.data.reasoning_gym``; the task is what follows ``reasoning_gym/`` in
     ``data_source``. Most scorers need milliseconds; those of codeio and intermediate_integration take seconds over some
-    wrong answers.
+    wrong answers. Some run answers as Python, so that each answer is scored in a confined process
+    (:mod:`verl_like.graders.programs`), which ends with it.
 
     Args:
         ground_truth: a right answer; None where the task brings none.
@@ -93,6 +76,10 @@ def compute_score(
         answer_tag: the answer is the text in the last ``<answer>...</answer>``, or the whole response where there is
             none (or this is empty); white space around it does not count.
         partial: pass on what the scorer gives for a half-right answer, where that is more than it gives for junk.
+        timeout_s: longest time of the scorer; an answer that takes longer is wrong. Keep it a second or more below
+            reward.timeout_s.
+        allow_without_landlock: score on a kernel without Landlock, too, where what an answer runs could read all that
+            the user can.
 
     Returns:
         ``score``, ``acc`` (1 for full marks) and ``pred``, the answer. Blank answers, ones past 10,000 characters, and
@@ -102,38 +89,55 @@ def compute_score(
         ValueError: an unknown task, a row of another origin, or a problem on which the scorer cannot be trusted: it
             refuses the right answer, or takes a wrong one.
     """
+    check_files_are_safe(allow_without_landlock=allow_without_landlock)
     problem = _problem(data_source, ground_truth, extra_info)
-    floor = junk_mark(problem)
+    floor = junk_mark(problem, timeout_s)
     answer = extracted(solution_str, answer_tag)
-    mark = _guarded_mark(problem, answer)
+    mark = _mark(problem, answer, timeout_s)
     is_right = mark >= FULL_MARK
     passed = mark if partial and mark > floor else 0.0
     return {"score": 1.0 if is_right else passed, "acc": float(is_right), "pred": answer[:PRED_CHARS]}
 
 
+def prepare() -> None:
+    """Start what the first answer would wait for: the library takes a second to load."""
+    fork_server(_TASKS)
+
+
 @lru_cache(maxsize=256)
-def junk_mark(problem: Problem) -> float:
+def junk_mark(problem: Problem, timeout_s: float = 4.0) -> float:
     """The most that the scorer gives for junk on this problem; a group of responses shares one answer.
 
     Raises:
-        ValueError: the scorer refuses the problem's right answer, or gives junk the full mark.
+        ValueError: the scorer refuses the problem's right answer, gives junk the full mark, or does not end.
     """
-    if problem.truth is not None and _guarded_mark(problem, problem.truth) < FULL_MARK:
+    wrong = (*_NONSENSE, _WRONG[problem.task]) if problem.task in _WRONG else _NONSENSE
+    answers = (*wrong, *_GUESSES, problem.question.strip(), *([] if problem.truth is None else [problem.truth]))
+    found: dict[str, float] = {}
+    try:
+        # Noted one by one: what is missing names the answer that has none.
+        found.update(zip(answers, marks(problem, answers, timeout_s=timeout_s), strict=True))
+    except (TimeoutError, EOFError, BadMessage) as error:
+        missing = next(answer for answer in answers if answer not in found)
+        raise ValueError(
+            f"the scorer of reasoning_gym/{problem.task} gives no mark to {missing!r:.80} within {timeout_s:g} s "
+            f"({error}); expected one, as the answer is no policy's. Leave this row out, or raise timeout_s in the "
+            f"function's kwargs."
+        ) from error
+    if problem.truth is not None and found[problem.truth] < FULL_MARK:
         raise ValueError(
             f"the scorer of reasoning_gym/{problem.task} does not take the row's own ground_truth "
             f"{problem.truth!r:.80}; "
             "expected full marks for it. Write the rows again with the installed reasoning-gym, or leave this one out."
         )
-    wrong = (*_NONSENSE, _WRONG[problem.task]) if problem.task in _WRONG else _NONSENSE
-    marks = {answer: _guarded_mark(problem, answer) for answer in (*wrong, *_GUESSES, problem.question.strip())}
     for answer in wrong:
-        if marks[answer] >= FULL_MARK and answer != problem.truth:
+        if found[answer] >= FULL_MARK and answer != problem.truth:
             raise ValueError(
                 f"the scorer of reasoning_gym/{problem.task} gives full marks to {answer!r}, which is wrong; a policy "
                 f"would "
                 "learn nonsense from it. Leave this task out, or score it with a function of your own."
             )
-    return max((mark for mark in marks.values() if mark < FULL_MARK), default=0.0)
+    return max((mark for mark in found.values() if mark < FULL_MARK), default=0.0)
 
 
 def extracted(response: str, tag: str) -> str:
@@ -141,25 +145,6 @@ def extracted(response: str, tag: str) -> str:
     head, closing, _ = response.rpartition(f"</{tag}>") if tag else ("", "", "")
     _, opening, inside = head.rpartition(f"<{tag}>")
     return (inside if closing and opening else response).strip()
-
-
-def metadata_text(metadata: Any) -> str:
-    """An entry's metadata as JSON, so that parquet can hold it; tuples survive, as two scorers compare with them."""
-    return json.dumps(_tagged(metadata), ensure_ascii=False, default=str)
-
-
-def _tagged(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return {"__tuple__": [_tagged(item) for item in value]}
-    if isinstance(value, list):
-        return [_tagged(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _tagged(item) for key, item in value.items()}
-    return value
-
-
-def _untagged(value: dict[str, Any]) -> Any:
-    return tuple(value["__tuple__"]) if "__tuple__" in value else value
 
 
 def _problem(data_source: str, truth: Any, extra_info: Mapping[str, Any]) -> Problem:
@@ -178,48 +163,46 @@ def _problem(data_source: str, truth: Any, extra_info: Mapping[str, Any]) -> Pro
     return Problem(data_source.removeprefix(PREFIX), question, truth, metadata)
 
 
-def _guarded_mark(problem: Problem, answer: str) -> float:
-    may_hold = _MAY_HOLD.get(problem.task)
-    if not answer.strip() or len(answer) > MAX_ANSWER_CHARS or (may_hold and not may_hold.fullmatch(answer)):
-        return 0.0
-    if (
-        "nan" in answer.lower() and "nan" not in (problem.truth or "").lower()
-    ):  # compares as equal, or as near, to anything
-        return 0.0
-    return _mark(problem, answer)
-
-
-def _mark(problem: Problem, answer: str) -> float:
-    """What the scorer gives; 0 where it raises, as that is the answer's fault (:func:`junk_mark` has tried the right
-    one).
-    """
-    scorer = task_scorer(problem.task)
-    # Decoded anew: some scorers write into the metadata.
-    entry = {
-        "question": problem.question,
-        "answer": problem.truth,
-        "metadata": json.loads(problem.metadata, object_hook=_untagged),
-    }
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):  # tower_of_hanoi prints what it rejects
-            return float(scorer(answer, entry))
-    except MemoryError:  # the limit's doing, and no verdict
-        raise
-    except Exception:  # noqa: BLE001 (a foreign scorer may raise anything at a malformed answer)
-        return 0.0
-
-
-@cache
-def task_scorer(task: str) -> Callable[[str, dict[str, Any]], float]:
-    """The task's ``score_answer``.
+def marks(problem: Problem, answers: Sequence[str], *, timeout_s: float) -> Iterator[float]:
+    """What the task's scorer gives each answer, in a confined process of their own.
 
     Raises:
-        ValueError: for an unknown task.
+        ValueError: an unknown task.
+        TimeoutError: the next mark did not come within ``timeout_s`` of the start.
+        EOFError: the process ended, for want of memory for example.
     """
-    if task not in TASKS:
-        raise ValueError(
-            f"reasoning_gym has no task {task!r}; expected one of its {len(TASKS)}, such as "
-            f"{', '.join(sorted(TASKS)[:5])}{suggestion(task, TASKS) or '.'}"
+    mine, theirs = socket.socketpair()
+    with mine:
+        limits = Limits(memory_mib=MEMORY_MIB, cpu_s=math.ceil(timeout_s) + 1, file_bytes=2**20)
+        process = fork_server(_TASKS).start(
+            "preloaded",
+            limits=limits,
+            channels=[theirs],
+            task=problem.task,
+            question=problem.question,
+            truth=problem.truth,
+            metadata=problem.metadata,
+            answers=list(answers),
         )
-    scorer: Callable[[str, dict[str, Any]], float] = get_score_answer_fn(task)
-    return scorer
+        try:
+            channel, deadline = Channel(mine), time.monotonic() + timeout_s
+            for _ in answers:
+                answer = channel.receive(timeout_s=max(0.0, deadline - time.monotonic()))
+                if "refused" in answer:
+                    raise ValueError(answer["refused"])
+                yield float(answer["mark"])
+        finally:
+            process.end()
+
+
+def _mark(problem: Problem, answer: str, timeout_s: float) -> float:
+    """What the scorer gives; 0 where it raises, or takes too much time or memory, as that is the answer's fault."""
+    if answer == problem.truth:  # junk_mark has tried it
+        return 1.0
+    if not answer:
+        return 0.0
+    try:
+        [mark] = marks(problem, [answer], timeout_s=timeout_s)
+    except (TimeoutError, EOFError, BadMessage):
+        return 0.0
+    return mark

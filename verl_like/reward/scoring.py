@@ -8,6 +8,7 @@ from dataclasses import replace
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
+from verl_like.graders import prepare
 from verl_like.reward.forms import BoundFunction, bind
 from verl_like.reward.messages import Outcome, RowTruth, Sample, TruthReading
 from verl_like.reward.resolve import resolve
@@ -52,6 +53,8 @@ class _Function:
                 raise ValueError(
                     f"the reward function of data_source {key!r} takes batches. Name it in {self.spec.knob}."
                 )
+            if ":" not in self.spec.function:
+                prepare(function)
             self._by_source[key] = bound
         return self._by_source[key]
 
