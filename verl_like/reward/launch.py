@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -53,11 +54,12 @@ class Launched:
             file.close()
 
 
-def launch(*, max_printed: int) -> Launched:
+def launch(*, max_printed: int, environment: Mapping[str, str]) -> Launched:
     """Start a keeper and its scorer process, without waiting for them.
 
     Args:
         max_printed: bytes of what they print that come out of this process's standard error.
+        environment: theirs, but for the folders that they import from.
 
     Raises:
         OSError: no more processes or files can be had.
@@ -83,7 +85,7 @@ def launch(*, max_printed: int) -> Launched:
                 stdout=printed_end,
                 stderr=printed_end,
                 start_new_session=True,  # Ctrl-C is the parent's business
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                env={**environment, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             )
         undone.pop_all()
         return Launched(keeper, connection, lifeline, printed)

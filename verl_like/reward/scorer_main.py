@@ -29,11 +29,12 @@ from verl_like.reward.wire import AnswerWriter, next_request
 from verl_like.single_controller import signals
 from verl_like.telemetry import stacks
 
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 
 
 def main() -> None:
     socket_fd, lifeline_fd, pipe_fd, log_fd, max_printed = map(int, sys.argv[1:])
+    _hide_memory()
     keeper_pid = os.getpid()
     adopt_orphans()
     scorer_pid = os.fork()
@@ -94,6 +95,14 @@ def _limit_memory(max_memory_gib: float) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     wanted = now + int(max_memory_gib * 2**30)
     resource.setrlimit(resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+
+
+def _hide_memory() -> None:
+    """Keep memory and environment from the user's other processes, graded programs among them, and from core dumps.
+
+    Holds for the keeper and the scorer process that it forks.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, ctypes.c_ulong(0), 0, 0, 0)
 
 
 def _die_with_keeper(keeper_pid: int) -> None:

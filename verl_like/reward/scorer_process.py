@@ -7,6 +7,7 @@ A thread that holds the interpreter lock cannot be stopped; a process can. What 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import time
@@ -15,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
+from verl_like.reward.environment import scorer_environment
 from verl_like.reward.launch import launch
 from verl_like.reward.messages import (
     Answer,
@@ -62,7 +64,9 @@ class ScorerProcess:
     def __init__(self, task: Task, budget: OutputBudget) -> None:
         self._task, self._budget = task, budget
         try:
-            self._launched = launch(max_printed=budget.share())
+            self._launched = launch(
+                max_printed=budget.share(), environment=scorer_environment(task.functions, os.environ)
+            )
         except OSError as error:
             raise RuntimeError(
                 f"a scorer process cannot be started: {error}. Is the machine short of memory, processes or files?"
