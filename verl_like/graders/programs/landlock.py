@@ -82,9 +82,10 @@ def readable(site_folders: tuple[str, ...] = ()) -> tuple[tuple[int, bool], ...]
         site_folders: of packages, beside the interpreter's own.
     """
     libraries = [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path]
-    wanted = dict.fromkeys((*interpreter_folders(), *site_folders, *libraries, *_READABLE))
+    wanted = dict.fromkeys(map(os.path.realpath, (*interpreter_folders(), *site_folders, *libraries, *_READABLE)))
+    outermost = [path for path in wanted if not any(path.startswith(other + os.sep) for other in wanted)]
     return tuple(
-        (os.open(path, os.O_PATH | os.O_CLOEXEC), os.path.isdir(path)) for path in wanted if os.path.exists(path)
+        (os.open(path, os.O_PATH | os.O_CLOEXEC), os.path.isdir(path)) for path in outermost if os.path.exists(path)
     )
 
 

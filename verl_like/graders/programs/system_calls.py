@@ -132,7 +132,7 @@ def program(*, may_write: bool, may_truncate: bool, has_listener: bool) -> bytes
         _of("fcntl", _if_among(_FCNTLS), argument=1),
         _of("ioctl", _if_among(_IOCTLS), argument=1),
         _of("prctl", _if_among(_PRCTLS), argument=0),
-        *map(_allow, _numbers(_ALLOWED).values()),
+        *(_allow_run(run) for run in _runs(sorted(_numbers(_ALLOWED).values()))),
         *(_step(_EQUAL, each, 0, 1) + _step(_RETURN, _ERRNO | errno.ENOSYS) for each in _numbers(_ABSENT).values()),
         # Among them the x32 variants of all calls.
         _step(_AT_LEAST, _FIRST_UNKNOWN, 0, 1) + _step(_RETURN, _ERRNO | errno.ENOSYS),
@@ -206,6 +206,21 @@ def _if_among(values: Sequence[int], *, ignored: int = 0) -> bytes:
 
 def _allow(value: int) -> bytes:
     return _step(_EQUAL, value, 0, 1) + _step(_RETURN, _ALLOW)
+
+
+def _runs(numbers: Sequence[int]) -> list[list[int]]:
+    """Numbers that follow on each other, put together: the kernel tries the filter on every number that there is."""
+    runs: list[list[int]] = []
+    for each in numbers:
+        if runs and each == runs[-1][-1] + 1:
+            runs[-1].append(each)
+        else:
+            runs.append([each])
+    return runs
+
+
+def _allow_run(run: Sequence[int]) -> bytes:
+    return _step(_AT_LEAST, run[0], 0, 2) + _step(_AT_LEAST, run[-1] + 1, 1, 0) + _step(_RETURN, _ALLOW)
 
 
 def _in_memory(given: bytes) -> tuple[ctypes.Array[ctypes.c_char], bytes]:
