@@ -19,6 +19,7 @@ from verl_like.config.compat.migration import migrate
 from verl_like.config.compose import as_yaml, compose, compose_run, render, render_changed
 from verl_like.config.schema import Config
 from verl_like.masking import MASK, MaskingFormatter, is_secret_name, masked, masked_text
+from verl_like.single_controller.token import close_token
 from verl_like.telemetry.process_log import RUN_LOGS
 from verl_like.telemetry.services import SERVICES
 from verl_like.trainer.crash import told
@@ -298,3 +299,13 @@ def test_a_new_file_for_its_owner_is_so_whatever_the_mask_of_the_user(tmp_path: 
     finally:
         os.umask(before)
     assert mode(run.config) == 0o600
+
+
+def test_the_token_of_ray_is_for_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / ".ray/auth_token"))
+    close_token()  # before Ray has made one
+    assert mode(tmp_path / ".ray") == 0o700
+    (tmp_path / ".ray/auth_token").write_text("a" * 64)
+    (tmp_path / ".ray/auth_token").chmod(0o644)
+    close_token()
+    assert mode(tmp_path / ".ray/auth_token") == 0o600

@@ -23,6 +23,7 @@ from verl_like.single_controller import signals
 from verl_like.single_controller.bounded import LINES, Lines, NoAnswer
 from verl_like.single_controller.cluster import Cluster, kill_tree
 from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout
+from verl_like.single_controller.token import close_token
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -142,7 +143,7 @@ def cluster(*, start_timeout_s: float, meanwhile: Callable[[], object] | None = 
         # On a line, whose mask Ray's servers inherit: SIGTERM or SIGHUP to all processes leaves them to the driver.
         # One that makes no other call: Ray numbers what a thread puts into the store by itself, and those that start a
         # Ray alike. Two of them in one process would give two objects one number, and rows would be others' (2.60).
-        starting = Lines().begin("ray.init", signals.with_own_handlers(lambda: ray.init(**init)))
+        starting = Lines().begin("ray.init", signals.with_own_handlers(lambda: _init(init)))
         if meanwhile is not None:
             meanwhile()
         starting.within(start_timeout_s, look=_end_at_ctrl_c)
@@ -158,6 +159,12 @@ def cluster(*, start_timeout_s: float, meanwhile: Callable[[], object] | None = 
     finally:
         _CURRENT.cluster.end(ray.shutdown, lambda: hasattr(worker.global_worker, "core_worker"))
         _CURRENT.cluster = None
+
+
+def _init(arguments: dict[str, Any]) -> None:
+    close_token()
+    ray.init(**arguments)
+    close_token()  # which Ray has made where there was none
 
 
 def nodes() -> list[dict[str, Any]]:
