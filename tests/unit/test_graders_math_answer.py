@@ -291,7 +291,8 @@ def test_the_truth_may_be_bare_or_a_solution(truth: Any) -> None:
         ("", "it is empty"),
         ("   ", "it is empty"),
         (r"\boxed{}", "it is empty"),
-        (r"\boxed{", "its box never closes"),
+        (r"\boxed{", "its last box never closes or is part of a formula"),
+        (r"so it is 2^{\boxed{5}}", "its last box never closes or is part of a formula"),
         ("9" * 3000, "3000 characters"),
     ],
 )

@@ -11,8 +11,9 @@ from functools import lru_cache
 from typing import Any
 
 from verl_like.graders.guard import unreadable_is_wrong
+from verl_like.graders.maths.boxes import boxed, has_box
 from verl_like.graders.maths.equality import equal, vote, why_text
-from verl_like.graders.maths.final_answer import boxed, has_box, unboxed
+from verl_like.graders.maths.final_answer import unboxed
 from verl_like.graders.maths.leaf import Unreadable
 from verl_like.graders.maths.reading import MAX_CHARS, Answer, normalized, read
 
@@ -26,7 +27,8 @@ def compute_score(
     ``verl_like.graders.maths.reading``.
 
     The final answer is the content of the last ``\boxed{}`` or ``\fbox{}``, nested braces and all; boxes with nothing
-    but "and", "or" or a comma between them are one answer. A box that never closes is no answer. Without a box,
+    but "and", "or" or a comma between them are one answer. A box that never closes, or is part of a
+    formula as in ``2^{\boxed{5}}``, is no answer. Without a box,
     ``flexible`` takes what ``<answer>`` tags hold, or the formula or the words behind the last "answer is" or
     "Answer:", and failing that the formula or number that ends last, as a whole.
 
@@ -56,7 +58,8 @@ def read_truth(ground_truth: Any) -> str:
     """Why the truth can be compared as text alone; "" where it is compared by value.
 
     Raises:
-        ValueError: for what is no text and no number, is empty, too long, or has a box that never closes.
+        ValueError: for what is no text and no number, is empty, too long, or has a box that never closes or is
+            part of a formula.
     """
     return _truth(_as_text(ground_truth)).why_text
 
@@ -86,7 +89,7 @@ def _truth(text: str) -> _Truth:
     shown = boxed(text) if has_box(text) else text
     why = ""
     if shown is None:
-        why = "its box never closes"
+        why = "its last box never closes or is part of a formula"
     elif not normalized(shown):
         why = "it is empty"
     elif len(shown) > MAX_CHARS:

@@ -1,4 +1,4 @@
-r"""Where in a response its final answer stands: in ``\boxed{}``, behind "answer is", or at the end."""
+"""Where the final answer of a response without a box stands: after "answer is", or at the end."""
 
 from __future__ import annotations
 
@@ -9,26 +9,6 @@ from verl_like.graders.characters import plain
 from verl_like.graders.maths.expression import FUNCTIONS
 from verl_like.graders.maths.reading import MAX_CHARS
 
-MAX_JOINED_BOXES = 10
-
-_BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
-_WORD = re.compile(r"[^\s${}]+")
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-# What may stand between two boxes of one answer: \boxed{1} \quad \text{and} \quad \boxed{2}.
-# Atomic, because two of it follow each other; a possessive group, ()*+, would do the same; up to Python
-# 3.11.4 those are flawed.
-_BLANK = r"(?>(?:[\s$,;&*_]|\\[()\[\],;:! ]|\\q?quad(?![a-zA-Z]))*)"
-_JOINS = r"(?:(?:and|or)(?:\s+(?:also|else|perhaps|possibly|maybe))?|as well as|plus)"
-_AND = rf"(?:{_JOINS}|\\(?:text[a-z]*|math[a-z]*|mbox)\s*\{{\s*,?\s*{_JOINS}\s*\}})?"
-_BETWEEN_BOXES = re.compile(rf"{_BLANK}{_AND}{_BLANK}(?:[a-zA-Z](?:_\w)?\s*=\s*|\(?[a-z\d][).]\s*)?")
-# A box that is part of a formula is no answer: -\boxed{2}, \sqrt{\boxed{2}}, \boxed{2}^3.
-_OPEN_BEFORE = re.compile(
-    r"(?:[+/^\d]|(?<!\*)\*|-|\\(?:cdot|times|div|pm)\s|\\(?:sqrt|[dt]?frac)\s*(?:\{[^{}]*\}\s*)?\{?|\}\{)$|[+/^]\s+$"
-)
-_OPEN_BEHIND = re.compile(
-    r"\s*(?:[+/]\s*[\d\\a-z]|\^(?!\s*\{?\s*\\circ)|-\s*(?:\d|\\(?:sqrt|[dt]?frac|boxed))"
-    r"|\\(?:cdot|times|div|pm|pi|sqrt|[dt]?frac)(?![a-zA-Z]))|\d"
-)
 _TAGGED = re.compile(r"<answer>(.{0,2000}?)</answer>", re.DOTALL | re.IGNORECASE)
 _STATED = re.compile(
     r"\banswers?(?:\s+(?=can(?:not|'t)\b|(?:is|are) not\b|isn't\b)"
@@ -64,46 +44,6 @@ _SPOILS_BEHIND = "not minus negative than plus times by sqrt root to least most"
 _SPOILS_BEFORE = (
     "million billion trillion thousand hundred dozen pi squared cubed factorial half plus minus times to percent x"
 )
-
-
-def boxed(text: str) -> str | None:
-    r"""The content of the last ``\boxed{}``, joined by commas to boxes right before it.
-
-    None without a box, and where the last one never closes or is part of a formula.
-    """
-    contents: list[str] = []
-    end_of_all = following = None
-    for match in reversed(list(_BOX.finditer(text))[-MAX_JOINED_BOXES:]):
-        content, end = _content(text, match.end())
-        if following is not None and (content is None or not _BETWEEN_BOXES.fullmatch(text, end, following)):
-            break
-        if content is None:
-            return None
-        contents.insert(0, content)
-        following, end_of_all = match.start(), end_of_all or end
-    if following is None or end_of_all is None:
-        return None
-    if _OPEN_BEFORE.search(text[max(0, following - 100) : following]) or _OPEN_BEHIND.match(text, end_of_all):
-        return None
-    return ", ".join(dict.fromkeys(contents))
-
-
-def has_box(text: str) -> bool:
-    """Whether a box opens somewhere."""
-    return _BOX.search(text) is not None
-
-
-def _content(text: str, start: int) -> tuple[str | None, int]:
-    """What the box that opens at ``start`` holds, and where it ends; a box without braces holds a word."""
-    if text[start : start + 1] != "{":
-        word = _WORD.match(text, start)
-        return (word[0], word.end()) if word else (None, start)
-    level = 0
-    for brace in _BRACE.finditer(text, start):
-        level += {"{": 1, "}": -1}.get(brace[0], 0)
-        if level == 0:
-            return text[start + 1 : brace.start()], brace.end()
-    return None, len(text)
 
 
 def unboxed(text: str) -> str | None:

@@ -1,0 +1,88 @@
+r"""The text around a place in a response: its formula, where it is in one, and the line around that."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+MAX_CHARS = 3000  # on either side
+
+_PLACE = "\x00"
+_PARAGRAPH = re.compile(r"\n[ \t]*\n")
+_ENVIRONMENT = r"(?:align(?:ed|at)?|alignedat|equation|gather(?:ed)?|multline|split|array|cases|eqnarray|math)\*?"
+_OPENING = re.compile(rf"(?<!\\)\\(?P<sign>[(\[])|\\begin\{{{_ENVIRONMENT}\}}(?:\{{[^{{}}]*\}})?")
+_CLOSING = re.compile(rf"(?<!\\)\\[)\]]|\\end\{{{_ENVIRONMENT}\}}")
+# A dollar sign opens maths where no space follows it, or where one precedes the next; prices are no maths.
+_INLINE = re.compile(
+    r"(?<![\\$])\$(?=[^\s$])((?:[^$\\]|\\.)*)(?<=[^\s\\])\$(?!\d)"
+    r"|(?<![\\$])\$[ \t]((?:[^$\\]|\\.)*)(?<=[ \t])\$",
+    re.DOTALL,
+)
+_WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}(?![^\s{}]*\})")
+_TAG = re.compile(r"</?[a-zA-Z][^<>\n]{0,99}>")
+_EMPHASIS = re.compile(r"(?<![a-zA-Z\d_*])(\*{1,3}|_{1,3}|`{1,3})(?=\S)([^\n]{1,200}?)(?<=\S)\1(?![a-zA-Z\d_*])")
+_STRUCK = re.compile(r"~~[^~\n\x00]{1,200}~~")
+_MARKS = re.compile(r"[*_`'\"“”\s]*")
+# Emphasis whose other end is on another line, or missing.
+_EMPHASIS_OPENS = re.compile(r"((?:^|[a-zA-Z]{2}|[^\w\s=)\]}]) ?)(?:\*{1,3}|_{1,3})(?=[\x00$])")
+_EMPHASIS_ENDS = re.compile(r"(?<=[\x00$)}\].])(?:\*{1,3}|_{1,3}|`)(?=\s*$|\s*[.,;:!?)]|\s+[a-zA-Z]{2})")
+_BULLETS = re.compile(
+    r"(?:\s|[-+*•‣◦▪●>–—]\s|#+|\d{1,3}(?:[)\]]|[.:]\s)|\([a-hA-H]\)|\((?:\d{1,3}|[ivx]{1,4})\)\s|[a-hA-H](?:\)|[.:]\s))*"
+)
+
+
+class Surroundings(NamedTuple):
+    """What is before and behind a place: in its paragraph, in its formula (None in prose), in the line around that."""
+
+    paragraph: str  # before it
+    formula: tuple[str, str] | None
+    is_display: bool  # nothing outside of its formula belongs to it
+    line: tuple[str, str]  # without markdown, bullets and tags
+
+
+def surroundings(text: str, start: int, end: int) -> Surroundings:
+    """What is around ``text[start:end]``, no further than ``MAX_CHARS`` away."""
+    paragraph = _PARAGRAPH.split(text[:start])[-1]
+    before = paragraph[-MAX_CHARS:]
+    behind = _PARAGRAPH.split(text[end : end + MAX_CHARS], maxsplit=1)[0]
+    opening = max(_OPENING.finditer(before), key=lambda match: match.end(), default=None)
+    if opening is not None and _CLOSING.search(before, opening.end()) is None:
+        closing = _CLOSING.search(behind)
+        inside, outside = (behind[: closing.start()], behind[closing.end() :]) if closing else (behind, "")
+        line = _plain_line(before[: opening.start()], outside)
+        return Surroundings(before, _unmarked(before[opening.end() :], inside), opening["sign"] != "(", line)
+    if "$$" in behind and paragraph.count("$$") % 2:
+        outer, _, inner = before.rpartition("$$")
+        inside, _, outside = behind.partition("$$")
+        return Surroundings(before, _unmarked(inner, inside), True, _plain_line(outer, outside))
+    for match in _INLINE.finditer(f"{before}{_PLACE}{behind}"):
+        if match.start() < len(before) < match.end():
+            formula = match[1] or match[2]
+            if "\n" in formula and _WORD.search(formula):
+                break
+            inner, _, inside = formula.partition(_PLACE)
+            line = _plain_line(before[: match.start()], behind[match.end() - len(before) - 1 :])
+            return Surroundings(before, _unmarked(inner, inside), False, line)
+    return Surroundings(before, None, False, _plain_line(before, behind))
+
+
+def _unmarked(before: str, behind: str) -> tuple[str, str]:
+    """Both sides of a formula; nothing where they are markdown or quotes around the place and no more."""
+    opening, closing = before.strip(), behind.strip()
+    is_marked = opening and _MARKS.fullmatch(opening) and closing[: len(opening)][::-1].replace("”", "“") == opening
+    return ("", closing[len(opening) :]) if is_marked else (before, behind)
+
+
+def _plain_line(left: str, right: str) -> tuple[str, str]:
+    """The place's line on both sides, without the signs of markdown and HTML."""
+    newline = "\n"
+    line = f"{left.rpartition(newline)[2]}{_PLACE}{right.partition(newline)[0]}"
+    line = _STRUCK.sub("", _TAG.sub("", line))
+    for _ in range(2):  # *_5_*
+        line = _EMPHASIS.sub(r"\2", line)
+    line = _EMPHASIS_ENDS.sub("", _EMPHASIS_OPENS.sub(r"\1", line))
+    if line.lstrip().startswith("|") and line.count("|") > 2:
+        line = line.replace("|", ";")  # a table's row
+    left, _, right = line.partition(_PLACE)
+    bullets = _BULLETS.match(left)
+    return left[bullets.end() :] if bullets else left, right
