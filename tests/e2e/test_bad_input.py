@@ -121,7 +121,7 @@ def out(tmp_path: Path) -> Path:
             ["trainer.output_dir=/proc/outputs"],
             ["/proc/outputs/default cannot be written: ", "hoose another place: trainer.output_dir."],
         ),
-        (["algorithm.adv_estimator=grop"], ["algorithm.adv_estimator=grop", "'grpo'"]),
+        (["algorithm.adv_estimator=grop"], ["algorithm.adv_estimator=grop", "grpo, grpo_passk"]),
         (["rollout.top_p=3"], ["rollout.top_p is 3", "but must be a number above 0, at most 1"]),
         (["rollout.temprature=0.5"], ["unknown key rollout.temprature", "did you mean rollout.temperature?"]),
         (["rollout.n=many"], ["rollout.n is 'many' (command line), but must be an integer"]),
