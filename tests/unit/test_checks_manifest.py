@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -129,3 +130,27 @@ def test_a_manifest_that_names_a_file_elsewhere_is_damage(name: str, checkpoints
     recorded["files"][name] = recorded["files"][WEIGHTS]
     (folder / NAME).write_text(json.dumps(recorded))
     assert "lies outside of it" in str(damage(folder))
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (pickle.dumps({"model.weight": 1}), "actor/.metadata lists no tensors of a sharded checkpoint"),
+        (b"\xffno pickle", "actor/.metadata is no pickle ("),
+        (pickle.dumps(["torch.distributed.checkpoint.metadata"]), "actor/.metadata lists no weights of a model"),
+        (pickle.dumps(["torch.distributed.checkpoint.metadata", "model.weight"]), None),
+    ],
+)
+def test_a_checkpoint_of_another_program_is_known_without_torch(
+    tmp_path: Path, content: bytes, expected: str | None
+) -> None:
+    step = tmp_path / "step_1"
+    (step / "actor").mkdir(parents=True)
+    (step / "actor/.metadata").write_bytes(content)
+    (step / "trainer.json").write_text("{}")
+    write_manifest(step)
+    problem = resume_problem(str(step))
+    if expected is None:
+        assert problem is None
+    else:
+        assert problem is not None and f"which another program has written: {expected}" in problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickletools
 import re
 from pathlib import Path
 
@@ -38,11 +39,31 @@ def resume_problem(resume: str) -> str | None:
     missing = missing_checkpoint(Path(resume).expanduser())
     if missing is None:
         reason = damage(Path(resume).expanduser())
-        return None if reason is None else f"trainer.resume is {resume}, which is damaged: {reason}. {ANOTHER}"
+        if reason is not None:
+            return f"trainer.resume is {resume}, which is damaged: {reason}. {ANOTHER}"
+        if (reason := foreign(Path(resume).expanduser())) is not None:
+            return f"trainer.resume is {resume}, which another program has written: {reason}. {ANOTHER}"
+        return None
     if "/" not in resume:  # a word
         hint = value_hint("trainer.resume", resume) or suggestion(resume, ("auto", "never"))
         missing = "no such folder exists" + (hint or f"; {missing}")
     return f"trainer.resume is {resume}, but must be auto, never or the folder of a checkpoint, and {missing}"
+
+
+def foreign(checkpoint: Path) -> str | None:
+    """What of a checkpoint's ``actor`` no worker could read, known without torch; None where nothing is."""
+    file = checkpoint / "actor/.metadata"
+    if not file.is_file():
+        return None  # the workers report it, with the folder
+    try:
+        texts = [text for _, text, _ in pickletools.genops(file.read_bytes()) if isinstance(text, str)]
+    except ValueError as error:
+        return f"actor/.metadata is no pickle ({error})"
+    if not any("torch.distributed.checkpoint.metadata" in text for text in texts):
+        return "actor/.metadata lists no tensors of a sharded checkpoint"
+    if not any(text.startswith("model.") for text in texts):
+        return "actor/.metadata lists no weights of a model (model....)"
+    return None
 
 
 def checkpoint_of(path: Path) -> Path:
