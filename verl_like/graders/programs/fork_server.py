@@ -89,7 +89,6 @@ class _Server:
         self, control: socket.socket, parent_folder: str, landlock_version: int, site_folders: tuple[str, ...]
     ) -> None:
         self._control, self._landlock_version, self._site_folders = control, landlock_version, site_folders
-        self._root = tempfile.mkdtemp(prefix="verl_like_code_", dir=parent_folder)
         self._children: dict[int, _Child] = {}
         self._dying: set[int] = set()  # those among them that nobody asks for any more
         self._woken, wake = os.pipe()  # by the end of a child
@@ -101,6 +100,7 @@ class _Server:
         confinement.prepare(site_folders)
         gc.collect()
         gc.freeze()
+        self._root = tempfile.mkdtemp(prefix="verl_like_code_", dir=parent_folder)  # last: serve() removes it
 
     def serve(self) -> dict[str, Any] | None:
         """Answer requests until the parent is gone (None); returns in a forked child with its job."""
