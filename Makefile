@@ -15,6 +15,8 @@ endif
 LOCK := requirements/$(ACCELERATOR).lock
 # The package index that has the CPU build of torch, where pip's own finds none; PyTorch's installation page names it.
 TORCH_INDEX ?=
+# HASHES=no takes packages of an index that has other files than the lock was made from.
+HASHES ?=
 LOCK_HASH := $(shell cat $(LOCK) requirements/base.in 2>/dev/null | sha256sum | cut -c1-16)
 STAMP := $(VENV)/.installed-$(LOCK_HASH)
 EDITABLE := $(VENV)/.editable-$(LOCK_HASH)
@@ -46,7 +48,7 @@ $(STAMP):
 		echo "found $$($(PYTHON) --version), need Python 3.11 or newer. Name another one: make setup PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -m verl_like.machine --accelerator $(ACCELERATOR) --venv $(VENV)
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m requirements.install $(ACCELERATOR) --torch-index "$(TORCH_INDEX)"
+	@$(BIN)/python -m requirements.install $(ACCELERATOR) --torch-index "$(TORCH_INDEX)" $(if $(filter no,$(HASHES)),--no-hashes)
 	@rm -f $(VENV)/.installed-* $(VENV)/.editable-*
 	@touch $@
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +29,7 @@ from verl_like.machine.room import ROOM, room_wanted
 HERE = Path(__file__).parent
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
 STAGE_PACKAGES = 24
+HASHED_PYTHONS = ((3, 11), (3, 12), (3, 13))  # on x86-64 Linux; as in make_lock.py
 LOOK_UP_TIMEOUT_S = 300
 TICK_S = 1.0
 LINE_EVERY_S = 15.0  # where the output is no terminal
@@ -52,9 +56,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("accelerator", choices=("cpu", "cuda"))
     parser.add_argument("--torch-index", default="", help="package index that has the CPU build of torch")
+    parser.add_argument("--no-hashes", action="store_true", help="take files of other indexes than the lock's as well")
     arguments = parser.parse_args()
     try:
-        install(arguments.accelerator, torch_index=arguments.torch_index)
+        install(arguments.accelerator, torch_index=arguments.torch_index, checks_hashes=not arguments.no_hashes)
     except Refused as refused:
         sys.stderr.write(f"{refused}\n")
         return 1
@@ -64,8 +69,12 @@ def main() -> int:
     return 0
 
 
-def install(accelerator: str, *, torch_index: str) -> None:
-    """Say what will be installed and how much room it takes, then do it stage by stage."""
+def install(accelerator: str, *, torch_index: str, checks_hashes: bool = True) -> None:
+    """Say what will be installed and how much room it takes, then do it stage by stage.
+
+    Args:
+        checks_hashes: refuse files other than the lock's, on the Pythons for which it has hashes.
+    """
     venv = Path(sys.prefix)
     remove_unfinished(Path(sysconfig.get_path("purelib")))
     lock = HERE / f"{accelerator}.lock"
@@ -75,6 +84,9 @@ def install(accelerator: str, *, torch_index: str) -> None:
     stages = [to_do[first : first + STAGE_PACKAGES] for first in range(0, len(to_do), STAGE_PACKAGES)]
     torch_stages = [] if is_installed(torch.requirement) else [torch]
     room = ROOM[torch.room]
+    if checks_hashes and not has_hashes_for_this_python():
+        say("note: the lock has no hashes for this Python or machine, so what pip downloads is not compared with them.")
+        checks_hashes = False
     say(f"installing for {accelerator}: torch {torch.words}, then {len(pins)} packages of {lock.name}")
     if len(to_do) == len(pins) and torch_stages:
         say(f"about {room.installed:.0f} GiB on disk and {room.downloads:.0f} GiB to download: a few minutes")
@@ -88,7 +100,9 @@ def install(accelerator: str, *, torch_index: str) -> None:
         for _ in torch_stages:
             progress.run([*PIP, "install", *torch.options, torch.requirement], packages=1)
         for stage in stages:
-            progress.run([*PIP, "install", "--no-deps", *stage], packages=len(stage))
+            with written(locked(lock, stage) if checks_hashes else "\n".join(stage)) as file:
+                hashes = ["--require-hashes"] if checks_hashes else []
+                progress.run([*PIP, "install", "--no-deps", *hashes, "-r", str(file)], packages=len(stage))
 
 
 def torch_build(accelerator: str, *, torch_index: str) -> Torch:
@@ -120,8 +134,15 @@ def torch_build(accelerator: str, *, torch_index: str) -> Torch:
         "for Linux, Pip, CPU."
     )
     # Its NVIDIA libraries are in no lock for CPU; what else it asks for comes in the lock's versions.
-    constraints = ("--constraint", str(HERE / "cpu.lock"))
+    constraints = ("--constraint", str(_constraints()))
     return Torch(f"torch=={version}", f"{version}, CUDA build", "cpu, CUDA build of torch", constraints)
+
+
+def _constraints() -> Path:
+    """The pins of the lock for CPU without hashes, which pip would ask of torch too."""
+    file = Path(sys.prefix) / "setup-constraints.txt"
+    file.write_text("\n".join(pins_of(HERE / "cpu.lock")) + "\n")
+    return file
 
 
 def reachable_versions(package: str, options: tuple[str, ...]) -> list[str]:
@@ -141,8 +162,20 @@ def reachable_versions(package: str, options: tuple[str, ...]) -> list[str]:
 
 
 def pins_of(file: Path) -> list[str]:
-    """Lines of the form package==version."""
-    return [line.strip() for line in file.read_text().splitlines() if "==" in line and not line.startswith("#")]
+    """Lines of the form package==version, without the hashes that follow them."""
+    lines = (line.removesuffix("\\").strip() for line in file.read_text().splitlines())
+    return [line for line in lines if "==" in line and not line.startswith("#")]
+
+
+def locked(file: Path, pins: Sequence[str]) -> str:
+    """The lines of a lock that pin these, with their hashes."""
+    entries = re.split(r"(?<!\\)\n", file.read_text())
+    return "\n".join(entry for entry in entries if entry.partition("\\")[0].strip() in pins) + "\n"
+
+
+def has_hashes_for_this_python() -> bool:
+    """Whether the locks know the files that pip chooses here."""
+    return sys.version_info[:2] in HASHED_PYTHONS and platform.machine() == "x86_64" and sys.platform == "linux"
 
 
 def is_installed(pin: str) -> bool:
@@ -167,6 +200,15 @@ def remove_unfinished(site: Path) -> list[str]:
         else:
             folder.unlink()
     return sorted(folder.name.partition("-")[0] for folder in unfinished)
+
+
+@contextmanager
+def written(text: str) -> Iterator[Path]:
+    """A file with this text, for as long as it is needed."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "requirements.txt"
+        file.write_text(text)
+        yield file
 
 
 def say(text: str) -> None:

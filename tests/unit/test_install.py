@@ -9,6 +9,7 @@ import sys
 import venv
 import zipfile
 from collections.abc import Callable
+from hashlib import sha256
 from importlib.metadata import metadata
 from pathlib import Path
 
@@ -51,12 +52,14 @@ def installing(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Install]
         wheel(wheels, name, version)
     (requirements / "install.py").write_text((ROOT / "requirements/install.py").read_text())
     (requirements / "base.in").write_text("torch==2.0\n")
-    (requirements / "cpu.lock").write_text("# made by a test\nalpha==1.0\nbeta==1.0\ngamma==1.0\n")
+    digests = {name: sha256((wheels / f"{name}-1.0-py3-none-any.whl").read_bytes()) for name in PINS if name != "torch"}
+    pins = (f"{name}==1.0 \\\n    --hash=sha256:{digest.hexdigest()}\n" for name, digest in digests.items())
+    (requirements / "cpu.lock").write_text(f"# made by a test\n{''.join(pins)}")
     venv.create(checkout / ".venv", with_pip=True)
 
-    def start() -> subprocess.CompletedProcess[str]:
+    def start(*options: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(checkout / ".venv/bin/python"), "-m", "requirements.install", "cpu"],
+            [str(checkout / ".venv/bin/python"), "-m", "requirements.install", "cpu", *options],
             cwd=checkout,
             env={
                 **os.environ,
@@ -103,6 +106,44 @@ def test_an_installation_that_was_cut_off_continues(installing: tuple[Path, Inst
     third = start()
     assert third.returncode == 0
     assert "3 packages are there already; 0 are left" in third.stdout
+
+
+def test_a_file_that_is_not_the_locks_is_refused(installing: tuple[Path, Install]) -> None:
+    checkout, start = installing
+    pip = [str(checkout / ".venv/bin/python"), "-m", "pip", "uninstall", "-y", "--quiet", "beta"]
+    beta = checkout / "wheels/beta-1.0-py3-none-any.whl"
+    right = beta.read_bytes()
+    subprocess.run(pip, check=True, timeout=120)
+    try:
+        with zipfile.ZipFile(beta, "a") as archive:
+            archive.writestr("beta_evil.py", "")
+        refused = start()
+        assert refused.returncode == 1
+        assert "DO NOT MATCH THE HASHES" in refused.stderr
+        assert not (site(checkout) / "beta.py").exists()
+        taken = start("--no-hashes")
+        assert taken.returncode == 0, taken.stderr
+        assert (site(checkout) / "beta_evil.py").exists()
+    finally:
+        subprocess.run(pip, check=True, timeout=120)
+        beta.write_bytes(right)
+
+
+@pytest.mark.parametrize("name", ["cpu", "cuda"])
+def test_every_pin_of_a_lock_has_hashes(name: str) -> None:
+    file = ROOT / f"requirements/{name}.lock"
+    pins = install.pins_of(file)
+    assert len(pins) > 200
+    entries = [entry for entry in re.split(r"(?<!\\)\n", file.read_text()) if "==" in entry and entry[:1] != "#"]
+    assert len(entries) == len(pins)
+    form = r"[\w.-]+==[\w.]+( \\\n    --hash=sha256:[0-9a-f]{64})+"
+    assert [entry for entry in entries if not re.fullmatch(form, entry)] == []
+    assert install.locked(file, pins[:3]).count("==") == 3
+
+
+def test_a_python_without_hashes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 14, 0, "final", 0))
+    assert not install.has_hashes_for_this_python()
 
 
 def test_a_package_without_its_record_is_forgotten(tmp_path: Path) -> None:
