@@ -15,7 +15,7 @@ from verl_like.backends.rollout import rollout_engine
 from verl_like.checks import machine as checks_machine
 from verl_like.checks.machine import check_machine
 from verl_like.config.schema import Config, ModelConfig, RolloutConfig
-from verl_like.machine import extensions, look, packages
+from verl_like.machine import extensions, limits, look, packages
 from verl_like.machine.findings import Finding, Package, Status, install_line, mending, refuse
 from verl_like.machine.room import Room, room_wanted
 from verl_like.trainer import hosts, run
@@ -288,3 +288,40 @@ check_kernels()
 def test_kernels_that_are_loaded_pass() -> None:
     code = "from verl_like.backends.vllm.kernels import check_kernels; check_kernels()"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=180, capture_output=True)
+
+
+@pytest.mark.parametrize(("soft", "hard", "remedy"), [(64, 4096, "ulimit -n 65536"), (64, 64, "raise the hard limit")])
+def test_too_few_open_files_are_named_with_what_mends_it(
+    soft: int, hard: int, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda which: (soft, hard))
+    found = limits.open_files()
+    assert found.status is Status.MISSING and "a process may hold 64 open (ulimit -n)" in found.value
+    assert remedy in found.remedy
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda which: (1024, 4096))
+    assert limits.open_files().status is Status.OK
+
+
+def test_too_few_processes_are_named_with_the_limit_that_is_the_tightest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = {"a": ("1000", "10"), "a/b": ("150", "30"), "": ("max", "999")}
+    for name, (most, current) in groups.items():
+        folder = tmp_path / "pids" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "pids.max").write_text(f"{most}\n")
+        (folder / "pids.current").write_text(f"{current}\n")
+    own = "8:pids:/a/b\n4:memory:/x\n"
+    assert sorted(limits.left_in_groups(own, tmp_path)) == [(120, "pids.max"), (990, "pids.max")]
+    monkeypatch.setattr(limits, "left_in_groups", lambda own, root: [(120, "pids.max")])
+    monkeypatch.setattr(limits, "_left_by_user", lambda: [(99, limits.ULIMIT)])
+    found = limits.processes()
+    assert found.status is Status.MISSING and "99 more may be started, threads counted (ulimit -u)" in found.value
+    monkeypatch.setattr(limits, "_left_by_user", lambda: [(300, limits.ULIMIT)])
+    monkeypatch.setattr(limits, "left_in_groups", lambda own, root: [(400, "pids.max")])
+    assert limits.processes().status is Status.NOTE
+    monkeypatch.setattr(limits, "left_in_groups", lambda own, root: [(120, "pids.max")])
+    monkeypatch.setattr(limits, "_left_by_user", list)
+    assert "docker run --pids-limit" in limits.processes().remedy
+    monkeypatch.setattr(limits, "left_in_groups", lambda own, root: [])
+    assert limits.processes().status is Status.OK

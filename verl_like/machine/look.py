@@ -15,6 +15,7 @@ from pathlib import Path
 
 from verl_like.machine.cores import usable_cores
 from verl_like.machine.findings import Finding, Package, Status
+from verl_like.machine.limits import open_files, processes
 from verl_like.machine.packages import COMMANDS, HEADERS, LIBRARIES, VENV
 
 OLDEST_PYTHON = (3, 11)
@@ -39,7 +40,7 @@ def what_runs_need(folder: Path) -> list[Finding]:
     room = disk({folder: RUN_GIB})
     if room.status is Status.MISSING:  # for what, only the run knows: a small model's checkpoints take megabytes
         room = replace(room, status=Status.NOTE, remedy="checkpoints go there: make room, or set trainer.output_dir")
-    return [room, memory(), shared_memory()]
+    return [room, memory(), shared_memory(), open_files(), processes()]
 
 
 def python() -> Finding:
