@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from verl_like.telemetry import stacks
 
+INTERRUPTED = 130
+
 
 def main() -> int:
     """Run the command; returns the exit status."""
     stacks.listen()
-    from verl_like.cli import main as command
+    try:
+        from verl_like.cli import main as command
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
     return command()
 

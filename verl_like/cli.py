@@ -185,8 +185,10 @@ def _started(command: str, composed: Composed, *, is_program: bool) -> int:
 
     try:
         with ends_in_order(config.trainer.grace_s, left), STARTUP.shown(), ANNOUNCE.to(tell):
-            answer = _job(command, composed)
-            is_interrupted = is_training and INTERRUPT.is_set()
+            try:
+                answer = _job(command, composed)
+            finally:
+                is_interrupted = is_training and INTERRUPT.is_set()
     except Interrupted as where:
         if not is_training:
             raise
@@ -195,7 +197,7 @@ def _started(command: str, composed: Composed, *, is_program: bool) -> int:
     except (KeyboardInterrupt, SystemExit):
         raise
     except RayLost as lost:  # this process holds what is left of a lost Ray; another program in its place does not
-        if is_training and is_program:
+        if is_training and is_program and not is_interrupted:
             start_anew(config, lost)
         return 1
     except BaseException as error:  # noqa: BLE001 (a border, and told; torch's CheckpointException is no Exception)

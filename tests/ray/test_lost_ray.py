@@ -85,9 +85,9 @@ STOP, KILL = signal.SIGSTOP, signal.SIGKILL
         ("wait", "raylet", STOP, rf"Ray's raylet \(process \d+\) has been stopped for {STOPPED_S:.0f} s"),
         ("stream", "raylet", STOP, "Ray's raylet"),
         ("put", "raylet", STOP, "Ray's raylet"),
-        ("wait", "gcs_server", STOP, rf"Ray's GCS \(process \d+\) has been stopped for {STOPPED_S:.0f} s"),
-        ("wait", "raylet", KILL, r"Ray's raylet \(process \d+\) has ended, or was killed"),
-        ("wait", "gcs_server", KILL, r"Ray's GCS \(process \d+\) has ended, or was killed"),
+        ("wait", "GCS", STOP, rf"Ray's GCS \(process \d+\) has been stopped for {STOPPED_S:.0f} s"),
+        ("wait", "raylet", KILL, r"Ray's raylet \(process \d+\) was ended by SIGKILL"),
+        ("wait", "GCS", KILL, r"Ray's GCS \(process \d+\) was ended by SIGKILL"),
     ],
 )
 def test_a_server_that_is_gone_ends_the_run_with_one_line_and_leaves_nothing(

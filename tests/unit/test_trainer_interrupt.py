@@ -166,3 +166,21 @@ def test_an_error_of_the_program_keeps_its_traceback() -> None:
 
     with pytest.raises(AssertionError, match="a bug"):
         cli._run(job)
+
+
+def test_ctrl_c_while_the_command_is_still_imported_leaves_no_traceback() -> None:
+    code = """
+import builtins, sys
+from verl_like.__main__ import main
+imported = builtins.__import__
+
+def importing(name, *rest):
+    if name == "verl_like.cli":
+        raise KeyboardInterrupt
+    return imported(name, *rest)
+
+builtins.__import__ = importing
+sys.exit(main())
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

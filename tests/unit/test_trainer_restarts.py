@@ -14,12 +14,13 @@ from verl_like.disk import DiskRefused
 from verl_like.single_controller.errors import (
     INTERRUPT,
     FeedbackError,
+    RayLost,
     StageTimeout,
     StallError,
     WorkerError,
     WorkerRefusal,
 )
-from verl_like.trainer.restarts import with_restarts
+from verl_like.trainer.restarts import COUNT_VARIABLE, start_anew, with_restarts
 
 
 @pytest.fixture
@@ -97,3 +98,18 @@ def test_a_run_that_is_to_end_is_not_begun_again(config: Config) -> None:
     finally:
         INTERRUPT.clear()
     assert len(starts) == 1
+
+
+@pytest.mark.parametrize(("before", "of_error", "count"), [("", 0, "1"), ("1", 0, "2"), ("", 1, "2"), ("2", 0, None)])
+def test_a_lost_ray_takes_a_restart_wherever_in_the_start_it_is_lost(
+    config: Config, before: str, of_error: int, count: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that took another's place has its count in the environment until ``with_restarts`` takes it."""
+    started: list[str] = []
+    monkeypatch.setattr("os.execve", lambda program, words, environment: started.append(environment[COUNT_VARIABLE]))
+    if before:
+        monkeypatch.setenv(COUNT_VARIABLE, before)
+    lost = RayLost("Ray's raylet was ended by SIGKILL while Ray started")
+    lost.num_restarts = of_error
+    start_anew(config, lost)
+    assert started == ([] if count is None else [count])

@@ -51,12 +51,16 @@ class Heard:
     def __init__(self) -> None:
         self.stalls: list[tuple[str, bool]] = []
         self.deaths: dict[str, str] = {}
+        self.never_called: list[str] = []
 
     def stalled(self, text: str, *, is_certain: bool) -> None:
         self.stalls.append((text, is_certain))
 
     def died(self, who: str, text: str) -> None:
         self.deaths[who] = text
+
+    def unborn(self, who: str) -> None:
+        self.never_called.append(who)
 
 
 @contextmanager

@@ -82,10 +82,10 @@ class RewardPool:
             ray_calls.started(
                 Host,
                 {
-                    **ray_calls.from_the_first_instruction(env),
+                    **ray_calls.from_the_first_instruction({**env, **_watched(number, beacons)} if env else {}),
                     "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
                 },
-                {FOLDER_VARIABLE: beacons, NAME_VARIABLE: f"scorer host {number}", LOGS_VARIABLE: RUN_LOGS.folder},
+                {**_watched(number, beacons), LOGS_VARIABLE: RUN_LOGS.folder},
                 config,
                 share,
                 decoder,
@@ -178,3 +178,8 @@ class RewardPool:
         """End every host now, whatever it is busy with; the scorer processes die with it."""
         for host in self._hosts:
             ray_calls.end(host)
+
+
+def _watched(number: int, beacons: str) -> dict[str, str]:
+    """Variables by which the watchdog knows a host."""
+    return {FOLDER_VARIABLE: beacons, NAME_VARIABLE: f"scorer host {number}"}

@@ -6,14 +6,16 @@ import faulthandler
 import logging
 import os
 import select
+import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import TypeVar
 
 import psutil
 
+from verl_like.machine.oom import OomKills
 from verl_like.single_controller.bounded import LINES, NoAnswer
 from verl_like.single_controller.errors import ANNOUNCE, RayLost
 
@@ -38,13 +40,15 @@ class Cluster:
     """
 
     def __init__(self, started: Sequence[psutil.Process]) -> None:
-        self._servers = {SERVERS[name]: server for name, server in servers_among(started).items()}
+        self._servers = servers_among(started)
+        self._health = Health()
         self.lost, self._started = False, started if self._servers else []
         self._why: RayLost | None = None
         self._lock, self._is_leaving, self._is_ending = threading.Lock(), False, False
         self._farewell_s = FAREWELL_S
         if self._servers:
-            assert len(self._servers) == len(SERVERS), f"a Ray was started, but of its servers only {self._servers} run"
+            if missing := set(SERVERS.values()) - self._servers.keys():
+                raise RayLost(f"Ray's {' and '.join(missing)} ended as soon as it had started. {REMEDY}")
             threading.Thread(target=self._watch, name="Ray's servers", daemon=True).start()
 
     def look(self) -> None:
@@ -137,37 +141,87 @@ class Cluster:
             self._watch_servers(lambda: ended.poll(LOOK_S * 1000))
 
     def _watch_servers(self, pause: Callable[[], object]) -> None:
-        stopped_s = dict.fromkeys(self._servers, 0.0)
         while not self.lost and not self._is_ending:
             pause()
             if self._is_leaving:  # what is lost now is no longer needed
                 time.sleep(LOOK_S)
                 continue
-            for name, server in self._servers.items():
-                status = _status(server)
-                stopped_s[name] = stopped_s[name] + LOOK_S if status == psutil.STATUS_STOPPED else 0.0
-                if self._is_leaving or self._is_ending:
-                    break
-                if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-                    self.lose(f"Ray's {name} (process {server.pid}) has ended, or was killed")
-                elif stopped_s[name] >= STOPPED_S:
-                    self.lose(f"Ray's {name} (process {server.pid}) has been stopped for {STOPPED_S:.0f} s")
+            why = self._health.trouble(self._servers)
+            if why and not self._is_leaving and not self._is_ending:
+                self.lose(why)
+
+
+class Health:
+    """Whether Ray's servers run; one of them may be stopped for a while."""
+
+    def __init__(self) -> None:
+        self._stopped_s: dict[str, float] = {}
+        self._looked_at = time.monotonic()
+        self._oom_kills = OomKills()
+
+    def trouble(
+        self, servers: Mapping[str, psutil.Process], codes: Mapping[str, Callable[[], int | None]] | None = None
+    ) -> str:
+        """Which of them has ended or has been stopped for too long; empty where none has. To be asked often.
+
+        Args:
+            servers: by the names that messages use.
+            codes: give the exit codes of those that somebody has reaped, by the same names.
+        """
+        now = time.monotonic()
+        since_s, self._looked_at = (
+            min(now - self._looked_at, LOOK_S),
+            now,
+        )  # while this process was stopped, none passed
+        for name, server in list(servers.items()):  # others come while Ray starts
+            status = _status(server)
+            is_stopped = status == psutil.STATUS_STOPPED
+            self._stopped_s[name] = self._stopped_s.get(name, 0.0) + since_s if is_stopped else 0.0
+            who = f"Ray's {name} (process {server.pid})"
+            if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+                code = _exit_code(server)
+                if code is None and codes is not None:
+                    code = codes[name]()
+                return f"{who} {_how_ended(code)}{self._oom_kills.said()}"
+            if self._stopped_s[name] >= STOPPED_S:
+                return f"{who} has been stopped for {STOPPED_S:.0f} s"
+        return ""
 
 
 def servers_among(processes: Iterable[psutil.Process]) -> dict[str, psutil.Process]:
-    """Ray's servers, by the names of their programs; what has ended meanwhile is none."""
+    """Ray's servers, by the names that messages use; what has been reaped meanwhile is none."""
     found = {}
     for process in processes:
         with suppress(psutil.NoSuchProcess):
-            if (name := process.name()) in SERVERS:
-                found[name] = process
+            if (program := process.name()) in SERVERS:
+                found[SERVERS[program]] = process
     return found
 
 
 def kill_tree(processes: Sequence[psutil.Process]) -> None:
     """Kill these and their descendants: a Ray that did not start as a whole."""
+    for process in processes:  # those that start nothing more can be counted
+        with suppress(psutil.Error):
+            process.suspend()
     for process in [member for each in processes for member in [each, *_children(each)]]:
         _kill(process)
+
+
+def _exit_code(server: psutil.Process) -> int | None:
+    """The exit code of a child of this process that has ended, as ``subprocess`` has it; None where it was reaped."""
+    with suppress(ChildProcessError):
+        if found := os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+    return None
+
+
+def _how_ended(code: int | None) -> str:
+    if code is None:
+        return "has ended, or was killed"
+    if code >= 0:
+        return f"has ended with status {code}"
+    names = {int(each): each.name for each in signal.Signals}
+    return f"was ended by {names.get(-code, f'signal {-code}')}"
 
 
 def _status(process: psutil.Process) -> str:

@@ -105,7 +105,9 @@ def _ask(posts: dict[str, Any], listener: Listener, is_over: threading.Event) ->
 
 def _pass_on(name: str, notices: list[Notice], listener: Listener) -> None:
     for notice in notices:
-        if notice.who:
+        if notice.who and not notice.text:
+            listener.unborn(notice.who)
+        elif notice.who:
             listener.died(notice.who, notice.text)
         else:
             log.error("%s: %s", name, notice.text)

@@ -18,6 +18,7 @@ from verl_like.machine.cores import Shares, usable_cores
 from verl_like.single_controller import ray_calls
 from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout
 from verl_like.single_controller.wait import POLL_S
+from verl_like.telemetry.beacon import FOLDER_VARIABLE, beacon_folder
 
 KNOCK_TIMEOUT_S = 5.0
 
@@ -78,6 +79,7 @@ def ray_cluster(config: ClusterConfig, run_id: str, *, meanwhile: Callable[[], o
             entered.enter_context(
                 ray_calls.cluster(
                     start_timeout_s=config.start_timeout_s,
+                    marks={FOLDER_VARIABLE: str(beacon_folder(run_id))},
                     meanwhile=meanwhile,
                     namespace=run_id,
                     log_to_driver=False,

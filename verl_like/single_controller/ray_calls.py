@@ -12,17 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-import psutil
 import ray
 from ray._private import internal_api, worker
 from ray._private.node import Node
 from ray._private.state import state
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
-from verl_like.single_controller import signals
-from verl_like.single_controller.bounded import LINES, Lines, NoAnswer
-from verl_like.single_controller.cluster import Cluster, kill_tree
-from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout
+from verl_like.single_controller.bounded import LINES, NoAnswer
+from verl_like.single_controller.cluster import Cluster
+from verl_like.single_controller.errors import RayLost, StageTimeout
+from verl_like.single_controller.ray_start import RayStart
 from verl_like.single_controller.token import close_token
 
 log = logging.getLogger(__name__)
@@ -96,11 +95,6 @@ def at_the_end(what: str, call: Callable[[], T]) -> None:
 # --- the cluster
 
 
-def _end_at_ctrl_c() -> None:
-    if INTERRUPT.is_set():
-        raise Interrupted("start")
-
-
 def _log_what_ray_tells() -> None:
     """A thread of Ray's library prints whatever the GCS has to tell, of servers that end and of calls that are tried
     again, beside our own messages, and has no switch (2.60).
@@ -121,39 +115,44 @@ def _start_what_is_used() -> None:
 
 
 @contextmanager
-def cluster(*, start_timeout_s: float, meanwhile: Callable[[], object] | None = None, **init: Any) -> Iterator[None]:
+def cluster(
+    *,
+    start_timeout_s: float,
+    marks: Mapping[str, str] | None = None,
+    meanwhile: Callable[[], object] | None = None,
+    **init: Any,
+) -> Iterator[None]:
     """Ray, started or joined with ``ray.init(**init)``; ended or left at the end.
 
     A Ray that is already up in this process is used as it is and stays up.
 
     Args:
+        marks: variables of all processes of a Ray that is started.
         meanwhile: done while it starts.
+
+    Raises:
+        RayLost: it did not start.
+        StageTimeout: one that is joined did not answer.
     """
     if ray.is_initialized():
         yield
         return
     _log_what_ray_tells()
     _start_what_is_used()
-    others = psutil.Process().children()
-
-    def servers() -> list[psutil.Process]:
-        return [each for each in psutil.Process().children() if each not in others]
-
+    start = RayStart(lambda: _init(init), marks or {})
     try:
-        # On a line, whose mask Ray's servers inherit: SIGTERM or SIGHUP to all processes leaves them to the driver.
-        # One that makes no other call: Ray numbers what a thread puts into the store by itself, and those that start a
-        # Ray alike. Two of them in one process would give two objects one number, and rows would be others' (2.60).
-        starting = Lines().begin("ray.init", signals.with_own_handlers(lambda: _init(init)))
         if meanwhile is not None:
             meanwhile()
-        starting.within(start_timeout_s, look=_end_at_ctrl_c)
+        start.wait(start_timeout_s)
+        _CURRENT.cluster = Cluster(start.started())
     except NoAnswer as error:
-        kill_tree(servers())
+        start.give_up()
+        if init.get("address") == "local":
+            raise RayLost(f"Ray did not start: {error}.") from None
         raise StageTimeout(f"Ray did not start: {error}.") from None
     except BaseException:
-        kill_tree(servers())
+        start.give_up()
         raise
-    _CURRENT.cluster = Cluster(servers())
     try:
         yield
     finally:

@@ -17,6 +17,7 @@ from verl_like.telemetry.beacon import BEACON
 
 POLL_S = 0.5  # how soon a failure on one rank, or Ctrl-C, ends the wait for the others
 MAX_NAMED = 8
+STARTS = ("start", "build", "reward_start", "watchdog_start")  # stages in which processes are being started
 
 
 def wait(
@@ -114,7 +115,7 @@ def _looks(
             raise explained(failures({ref: refs[ref] for ref in pending}), stage) from None
         yield [(ref, _opened(result)) for ref, result in results]
         pending = waiting
-        VERDICTS.check()
+        VERDICTS.check(is_start=stage in STARTS)
         if interruptible:
             INTERRUPT.stop_before(stage)
         if pending:

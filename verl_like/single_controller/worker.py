@@ -42,6 +42,7 @@ class WorkerHost:
         stacks.listen()
         signals.leave_to_driver()
         LEDGER.rest("wait/driver")
+        BEACON.light_as_told(ray_calls.own_node)
         self._where = f"rank {rank} on {socket.gethostname()} (pid {os.getpid()})"
         self._roles: dict[str, Any] = {}
         self._log, self._reporter = WorkerLog(), Reporter()
@@ -76,7 +77,7 @@ class WorkerHost:
     def prepare(self, function: str, *args: Any) -> None:
         """Call ``module:function``, which imports. What fails here fails again in ``build``, where it is told."""
         signals.let_through()  # the threads that Ray started have the mask of its servers
-        with suppress(Exception), importing():
+        with suppress(Exception), importing(), stage("build/libraries"):
             _named(function)(*args)
 
     @ray.method(concurrency_group="engine")
@@ -84,7 +85,6 @@ class WorkerHost:
         """Call ``module:function`` with ``args``; it returns the roles by class name. Returns the warnings it gave."""
         signals.let_through()
         os.environ.update(environment)
-        BEACON.light_as_told(ray_calls.own_node)
         PROCESS_LOG.keep_as_told()
         with self._reporting(factory, "build"):
             self._roles = _named(factory)(*args)

@@ -64,15 +64,23 @@ class WorkerGroup:
         self.timeout_s, self._placement, self._env = timeout_s, placement, env
         self._preparing: dict[BlockRef, str] = {}
         self._building: dict[BlockRef, str] = {}
-        self._actors = [self._started(WorkerProcess, rank, num_devices=1, args=(rank,)) for rank in range(world_size)]
+        self._actors = [
+            self._started(WorkerProcess, rank, name=f"{name} rank {rank}", num_devices=1, args=(rank,))
+            for rank in range(world_size)
+        ]
         self._ranks = Ranks(name, dict(enumerate(self._actors)))
         self._direct = Direct(self._ranks, timeout_s=timeout_s)
         self._reach: Reach = self._direct
         self._hubs: list[Hub] = []
 
-    def _started(self, kind: Any, rank: int, *, num_devices: int, args: tuple[Any, ...]) -> Any:
-        """A process on the rank's node, with this many of what a worker takes."""
-        options = {**ray_calls.from_the_first_instruction(self._env), "num_cpus": 0, "max_restarts": 0}
+    def _started(self, kind: Any, rank: int, *, name: str, num_devices: int, args: tuple[Any, ...]) -> Any:
+        """A process on the rank's node, known by this name from its first instruction on.
+
+        Args:
+            num_devices: how many of what a worker takes.
+        """
+        env = {**self._env, FOLDER_VARIABLE: self._beacons, NAME_VARIABLE: name}
+        options = {**ray_calls.from_the_first_instruction(env), "num_cpus": 0, "max_restarts": 0}
         if self._placement is not None:
             options["scheduling_strategy"] = self._placement.of(rank)
             options["num_cpus"] = num_devices * self._placement.per_worker["CPU"]
@@ -104,7 +112,7 @@ class WorkerGroup:
                 "MASTER_PORT": port,
             }
             environment = {name: str(value) for name, value in rendezvous.items()}
-            environment |= self._known_as(self._ranks.who(rank))
+            environment[LOGS_VARIABLE] = RUN_LOGS.folder
             calls.append(RankCall(rank, WorkerHost.build, (factory, environment, *args_of_rank(rank))))
         self._building, _ = self._ranks.begun(calls)
 
@@ -124,9 +132,9 @@ class WorkerGroup:
         relays = []
         for node in nodes:
             ranks = self._ranks.only(node)
-            args = self._known_as(ranks.relay_name), ranks
-            handle = self._started(RelayProcess, ranks.first, num_devices=0, args=args)
-            relays.append(Hub(ranks.relay_name, handle, [node]))
+            name, args = ranks.relay_name, ({LOGS_VARIABLE: RUN_LOGS.folder}, ranks)
+            handle = self._started(RelayProcess, ranks.first, name=name, num_devices=0, args=args)
+            relays.append(Hub(name, handle, [node]))
         hubs = relays if len(relays) <= most else self._led(relays)
         self._hubs = [*relays, *(hub for hub in hubs if hub not in relays)]
         starting = begun_on(self._hubs, [Call(hub.handle.ready) for hub in self._hubs])
@@ -141,11 +149,8 @@ class WorkerGroup:
     def _leader(self, relays: Sequence[Hub]) -> Hub:
         nodes = [node for relay in relays for node in relay.nodes]
         name = f"the leader of {self.name} ranks {nodes[0][0]} to {nodes[-1][-1]}"
-        args = self._known_as(name), relays
-        return Hub(name, self._started(LeaderProcess, nodes[0][0], num_devices=0, args=args), nodes)
-
-    def _known_as(self, name: str) -> dict[str, str]:
-        return {FOLDER_VARIABLE: self._beacons, NAME_VARIABLE: name, LOGS_VARIABLE: RUN_LOGS.folder}
+        args = {LOGS_VARIABLE: RUN_LOGS.folder}, relays
+        return Hub(name, self._started(LeaderProcess, nodes[0][0], name=name, num_devices=0, args=args), nodes)
 
     def call(self, method: Method, *args: Any, interruptible: bool = False, **kwargs: Any) -> list[Any]:
         """Results of a BROADCAST method by rank, or the one result of a RANK_ZERO method."""

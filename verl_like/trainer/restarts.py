@@ -53,8 +53,9 @@ def with_restarts(config: Config, start: Callable[[Config], Result]) -> Result:
 
 def start_anew(config: Config, lost: RayLost) -> None:
     """Put the same command in the place of this program; returns where ``trainer.max_restarts`` does not allow it."""
-    num_restarts = lost.num_restarts + 1
-    if num_restarts > config.trainer.max_restarts or INTERRUPT.is_set():
+    # A start that fails before it has come to with_restarts has the count that the program was given.
+    num_restarts = max(lost.num_restarts, int(os.environ.get(COUNT_VARIABLE, "0"))) + 1
+    if num_restarts > config.trainer.max_restarts:
         return
     log.warning("restart %d of at most %d", num_restarts, config.trainer.max_restarts)
     sys.stdout.flush()

@@ -37,6 +37,9 @@ class Listener(Protocol):
     def died(self, who: str, text: str) -> None:
         """A process is gone; ``text`` is what was known of it."""
 
+    def unborn(self, who: str) -> None:
+        """A process that is gone had not yet come to its first call, and Ray has started no other in its place."""
+
 
 @contextmanager
 def watchdog(
@@ -179,6 +182,8 @@ class _Guard:
             log.warning("watchdog: %s", said["text"])
         elif said["kind"] == "dead":
             self._listener.died(said["who"], said["text"])
+        elif said["kind"] == "unborn":
+            self._listener.unborn(said["who"])
 
 
 def _spawn(settings: Settings) -> subprocess.Popen[bytes]:

@@ -14,7 +14,11 @@ from verl_like.watchdog.guard import watchdog
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the watchdog said: of a process that died (``who``), or of some that stand still."""
+    """Something the watchdog said: of a process that died (``who``), or of some that stand still.
+
+    Args:
+        text: empty where the process had not yet come to its first call, which is said after its death.
+    """
 
     text: str
     who: str = ""
@@ -53,6 +57,10 @@ class Outpost:
     def died(self, who: str, text: str) -> None:
         with self._lock:
             self._notices.append(Notice(text, who=who))
+
+    def unborn(self, who: str) -> None:
+        with self._lock:
+            self._notices.append(Notice("", who=who))
 
     def close(self) -> None:
         """Watch no longer."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 
@@ -69,12 +68,3 @@ def cores_used(pid: int, seconds: float) -> float:
         return float(psutil.Process(pid).cpu_percent(seconds)) / 100
     except psutil.Error:
         return 0.0
-
-
-def num_oom_kills() -> int:
-    """How many processes the kernel has ended on this machine because memory ran out."""
-    try:
-        lines = Path("/proc/vmstat").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

@@ -17,19 +17,23 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from verl_like.machine.oom import OomKills
 from verl_like.telemetry.beacon import SUFFIX, read
 from verl_like.watchdog.deadlines import Deadlines
-from verl_like.watchdog.processes import children, cores_used, num_oom_kills, process_state
+from verl_like.watchdog.newborns import marked_by
+from verl_like.watchdog.processes import children, cores_used, process_state
 from verl_like.watchdog.stack_dumps import ThreadStack, dump, text
 from verl_like.watchdog.verdict import Verdict, excerpt, sentence, verdict_on
-from verl_like.watchdog.watch import Watch, Watched
+from verl_like.watchdog.watch import NEWBORN, Watch, Watched
 
 EVERY_S = 1.0
+NUM_GLANCES = 5  # between two rounds, at processes that Ray has just started
 ALIVE_EVERY_S = 5.0
 GRACE_S = 6.0  # for the culprit to pass its deadline too, where all that have passed theirs only wait for it
 BUSY_S = 0.5  # over which the use of processor time is measured
 KILL_AFTER_S = 45.0  # a driver that was told to end and is still there then: more than its own teardown takes
-ORPHANS_S = 5.0  # until what a vanished driver left behind is ended
+ORPHANS_S = 3.0  # until what a vanished driver left behind is ended
+REPLACED_S = 4.0  # for Ray to start another process in place of one that it has ended
 BYE = b"bye"
 SERVERS = ("raylet", "gcs_server")
 
@@ -72,24 +76,37 @@ class Sibling:
         self._suspected_at: float | None = None
         self._told_alive_at = 0.0
         self._kill_at: float | None = None
-        self._oom_kills = num_oom_kills()
+        self._oom_kills = OomKills()
+        self._unreplaced: dict[str, float] = {}  # processes that died before they had a heartbeat -> when that was seen
         self._servants: dict[int, float] = {}  # Ray's servers that the driver has started, and all below: id -> start
 
     def run(self) -> None:
         """Look once a second until the driver ends."""
         os.set_blocking(sys.stdout.fileno(), False)  # a driver that does not read must not stop its watchdog
-        while not select.select([sys.stdin], [], [], EVERY_S)[0]:
+        while not self._has_ended_meanwhile():
             self._round()
         if not os.read(sys.stdin.fileno(), 64).startswith(BYE):
             self._tell_of_driver()
             self._end_orphans()
         shutil.rmtree(self._settings.folder, ignore_errors=True)
 
+    def _has_ended_meanwhile(self) -> bool:
+        """Wait for the next round; returns whether the driver has ended, or wants this process to end."""
+        for _ in range(NUM_GLANCES):
+            if select.select([sys.stdin], [], [], EVERY_S / NUM_GLANCES)[0]:
+                return True
+            if self._watch.is_starting:
+                self._watch.remember_newborns()
+        return False
+
     def _round(self) -> None:
         now = time.monotonic()
         limits, dead = self._watch.look()
         for watched in dead:
             self._say("dead", who=watched.who, text=self._obituary(watched))
+            if watched.stage == NEWBORN:
+                self._unreplaced[watched.who] = now
+        self._tell_of_unreplaced(now)
         if now - self._told_alive_at >= ALIVE_EVERY_S:
             self._told_alive_at = now
             self._say("alive")
@@ -101,6 +118,19 @@ class Sibling:
             self._suspected_at = None
         if self._kill_at is not None and now >= self._kill_at:
             self._end_driver()
+
+    def _tell_of_unreplaced(self, now: float) -> None:
+        """Say which processes have died before Ray knew them, which starts another after a minute (2.60).
+
+        One that Ray itself has ended, because it took too long, is followed by another at once.
+        """
+        alive = {watched.who for watched in self._watch.processes.values()}
+        for who, died_at in list(self._unreplaced.items()):
+            if who in alive:
+                del self._unreplaced[who]
+            elif now - died_at >= REPLACED_S:
+                del self._unreplaced[who]
+                self._say("unborn", who=who)
 
     def _forget_moved(self) -> None:
         """Notice who was said to stand still and goes on."""
@@ -169,9 +199,8 @@ class Sibling:
         mib = [num_bytes / 2**20 for _, num_bytes in watched.memory]
         memory = f"its memory went from {mib[0]:.0f} to {mib[-1]:.0f} MiB, at most {max(mib):.0f}" if mib else ""
         span = f" in {now - watched.memory[0][0]:.0f} s" if mib else ""
-        killed = num_oom_kills() - self._oom_kills
-        oom = f"; the kernel has ended {killed} processes for want of memory meanwhile" if killed else ""
         seconds = now - watched.reading.since
+        oom = self._oom_kills.said()
         return f"last seen in stage {watched.stage!r}, {seconds:.0f} s after it began; {memory}{span}{oom}"
 
     def _end_driver(self) -> None:
@@ -192,8 +221,9 @@ class Sibling:
         reading = read(Path(self._settings.folder) / f"{self._settings.driver}{SUFFIX}")
         where = f", in stage {reading.stage!r}" if reading is not None else ""
         sys.stderr.write(
-            f"watchdog: the driver (pid {self._settings.driver}) has ended without a word{where}; what it left behind "
-            "is ended now. The same command continues from the last checkpoint.\n"
+            f"watchdog: the driver (pid {self._settings.driver}) has ended without a word{where}"
+            f"{self._oom_kills.said()}; what it left behind is ended now. The same command continues from the last "
+            "checkpoint.\n"
         )
         sys.stderr.flush()
 
@@ -202,10 +232,11 @@ class Sibling:
         has left: agents, which notice a minute later that they are alone.
         """
         time.sleep(ORPHANS_S)
-        watched = {pid: each.created for pid, each in self._watch.processes.items()}
-        for pid, created in (self._servants | watched).items():
+        known = self._servants | {pid: each.created for pid, each in self._watch.processes.items()}
+        marked = {pid: None for pid in marked_by(Path(self._settings.folder)) if pid not in known}
+        for pid, created in (known | marked).items():
             state = process_state(pid)
-            if state is not None and state.created == created:
+            if state is not None and created in (None, state.created):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from verl_like.telemetry.beacon import Reading, read_all
 from verl_like.watchdog.deadlines import Deadlines
+from verl_like.watchdog.newborns import newborns
 from verl_like.watchdog.processes import ProcessState, process_state
 
 STOPPED_S = 8.0  # a process that a signal has stopped this long is not being looked at by somebody in passing
@@ -21,7 +22,16 @@ PAUSE_S = 5.0  # between two looks: longer, and the watchdog itself stood still
 MIN_MOVED_BYTES = 2**20  # read or written since the last look: a process that moves files is not silent
 MAX_MEMORY_POINTS = 120
 RESTING = ("wait/driver",)  # stages in which silence is what is expected
-BUILDING = ("start", "build")  # stages, with all parts of them, that ``cluster.start_timeout_s`` bounds
+NEWBORN = "start"  # the stage of a process that has no heartbeat yet
+BUILDING = (NEWBORN, "build")  # stages, with all parts of them, that ``cluster.start_timeout_s`` bounds
+
+
+def _is_unnamed(watched: Watched) -> bool:
+    """Whether a process without a heartbeat runs and says no longer who it is, as in the moment of its ``exec``."""
+    if watched.stage != NEWBORN:
+        return False
+    state = process_state(watched.pid)
+    return state is not None and state.created == watched.created
 
 
 @dataclass
@@ -93,10 +103,11 @@ class Watch:
         alive: dict[int, Watched] = {}
         readings = read_all(self._folder)
         self._deadlines.learn(readings)
+        readings += self._newborns(now)
         for reading in readings:
             if (state := process_state(reading.pid)) is not None:
                 alive[reading.pid] = self._seen(state, reading, now)
-        dead = [watched for pid, watched in self._watched.items() if pid not in alive]
+        dead = [watched for pid, watched in self._watched.items() if pid not in alive and not _is_unnamed(watched)]
         left = {reading.pid: reading for reading in readings}  # a beacon outlives its process, and says its last stage
         for watched in dead:
             watched.reading = left.get(watched.pid, watched.reading)
@@ -105,6 +116,27 @@ class Watch:
             return {}, dead
         limits = {pid: self._limit(watched, now) for pid, watched in alive.items()}
         return {pid: limit for pid, limit in limits.items() if limit is not None}, dead
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether a process of the run is being built, or the driver is in no stage of a step."""
+        return any(watched.stage.partition("/")[0] in (*BUILDING, "idle") for watched in self._watched.values())
+
+    def remember_newborns(self) -> None:
+        """Take in those that have come since the last look, so that one with a short life is missed."""
+        now = self._clock()
+        for reading in self._newborns(now):
+            if reading.pid not in self._watched and (state := process_state(reading.pid)) is not None:
+                self._watched[reading.pid] = self._seen(state, reading, now)
+
+    def _newborns(self, now: float) -> list[Reading]:
+        """What would be read of processes that have no heartbeat yet; of those, an end or a stop is noticed."""
+        found = []
+        for pid, who in newborns(self._folder).items():
+            known = self._watched.get(pid)
+            since = known.reading.since if known is not None else now
+            found.append(Reading(pid, who, NEWBORN, since, since, 0, "", {}))
+        return found
 
     def _seen(self, state: ProcessState, reading: Reading, now: float) -> Watched:
         known = self._watched.get(state.pid)
@@ -118,7 +150,7 @@ class Watch:
             known.stopped_since = None
         elif known.stopped_since is None:
             known.stopped_since = now
-        known.reading, known.moved_bytes = reading, state.moved_bytes
+        known.who, known.reading, known.moved_bytes = reading.who, reading, state.moved_bytes
         if not known.memory or now - known.memory[-1][0] >= 1.0:
             known.memory.append((now, state.rss_bytes))
         return known

@@ -1,0 +1,85 @@
+"""Processes of a run that have no heartbeat yet, because they still load Python, Ray or our own code.
+
+They are found from outside. Ray starts a worker as a small program of Python that has the worker's variables on its
+command line and then becomes the worker, with these variables in its environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from verl_like.telemetry.beacon import FOLDER_VARIABLE, NAME_VARIABLE, SUFFIX
+
+RAYLET = b"raylet"
+UNNAMED = {"default_worker.py": "a process that Ray is starting", "runtime_env/agent": "Ray's runtime-env agent"}
+TITLE = "ray::"  # what a process of Ray's calls itself once it runs
+IDLE = "ray::IDLE"
+
+
+def newborns(folder: Path) -> dict[int, str]:
+    """Who the processes of this machine are, by id, that Ray has started for a run and that have no heartbeat.
+
+    Args:
+        folder: of heartbeats; all of these processes have the run's among their variables.
+    """
+    run = folder.with_name(folder.name.partition(".")[0])  # without the node's part
+    known = {path.stem for path in run.parent.glob(f"{run.name}*/*{SUFFIX}")}
+    programs, parents = {}, {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and (found := _program_and_parent(entry)) is not None:
+            programs[int(entry)], parents[int(entry)] = found
+    children = [pid for pid, parent in parents.items() if programs.get(parent) == RAYLET and str(pid) not in known]
+    return {pid: who for pid in children if (who := _who(pid, str(run)))}
+
+
+def marked_by(folder: Path) -> list[int]:
+    """Ids of all processes of this machine that have the folder among their variables: a Ray of the run's own gives
+    it to whatever it starts.
+    """
+    mark = f"{FOLDER_VARIABLE}={folder}"
+    pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+    return [pid for pid in pids if pid != os.getpid() and mark in _words(pid, "environ")]
+
+
+def _who(pid: int, folder: str) -> str:
+    """The name of a process of this run; empty for another's, and for one that nobody waits for."""
+    words = _words(pid, "cmdline")
+    told = dict(word.split("=", 1) for word in _words(pid, "environ") if "=" in word)
+    line = " ".join(words)
+    if line.startswith(IDLE):
+        return ""
+    told |= next((_variables(word) for word in words if word.startswith("--serialized-runtime-env-context=")), {})
+    if told.get(FOLDER_VARIABLE) != folder:
+        return ""
+    if name := told.get(NAME_VARIABLE):
+        return name
+    if line.startswith(TITLE):
+        return f"a process that Ray has started, {line.strip()}"
+    return next((who for part, who in UNNAMED.items() if part in line), "")
+
+
+def _variables(word: str) -> dict[str, str]:
+    try:
+        return dict(json.loads(word.partition("=")[2])["env_vars"])
+    except (ValueError, KeyError, TypeError):  # of another release
+        return {}
+
+
+def _words(pid: int, what: str) -> list[str]:
+    return _content(f"/proc/{pid}/{what}").decode(errors="replace").split("\0")
+
+
+def _program_and_parent(pid: str) -> tuple[bytes, int] | None:
+    program, _, rest = _content(f"/proc/{pid}/stat").partition(b"(")[2].rpartition(b") ")
+    return (program, int(rest.split(maxsplit=2)[1])) if rest else None
+
+
+def _content(path: str) -> bytes:
+    """All of a file; empty where the process has ended meanwhile, or is another user's."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
+    except OSError:
+        return b""
