@@ -11,6 +11,10 @@ ABORTED = "aborted"  # it says who and what, and ends with another status than 0
 ENDED = "ended in order"  # it saves and ends with exit 0
 GONE = "gone"  # the driver itself is killed: nothing is left, and the same command continues
 
+# Stages in which a fault comes from outside, as soon as its process is there, and not in the middle of the run.
+RAY_STARTS, IMPORTS = "start of Ray", "imports"
+EARLY = (RAY_STARTS, IMPORTS)
+
 RESTARTS = {"trainer.max_restarts": "1", "trainer.on_stall": "restart"}
 
 
@@ -20,7 +24,7 @@ class Case:
 
     Args:
         process: whom it befalls, as messages name it.
-        stage: in which of the process's stages.
+        stage: in which of the process's stages, or one of :data:`EARLY`.
         fault: one of ``injected/sitecustomize.py``, or a signal from outside ("SIGSTOP", "SIGKILL", "SIGTERM").
         visit: to that stage, from 1.
         expected: how the run must end.
@@ -123,8 +127,8 @@ CASES: tuple[Case, ...] = (
         Case(process=process, stage="", fault=fault, expected=RESTARTED, names=names, changes=RESTARTS)
         for process, fault, names in (
             ("raylet", "SIGSTOP", ("Ray's raylet (process", "has been stopped")),
-            ("raylet", "SIGKILL", ("Ray's raylet (process", "has ended, or was killed")),
-            ("GCS", "SIGKILL", ("Ray's GCS (process", "has ended, or was killed")),
+            ("raylet", "SIGKILL", ("Ray's raylet (process", "was ended by SIGKILL")),
+            ("GCS", "SIGKILL", ("Ray's GCS (process", "was ended by SIGKILL")),
         )
     ),
     Case(  # a run needs it seldom, and would be over before it is missed; the driver that is held is no stall
@@ -143,6 +147,34 @@ CASES: tuple[Case, ...] = (
     *(
         Case(process="group", stage="", fault=fault, expected=ENDED, names=("stopping in order",))
         for fault in ("SIGTERM", "SIGINT", "SIGHUP")
+    ),
+    # While Ray starts, and while workers load Python, Ray and libraries.
+    *(
+        Case(process=process, stage=RAY_STARTS, fault=fault, expected=RESTARTED, names=names, changes=RESTARTS)
+        for process in ("raylet", "GCS")
+        for fault, names in {
+            "SIGKILL": (f"Ray's {process} (process", "was ended by SIGKILL while Ray started"),
+            "SIGSTOP": (f"Ray's {process} (process", "has been stopped for 10 s while Ray started"),
+        }.items()
+    ),
+    *(
+        Case(process="worker", stage=IMPORTS, fault=fault, expected=RESTARTED, names=names, changes=RESTARTS)
+        for fault, names in {
+            "SIGKILL": ("worker rank", "died", "last seen in stage 'start'"),
+            "SIGSTOP": ("worker rank", "is stopped by a signal (SIGSTOP)", "in stage 'start'"),
+        }.items()
+    ),
+    *(
+        Case(process="group", stage=RAY_STARTS, fault=fault, expected=ENDED, names=("stopping in order",))
+        for fault in ("SIGTERM", "SIGINT", "SIGHUP")
+    ),
+    Case(process="driver", stage=RAY_STARTS, fault="SIGKILL", expected=GONE),
+    # kill -USR1 prints stacks and ends nobody.
+    Case(process="driver", stage=RAY_STARTS, fault="SIGUSR1", expected=ABSORBED),
+    Case(process="worker", stage=IMPORTS, fault="SIGUSR1", expected=ABSORBED),
+    *(
+        Case(process=process, stage="", fault="SIGUSR1", expected=ABSORBED)
+        for process in ("driver", "scorer host", "scorer", "watchdog")
     ),
     # Rewards: a failed sample is masked, and nothing else is touched.
     *(

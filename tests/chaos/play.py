@@ -10,13 +10,16 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.chaos.cases import ABORTED, ABSORBED, ENDED, GONE, RESTARTED, Case
+import psutil
+
+from tests.chaos.cases import ABORTED, ABSORBED, EARLY, ENDED, GONE, RESTARTED, Case
 from tests.chaos.scene import Run, send, started
 from tests.e2e._uninterrupted import differences
 
 END_S = 150.0  # from the fault to the end of a run that goes on
 VERDICT_S = 100.0
 STOPPED_S = 12.0  # a driver that is stopped, and let go on
+EARLY_S = 0.1  # from the moment a process is there to its fault
 SLEEP_S = 3.0  # shorter than the shortest deadline
 # Where the processes are found that a signal from outside is for.
 COMMANDS = {
@@ -25,6 +28,7 @@ COMMANDS = {
     "GCS": "gcs_server",
     "Ray's agent": "ray::RuntimeEnvAgent",
     "watchdog": "verl_like.watchdog",
+    "worker": "workers/default_worker.py",
 }
 FAULTY_REWARD = """
 import os, time
@@ -90,9 +94,9 @@ def _play(case: Case, outcome: Outcome, data: Path, out: Path, reference: Path |
         (out / "reward.py").write_text(FAULTY_REWARD.format(run=str(out / "run"), fault=IN_REWARD[case.fault]))
         changes["reward.function"] = f"{out}/reward.py:digits"
         changes["reward.timeout_s"] = "2"
-    elif case.stage and case.process != "disk":
+    elif case.stage and case.process != "disk" and case.stage not in EARLY:
         fault = f"{case.process.replace(' ', '_')} {case.stage} {case.visit} {case.fault}"
-    else:  # from outside, while the driver waits for it at the beginning of step 3
+    elif case.stage not in EARLY:  # from outside, while the driver waits for it at the beginning of step 3
         fault = "the_driver prompts 3 wait"
     with started(data, out, "run", changes, fault=fault, sleep_s=SLEEP_S) as run:
         at = _do(case, run, out)
@@ -111,8 +115,14 @@ def _play(case: Case, outcome: Outcome, data: Path, out: Path, reference: Path |
 def _do(case: Case, run: Run, out: Path) -> float:
     """Have the fault done; returns when it was."""
     mark = out / "done"
-    run.wait_until("the fault", mark.exists)
-    if (case.stage and case.process != "disk") or case.process == "reward":
+    if case.stage in EARLY:
+        first = "GCS" if case.process in ("group", "driver") else case.process
+        run.wait_until("the first process", lambda: bool(_found(first, run)))
+        time.sleep(EARLY_S)
+    else:
+        run.wait_until("the fault", mark.exists)
+    is_inside = bool(case.stage) and case.stage not in EARLY and case.process != "disk"
+    if is_inside or case.process == "reward":
         return time.monotonic() - (time.time() - mark.stat().st_mtime)
     if case.process == "disk":
         _hurt_disk(case.fault, run)
@@ -124,12 +134,27 @@ def _do(case: Case, run: Run, out: Path) -> float:
             time.sleep(STOPPED_S)
             run.process.send_signal(signal.SIGCONT)
     else:
-        found = run.scorers() if case.process in ("scorer", "spare") else sorted(run.pids_of(COMMANDS[case.process]))
+        found = _found(case.process, run)
         assert found, f"no process of the run is a {case.process}"
         which = found[-1:] if case.process == "spare" else found[:1]
         send(which, signal.Signals[case.fault])
     threading.Timer(case.hold_s, (out / "go").touch).start()
     return time.monotonic()
+
+
+def _found(process: str, run: Run) -> list[int]:
+    if process in ("scorer", "spare"):
+        return run.scorers()
+    found = sorted(run.pids_of(COMMANDS[process]))
+    return [pid for pid in found if process != "worker" or not _is_raylet(run.members[pid])]
+
+
+def _is_raylet(process: psutil.Process) -> bool:
+    """Its command line names the program of workers."""
+    try:
+        return process.name() == "raylet"
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _hurt_disk(fault: str, run: Run) -> None:
