@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from typing import Any
 
 from verl_like.graders.maths.leaf import Leaf
 from verl_like.graders.maths.reading import Answer, Group, Relation
-from verl_like.graders.maths.values import NUM_POINTS, are_multiples, less, same_values, values
+from verl_like.graders.maths.values import Term, are_multiples, are_same, has_values, less, values_of
 
 # Arithmetic between numbers that is yet to be done.
 _UNDONE = re.compile(r"(?:[\d)}!]|\\pi)(?:[-+]|\\cdot|\\div|\()|\d\^\{[^{}]*\}\d")
@@ -38,7 +37,7 @@ def why_text(truth: Answer) -> str:
         parts = (truth.left, truth.right)
     if isinstance(truth, Leaf) and truth.has_formula:
         return f"{truth.text!r} has words within a formula"
-    if isinstance(truth, Leaf) and truth.number is None and not truth.is_words and values(truth.text) is None:
+    if isinstance(truth, Leaf) and truth.number is None and not truth.is_words and not has_values(truth.text):
         return f"{truth.text!r} is an expression that cannot be evaluated"
     return next(filter(None, map(why_text, parts)), "")
 
@@ -68,7 +67,7 @@ def _same_leaves(truth: Leaf, answer: Leaf) -> bool:
     # "123 \cdot 456" restates the problem whose answer is 56088.
     if truth.number is not None and _UNDONE.search(answer.text):
         return False
-    return same_values(_leaf_values(truth), _leaf_values(answer))
+    return are_same(_term(truth), _term(answer))
 
 
 def _same_percents(truth: Fraction, truth_unit: str, answer: Fraction, answer_unit: str) -> bool:
@@ -132,9 +131,10 @@ def _same_relation(truth: Answer, answer: Answer) -> bool:
     a, b = _as_relation(truth), _as_relation(answer)
     if a is None or b is None or a.sign != b.sign:
         return False
-    f, g = _difference(a), _difference(b)
-    if f is None or g is None:
+    sides = (a.left, a.right, b.left, b.right)
+    if any(side.is_words for side in sides) or (found := values_of(*map(_term, sides))) is None:
         return False
+    f, g = map(less, found[0], found[1]), map(less, found[2], found[3])
     both = [(u, v) for u, v in zip(f, g, strict=True) if u is not None and v is not None]
     if len(both) < 2 or not any(u and v for u, v in both):
         return False
@@ -150,14 +150,5 @@ def _as_relation(answer: Answer) -> Relation | None:
     return answer if isinstance(answer, Relation) else None
 
 
-def _difference(relation: Relation) -> tuple[Any, ...] | None:
-    left, right = _leaf_values(relation.left), _leaf_values(relation.right)
-    if left is None or right is None:
-        return None
-    return tuple(less(a, b) for a, b in zip(left, right, strict=True))
-
-
-def _leaf_values(leaf: Leaf) -> tuple[Any, ...] | None:
-    if leaf.is_words:
-        return None
-    return (leaf.number,) * NUM_POINTS if leaf.number is not None else values(leaf.text)
+def _term(leaf: Leaf) -> Term:
+    return leaf.number if leaf.number is not None else leaf.text

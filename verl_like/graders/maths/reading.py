@@ -22,7 +22,7 @@ from verl_like.graders.characters import plain
 from verl_like.graders.maths.expression import FUNCTIONS
 from verl_like.graders.maths.leaf import Leaf, Unreadable, leaf
 from verl_like.graders.maths.units import squeezed
-from verl_like.graders.maths.values import same_values, values
+from verl_like.graders.maths.values import are_same, has_values
 
 MAX_CHARS = 2000  # below the 4300 digits at which int() refuses
 MAX_PARTS = 50
@@ -349,8 +349,8 @@ def _related(sides: list[str], signs: list[str], depth: int) -> Answer:
             for side, name in zip(sides, names, strict=True)
             if not name and not re.search("[a-zA-Z]", _COMMAND.sub("", side))
         ]
-        known = [found for found in map(values, constants) if found is not None]
-        if any(not same_values(found, known[0]) for found in known):
+        known = [side for side in constants if has_values(side)]
+        if any(not are_same(side, known[0]) for side in known):
             raise Unreadable("it says that different numbers are equal")
         others = [name for name in names[1:] if _VARIABLE.fullmatch(name)]
         if names[0] and not others:

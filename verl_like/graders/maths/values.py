@@ -1,16 +1,16 @@
-"""The values of an expression at a few points, in bounded time.
+"""The values of expressions at a few points, in bounded time.
 
 What is equal everywhere is equal there, and nothing has to be simplified. As long as a value is rational it is exact,
-and so are the values of polynomials, since the points are rational. Other values have ``DIGITS`` digits, of which two
-equal ones share ``TOLERANCE``; what could hide a difference below that (a huge number plus a small one, a function of
-almost nothing) has no value here.
+and so are the values of polynomials, since the points are rational (``points.py``). Other values have ``DIGITS`` digits,
+of which two equal ones share ``TOLERANCE``; what could hide a difference below that (a huge number plus a small one, a
+function of almost nothing) has no value here.
 """
 
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -19,9 +19,8 @@ import mpmath
 
 from verl_like.graders.maths.expression import Node, parse
 from verl_like.graders.maths.leaf import Unreadable
+from verl_like.graders.maths.points import Point, Scope, drawn_value, points
 
-NUM_POINTS = 8
-NUM_RATIONAL = 4  # points of these; at the others every symbol is a whole number, for factorials and roundings
 # Decimal digits of each value, and those that two values must share to be equal.
 DIGITS, TOLERANCE = 150, 115
 MAX_BITS = 4096  # of a number on the way to the value
@@ -33,6 +32,13 @@ MIN_ARGUMENT = Fraction(1, 10**25)  # of a function: cos of less is 1 but for wh
 MAX_RATIO = 10**45  # of the terms of a sum
 
 Value = Any  # Fraction, or a real or complex number of mpmath
+Term = str | Fraction  # an expression or a number
+# Equal values at points of one sign do not make these equal: they have several branches.
+_WITH_BRANCHES = frozenset(
+    ["absolute", "root", "log", "ln", "lg", "floor", "ceil"]
+    + [f"arc{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc")]
+)
+_OF_WHOLE_NUMBERS = frozenset(["factorial", "double factorial", "binomial", "floor", "ceil"])
 
 _CTX = mpmath.MPContext()
 _CTX.dps = DIGITS
@@ -73,40 +79,85 @@ def _is_positive_multiple(a: Value, b: Value) -> bool:
     return bool(_CTX.re(_real(a) * _CTX.conj(_real(b))) > 0)
 
 
-@lru_cache(maxsize=8192)
-def values(text: str) -> tuple[Value | None, ...] | None:
-    """The expression's values at ``NUM_POINTS`` points, where each symbol's is drawn from its name.
+def values_of(*terms: Term) -> tuple[tuple[Value | None, ...], ...] | None:
+    """The values of several expressions or numbers, each at the same points, which follow from the names in all of them.
 
-    A value is None where there is none, or none that we can find in bounded time; without any the whole is None.
+    A value is None where there is none, or none that we can find in bounded time. The whole is None where one of the
+    expressions has no value at all.
     """
+    formulas = [_formula(term) for term in terms if isinstance(term, str)]
+    if None in formulas:
+        return None
+    scope = Scope.joined(formula.scope for formula in formulas if formula is not None)
+    found = tuple(
+        _values(term, scope) if isinstance(term, str) else (term,) * len(points(scope)) for term in terms
+    )
+    return found if all(any(value is not None for value in each) for each in found) else None
+
+
+def has_values(term: Term) -> bool:
+    return values_of(term) is not None
+
+
+def are_same(a: Term, b: Term) -> bool:
+    """Whether two expressions have the same values, at two points at least and wherever both have one."""
+    if (found := values_of(a, b)) is None:
+        return False
+    both = [(u, v) for u, v in zip(*found, strict=True) if u is not None and v is not None]
+    return len(both) >= 2 and all(are_close(u, v) for u, v in both)
+
+
+@dataclass(frozen=True, slots=True)
+class _Formula:
+    tree: Node
+    scope: Scope
+
+
+@lru_cache(maxsize=8192)
+def _formula(text: str) -> _Formula | None:
+    """The tree of an expression, and what decides where it is evaluated; None for what is no expression."""
     try:
         tree = parse(text)
     except (Unreadable, ArithmeticError, ValueError):
         return None
-    if not _has_symbols(tree):
-        found = (_value_or_none(tree, 0),) * NUM_POINTS
-    else:
-        found = tuple(_value_or_none(tree, point) for point in range(NUM_POINTS))
-    return found if any(value is not None for value in found) else None
+    nodes = list(_nodes(tree))
+    kinds = {node.kind for node in nodes}
+    has_branches = not kinds.isdisjoint(_WITH_BRANCHES) or any(
+        node.kind == "power" and not (node.parts[1].kind == "number" and node.parts[1].number.denominator == 1)
+        for node in nodes
+    )
+    return _Formula(
+        tree,
+        Scope(
+            names=tuple(sorted({node.name for node in nodes if node.kind == "symbol"})),
+            has_branches=has_branches,
+            is_of_whole_numbers=not kinds.isdisjoint(_OF_WHOLE_NUMBERS),
+            has_applications="application" in kinds,
+        ),
+    )
 
 
-def same_values(a: tuple[Value | None, ...] | None, b: tuple[Value | None, ...] | None) -> bool:
-    """Whether two expressions have the same values, at two points at least and wherever both have one."""
-    if a is None or b is None:
-        return False
-    both = [(u, v) for u, v in zip(a, b, strict=True) if u is not None and v is not None]
-    return len(both) >= 2 and all(are_close(u, v) for u, v in both)
+def _nodes(tree: Node) -> list[Node]:
+    found = [tree]
+    for node in found:  # grows on the way
+        found += node.parts
+    return found
 
 
-def _value_or_none(tree: Node, point: int) -> Value | None:
+@lru_cache(maxsize=8192)
+def _values(text: str, scope: Scope) -> tuple[Value | None, ...]:
+    formula = _formula(text)
+    assert formula is not None, "only what was parsed is evaluated"
+    if not formula.scope.names and not formula.scope.has_applications:
+        return (_value_or_none(formula.tree, Point(index=0, drawn={})),) * len(points(scope))
+    return tuple(_value_or_none(formula.tree, point) for point in points(scope))
+
+
+def _value_or_none(tree: Node, point: Point) -> Value | None:
     try:
         return _value(tree, point)
     except (_Unknown, ArithmeticError, ValueError, TypeError, mpmath.libmp.NoConvergence):
         return None
-
-
-def _has_symbols(node: Node) -> bool:
-    return node.kind in ("symbol", "application") or any(map(_has_symbols, node.parts))
 
 
 def less(a: Value | None, b: Value | None) -> Value | None:
@@ -135,17 +186,17 @@ def _real(value: Value) -> Any:
     return _CTX.mpf(value.numerator) / value.denominator
 
 
-def _value(node: Node, point: int) -> Value:
+def _value(node: Node, point: Point) -> Value:
     """The node's value, its size bounded at every step."""
     if node.kind == "number":
         return node.number
     if node.kind == "symbol":
-        return _at(node.name, point)
+        return point.drawn[node.name]
     if node.kind in _CONSTANTS:
         return _CONSTANTS[node.kind]
     parts = [_value(part, point) for part in node.parts]
     if node.kind == "application":
-        return _at(f"{node.name}({_shown(parts[0])})", point)
+        return drawn_value(f"{node.name}({_shown(parts[0])})", point.index)
     result = _OPERATIONS[node.kind](*parts) if node.kind in _OPERATIONS else _function(node.kind, *parts)
     if isinstance(result, Fraction):
         if max(result.numerator.bit_length(), result.denominator.bit_length()) > MAX_BITS:
@@ -272,16 +323,6 @@ def _function(name: str, argument: Value, base: Value | None = None) -> Value:
 def _snapped(value: Any) -> Value:
     """What is zero but for rounding is zero: sin(pi)."""
     return value if abs(value) > _CTX.mpf(10) ** -TOLERANCE else Fraction(0)
-
-
-def _at(name: str, point: int) -> Fraction:
-    """A number that depends on the name and the point alone: rational, between 1/4 and 4, of either sign; or whole."""
-    drawn = zlib.crc32(f"{point} {name}".encode())
-    if point >= NUM_RATIONAL:
-        return Fraction(4 + 2 * (drawn % 23) + (point + zlib.crc32(name.encode())) % 2)  # even and odd in turn
-    # All positive, all negative, and twice mixed: what holds for positive values alone is not equal.
-    is_negative = point == 1 or (point >= 2 and (zlib.crc32(name.encode()) + point) % 2 == 1)
-    return (-1 if is_negative else 1) * Fraction(257 + drawn % 3840, 1024 - 2 * (drawn // 3840 % 10) - 1)
 
 
 def _shown(value: Value) -> str:

@@ -1,0 +1,108 @@
+"""The points at which expressions are compared: a value for each name.
+
+Signs and sizes follow a plan, because chance leaves gaps: ``xy`` equals ``|xy|`` wherever both names have one sign, and
+``|x|-|y|`` equals ``||x|-|y||`` wherever x is the larger. Each name has a sign and a size (below or above 1) of its own
+at every point, by the parity of the point's index under a mask. With distinct masks any two of them occur in all four
+combinations. Masks of one bit come first, which are independent of each other, then those of an odd number of bits, any
+three of which occur in all eight combinations.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+NUM_SMOOTH = 4  # points for expressions without branches: there equal values at random points are equal everywhere
+NUM_PLANNED = 16  # at most, for expressions with branches
+MAX_INDEPENDENT = 4  # names whose signs take all combinations at so many points
+NUM_DRAWN = 12  # points more, of drawn signs, where there are more names
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What the points follow from: the names, and what is done with them."""
+
+    names: tuple[str, ...] = ()
+    has_branches: bool = False
+    is_of_whole_numbers: bool = False  # factorials and roundings
+    has_applications: bool = False  # as f(x), whose sign is drawn
+
+    @staticmethod
+    def joined(scopes: Iterable[Scope]) -> Scope:
+        """The scope of expressions that are compared with each other."""
+        found = list(scopes)
+        return Scope(
+            names=tuple(sorted({name for scope in found for name in scope.names})),
+            has_branches=any(scope.has_branches for scope in found),
+            is_of_whole_numbers=any(scope.is_of_whole_numbers for scope in found),
+            has_applications=any(scope.has_applications for scope in found),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    index: int
+    drawn: Mapping[str, Fraction]
+
+
+@lru_cache(maxsize=4096)
+def points(scope: Scope) -> tuple[Point, ...]:
+    """Points where each name is rational, then, for factorials and roundings, such where each is a whole number."""
+    if not scope.has_branches:
+        count = NUM_SMOOTH
+    else:
+        count = NUM_PLANNED + NUM_DRAWN if scope.has_applications else _num_points(scope.names)
+    found = [Point(index, dict(_rationals(scope.names, index, count))) for index in range(count)]
+    if scope.is_of_whole_numbers and scope.names:
+        count = _num_points(scope.names)
+        found += [Point(len(found) + index, dict(_wholes(scope.names, index, count))) for index in range(count)]
+    return tuple(found)
+
+
+def _num_points(names: tuple[str, ...]) -> int:
+    """Enough for all combinations of the signs of up to four names; chance must do for more."""
+    return min(2 ** (len(names) + 1), NUM_PLANNED) + (NUM_DRAWN if len(names) > MAX_INDEPENDENT else 0)
+
+
+def drawn_value(name: str, index: int) -> Fraction:
+    """A rational number of either sign that depends on the name and the point alone."""
+    drawn = _drawn(f"sign {index} {name}")
+    return _rational(name, index, drawn % 2, drawn // 2 % 2)
+
+
+def _plan(names: tuple[str, ...], index: int, count: int) -> Iterator[tuple[str, int, int]]:
+    """Two bits for each name: of its sign, or whether it is odd, and of its size."""
+    planned = min(count, NUM_PLANNED)
+    masks = sorted(
+        range(1, planned), key=lambda mask: (mask.bit_count() != 1, mask.bit_count() % 2 == 0, mask)
+    )
+    bits = [(index & mask).bit_count() % 2 for mask in masks] if index < planned else []
+    for i, name in enumerate(names):
+        drawn = _drawn(f"plan {index} {name}")
+        sign = bits[i] if i < len(bits) else drawn % 2
+        yield name, sign, bits[i + len(names)] if i + len(names) < len(bits) else drawn // 2 % 2
+
+
+def _rationals(names: tuple[str, ...], index: int, count: int) -> Iterator[tuple[str, Fraction]]:
+    for name, is_negative, is_large in _plan(names, index, count):
+        yield name, _rational(name, index, is_negative, is_large)
+
+
+def _wholes(names: tuple[str, ...], index: int, count: int) -> Iterator[tuple[str, Fraction]]:
+    for name, is_odd, is_large in _plan(names, index, count):
+        yield name, Fraction(4 + 24 * is_large + 2 * (_drawn(f"{index} {name}") % 11) + is_odd)
+
+
+def _rational(name: str, index: int, is_negative: int, is_large: int) -> Fraction:
+    """Between 1/4 and 1, or between 1 and 4."""
+    drawn = _drawn(f"{index} {name}")
+    over = 1030 + drawn % 3060 if is_large else 257 + drawn % 740
+    return Fraction(-over if is_negative else over, 1024 - 2 * (drawn // 3840 % 10) - 1)
+
+
+def _drawn(text: str) -> int:
+    # No sum of bits such as crc32, of which those of several names would add up to nothing.
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
