@@ -5,10 +5,11 @@ their values.
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 
+from verl_like.graders.maths.bases import TEN
 from verl_like.graders.maths.leaf import Leaf
 from verl_like.graders.maths.reading import Answer, Group, Relation
+from verl_like.graders.maths.units import Unit
 from verl_like.graders.maths.values import Term, are_multiples, are_same, has_values, less, values_of
 
 # Arithmetic between numbers that is yet to be done.
@@ -47,7 +48,7 @@ def vote(answer: Answer) -> str:
     if isinstance(answer, Relation):
         return f"{answer.left.text}{answer.sign}{answer.right.text}"
     if isinstance(answer, Leaf):
-        return f"{answer.text}%" if answer.unit == "%" else answer.text
+        return f"{answer.text}%" if answer.unit.name == "%" else answer.text
     parts = [vote(part) for part in answer.parts]
     if answer.kind in ("", "{}", "union"):
         return ("∪" if answer.kind == "union" else ",").join(sorted(parts))
@@ -56,25 +57,57 @@ def vote(answer: Answer) -> str:
 
 
 def _same_leaves(truth: Leaf, answer: Leaf) -> bool:
-    if truth.unit and answer.unit and truth.unit != answer.unit:
+    """Words by their text, numbers exactly, expressions by their values; units of one kind are converted."""
+    if answer.unit.name.startswith("base ") and not _may_have_base(truth.unit, answer.unit):
         return False
+    if truth.unit.name and answer.unit.name and truth.unit.name != answer.unit.name:
+        return _same_angles(truth, answer)
     if truth.is_words or answer.is_words:
         return truth.is_words and answer.is_words and truth.text == answer.text
+    if truth.unit.scale != answer.unit.scale and truth.unit.name == answer.unit.name:
+        return are_same(_in_base_units(truth), _in_base_units(answer))
     if truth.number is not None and answer.number is not None:
-        return truth.number == answer.number or _same_percents(truth.number, truth.unit, answer.number, answer.unit)
+        return truth.number == answer.number or _same_percents(truth, answer)
     if truth.text == answer.text:
         return True
     # "123 \cdot 456" restates the problem whose answer is 56088.
     if truth.number is not None and _UNDONE.search(answer.text):
         return False
-    return are_same(_term(truth), _term(answer))
+    return are_same(_term(truth), _term(answer)) or _same_angles(truth, answer)
 
 
-def _same_percents(truth: Fraction, truth_unit: str, answer: Fraction, answer_unit: str) -> bool:
+def _may_have_base(truth: Unit, answer: Unit) -> bool:
+    """Digits in a base answer the same base; without one the truth is of base ten."""
+    return truth == answer or (not truth.name and answer.name == TEN)
+
+
+def _in_base_units(leaf: Leaf) -> Term:
+    scale = leaf.unit.scale
+    if leaf.number is not None:
+        return leaf.number * scale
+    return f"\\frac{{{scale.numerator}}}{{{scale.denominator}}}({leaf.text})"
+
+
+def _same_angles(truth: Leaf, answer: Leaf) -> bool:
+    r"""\frac{\pi}{2} for 90 degrees: an angle without a unit is in radians where it has a pi."""
+    if truth.unit.name == "degree":
+        degrees, radians = truth, answer
+    elif answer.unit.name == "degree":
+        degrees, radians = answer, truth
+    else:
+        return False
+    if radians.unit.name not in ("", "rad") or r"\pi" not in radians.text or radians.is_words or degrees.is_words:
+        return False
+    return are_same(f"({_in_base_units(degrees)})\\cdot\\pi/180", radians.text)
+
+
+def _same_percents(truth: Leaf, answer: Leaf) -> bool:
     """50 for 50%, because the question asked for percent; 50% for 50, but not 0.5% for 0.5."""
-    if truth_unit == "%" and not answer_unit:
-        return truth == answer / 100
-    return answer_unit == "%" and not truth_unit and truth == answer * 100 and abs(truth) > 1
+    assert truth.number is not None and answer.number is not None, "only numbers are compared as percents"
+    if truth.unit.name == "%" and not answer.unit.name:
+        return truth.number == answer.number / 100
+    is_percent = answer.unit.name == "%" and not truth.unit.name
+    return is_percent and truth.number == answer.number * 100 and abs(truth.number) > 1
 
 
 def _same_groups(truth: Group, answer: Group) -> bool:

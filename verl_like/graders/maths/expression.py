@@ -44,6 +44,8 @@ _APPLIED = frozenset(
 )
 _BARE = re.compile(r"[\d.]+|[a-zA-Z]")
 _MARKED = frozenset([r"\mathbf", r"\vec", r"\hat", r"\overline", r"\bar", r"\tilde", r"\mathcal", r"\overrightarrow"])
+# 1ABC_{16} is no product; 2a_{12} is one, of a sequence's term.
+_DIGITS_OF_A_BASE = re.compile(r"\d(?:[\dA-F]*[A-F]|[\da-f]*[a-f][\da-f]*[a-f])_\{?1[1-6]\}?(?!\d)")
 ONE, MINUS_ONE = Node("number", number=Fraction(1)), Node("number", number=Fraction(-1))
 
 
@@ -55,6 +57,8 @@ def parse(text: str) -> Node:
     """
     if len(text) > MAX_CHARS:
         raise Unreadable(f"an expression of it has {len(text)} characters, more than {MAX_CHARS}")
+    if _DIGITS_OF_A_BASE.search(text):
+        raise Unreadable("a number in a base stands within an expression")
     parser = _Parser(_TOKEN.findall(text))
     found = parser.sum()
     if parser.next:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from verl_like.graders.maths.units import squeezed, without_unit
+from verl_like.graders.maths.bases import in_base
+from verl_like.graders.maths.units import NO_UNIT, Unit, squeezed, without_unit
 
 MAX_POWER_OF_TEN = 1000
 
@@ -21,14 +22,11 @@ class Leaf:
 
     text: str
     number: Fraction | None = None
-    unit: str = ""  # "" where there is none, or none we know
+    unit: Unit = NO_UNIT  # or none we know
     is_words: bool = False  # compared as text alone
     has_formula: bool = False  # words with a formula between them
     name: str = ""  # the x of "x = 5"
 
-
-_BASE = re.compile(r"\(?(\d+)\)?_(?:\{?(\d+)\}?|\\text\{(\w+)\}|\{\\text\{(\w+)\}\})")
-_BASES = {"two": "2", "three": "3", "five": "5", "seven": "7", "eight": "8", "ten": "10", "sixteen": "16"}
 
 _N = r"(?:\d+(?:\.\d*)?|\.\d+)"
 _DECIMAL = re.compile(rf"[-+]?{_N}")
@@ -58,10 +56,19 @@ _TIME = re.compile(r"(\d+(?::\d+)+) ?(?:([AaPp])\.? ?[Mm]\.?)?")  # or a ratio
 
 def leaf(text: str) -> Leaf:
     """Read one value; the spelling of its LaTeX is already uniform."""
-    if match := _BASE.fullmatch(squeezed(text)):
-        base = next(base for base in match.groups()[1:] if base)
-        return Leaf(text=match[1], number=Fraction(match[1]), unit=f"base {_BASES.get(base, base)}")
-    text, unit = without_unit(text.strip())
+    if (digits := in_base(squeezed(text))) is not None:
+        return Leaf(text=digits.text, number=digits.number, unit=digits.unit, is_words=digits.number is None)
+    value, unit = without_unit(text.strip())
+    found = _bare(value)
+    if unit is NO_UNIT:
+        return found
+    if found.is_words:  # 5 ft 3 in is no length of three inches
+        return _bare(text)
+    return replace(found, unit=unit, number=found.number and found.number / 100 if unit.name == "%" else found.number)
+
+
+def _bare(text: str) -> Leaf:
+    """A value without a unit."""
     has_words = any(_SPELLED.search(words) for words in _TEXT.findall(text))
     text = squeezed(_TEXT.sub(r" \1 ", text))
     if not text:
@@ -70,7 +77,7 @@ def leaf(text: str) -> Leaf:
         return Leaf(text=letter[1])
     number = _number(text)
     if number is not None:
-        return Leaf(text=str(number), number=number / 100 if unit == "%" else number, unit=unit)
+        return Leaf(text=str(number), number=number)
     if match := _TIME.fullmatch(text):
         return Leaf(text=f"{match[1]}{(match[2] or '').lower()}", is_words=True)
     if _SYMBOL.fullmatch(text):
@@ -80,7 +87,7 @@ def leaf(text: str) -> Leaf:
         return Leaf(text=text.lower() if is_one_word else text, is_words=True)
     if has_words or _PROSE.search(text):
         return Leaf(text=text, is_words=True, has_formula=True)
-    return Leaf(text=text, unit=unit)
+    return Leaf(text=text)
 
 
 def _number(text: str) -> Fraction | None:

@@ -64,7 +64,7 @@ def points(scope: Scope) -> tuple[Point, ...]:
 
 def _num_points(names: tuple[str, ...]) -> int:
     """Enough for all combinations of the signs of up to four names; chance must do for more."""
-    return min(2 ** (len(names) + 1), NUM_PLANNED) + (NUM_DRAWN if len(names) > MAX_INDEPENDENT else 0)
+    return min(1 << (len(names) + 1), NUM_PLANNED) + (NUM_DRAWN if len(names) > MAX_INDEPENDENT else 0)
 
 
 def drawn_value(name: str, index: int) -> Fraction:
@@ -76,9 +76,7 @@ def drawn_value(name: str, index: int) -> Fraction:
 def _plan(names: tuple[str, ...], index: int, count: int) -> Iterator[tuple[str, int, int]]:
     """Two bits for each name: of its sign, or whether it is odd, and of its size."""
     planned = min(count, NUM_PLANNED)
-    masks = sorted(
-        range(1, planned), key=lambda mask: (mask.bit_count() != 1, mask.bit_count() % 2 == 0, mask)
-    )
+    masks = sorted(range(1, planned), key=lambda mask: (mask.bit_count() != 1, mask.bit_count() % 2 == 0, mask))
     bits = [(index & mask).bit_count() % 2 for mask in masks] if index < planned else []
     for i, name in enumerate(names):
         drawn = _drawn(f"plan {index} {name}")

@@ -87,6 +87,7 @@ _CHARACTERS = str.maketrans(
         "⅓": r"\frac{1}{3}",
         "⅔": r"\frac{2}{3}",
         **{letter: f"\\{name} " for letter, name in _GREEK.items()},
+        "µ": r"\mu ",
         "\n": " ",
         "\t": " ",
         "\r": " ",

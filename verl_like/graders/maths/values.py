@@ -1,9 +1,9 @@
 """The values of expressions at a few points, in bounded time.
 
 What is equal everywhere is equal there, and nothing has to be simplified. As long as a value is rational it is exact,
-and so are the values of polynomials, since the points are rational (``points.py``). Other values have ``DIGITS`` digits,
-of which two equal ones share ``TOLERANCE``; what could hide a difference below that (a huge number plus a small one, a
-function of almost nothing) has no value here.
+and so are the values of polynomials, since the points are rational (``points.py``). Other values have ``DIGITS``
+digits, of which two equal ones share ``TOLERANCE``; what could hide a difference below that (a huge number plus a small
+one, a function of almost nothing) has no value here.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _is_positive_multiple(a: Value, b: Value) -> bool:
 
 
 def values_of(*terms: Term) -> tuple[tuple[Value | None, ...], ...] | None:
-    """The values of several expressions or numbers, each at the same points, which follow from the names in all of them.
+    """The values of several expressions or numbers, each at the same points; these follow from all names together.
 
     A value is None where there is none, or none that we can find in bounded time. The whole is None where one of the
     expressions has no value at all.
@@ -89,9 +89,7 @@ def values_of(*terms: Term) -> tuple[tuple[Value | None, ...], ...] | None:
     if None in formulas:
         return None
     scope = Scope.joined(formula.scope for formula in formulas if formula is not None)
-    found = tuple(
-        _values(term, scope) if isinstance(term, str) else (term,) * len(points(scope)) for term in terms
-    )
+    found = tuple(_values(term, scope) if isinstance(term, str) else (term,) * len(points(scope)) for term in terms)
     return found if all(any(value is not None for value in each) for each in found) else None
 
 
