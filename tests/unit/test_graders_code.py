@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from typing import Any
 
@@ -154,6 +155,7 @@ def test_tests_that_cannot_be_run_are_no_fault_of_the_response() -> None:
     [
         ({"timeout_s": 0}, "timeout_s is 0; expected more than 0"),
         ({"tolerance": -1.0}, r"tolerance is -1\.0; expected 0 or more"),
+        ({"tolerance": math.inf}, r"tolerance is inf; expected 0 or more"),
     ],
 )
 def test_options_that_are_none_are_refused(kwargs: dict[str, Any], message: str) -> None:
@@ -177,6 +179,14 @@ def test_with_a_tolerance_words_that_are_numbers_may_differ_by_it() -> None:
     assert same_text("100000", "100010", 1e-3) and not same_text("y 1", "x 1", 1e-3) and not same_text("1 1", "1", 1e-3)
     assert same_value([1.0001, {"a": 2}], [1.0, {"a": 2.0}], 1e-3) and not same_value([1.0001], [1.0])
     assert not same_value(10**400, 1.0, 1e-3) and not same_value([1.0], [1.0, 1.0], 1e-3)
+
+
+def test_a_tolerance_makes_no_number_infinite() -> None:
+    for expected in ("inf", "-inf", "1e999", "nan"):
+        assert not same_text("5", expected, 0.1) and not same_value(5, float(expected), 0.1)
+        assert not same_value(10**400, float(expected), 0.1)
+    assert same_text("inf", "1e999", 0.1) and same_value(math.inf, math.inf, 0.1)
+    assert not same_text("-inf", "inf", 0.1) and not same_text("inf", "5", 0.1)
 
 
 def test_tuples_and_keys_that_are_numbers_are_what_json_makes_of_them() -> None:

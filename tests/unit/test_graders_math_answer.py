@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.grading_corpus import CHOICES, CORPUS, KNOWN_LIMITS, Pair
+from tests.unit.grading_corpus_values import TABLES, VALUES
 from verl_like.graders import exact_match, gsm8k, math_answer
 
 GSM8K = Path(__file__).parents[2].parent / "shared/data/gsm8k/train.jsonl"
@@ -45,7 +46,7 @@ def named(pair: Pair) -> str:
 # --- the corpus ---
 
 
-@pytest.mark.parametrize("pair", [pair for pair in CORPUS if pair not in CHOICES], ids=named)
+@pytest.mark.parametrize("pair", [*(pair for pair in CORPUS if pair not in CHOICES), *VALUES], ids=named)
 def test_the_verdict_is_the_mathematicians(pair: Pair) -> None:
     assert GRADERS[pair.grader](pair.response, pair.truth)["score"] == float(pair.is_right), pair.reason
 
@@ -55,6 +56,11 @@ def test_a_known_limit_stands(pair: Pair) -> None:
     assert GRADERS[pair.grader](pair.response, pair.truth)["score"] == float(not pair.is_right), (
         f"no limit any more: {pair.reason}"
     )
+
+
+def test_every_class_of_mistakes_has_neighbours_that_are_wrong() -> None:
+    assert len({pair[:3] for pair in VALUES}) == len(VALUES) >= 700
+    assert all(any(not pair.is_right for pair in found) for found in TABLES.values())
 
 
 def test_no_less_than_two_fifths_of_the_corpus_are_right_and_as_many_wrong() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import textwrap
 import time
 from contextlib import closing
@@ -63,7 +64,7 @@ def compute_score(
     for name, value in {"timeout_s": timeout_s, "total_timeout_s": total_timeout_s, "memory_mib": memory_mib}.items():
         if value <= 0:
             raise ValueError(f"{name} is {value!r}; expected more than 0. Correct it in the function's kwargs.")
-    if not tolerance >= 0:
+    if not 0 <= tolerance < math.inf:
         raise ValueError(f"tolerance is {tolerance!r}; expected 0 or more. Correct it in the function's kwargs.")
     check_files_are_safe(allow_without_landlock=allow_without_landlock)
     tests = read_tests(ground_truth)

@@ -11,11 +11,13 @@ from functools import lru_cache
 from typing import Any
 
 from verl_like.graders.guard import unreadable_is_wrong
+from verl_like.graders.maths.answers import Answer
 from verl_like.graders.maths.boxes import boxed, has_box
 from verl_like.graders.maths.equality import equal, vote, why_text
 from verl_like.graders.maths.final_answer import unboxed
 from verl_like.graders.maths.leaf import Unreadable
-from verl_like.graders.maths.reading import MAX_CHARS, Answer, normalized, read
+from verl_like.graders.maths.reading import read
+from verl_like.graders.maths.spelling import MAX_CHARS, normalized
 
 MAX_PRED_CHARS = 200
 

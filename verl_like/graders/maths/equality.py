@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import re
 
+from verl_like.graders.maths.answers import Answer, Group, Relation
+from verl_like.graders.maths.arithmetic import less
 from verl_like.graders.maths.bases import TEN
 from verl_like.graders.maths.leaf import Leaf
-from verl_like.graders.maths.reading import Answer, Group, Relation
+from verl_like.graders.maths.real_sets import are_same_sets, is_combined
 from verl_like.graders.maths.units import Unit
-from verl_like.graders.maths.values import Term, are_multiples, are_same, has_values, less, values_of
+from verl_like.graders.maths.values import Term, are_multiples, are_same, has_values, values_of
 
 # Arithmetic between numbers that is yet to be done.
 _UNDONE = re.compile(r"(?:[\d)}!]|\\pi)(?:[-+]|\\cdot|\\div|\()|\d\^\{[^{}]*\}\d")
+_CLOCK = re.compile(r"\d{1,2}(?::\d{2})+")
 
 
 def equal(truth: Answer, answer: Answer) -> bool:
@@ -22,13 +25,55 @@ def equal(truth: Answer, answer: Answer) -> bool:
     """
     if truth == answer:
         return True
+    if _is(truth, "choice") or _is(answer, "choice"):
+        return _same_choices(truth, answer)
+    if is_combined(truth) or is_combined(answer):
+        same = are_same_sets(truth, answer)
+        if same is not None:
+            return same
     if isinstance(truth, Relation) or isinstance(answer, Relation):
         return _same_relation(truth, answer)
     if truth.name and answer.name and truth.name != answer.name:
         return _same_relation(truth, answer)
+    if _is(truth, "ratio") or _is(answer, "ratio"):
+        return _same_ratios(truth, answer)
     if isinstance(truth, Group) and isinstance(answer, Group):
         return _same_groups(truth, answer)
     return isinstance(truth, Leaf) and isinstance(answer, Leaf) and _same_leaves(truth, answer)
+
+
+def _is(answer: Answer, kind: str) -> bool:
+    return isinstance(answer, Group) and answer.kind == kind
+
+
+def _same_choices(truth: Answer, answer: Answer) -> bool:
+    """A letter with its answer, (C) 12: both where the truth has both, else the one that the truth is."""
+    letter, value = answer.parts if isinstance(answer, Group) and answer.kind == "choice" else (answer, answer)
+    if isinstance(truth, Group) and truth.kind == "choice":
+        if letter is not value:
+            return all(map(equal, truth.parts, (letter, value)))
+        return any(equal(part, answer) for part in truth.parts)
+    is_letter = isinstance(truth, Leaf) and re.fullmatch("[A-J]", truth.text) is not None
+    return equal(truth, letter if is_letter else value)
+
+
+def _same_ratios(truth: Answer, answer: Answer) -> bool:
+    """Proportional numbers; a ratio of two is also their quotient."""
+    a, b = _terms(truth), _terms(answer)
+    a = [*a, "1"] if len(a) == 1 and len(b) == 2 else a
+    b = [*b, "1"] if len(b) == 1 and len(a) == 2 else b
+    if len(a) != len(b) or len(a) < 2:
+        return False
+    return all(are_same(f"({a[0]})({v})", f"({b[0]})({u})") for u, v in zip(a[1:], b[1:], strict=True))
+
+
+def _terms(answer: Answer) -> list[str]:
+    if isinstance(answer, Group):
+        return [part.text for part in answer.parts if isinstance(part, Leaf)] if answer.kind == "ratio" else []
+    if isinstance(answer, Leaf) and not answer.unit.name:
+        # 15:30 may be a time, but not where the truth is a ratio such as 1:2.
+        return answer.text.split(":") if _CLOCK.fullmatch(answer.text) else [] if answer.is_words else [answer.text]
+    return []
 
 
 def why_text(truth: Answer) -> str:
@@ -49,6 +94,8 @@ def vote(answer: Answer) -> str:
         return f"{answer.left.text}{answer.sign}{answer.right.text}"
     if isinstance(answer, Leaf):
         return f"{answer.text}%" if answer.unit.name == "%" else answer.text
+    if answer.kind == "choice":
+        return vote(answer.parts[1])
     parts = [vote(part) for part in answer.parts]
     if answer.kind in ("", "{}", "union"):
         return ("∪" if answer.kind == "union" else ",").join(sorted(parts))
@@ -119,7 +166,7 @@ def _same_groups(truth: Group, answer: Group) -> bool:
         return _names_decide(truth, answer) and _rearranged(truth, answer)
     if truth.kind != answer.kind or len(truth.parts) != len(answer.parts):
         return False
-    if truth.kind == "union":
+    if truth.kind in ("union", "meet", "cases"):
         return _rearranged(truth, answer)
     return all(equal(a, b) for a, b in zip(truth.parts, answer.parts, strict=True))
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from verl_like.graders.characters import plain
 from verl_like.graders.maths.expression import FUNCTIONS
-from verl_like.graders.maths.reading import MAX_CHARS
+from verl_like.graders.maths.spelling import MAX_CHARS
 
 _TAGGED = re.compile(r"<answer>(.{0,2000}?)</answer>", re.DOTALL | re.IGNORECASE)
 _STATED = re.compile(

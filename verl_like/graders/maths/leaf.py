@@ -51,6 +51,8 @@ _SYMBOL = re.compile(
     r"[-+]?\\infty|\\emptyset|\\math(?:bb|cal)\{[A-Z]\}|\\[a-zA-Z]+\{[A-Z]{2,}\}|\\(?:triangle|angle) "
     r"?[A-Z]+|.*\\equiv.*"
 )
+_CONGRUENCE = re.compile(r"(?:([^\\]+)\\equiv ?)?([^\\]+)\\pmod\{(\w+)\}")
+_WHOLE = re.compile(r"-?\d{1,50}")
 _TIME = re.compile(r"(\d+(?::\d+)+) ?(?:([AaPp])\.? ?[Mm]\.?)?")  # or a ratio
 
 
@@ -58,6 +60,11 @@ def leaf(text: str) -> Leaf:
     """Read one value; the spelling of its LaTeX is already uniform."""
     if (digits := in_base(squeezed(text))) is not None:
         return Leaf(text=digits.text, number=digits.number, unit=digits.unit, is_words=digits.number is None)
+    if match := _CONGRUENCE.fullmatch(squeezed(text)):
+        name, residue, modulus = match.groups()
+        if _WHOLE.fullmatch(residue) and modulus.isdigit() and int(modulus):
+            residue = str(int(residue) % int(modulus))
+        return Leaf(text=f"{residue}\\pmod{{{modulus}}}", is_words=True, name=name or "")
     value, unit = without_unit(text.strip())
     found = _bare(value)
     if unit is NO_UNIT:

@@ -148,6 +148,6 @@ def unit_behind(text: str, value: str, *, is_apart: bool) -> str:
         return ""
     if words := match["words"]:
         known = without_unit(f"5{' ' * is_apart}{words}")
-        if known[0] != "5" or known[1].startswith("counted"):
+        if known[0] != "5" or known[1].name.startswith("#"):
             return ""
     return match[0]

@@ -63,8 +63,8 @@ def points(scope: Scope) -> tuple[Point, ...]:
 
 
 def _num_points(names: tuple[str, ...]) -> int:
-    """Enough for all combinations of the signs of up to four names; chance must do for more."""
-    return min(1 << (len(names) + 1), NUM_PLANNED) + (NUM_DRAWN if len(names) > MAX_INDEPENDENT else 0)
+    """Enough for all signs and sizes of two names, and all signs of up to four; chance must do for more."""
+    return min(max(2, 1 << 2 * len(names)), NUM_PLANNED) + (NUM_DRAWN if len(names) > MAX_INDEPENDENT else 0)
 
 
 def drawn_value(name: str, index: int) -> Fraction:

@@ -4,180 +4,59 @@ Conventions, the same for truths and responses:
 
 - A point is always decimal. A comma before exactly three digits, with no space behind it, separates thousands outside
   brackets: ``1,000`` is 1000, while ``1, 000`` and ``(1,000)`` are pairs, and ``3,5`` is a pair and never 3.5.
-- A unit behind a value (``\text{cm}``, ``5 cm``, degrees, dollars) is set aside; so is ``x =`` or ``x \in`` in front of
-  it.
-- ``(a,b)`` is a point or an open interval, read alike; ``\{a,b\}`` is a set; ``a, b`` and ``a \text{ or } b`` are
-  values in any order.
+- A unit behind a value (``\text{cm}``, ``5 cm``, degrees, dollars) is set aside; so is ``x =``, ``P(X=2) =`` or
+  ``x \in`` in front of it. A word that is neither a unit nor a thing to count changes the value.
+- ``(a,b)`` is a point or an open interval, read alike; ``\{a,b\}`` is a set. ``a, b`` and ``a \text{ or } b`` are
+  values in any order, and so are those between arrows, wide spaces, lines' ends and the signs of logic.
+- ``x = a = b`` is b if a is, and no answer otherwise. ``x<1 \lor x>2`` is a union, ``x>1 \land x<2`` what both hold.
 - ``3 < x \le 5`` is the interval (3,5]; ``a \pm b`` is two values; ``3\frac{1}{2}`` is three and a half.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from operator import itemgetter
 
-from verl_like.graders.characters import plain
-from verl_like.graders.maths.expression import FUNCTIONS
+from verl_like.graders.maths.answers import Answer, Group, Relation
+from verl_like.graders.maths.chains import LETTERS, check_chain, exact_side
 from verl_like.graders.maths.leaf import Leaf, Unreadable, leaf
+from verl_like.graders.maths.names import NAME, is_variable, name_of
+from verl_like.graders.maths.spelling import MAX_CHARS, ended, uniform
+from verl_like.graders.maths.splitting import CLOSE, OPEN, TOKEN, filled, split, with_modulus
 from verl_like.graders.maths.units import squeezed
 from verl_like.graders.maths.values import are_same, has_values
 
-MAX_CHARS = 2000  # below the 4300 digits at which int() refuses
 MAX_PARTS = 50
 MAX_DEPTH = 6
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """Several values. ``kind`` is the pair of brackets, "" for a bare list, "union", "matrix", "row", or the signs of a
-    chain such as a < b < c.
-    """
-
-    kind: str
-    parts: tuple[Answer, ...]
-    name: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Relation:
-    """An equation or inequality that is not solved for a name. ``sign`` is one of = < \\le \\ne."""
-
-    sign: str
-    left: Leaf
-    right: Leaf
-
-
-Answer = Leaf | Group | Relation
-
-_SMALL = "alpha beta gamma delta zeta eta theta kappa lambda mu nu xi rho sigma tau phi chi psi omega"
-_CAPITAL = "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega"
-_GREEK = dict(zip("αβγδζηθκλμνξρστφχψωΓΔΘΛΞΠΣΦΨΩ", [*_SMALL.split(), *_CAPITAL.split()], strict=True))
-_CHARACTERS = str.maketrans(
-    {
-        "×": r"\cdot ",
-        "·": r"\cdot ",
-        "⋅": r"\cdot ",
-        "÷": r"\div ",
-        "π": r"\pi ",
-        "∞": r"\infty ",
-        "≤": r"\le ",
-        "≥": r"\ge ",
-        "≠": r"\ne ",
-        "≈": r"\approx ",
-        "√": r"\sqrt ",
-        "∪": r"\cup ",
-        "∈": r"\in ",
-        "±": r"\pm ",
-        "∅": r"\emptyset ",
-        "½": r"\frac{1}{2}",
-        "º": "°",
-        "˚": "°",
-        "∙": r"\cdot ",
-        "∗": r"\cdot ",
-        "⩽": r"\le ",
-        "⩾": r"\ge ",
-        "⟨": "(",
-        "⟩": ")",
-        "∣": "|",
-        "ℝ": r"\mathbb{R}",
-        "¼": r"\frac{1}{4}",
-        "¾": r"\frac{3}{4}",
-        "⅓": r"\frac{1}{3}",
-        "⅔": r"\frac{2}{3}",
-        **{letter: f"\\{name} " for letter, name in _GREEK.items()},
-        "µ": r"\mu ",
-        "\n": " ",
-        "\t": " ",
-        "\r": " ",
-    }
-)
-_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
-_LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋ₙ", "0123456789+-n")
 _END = r"(?![a-zA-Z])"
-_WRITTEN_OUT = (*sorted(FUNCTIONS, key=len, reverse=True), "pi", "theta", "infty", "emptyset")
-_REWRITES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
-    (re.compile(pattern), by)
-    for pattern, by in (
-        (rf"\\(?:left|right)\s*\.|\\(?:textcolor|color)\s*\{{\w+\}}|\\(?:underline|rm|bf|it){_END}", ""),
-        (rf"\\(?:l|c)?dots{_END}|…", r"\\ldots "),
-        (r"\{([^{}]*)\\over(?![a-zA-Z])([^{}]*)\}", r"\\frac{\1}{\2}"),
-        (r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}", r"\\binom{\1}{\2}"),
-        (r"\.\\dot\s*\{?(\d)\}?(?!\d)", r".\\overline{\1}"),
-        (rf"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle){_END}\s*", ""),
-        (r",\s*\\!\s*", ","),
-        (r"(?<!\\)\\!", ""),
-        (r"\{,\}", ","),
-        (rf"(?<!\\)\\(?:[,;: ]|q?quad{_END})|~", " "),
-        (r"\{:\}", ":"),
-        (r"\\mathbb\s*([A-Z])", r"\\mathbb{\1}"),
-        (rf"\\[dtc]frac{_END}", r"\\frac"),
-        (rf"\\[dt]binom{_END}", r"\\binom"),
-        (r"\\(?:math(?:bf|bfit)|boldsymbol|bm)\s*\{\s*([a-zA-Z])\s*\}", r"\\mathbf{\1}"),
-        (
-            r"\\(?:text(?:bf|it|rm|sf|tt|normal|up)|math(?:rm|bf(?!\{[a-zA-Z]\})|it|sf|tt|normal)|[mh]box|boldsymbol|bm"
-            r"|operatorname\*?|text)\s*\{",
-            r"\\text{",
-        ),
-        (rf"\\text\{{\s*({'|'.join(_WRITTEN_OUT)})\s*\}}", r"\\\1 "),
-        (rf"\\[lr]?[vV]ert{_END}", "|"),
-        (rf"\\[id]math{_END}", lambda match: match[0][1]),
-        (r"\\text\{\s*,?\s*(and|or)\s*\}", r" \1 "),
-        (rf"\\lbrace{_END}", r"\\{"),
-        (rf"\\rbrace{_END}", r"\\}"),
-        (rf"\\langle{_END}", "("),
-        (rf"\\rangle{_END}", ")"),
-        (rf"\\leq(?:slant)?{_END}|<=", r"\\le "),
-        (rf"\\geq(?:slant)?{_END}|>=", r"\\ge "),
-        (rf"\\neq{_END}|!=", r"\\ne "),
-        (rf"\\lt{_END}", "<"),
-        (rf"\\gt{_END}", ">"),
-        (rf"\\varnothing{_END}", r"\\emptyset"),
-        (r"(?<!\\)\$", ""),
-        (r"\\%|\\text\{\s*percent\s*\}|(?<=\d)\s*percent\b", "%"),
-        (rf"\^\s*\{{?\s*\\circ\s*\}}?|\\degree{_END}|\^\s*\{{?°\}}?", "°"),
-        (r"\*\*", "^"),
-        (rf"\\(?:times|ast){_END}|\*", r"\\cdot "),
-        (rf"(?<![\\a-zA-Z])({'|'.join(_WRITTEN_OUT[:-2])}){_END}", r"\\\1 "),
-        (rf"(?<![\\a-zA-Z])(?:infty|infinity|oo){_END}", r"\\infty "),
-        (r"(?<![a-zA-Z])\\?sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
-        (r"(?<![\\a-zA-Z])sqrt\s*(?=[{\d])", r"\\sqrt"),
-        (r"\\frac\s*(\d)\s*(?=[\d{])", r"\\frac{\1}"),
-        (r"(\\frac\s*\{[^{}]*\})\s*(\d)", r"\1{\2}"),
-        (r"\\(sqrt|frac)\s+(?=\{)", r"\\\1"),
-        (r"\\sqrt\s*([\da-zA-Z])", r"\\sqrt{\1}"),
-        (r"(\\log\s*_)\s*(\d)", r"\1{\2}"),
-        (r"\^\s*(\d)(?=\d+\s*\^)", r"^{\1}"),  # TeX raises one digit; 2^10 is meant as 2^{10} all the same
-        (r"([\^_])\s*(\d+|[a-zA-Z])", r"\1{\2}"),
-        (r"([\^_])\s*\{\s*([\da-zA-Z]+)\s*\}", r"\1{\2}"),
-        (r"\+\s*\\infty", r"\\infty"),
-        (r"[\[(]\s*\\begin\{array\}\{[clr| ]*\}(.*?)\\end\{array\}\s*[\])]", r"\\begin{pmatrix}\1\\end{pmatrix}"),
-    )
-)
-_VECTORS = re.compile(r"\\(?:vec|overrightarrow|mathbf|boldsymbol|bm)(?![a-zA-Z])")
 _PLUS_MINUS = re.compile(rf"\\pm{_END}")
-_TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|.", re.DOTALL)
-_OPEN, _CLOSE = {"(", "[", "{", r"\{", r"\begin"}, {")", "]", "}", r"\}", r"\end"}
 _THOUSANDS = re.compile(r"(?<![\d.,])(?<!\d )[1-9]\d{0,2}([, ])\d{3}(?:\1\d{3})*(?! ?\d|,\d)")
 # Where "and" and "or" do not separate values: within \text{}, and between words.
 _IS_PROSE = re.compile(r"\\text\{[^{}]*\b(?:and|or)\b|^\s*[a-zA-Z]{2,}(?:[ -][a-zA-Z]+)*\s*$")
 # A list, or a number with its unit, that is text as a whole.
 _ALL_TEXT = re.compile(r"\\text\{([^{}]*,[^{}]*|\s*(?:\\\$)?-?\d[^{}]*)\}")
 _SIGNS = {"=", "<", ">", r"\le", r"\ge", r"\ne"}
-_NAME = re.compile(
-    r"(?:\\?[a-zA-Z]+(?: [a-zA-Z]+)*|\\frac\{d[a-z]?\}\{d[a-z]\}|\\angle "
-    r"?[A-Z]+)'*(?:_(?:\w|\{\w+\}))?(?:(?:\^\{-1\})?\([^()=<>]{1,12}\))?"
+_RELATED = r"(?:=|<|>|\\(?:[lg]e|ne|in|approx|equiv)(?![a-zA-Z]))"
+_BEGINS_RELATED, _ENDS_RELATED = re.compile(rf"\s*{_RELATED}"), re.compile(rf"{_RELATED}\s*\Z")
+_SAYS_SOMETHING = re.compile(r"\d|[=<>(\[]|\\(?:[lg]e|ne|in|\{|pi|sqrt)(?![a-zA-Z])")
+# Colons of a time, or between names: no ratio of numbers.
+_IS_NO_RATIO = re.compile(r"\d{1,2}(?::[0-5]\d){1,2}(?: ?[AaPp]\.? ?[Mm]\.?)?|.*[a-zA-Z]:.*|.*:[a-zA-Z].*")
+_LABELLED = re.compile(r"(?:\\text\{\s*\(([A-J])\)[.:]?\s*\})[\s.:]*(\S.*)")
+_LINES = re.compile(
+    r"\\begin\{(cases|dcases|rcases|aligned|align|alignedat|gathered|split|array|eqnarray)\}(?:\{[^{}]*\})?(.*)"
+    r"\\end\{\1\}"
 )
-_NAMES = re.compile(r"\(\\?[a-zA-Z]+(?:_\{\w+\})?(?:,\\?[a-zA-Z]+(?:_\{\w+\})?)+\)")  # as in (x,y) = (3,4)
-_COMMAND = re.compile(r"\\[a-zA-Z]+")
-_VARIABLE = re.compile(r"\\?[a-zA-Z]+")
-_COORDINATES = ([r"\rho", r"\theta", r"\phi"], [r"\rho", r"\theta"], [r"\rho", r"\phi", r"\theta"])
+_IF = re.compile(r"\s*(?:\\text\{\s*,?\s*(?:if|for|when|where|as)?\s*\}|\b(?:if|for|when)\b)\s*")
+_MINUS_SET = re.compile(r"(?<=\})\s*-\s*(?=\\\{)")  # \mathbb{R}-\{0\}
 _FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le", "=": "=", r"\ne": r"\ne"}
-_CONTAINED = re.compile(rf"({_NAME.pattern})\s*\\in{_END}\s*(.+)")
+_CONTAINED = re.compile(rf"({NAME})\s*\\in{_END}\s*(.+)")
 _ALL_REALS = re.compile(r"(?:\\text\{)?\s*(?:all )?real numbers\s*\}?", re.IGNORECASE)
-_BUILDER = re.compile(rf"\\\{{\s*[a-zA-Z]\s*(?:\\mid{_END}|\||:)(.+)\\\}}")
+_BUILDER = re.compile(rf"\\\{{\s*[a-zA-Z]\s*(?:\\in\s*\\mathbb\{{R\}}\s*)?(?:\\mid{_END}|\||:)(.+)\\\}}")
 _MATRIX = re.compile(r"\\begin\{([pb]?)matrix\}(.*)\\end\{\1matrix\}")
+_ALL = Group(kind="()", parts=(Leaf(text=r"-\infty", is_words=True), Leaf(text=r"\infty", is_words=True)))
 
 
 def read(text: str) -> Answer:
@@ -189,43 +68,19 @@ def read(text: str) -> Answer:
     """
     if len(text) > MAX_CHARS:
         raise Unreadable(f"it has {len(text)} characters, more than {MAX_CHARS}")
-    text = _uniform(text)
+    text = uniform(text)
     if not text.isprintable():
         raise Unreadable("it has control characters or halves of surrogate pairs")
     if not _IS_PROSE.search(text):
-        has_inequality = any(sign in text for sign in ("<", ">", r"\le ", r"\ge "))
-        text = re.sub(
-            r"(?:\s|,)\s*or\s", r" \\cup " if has_inequality else ", ", re.sub(r"(?:\s|,)\s*and\s", ", ", text)
-        )
+        text = re.sub(r"(?:(?<=\s)|,)\s*or(?=[\s(])", r" \\lor ", text)
+        text = re.sub(r"(?:(?<=\s)|,)\s*and(?=[\s(])", r" \\land ", text)
+    if label := _LABELLED.fullmatch(text):
+        return Group(kind="choice", parts=(Leaf(text=label[1]), _answer(label[2], 1)))
     return _answer(text, 0)
 
 
-def normalized(text: str) -> str:
-    """The text in uniform spelling and without what means nothing: answers of the same text are the same."""
-    return _ended(squeezed(_uniform(text[:MAX_CHARS])))
-
-
-def _uniform(text: str) -> str:
-    # Wide signs and odd spaces become plain ones; what NFKC would spoil (x² as x2) is translated before.
-    text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+", lambda match: f"^{{{match[0].translate(_RAISED)}}}", text)
-    text = re.sub("[₀₁₂₃₄₅₆₇₈₉₊₋ₙ]+", lambda match: f"_{{{match[0].translate(_LOWERED)}}}", text)
-    text = unicodedata.normalize("NFKC", plain(text).translate(_CHARACTERS)).strip()
-    if text.startswith((r"\(", r"\[")) and text.endswith((r"\)", r"\]")):
-        text = text[2:-2]
-    if _VECTORS.search(text):
-        text = re.sub(r"\\times(?![a-zA-Z])", r"\\crossed", text)  # a product that is not evaluated
-    for pattern, by in _REWRITES:
-        text = pattern.sub(by, text)
-    return text.strip()
-
-
-def _ended(text: str) -> str:
-    """The text without the sentence's full stop or comma; three dots are something else."""
-    return text if text.endswith("..") else text.rstrip(".,;:")
-
-
 def _answer(text: str, depth: int) -> Answer:
-    text = _ended(text.strip()).strip()
+    text = ended(text.strip()).strip()
     if not text:
         raise Unreadable("it is empty")
     if depth > MAX_DEPTH:
@@ -234,13 +89,9 @@ def _answer(text: str, depth: int) -> Answer:
         text = match[1]
     if not any(bracket in text for bracket in ("(", "[", r"\{")):
         text = _THOUSANDS.sub(lambda match: match[0].replace(",", "").replace(" ", ""), text)
-    if len(parts := split(text, {r"\cup"})[0]) > 1:
-        return Group(kind="union", parts=_parts(parts, depth))
-    if len(parts := split(text, {";"})[0]) > 1 and any(len(split(part, {","})[0]) > 1 for part in parts):
-        return Group(kind="", parts=_parts([f"({part})" for part in parts if part.strip()], depth))
-    if len(parts := split(text, {",", ";"})[0]) > 1:
-        return Group(kind="", parts=_parts(parts, depth))
-    text = _exact_side(text).strip()
+    if (several := _several(text, depth)) is not None:
+        return several
+    text = exact_side(text).strip()
     if not text:
         raise Unreadable("it is empty")
     sides, signs = split(text, _SIGNS)
@@ -249,39 +100,99 @@ def _answer(text: str, depth: int) -> Answer:
     if match := _CONTAINED.fullmatch(text):
         return _named(_answer(match[2], depth + 1), squeezed(match[1]))
     if text.strip() == r"\mathbb{R}" or _ALL_REALS.fullmatch(text.strip()):
-        return Group(kind="()", parts=(Leaf(text=r"-\infty", is_words=True), Leaf(text=r"\infty", is_words=True)))
-    if match := _MATRIX.fullmatch(text):
-        rows = [row for row in split(match[2], {r"\\"})[0] if row.strip()]
-        return Group(kind="matrix", parts=tuple(_row(split(row, {"&"})[0], depth) for row in rows))
+        return _ALL
+    if len(parts := split(text, {r"\setminus"})[0]) == 2 or len(parts := _MINUS_SET.split(text)) == 2:
+        return Group(kind="minus", parts=tuple(_answer(part, depth + 1) for part in parts))
+    if (table := _table(text, depth)) is not None:
+        return table
     if text[0] in "([{" or text.startswith(r"\{"):
         grouped = _grouped(text, depth)
         if grouped is not None:
             return grouped
     if len(around := _PLUS_MINUS.split(text)) == 2:
         return Group(kind="", parts=_parts(["+".join(around).lstrip("+ "), "-".join(around)], depth))
+    parts = split(text, {":"})[0]
+    if len(parts) > 1 and not _IS_NO_RATIO.fullmatch(squeezed(text)) and all(has_values(part) for part in parts):
+        return Group(kind="ratio", parts=tuple(leaf(part) for part in parts))
     return leaf(text)
 
 
-def split(text: str, separators: set[str]) -> tuple[list[str], list[str]]:
-    """The pieces between separators outside all brackets, and those separators.
+def _several(text: str, depth: int) -> Answer | None:
+    """Several answers, whatever stands between them; None where the text is one.
 
-    Raises:
-        Unreadable: where brackets are unbalanced; the ( and ] of an interval are a pair.
+    "or" joins sets to their union and "and" to what they have in common; other answers make a list.
     """
-    pieces: list[list[str]] = [[]]
-    found, level = [], 0
-    for token in _TOKEN.findall(text):
-        level += (token in _OPEN) - (token in _CLOSE)
-        if level < 0:
-            break
-        if level == 0 and token in separators:
-            found.append(token)
-            pieces.append([])
-        else:
-            pieces[-1].append(token)
-    if level:
-        raise Unreadable("its brackets are not balanced")
-    return ["".join(piece) for piece in pieces], found
+    if len(parts := split(text, {r"\cup"})[0]) > 1:
+        return Group(kind="union", parts=_parts(parts, depth))
+    for sign, kind in ((r"\lor", "union"), (r"\land", "meet")):
+        if len(parts := filled(text, {sign})) > 1:
+            if not _SAYS_SOMETHING.search(text):
+                return None  # p \land q is a formula of logic
+            answers = _alternatives(parts, depth)
+            return Group(kind=kind if any(map(_is_set, answers)) else "", parts=answers)
+    if len(parts := filled(text, {r"\Rightarrow"})) > 1:
+        return Group(kind="" if "=" in text else "arrow", parts=_alternatives(parts, depth))
+    if len(parts := filled(text, {r"\quad", r"\\"})) > 1:
+        return Group(kind="", parts=_alternatives(parts, depth))
+    if len(parts := split(text, {";"})[0]) > 1 and any(len(split(part, {","})[0]) > 1 for part in parts):
+        grouped = [part if "=" in part else f"({part})" for part in parts if part.strip()]
+        return Group(kind="", parts=_alternatives(grouped, depth))
+    if len(parts := split(text, {",", ";"})[0]) > 1:
+        return Group(kind="", parts=_parts(with_modulus(parts), depth))
+    return None
+
+
+def _alternatives(texts: Sequence[str], depth: int) -> tuple[Answer, ...]:
+    """The parts' answers, where ``x = 7, y = 11`` is one, the point of its coordinates."""
+    answers: list[Answer] = []
+    for text in with_modulus(texts):
+        found = _parts([text], depth)
+        names = [part.name for part in found if not isinstance(part, Relation)]
+        if len(found) == len(set(names)) > 1 and all(names):
+            found = (
+                Group(
+                    kind="()",
+                    parts=tuple(part for _, part in sorted(zip(names, found, strict=True), key=itemgetter(0))),
+                ),
+            )
+        answers += found
+    if len(answers) > MAX_PARTS:
+        raise Unreadable(f"it has {len(answers)} parts, more than {MAX_PARTS}")
+    return tuple(answers)
+
+
+def _is_set(answer: Answer) -> bool:
+    """Whether it is a set of numbers as an inequality describes one."""
+    if isinstance(answer, Relation):
+        return answer.sign != "="
+    is_interval = isinstance(answer, Group) and is_variable(answer.name)
+    return is_interval or (isinstance(answer, Group) and answer.kind in ("union", "meet", "minus"))
+
+
+def _table(text: str, depth: int) -> Answer | None:
+    """A matrix, a system of equations, or a function that is given piece by piece; None for anything else."""
+    if match := _MATRIX.fullmatch(text):
+        rows = [row for row in split(match[2], {r"\\"})[0] if row.strip()]
+        return Group(kind="matrix", parts=tuple(_row(split(row, {"&"})[0], depth) for row in rows))
+    if not (match := _LINES.fullmatch(text)):
+        return None
+    lines = [split(line, {"&"})[0] for line in filled(match[2], {r"\\"})]
+    if match[1] in ("cases", "dcases", "array") and any(map(_has_condition, lines)):
+        return Group(kind="cases", parts=tuple(_piece(line, depth) for line in lines))
+    return _answer(", ".join("".join(line).strip().rstrip(".,;") for line in lines), depth + 1)
+
+
+def _has_condition(line: list[str]) -> bool:
+    if len(line) != 2:
+        return False
+    return not _BEGINS_RELATED.match(line[1]) and not _ENDS_RELATED.search(line[0])
+
+
+def _piece(line: list[str], depth: int) -> Group:
+    if len(line) != 2:
+        raise Unreadable("a line of its cases has no condition")
+    condition = _IF.sub("", line[1])
+    return Group(kind="piece", parts=(_answer(line[0], depth + 1), _answer(condition, depth + 1)))
 
 
 def _parts(texts: Sequence[str], depth: int) -> tuple[Answer, ...]:
@@ -296,7 +207,7 @@ def _parts(texts: Sequence[str], depth: int) -> tuple[Answer, ...]:
 
 
 def _is_constant(only: Leaf) -> bool:
-    return only.number is not None or not (only.is_words or re.search("[a-zA-Z]", _COMMAND.sub("", only.text)))
+    return only.number is not None or not (only.is_words or LETTERS.search(only.text))
 
 
 def _row(cells: Sequence[str], depth: int) -> Group:
@@ -310,10 +221,10 @@ def _grouped(text: str, depth: int) -> Answer | None:
     """What stands in brackets; None where the first bracket closes before the end, as in (x+1)(x-1)."""
     if match := _BUILDER.fullmatch(text):
         return _answer(match[1], depth + 1)
-    tokens = _TOKEN.findall(text)
+    tokens = TOKEN.findall(text)
     level = 0
     for i, token in enumerate(tokens):
-        level += (token in _OPEN) - (token in _CLOSE)
+        level += (token in OPEN) - (token in CLOSE)
         if level == 0:
             if i < len(tokens) - 1:
                 return None
@@ -327,34 +238,22 @@ def _grouped(text: str, depth: int) -> Answer | None:
         return _answer(inner, depth + 1)
     if len(parts) == 1 and kind == "{}" and depth == 0:  # {5} for 5, but a set of sets is no set
         only = _answer(inner, depth + 1)
+        if isinstance(only, Group) and not only.kind:
+            return Group(kind=kind, parts=only.parts)
         return only if isinstance(only, Leaf) and _is_constant(only) else Group(kind=kind, parts=(only,))
     return Group(kind=kind, parts=_parts(parts, depth))
 
 
-def _exact_side(text: str) -> str:
-    """What stands before an approximation; the approximation itself where that is nothing, or a name."""
-    pieces = split(text, {r"\approx"})[0]
-    if len(pieces) == 1:
-        return text
-    if not pieces[0].strip():
-        return pieces[1]
-    return f"{pieces[0]}={pieces[1]}" if _name(pieces[0]) else pieces[0]
-
-
 def _related(sides: list[str], signs: list[str], depth: int) -> Answer:
     """``x = 5`` as 5 with a name, ``1 < x`` as an interval, anything else as a relation."""
-    names = [_name(side) for side in sides]
+    names = [name_of(side) for side in sides]
     if set(signs) == {"="}:
-        constants = [
-            side
-            for side, name in zip(sides, names, strict=True)
-            if not name and not re.search("[a-zA-Z]", _COMMAND.sub("", side))
-        ]
+        constants = [side for side, name in zip(sides, names, strict=True) if not name and not LETTERS.search(side)]
         known = [side for side in constants if has_values(side)]
         if any(not are_same(side, known[0]) for side in known):
             raise Unreadable("it says that different numbers are equal")
-        others = [name for name in names[1:] if _VARIABLE.fullmatch(name)]
-        if names[0] and not others:
+        if names[0] and not any(map(is_variable, names[1:])):
+            check_chain(sides, names)
             return _named(_answer(sides[-1], depth + 1), names[0])
         if len(sides) == 2 and names[1]:
             return _named(_answer(sides[0], depth + 1), names[1])
@@ -378,7 +277,7 @@ def _related(sides: list[str], signs: list[str], depth: int) -> Answer:
 def _interval(sides: list[str], signs: list[str], names: list[str], depth: int) -> Group | None:
     """The interval that an inequality solved for a name describes; None for any other."""
     if len(sides) == 2 and not any(names):  # -x > b
-        opposite = [_name(side[1:]) if side.startswith("-") else "" for side in sides]
+        opposite = [name_of(side[1:]) if side.startswith("-") else "" for side in sides]
         if bool(opposite[0]) != bool(opposite[1]):
             sides = [name or f"-({side})" for name, side in zip(opposite, sides, strict=True)]
             signs, names = [_FLIPPED[signs[0]]], opposite
@@ -398,18 +297,6 @@ def _interval(sides: list[str], signs: list[str], names: list[str], depth: int) 
             kind = ("(" if signs[0] == "<" else "[") + (")" if signs[1] == "<" else "]")
             return Group(kind=kind, parts=(_answer(sides[0], depth + 1), _answer(sides[2], depth + 1)), name=names[1])
     return None
-
-
-def _name(text: str) -> str:
-    """The text where it names something, as x, f(x) and Area do; else ""."""
-    name = squeezed(re.sub(r"\\text\{([^{}]*)\}", r"\1", text))
-    is_point = _NAMES.fullmatch(name) is not None and _in_order(name[1:-1].split(","))
-    return name if name not in (r"\infty", r"\pi") and (_NAME.fullmatch(name) or is_point) else ""
-
-
-def _in_order(names: list[str]) -> bool:
-    """Whether the names of coordinates stand as everybody writes them, so that they may be left out."""
-    return names == sorted(names, key=lambda name: name.lstrip("\\")) or names in _COORDINATES
 
 
 def _named(answer: Answer, name: str) -> Answer:

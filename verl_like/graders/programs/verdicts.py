@@ -110,6 +110,8 @@ def _same_word(found: str, expected: str, tolerance: float) -> bool:
 
 def _is_close(found: float, expected: float, tolerance: float) -> bool:
     try:
+        if not math.isfinite(expected):  # every number is within any share of infinity
+            return found == expected
         return abs(found - expected) <= tolerance * max(1.0, abs(expected))
     except OverflowError:  # a whole number beyond the range of floats
         return False
