@@ -2301,6 +2301,51 @@ SECOND_LOOK = (
     )
 )
 
+# --- where the answer stands ---
+
+WITHOUT_BOX = (
+    pairs(
+        "flexible",
+        r"""
+- The value is .5 ;; 5 ;; the point belongs to the number
+- we get .4. ;; 4 ;; a point before it and a full stop behind it
+- .4 ;; 4 ;; the point belongs to the number
+- the value is **.5** ;; 5 ;; a point in bold
+- we pay 1 000 ;; 0 ;; a space separates thousands
+- we pay 12 500 dollars ;; 500 ;; a space separates thousands
+- 答案不是5 ;; 5 ;; denied in Chinese
+- 答案是5万 ;; 5 ;; ten thousands
+- 所以x=7 ;; 5 ;; another number
+- 答案是5。 ;; 6 ;; another number
+- 一共有12个苹果。 ;; 2 ;; the last digit
++ The value is .5 ;; 0.5 ;; a leading point
++ .4 ;; 0.4 ;; a leading point alone
++ we get .4. ;; 0.4 ;; a point before it and a full stop behind it
++ the value is **.5** ;; 0.5 ;; a point in bold
++ we pay 1 000 ;; 1000 ;; a space separates thousands
++ we pay 12 500 dollars ;; 12500 ;; a space separates thousands
++ 答案是5。 ;; 5 ;; stated in Chinese
++ 答案：3/4 ;; 0.75 ;; stated in Chinese, with a colon
++ 所以x=7 ;; 7 ;; a formula behind Chinese words
++ 一共有12个苹果。 ;; 12 ;; a number between Chinese words
+""",
+    )
+    + pairs(
+        "gsm8k flexible",
+        r"""
+- he pays 1 000 ;; 0 ;; a space separates thousands
++ he pays 1 000 ;; 1000 ;; a space separates thousands
+""",
+    )
+    + pairs(
+        "gsm8k strict",
+        r"""
++ #### 10 000 ;; 10000 ;; a space separates thousands
+- #### 10 00 ;; 10 ;; no thousands
+""",
+    )
+)
+
 # What a mathematician would say, and what the grader does not. Each says why it stays so; all but two err against the
 # response.
 KNOWN_LIMITS = pairs(
@@ -2371,6 +2416,22 @@ CHOICES = pairs(
 - The answer is B and C. ;; C ;; two letters
 - Both A and B are true. ;; B ;; nothing chosen
 - **A** or **B** ;; A ;; two bold letters
+- \boxed{A, B} ;; A ;; two letters in the box
+- \boxed{A,B} ;; B ;; two letters in the box
+- \boxed{A; B} ;; A ;; two letters in the box
+- \boxed{\text{A}, \text{B}} ;; A ;; two letters in the box, upright
+- \boxed{A}, \boxed{B} ;; B ;; two boxes
+- It cannot be B ;; B ;; denied at the end
+- It can't be B. ;; B ;; denied, shortened
+- It must not be B ;; B ;; denied
+- I would not choose B ;; B ;; denied choice
+- Don't pick B ;; B ;; denied choice
+- The wrong answer is B ;; B ;; the wrong one
++ Option C ;; C ;; an option alone
++ **Option C.** ;; C ;; an option alone, in bold
++ So, choice (C) ;; C ;; an option in brackets
++ It must be D! ;; D ;; an exclamation mark
++ D! ;; D ;; a letter and an exclamation mark
 """,
 ) + pairs(
     "choice of nine",
@@ -2436,6 +2497,7 @@ TABLES = {
     "EQUAL_GROUPS": EQUAL_GROUPS,
     "EQUAL_IN_PROSE": EQUAL_IN_PROSE,
     "SECOND_LOOK": SECOND_LOOK,
+    "WITHOUT_BOX": WITHOUT_BOX,
     "CHOICES": CHOICES,
 }
 CORPUS = tuple(pair for table in TABLES.values() for pair in table)

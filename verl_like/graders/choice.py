@@ -33,11 +33,22 @@ _STATEMENTS = tuple(
 )
 # The last line is a letter, or ends in one that something points at.
 _LAST_LINE = re.compile(
-    r"[\s*_\"'`(\[{$]{0,10}(?P<alone>[A-Za-z])[)\]}*_\"'`$.:\s]{0,10}"
-    r"|.*(?:\b(?i:is|be|therefore|thus|so|hence)|:|=>|->|→)\s+[\"'(*$]{0,5}(?P<pointed>[A-Z])[\"')*$.]{0,6}|.*\((?P<closing>[A-Z])\)[.*\s]{0,6}"
+    r"[\s*_\"'`(\[{$]{0,10}(?P<alone>[A-Za-z])[)\]}*_\"'`$.:!\s]{0,10}"
+    r"|[\s*_\"'`(\[{$#>-]{0,10}(?i:(?:so|thus|hence|therefore)?,?\s{0,3}(?:the\s+)?(?:final\s+)?(?:option|choice|letter|answer))\s+"
+    r"[*_\"'(\[$]{0,5}(?P<named>[A-Z])[)\]}*_\"'`$.:!\s]{0,10}"
+    r"|.*(?:\b(?i:is|be|therefore|thus|so|hence)|:|=>|->|→)\s+[\"'(*$]{0,5}(?P<pointed>[A-Z])[\"')*$.!]{0,6}|.*\((?P<closing>[A-Z])\)[.*\s]{0,6}"
 )
 _ONE_LINE = re.compile(r"\s*\(?(?P<letter>[A-Z])[).:]\s.*")
 _BOLD = re.compile(r"\*\*\(?([A-Z])\)?[.:]?\*\*")
+# Right before a letter, or before what points at it: not the letter.
+_DENIED = re.compile(
+    r"(?:\b(?:not|never|cannot|neither|nor)|n[’']t)\s+(?:be\s+|is\s+|pick\s+|choose\s+|select\s+|go\s+with\s+)?(?:the\s+)?"
+    r"(?:option\s+|choice\s+|letter\s+|answer\s+(?:is\s+)?)?[(*\"'$]{0,5}\Z|\b(?:wrong|incorrect|false)\s+(?:answer|option|choice)\s+is\s+"
+    r"[(*\"'$]{0,5}\Z",
+    re.IGNORECASE,
+)
+_IN_BOX = re.compile(r"\\f?boxed\s{0,5}\{(?P<held>(?:[^{}]|\{[^{}]{0,100}\}){0,200})\}")
+_BOX_BEFORE = re.compile(r"\\f?boxed\s{0,5}\{[^{}]{1,20}\}[\s$]{0,5}(?:,|/|&|and|or)[\s$]{0,5}\Z")
 _HEDGE = re.compile(
     rf"[)\]}}*_\"'`$.\s]{{0,10}}(?:(?i:,?\s*\b(?:or|and)\b)|[/&]|\\text\s?\{{\s?(?:or|and)\s?\}}|,(?=[\s(*\"]{{0,5}}[A-Z][)*\"]{{0,5}}(?:[,.;]|\s*$|\s*(?:or|and)\b)))"
     rf"\s?(?:(?i:possibly|maybe|perhaps|also|both)\s)?{_BEFORE}{_OPTION}{_BEFORE}(?:[B-HJ-Z](?![\w'’])|[AI](?=\s*$|[)\]}}*_.,;$]))"
@@ -110,11 +121,28 @@ def chosen_letter(text: str) -> str:
     if statement is None or statement.start("letter") < line_start:
         last = _LAST_LINE.fullmatch(text, line_start) if len(text) - line_start < 1000 else None
         if last is not None:
-            return str(last[last.lastgroup or 0]).upper()
+            named = str(last.lastgroup)
+            return "" if _is_denied(text, last.start(named)) else last[named].upper()
     if statement is not None:
-        return "" if _HEDGE.match(text, statement.end("letter")) else statement["letter"].upper()
+        is_open = _HEDGE.match(text, statement.end("letter")) or _lists_letters(statement, text)
+        return "" if is_open or _is_denied(text, statement.start("letter")) else statement["letter"].upper()
     bold = {match[1] for match in _BOLD.finditer(text)}
     if len(bold) == 1:
         return bold.pop()
     one_line = _ONE_LINE.fullmatch(text)
     return one_line["letter"] if one_line else ""
+
+
+def _is_denied(text: str, letter_start: int) -> bool:
+    return _DENIED.search(text[max(0, letter_start - 80) : letter_start]) is not None
+
+
+def _lists_letters(statement: re.Match[str], text: str) -> bool:
+    """Whether the statement's box holds several letters by themselves, as in A, B, or joins a box before it."""
+    box = _IN_BOX.match(text, statement.start())
+    if box is None:
+        return False
+    if _BOX_BEFORE.search(text[max(0, box.start() - 60) : box.start()]):
+        return True
+    held = re.sub(r"\\(?:text|textbf|mathrm|mathbf)\s?", "", box["held"])
+    return re.fullmatch(r"[\s({]*[A-Z][)}\s]*(?:[,;/&\s][\s({]*[A-Z][)}\s]*)+", held) is not None

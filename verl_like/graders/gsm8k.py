@@ -13,8 +13,8 @@ from verl_like.graders.guard import unreadable_is_wrong
 
 MAX_CHARS = 100  # of a number
 
-# A comma separates thousands where three digits follow; in 1,2 it ends the number.
-_DIGITS = r"(?:[1-9]\d{0,2}(?:,\d{3})+(?!\d)|\d+)"
+# A comma or a space separates thousands where three digits follow; in 1,2 it ends the number.
+_DIGITS = r"(?:(?<!\d )[1-9]\d{0,2}(?:(?:,\d{3})+|(?: \d{3})+(?! ?\d))(?!\d)|\d+)"
 _AMOUNT = rf"(?:{_DIGITS}(?:\.\d+)?|\.\d+)"
 # A minus counts as a sign only where it cannot be a subtraction: not behind a digit, a letter or a closing bracket.
 _SIGN = r"(?:(?<![\w.)\]])-\s?)?"
@@ -38,7 +38,7 @@ _CHANGES = re.compile(
     re.IGNORECASE,
 )
 # What may not touch the last number of a text, and the words before it.
-_CUT_BEHIND = re.compile(r"[ ]?(?:[√π²³⁶^½¼¾'′万]|\\(?:pi|sqrt))|:\d|[ ]?(?:[KMB]|bn|mil|pi)\b")
+_CUT_BEHIND = re.compile(r"[ ]?(?:[√π²³⁶^½¼¾'′万亿萬億千百]|\\(?:pi|sqrt))|:\d|[ ]?(?:[KMB]|bn|mil|pi)\b")
 _CUT_BEFORE = re.compile(r"(?:[√:'^_]|\b(?:minus|negative)\s)$")
 # Spellings of LaTeX and Markdown that mean nothing here.
 _MARKS = tuple(

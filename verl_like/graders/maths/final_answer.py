@@ -11,7 +11,8 @@ from verl_like.graders.maths.spelling import MAX_CHARS
 
 _TAGGED = re.compile(r"<answer>(.{0,2000}?)</answer>", re.DOTALL | re.IGNORECASE)
 _STATED = re.compile(
-    r"\banswers?(?:\s+(?=can(?:not|'t)\b|(?:is|are) not\b|isn't\b)"
+    r"(?:答案|结果)(?:应该|应当|就)?(?:是|为|為|等于|:|=)(?:\s*:)?[\s*]*"
+    r"|\banswers?(?:\s+(?=can(?:not|'t)\b|(?:is|are) not\b|isn't\b)"
     r"|\s*(?:is|are|:|=)\s*:?|\s+(?:should|must|would)\s+be|[\s*]*:)"
     r"(?:,?\s*\b(?:therefore|thus|simply|then|hence|indeed|just|exactly|precisely|clearly),?(?=\s))?[\s*]*",
     re.IGNORECASE,
@@ -22,7 +23,9 @@ _MATHS = re.compile(
     r"|(?<![\\$])\$[ \t]++([^\s$][^$\n]{0,1999}?)(?<=\S)[ \t]++\$(?!\d)|\\\[(.+?)\\\]|\\\((.+?)\\\)",
     re.DOTALL,
 )
-_SENTENCE_END = re.compile(r"[.!?](?=\s|$)|\n|</|[,;]?\s(?:since|because|as|which|so|where|when)\s", re.IGNORECASE)
+_SENTENCE_END = re.compile(
+    r"[。；]|[.!?](?=\s|$)|\n|</|[,;]?\s(?:since|because|as|which|so|where|when)\s", re.IGNORECASE
+)
 # What shows that a formula behind "the answer is" is not all of the answer.
 _GOES_ON = re.compile(
     r"\s*(?:,\s*)?(?:(?:and|or|to|plus|minus|times|if|unless|percent|%)\b|[$\d%]|[-+*/=<>]\s*[$\d\\])"
@@ -33,16 +36,19 @@ _COPULA = re.compile(r"(?:\bis|\bare|\bequals|\bequal to)(?:\s+(?:therefore|thus
 # Plain text falls into pieces at its spaces; one with a word in it, or a letter with a number such as B12, is no maths.
 _PIECE = re.compile(r"(?<=[a-zA-Z]):|[^\s\u2014\u2015]+?(?=[a-zA-Z]:)[a-zA-Z]|[^\s\u2014\u2015]+|\n")
 _COMMAND = re.compile(r"\\[a-zA-Z]+")
+_FOREIGN = re.compile(r"[\u3001-\u9fff\uac00-\ud7a3]+")  # Chinese, Japanese and Korean, without spaces between words
 _IS_WORD = re.compile(r"(?<![a-zA-Z])(?:[a-zA-Z]{3,}|[a-zA-Z]{2}(?![a-zA-Z]))|[a-zA-Z]\d+")
 _BEHIND_NUMBER = re.compile(r"(?<=\d)(?:[a-zA-Z]{1,5}(?![a-zA-Z\d])|[eE][-+]?\d+)")
 _HAS_VALUE = re.compile(r"\d|\\[a-zA-Z]|[π√½]")
 _OPERATOR = r"(?:[-=+*/^_<>×·÷≤≥|]|\\(?:cdot|times|div|pm|leq?|geq?|neq?|frac|sqrt)(?![a-zA-Z]))"
 _ENDS_OPEN, _BEGINS_OPEN = re.compile(f".*{_OPERATOR}"), re.compile(f"{_OPERATOR}|[{{^_]|\\\\[a-zA-Z]")
+_THOUSANDS, _THOUSAND = re.compile(r"[-$(]*[1-9]\d{0,2}(?: \d{3})*"), re.compile(r"\d{3}(?![\d,])")
 _FRACTION = re.compile(r"\d+/\d+")
 # Words before and behind a number that make it another.
-_SPOILS_BEHIND = "not minus negative than plus times by sqrt root to least most"
+_SPOILS_BEHIND = "not minus negative than plus times by sqrt root to least most 负 減 减 不是 答案不是 不等于"
 _SPOILS_BEFORE = (
     "million billion trillion thousand hundred dozen pi squared cubed factorial half plus minus times to percent x"
+    " 万 亿 萬 億 千 百 分之一 或"
 )
 
 
@@ -120,6 +126,7 @@ def _items(text: str) -> list[_Item]:
 
 
 def _plain_items(text: str) -> list[_Item]:
+    text = _FOREIGN.sub(r" \g<0> ", text)
     found: list[_Item] = []
     run = ""  # of maths, that may go on
     for piece in [*_PIECE.findall(text), "\n"]:
@@ -138,8 +145,14 @@ def _plain_items(text: str) -> list[_Item]:
 
 
 def _closed(run: str) -> list[_Item]:
-    text = run.strip("*`'\"_,;:?. ") if _level(run) == 0 else run
+    text = _trimmed(run) if _level(run) == 0 else run
     return [_Item(text, is_value=_HAS_VALUE.search(text) is not None)] if text else []
+
+
+def _trimmed(run: str) -> str:
+    """Without markdown and punctuation around it; the point of .5 belongs to the number."""
+    text = run.rstrip("*`'\"_,;:?. ").lstrip("*`'\"_,;:? ")
+    return text if re.match(r"\.\d", text) else text.lstrip("*`'\"_,;:?. ")
 
 
 def _goes_on(run: str, piece: str) -> bool:
@@ -151,12 +164,14 @@ def _goes_on(run: str, piece: str) -> bool:
         or _COMMAND.match(run)
         or run in FUNCTIONS
         or (run.isdigit() and _FRACTION.match(piece))
+        or (_THOUSANDS.fullmatch(run) and _THOUSAND.match(piece))
     )
 
 
 def _is_maths(piece: str) -> bool:
     words = _BEHIND_NUMBER.sub("", _COMMAND.sub("", piece))
-    return not any(match[0] not in FUNCTIONS for match in _IS_WORD.finditer(words)) and piece != "\n"
+    is_word = _FOREIGN.search(piece) or any(match[0] not in FUNCTIONS for match in _IS_WORD.finditer(words))
+    return not is_word and piece != "\n"
 
 
 def _level(text: str) -> int:
