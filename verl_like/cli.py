@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status: 0 done, or stopped in order with all that it takes to go on; 1 failed,
     2 wrong input, 130 interrupted.
     """
-    arguments = parsed(sys.argv[1:] if argv is None else argv)
+    words = sys.argv[1:] if argv is None else argv
+    arguments = parsed(words)
+    arguments.typed = words
     terminal = logging.StreamHandler()
     terminal.setFormatter(MaskingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"))
     logging.basicConfig(level=logging.INFO, handlers=[terminal])
@@ -305,6 +308,7 @@ def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
     from verl_like.config.compose import read
     from verl_like.config.problems import refuse, without_echoes
     from verl_like.config.reads import without_effect
+    from verl_like.config.record import shown_command
     from verl_like.trainer.start import start_problems
 
     if arguments.command == "train" and arguments.peer:
@@ -314,6 +318,7 @@ def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
         composed, found = read_command(arguments.peer, arguments.words, only_on_gpus=only_on_gpus)
     else:
         composed, found = read(*_recipe_and_overrides(arguments))
+    composed = replace(composed, command=shown_command(arguments.typed))
     config, is_dry, unread = composed.config, _is_dry(arguments), found
     found = [*unread, *without_echoes(unread, [*problems(config), *hub_problems(config)])]
     if config.trainer.remote_dir and not is_dry:  # brings what a start depends on

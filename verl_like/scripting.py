@@ -6,6 +6,7 @@ example.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,14 +14,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verl_like.config.compose import as_yaml, compose_run, read
+from verl_like.config.compose import DEFAULT, Composed, as_yaml, compose_run, read
+from verl_like.config.knobs import knobs, value_of
 from verl_like.config.problems import refuse
+from verl_like.config.record import shown_command
 from verl_like.config.schema import Config
 from verl_like.from_python import is_object, stored
 from verl_like.imports import leave_out_unloadable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+BY_SCRIPT = "a script or a notebook"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,13 @@ def _as_run(config: Config) -> Config:
     return stored(config, RunFolder(config).from_python)
 
 
+def _recorded(config: Config) -> str:
+    """The configuration as ``config.yaml`` has it: what a script has set is not known better than by its difference."""
+    plain = Config()
+    origins = {name: DEFAULT if value_of(config, name) == value_of(plain, name) else BY_SCRIPT for name in knobs()}
+    return Composed(config=config, origins=origins, command=shown_command(sys.argv, "python")).yaml()
+
+
 def train(config: Config) -> Trained:
     """Reinforcement learning, as ``verl-like train``; goes on where the run's folder has a checkpoint.
 
@@ -99,8 +112,9 @@ def train(config: Config) -> Trained:
 
     config = _as_run(config)
     with _runs(config):
-        bring(config, as_yaml(config), job="train")
-        progress = run.train(config, as_yaml(config))
+        config_yaml = _recorded(config)
+        bring(config, config_yaml, job="train")
+        progress = run.train(config, config_yaml)
     return Trained(RunFolder(config).path, progress.step, progress.last_val)
 
 

@@ -33,6 +33,7 @@ from verl_like.config.knobs import Knob, knob_at, knobs, sections, set_default, 
 from verl_like.config.limits import bounded
 from verl_like.config.overrides import read_words
 from verl_like.config.problems import Refused, refuse
+from verl_like.config.record import head, recorded_origins
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
 from verl_like.masking import masked
@@ -52,14 +53,19 @@ def as_yaml(config: Config) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Composed:
-    """A configuration and, for each dotted leaf, who set it: ``default``, a file, or ``command line``."""
+    """A configuration and, for each dotted leaf, who set it: ``default``, a file, or ``command line``.
+
+    Args:
+        command: that it was composed for, as :func:`shown_command` gives it; empty for none.
+    """
 
     config: Config
     origins: dict[str, str]
+    command: str = ""
 
     def yaml(self) -> str:
-        """All knobs as YAML; composing that file gives an equal configuration."""
-        return as_yaml(self.config)
+        """All knobs as YAML, after comments that say who set them; composing that file gives an equal configuration."""
+        return head(self.command, self.origins, default=DEFAULT) + as_yaml(self.config)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,7 +155,16 @@ def _read(
         problems.append(problem)
         set_default(config, name)
     problems += masked_options(config, origins)
-    return Composed(config=config, origins=origins), problems
+    return Composed(config=config, origins=_as_recorded(origins, recipe)), problems
+
+
+def _as_recorded(origins: dict[str, str], recipe: Path | None) -> dict[str, str]:
+    """The origins; those that are a run's ``config.yaml``, which has every value, by what its head says of them."""
+    recorded = {} if recipe is None else recorded_origins(recipe.read_text(encoding="utf-8"))
+    if recipe is None or not recorded:
+        return origins
+    own = _short(recipe)
+    return {name: recorded.get(name, DEFAULT) if origin == own else origin for name, origin in origins.items()}
 
 
 def _put(tree: DictConfig, name: str, value: Any, origin: str) -> list[str]:

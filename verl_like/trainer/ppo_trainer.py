@@ -21,11 +21,12 @@ from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.telemetry.ledger import LEDGER, stage
 from verl_like.telemetry.record_limits import RecordLimits
 from verl_like.telemetry.startup import STARTUP
-from verl_like.telemetry.trackers import Trackers
+from verl_like.telemetry.trackers import Trackers, read_metrics
 from verl_like.trainer.balance import Balance, by_rank, by_reader, plan
 from verl_like.trainer.build import Stack
 from verl_like.trainer.capsules import Capsules
 from verl_like.trainer.checkpoint import Checkpoints, load_state
+from verl_like.trainer.collapse import CollapseWatch
 from verl_like.trainer.generation import generate, greedy_sampling, train_sampling
 from verl_like.trainer.process_books import ProcessBooks
 from verl_like.trainer.profiling import Profiles
@@ -92,6 +93,7 @@ class PPOTrainer:
             shares_prompts=config.model.share_prompts and config.model.remove_padding,
         )
         self.store = StoreMeter()
+        self.collapse = CollapseWatch()
         self.run_plan = run_plan
         self.books = ProcessBooks(folder.path, parts.processes, run_plan.peak_bytes if run_plan else 0.0, limits)
         self.profiles = Profiles(folder.profile, parts.processes, config.trainer.profile_steps)
@@ -148,6 +150,7 @@ class PPOTrainer:
                 metrics |= self.validate()
         finally:  # whatever becomes of the validation, the step took place
             self.trackers.log(self.progress.step, metrics | self.saves.take_metrics())
+        self.collapse.add(self.progress.step, metrics)
         self.saves.look()
         if self.is_save_due():
             self.save()
@@ -397,6 +400,7 @@ class PPOTrainer:
             self.saves.step = self.progress.step
             self.checkpoints.mark_best(self.progress.best_step)
         self.truncate_after(self.progress.step)
+        self.collapse.restore(read_metrics(self.folder.metrics))
         log.info("continuing from %s", path)
 
     def truncate_after(self, step: int) -> None:

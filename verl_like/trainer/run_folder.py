@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import yaml
 
 from verl_like.config.hidden import NAME as SECRETS
 from verl_like.config.hidden import holds_mask, without_secrets
+from verl_like.config.record import with_earlier_starts
 from verl_like.config.schema import Config
 from verl_like.config.user_code import FROM_PYTHON
 from verl_like.config.yaml_text import load
@@ -79,7 +82,8 @@ class RunFolder:
         for folder in (self.checkpoints, self.samples):
             with writing(folder):
                 folder.mkdir(parents=True, exist_ok=True)
-        text, secrets = without_secrets(config_yaml)
+        old = self.config.read_text(errors="replace") if self.config.exists() else ""
+        text, secrets = without_secrets(with_earlier_starts(config_yaml, old))
         if secrets:
             write_atomically(self.path / SECRETS, yaml.safe_dump(secrets, allow_unicode=True), mode=OWNER_ONLY)
         else:
@@ -115,11 +119,22 @@ def refuse_recorded(place: str, old: str, config_yaml: str, *, job: str, resume:
         raise ValueError(
             f"{place} holds metrics, checkpoints or a model, but no config.yaml that says of which run. {remedy}"
         )
+    recorded = _filled(recorded, asdict(Config()))
     differences = _differences(masked(recorded), masked(yaml.safe_load(config_yaml)))
     if not old.startswith(_first_line(job)):
         differences.insert(0, f"the command ({old.splitlines()[0].removeprefix('# ')} there, verl-like {job} here)")
     if differences:
         raise ValueError(f"{place} is the folder of another run; it differs in {'; '.join(differences[:5])}. {remedy}")
+
+
+def _filled(recorded: dict[str, object], defaults: Mapping[str, object]) -> dict[str, object]:
+    """A run's configuration with the defaults of options that did not exist when it was recorded."""
+    found = dict(recorded)
+    for key, default in defaults.items():
+        value = found.setdefault(key, default)
+        if isinstance(default, Mapping) and default and isinstance(value, dict):
+            found[key] = _filled(value, default)
+    return found
 
 
 def _first_line(job: str) -> str:
