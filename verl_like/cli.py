@@ -406,7 +406,7 @@ def _replay(run: Path, step: int) -> int:
 
 def _export(arguments: argparse.Namespace) -> int:
     from verl_like.checks.checkpoints import checkpoint_of
-    from verl_like.config.compose import compose
+    from verl_like.config.compose import compose_run
     from verl_like.trainer.start import export_folder
 
     checkpoint, adapter = checkpoint_of(arguments.checkpoint), arguments.adapter
@@ -417,7 +417,7 @@ def _export(arguments: argparse.Namespace) -> int:
             f"{checkpoint} does not lie in a run folder: {recorded} is missing. Give RUN/checkpoints/step_N."
         )
     out = export_folder(checkpoint, arguments.out, adapter=adapter, replaces=arguments.replace)
-    config = compose(str(recorded), []).config
+    config = compose_run(folder, []).config
     if adapter and not config.model.lora.rank:
         raise ValueError(
             f"{folder} was trained without LoRA (model.lora.rank=0), so it has no adapter. Drop --adapter."

@@ -12,7 +12,8 @@ import pytest
 
 from verl_like.checks.manifest import write_manifest
 from verl_like.protocol import Ragged, read_rows, write_rows
-from verl_like.trainer.capsules import METRICS, STATE, Capsules, capsule_of, changed_versions
+from verl_like.trainer.capsule_files import METRICS, STATE, capsule_of, changed_versions
+from verl_like.trainer.capsules import Capsules
 from verl_like.trainer.first_difference import compare
 from verl_like.trainer.progress import Steering
 from verl_like.trainer.replay_plan import replay_plan
@@ -226,6 +227,7 @@ def test_a_run_that_began_from_anothers_checkpoint_is_replayed_from_there(tmp_pa
     other = tmp_path / "other/checkpoints/step_4"
     other.mkdir(parents=True)
     (other / "trainer.json").write_text('{"step": 4}')
+    write_manifest(other)
     run = run_folder(tmp_path / "run", resume=str(other))
     assert replay_plan(run, 6).start == other and replay_plan(run, 6).first == 5
     with pytest.raises(ValueError, match=r"began at step 5, from .*Give a later one"):

@@ -223,8 +223,11 @@ def test_a_folder_of_unknown_origin_is_refused(tmp_path: Path, content: str | No
     (tmp_path / "run/checkpoints/step_3").mkdir(parents=True)
     if content is not None:
         (tmp_path / "run/config.yaml").write_bytes(content.encode(errors="surrogateescape"))
-    with pytest.raises(ValueError, match=r"no config\.yaml that says of which run"):
+    with pytest.raises(
+        ValueError, match=r"config\.yaml is (missing|damaged .*), so it is not known which run's"
+    ) as found:
         claim(tmp_path)
+    assert "Put a copy of the file there" in str(found.value) and "delete" not in str(found.value)
 
 
 def test_a_run_that_never_got_anywhere_does_not_hold_its_folder(tmp_path: Path) -> None:

@@ -16,7 +16,10 @@ STEP = re.compile(r"step_(\d+)")
 
 def steps_in(folder: Path) -> list[int]:
     """Steps of the published checkpoints in a ``checkpoints`` folder, oldest first."""
-    return sorted(int(m[1]) for path in folder.glob("step_*") if (m := STEP.fullmatch(path.name)))
+    if not folder.is_dir():
+        return []
+    # Not a glob, which takes a folder that this user may not read for an empty one.
+    return sorted(int(m[1]) for path in folder.iterdir() if (m := STEP.fullmatch(path.name)))
 
 
 def missing_checkpoint(path: Path) -> str | None:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-NAME = "manifest.json"
+NAME, TRAINER = "manifest.json", "trainer.json"
 CHUNK_BYTES = 2**22
 MAX_THREADS = 8  # zlib lets go of the interpreter lock while it computes
 
@@ -22,12 +22,29 @@ def write_manifest(folder: Path) -> None:
     (folder / NAME).write_text(json.dumps({"files": dict(zip(files, _entries(folder, files), strict=True))}, indent=1))
 
 
-def damage(folder: Path) -> str | None:
-    """What the checkpoint lacks to be whole; None where every file is as it was written."""
+def damage(folder: Path, *, name: str = "") -> str | None:
+    """What the checkpoint lacks to be whole; None where every file is as it was written.
+
+    Args:
+        name: that the folder will have, where that is another one; ``step_7`` holds step 7.
+    """
     if not (folder / NAME).is_file():
         return f"it has no {NAME}"
-    stats = ((name, (folder / name).stat()) for name in sorted([NAME, *_files(folder)]))
-    return _damage(str(folder.resolve()), tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats))
+    stats = ((file, (folder / file).stat()) for file in sorted([NAME, *_files(folder)]))
+    state = tuple((file, stat.st_size, stat.st_mtime_ns) for file, stat in stats)
+    place = folder.resolve()
+    return _damage(str(place), state) or _misnamed(place, name or place.name)
+
+
+def _misnamed(folder: Path, name: str) -> str | None:
+    """Why a whole checkpoint is not the one that its name says: somebody has copied another step's folder."""
+    if not name.startswith("step_") or not (folder / TRAINER).exists():
+        return None
+    try:
+        step = json.loads((folder / TRAINER).read_text())["step"]
+    except (ValueError, LookupError, TypeError):  # of another program, which is judged by what it has written
+        return None
+    return None if name == f"step_{step}" else f"its {TRAINER} is of step {step}: it is a copy of another checkpoint"
 
 
 @lru_cache(maxsize=64)
@@ -48,7 +65,9 @@ def _damage(folder: str, state: tuple[tuple[str, int, int], ...]) -> str | None:
         for (name, entry), now in zip(recorded.items(), _entries(place, list(recorded)), strict=True):
             if now != entry:
                 return f"{name} has another checksum than when it was written"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except OSError as error:
+        return f"{os.path.relpath(error.filename or NAME, place)} cannot be read ({error.strerror})"
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         return f"{NAME} cannot be read ({type(error).__name__}: {error})"
     return None
 

@@ -33,7 +33,8 @@ from verl_like.config.knobs import Knob, knob_at, knobs, sections, set_default, 
 from verl_like.config.limits import bounded
 from verl_like.config.overrides import read_words
 from verl_like.config.problems import Refused, refuse
-from verl_like.config.record import head, recorded_origins
+from verl_like.config.record import NAME as RECORDED
+from verl_like.config.record import damage_of_file, head, recorded_origins
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
 from verl_like.masking import masked
@@ -79,9 +80,14 @@ class _Layer:
 
 def compose_run(run: Path, overrides: list[str]) -> Composed:
     """What a run folder records, with overrides; raises as :func:`compose`, and where the folder is no run's."""
-    recorded = run / "config.yaml"
+    recorded = run / RECORDED
     if not recorded.exists():
         raise ValueError(f"{run} is no run folder: {recorded} is missing. Give e.g. outputs/arithmetic/grpo-seed1.")
+    if (reason := damage_of_file(recorded)) is not None:
+        raise ValueError(
+            f"{recorded} is damaged: {reason}. Put a whole copy there; or give the run's own command with "
+            f"trainer.resume={run / 'checkpoints'}/step_N, its newest checkpoint, which writes it anew."
+        )
     return compose(str(recorded), overrides)
 
 
@@ -315,7 +321,10 @@ def _recipe_path(config_file: str | None) -> Path | None:
 
 
 def _begins_with_shipped(path: Path) -> bool:
-    tree = load_file(path)
+    try:
+        tree = load_file(path)
+    except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException):  # said where the file is read
+        return False
     named = tree.get("defaults") if isinstance(tree, dict) else None
     return any(str(entry).lstrip("/") == SHIPPED for entry in named or ())
 

@@ -1,4 +1,4 @@
-"""The head of a run's ``config.yaml``: the commands that started the run, and who set each value."""
+"""The ``config.yaml`` of a run folder: its head (commands, who set each value), and whether the file is whole."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import yaml
 
 from verl_like.config.yaml_text import load
 from verl_like.masking import masked, masked_text
 
+NAME = "config.yaml"
 STARTED, SET_BY = "# started ", "# set by "
 MAX_STARTS = 20  # newest ones, besides the first
 _SET_BY = re.compile(rf"{SET_BY}(?P<origin>.+): (?P<names>[a-z][\w.]*(?:, [a-z][\w.]*)*)")
+_NUM_LINES = re.compile(r"# This file has (\d+) lines\.")
 
 
 def shown_command(words: Sequence[str], program: str = "verl-like") -> str:
@@ -76,3 +79,47 @@ def _head_lines(text: str) -> list[str]:
     lines = text.splitlines()
     ends = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
     return lines[:ends] if lines and lines[0].startswith("# verl-like ") else []
+
+
+def recorded_text(job: str, config_yaml: str) -> str:
+    """The command and the configuration of a run as its folder records them.
+
+    Args:
+        job: "train" or "sft".
+    """
+    num_lines = config_yaml.count("\n") + 2
+    return f"{first_line(job)}# This file has {num_lines} lines.\n{config_yaml}"
+
+
+def first_line(job: str) -> str:
+    return f"# verl-like {job}\n"
+
+
+def damage_of_file(path: Path) -> str | None:
+    """Why a recorded configuration cannot be used; None where it can."""
+    try:
+        return damage_of(path.read_bytes())
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def damage_of(content: bytes) -> str | None:
+    """As :func:`damage_of_file`, of a file's content.
+
+    A file that was cut off may still be YAML, and what it lost would silently take its default; so it says itself how
+    long it is. A line that somebody has added is no damage.
+    """
+    try:
+        text = content.decode()
+        sections = load(text)
+    except UnicodeDecodeError:
+        return "it is no text"
+    except yaml.YAMLError as error:
+        return f"it is no YAML: {' '.join(str(error).split())}"
+    if not isinstance(sections, dict):
+        return "it is empty" if sections is None else "it has no sections"
+    found = _NUM_LINES.search(text)
+    num_lines = text.count("\n")
+    if found is not None and num_lines < int(found[1]):
+        return f"it has {num_lines} of {found[1]} lines"
+    return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from zipfile import BadZipFile
@@ -12,6 +14,11 @@ from verl_like.protocol.ragged import Ragged
 from verl_like.protocol.storage import Array
 
 VALUES, LENGTHS = ".values", ".lengths"
+# What zipfile and numpy raise for damaged files; RuntimeError is "encrypted", by one bit of a header.
+_UNREADABLE: tuple[type[Exception], ...] = (
+    *(OSError, EOFError, ValueError, BadZipFile, RuntimeError, LookupError, MemoryError, OverflowError),
+    *(TypeError, SyntaxError, struct.error, zlib.error),
+)
 
 
 def write_rows(path: Path, columns: Mapping[str, Ragged | Array]) -> None:
@@ -38,10 +45,10 @@ def read_rows(path: Path) -> dict[str, Ragged | Array]:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (OSError, EOFError, ValueError, BadZipFile) as error:
+        ragged = {name.removesuffix(VALUES) for name in arrays if name.endswith(VALUES)}
+        return {
+            **{name: array for name, array in arrays.items() if not name.endswith((VALUES, LENGTHS))},
+            **{name: Ragged.from_lengths(arrays[name + VALUES], arrays[name + LENGTHS]) for name in ragged},
+        }
+    except _UNREADABLE as error:
         raise ValueError(f"{path} cannot be read: {error}. Expected rows that write_rows wrote.") from error
-    ragged = {name.removesuffix(VALUES) for name in arrays if name.endswith(VALUES)}
-    return {
-        **{name: array for name, array in arrays.items() if not name.endswith((VALUES, LENGTHS))},
-        **{name: Ragged.from_lengths(arrays[name + VALUES], arrays[name + LENGTHS]) for name in ragged},
-    }

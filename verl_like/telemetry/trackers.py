@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from verl_like.disk import writing
 from verl_like.telemetry.sample_rows import SampleRow, markdown
@@ -125,18 +125,29 @@ def write_atomically(path: Path, content: str | bytes, *, is_durable: bool = Tru
 def read_metrics(path: Path) -> dict[str, dict[int, float]]:
     """What :class:`JsonlTracker` wrote: for each metric its value by step, in the order of steps.
 
-    Where a step was logged twice the later value counts; null reads as NaN; a torn last line is passed over.
+    Where a step was logged twice the later value counts; null reads as NaN; a torn last line is passed over, and other
+    lines that cannot be read with a warning.
     """
     series: dict[str, dict[int, float]] = {}
     if not path.exists():
         return series
-    content = path.read_text(encoding="utf-8")
-    for line in content[: content.rfind("\n") + 1].splitlines():
-        row = json.loads(line)
-        step = row.pop("step")
+    content = path.read_text(encoding="utf-8", errors="replace")
+    rows = [_row(line) for line in content[: content.rfind("\n") + 1].splitlines()]
+    if rows.count(None):
+        log.warning("%s has %d lines that cannot be read; they are passed over", path, rows.count(None))
+    for row in filter(None, rows):
         for name, value in row.items():
-            series.setdefault(name, {})[step] = math.nan if value is None else float(value)
+            if name != "step":
+                series.setdefault(name, {})[int(row["step"])] = math.nan if value is None else float(value)
     return {name: dict(sorted(points.items())) for name, points in series.items()}
+
+
+def _row(line: str) -> dict[str, Any] | None:
+    """The metrics of one line; None where it is no row of numbers."""
+    if _step_of(line) is None:
+        return None
+    row: dict[str, Any] = json.loads(line)
+    return row if all(value is None or isinstance(value, int | float) for value in row.values()) else None
 
 
 def metrics_table(path: Path) -> pa.Table:

@@ -161,7 +161,7 @@ class _Attempt:
             reason = run.bring(step, self._look)
             if reason is None:
                 return
-            damaged.append(f"step_{step}, of which {reason}")
+            damaged.append(f"step_{step} ({reason})")
             log.warning("%s holds a damaged %s; an older one is tried", run.url, damaged[-1])
         if not has_own:
             raise ValueError(

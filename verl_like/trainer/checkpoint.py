@@ -28,10 +28,18 @@ def publish(temporary: Path, final: Path) -> None:
         stale = final.with_name(f".old-{final.name}")
         final.rename(stale)
         temporary.rename(final)
-        shutil.rmtree(stale)
+        _remove(stale)
     else:
         temporary.rename(final)
     _sync(final.parent)
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, or the file that somebody has put in its place."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def _sync(path: Path) -> None:
@@ -95,7 +103,11 @@ class Checkpoints:
         link = self.folder / ".best"
         link.unlink(missing_ok=True)
         link.symlink_to(final.name)
-        link.rename(self.folder / "best")
+        best = self.folder / "best"
+        if best.is_dir() and not best.is_symlink():  # copied by a program that follows links
+            log.warning("%s is a folder, but must be a link to a checkpoint; a link takes its place", best)
+            shutil.rmtree(best)
+        link.rename(best)
 
     def best(self) -> Path | None:
         link = self.folder / "best"
@@ -109,7 +121,7 @@ class Checkpoints:
             return
         for step in [step for step in self.steps() if step <= newest][: -self.max_checkpoints]:
             if self.path(step).resolve() != self.best():
-                shutil.rmtree(self.path(step))
+                _remove(self.path(step))
 
     def find(self, resume: str) -> Path | None:
         """The checkpoint to continue from: the newest that is whole (``auto``), none (``never``) or the one at a path,
@@ -141,7 +153,7 @@ class Checkpoints:
                 if damaged:
                     log.warning("passed over %s; step_%d is the newest that is whole", "; ".join(damaged), step)
                 return self.path(step)
-            damaged.append(f"step_{step}, of which {reason}")
+            damaged.append(f"step_{step} ({reason})")
         if damaged:
             raise ValueError(
                 f"{self.folder} holds no checkpoint that is whole: {'; '.join(damaged)}. Put a whole one there, or "

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from verl_like.protocol import COLUMNS, Array, read_rows
+from verl_like.protocol import COLUMNS, Array
 from verl_like.telemetry.metrics import repeats
-from verl_like.trainer.capsules import ROWS, read_metrics
+from verl_like.trainer.capsule_files import read_metrics, recorded_rows
 from verl_like.trainer.step_metrics import Metrics
 
 STAGES = ("prompts", "rollout", "old_log_probs", "ref_log_probs", "values", "reward", "advantages")  # in their order
@@ -70,8 +70,8 @@ def compare(recorded: Path | None, replayed: Path, metrics: Metrics) -> Comparis
 def _rows(capsule: Path) -> dict[str, list[Any]]:
     """Each column as a list of rows."""
     found: dict[str, list[Any]] = {}
-    for part in sorted(capsule.glob(ROWS)):
-        for name, column in read_rows(part).items():
+    for _, columns in recorded_rows(capsule):
+        for name, column in columns.items():
             found.setdefault(name, []).extend(column)
     return found
 

@@ -398,6 +398,8 @@ class PPOTrainer:
         self.progress = Progress.read(state)
         if self.checkpoints.holds(path):
             self.saves.step = self.progress.step
+            if "jsonl" in self.config.trainer.loggers:
+                self.folder.warn_of_lost_metrics(self.progress.step)
             self.checkpoints.mark_best(self.progress.best_step)
         self.truncate_after(self.progress.step)
         self.collapse.restore(read_metrics(self.folder.metrics))

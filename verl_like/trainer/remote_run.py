@@ -228,7 +228,7 @@ class RemoteRun:
         temporary.mkdir(parents=True)
         for file in self._store.files(name):
             self._store.get(file, temporary / file.removeprefix(f"{name}/"), look)
-        reason = damage(temporary)
+        reason = damage(temporary, name=f"step_{step}")
         if reason is not None:
             shutil.rmtree(temporary)
         return reason

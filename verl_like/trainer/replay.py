@@ -13,7 +13,7 @@ from verl_like.telemetry.loggers import trackers
 from verl_like.telemetry.startup import STARTUP
 from verl_like.telemetry.trackers import read_metrics
 from verl_like.trainer.build import stack
-from verl_like.trainer.capsules import capsule_of, changed_versions
+from verl_like.trainer.capsule_files import capsule_of, changed_versions
 from verl_like.trainer.endings import shown
 from verl_like.trainer.first_difference import Comparison, compare
 from verl_like.trainer.folder_lock import FolderLock

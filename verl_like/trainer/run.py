@@ -145,6 +145,7 @@ def train(config: Config, config_yaml: str) -> Progress:
     folder, newest = start_of(config, config_yaml, job="train")
     if (step := finished_step(folder, newest, steps=steps, has_validation=bool(val_prompts))) is not None:
         log.info(nothing_to_do(config, folder, step))
+        folder.mend(config_yaml, job="train")
         with mirrored(config, folder):  # an end that could not copy all
             return Progress(step=step)
     plan = check_memory(config)
@@ -240,6 +241,7 @@ def sft(config: Config, config_yaml: str) -> int:
     folder, newest = start_of(config, config_yaml, job="sft")
     if (step := finished_step(folder, newest, steps=steps, has_validation=False)) is not None:
         log.info(nothing_to_do(config, folder, step))
+        folder.mend(config_yaml, job="sft")
         with mirrored(config, folder):
             return step
     with FolderLock(folder.path), mirrored(config, folder):

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 import yaml
 
+from verl_like.checks.checkpoints import steps_in
+from verl_like.checks.manifest import damage
 from verl_like.config.hidden import NAME as SECRETS
 from verl_like.config.hidden import holds_mask, without_secrets
-from verl_like.config.record import with_earlier_starts
+from verl_like.config.record import damage_of, damage_of_file, first_line, recorded_text, with_earlier_starts
 from verl_like.config.schema import Config
 from verl_like.config.user_code import FROM_PYTHON
 from verl_like.config.yaml_text import load
 from verl_like.disk import writing
 from verl_like.masking import OWNER_ONLY, masked
-from verl_like.telemetry.trackers import write_atomically
+from verl_like.telemetry.trackers import read_metrics, write_atomically
+
+log = logging.getLogger(__name__)
 
 # What may change between a run and its continuation; everything else must be the same run.
 MAY_CHANGE = {"trainer", "cluster"}
@@ -47,7 +52,8 @@ class RunFolder:
     def refuse_other(self, config_yaml: str, *, job: str, resume: str) -> None:
         """Raise where the folder belongs to another run.
 
-        A folder whose run never logged a step, saved or exported anything is free: there is nothing to lose.
+        A folder whose run never logged a step, saved or exported anything is free: there is nothing to lose. Where its
+        config.yaml is lost or damaged, ``resume`` may name one of its checkpoints: then it is this run's.
 
         Args:
             config_yaml: this run's configuration.
@@ -57,22 +63,45 @@ class RunFolder:
         Raises:
             ValueError: the folder holds a run with another or no configuration, or a run at all under ``resume=never``.
         """
-        old = self.config.read_text(errors="replace") if self.config.exists() else ""
         if not self._is_used():
+            old = self.config.read_text(errors="replace") if self.config.is_file() else ""
             if old and not old.startswith("# verl-like "):
                 raise ValueError(
                     f"{self.config} was written by no run, and would be replaced. Choose another "
                     f"trainer.experiment_name."
                 )
             return
+        reason = self._config_damage()
+        if reason is not None and resume != "never":
+            if Path(resume).expanduser().absolute().parent.resolve() == self.checkpoints.resolve():
+                log.warning("%s %s; this command writes it anew", self.config, reason)
+                return
+            raise ValueError(self._damaged(reason))
+        old = self.config.read_text() if reason is None else ""
         refuse_recorded(str(self.path), old, config_yaml, job=job, resume=resume)
+
+    def _config_damage(self) -> str | None:
+        """What is wrong with config.yaml, as the end of a sentence; None where nothing is."""
+        if not self.config.exists():
+            return "is missing"
+        reason = damage_of_file(self.config)
+        return None if reason is None else f"is damaged ({reason})"
+
+    def _damaged(self, reason: str) -> str:
+        steps = [step for step in steps_in(self.checkpoints) if damage(self.checkpoints / f"step_{step}") is None]
+        resume = f"trainer.resume={self.checkpoints}/step_{steps[-1]}" if steps else ""
+        go_on = f" If it is this one's, {resume} goes on with it and writes the file anew." if resume else ""
+        return (
+            f"{self.config} {reason}, so it is not known which run's folder this is. "
+            f"Put a copy of the file there.{go_on} For another run, choose another trainer.experiment_name."
+        )
 
     def refuse_replacing(self, place: str, other: str) -> None:
         """Raise where ``place`` holds, by its ``config.yaml``, another run than this folder, whose files it would
         replace.
         """
-        own = self.config.read_text(errors="replace") if self.config.exists() else ""
-        if own:
+        if self._config_damage() is None:
+            own = self.config.read_text()
             refuse_recorded(place, other, own, job=own.splitlines()[0].removeprefix("# verl-like "), resume="auto")
 
     def claim(self, config_yaml: str, *, job: str) -> None:
@@ -88,7 +117,29 @@ class RunFolder:
             write_atomically(self.path / SECRETS, yaml.safe_dump(secrets, allow_unicode=True), mode=OWNER_ONLY)
         else:
             (self.path / SECRETS).unlink(missing_ok=True)
-        write_atomically(self.config, _first_line(job) + text, mode=OWNER_ONLY)
+        write_atomically(self.config, recorded_text(job, text), mode=OWNER_ONLY)
+
+    def mend(self, config_yaml: str, *, job: str) -> None:
+        """Write config.yaml anew where it is lost or damaged."""
+        if self._config_damage() is not None:
+            self.claim(config_yaml, job=job)
+
+    def warn_of_lost_metrics(self, step: int) -> None:
+        """Warn where the metrics of steps up to this one, which are finished, are not there: nothing brings them back.
+
+        Steps before the first that was logged are not missed: the run may have begun from another's checkpoint.
+        """
+        logged = set().union(*read_metrics(self.metrics).values())
+        lost = sorted(set(range(min(logged, default=1), step + 1)) - logged)
+        if lost:
+            log.warning(
+                "%s lacks %d of %d finished steps, the first of them step %d. The run goes on; its curves lack these "
+                "steps, unless you put a copy of the file there first.",
+                self.metrics,
+                len(lost),
+                step,
+                lost[0],
+            )
 
     def _is_used(self) -> bool:
         is_logged = self.metrics.exists() and self.metrics.stat().st_size > 0
@@ -108,20 +159,18 @@ def refuse_recorded(place: str, old: str, config_yaml: str, *, job: str, resume:
     Raises:
         ValueError: what is there and what to do.
     """
-    remedy = "Choose another trainer.experiment_name, or delete the folder."
+    remedy = "Choose another trainer.experiment_name, or move the folder away."
     if resume == "never":
         raise ValueError(f"{place} holds a run already and trainer.resume=never. {remedy}")
-    try:
-        recorded = load(old)
-    except yaml.YAMLError:  # damaged
-        recorded = None
-    if not isinstance(recorded, dict):
+    reason = damage_of(old.encode(errors="replace"))
+    if reason is not None:
         raise ValueError(
-            f"{place} holds metrics, checkpoints or a model, but no config.yaml that says of which run. {remedy}"
+            f"{place} holds metrics, checkpoints or a model, but its config.yaml, which says of which run, is lost or "
+            f"damaged ({reason}). Put a copy of the file there, or choose another trainer.experiment_name."
         )
-    recorded = _filled(recorded, asdict(Config()))
+    recorded = _filled(load(old), asdict(Config()))
     differences = _differences(masked(recorded), masked(yaml.safe_load(config_yaml)))
-    if not old.startswith(_first_line(job)):
+    if not old.startswith(first_line(job)):
         differences.insert(0, f"the command ({old.splitlines()[0].removeprefix('# ')} there, verl-like {job} here)")
     if differences:
         raise ValueError(f"{place} is the folder of another run; it differs in {'; '.join(differences[:5])}. {remedy}")
@@ -135,10 +184,6 @@ def _filled(recorded: dict[str, object], defaults: Mapping[str, object]) -> dict
         if isinstance(default, Mapping) and default and isinstance(value, dict):
             found[key] = _filled(value, default)
     return found
-
-
-def _first_line(job: str) -> str:
-    return f"# verl-like {job}\n"
 
 
 def _differences(old: dict[str, object], new: dict[str, object], prefix: str = "") -> list[str]:

@@ -18,6 +18,7 @@ from verl_like.telemetry.trackers import Trackers
 from verl_like.trainer.checkpoint import Checkpoints, load_state
 from verl_like.trainer.process_books import ProcessBooks
 from verl_like.trainer.profiling import Profiles
+from verl_like.trainer.run_folder import RunFolder
 from verl_like.trainer.saving import Saves
 from verl_like.trainer.step_metrics import Metrics, StepMetrics
 from verl_like.workers.groups import ActorGroup
@@ -105,6 +106,8 @@ class SftTrainer:
             self._actor.load(str(path / "actor"), state["weight_version"])
             if self._checkpoints.holds(path):
                 self._saves.step = int(state["step"])
+                if "jsonl" in self._config.trainer.loggers:
+                    RunFolder(self._config).warn_of_lost_metrics(self._saves.step)
         self._sampler.load_state_dict({"given": state["step"]})
         self._trackers.truncate_after(state["step"])
         self._books.truncate_after(state["step"])

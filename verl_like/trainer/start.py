@@ -96,7 +96,7 @@ def _recorded_model(checkpoint: Path) -> dict[str, Any]:
     file = checkpoint.resolve().parents[1] / "config.yaml"
     try:
         recorded = yaml.safe_load(file.read_text(errors="replace")) if file.is_file() else None
-    except yaml.YAMLError:  # damaged
+    except (yaml.YAMLError, OSError):  # damaged
         return {}
     model = recorded.get("model") if isinstance(recorded, dict) else None
     return model if isinstance(model, dict) else {}

