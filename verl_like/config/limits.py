@@ -63,7 +63,7 @@ def _memory() -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + MOST_MEMORY_GIB * 2**30
-    if resource.RLIM_INFINITY not in (soft, hard):
+    if soft != resource.RLIM_INFINITY:
         most = min(most, soft)
     resource.setrlimit(resource.RLIMIT_AS, (most, hard))
     try:
