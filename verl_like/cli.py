@@ -145,8 +145,8 @@ def _dry_run(command: str, composed: Composed, held: list[str]) -> int:
     Args:
         held: why the run cannot start in its folder.
     """
-    from verl_like.config.compose import render_changed
     from verl_like.config.problems import Refused, refuse
+    from verl_like.config.render import render_changed
 
     print(render_changed(composed), flush=True)
     with STARTUP.shown():
@@ -218,7 +218,7 @@ def _is_training(command: str, config: Config) -> bool:
 def _job(command: str, composed: Composed) -> str:
     """Do it; what there is to say at the end."""
     from verl_like.checks.machine import check_machine
-    from verl_like.config.compose import render_changed
+    from verl_like.config.render import render_changed
     from verl_like.trainer.endings import finished_at_once, shown, what_lies_where
     from verl_like.trainer.hosts import HOSTS
     from verl_like.trainer.mirror import mirrored
@@ -262,9 +262,10 @@ def _config(arguments: argparse.Namespace) -> int:
     Without a recipe or an override there is nothing to refuse.
     """
     from verl_like.checks.rules import contradictions, missing
-    from verl_like.config.compose import differences, read, render
+    from verl_like.config.compose import read
     from verl_like.config.knobs import sections
     from verl_like.config.problems import refuse, without_echoes
+    from verl_like.config.render import differences, render
 
     if arguments.diff:
         print(differences(*arguments.words), end="")

@@ -17,11 +17,12 @@ import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 
-from verl_like.config.compose import Composed, compose, read, render, render_changed
+from verl_like.config.compose import Composed, compose, read
 from verl_like.config.folders import group_dirs
 from verl_like.config.knobs import knobs, value_of
 from verl_like.config.limits import bounded
 from verl_like.config.problems import Refused, without_echoes
+from verl_like.config.render import render, render_changed
 from verl_like.config.schema import Config
 
 ROOT = Path(__file__).parents[2]

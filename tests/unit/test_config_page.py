@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from verl_like.cli import main
-from verl_like.config.compose import differences
 from verl_like.config.knobs import knobs
 from verl_like.config.page import help_text, page
+from verl_like.config.render import differences
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ from verl_like.config.files import load_file
 from verl_like.config.folders import conf_dir, group_dirs, tables_dir
 from verl_like.config.hidden import holds_mask, kept_beside, masked_options
 from verl_like.config.interpolations import refuse_swollen
-from verl_like.config.knobs import Knob, knob_at, knobs, sections, set_default, value_of, wrong_values
+from verl_like.config.knobs import Knob, knob_at, knobs, sections, set_default, wrong_values
 from verl_like.config.limits import bounded
 from verl_like.config.overrides import read_words
 from verl_like.config.problems import Refused, refuse
@@ -43,7 +42,6 @@ DEFAULT = "default"
 COMMAND_LINE = "command line"
 SHIPPED = "config"  # the file of conf/ that recipes begin with
 _ROOT = "verl_like_root"  # a name that no file in a search path has, so that it can shadow nothing
-_WIDEST_VALUE = 72
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
 
 
@@ -183,111 +181,6 @@ def _put(tree: DictConfig, name: str, value: Any, origin: str) -> list[str]:
             f"{_innermost_message(error)}"
         ]
     return []
-
-
-def render(composed: Composed, *, docs: bool = False, section: str = "") -> str:
-    """The configuration as YAML with the origin of each leaf in an aligned comment, and its sentence where ``docs``;
-    secrets are masked.
-
-    Args:
-        section: of which alone; empty for all.
-    """
-    return laid_out(
-        (name, _shown(composed.config, name), _comment(composed.origins[name], knob, docs=docs))
-        for name, knob in knobs().items()
-        if not section or name.startswith(f"{section}.")
-    )
-
-
-def differences(*names: str) -> str:
-    """Knobs that differ between two recipes or run folders, a line each.
-
-    Raises:
-        ValueError: another number of names than two, or what is neither.
-    """
-    if len(names) != 2:
-        raise ValueError(
-            f"found {len(names)} names to compare, expected two recipes or run folders: config --diff A B."
-        )
-    first, second = (
-        (compose_run(Path(name), []) if Path(name).is_dir() else compose(name, [])).config for name in names
-    )
-    found = [(name, value_of(first, name), value_of(second, name)) for name in knobs()]
-    lines = [
-        f"{name}: {_flow(_shown(first, name))} | {_flow(_shown(second, name))}\n" for name, a, b in found if a != b
-    ]
-    return "".join(lines) or "no knob differs\n"
-
-
-def _shown(config: Config, name: str) -> Any:
-    return masked(value_of(config, name), name.rpartition(".")[2])
-
-
-def render_changed(composed: Composed) -> str:
-    """What differs from the defaults, as :func:`render` shows it."""
-    names = [name for name, origin in composed.origins.items() if origin != DEFAULT]
-    plain = Config()
-    return laid_out(
-        (name, _shown(composed.config, name), composed.origins[name])
-        for name in knobs()
-        if name in names and value_of(composed.config, name) != value_of(plain, name)
-    )
-
-
-def laid_out(leaves: Iterable[tuple[str, Any, str]]) -> str:
-    """(dotted name, value, comment) as YAML with aligned comments; leaves of a section stand together."""
-    lines: list[tuple[str, str]] = []
-    open_sections: list[str] = []
-    for name, value, comment in leaves:
-        *parents, leaf = name.split(".")
-        for depth, section in enumerate(parents):
-            if open_sections[: depth + 1] != parents[: depth + 1]:
-                lines.append((f"{'  ' * depth}{_key(section)}:", ""))
-                open_sections = parents[: depth + 1]
-        open_sections = parents
-        lines.append((f"{'  ' * len(parents)}{_key(leaf)}: {_flow(value)}", comment))
-    lines = [(text, on_one_line(comment)) for text, comment in lines]
-    width = max((len(text) for text, comment in lines if comment and len(text) <= _WIDEST_VALUE), default=0)
-    return "".join(
-        f"{text:<{width}}  # {comment}".rstrip() + "\n" if comment else f"{text}\n" for text, comment in lines
-    )
-
-
-def on_one_line(text: str) -> str:
-    """A text that can neither end its line, which would make a comment of a recipe one of its settings, nor steer a
-    terminal.
-    """
-    return "".join(sign if sign.isprintable() else " " if sign.isspace() else repr(sign)[1:-1] for sign in text)
-
-
-def _key(name: str) -> str:
-    """A key as YAML: one of other signs than ours, or that YAML takes for a truth, is quoted."""
-    return name if re.fullmatch(r"[A-Za-z_]\w{5,}", name) else _flow(name)
-
-
-def _comment(origin: str, knob: Knob, *, docs: bool) -> str:
-    if not docs:
-        return origin
-    unit = f" [{knob.unit}]" if knob.unit else ""
-    choices = f" ({' | '.join(knob.choices)})" if knob.choices else ""
-    return f"{origin}: {knob.doc}{unit}{choices}"
-
-
-class _OnOneLine(yaml.SafeDumper):
-    """Escapes the line ends of texts, which would otherwise stand in the file."""
-
-
-_OnOneLine.add_representer(
-    str,
-    lambda dumper, text: dumper.represent_scalar(
-        "tag:yaml.org,2002:str", text, style='"' if text.splitlines() not in ([], [text]) else None
-    ),
-)
-
-
-def _flow(value: Any) -> str:
-    text = yaml.dump(value, Dumper=_OnOneLine, default_flow_style=True, width=float("inf"), allow_unicode=True)
-    return text.removesuffix("...\n").strip()
 
 
 def _recipe_path(config_file: str | None) -> Path | None:

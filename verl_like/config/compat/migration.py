@@ -23,9 +23,9 @@ from verl_like.config.compat.words import (
     read_words,
     with_own_program,
 )
-from verl_like.config.compose import laid_out, on_one_line
 from verl_like.config.knobs import knobs
 from verl_like.config.limits import bounded
+from verl_like.config.render import laid_out, on_one_line
 from verl_like.masking import masked
 
 UNSET_RANK = re.compile(r"line \d+: (\w*RANK\w*) is set nowhere")
