@@ -7,6 +7,7 @@ process that is kept: it meets the other ranks, builds its roles and answers as 
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -16,13 +17,15 @@ from unittest.mock import patch
 
 import ray
 
-from verl_like.single_controller import worker_group
+from verl_like.single_controller import ray_calls, worker_group
 from verl_like.single_controller.errors import INTERRUPT
 from verl_like.single_controller.worker import NUM_THREADS, WorkerHost
 from verl_like.single_controller.worker_group import WorkerGroup
+from verl_like.telemetry.beacon import BEACON, FOLDER_VARIABLE, NAME_VARIABLE
 
 LEAVE_TIMEOUT_S = 20.0
-Kind = tuple[int, tuple[tuple[str, str], ...]]  # rank and environment of a process
+OF_A_RUN = {FOLDER_VARIABLE, NAME_VARIABLE}  # variables that a process gets anew from each run
+Kind = tuple[int, tuple[tuple[str, str], ...]]  # rank and environment of a process, less those
 
 
 class KeptHost(WorkerHost):
@@ -37,6 +40,12 @@ class KeptHost(WorkerHost):
             super().beside(stage, role, method)
         finally:
             self._is_called_beside = False
+
+    @ray.method(concurrency_group="engine")
+    def join(self, variables: dict[str, str]) -> None:
+        """Begin the heartbeat of another run, as a new process does in its constructor."""
+        os.environ.update(variables)
+        BEACON.light_as_told(ray_calls.own_node)
 
     @ray.method(concurrency_group="engine")
     def leave(self) -> None:
@@ -70,9 +79,14 @@ class KeptWorkers:
         return _Order(self, runtime_env)  # a process outlives the placement group of its run
 
     def take(self, rank: int, runtime_env: dict[str, Any]) -> Any:
-        kind = (rank, tuple(sorted(runtime_env["env_vars"].items())))
+        variables = runtime_env["env_vars"]
+        kind = (rank, tuple(sorted((name, value) for name, value in variables.items() if name not in OF_A_RUN)))
         free = self._free[kind]
-        process = free.pop() if free else KeptProcess.options(runtime_env=runtime_env, num_cpus=0).remote(rank)
+        if free:
+            process = free.pop()
+            process.join.remote({name: variables[name] for name in OF_A_RUN})
+        else:
+            process = KeptProcess.options(runtime_env=runtime_env, num_cpus=0).remote(rank)
         self._kinds[process] = kind
         return process
 

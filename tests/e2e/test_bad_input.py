@@ -372,7 +372,7 @@ def test_the_folder_of_another_run_is_refused(
 ) -> None:
     message = refusal(capsys, arithmetic, out)
     assert f"{other_run.path} is the folder of another run; it differs in rollout.n (5 there, 4 here)" in message
-    assert "Choose another trainer.experiment_name, or delete the folder" in message
+    assert "Choose another trainer.experiment_name, or move the folder away" in message
 
 
 def test_supervised_training_into_the_folder_of_another_run_is_refused(
