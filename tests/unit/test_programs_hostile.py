@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
+import subprocess
+import sys
 import tempfile
 import textwrap
 import time
@@ -297,6 +300,33 @@ def test_cleaning_up_after_one_program_holds_up_no_other() -> None:
     assert running.end().code is None
     assert time.monotonic() - started < 1.0
     assert printed("print(1)") == "1" and fork_server() is server
+
+
+NEVER_CONFINED = """
+import json, os, socket, sys, tempfile
+from dataclasses import asdict
+from verl_like.graders.programs import fork_server, landlock
+from verl_like.graders.programs.confinement import Limits
+
+fork_server._CONFINED_WITHIN_S = 0.3
+mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+if os.fork() == 0:
+    mine.close()
+    fork_server._Server(theirs, tempfile.gettempdir(), landlock.version(), ()).serve()
+    os._exit(0)
+theirs.close()
+job, held_open = os.pipe()  # the child reads its job to the end, which never comes
+limits = Limits(memory_mib=256, cpu_s=1, file_bytes=1000)
+socket.send_fds(mine, [json.dumps({"limits": asdict(limits)}).encode()], [job])
+mine.settimeout(10)
+print(mine.recv(4096).decode())
+"""
+
+
+def test_a_process_that_stops_before_it_is_confined_is_given_up_within_a_deadline() -> None:
+    command = [sys.executable, "-c", NEVER_CONFINED]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert json.loads(ended.stdout) == {"error": "a process was not confined within 0.3 s"}, ended.stderr
 
 
 def test_a_kernel_without_a_listener_makes_no_threads_and_no_files() -> None:

@@ -33,6 +33,7 @@ from verl_like.graders.programs.supervision import Supervisor
 _MAX_FDS = 256  # of this process; bounds what a child has to close
 _FIRST_SPARE_FD = 64  # above every number that a job's files get
 _KILLED_WITHIN_S = 0.2  # for a killed process to be gone; one that takes longer is cleaned up after later
+_CONFINED_WITHIN_S = 20.0  # it takes a millisecond, unless something stops the process
 _CONFINED = b"confined"
 _ROLES: dict[str, Callable[[dict[str, Any]], None]] = {
     "program": solution.run_program,
@@ -190,8 +191,12 @@ class _Server:
         for fd in fds:
             os.close(fd)
         child = self._children[pid] = _Child(folder, None)
+        mine.settimeout(_CONFINED_WITHIN_S)
         with mine:
-            said, listeners, _, _ = socket.recv_fds(mine, 4096, 1)
+            try:
+                said, listeners, _, _ = socket.recv_fds(mine, 4096, 1)
+            except TimeoutError:
+                said, listeners = f"a process was not confined within {_CONFINED_WITHIN_S:g} s".encode(), []
         if listeners:
             child.supervisor = Supervisor(listeners[0], pid=pid, folder=folder, limits=limits)
         if said != _CONFINED:
