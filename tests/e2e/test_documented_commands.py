@@ -107,6 +107,7 @@ NOT_RUN = {
         "verl-like train --from verl algorithm.adv_estimator=grpo ...",
         "verl-like migrate --from verl run.sh",
         "verl-like train run.yaml --dry-run",
+        "verl-like train recipe.yaml",
         "verl-like help SECTION",
     ),
     "would remove what the other commands need": ("make clean",),
@@ -122,6 +123,8 @@ NOT_RUN = {
     "names a file that the reader writes; tests/e2e/test_algorithms.py trains with such a file": (
         "verl-like train RECIPE.yaml algorithm.adv_estimator=mine.py:advantage actor.policy_loss=mine.py:loss "
         "trainer.experiment_name=mine",
+        "verl-like train RECIPE.yaml actor.policy_loss=mine.py:loss 'actor.policy_loss_kwargs={tau: 0.7}' "
+        "trainer.experiment_name=tau",
     ),
     "names a reward model; tests/e2e/test_rewards.py trains with one": (
         f"verl-like train {RECIPE} reward.model.path=PATH_OR_HUB_NAME trainer.experiment_name=reward-model",
