@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.grading_corpus import CHOICES, CORPUS, KNOWN_LIMITS, Pair
+from tests.unit.grading_corpus_styles import STYLES
 from tests.unit.grading_corpus_values import TABLES, VALUES
 from verl_like.graders import exact_match, gsm8k, math_answer
 
@@ -46,7 +47,7 @@ def named(pair: Pair) -> str:
 # --- the corpus ---
 
 
-@pytest.mark.parametrize("pair", [*(pair for pair in CORPUS if pair not in CHOICES), *VALUES], ids=named)
+@pytest.mark.parametrize("pair", [*(pair for pair in CORPUS if pair not in CHOICES), *VALUES, *STYLES], ids=named)
 def test_the_verdict_is_the_mathematicians(pair: Pair) -> None:
     assert GRADERS[pair.grader](pair.response, pair.truth)["score"] == float(pair.is_right), pair.reason
 

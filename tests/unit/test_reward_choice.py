@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.grading_corpus import CHOICES, Pair
+from tests.unit.grading_corpus_styles import CHOICES_IN_STYLES
 from verl_like.graders import choice
 
 
@@ -17,7 +18,7 @@ def score(response: str, truth: Any, **kwargs: Any) -> dict[str, Any]:
     return choice.compute_score("mmlu", response, truth, {}, **kwargs)
 
 
-@pytest.mark.parametrize("pair", CHOICES, ids=lambda pair: f"{pair.response} for {pair.truth}")
+@pytest.mark.parametrize("pair", [*CHOICES, *CHOICES_IN_STYLES], ids=lambda pair: f"{pair.response} for {pair.truth}")
 def test_the_verdict_is_the_readers(pair: Pair) -> None:
     letters = "ABCDEFGHI" if pair.grader == "choice of nine" else "ABCD"
     assert score(pair.response, pair.truth, letters=letters)["score"] == float(pair.is_right), pair.reason

@@ -17,15 +17,27 @@ _ENDS = (
 )
 _NO_FORMULA = r"(?!<(?!/)|[\w'’(+=/^>]|\s*(?:[+=^>]|<(?!/))|-\w|\s*\\(?:cdot|times|frac|sqrt|in)\b)"
 _LETTER = rf"(?P<letter>(?<![\w'’])(?:[B-HJ-Z]{_NO_FORMULA}|[AIa-z]{_NO_FORMULA}{_ENDS}))"
+# "not A but": what the answer is stands behind it.
+_REJECTED = r"(?:(?i:\s*\bnot)[\s*(\"']{1,5}[A-Za-z][)*\"',]{0,5}\s+(?i:but)(?:\s+(?i:rather|instead))?)?"
+# Chinese, whose words touch the letters.
+_HAN = r"\u3400-\u9fff"
+_HAN_BEFORE = r"[\s*_\"'`“‘(（\[【{$:：]{0,20}(?:选项|選項)?[\s*_\"'`“‘(（\[【{$:：]{0,20}"
+_HAN_LETTER = r"(?P<letter>(?<![A-Za-z0-9])[A-Z])(?![A-Za-z0-9'’+=^/-]|\s*[+=^])"
 _ADVERB = r"(?:,?\s+(?i:therefore|thus|clearly|definitely|most\s+likely|likely|probably|indeed|hence),?)?"
 _STATEMENTS = tuple(
     re.compile(pattern, re.MULTILINE)
     for pattern in (
         # The answer (to this question) is B; Answer: (b); the correct option would be **B**.
         rf"\b(?i:answer|(?:correct|right|best)\s+(?:option|choice|letter|one|statement))(?:\s+(?i:to|for|of|choice|option|letter)\b[^.\n:]{{0,60}}?)?"
-        rf"[*_]{{0,3}}\s{{0,5}}(?:(?i:is|would\s+be|should\s+be|must\s+be)\b|[:=]){_ADVERB}{_BEFORE}{_OPTION}{_BEFORE}{_LETTER}",
+        rf"[*_]{{0,3}}\s{{0,5}}(?:(?i:is|would\s+be|should\s+be|must\s+be)\b|[:=]){_ADVERB}{_REJECTED}{_BEFORE}{_OPTION}{_BEFORE}{_LETTER}",
         rf"(?:\\f?boxed\s{{0,5}}\{{|<answer>){_BEFORE}{_OPTION}{_BEFORE}{_LETTER}",
         rf"\b(?i:choose|chose|pick|select|go\s+with|going\s+with)\s{_BEFORE}{_OPTION}{_BEFORE}{_LETTER}",
+        # 答案是B; 正确选项为(B); 答案不是A，而是B.
+        rf"(?:答案|正确选项|正确的选项|正确的)(?:应该|应当|应|就|便|选项)?(?:不是[^是\n]{{1,12}}而)?(?:是|为|為|选择?|選擇?|[:：=】])+{_HAN_BEFORE}{_HAN_LETTER}",
+        # 故选B; 我选择B.
+        rf"(?:选择?|選擇?)(?![项項]){_HAN_BEFORE}{_HAN_LETTER}",
+        # 选项B是正确的; B项正确.
+        r"(?:^|[\s。，,;；：:]|选项|選項)[(（*]{0,3}(?P<letter>[A-Z])[)）*]{0,3}\s*(?:选项|選項|项)?(?:是|为)?(?:正确|最佳|对的)",
         # Option B is correct; (B) is the right answer.
         r"(?:^|[.!?:,;]\s|\b(?i:option|choice|answer|so|thus|therefore|hence|that)\s)[\s*(\"]{0,5}(?P<letter>[A-Z])[)*\"]{0,5}\s+"
         r"(?i:is|must\s+be|would\s+be)\s+(?i:the\s+)?(?i:only\s+)?(?i:correct|right|best|answer)\b",
@@ -47,10 +59,19 @@ _DENIED = re.compile(
     r"[(*\"'$]{0,5}\Z",
     re.IGNORECASE,
 )
+# What a whole statement is denied or supposed by: it is not the case that, I doubt that, if; 不, 排除.
+_DENIED_STATEMENT = re.compile(
+    r"(?:(?:\b(?:not|never|nobody|(?<!no )(?<!not )(?<!n.t )doubt|some|others|false|wrong|incorrect|untrue"
+    r"|unlikely|impossible|deny|denies|if|unless"
+    r"|suppose|supposing|assume|assuming|whether)|n[’']t)\b(?:\s+(?:the\s+case|true|right|correct|clear|certain|sure|think|believe|say|said|claim"
+    r"|would|could|can|agree|be|to|me|we|one)){0,4}(?:\s+that)?\s+(?:the\s+)?"
+    r"|[不别非未勿](?:能|应该?|会|可能|该|要|可以)?|错误的?|错的|没有[^。，,;；\n]{0,12}|排除|如果|假如|若|假设|是否)[*_\"'(]{0,3}\Z",
+    re.IGNORECASE,
+)
 _IN_BOX = re.compile(r"\\f?boxed\s{0,5}\{(?P<held>(?:[^{}]|\{[^{}]{0,100}\}){0,200})\}")
 _BOX_BEFORE = re.compile(r"\\f?boxed\s{0,5}\{[^{}]{1,20}\}[\s$]{0,5}(?:,|/|&|and|or)[\s$]{0,5}\Z")
 _HEDGE = re.compile(
-    rf"[)\]}}*_\"'`$.\s]{{0,10}}(?:(?i:,?\s*\b(?:or|and)\b)|[/&]|\\text\s?\{{\s?(?:or|and)\s?\}}|,(?=[\s(*\"]{{0,5}}[A-Z][)*\"]{{0,5}}(?:[,.;]|\s*$|\s*(?:or|and)\b)))"
+    rf"[)\]}}*_\"'`$.\s]{{0,10}}(?:(?i:,?\s*\b(?:or|and)\b)|[或和与、及]|还是|[/&]|\\text\s?\{{\s?(?:or|and)\s?\}}|,(?=[\s(*\"]{{0,5}}[A-Z][)*\"]{{0,5}}(?:[,.;]|\s*$|\s*(?:or|and)\b)))"
     rf"\s?(?:(?i:possibly|maybe|perhaps|also|both)\s)?{_BEFORE}{_OPTION}{_BEFORE}(?:[B-HJ-Z](?![\w'’])|[AI](?=\s*$|[)\]}}*_.,;$]))"
 )
 
@@ -122,10 +143,12 @@ def chosen_letter(text: str) -> str:
         last = _LAST_LINE.fullmatch(text, line_start) if len(text) - line_start < 1000 else None
         if last is not None:
             named = str(last.lastgroup)
-            return "" if _is_denied(text, last.start(named)) else last[named].upper()
+            is_supposed = statement is not None and _is_denied_whole(text, statement.start())
+            return "" if is_supposed or _is_denied(text, last.start(named)) else last[named].upper()
     if statement is not None:
         is_open = _HEDGE.match(text, statement.end("letter")) or _lists_letters(statement, text)
-        return "" if is_open or _is_denied(text, statement.start("letter")) else statement["letter"].upper()
+        is_denied = _is_denied(text, statement.start("letter")) or _is_denied_whole(text, statement.start())
+        return "" if is_open or is_denied else statement["letter"].upper()
     bold = {match[1] for match in _BOLD.finditer(text)}
     if len(bold) == 1:
         return bold.pop()
@@ -135,6 +158,10 @@ def chosen_letter(text: str) -> str:
 
 def _is_denied(text: str, letter_start: int) -> bool:
     return _DENIED.search(text[max(0, letter_start - 80) : letter_start]) is not None
+
+
+def _is_denied_whole(text: str, start: int) -> bool:
+    return _DENIED_STATEMENT.search(text[max(0, start - 80) : start]) is not None
 
 
 def _lists_letters(statement: re.Match[str], text: str) -> bool:

@@ -16,6 +16,7 @@ from verl_like.graders.maths.neighbours import (
     Neighbour,
     is_changed,
     is_changing,
+    is_frequency,
     thing_before,
     thing_behind,
     unit_behind,
@@ -195,6 +196,8 @@ def _joins_prose_before(text: str, gap: str, content: str) -> bool:
         return is_changed(thing.text) or _joins_text(thing)
     if thing.kind == "dash":
         return _is_sign(text[:-1], gap)
+    if _is_said_of_times(text, content):
+        return False
     if thing.kind == "operator" or is_changed(text):
         return True
     if gap == " " and text.endswith(content):
@@ -246,6 +249,15 @@ def _joins_prose_behind(text: str, gap: str) -> bool:
     if thing.kind == "ratio":
         return gap.isspace()
     return (thing.kind == "point" and gap != " ") or (thing.kind == "word" and gap == "" and thing.whole.isascii())
+
+
+def _is_said_of_times(text: str, content: str) -> bool:
+    """Whether the text ends in the content as how often something happens: she jumps 84 times."""
+    return (
+        is_frequency(text)
+        and (number := _ONE_NUMBER.fullmatch(content)) is not None
+        and _same_number(number[1], text.split()[-2])
+    )
 
 
 def _same_number(text: str, other: str) -> bool:

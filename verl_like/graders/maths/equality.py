@@ -9,7 +9,9 @@ import re
 from verl_like.graders.maths.answers import Answer, Group, Relation
 from verl_like.graders.maths.arithmetic import less
 from verl_like.graders.maths.bases import TEN
+from verl_like.graders.maths.chains import LETTERS
 from verl_like.graders.maths.leaf import Leaf
+from verl_like.graders.maths.names import is_sum
 from verl_like.graders.maths.real_sets import are_same_sets, is_combined
 from verl_like.graders.maths.units import Unit
 from verl_like.graders.maths.values import Term, are_multiples, are_same, has_values, values_of
@@ -31,6 +33,9 @@ def equal(truth: Answer, answer: Answer) -> bool:
         same = are_same_sets(truth, answer)
         if same is not None:
             return same
+    if isinstance(truth, Leaf) and not truth.name and isinstance(answer, Relation):
+        value = _value_of_sum(answer)
+        return value is not None and _same_leaves(truth, value)
     if isinstance(truth, Relation) or isinstance(answer, Relation):
         return _same_relation(truth, answer)
     if truth.name and answer.name and truth.name != answer.name:
@@ -222,6 +227,12 @@ def _same_relation(truth: Answer, answer: Answer) -> bool:
     if all(u == first_f for u, _ in both) and all(v == first_g for _, v in both):
         return False  # 1 < 2 says something else than 1 < 3
     return are_multiples(both, positive=a.sign not in ("=", r"\ne"))
+
+
+def _value_of_sum(answer: Relation) -> Leaf | None:
+    """17 of m + n = 17, where the question asks for m + n; None where it is an equation between other things."""
+    is_value = answer.sign == "=" and is_sum(answer.left.text) and not LETTERS.search(answer.right.text)
+    return answer.right if is_value else None
 
 
 def _as_relation(answer: Answer) -> Relation | None:

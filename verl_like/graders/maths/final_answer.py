@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from verl_like.graders.characters import plain
 from verl_like.graders.maths.expression import FUNCTIONS
+from verl_like.graders.maths.neighbours import is_frequency
 from verl_like.graders.maths.spelling import MAX_CHARS
 
 _TAGGED = re.compile(r"<answer>(.{0,2000}?)</answer>", re.DOTALL | re.IGNORECASE)
@@ -102,7 +103,9 @@ def last_value(text: str) -> str | None:
     last = values[-1]
     before = items[last - 1].text.lower() if last else ""
     behind = items[last + 1].text.lower() if last + 1 < len(items) else ""
-    if before in _SPOILS_BEHIND.split() or behind in _SPOILS_BEFORE.split():
+    said = " ".join(item.text for item in items[max(0, last - 3) : last])
+    is_again = is_frequency(said) and items[last - 2].text == items[last].text
+    if (before in _SPOILS_BEHIND.split() and not is_again) or behind in _SPOILS_BEFORE.split():
         return None
     if before in ("and", "or") and last - 2 in values:
         return f"{items[last - 2].text}, {items[last].text}"
@@ -114,6 +117,9 @@ class _Item(NamedTuple):
 
     text: str
     is_value: bool
+
+
+_SENTENCE = _Item("", is_value=False)  # its end, over which no word changes a number
 
 
 def _items(text: str) -> list[_Item]:
@@ -138,8 +144,10 @@ def _plain_items(text: str) -> list[_Item]:
             run = piece if is_maths else ""
             word = "" if is_maths else piece.strip("*`'\"_,;:?.!() \n")
             found += [_Item(word, is_value=False)] if word else []
+            found += [_SENTENCE] if not is_maths and piece.endswith((".", "!", "?")) else []
         if run.endswith((".", ";", "!", "?", ":")) or (run.endswith(",") and _level(run) <= 0):
             found += _closed(run)
+            found += [_SENTENCE] if run.endswith((".", "!", "?")) else []
             run = ""
     return found
 

@@ -38,6 +38,8 @@ _QUANTITIES = tuple(
         r"(?:[a-zA-Z]{3,}|of|the|in)(?:[ ,-](?:[a-zA-Z]+|\\(?:triangle|angle|overline) ?\{?[A-Z]+\}?))*",
     )
 )
+_TERM = r"\d*(?:[a-df-hj-zA-Z]|\\(?:alpha|beta|gamma))(?:_\{\w+\})?"  # not e and i, which are numbers
+_SUM = re.compile(rf"-?{_TERM}(?:[+-]{_TERM})+")
 # Words that make of "half of x = 5" something else than a name.
 _NO_NAME = re.compile(
     r"\b(?:not|never|no|wrong|incorrect|false|unless|if|or|and|maybe|perhaps|possibly|half|twice|double|triple|third"
@@ -60,6 +62,13 @@ def name_of(text: str) -> str:
     ):
         return re.sub(r"\||\\overline\{([A-Z]{2})\}", r"\1", name)  # |AB| and AB are one length
     return name if _NAMES.fullmatch(name) and _in_order(name[1:-1].split(",")) else ""
+
+
+def is_sum(text: str) -> bool:
+    """Whether it adds several names, as m+n and 100m+n do: such a sum is a quantity; 2m is to be solved for m."""
+    text = squeezed(text)
+    names = re.findall(r"\\?[a-zA-Z]+(?:_\{\w+\})?", text)
+    return _SUM.fullmatch(text) is not None and len(set(names)) == len(names)
 
 
 def is_variable(name: str) -> bool:

@@ -51,6 +51,27 @@ _CHANGING = re.compile(
     r"|[万亿萬億千百十兆]|分之|成(?![\u4e00-\u9fff])|点\d|或\s*\d)",
     re.IGNORECASE,
 )
+_FREQUENCY = re.compile(r"(?<![^\s*(])(?P<word>[a-zA-Z]+)\s+\d[\d.,]*\s+times\s*\Z")
+_COPULAS = frozenset(
+    [
+        "multiply",
+        "multiplied",
+        "is",
+        "are",
+        "was",
+        "were",
+        "be",
+        "equals",
+        "equal",
+        "to",
+        "by",
+        "of",
+        "than",
+        "get",
+        "gets",
+        "gives",
+    ]
+)
 
 _BEFORE = tuple(
     (kind, re.compile(rf"(?:{pattern})\Z"))
@@ -131,6 +152,12 @@ def _first(found: Iterable[tuple[str, re.Match[str] | None]], otherwise: str) ->
 def is_changed(text: str) -> bool:
     """Whether the words that the text ends in make what follows another value: not, minus, times."""
     return _CHANGED.search(text[-40:]) is not None
+
+
+def is_frequency(text: str) -> bool:
+    """Whether "times" at the end of the text says how often: she jumps 84 times. "It is 84 times" goes on."""
+    match = _FREQUENCY.search(text[-80:])
+    return match is not None and match["word"].lower() not in _COPULAS
 
 
 def is_changing(text: str) -> bool:

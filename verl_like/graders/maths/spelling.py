@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from verl_like.graders.characters import plain
 from verl_like.graders.maths.expression import FUNCTIONS
+from verl_like.graders.maths.unit_words import CHINESE
 from verl_like.graders.maths.units import squeezed, unit_of
 
 MAX_CHARS = 2000  # below the 4300 digits at which int() refuses
@@ -61,6 +62,7 @@ _CHARACTERS = str.maketrans(
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
 _LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋ₙ", "0123456789+-n")
 _END = r"(?![a-zA-Z])"
+_HAN_OR, _HAN_AND = "(?:或者|或)", "(?:以及|和|与|及)"
 _WRITTEN_OUT = (*sorted(FUNCTIONS, key=len, reverse=True), "pi", "theta", "infty", "emptyset")
 _REWRITES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
     (re.compile(pattern), by)
@@ -108,6 +110,9 @@ _REWRITES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], .
         (rf"\\text\{{\s*({'|'.join(_WRITTEN_OUT)})\s*\}}", r"\\\1 "),
         (rf"\\[lr]?[vV]ert{_END}", "|"),
         (rf"\\[id]math{_END}", lambda match: match[0][1]),
+        (r"\\text\{\s*([,;])\s*\}", r"\1 "),
+        (rf"\\text\{{\s*,?\s*{_HAN_OR}\s*\}}|(?<=[\w)}}\]])\s*,?\s*{_HAN_OR}\s*(?=[-+\\(\[\w])", " or "),
+        (rf"\\text\{{\s*,?\s*{_HAN_AND}\s*\}}|(?<=[\w)}}\]])\s*,?\s*{_HAN_AND}\s*(?=[-+\\(\[\w])", " and "),
         (r"\\text\{[\s,;]*(?:either\s+)?(and|or)(?:\s+(?:also|else|perhaps|possibly))?[\s,]*\}", r" \1 "),
         (r"(?<=[\d})])\s*(?:\\text\{\s*to\s*\}|\bto\b)\s*(?=[\d\\(])", ":"),
         (rf"\\lbrace{_END}", r"\\{"),
@@ -158,6 +163,7 @@ _IDLE_BEHIND = re.compile(
     r"\s*(?:\Z|[,;:&)\]}=<>.|]|\\\\|(?:and|or)\b|\\(?:lor|land|Rightarrow|[lg]e|ne|cdot|div|cup|cap|in|approx|\}|right"
     r"|end)(?![a-zA-Z]))"
 )
+_CHINESE_UNIT = re.compile(rf"(?<=[\d)}}])\s*(?:\\text\{{\s*)?({'|'.join(CHINESE)})\s*\}}?\.?\Z")
 _VECTORS = re.compile(r"\\(?:vec|overrightarrow|mathbf|boldsymbol|bm)(?![a-zA-Z])")
 
 
@@ -183,6 +189,7 @@ def uniform(text: str) -> str:
     if text.count("[") != text.count("]") or text.startswith("]"):
         text = _REVERSED.sub(_plain_interval, text)
     text = _LAST_STOP.sub(r"\1}", text.strip())
+    text = _CHINESE_UNIT.sub(lambda match: f"\\text{{ {CHINESE[match[1]]}}}", text)
     return text.strip()
 
 

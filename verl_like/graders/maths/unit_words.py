@@ -142,6 +142,16 @@ gal kcal cal mol rad deg rpm psi atm usd USD dB yr yrs wk wks kB MB GB TB tbsp t
 """
 PLAIN_SPACED = frozenset(_PLAIN_SPACED_WORDS.split())
 
+# Chinese units and counters with their English words. Those that change a number are left out: 万, 倍, 成, 次方.
+_CHINESE = """
+米 m  千米 km  公里 km  厘米 cm  分米 dm  毫米 mm  平方米 m^2  平方厘米 cm^2  平方分米 dm^2  平方千米 km^2
+平方公里 km^2  立方米 m^3  立方厘米 cm^3  立方分米 dm^3  公顷 ha  克 g  千克 kg  公斤 kg  吨 t  升 L  毫升 mL
+元 yuan  秒 s  秒钟 s  分钟 min  小时 h  天 days  日 days  周 weeks  个月 months  年 years  岁 years
+个 items  只 items  人 people  名 people  位 people  种 ways  条 items  张 items  件 items  本 items  辆 items  头 items
+棵 items  颗 items  道 items  支 items  块 items  朵 items  盒 items  箱 items  瓶 items  页 items
+"""
+CHINESE = dict(pair.split() for pair in re.split(r"\s{2,}|\n", _CHINESE.strip()))
+
 
 def measure(word: str) -> Measure | None:
     """What the word or symbol measures; None for a word that is no unit."""
