@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import os
 import sys
@@ -40,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     arguments = parsed(words)
     arguments.typed = words
+    if isinstance(sys.stdout, io.TextIOWrapper):  # in a pipe too, its lines come in order with the log's
+        sys.stdout.reconfigure(line_buffering=True)
     terminal = logging.StreamHandler()
     terminal.setFormatter(MaskingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"))
     logging.basicConfig(level=logging.INFO, handlers=[terminal])

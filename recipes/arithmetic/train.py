@@ -33,12 +33,12 @@ def look_at_machine(overrides: list[str]) -> int:
 def prepare() -> int:
     """Make whatever of data, model and warm start is missing; returns an exit status."""
     if not (OUT / "data/val.parquet").exists():
-        print(f"making the problems in {OUT / 'data'}: {write_all(OUT / 'data', DATA_SEED)} rows")
+        print(f"making the problems in {OUT / 'data'}: {write_all(OUT / 'data', DATA_SEED)} rows", flush=True)
     if not (OUT / "init/model.safetensors").exists():
-        print(f"making the model in {OUT / 'init'}: {write_model(OUT / 'init', DATA_SEED):,} parameters")
+        print(f"making the model in {OUT / 'init'}: {write_model(OUT / 'init', DATA_SEED):,} parameters", flush=True)
     if (OUT / "warmstart/model/model.safetensors").exists():
         return 0
-    print("warm start: supervised training on answers that are wrong more often than right")
+    print("warm start: supervised training on answers that are wrong more often than right", flush=True)
     return main(["sft", str(HERE / "sft.yaml")])
 
 

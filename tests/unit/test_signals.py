@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tests.unit._reward import sample, scorer_process, task
 from verl_like.single_controller.bounded import ENDING_SIGNALS, Lines
+from verl_like.telemetry.live import LiveDisplay
+from verl_like.trainer import signals
 
 REWARD = """
 import subprocess
@@ -64,3 +70,23 @@ os.kill(os.getpid(), {int(signum)})
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout) == (0, "heard\n"), ended.stderr
+
+
+def test_what_a_signal_says_goes_above_a_live_picture(capfd: pytest.CaptureFixture[str]) -> None:
+    out = io.StringIO()
+    display = LiveDisplay(Console(file=out, force_terminal=True), lambda: "the picture")
+    display.start()
+    try:
+        signals._say_above("stopping in order")
+        for thread in threading.enumerate():
+            if thread.name == "say":
+                thread.join(10)
+    finally:
+        display.stop()
+    assert "stopping in order\nthe picture" in re.sub(r"\x1b\[\S*?[A-Za-z]", "", out.getvalue()).replace("\r", "")
+    assert capfd.readouterr().err == "", "a bare line tears the picture"
+
+
+def test_without_a_picture_a_signal_says_it_on_a_line_of_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+    signals._say_above("stopping in order")
+    assert capfd.readouterr().err == "\nstopping in order\n"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import logging
 import math
+import re
+import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 from rich.console import Console
 
-from verl_like.telemetry.console import ConsoleTracker, sparkline, stage_seconds
+from verl_like.telemetry.console import ConsoleTracker, shares, sparkline, stage_seconds
 
 METRICS = {
     "reward/score_mean": 0.41,
@@ -102,7 +105,7 @@ def test_the_picture_holds_score_validation_and_stages() -> None:
     tracker.close()
     last_frame = out.getvalue().rsplit("my_run", 1)[1]
     validation = "0.625  at step 2, from 0.125 at step 0"
-    for text in ("2/40 steps", "0.750  ▁█", validation, "1,234", "failed rewards", "■ rollout 0.20", "■ other 0.12"):
+    for text in ("2/40 steps", "0.750  ▁█", validation, "1,234", "failed rewards", "A  rollout 0.20", ".  other 0.12"):
         assert text in last_frame, text
 
 
@@ -118,9 +121,10 @@ def test_a_validation_is_told_beside_the_step_not_as_a_stage_of_it() -> None:
     )
 
 
-def picture_of(tracker: ConsoleTracker) -> str:
+def picture_of(tracker: ConsoleTracker, width: int = 100) -> str:
     out = io.StringIO()
-    Console(file=out, width=100).print(tracker.picture())
+    tracker._console.width = width
+    Console(file=out, width=width).print(tracker.picture())
     return out.getvalue()
 
 
@@ -129,28 +133,64 @@ def test_the_picture_shows_nothing_of_an_earlier_step() -> None:
     tracker.log(1, {**VALIDATED, "time/update_critic_s": 0.1, "reward/num_failed": 3.0})
     tracker.log(2, METRICS)
     shown = picture_of(tracker)
-    assert "■ rollout 0.20   ■ update_actor 0.10   ■ other 0.12" in shown
+    assert "A  rollout 0.20    C  update_actor 0.10    .  other 0.12" in shown
     for stale in ("validation", "update_critic", "failed rewards"):
         assert stale not in shown
     assert "0.625" in shown, "the last validation's value stays"
 
 
-def test_the_bar_of_stages_is_the_step_and_a_stage_keeps_its_colour() -> None:
-    def colours(tracker: ConsoleTracker) -> dict[str, str]:
+def bar_and_legend(tracker: ConsoleTracker, width: int) -> tuple[str, list[str]]:
+    """The bar and the legend's lines of a picture without colour."""
+    lines = [line.strip("│ ") for line in picture_of(tracker, width).splitlines()]
+    at = next(i for i, line in enumerate(lines) if line.startswith("step "))
+    return lines[at - 1], lines[at:-1]
+
+
+def test_the_bar_of_stages_is_the_step_and_a_stage_keeps_its_mark_and_colour() -> None:
+    def looks(tracker: ConsoleTracker) -> dict[str, tuple[str, str]]:
         console = Console(file=io.StringIO(), width=100, force_terminal=True)
         pieces = list(console.render(tracker.picture(), console.options))
-        bar = {str(each.style): each.text for each in pieces if set(each.text) == {"█"}}
-        assert sum(map(len, bar.values())) == pytest.approx(54, abs=2)
-        marks = [(str(a.style), b.text) for a, b in zip(pieces, pieces[1:], strict=False) if a.text == "■ "]
-        return {text.split()[0]: style for style, text in marks}
+        marks = [(a, b.text) for a, b in pairwise(pieces) if "reverse" in str(a.style) and a.text[0] == " "]
+        return {text.split()[0]: (mark.text, str(mark.style)) for mark, text in marks}
 
     tracker, _, _ = plain(total_steps=40)
     tracker.log(1, {"time/values_s": 0.1, **VALIDATED})
-    before = colours(tracker)
+    before = looks(tracker)
     tracker.log(2, METRICS)
-    after = colours(tracker)
+    after = looks(tracker)
+    assert len(bar_and_legend(tracker, 100)[0]) == 80
     assert "values" in before and "values" not in after
-    assert {name: before[name] for name in after} == after
+    assert list(after) == ["rollout", "update_actor", "other"]
+    assert after["other"][0] == " . "
+    assert {name: after[name] for name in before if name in after} == {n: before[n] for n in before if n in after}
+
+
+MANY = [f"stage_{i}" for i in range(12)]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_without_colour_each_stage_has_its_own_mark_and_the_legend_breaks_between_items(width: int) -> None:
+    tracker, _, _ = plain()
+    tracker.log(1, {**{f"time/{name}_s": 0.1 for name in MANY}, "time/step_s": 1.3})
+    bar, legend = bar_and_legend(tracker, width)
+    items = [item for line in legend for item in re.split(r" {3,}", line.strip())]
+    marks = {item.split()[1]: item.split()[0] for item in items[1:]}
+    assert items[0] == "step 1.30 s" and list(marks) == [*MANY, "other"]
+    assert all(re.fullmatch(r"\S  \w+ 0\.10", item) for item in items[1:])
+    assert len(set(marks.values())) == len(marks) and set(bar) == set(marks.values())
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_picture_leaves_room_for_what_a_terminal_echoes(width: int) -> None:
+    tracker, _, _ = plain()
+    tracker.log(1, METRICS)
+    # A wrapped ^C^C would move the cursor to another line than the one that is redrawn from.
+    assert max(map(len, picture_of(tracker, width).splitlines())) == width - len("^C^C")
+
+
+def test_columns_of_stages_add_up() -> None:
+    assert shares([1.0, 1.0, 1.0], 80) == [27, 26, 27]
+    assert sum(shares([0.013 * i for i in range(1, 20)], 77)) == 77
 
 
 def test_log_lines_of_an_earlier_handler_go_above_the_picture() -> None:
@@ -192,3 +232,19 @@ def test_sparkline_rises_with_its_values_and_leaves_out_nan() -> None:
     assert sparkline([3.0] * 4, width=2) == "▁▁"
     assert len(sparkline([float(i) for i in range(1000)], width=40)) == 40
     assert sparkline([], width=5) == ""
+
+
+def test_in_a_pipe_what_a_command_prints_comes_in_order_with_its_log() -> None:
+    code = (
+        "import sys, verl_like.cli as cli; recipe = 'recipes/arithmetic/grpo.yaml'; "
+        "cli.main(['config', '--diff', recipe, recipe]); print('afterwards', file=sys.stderr)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert ended.stdout == "no knob differs\nafterwards\n"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import string
 import time
 from collections.abc import Callable, Mapping
+from itertools import accumulate, pairwise
 
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
@@ -23,6 +25,10 @@ DETAILS = (
     ("grad norm", "actor/grad_norm"),
 )
 STAGE_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red", "bright_cyan", "bright_magenta")
+STAGE_MARKS = string.ascii_uppercase + string.ascii_lowercase  # colours come again, and some terminals have none
+OTHER_MARK = "."
+BORDER = 4  # columns of the picture's frame and its padding
+ECHO = 4  # columns left free: a terminal writes ^C there, twice at most, and a wrapped line would tear the picture
 SPARKS = "▁▂▃▄▅▆▇█"
 MIN_STAGE_FRAC = 0.03  # smaller stages are summed up
 OTHER = "other"  # they, and what no stage claims
@@ -139,7 +145,12 @@ class ConsoleTracker:
             title_align="left",
             border_style="dim",
             padding=(0, 1),
+            width=self._width() + BORDER,
         )
+
+    def _width(self) -> int:
+        """Columns inside the frame."""
+        return max(self._console.width - BORDER - ECHO, 1)
 
     def _progress(self) -> RenderableType:
         left = self._seconds_left()
@@ -154,10 +165,11 @@ class ConsoleTracker:
 
     def _numbers(self) -> RenderableType:
         rows: list[tuple[str, Text]] = []
+        sparks = max(min(self._width() - 30, 40), 1)  # beside the longest label and a number
         for label, name in HEADLINES:
             if name in self._latest:
                 text = Text(_short(self._latest[name]), style="bold")
-                rows.append((label, text.append(f"  {sparkline(self._headlines, width=40)}", style="cyan")))
+                rows.append((label, text.append(f"  {sparkline(self._headlines, width=sparks)}", style="cyan")))
         if self._validations:
             (first_step, first), (last_step, last) = self._validations[0], self._validations[-1]
             text = Text(_short(last), style="bold green")
@@ -177,20 +189,42 @@ class ConsoleTracker:
         return table
 
     def _stages(self) -> list[RenderableType]:
-        """A bar as wide as the step, and its legend."""
+        """A bar as wide as the step, and its legend: a letter and a colour for each stage."""
         split = stage_seconds(self._latest)
         if not split:
             return []
-        total = sum(seconds for _, seconds in split)
-        width = max(min(self._console.width - 6, 80), 10)
-        bar, legend = Text(), Text(f"step {self._latest['time/step_s']:.2f} s   ")
-        for name, seconds in split:
-            # By position among all stages, so that a stage keeps its colour when another falls below the threshold.
-            position = -1 if name == OTHER else self._stages_seen.index(name)
-            colour = "bright_black" if name == OTHER else STAGE_COLOURS[position % len(STAGE_COLOURS)]
-            bar.append("█" * round(width * seconds / total), style=colour)
-            legend.append("■ ", style=colour).append(f"{name} {seconds:.2f}   ")
-        return [Text(), bar, legend]
+        widths = shares([seconds for _, seconds in split], min(self._width(), 80))
+        bar, items = Text(no_wrap=True), [Text(f"step {self._latest['time/step_s']:.2f} s")]
+        for (name, seconds), width in zip(split, widths, strict=True):
+            mark, colour = self._look(name)
+            bar.append(mark * width, style=f"{colour} reverse")
+            items.append(Text.assemble((f" {mark} ", f"{colour} reverse"), f" {name} {seconds:.2f}"))
+        return [Text(), bar, *_rows(items, self._width())]
+
+    def _look(self, stage: str) -> tuple[str, str]:
+        """Mark and colour by position among all stages: a stage keeps them when another falls below the threshold."""
+        if stage == OTHER:
+            return OTHER_MARK, "bright_black"
+        position = self._stages_seen.index(stage)
+        return STAGE_MARKS[position % len(STAGE_MARKS)], STAGE_COLOURS[position % len(STAGE_COLOURS)]
+
+
+def shares(values: list[float], width: int) -> list[int]:
+    """``width`` columns divided as the values are; their sum is ``width``."""
+    total = sum(values)
+    ends = [0, *(round(width * reached / total) for reached in accumulate(values))]
+    return [end - start for start, end in pairwise(ends)]
+
+
+def _rows(items: list[Text], width: int) -> list[Text]:
+    """The items side by side; a line ends between two of them."""
+    rows: list[Text] = []
+    for item in items:
+        if rows and rows[-1].cell_len + 3 + item.cell_len <= width:
+            rows[-1].append("   ").append_text(item)
+        else:
+            rows.append(item)
+    return rows
 
 
 def stage_seconds(metrics: Mapping[str, float]) -> list[tuple[str, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -71,7 +72,7 @@ class _End:
         before, self._heard = self._heard, time.monotonic()
         if not INTERRUPT.is_set():
             INTERRUPT.set(work_s=self._grace_s - self._teardown_s)
-            _say(f"\nstopping in order, which may take up to {self._grace_s:g} s (once more to stop at once)")
+            _say_above(f"stopping in order, which may take up to {self._grace_s:g} s (once more to stop at once)")
         elif self._heard - before >= ECHO_S:
             raise KeyboardInterrupt
 
@@ -115,6 +116,21 @@ class _End:
         stage = "start or end" if LEDGER.current == "idle" else LEDGER.current
         _say(f"error: {OutOfGrace(stage)} {self._last_checkpoint()}")
         os._exit(130 if is_insisted else 1)
+
+
+def _say_above(text: str) -> None:
+    """Say it above a live picture, which a bare line would tear, or as a bare line where there is none."""
+    stderr = sys.stderr
+    if not hasattr(stderr, "rich_proxied_file"):
+        _say(f"\n{text}")
+        return
+
+    def write() -> None:
+        with suppress(OSError):
+            print(text, file=stderr, flush=True)
+
+    # In a thread, which waits for the picture's lock: the signal may have come in the middle of a redraw.
+    threading.Thread(target=write, name="say", daemon=True).start()
 
 
 def _say(text: str) -> None:
