@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,7 @@ import pytest
 from verl_like.telemetry.beacon import BEACON, beacon_folder, read_all
 from verl_like.telemetry.ledger import Ledger
 from verl_like.watchdog import guard
+from verl_like.watchdog import watch as watch_module
 from verl_like.watchdog.deadlines import Deadlines
 from verl_like.watchdog.guard import watchdog
 from verl_like.watchdog.processes import children
@@ -239,6 +241,25 @@ def test_a_first_deadline_is_longer_and_time_that_the_machine_slept_does_not_cou
         assert watch.look() == ({os.getpid(): 100.0}, [])
         now += 3600.0  # a machine that slept
         assert watch.look() == ({}, [])
+    finally:
+        BEACON.darken()
+
+
+def test_the_memory_of_a_process_that_is_ending_is_no_part_of_how_it_went(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel takes a process's memory before it lets go of the process, and then reports 0."""
+    now, known = time.monotonic(), watch_module.process_state
+    watch = Watch(tmp_path, driver=os.getpid(), deadlines=Deadlines(floor_s=60.0), clock=lambda: now)
+    BEACON.light(tmp_path, "this")
+    try:
+        for rss_bytes in (600, 609, 0):
+            now += 1.0
+            monkeypatch.setattr(
+                watch_module, "process_state", lambda pid, rss=rss_bytes: replace(known(pid), rss_bytes=rss)
+            )
+            watch.look()
+        assert [held for _, held in watch.processes[os.getpid()].memory] == [600, 609]
     finally:
         BEACON.darken()
 

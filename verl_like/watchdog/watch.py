@@ -151,7 +151,8 @@ class Watch:
         elif known.stopped_since is None:
             known.stopped_since = now
         known.who, known.reading, known.moved_bytes = reading.who, reading, state.moved_bytes
-        if not known.memory or now - known.memory[-1][0] >= 1.0:
+        # A process that is ending has given its memory back, and would seem to have lost it before it died.
+        if state.rss_bytes > 0 and (not known.memory or now - known.memory[-1][0] >= 1.0):
             known.memory.append((now, state.rss_bytes))
         return known
 
