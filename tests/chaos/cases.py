@@ -109,9 +109,16 @@ CASES: tuple[Case, ...] = (
     # A slow stage is no stalled one, as long as it is within its deadline.
     Case(process=WORKER, stage="update_actor", fault="sleep", expected=ABSORBED),
     # From outside, in the middle of the run.
+    Case(
+        process="scorer host",
+        stage="",
+        fault="SIGKILL",
+        expected=ABSORBED,
+        names=("scorer host 0 died", "last seen in stage", "Another one is started"),
+    ),
     *(
         Case(process=process, stage="", fault="SIGKILL", expected=ABSORBED)
-        for process in ("scorer host", "scorer", "spare", "watchdog")
+        for process in ("scorer", "spare", "watchdog")
     ),
     *(Case(process=process, stage="", fault="SIGSTOP", expected=ABSORBED) for process in ("spare", "watchdog")),
     Case(process="scorer", stage="", fault="SIGSTOP", expected=ABSORBED, is_equal=False),

@@ -20,10 +20,15 @@ from verl_like.single_controller import ray_calls
 from verl_like.single_controller.errors import StageTimeout
 from verl_like.single_controller.ray_calls import Call
 from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
+from verl_like.single_controller.verdicts import VERDICTS
 from verl_like.single_controller.wait import arrivals, wait
 from verl_like.telemetry.beacon import FOLDER_VARIABLE, NAME_VARIABLE
 from verl_like.telemetry.process_log import LOGS_VARIABLE, RUN_LOGS
 
+_HELPS = (
+    "If the kernel has ended it for want of memory, lower reward.num_workers or reward.max_memory_gib; else the crash "
+    "is in a library that it loads, and logs/ has its last words."
+)
 # Facts that a samples file has beside each text.
 SAMPLE_FACTS = (
     "uid",
@@ -42,11 +47,11 @@ SAMPLE_FACTS = (
 )
 
 # Not a decorator: Ray would pickle the class by value; a plain class travels by reference. A host that dies is started
-# again, and the blocks that it had are scored again: nothing of them had come back.
+# again, and the blocks that it had are scored again: nothing of them had come back. How often, VERDICTS limits.
 Host = ray.remote(
     num_cpus=0,
-    max_restarts=2,
-    max_task_retries=2,
+    max_restarts=-1,
+    max_task_retries=-1,
     concurrency_groups={"score": MAX_BLOCKS, "dump": 1, "control": 1},
     enable_task_events=False,  # Ray's control store would keep every call
 )(ScorerHost)
@@ -95,6 +100,7 @@ class RewardPool:
             )
             for number, (node, share) in enumerate(zip(nodes, shares, strict=True))
         ]
+        VERDICTS.restarts(self._names(), remedy=_HELPS)
         self._answers: dict[ray.ObjectRef, str] = {}  # under way, with names to wait for them
         self._num_rows = [0] * len(self._hosts)  # of these, by host
         self._writing: dict[ray.ObjectRef, str] = {}  # in progress
@@ -102,7 +108,7 @@ class RewardPool:
     def wait_ready(self, *, timeout_s: float) -> None:
         """Return when every host has loaded the functions; raises what went wrong where one could not."""
         asking = ray_calls.begun([Call(host.ready) for host in self._hosts])
-        names = {ref: f"scorer host {i}" for i, ref in enumerate(asking)}
+        names = dict(zip(asking, self._names(), strict=True))
         wait(names, stage="reward_start", timeout_s=timeout_s, interruptible=True)
 
     def begin(self, facts: Facts, block: BlockRef) -> None:
@@ -172,10 +178,14 @@ class RewardPool:
     def asked_for_reports(self) -> dict[BlockRef, str]:
         """A report on every host, under way, with its name."""
         asking = ray_calls.begun([Call(host.report, (), {}, {"concurrency_group": "control"}) for host in self._hosts])
-        return {ref: f"scorer host {i}" for i, ref in enumerate(asking)}
+        return dict(zip(asking, self._names(), strict=True))
+
+    def _names(self) -> list[str]:
+        return [f"scorer host {number}" for number in range(len(self._hosts))]
 
     def shut_down(self) -> None:
         """End every host now, whatever it is busy with; the scorer processes die with it."""
+        VERDICTS.ends(self._names())
         for host in self._hosts:
             ray_calls.end(host)
 

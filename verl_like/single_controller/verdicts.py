@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from collections import deque
+from collections.abc import Iterable
 
 from verl_like.single_controller.errors import StallError, WorkerError
 
+log = logging.getLogger(__name__)
 OBITUARY_S = 3.0  # the watchdog looks once a second
+MAX_DEATHS, WITHIN_S = 2, 600.0  # of a process that Ray starts again; after more, another start mends nothing
 
 
 class Verdicts:
@@ -16,6 +21,9 @@ class Verdicts:
     def __init__(self) -> None:
         self._acts, self._stall, self._unborn = False, "", ""
         self._deaths: dict[str, str] = {}
+        self._restarted: dict[str, str] = {}  # processes that Ray starts again -> what helps where that is no use
+        self._died_at: dict[str, deque[float]] = {}  # of these, within WITHIN_S
+        self._hopeless = ""
         self._changed = threading.Condition()
 
     def expect(self, *, acts: bool) -> None:
@@ -25,8 +33,23 @@ class Verdicts:
             acts: whether a stall ends the run (``trainer.on_stall``).
         """
         with self._changed:
-            self._acts, self._stall, self._unborn = acts, "", ""
-            self._deaths = {}
+            self._acts, self._stall, self._unborn, self._hopeless = acts, "", "", ""
+            self._deaths, self._restarted, self._died_at = {}, {}, {}
+
+    def restarts(self, names: Iterable[str], *, remedy: str) -> None:
+        """Report each death of these processes, which Ray starts again; too many within a while end the run.
+
+        Args:
+            remedy: a sentence on what may help then.
+        """
+        with self._changed:
+            self._restarted |= dict.fromkeys(names, remedy)
+
+    def ends(self, names: Iterable[str]) -> None:
+        """The run itself ends these processes now: their deaths are no news."""
+        with self._changed:
+            for who in names:
+                self._restarted.pop(who, None)
 
     def stalled(self, text: str, *, is_certain: bool) -> None:
         """A process stands still."""
@@ -37,7 +60,21 @@ class Verdicts:
         """A process is gone."""
         with self._changed:
             self._deaths[who] = text
+            if who in self._restarted:
+                self._count_restart(who, text)
             self._changed.notify_all()
+
+    def _count_restart(self, who: str, text: str) -> None:
+        now = time.monotonic()
+        died_at = self._died_at.setdefault(who, deque(maxlen=MAX_DEATHS + 1))
+        died_at.append(now)
+        if len(died_at) > MAX_DEATHS and now - died_at[0] <= WITHIN_S:
+            self._hopeless = (
+                f"{who} has died {len(died_at)} times within {now - died_at[0]:.0f} s, the last time {text}. "
+                f"{self._restarted[who]}"
+            )
+        else:
+            log.warning("%s died, %s. Another one is started, which does its work again.", who, text)
 
     def unborn(self, who: str) -> None:
         """A process has died before Ray knew it; calls to it would wait for a minute or more."""
@@ -51,10 +88,12 @@ class Verdicts:
 
         Raises:
             StallError: with the verdict.
-            WorkerError: one of them has died.
+            WorkerError: one of them has died, or does so again and again.
         """
         if self._stall:
             raise StallError(self._stall)
+        if self._hopeless:
+            raise WorkerError(self._hopeless)
         if is_start and self._unborn:
             known = self.obituary(self._unborn)
             raise WorkerError(f"{self._unborn} died while it was being started{f', {known}' if known else ''}.")

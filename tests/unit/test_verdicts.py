@@ -1,0 +1,75 @@
+"""What is reported of processes that die and are started again, and when that ends a run."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from verl_like.single_controller import verdicts
+from verl_like.single_controller.errors import WorkerError
+from verl_like.single_controller.verdicts import MAX_DEATHS, WITHIN_S, Verdicts
+
+HOST, SEEN = "scorer host 0", "last seen in stage 'reward'"
+
+
+class Clock:
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(verdicts, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def of_hosts() -> Verdicts:
+    found = Verdicts()
+    found.expect(acts=True)
+    found.restarts([HOST, "scorer host 1"], remedy="Lower reward.num_workers.")
+    return found
+
+
+def test_each_death_of_a_host_that_is_started_again_is_reported_and_the_run_goes_on(
+    of_hosts: Verdicts, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(10 * MAX_DEATHS):
+        clock.now += WITHIN_S / MAX_DEATHS + 1
+        of_hosts.died(HOST, SEEN)
+        of_hosts.check()
+    assert caplog.messages == [f"{HOST} died, {SEEN}. Another one is started, which does its work again."] * 20
+
+
+def test_a_host_that_dies_again_and_again_ends_the_run_with_the_reason_and_what_helps(
+    of_hosts: Verdicts, clock: Clock
+) -> None:
+    of_hosts.died("scorer host 1", SEEN)  # which counts for itself
+    for _ in range(MAX_DEATHS + 1):
+        of_hosts.check()
+        clock.now += 5.0
+        of_hosts.died(HOST, SEEN)
+    with pytest.raises(WorkerError) as raised:
+        of_hosts.check()
+    assert str(raised.value) == (
+        f"{HOST} has died 3 times within 10 s, the last time {SEEN}. Lower reward.num_workers."
+    )
+    of_hosts.expect(acts=True)  # the restart of the run
+    of_hosts.check()
+
+
+def test_deaths_that_the_run_brings_about_and_those_of_other_processes_are_no_news(
+    of_hosts: Verdicts, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    of_hosts.ends([HOST])
+    for _ in range(MAX_DEATHS + 1):
+        of_hosts.died(HOST, SEEN)
+        of_hosts.died("worker rank 1", SEEN)
+    of_hosts.check()
+    assert caplog.messages == []
+    assert of_hosts.obituary("worker rank 1") == SEEN
