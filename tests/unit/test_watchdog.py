@@ -54,9 +54,13 @@ class Heard:
         self.stalls: list[tuple[str, bool]] = []
         self.deaths: dict[str, str] = {}
         self.never_called: list[str] = []
+        self.notes: list[str] = []
 
     def stalled(self, text: str, *, is_certain: bool) -> None:
         self.stalls.append((text, is_certain))
+
+    def noted(self, text: str) -> None:
+        self.notes.append(text)
 
     def died(self, who: str, text: str) -> None:
         self.deaths[who] = text
@@ -125,7 +129,7 @@ def test_stopped_workers_are_named_at_rest_too_and_those_that_go_on_are_not(hear
     works = "for _ in range(500): time.sleep(0.1); BEACON.tick()"
     writes = "f = open('/dev/null', 'wb')\nwhile True: f.write(b'0' * 2**21); time.sleep(0.2)"
     with (
-        worker(folder, "worker rank 0", "time.sleep(50)") as in_a_stage,
+        worker(folder, "worker rank 0", works) as in_a_stage,
         worker(folder, "worker rank 1", "pass") as at_rest,
         worker(folder, "worker rank 2", "pass"),
         worker(folder, "worker rank 3", works),
@@ -137,6 +141,8 @@ def test_stopped_workers_are_named_at_rest_too_and_those_that_go_on_are_not(hear
         for process in (in_a_stage, at_rest):
             process.send_signal(signal.SIGSTOP)
         until(lambda: "rank 0 (" in str(heard.stalls) and "rank 1 (" in str(heard.stalls))
+        in_a_stage.send_signal(signal.SIGCONT)
+        until(lambda: any("worker rank 0 goes on" in note for note in heard.notes))
     told = "".join(text for text, _ in heard.stalls)
     assert told.count("is stopped by a signal (SIGSTOP)") >= 2
     assert not any(f"worker rank {rank} (pid" in told for rank in (2, 3, 4))

@@ -16,6 +16,7 @@ from typing import TypeVar
 import psutil
 
 from verl_like.machine.oom import OomKills
+from verl_like.machine.shared_memory import SharedMemory
 from verl_like.single_controller.bounded import LINES, NoAnswer
 from verl_like.single_controller.errors import ANNOUNCE, RayLost
 
@@ -157,7 +158,7 @@ class Health:
     def __init__(self) -> None:
         self._stopped_s: dict[str, float] = {}
         self._looked_at = time.monotonic()
-        self._oom_kills = OomKills()
+        self._oom_kills, self._shared_memory = OomKills(), SharedMemory()
 
     def trouble(
         self, servers: Mapping[str, psutil.Process], codes: Mapping[str, Callable[[], int | None]] | None = None
@@ -173,6 +174,7 @@ class Health:
             min(now - self._looked_at, LOOK_S),
             now,
         )  # while this process was stopped, none passed
+        self._shared_memory.look()  # the watchdog warns
         for name, server in list(servers.items()):  # others come while Ray starts
             status = _status(server)
             is_stopped = status == psutil.STATUS_STOPPED
@@ -182,7 +184,7 @@ class Health:
                 code = _exit_code(server)
                 if code is None and codes is not None:
                     code = codes[name]()
-                return f"{who} {_how_ended(code)}{self._oom_kills.said()}"
+                return f"{who} {_how_ended(code)}{self._oom_kills.said()}{self._shared_memory.said()}"
             if self._stopped_s[name] >= STOPPED_S:
                 return f"{who} has been stopped for {STOPPED_S:.0f} s"
         return ""

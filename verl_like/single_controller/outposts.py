@@ -109,6 +109,8 @@ def _pass_on(name: str, notices: list[Notice], listener: Listener) -> None:
             listener.unborn(notice.who)
         elif notice.who:
             listener.died(notice.who, notice.text)
+        elif notice.is_warning:
+            log.warning("%s: %s", name, notice.text)
         else:
             log.error("%s: %s", name, notice.text)
             listener.stalled(notice.text, is_certain=notice.is_certain)

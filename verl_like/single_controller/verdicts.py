@@ -56,6 +56,9 @@ class Verdicts:
         if is_certain and self._acts:
             self._stall = text
 
+    def noted(self, text: str) -> None:
+        """A warning, which the log has."""
+
     def died(self, who: str, text: str) -> None:
         """A process is gone."""
         with self._changed:

@@ -34,6 +34,9 @@ class Listener(Protocol):
     def stalled(self, text: str, *, is_certain: bool) -> None:
         """A process stands still; certain where it is stopped, or beyond a deadline that the run itself has taught."""
 
+    def noted(self, text: str) -> None:
+        """A warning, which this node's log has already."""
+
     def died(self, who: str, text: str) -> None:
         """A process is gone; ``text`` is what was known of it."""
 
@@ -178,8 +181,9 @@ class _Guard:
             calls = f"\n{said['calls']}" if said["calls"] else ""
             log.error("watchdog: %s Stacks of all processes: %s%s", said["text"], said["folder"], calls)
             self._listener.stalled(f"{said['text']} Stacks: {said['folder']}", is_certain=said["is_certain"])
-        elif said["kind"] == "moved":
+        elif said["kind"] == "note":
             log.warning("watchdog: %s", said["text"])
+            self._listener.noted(said["text"])
         elif said["kind"] == "dead":
             self._listener.died(said["who"], said["text"])
         elif said["kind"] == "unborn":

@@ -14,7 +14,7 @@ from verl_like.watchdog.guard import watchdog
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the watchdog said: of a process that died (``who``), or of some that stand still.
+    """Something the watchdog said: of a process that died (``who``), of some that stand still, or a warning.
 
     Args:
         text: empty where the process had not yet come to its first call, which is said after its death.
@@ -23,6 +23,7 @@ class Notice:
     text: str
     who: str = ""
     is_certain: bool = False
+    is_warning: bool = False
 
 
 class Outpost:
@@ -53,6 +54,10 @@ class Outpost:
     def stalled(self, text: str, *, is_certain: bool) -> None:
         with self._lock:
             self._notices.append(Notice(text, is_certain=is_certain))
+
+    def noted(self, text: str) -> None:
+        with self._lock:
+            self._notices.append(Notice(text, is_warning=True))
 
     def died(self, who: str, text: str) -> None:
         with self._lock:

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from verl_like.machine.oom import OomKills
+from verl_like.machine.shared_memory import SharedMemory
 from verl_like.telemetry.beacon import SUFFIX, read
 from verl_like.watchdog.deadlines import Deadlines
 from verl_like.watchdog.newborns import marked_by
@@ -76,7 +77,7 @@ class Sibling:
         self._suspected_at: float | None = None
         self._told_alive_at = 0.0
         self._kill_at: float | None = None
-        self._oom_kills = OomKills()
+        self._oom_kills, self._shared_memory = OomKills(), SharedMemory()
         self._unreplaced: dict[str, float] = {}  # processes that died before they had a heartbeat -> when that was seen
         self._servants: dict[int, float] = {}  # Ray's servers that the driver has started, and all below: id -> start
 
@@ -102,6 +103,8 @@ class Sibling:
     def _round(self) -> None:
         now = time.monotonic()
         limits, dead = self._watch.look()
+        if warning := self._shared_memory.look():
+            self._say("note", text=warning)
         for watched in dead:
             self._say("dead", who=watched.who, text=self._obituary(watched))
             if watched.stage == NEWBORN:
@@ -140,7 +143,7 @@ class Sibling:
                 continue
             del self._told[pid]
             if watched is not None and was_named:
-                self._say("moved", who=watched.who, text=f"{watched.who} goes on, in stage {watched.stage!r}")
+                self._say("note", text=f"{watched.who} goes on, in stage {watched.stage!r}")
 
     def _suspect(self, limits: dict[int, float], now: float) -> None:
         processes = self._watch.processes
@@ -200,8 +203,8 @@ class Sibling:
         memory = f"its memory went from {mib[0]:.0f} to {mib[-1]:.0f} MiB, at most {max(mib):.0f}" if mib else ""
         span = f" in {now - watched.memory[0][0]:.0f} s" if mib else ""
         seconds = now - watched.reading.since
-        oom = self._oom_kills.said()
-        return f"last seen in stage {watched.stage!r}, {seconds:.0f} s after it began; {memory}{span}{oom}"
+        why = self._oom_kills.said() + self._shared_memory.said()
+        return f"last seen in stage {watched.stage!r}, {seconds:.0f} s after it began; {memory}{span}{why}"
 
     def _end_driver(self) -> None:
         """The driver was told 45 s ago and has not ended: it cannot."""
@@ -222,8 +225,8 @@ class Sibling:
         where = f", in stage {reading.stage!r}" if reading is not None else ""
         sys.stderr.write(
             f"watchdog: the driver (pid {self._settings.driver}) has ended without a word{where}"
-            f"{self._oom_kills.said()}; what it left behind is ended now. The same command continues from the last "
-            "checkpoint.\n"
+            f"{self._oom_kills.said()}{self._shared_memory.said()}; what it left behind is ended now. The same command "
+            "continues from the last checkpoint.\n"
         )
         sys.stderr.flush()
 

@@ -1,0 +1,70 @@
+"""How much of /dev/shm is left, where Ray's object store, vLLM and torch keep their blocks.
+
+The kernel gives these files memory page by page. A process that writes to a page for which none is left is ended by
+SIGBUS, without a message: Ray's raylet first of all, and the driver with it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from pathlib import Path
+
+FOLDER = Path("/dev/shm")
+MIB = 2**20
+LOW_MIB, LOW_FRAC = 256, 0.1  # the smaller of the two is little
+FULL_FRAC = 0.01
+RECENT_S = 10.0  # what is lost gives its memory back, and others take it
+HELP = (
+    "Remove what other programs have left there (ls -l /dev/shm), or enlarge it: docker run --shm-size=..., or "
+    "mount -o remount,size=... /dev/shm."
+)
+
+
+class SharedMemory:
+    """What is left, as of the last looks.
+
+    Args:
+        folder: where the file system is mounted.
+    """
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        self._folder = folder
+        self._recent: deque[tuple[float, int, int]] = deque()  # when, bytes left, bytes in all
+        self._is_low = False
+
+    def look(self) -> str:
+        """Read how much is left.
+
+        Returns:
+            a warning where that has become little; empty otherwise, and where it was so at the last look too.
+        """
+        now = time.monotonic()
+        try:
+            found = os.statvfs(self._folder)
+        except OSError:  # a machine without it
+            return ""
+        left, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+        self._recent.append((now, left, total))
+        while now - self._recent[0][0] > RECENT_S:
+            self._recent.popleft()
+        low = min(LOW_MIB * MIB, LOW_FRAC * total)
+        was_low, self._is_low = self._is_low, left < (2 * low if self._is_low else low)
+        if was_low or not self._is_low:
+            return ""
+        return (
+            f"{self._folder} has {left // MIB:,} of {total // MIB:,} MiB left. A run ends where it is full: Ray's "
+            f"object store, vLLM and torch keep their blocks there. {HELP}"
+        )
+
+    def said(self) -> str:
+        """How a sentence about a process that has ended goes on; empty where there was enough of late."""
+        self.look()
+        least = min(((left, total) for _, left, total in self._recent), default=(1, 1))
+        if least[0] >= FULL_FRAC * least[1]:
+            return ""
+        return (
+            f"; {self._folder} was full ({least[0] // MIB:,} of {least[1] // MIB:,} MiB left), and the kernel ends by "
+            f"SIGBUS what writes there then. {HELP.removesuffix('.')}"
+        )
