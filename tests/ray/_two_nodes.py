@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import psutil
 import ray
 from ray._private import internal_api
 from ray.cluster_utils import Cluster
@@ -20,7 +21,7 @@ from ray.cluster_utils import Cluster
 from tests.ray.conftest import ROOT
 from tests.ray.echo_role import EchoRole
 from verl_like.protocol import DataProto, Ragged
-from verl_like.single_controller.errors import LostBlockError, StallError
+from verl_like.single_controller.errors import LostBlockError, StallError, WorkerError
 from verl_like.single_controller.outposts import outposts
 from verl_like.single_controller.placement import Devices, Placement
 from verl_like.single_controller.remote_batch import RemoteBatch
@@ -78,7 +79,12 @@ def lose_blocks(
         lost = "nothing"
     except LostBlockError as error:
         lost = str(error)
-    return {"crossed_bytes": crossed, "share_bytes": 4 * TOKENS * len(share), "lost": lost}
+    try:
+        group.call(EchoRole.node)
+        died = "nothing"
+    except WorkerError as error:
+        died = str(error)
+    return {"crossed_bytes": crossed, "share_bytes": 4 * TOKENS * len(share), "lost": lost, "died": died}
 
 
 def stand_still(pid: int) -> str:
@@ -119,6 +125,7 @@ def main() -> None:
             "watched_there": sorted(pids),
             "watched_here": sorted(reading.who for reading in read_all(beacon_folder(RUN_ID))),
             "stall": stand_still(pids[f"echo rank {far}"]),
+            "stopped_raylet": stand_still(psutil.Process(pids[f"echo rank {far}"]).ppid()),
             **lose_blocks(group, cluster, second, far),
         }
     print(json.dumps(happened))

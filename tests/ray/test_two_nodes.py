@@ -40,3 +40,17 @@ def test_each_node_is_watched_from_that_node(happened: dict[str, Any]) -> None:
     assert happened["watched_there"] == [far, f"the relay of {far}", "the watchdog of this node"]
     assert happened["watched_here"] == [near, "the driver", f"the relay of {near}"]
     assert happened["stall"].startswith(f"{far} (pid ") and "is stopped by a signal (SIGSTOP)" in happened["stall"]
+
+
+def test_a_raylet_of_another_node_that_is_stopped_is_named_and_not_those_that_wait_for_it(
+    happened: dict[str, Any],
+) -> None:
+    assert happened["stopped_raylet"].startswith("Ray's raylet (process ")
+    assert "has been stopped for 1" in happened["stopped_raylet"]
+
+
+def test_who_dies_with_its_node_is_said_to_have(happened: dict[str, Any]) -> None:
+    assert f"{happened['far']} died, with the node " in happened["died"] or (
+        f"the relay of {happened['far']} died, with the node " in happened["died"]
+    )
+    assert "which is lost: the machine, or Ray's raylet there, has ended" in happened["died"]

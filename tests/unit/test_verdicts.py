@@ -73,3 +73,14 @@ def test_deaths_that_the_run_brings_about_and_those_of_other_processes_are_no_ne
     of_hosts.check()
     assert caplog.messages == []
     assert of_hosts.obituary("worker rank 1") == SEEN
+
+
+def test_who_dies_unseen_by_any_watchdog_died_with_the_node_whose_watchdog_is_gone(
+    of_hosts: Verdicts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdicts, "OBITUARY_S", 0.01)
+    assert of_hosts.obituary("worker rank 3") == ""
+    of_hosts.lost_node("node-2")
+    of_hosts.died("worker rank 0", SEEN)
+    assert of_hosts.obituary("worker rank 0") == SEEN, "its watchdog has seen it"
+    assert of_hosts.obituary("worker rank 3").startswith("with the node node-2, which is lost")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -17,9 +18,11 @@ import pytest
 from verl_like.single_controller.errors import WorkerError
 from verl_like.single_controller.verdicts import Verdicts
 from verl_like.telemetry.beacon import FOLDER_VARIABLE, NAME_VARIABLE, beacon_folder
+from verl_like.watchdog import raylets as raylets_module
 from verl_like.watchdog import sibling as sibling_module
 from verl_like.watchdog.deadlines import Deadlines
 from verl_like.watchdog.newborns import marked_by, newborns
+from verl_like.watchdog.raylets import Raylets
 from verl_like.watchdog.sibling import Settings, Sibling
 from verl_like.watchdog.watch import STOPPED_S, Watch
 
@@ -183,3 +186,43 @@ def test_a_start_ends_where_a_process_died_before_its_first_call(is_start: bool)
     verdicts.check()
     verdicts.expect(acts=False)
     verdicts.check(is_start=True)
+
+
+def test_the_end_of_a_nodes_watchdog_ends_what_is_left_of_the_run_there_and_nothing_else(tmp_path: Path) -> None:
+    """As where the node's raylet is stopped, and ends none of them."""
+    run_id = f"left-{os.getpid()}"
+    code = f"from verl_like.watchdog.outpost import Outpost; Outpost('{run_id}.node', '{tmp_path}', 60.0).close()"
+    with ExitStack() as started:
+        left, other = (
+            started.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", "import time; time.sleep(50)"],
+                    env={**os.environ, FOLDER_VARIABLE: str(beacon_folder(run))},
+                )
+            )
+            for run in (run_id, f"{run_id}-another")
+        )
+        started.callback(other.kill)
+        started.callback(left.kill)
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+        assert left.wait(10) == -signal.SIGKILL
+        assert other.poll() is None
+
+
+def test_a_stopped_raylet_is_named_once_each_time_it_is_stopped(
+    started: Callable[[list[tuple[list[str], dict[str, str]]]], list[int]],
+) -> None:
+    pids, raylets = started([([], {}), ([], {})]), Raylets()
+    raylet = psutil.Process(psutil.Process(pids[0]).ppid())
+    for _ in range(2):
+        raylet.suspend()
+        while raylet.status() != psutil.STATUS_STOPPED:
+            time.sleep(0.01)
+        assert raylets.trouble(pids, 0.0) == "" and raylets.trouble(pids, raylets_module.STOPPED_S - 0.1) == ""
+        found = raylets.trouble(pids, raylets_module.STOPPED_S)
+        assert found.startswith(f"Ray's raylet (process {raylet.pid} on ") and f"kill -CONT {raylet.pid}" in found
+        assert raylets.trouble(pids, 100.0) == ""
+        raylet.resume()
+        while raylet.status() == psutil.STATUS_STOPPED:
+            time.sleep(0.01)
+        assert raylets.trouble(pids, 101.0) == ""

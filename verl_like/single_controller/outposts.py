@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -24,6 +25,14 @@ log = logging.getLogger(__name__)
 ASK_EVERY_S = 1.0
 ANSWER_S = 20.0
 CLOSE_S = 5.0
+EXIT_S = 2.0  # for Ray to end a process that is no longer needed
+
+
+class NodeListener(Listener, Protocol):
+    """Who is told of what the watchdogs find, and of nodes that are lost."""
+
+    def lost_node(self, name: str) -> None:
+        """A node's watchdog has died."""
 
 
 class Post(Outpost):
@@ -33,6 +42,10 @@ class Post(Outpost):
         super().__init__(*args)
         signals.leave_to_driver()
 
+    def close(self) -> None:
+        super().close()
+        threading.Timer(EXIT_S, os._exit, (0,)).start()  # where a stopped raylet does not end it
+
 
 # Not a decorator: Ray would pickle the class by value; a plain class travels by reference.
 PostProcess = ray.remote(num_cpus=0, enable_task_events=False)(Post)
@@ -40,7 +53,7 @@ PostProcess = ray.remote(num_cpus=0, enable_task_events=False)(Post)
 
 @contextmanager
 def outposts(
-    run_id: str, stalls: Path, listener: Listener, *, floor_s: float, start_timeout_s: float
+    run_id: str, stalls: Path, listener: NodeListener, *, floor_s: float, start_timeout_s: float
 ) -> Iterator[None]:
     """Have the processes on other nodes watched too; arguments as of :func:`verl_like.watchdog.guard.watchdog`."""
     here = ray_calls.own_node()
@@ -49,7 +62,7 @@ def outposts(
         yield
         return
     posts = {
-        f"the watchdog of {name}": ray_calls.started(
+        name: ray_calls.started(
             PostProcess,
             {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)},
             of_node(run_id, node),
@@ -77,14 +90,14 @@ def _wait_for(posts: dict[str, Any], *, timeout_s: float) -> None:
     asking = ray_calls.begun([Call(post.found) for post in posts.values()])
     for name, ref in zip(list(posts), asking, strict=True):
         try:
-            wait({ref: name}, stage="watchdog_start", timeout_s=timeout_s, interruptible=True)
+            wait({ref: _watchdog_of(name)}, stage="watchdog_start", timeout_s=timeout_s, interruptible=True)
         except (WorkerError, StageTimeout) as error:
             ray_calls.end(posts.pop(name))
             why = str(error).splitlines()[0]
-            log.warning("%s did not start, and processes there are not watched: %s", name, why)
+            log.warning("%s did not start, and processes there are not watched: %s", _watchdog_of(name), why)
 
 
-def _ask(posts: dict[str, Any], listener: Listener, is_over: threading.Event) -> None:
+def _ask(posts: dict[str, Any], listener: NodeListener, is_over: threading.Event) -> None:
     """Pass on what is found until the run is over; a node that does not answer is no longer asked."""
     try:
         while posts and not is_over.wait(ASK_EVERY_S):
@@ -94,13 +107,19 @@ def _ask(posts: dict[str, Any], listener: Listener, is_over: threading.Event) ->
                 try:
                     if ref not in ready:
                         raise TimeoutError(f"no answer within {ANSWER_S:.0f} s")
-                    _pass_on(name, ray_calls.fetched([ref], timeout_s=ANSWER_S)[0], listener)
+                    _pass_on(_watchdog_of(name), ray_calls.fetched([ref], timeout_s=ANSWER_S)[0], listener)
                 except (ray.exceptions.RayError, TimeoutError) as error:
                     del posts[name]
                     why = str(error).splitlines()[0]
-                    log.warning("%s is gone, and what it watched is watched no longer: %s", name, why)
+                    log.warning("%s is gone, and what it watched is watched no longer: %s", _watchdog_of(name), why)
+                    if isinstance(error, ray.exceptions.RayActorError):
+                        listener.lost_node(name)
     except RunError as error:  # Ray is lost, which the driver's own calls tell
         log.debug("%s", error)
+
+
+def _watchdog_of(node: str) -> str:
+    return f"the watchdog of {node}"
 
 
 def _pass_on(name: str, notices: list[Notice], listener: Listener) -> None:

@@ -24,6 +24,7 @@ class Verdicts:
         self._restarted: dict[str, str] = {}  # processes that Ray starts again -> what helps where that is no use
         self._died_at: dict[str, deque[float]] = {}  # of these, within WITHIN_S
         self._hopeless = ""
+        self._lost_nodes: list[str] = []
         self._changed = threading.Condition()
 
     def expect(self, *, acts: bool) -> None:
@@ -34,7 +35,7 @@ class Verdicts:
         """
         with self._changed:
             self._acts, self._stall, self._unborn, self._hopeless = acts, "", "", ""
-            self._deaths, self._restarted, self._died_at = {}, {}, {}
+            self._deaths, self._restarted, self._died_at, self._lost_nodes = {}, {}, {}, []
 
     def restarts(self, names: Iterable[str], *, remedy: str) -> None:
         """Report each death of these processes, which Ray starts again; too many within a while end the run.
@@ -101,13 +102,25 @@ class Verdicts:
             known = self.obituary(self._unborn)
             raise WorkerError(f"{self._unborn} died while it was being started{f', {known}' if known else ''}.")
 
+    def lost_node(self, name: str) -> None:
+        """A node's watchdog is gone, as it is where the node's raylet has ended, or the machine."""
+        with self._changed:
+            self._lost_nodes.append(name)
+            self._changed.notify_all()
+
     def obituary(self, who: str) -> str:
-        """What was known of a process that has died; empty where the watchdog does not say it in time."""
+        """What was known of a process that has died; empty where no watchdog says it in time.
+
+        Where none does and a node's watchdog is gone, the process was on that node.
+        """
         deadline = time.monotonic() + OBITUARY_S
         with self._changed:
             while who not in self._deaths and (left_s := deadline - time.monotonic()) > 0:
                 self._changed.wait(left_s)
-            return self._deaths.get(who, "")
+            if who in self._deaths or not self._lost_nodes:
+                return self._deaths.get(who, "")
+            nodes = " and ".join(self._lost_nodes)
+            return f"with the node {nodes}, which is lost: the machine, or Ray's raylet there, has ended"
 
 
 VERDICTS = Verdicts()  # of the run in progress

@@ -24,7 +24,7 @@ def newborns(folder: Path) -> dict[int, str]:
     Args:
         folder: of heartbeats; all of these processes have the run's among their variables.
     """
-    run = folder.with_name(folder.name.partition(".")[0])  # without the node's part
+    run = run_folder(folder)
     known = {path.stem for path in run.parent.glob(f"{run.name}*/*{SUFFIX}")}
     programs, parents = {}, {}
     for entry in os.listdir("/proc"):
@@ -32,6 +32,11 @@ def newborns(folder: Path) -> dict[int, str]:
             programs[int(entry)], parents[int(entry)] = found
     children = [pid for pid, parent in parents.items() if programs.get(parent) == RAYLET and str(pid) not in known]
     return {pid: who for pid in children if (who := _who(pid, str(run)))}
+
+
+def run_folder(folder: Path) -> Path:
+    """A run's folder of heartbeats, which its processes have among their variables, by that of one node."""
+    return folder.with_name(folder.name.partition(".")[0])
 
 
 def marked_by(folder: Path) -> list[int]:

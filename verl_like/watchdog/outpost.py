@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from verl_like.telemetry import stacks
+from verl_like.telemetry.beacon import beacon_folder
 from verl_like.telemetry.ledger import LEDGER
 from verl_like.watchdog.guard import watchdog
+from verl_like.watchdog.newborns import marked_by, run_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class Outpost:
     def __init__(self, watched: str, stalls: str, floor_s: float) -> None:
         stacks.listen()
         LEDGER.rest("wait/driver")
+        self._folder = beacon_folder(watched)
         self._notices: list[Notice] = []
         self._lock = threading.Lock()
         self._watching = ExitStack()
@@ -68,5 +73,8 @@ class Outpost:
             self._notices.append(Notice("", who=who))
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Watch no longer, and end what is left of the run on this node: a raylet that is stopped ends nothing."""
         self._watching.close()
+        for pid in marked_by(run_folder(self._folder)):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)

@@ -23,6 +23,7 @@ from verl_like.telemetry.beacon import SUFFIX, read
 from verl_like.watchdog.deadlines import Deadlines
 from verl_like.watchdog.newborns import marked_by
 from verl_like.watchdog.processes import children, cores_used, process_state
+from verl_like.watchdog.raylets import Raylets
 from verl_like.watchdog.stack_dumps import ThreadStack, dump, text
 from verl_like.watchdog.verdict import Verdict, excerpt, sentence, verdict_on
 from verl_like.watchdog.watch import NEWBORN, Watch, Watched
@@ -78,6 +79,7 @@ class Sibling:
         self._told_alive_at = 0.0
         self._kill_at: float | None = None
         self._oom_kills, self._shared_memory = OomKills(), SharedMemory()
+        self._raylets = Raylets()
         self._unreplaced: dict[str, float] = {}  # processes that died before they had a heartbeat -> when that was seen
         self._servants: dict[int, float] = {}  # Ray's servers that the driver has started, and all below: id -> start
 
@@ -110,6 +112,7 @@ class Sibling:
             if watched.stage == NEWBORN:
                 self._unreplaced[watched.who] = now
         self._tell_of_unreplaced(now)
+        self._look_at_raylets(now)
         if now - self._told_alive_at >= ALIVE_EVERY_S:
             self._told_alive_at = now
             self._say("alive")
@@ -134,6 +137,13 @@ class Sibling:
             elif now - died_at >= REPLACED_S:
                 del self._unreplaced[who]
                 self._say("unborn", who=who)
+
+    def _look_at_raylets(self, now: float) -> None:
+        driver = process_state(self._settings.driver)
+        if driver is not None and driver.is_stopped:
+            self._raylets.forget()
+        elif found := self._raylets.trouble(self._watch.processes, now):
+            self._say("stall", text=found, calls="", folder=self._written(found, {}), is_certain=True)
 
     def _forget_moved(self) -> None:
         """Notice who was said to stand still and goes on."""

@@ -1,0 +1,59 @@
+"""Ray's servers on this node that a signal has stopped: processes of the node then wait for one another.
+
+A raylet that the driver has started itself is watched by the driver, which notices sooner. This is for a cluster that
+was joined, and for its other nodes.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+
+import psutil
+
+from verl_like.watchdog.processes import process_state
+
+PROGRAM = "raylet"
+STOPPED_S = 12.0  # longer than the driver waits for one that it has started
+
+
+class Raylets:
+    """The raylets that have started the watched processes."""
+
+    def __init__(self) -> None:
+        self._parents: dict[int, int] = {}
+        self._stopped_since: dict[int, float] = {}
+        self._reported: set[int] = set()
+
+    def trouble(self, pids: Iterable[int], now: float) -> str:
+        """Look at the raylets above these processes.
+
+        Returns:
+            a sentence on one that has been stopped for too long, once for each time; empty where none has.
+        """
+        self._parents = {pid: self._parents.get(pid) or _parent(pid) for pid in pids}
+        for raylet in set(self._parents.values()):
+            state = process_state(raylet)
+            if state is None or state.name != PROGRAM or not state.is_stopped:
+                self._stopped_since.pop(raylet, None)
+                self._reported.discard(raylet)
+                continue
+            seconds = now - self._stopped_since.setdefault(raylet, now)
+            if seconds >= STOPPED_S and raylet not in self._reported:
+                self._reported.add(raylet)
+                return (
+                    f"Ray's raylet (process {raylet} on {socket.gethostname()}) has been stopped for {seconds:.0f} s, "
+                    f"and with it what processes of this node fetch and start; kill -CONT {raylet} lets it go on."
+                )
+        return ""
+
+    def forget(self) -> None:
+        """Begin anew: the driver is stopped, and what shares its terminal with it."""
+        self._stopped_since.clear()
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(psutil.Process(pid).ppid())
+    except psutil.Error:
+        return 0
