@@ -12,14 +12,18 @@ import pytest
 from tests.ray.conftest import ROOT
 
 
-@pytest.fixture(scope="module")
-def happened() -> dict[str, Any]:
+def played(module: str) -> dict[str, Any]:
     """In a process of its own, because a driver belongs to one cluster."""
-    command = [sys.executable, "-m", "tests.ray._two_nodes"]
+    command = [sys.executable, "-m", module]
     done = subprocess.run(command, check=False, cwd=ROOT, timeout=240, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+@pytest.fixture(scope="module")
+def happened() -> dict[str, Any]:
+    return played("tests.ray._two_nodes")
 
 
 def test_each_node_gets_a_worker(happened: dict[str, Any]) -> None:
@@ -54,3 +58,10 @@ def test_who_dies_with_its_node_is_said_to_have(happened: dict[str, Any]) -> Non
         f"the relay of {happened['far']} died, with the node " in happened["died"]
     )
     assert "which is lost: the machine, or Ray's raylet there, has ended" in happened["died"]
+
+
+def test_a_driver_that_is_killed_leaves_no_folder_of_heartbeats_on_any_node() -> None:
+    """Ray ends the process that the other node's watchdog answers in, and the watchdog is to outlive that."""
+    happened = played("tests.ray._killed_driver")
+    assert happened["folders"] == 2
+    assert happened["seconds"] < 15

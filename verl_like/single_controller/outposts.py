@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 ASK_EVERY_S = 1.0
 ANSWER_S = 20.0
 CLOSE_S = 5.0
+# Ray ends what a process of its own has started together with that; but a watchdog is there for what follows.
+OUTLIVED = {"RAY_kill_child_processes_on_worker_exit": "false"}
 EXIT_S = 2.0  # for Ray to end a process that is no longer needed
 
 
@@ -64,7 +66,10 @@ def outposts(
     posts = {
         name: ray_calls.started(
             PostProcess,
-            {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)},
+            {
+                **ray_calls.from_the_first_instruction(OUTLIVED),
+                "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
+            },
             of_node(run_id, node),
             str(stalls.absolute()),
             floor_s,
