@@ -14,6 +14,7 @@ GONE = "gone"  # the driver itself is killed: nothing is left, and the same comm
 # Stages in which a fault comes from outside, as soon as its process is there, and not in the middle of the run.
 RAY_STARTS, IMPORTS = "start of Ray", "imports"
 EARLY = (RAY_STARTS, IMPORTS)
+SHARED_MEMORY = "shared memory"  # in place of a stage: what is full is a /dev/shm that the run has for itself
 
 RESTARTS = {"trainer.max_restarts": "1", "trainer.on_stall": "restart"}
 
@@ -195,4 +196,11 @@ CASES: tuple[Case, ...] = (
     ),
     Case(process="disk", stage="checkpoint", fault="read-only", expected=ABORTED, names=("trainer.output_dir",)),
     Case(process="disk", stage="checkpoint", fault="full", expected=ABORTED, names=("trainer.output_dir",)),
+    Case(
+        process="disk",
+        stage=SHARED_MEMORY,
+        fault="full",
+        expected=ABORTED,
+        names=("/dev/shm was full", "docker run --shm-size"),
+    ),
 )

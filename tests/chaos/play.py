@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.chaos.cases import ABORTED, ABSORBED, EARLY, ENDED, GONE, RESTARTED, Case
+from tests.chaos.cases import ABORTED, ABSORBED, EARLY, ENDED, GONE, RESTARTED, SHARED_MEMORY, Case
 from tests.chaos.scene import Run, send, started
 from tests.e2e._uninterrupted import differences
 
@@ -20,6 +20,7 @@ END_S = 150.0  # from the fault to the end of a run that goes on
 VERDICT_S = 100.0
 STOPPED_S = 12.0  # a driver that is stopped, and let go on
 EARLY_S = 0.1  # from the moment a process is there to its fault
+SHM_MIB = 400  # more than the run itself takes
 SLEEP_S = 3.0  # shorter than the shortest deadline
 # Where the processes are found that a signal from outside is for.
 COMMANDS = {
@@ -97,8 +98,10 @@ def _play(case: Case, outcome: Outcome, data: Path, out: Path, reference: Path |
     elif case.stage and case.process != "disk" and case.stage not in EARLY:
         fault = f"{case.process.replace(' ', '_')} {case.stage} {case.visit} {case.fault}"
     elif case.stage not in EARLY:  # from outside, while the driver waits for it at the beginning of step 3
-        fault = "the_driver prompts 3 wait"
-    with started(data, out, "run", changes, fault=fault, sleep_s=SLEEP_S) as run:
+        # Blocks of later steps lie where those of the first ones lay, and take no more of a full /dev/shm.
+        fault = f"the_driver prompts {1 if case.stage == SHARED_MEMORY else 3} wait"
+    shm_mib = SHM_MIB if case.stage == SHARED_MEMORY else 0
+    with started(data, out, "run", changes, fault=fault, sleep_s=SLEEP_S, shm_mib=shm_mib) as run:
         at = _do(case, run, out)
         if case.expected == GONE:
             run.ended(END_S)
@@ -125,7 +128,7 @@ def _do(case: Case, run: Run, out: Path) -> float:
     if is_inside or case.process == "reward":
         return time.monotonic() - (time.time() - mark.stat().st_mtime)
     if case.process == "disk":
-        _hurt_disk(case.fault, run)
+        _fill_shared_memory(run) if case.stage == SHARED_MEMORY else _hurt_disk(case.fault, run)
     elif case.process == "group":
         os.killpg(run.process.pid, signal.Signals[case.fault])
     elif case.process == "driver":
@@ -155,6 +158,10 @@ def _is_raylet(process: psutil.Process) -> bool:
         return process.name() == "raylet"
     except psutil.NoSuchProcess:
         return False
+
+
+def _fill_shared_memory(run: Run) -> None:
+    os.system(f"nsenter -t {run.process.pid} -m sh -c 'cat /dev/zero > /dev/shm/full' 2>/dev/null")
 
 
 def _hurt_disk(fault: str, run: Run) -> None:

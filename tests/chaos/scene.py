@@ -25,6 +25,7 @@ START_S = 150.0  # for a run to come to the moment of its fault
 STALL_AFTER_S = 4.0
 STEPS = 4
 
+OWN_SHM = 'unshare|-m|sh|-c|mount -t tmpfs -o size={}m tmpfs /dev/shm && exec "$@"|sh'
 REWARD = """
 def digits(data_source, solution_str, ground_truth, extra_info):
     return solution_str.count("7") / max(len(solution_str), 1)
@@ -205,12 +206,20 @@ class Run:
 
 @contextmanager
 def started(
-    data: Path, out: Path, name: str, changes: dict[str, str], *, fault: str = "", sleep_s: float = 0.0
+    data: Path,
+    out: Path,
+    name: str,
+    changes: dict[str, str],
+    *,
+    fault: str = "",
+    sleep_s: float = 0.0,
+    shm_mib: int = 0,
 ) -> Iterator[Run]:
     """The command, running; ended at the end whatever became of it.
 
     Args:
         fault: one that is injected, as ``injected/sitecustomize.py`` reads it.
+        shm_mib: size of a /dev/shm that the run has for itself; 0 for the machine's.
     """
     words = [f"{key}={value}" for key, value in {**overrides(data, out, name), **changes}.items()]
     log = out / f"{name}.log"
@@ -223,10 +232,11 @@ def started(
             "VERL_LIKE_CHAOS_FOLDER": str(out),
             "VERL_LIKE_CHAOS_SLEEP_S": str(sleep_s),
         }
+    prefix = OWN_SHM.format(shm_mib).split("|") if shm_mib else []
     before = set(os.listdir(SHARED_MEMORY))
     with log.open("ab") as stream:
         process = subprocess.Popen(
-            [sys.executable, "-m", "verl_like", "train", *words],
+            [*prefix, sys.executable, "-m", "verl_like", "train", *words],
             cwd=ROOT,
             env=environment,
             stdout=stream,

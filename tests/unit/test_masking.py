@@ -17,6 +17,7 @@ import yaml
 
 from verl_like.config.compat.migration import migrate
 from verl_like.config.compose import as_yaml, compose, compose_run
+from verl_like.config.record import recorded_text
 from verl_like.config.render import render, render_changed
 from verl_like.config.schema import Config
 from verl_like.masking import MASK, MaskingFormatter, is_secret_name, masked, masked_text
@@ -202,7 +203,7 @@ def test_a_run_without_secrets_has_no_file_of_them(tmp_path: Path) -> None:
     _, run = run_of(tmp_path)
     run.claim(as_yaml(Config()), job="train")
     assert not (run.path / ".secrets.yaml").exists()
-    assert run.config.read_text() == f"# verl-like train\n{as_yaml(Config())}"
+    assert run.config.read_text() == recorded_text("train", as_yaml(Config()))
 
 
 def test_a_record_whose_secrets_are_elsewhere_asks_for_them(tmp_path: Path) -> None:
