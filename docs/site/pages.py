@@ -29,7 +29,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Put the repository's pages, and the files that they link to, in place of what lies in docs/."""
     of_theme = [file for file in files if file.src_dir != config.docs_dir]
     found = pages(ROOT)
-    paths = dict.fromkeys([*found, *(file for page in found for file in linked(page)), *styles(config)])
+    paths = dict.fromkeys([*found, *(file for page in found for file in linked(page)), *styles_and_scripts(config)])
     urls = config.use_directory_urls
     return Files([*(File(relative(path), str(ROOT), config.site_dir, urls) for path in paths), *of_theme])
 
@@ -64,9 +64,10 @@ def sections(index: Path) -> list[dict[str, list[str]]]:
     return [{heading: paths} for heading, paths in found.items()]
 
 
-def styles(config: MkDocsConfig) -> list[Path]:
+def styles_and_scripts(config: MkDocsConfig) -> list[Path]:
     """Our own; plugins bring theirs."""
-    return [path for path in (ROOT / str(style) for style in config.extra_css) if path.is_file()]
+    named = [*config.extra_css, *config.extra["polyfills"]]
+    return [path for path in (ROOT / str(name) for name in named) if path.is_file()]
 
 
 def relative(path: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -21,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 STEP = "verl_like/trainer/ppo_trainer.py"
 NOT_DRAWN = {"balance", "report", "validation", "checkpoint"}  # bookkeeping, and what comes between steps
 PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "api.md"]  # that is made of docstrings
+CHROMIUM = shutil.which("chromium")
 COUNTED = ("h1", "h2", "h3", "li", "ol", "pre", "tr")
 
 
@@ -32,8 +34,8 @@ class Site:
         self.pages = {path: Found.of(path) for path in sorted(folder.rglob("*.html"))}
 
     def of(self, page: Path) -> Found:
-        place = page.relative_to(ROOT).with_suffix("")
-        return self.pages[self.folder / (place.parent if place.name == "README" else place) / "index.html"]
+        place = page.relative_to(ROOT).with_suffix(".html")
+        return self.pages[self.folder / (place.with_name("index.html") if page.name == "README.md" else place)]
 
 
 class Found(HTMLParser):
@@ -103,6 +105,20 @@ def test_nothing_is_fetched_from_elsewhere(site: Site) -> None:
     assert [found for path in site.pages for found in fetched.findall(path.read_text())] == []
 
 
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+def test_the_search_works_where_the_site_is_opened_as_files_and_nothing_is_served(site: Site) -> None:
+    """A browser starts no worker and reads no JSON there."""
+    assert CHROMIUM is not None
+    quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=30000", "--dump-dom"]
+    page = (site.folder / "index.html").as_uri()
+    shown = subprocess.run(
+        [CHROMIUM, *quiet, f"{page}?q=watchdog"], capture_output=True, text=True, check=True, timeout=100
+    ).stdout
+    found = re.search(r'md-search-result__meta">(\d+) matching documents', shown)
+    assert found is not None and int(found[1]) >= 3
+    assert f'href="{site.folder.as_uri()}/docs/reliability.html?h=' in shown
+
+
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
 def test_a_page_has_the_same_lists_tables_and_blocks_as_on_github(page: Path, site: Site) -> None:
     # CommonMark, as GitHub reads it, takes lists without an empty line before them and with less indentation.
@@ -120,7 +136,7 @@ def test_the_reference_has_the_docstrings_of_what_scripts_import(site: Site) -> 
     places = {name for name in named if name.rpartition(".")[2] in verl_like.__all__}
     assert {name.rpartition(".")[2] for name in places} == set(verl_like.__all__) - {"Config"}
     assert named <= site.of(ROOT / "docs/api.md").anchors
-    assert "Ctrl-C ends it in order" in (site.folder / "docs/api/index.html").read_text()
+    assert "Ctrl-C ends it in order" in (site.folder / "docs/api.html").read_text()
 
 
 def test_the_picture_of_a_step_has_the_stages_of_the_loop() -> None:
