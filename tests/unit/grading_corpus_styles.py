@@ -512,6 +512,9 @@ MORE_LETTERS = table(
 + I think the answer is A. ;; A
 + There is no doubt that the answer is B. ;; B
 + I don't doubt that the answer is B. ;; B
++ I don't think the answer is A.↵C ;; C
++ If the answer is B, x is 3, a contradiction.↵So it must be **C**. ;; C
++ 不选A。↵B ;; B
 - 正确的不是C ;; C
 - 选项A和B都正确 ;; A
 - 答案不应该是B ;; B

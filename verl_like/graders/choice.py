@@ -143,8 +143,7 @@ def chosen_letter(text: str) -> str:
         last = _LAST_LINE.fullmatch(text, line_start) if len(text) - line_start < 1000 else None
         if last is not None:
             named = str(last.lastgroup)
-            is_supposed = statement is not None and _is_denied_whole(text, statement.start())
-            return "" if is_supposed or _is_denied(text, last.start(named)) else last[named].upper()
+            return "" if _is_denied(text, last.start(named)) else last[named].upper()
     if statement is not None:
         is_open = _HEDGE.match(text, statement.end("letter")) or _lists_letters(statement, text)
         is_denied = _is_denied(text, statement.start("letter")) or _is_denied_whole(text, statement.start())
