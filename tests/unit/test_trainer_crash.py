@@ -108,7 +108,7 @@ def test_a_command_ends_with_1_and_one_line(
         raise CheckpointException("read", {0: (RuntimeError("not a zip archive"), None)})
 
     monkeypatch.setattr(cli, "_job", broken)
-    monkeypatch.setattr(cli, "_checked", lambda arguments: cli_composed(tmp_path))
+    monkeypatch.setattr(cli, "_checked", lambda arguments: (cli_composed(tmp_path), []))
     assert cli.main(["train"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("error: RuntimeError: not a zip archive. ") and said.count("\n") == 1
