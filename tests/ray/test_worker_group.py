@@ -288,7 +288,7 @@ def test_what_a_worker_starts_can_be_ended_by_sigterm(group: WorkerGroup) -> Non
 def test_a_node_whose_watchdog_does_not_start_is_told_and_left_out(
     group: WorkerGroup, caplog: pytest.LogCaptureFixture
 ) -> None:
-    posts = {"node-7": outposts.PostProcess.remote("nobody", 5, 60.0)}  # 5 is no folder
+    posts = {"id": outposts._Post("node-7", outposts.PostProcess.remote("nobody", 5, 60.0))}  # 5 is no folder
     outposts._wait_for(posts, timeout_s=30)
     assert posts == {}
     assert "the watchdog of node-7 did not start, and processes there are not watched: " in caplog.text

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from verl_like.single_controller import verdicts
-from verl_like.single_controller.errors import WorkerError
+from verl_like.single_controller.errors import StallError, WorkerError
 from verl_like.single_controller.verdicts import MAX_DEATHS, WITHIN_S, Verdicts
 
 HOST, SEEN = "scorer host 0", "last seen in stage 'reward'"
@@ -75,12 +75,23 @@ def test_deaths_that_the_run_brings_about_and_those_of_other_processes_are_no_ne
     assert of_hosts.obituary("worker rank 1") == SEEN
 
 
-def test_who_dies_unseen_by_any_watchdog_died_with_the_node_whose_watchdog_is_gone(
+def test_a_death_that_no_watchdog_saw_is_reported_with_the_nodes_that_are_not_as_they_should_be(
     of_hosts: Verdicts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verdicts, "OBITUARY_S", 0.01)
     assert of_hosts.obituary("worker rank 3") == ""
-    of_hosts.lost_node("node-2")
+    of_hosts.node("node-2", "is dead")
+    of_hosts.node("node-3", "does not answer")
     of_hosts.died("worker rank 0", SEEN)
     assert of_hosts.obituary("worker rank 0") == SEEN, "its watchdog has seen it"
-    assert of_hosts.obituary("worker rank 3").startswith("with the node node-2, which is lost")
+    unseen = "unseen by any watchdog; the node node-2 is dead"
+    assert of_hosts.obituary("worker rank 3") == f"{unseen}, the node node-3 does not answer"
+    of_hosts.node("node-3", "")
+    assert of_hosts.obituary("worker rank 3") == unseen
+
+
+def test_a_stall_names_the_nodes_that_do_not_answer(of_hosts: Verdicts) -> None:
+    of_hosts.node("node-2", "does not answer")
+    of_hosts.stalled("everybody waits.", is_certain=True)
+    with pytest.raises(StallError, match=r"^everybody waits\. Besides, the node node-2 does not answer\.$"):
+        of_hosts.check()

@@ -17,8 +17,8 @@ LOW_MIB, LOW_FRAC = 256, 0.1  # the smaller of the two is little
 FULL_FRAC = 0.01
 RECENT_S = 10.0  # what is lost gives its memory back, and others take it
 HELP = (
-    "Remove what other programs have left there (ls -l /dev/shm), or enlarge it: docker run --shm-size=..., or "
-    "mount -o remount,size=... /dev/shm."
+    "Remove what other programs have left there (ls -l /dev/shm), lower cluster.object_store_memory_gib, or enlarge "
+    "it: docker run --shm-size=..., or mount -o remount,size=... /dev/shm."
 )
 
 

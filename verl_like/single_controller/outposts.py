@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,14 +29,16 @@ ANSWER_S = 20.0
 CLOSE_S = 5.0
 # Ray ends what a process of its own has started together with that; but a watchdog is there for what follows.
 OUTLIVED = {"RAY_kill_child_processes_on_worker_exit": "false"}
+SILENT, UNWATCHED = "does not answer", "has lost its watchdog"
+DEAD = "is dead: the machine, or Ray's raylet there, has ended"
 EXIT_S = 2.0  # for Ray to end a process that is no longer needed
 
 
 class NodeListener(Listener, Protocol):
-    """Who is told of what the watchdogs find, and of nodes that are lost."""
+    """Who is told of what the watchdogs find, and of nodes where none answers."""
 
-    def lost_node(self, name: str) -> None:
-        """A node's watchdog has died."""
+    def node(self, name: str, state: str) -> None:
+        """A node is not as it should be, which ``state`` says as the end of a sentence; empty where it is again."""
 
 
 class Post(Outpost):
@@ -47,6 +51,18 @@ class Post(Outpost):
     def close(self) -> None:
         super().close()
         threading.Timer(EXIT_S, os._exit, (0,)).start()  # where a stopped raylet does not end it
+
+
+@dataclass(frozen=True, slots=True)
+class _Post:
+    """A node's name, and Ray's handle on the outpost there."""
+
+    name: str
+    handle: Any
+
+    @property
+    def watchdog(self) -> str:
+        return f"the watchdog of {self.name}"
 
 
 # Not a decorator: Ray would pickle the class by value; a plain class travels by reference.
@@ -64,67 +80,108 @@ def outposts(
         yield
         return
     posts = {
-        name: ray_calls.started(
-            PostProcess,
-            {
-                **ray_calls.from_the_first_instruction(OUTLIVED),
-                "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
-            },
-            of_node(run_id, node),
-            str(stalls.absolute()),
-            floor_s,
+        node: _Post(
+            name,
+            ray_calls.started(
+                PostProcess,
+                {
+                    **ray_calls.from_the_first_instruction(OUTLIVED),
+                    "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
+                },
+                of_node(run_id, node),
+                str(stalls.absolute()),
+                floor_s,
+            ),
         )
         for node, name in others.items()
     }
     _wait_for(posts, timeout_s=start_timeout_s)
     is_over = threading.Event()
-    asker = threading.Thread(target=_ask, args=(posts, listener, is_over), name="watchdogs of other nodes", daemon=True)
+    asking = _Asking(posts, listener)
+    asker = threading.Thread(target=asking.run, args=(is_over,), name="watchdogs of other nodes", daemon=True)
     asker.start()
     try:
         yield
     finally:
         is_over.set()
         asker.join(CLOSE_S)
-        ray_calls.bid_farewell([Call(post.close) for post in posts.values()], timeout_s=CLOSE_S)
+        ray_calls.bid_farewell([Call(post.handle.close) for post in posts.values()], timeout_s=CLOSE_S)
         for post in posts.values():
-            ray_calls.end(post)
+            ray_calls.end(post.handle)
 
 
-def _wait_for(posts: dict[str, Any], *, timeout_s: float) -> None:
-    """Return when they watch; one that cannot start is told and left out."""
-    asking = ray_calls.begun([Call(post.found) for post in posts.values()])
-    for name, ref in zip(list(posts), asking, strict=True):
+def _wait_for(posts: dict[str, _Post], *, timeout_s: float) -> None:
+    """Return when they watch; one that cannot start is reported and left out."""
+    asking = ray_calls.begun([Call(post.handle.found) for post in posts.values()])
+    for node, ref in zip(list(posts), asking, strict=True):
         try:
-            wait({ref: _watchdog_of(name)}, stage="watchdog_start", timeout_s=timeout_s, interruptible=True)
+            wait({ref: posts[node].watchdog}, stage="watchdog_start", timeout_s=timeout_s, interruptible=True)
         except (WorkerError, StageTimeout) as error:
-            ray_calls.end(posts.pop(name))
+            post = posts.pop(node)
+            ray_calls.end(post.handle)
             why = str(error).splitlines()[0]
-            log.warning("%s did not start, and processes there are not watched: %s", _watchdog_of(name), why)
+            log.warning("%s did not start, and processes there are not watched: %s", post.watchdog, why)
 
 
-def _ask(posts: dict[str, Any], listener: NodeListener, is_over: threading.Event) -> None:
-    """Pass on what is found until the run is over; a node that does not answer is no longer asked."""
-    try:
-        while posts and not is_over.wait(ASK_EVERY_S):
-            asking = ray_calls.begun([Call(post.found) for post in posts.values()])
-            ready, _ = ray_calls.split(asking, timeout_s=ANSWER_S)
-            for name, ref in zip(list(posts), asking, strict=True):
-                try:
-                    if ref not in ready:
-                        raise TimeoutError(f"no answer within {ANSWER_S:.0f} s")
-                    _pass_on(_watchdog_of(name), ray_calls.fetched([ref], timeout_s=ANSWER_S)[0], listener)
-                except (ray.exceptions.RayError, TimeoutError) as error:
-                    del posts[name]
-                    why = str(error).splitlines()[0]
-                    log.warning("%s is gone, and what it watched is watched no longer: %s", _watchdog_of(name), why)
-                    if isinstance(error, ray.exceptions.RayActorError):
-                        listener.lost_node(name)
-    except RunError as error:  # Ray is lost, which the driver's own calls tell
-        log.debug("%s", error)
+class _Asking:
+    """Asks the posts, each as soon as it has answered, and passes on what they find.
 
+    Args:
+        posts: by the id of their node; one whose process is gone is removed.
+    """
 
-def _watchdog_of(node: str) -> str:
-    return f"the watchdog of {node}"
+    def __init__(self, posts: dict[str, _Post], listener: NodeListener) -> None:
+        self._posts, self._listener = posts, listener
+        self._asked: dict[str, tuple[ray.ObjectRef, float]] = {}  # by node: the answer under way, and since when
+        self._silent: set[str] = set()
+        self._gone: dict[str, str] = {}  # nodes whose post is gone, and that Ray does not call dead yet -> name
+
+    def run(self, is_over: threading.Event) -> None:
+        try:
+            while not is_over.wait(ASK_EVERY_S):
+                self._ask()
+                self._look_for_the_dead()
+        except RunError as error:  # Ray is lost, which the driver's own calls report
+            log.debug("%s", error)
+
+    def _ask(self) -> None:
+        idle = [node for node in self._posts if node not in self._asked]
+        now = time.monotonic()
+        asking = ray_calls.begun([Call(self._posts[node].handle.found) for node in idle])
+        self._asked |= {node: (ref, now) for node, ref in zip(idle, asking, strict=True)}
+        ready, _ = ray_calls.split([ref for ref, _ in self._asked.values()], timeout_s=ASK_EVERY_S)
+        for node, (ref, since) in list(self._asked.items()):
+            if ref in ready:
+                del self._asked[node]
+                self._hear(node, ref)
+            elif time.monotonic() - since >= ANSWER_S and node not in self._silent:
+                self._silent.add(node)
+                log.warning("%s has not answered for %.0f s", self._posts[node].watchdog, ANSWER_S)
+                self._listener.node(self._posts[node].name, SILENT)
+
+    def _hear(self, node: str, ref: ray.ObjectRef) -> None:
+        post = self._posts[node]
+        try:
+            notices = ray_calls.fetched([ref], timeout_s=ANSWER_S)[0]
+        except ray.exceptions.RayError as error:
+            del self._posts[node]
+            self._gone[node] = post.name
+            self._listener.node(post.name, UNWATCHED)
+            why = str(error).splitlines()[0]
+            log.warning("%s is gone, and what it watched is watched no longer: %s", post.watchdog, why)
+            return
+        if node in self._silent:
+            self._silent.remove(node)
+            log.warning("%s answers again", post.watchdog)
+            self._listener.node(post.name, "")
+        _pass_on(post.watchdog, notices, self._listener)
+
+    def _look_for_the_dead(self) -> None:
+        if not self._gone:
+            return
+        alive = {node["NodeID"] for node in ray_calls.nodes()}
+        for node in self._gone.keys() - alive:
+            self._listener.node(self._gone.pop(node), DEAD)
 
 
 def _pass_on(name: str, notices: list[Notice], listener: Listener) -> None:

@@ -24,7 +24,7 @@ class Verdicts:
         self._restarted: dict[str, str] = {}  # processes that Ray starts again -> what helps where that is no use
         self._died_at: dict[str, deque[float]] = {}  # of these, within WITHIN_S
         self._hopeless = ""
-        self._lost_nodes: list[str] = []
+        self._nodes: dict[str, str] = {}  # those that are not as they should be -> how they are
         self._changed = threading.Condition()
 
     def expect(self, *, acts: bool) -> None:
@@ -35,7 +35,7 @@ class Verdicts:
         """
         with self._changed:
             self._acts, self._stall, self._unborn, self._hopeless = acts, "", "", ""
-            self._deaths, self._restarted, self._died_at, self._lost_nodes = {}, {}, {}, []
+            self._deaths, self._restarted, self._died_at, self._nodes = {}, {}, {}, {}
 
     def restarts(self, names: Iterable[str], *, remedy: str) -> None:
         """Report each death of these processes, which Ray starts again; too many within a while end the run.
@@ -55,7 +55,8 @@ class Verdicts:
     def stalled(self, text: str, *, is_certain: bool) -> None:
         """A process stands still."""
         if is_certain and self._acts:
-            self._stall = text
+            with self._changed:
+                self._stall = f"{text} Besides, {self._of_nodes()}." if self._nodes else text
 
     def noted(self, text: str) -> None:
         """A warning, which the log has."""
@@ -102,25 +103,29 @@ class Verdicts:
             known = self.obituary(self._unborn)
             raise WorkerError(f"{self._unborn} died while it was being started{f', {known}' if known else ''}.")
 
-    def lost_node(self, name: str) -> None:
-        """A node's watchdog is gone, as it is where the node's raylet has ended, or the machine."""
+    def node(self, name: str, state: str) -> None:
+        """A node is not as it should be, which ``state`` says as the end of a sentence; empty where it is again."""
         with self._changed:
-            self._lost_nodes.append(name)
-            self._changed.notify_all()
+            if state:
+                self._nodes[name] = state
+            else:
+                self._nodes.pop(name, None)
+
+    def _of_nodes(self) -> str:
+        return ", ".join(f"the node {name} {state}" for name, state in self._nodes.items())
 
     def obituary(self, who: str) -> str:
         """What was known of a process that has died; empty where no watchdog says it in time.
 
-        Where none does and a node's watchdog is gone, the process was on that node.
+        Where none does, it may have been on one of the nodes that are not as they should be, which are named.
         """
         deadline = time.monotonic() + OBITUARY_S
         with self._changed:
             while who not in self._deaths and (left_s := deadline - time.monotonic()) > 0:
                 self._changed.wait(left_s)
-            if who in self._deaths or not self._lost_nodes:
+            if who in self._deaths or not self._nodes:
                 return self._deaths.get(who, "")
-            nodes = " and ".join(self._lost_nodes)
-            return f"with the node {nodes}, which is lost: the machine, or Ray's raylet there, has ended"
+            return f"unseen by any watchdog; {self._of_nodes()}"
 
 
 VERDICTS = Verdicts()  # of the run in progress
