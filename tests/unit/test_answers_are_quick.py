@@ -14,9 +14,17 @@ from tests.unit._weights import NO_WEIGHTS
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "transformers", "ray", "vllm"}
-# CPU seconds. On one quiet core of 2.5 GHz: 0.06 for --help, 0.37 for config and for wrong input; a busy core of
-# the same machine takes up to half as long again.
-MAX_HELP_S, MAX_CONFIG_S, MAX_REFUSAL_S = 0.25, 0.75, 0.9
+# CPU time in units of YARDSTICK, which is measured next to it: how fast a core is differs between machines, and on a
+# shared machine from one minute to the next by a factor of two. Measured: 0.8 for --help, 3.5 for config, 4 for wrong
+# input.
+YARDSTICK = """
+import argparse, inspect
+for module in (argparse, inspect):
+    source = inspect.getsource(module)
+    for _ in range(3):
+        compile(source, "module", "exec")
+"""
+MAX_HELP, MAX_CONFIG, MAX_REFUSAL = 1.5, 5.5, 6.5
 RECIPE = "recipes/arithmetic/grpo.yaml"
 
 
@@ -36,18 +44,12 @@ def told(words: list[str]) -> subprocess.CompletedProcess[str]:
     )
 
 
-def cpu_seconds(words: list[str]) -> float:
-    """The least CPU time of three runs."""
-
-    def once() -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(
-            [sys.executable, "-m", "verl_like", *words], capture_output=True, timeout=60, cwd=ROOT, check=False
-        )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    return min(once() for _ in range(3))
+def cpu_seconds(arguments: list[str]) -> float:
+    """The CPU time of the interpreter with these arguments."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *arguments], capture_output=True, timeout=60, cwd=ROOT, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 @pytest.mark.parametrize(
@@ -96,13 +98,14 @@ def test_a_column_that_the_rows_lack_is_told_without_models(tmp_path: Path) -> N
 
 @pytest.mark.alone
 @pytest.mark.parametrize(
-    ("words", "limit_s"),
+    ("words", "limit"),
     [
-        (["--help"], MAX_HELP_S),
-        (["config", RECIPE], MAX_CONFIG_S),
-        (["train", RECIPE, "model.path=/nowhere", "algorithm.adv_estimator=grop"], MAX_REFUSAL_S),
+        (["--help"], MAX_HELP),
+        (["config", RECIPE], MAX_CONFIG),
+        (["train", RECIPE, "model.path=/nowhere", "algorithm.adv_estimator=grop"], MAX_REFUSAL),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_an_answer_that_needs_no_model_is_quick(words: list[str], limit_s: float) -> None:
-    assert cpu_seconds(words) < limit_s
+def test_an_answer_that_needs_no_model_is_quick(words: list[str], limit: float) -> None:
+    ratios = [cpu_seconds(["-m", "verl_like", *words]) / cpu_seconds(["-c", YARDSTICK]) for _ in range(3)]
+    assert min(ratios) < limit
