@@ -170,7 +170,8 @@ def _hurt_disk(fault: str, run: Run) -> None:
         os.system(f"mount -t tmpfs -o ro none {folder}")
     elif fault == "full":
         os.system(f"mount -t tmpfs -o size=64k none {folder}")
-    else:
+    else:  # of two checkpoints the newer is damaged; the second may still be on its way
+        run.wait_until("the second checkpoint", (folder / "step_2").exists)
         run.process.kill()
 
 
