@@ -21,7 +21,7 @@ from verl_like.telemetry.beacon import FOLDER_VARIABLE, NAME_VARIABLE, beacon_fo
 from verl_like.watchdog import raylets as raylets_module
 from verl_like.watchdog import sibling as sibling_module
 from verl_like.watchdog.deadlines import Deadlines
-from verl_like.watchdog.newborns import marked_by, newborns
+from verl_like.watchdog.newborns import Newborns, marked_by
 from verl_like.watchdog.raylets import Raylets
 from verl_like.watchdog.sibling import Settings, Sibling
 from verl_like.watchdog.watch import STOPPED_S, Watch
@@ -95,8 +95,8 @@ def test_workers_are_known_by_their_variables_from_the_program_on_that_becomes_t
         pids[2]: "a process that Ray is starting",
         pids[3]: "Ray's runtime-env agent",
     }
-    assert newborns(folder) == found
-    assert newborns(folder.with_name(f"{folder.name}.0123abcd")) == found, "the watchdog of another node"
+    assert Newborns(folder).look() == found
+    assert Newborns(folder.with_name(f"{folder.name}.0123abcd")).look() == found, "the watchdog of another node"
     assert set(pids[:5]) <= set(marked_by(folder)) and not {*pids[5:], os.getpid()} & set(marked_by(folder))
 
 
@@ -128,7 +128,7 @@ def test_a_newborn_that_is_stopped_or_killed_is_noticed_and_one_with_a_heartbeat
         [dead] = watch.look()[1]
         assert (dead.who, dead.stage) == ("worker rank 1", "start")
         (folder / f"{first}.beacon").touch()
-        assert newborns(folder) == {}
+        assert Newborns(folder).look() == {}
     finally:
         (folder / f"{first}.beacon").unlink(missing_ok=True)
         folder.rmdir()
@@ -139,7 +139,7 @@ def test_a_process_without_a_heartbeat_that_says_no_longer_who_it_is_has_not_die
 ) -> None:
     """Between two programs the kernel shows no variables."""
     found = {os.getpid(): "worker rank 0"}
-    monkeypatch.setattr("verl_like.watchdog.watch.newborns", lambda folder: found)
+    monkeypatch.setattr(Newborns, "look", lambda self: found)
     watch = Watch(tmp_path, driver=os.getpid(), deadlines=Deadlines(floor_s=0.1))
     watch.look()
     assert [watched.who for watched in watch.processes.values()] == ["worker rank 0"]
@@ -151,7 +151,7 @@ def test_a_death_that_ray_does_not_notice_is_said_once_no_other_process_has_come
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alive = {os.getpid(): "worker rank 0"}
-    monkeypatch.setattr("verl_like.watchdog.watch.newborns", lambda folder: alive)
+    monkeypatch.setattr(Newborns, "look", lambda self: alive)
     settings = Settings(folder=str(tmp_path), driver=os.getpid(), stalls=str(tmp_path), floor_s=60, ends=False)
     sibling = Sibling(settings)
     said: list[str] = []

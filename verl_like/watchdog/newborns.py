@@ -18,20 +18,30 @@ TITLE = "ray::"  # what a process of Ray's calls itself once it runs
 IDLE = "ray::IDLE"
 
 
-def newborns(folder: Path) -> dict[int, str]:
-    """Who the processes of this machine are, by id, that Ray has started for a run and that have no heartbeat.
+class Newborns:
+    """The processes of this machine that Ray has started for a run and that have no heartbeat yet.
+
+    A look reads only processes that are new, and those that a raylet has started, so that it can be taken often.
 
     Args:
         folder: of heartbeats; all of these processes have the run's among their variables.
     """
-    run = run_folder(folder)
-    known = {path.stem for path in run.parent.glob(f"{run.name}*/*{SUFFIX}")}
-    programs, parents = {}, {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and (found := _program_and_parent(entry)) is not None:
-            programs[int(entry)], parents[int(entry)] = found
-    children = [pid for pid, parent in parents.items() if programs.get(parent) == RAYLET and str(pid) not in known]
-    return {pid: who for pid in children if (who := _who(pid, str(run)))}
+
+    def __init__(self, folder: Path) -> None:
+        self._run = run_folder(folder)
+        self._others: set[str] = set()  # process ids, as text, whose parent is no raylet
+
+    def look(self) -> dict[int, str]:
+        """Names of the processes by their ids."""
+        known = {path.stem for path in self._run.parent.glob(f"{self._run.name}*/*{SUFFIX}")}
+        pids = {entry for entry in os.listdir("/proc") if entry.isdigit()}
+        self._others &= pids
+        for pid in pids - self._others:
+            _, parent = _program_and_parent(pid)
+            if _program_and_parent(str(parent))[0] != RAYLET:
+                self._others.add(pid)
+        children = [int(pid) for pid in pids - self._others - known]
+        return {pid: who for pid in children if (who := _who(pid, str(self._run)))}
 
 
 def run_folder(folder: Path) -> Path:
@@ -76,9 +86,10 @@ def _words(pid: int, what: str) -> list[str]:
     return _content(f"/proc/{pid}/{what}").decode(errors="replace").split("\0")
 
 
-def _program_and_parent(pid: str) -> tuple[bytes, int] | None:
+def _program_and_parent(pid: str) -> tuple[bytes, int]:
+    """The name of a process's program and the id of its parent; empty and 0 where it has ended."""
     program, _, rest = _content(f"/proc/{pid}/stat").partition(b"(")[2].rpartition(b") ")
-    return (program, int(rest.split(maxsplit=2)[1])) if rest else None
+    return (program, int(rest.split(maxsplit=2)[1])) if rest else (b"", 0)
 
 
 def _content(path: str) -> bytes:

@@ -29,7 +29,7 @@ from verl_like.watchdog.verdict import Verdict, excerpt, sentence, verdict_on
 from verl_like.watchdog.watch import NEWBORN, Watch, Watched
 
 EVERY_S = 1.0
-NUM_GLANCES = 5  # between two rounds, at processes that Ray has just started
+NUM_GLANCES = 20  # between two rounds, at processes that Ray has just started
 ALIVE_EVERY_S = 5.0
 GRACE_S = 6.0  # for the culprit to pass its deadline too, where all that have passed theirs only wait for it
 BUSY_S = 0.5  # over which the use of processor time is measured

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from verl_like.telemetry.beacon import Reading, read_all
 from verl_like.watchdog.deadlines import Deadlines
-from verl_like.watchdog.newborns import newborns
+from verl_like.watchdog.newborns import Newborns
 from verl_like.watchdog.processes import ProcessState, process_state
 
 STOPPED_S = 8.0  # a process that a signal has stopped this long is not being looked at by somebody in passing
@@ -77,6 +77,7 @@ class Watch:
         self, folder: Path, *, driver: int, deadlines: Deadlines, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._folder, self._driver, self._deadlines, self._clock = folder, driver, deadlines, clock
+        self._starting = Newborns(folder)
         self._watched: dict[int, Watched] = {}
         self._looked_at = clock()
 
@@ -123,16 +124,16 @@ class Watch:
         return any(watched.stage.partition("/")[0] in (*BUILDING, "idle") for watched in self._watched.values())
 
     def remember_newborns(self) -> None:
-        """Take in those that have come since the last look, so that one with a short life is missed."""
+        """Take in processes that have come since the last look, so that one with a short life is missed."""
         now = self._clock()
         for reading in self._newborns(now):
-            if reading.pid not in self._watched and (state := process_state(reading.pid)) is not None:
+            if (state := process_state(reading.pid)) is not None:
                 self._watched[reading.pid] = self._seen(state, reading, now)
 
     def _newborns(self, now: float) -> list[Reading]:
         """What would be read of processes that have no heartbeat yet; of those, an end or a stop is noticed."""
         found = []
-        for pid, who in newborns(self._folder).items():
+        for pid, who in self._starting.look().items():
             known = self._watched.get(pid)
             since = known.reading.since if known is not None else now
             found.append(Reading(pid, who, NEWBORN, since, since, 0, "", {}))
