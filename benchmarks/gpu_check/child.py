@@ -25,7 +25,7 @@ def main() -> None:
     if IS_WORKER in os.environ:
         from benchmarks.gpu_check.policies import process_group
 
-        group = process_group(scene)
+        group = process_group(scene, name)
     findings, skipped, error = Findings(), "", ""
     try:
         with group:

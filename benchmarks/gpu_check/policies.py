@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -28,12 +29,21 @@ TIMEOUT_S = 60.0
 
 
 @contextmanager
-def process_group(scene: Scene) -> Iterator[None]:
-    """The group of all ranks, as workers join it. After an error nobody waits for the others to leave it."""
+def process_group(scene: Scene, check: str) -> Iterator[None]:
+    """The group of all ranks of a check, which meet in a file: another process could take a port that was free.
+
+    After an error nobody waits for the others to leave it.
+    """
     if scene.device == "cuda":
         torch.cuda.set_device(0)
     backend = "cpu:gloo,cuda:nccl" if scene.device == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=timedelta(seconds=TIMEOUT_S))
+    dist.init_process_group(
+        backend,
+        init_method=f"file://{scene.of(check)}/ranks",
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+        timeout=timedelta(seconds=TIMEOUT_S),
+    )
     yield
     dist.destroy_process_group()
 

@@ -5,10 +5,12 @@ Nothing is lost by it, and nobody is advised to delete what is whole.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
 import shutil
+import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -33,7 +35,7 @@ from verl_like.trainer.run_folder import RunFolder
 from verl_like.trainer.start import policy_checkpoint
 
 STEPS = 4
-NOBODY = 65534
+CAPABILITIES_VERSION_3, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 0x20080522, 1, 2  # of linux/capability.h
 COMPOSED: dict[str, Composed] = {}
 
 
@@ -97,23 +99,34 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 @contextmanager
 def damaged(file: str, damage: str) -> Iterator[RunFolder]:
-    """The run, with one of its files damaged; by a user without special rights, who could read everything else."""
+    """The run, with one of its files damaged."""
     # Always the same place, so that its configuration is composed once.
     place = Path(tempfile.gettempdir()) / f"damaged-{os.getpid()}"
-    is_root = os.geteuid() == 0
     try:
         folder = made(place / "out")
         DAMAGES[damage](folder.path / file)
-        if is_root and damage == "unreadable":
-            for path in [place, *place.rglob("*")]:
-                if path != folder.path / file:
-                    os.chown(path, NOBODY, NOBODY)
-            os.seteuid(NOBODY)
-        yield folder
+        with bound_by_modes():
+            yield folder
     finally:
-        if is_root:
-            os.seteuid(0)
         shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def bound_by_modes() -> Iterator[None]:
+    """Have files' modes hold for root too, who may read and write everything: without two capabilities."""
+    if os.geteuid():
+        yield
+        return
+    libc, header = ctypes.CDLL(None, use_errno=True), struct.pack("Ii", CAPABILITIES_VERSION_3, 0)
+    held = ctypes.create_string_buffer(24)  # effective, permitted and inheritable, twice 32 bits of each
+    assert libc.capget(header, held) == 0, os.strerror(ctypes.get_errno())
+    effective, *others = struct.unpack("6I", held.raw)
+    lacking = struct.pack("6I", effective & ~(1 << CAP_DAC_OVERRIDE | 1 << CAP_DAC_READ_SEARCH), *others)
+    assert libc.capset(header, lacking) == 0, os.strerror(ctypes.get_errno())
+    try:
+        yield
+    finally:
+        assert libc.capset(header, held.raw) == 0, os.strerror(ctypes.get_errno())
 
 
 def resume(folder: RunFolder) -> None:
@@ -233,17 +246,10 @@ def test_a_configuration_that_is_cut_off_anywhere_is_known_to_be(tmp_path: Path)
 def test_a_folder_of_checkpoints_that_may_not_be_read_is_not_taken_for_an_empty_one() -> None:
     with damaged("ledger.jsonl", "lost") as folder:
         folder.checkpoints.chmod(0)
-        is_root = os.geteuid() == 0
-        if is_root:
-            for path in [folder.path.parents[1], *folder.path.parents[1].rglob("*")]:
-                os.chown(path, NOBODY, NOBODY)
-            os.seteuid(NOBODY)
         try:
-            with pytest.raises(PermissionError, match="checkpoints"):
+            with bound_by_modes(), pytest.raises(PermissionError, match="checkpoints"):
                 resume(folder)
         finally:
-            if is_root:
-                os.seteuid(0)
             folder.checkpoints.chmod(0o755)
 
 
