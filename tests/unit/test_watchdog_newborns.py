@@ -100,6 +100,20 @@ def test_workers_are_known_by_their_variables_from_the_program_on_that_becomes_t
     assert set(pids[:5]) <= set(marked_by(folder)) and not {*pids[5:], os.getpid()} & set(marked_by(folder))
 
 
+def test_a_process_that_comes_or_goes_between_two_looks_is_seen(
+    folder: Path, started: Callable[[list[tuple[list[str], dict[str, str]]]], list[int]]
+) -> None:
+    """A look reads nothing again of the processes that it knows to be others."""
+    newborns = Newborns(folder)
+    assert newborns.look() == {}
+    [pid] = started([([], {FOLDER_VARIABLE: str(folder), NAME_VARIABLE: "worker rank 0"})])
+    assert newborns.look() == {pid: "worker rank 0"}
+    os.kill(pid, signal.SIGKILL)
+    while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    assert newborns.look() == {}
+
+
 def test_a_newborn_that_is_stopped_or_killed_is_noticed_and_one_with_a_heartbeat_is_none(
     folder: Path, started: Callable[[list[tuple[list[str], dict[str, str]]]], list[int]]
 ) -> None:
