@@ -14,19 +14,19 @@ import ray
 from benchmarks import _workload as workload
 from verl_like.backends.base import Sampling
 from verl_like.config.schema import Config
+from verl_like.controller.blocks import MAX_STREAM_BLOCKS
+from verl_like.controller.placement import Devices
+from verl_like.controller.remote_batch import BlockRef, Facts, RemoteRows
+from verl_like.controller.store import Reply
+from verl_like.controller.wait import wait
+from verl_like.controller.worker_group import WorkerGroup
 from verl_like.data.prompts import Prompt
 from verl_like.protocol import Array, DataProto, Ragged
 from verl_like.reward.scores import Scores
-from verl_like.single_controller.blocks import MAX_STREAM_BLOCKS
-from verl_like.single_controller.placement import Devices
-from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteRows
-from verl_like.single_controller.store import Reply
-from verl_like.single_controller.wait import wait
-from verl_like.single_controller.worker_group import WorkerGroup
-from verl_like.trainer.build import Stack
-from verl_like.trainer.ppo_trainer import PPOTrainer
-from verl_like.trainer.rewards import Rewards
-from verl_like.trainer.run_folder import RunFolder
+from verl_like.runs.folder import RunFolder
+from verl_like.training.build import Stack
+from verl_like.training.ppo import PPOTrainer
+from verl_like.training.rewards import Rewards
 from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, RefGroup, RolloutGroup
 from verl_like.workers.messages import AdvantageReport, RowRewards, SyncReport, UpdateTerms
 

@@ -24,15 +24,15 @@ import numpy as np
 from benchmarks import _workload as workload
 from benchmarks._idle import TIMEOUT_S, idle_trainer, step_config
 from verl_like.config.schema import ClusterConfig
+from verl_like.controller import ray_calls
+from verl_like.controller.hubs import Hub
+from verl_like.controller.placement import ray_cluster
+from verl_like.controller.rank_calls import Ranks
+from verl_like.controller.reach import ByHub, Direct
+from verl_like.controller.store import store_use
+from verl_like.controller.worker_group import MAX_HUBS, WorkerGroup
 from verl_like.protocol import Array
-from verl_like.single_controller import ray_calls
-from verl_like.single_controller.hubs import Hub
-from verl_like.single_controller.placement import ray_cluster
-from verl_like.single_controller.rank_calls import Ranks
-from verl_like.single_controller.reach import ByHub, Direct
-from verl_like.single_controller.store import store_use
-from verl_like.single_controller.worker_group import MAX_HUBS, WorkerGroup
-from verl_like.trainer.ppo_trainer import PPOTrainer
+from verl_like.training.ppo import PPOTrainer
 
 ROOT = Path(__file__).parents[1]
 RANKS_PER_NODE = 8

@@ -26,7 +26,7 @@ import torch
 from benchmarks import _workload as workload
 from verl_like.config.schema import AlgorithmConfig
 from verl_like.protocol import Array, DataProto, Ragged
-from verl_like.trainer.score_advantages import score_advantages
+from verl_like.training.score_advantages import score_advantages
 from verl_like.workers.advantages import AdvantageRole
 from verl_like.workers.messages import RowRewards, UpdateShare
 

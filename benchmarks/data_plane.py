@@ -27,11 +27,11 @@ import ray
 from benchmarks import _workload as workload
 from benchmarks._idle import TIMEOUT_S, idle_trainer, step_config
 from verl_like.config.schema import ClusterConfig
+from verl_like.controller.placement import ray_cluster
+from verl_like.controller.store import store_use
+from verl_like.controller.worker_group import WorkerGroup
 from verl_like.protocol import DataProto, Ragged
-from verl_like.single_controller.placement import ray_cluster
-from verl_like.single_controller.store import store_use
-from verl_like.single_controller.worker_group import WorkerGroup
-from verl_like.trainer.ppo_trainer import PPOTrainer
+from verl_like.training.ppo import PPOTrainer
 
 ROOT = Path(__file__).parents[1]
 PEERS = ROOT / ".peers"

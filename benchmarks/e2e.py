@@ -130,17 +130,17 @@ def overrides(folder: Path, work: Workload) -> list[str]:
 @contextmanager
 def own(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
     """Steps of the trainer; says how many response tokens each had, and the seconds of its stages."""
+    from verl_like.algorithms.roles import needs
     from verl_like.checks.rules import check
     from verl_like.config.compose import compose
     from verl_like.data.files import read_rows
     from verl_like.data.loader import PromptLoader
     from verl_like.data.prompts import PromptDataset
     from verl_like.data.templates import load_tokenizer
+    from verl_like.runs.folder import RunFolder
     from verl_like.telemetry.loggers import trackers
-    from verl_like.trainer.build import stack
-    from verl_like.trainer.ppo_trainer import PPOTrainer
-    from verl_like.trainer.roles import needs
-    from verl_like.trainer.run_folder import RunFolder
+    from verl_like.training.build import stack
+    from verl_like.training.ppo import PPOTrainer
 
     steps = 10_000
     config = compose(

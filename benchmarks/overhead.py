@@ -19,7 +19,7 @@ from statistics import median
 from benchmarks._recipe import RECIPE, arithmetic, model_of_its_own
 from benchmarks.e2e import WORKLOADS
 from verl_like.config.compose import compose
-from verl_like.trainer import run
+from verl_like.training import jobs as run
 
 WARM_UP_STEPS = 3  # first rollouts and allocations are slower; they are measured by nobody who trains for long
 WORK = frozenset({"rollout", "old_log_probs", "ref_log_probs", "values", "update_actor", "update_critic"})

@@ -15,7 +15,7 @@ from typing import Any
 from verl_like.config.schema import Config
 from verl_like.plan.advice import advice
 from verl_like.plan.devices import GIB, named
-from verl_like.plan.plan import RunPlan, made, shapes_of
+from verl_like.plan.run_plan import RunPlan, made, shapes_of
 from verl_like.plan.stages import Place
 
 # Of Qwen2.5: hidden size, layers, heads, heads of keys, feed-forward width, vocabulary, tied; ranks of an engine.

@@ -23,6 +23,7 @@ from statistics import median
 
 from recipes.arithmetic.model import write_model
 from recipes.arithmetic.prepare import write_all
+from verl_like.algorithms.roles import needs
 from verl_like.checks.rules import check
 from verl_like.config.compose import compose
 from verl_like.config.schema import Config
@@ -30,11 +31,10 @@ from verl_like.data.files import read_rows
 from verl_like.data.loader import PromptLoader
 from verl_like.data.prompts import PromptDataset
 from verl_like.data.templates import load_tokenizer
+from verl_like.runs.folder import RunFolder
 from verl_like.telemetry.loggers import trackers
-from verl_like.trainer.build import stack
-from verl_like.trainer.ppo_trainer import PPOTrainer
-from verl_like.trainer.roles import needs
-from verl_like.trainer.run_folder import RunFolder
+from verl_like.training.build import stack
+from verl_like.training.ppo import PPOTrainer
 
 SCORER = """
 import time

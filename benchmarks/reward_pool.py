@@ -19,12 +19,12 @@ import ray
 
 from recipes.arithmetic.model import write_model
 from verl_like.config.schema import ClusterConfig, RewardConfig
+from verl_like.controller.placement import ray_cluster
+from verl_like.controller.remote_batch import BlockRef, Facts
 from verl_like.data.templates import load_tokenizer
 from verl_like.protocol import DataProto, Ragged
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.pool import RewardPool
-from verl_like.single_controller.placement import ray_cluster
-from verl_like.single_controller.remote_batch import BlockRef, Facts
 
 SCORERS = """
 import time

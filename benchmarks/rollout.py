@@ -41,9 +41,9 @@ def staged(rank: int, path: Path, name: str) -> Iterator[Job]:
     """The rollout stage, on engines that hold a policy's weights."""
     from benchmarks._prompts import bare_prompts
     from verl_like.config.schema import Config
-    from verl_like.trainer.build import build_workers
-    from verl_like.trainer.generation import generate, train_sampling
-    from verl_like.trainer.hosts import HOSTS
+    from verl_like.runs.launch import HOSTS
+    from verl_like.training.build import build_workers
+    from verl_like.training.generation import generate, train_sampling
     from verl_like.workers.groups import RolloutGroup
 
     config = Config()

@@ -21,7 +21,7 @@ from benchmarks import plan_table
 from benchmarks._idle import step_config
 from benchmarks._simulated import RANKS_PER_NODE, ROWS_PER_RANK, StepCost, step_cost
 from verl_like.plan.devices import named
-from verl_like.plan.plan import shapes_of
+from verl_like.plan.run_plan import shapes_of
 from verl_like.plan.seconds import stage_seconds
 from verl_like.plan.stages import Place
 

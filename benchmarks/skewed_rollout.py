@@ -25,9 +25,9 @@ from benchmarks._prompts import bare_prompts
 from benchmarks.update import SIZES, write_model
 from verl_like.config.schema import Config
 from verl_like.data.prompts import Prompt
-from verl_like.trainer.build import build_workers
-from verl_like.trainer.generation import generate, train_sampling
-from verl_like.trainer.hosts import HOSTS
+from verl_like.runs.launch import HOSTS
+from verl_like.training.build import build_workers
+from verl_like.training.generation import generate, train_sampling
 from verl_like.workers.groups import RolloutGroup
 
 ROUNDS = 5

@@ -22,9 +22,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from verl_like.machine.capacity import ROOM, room_wanted
 from verl_like.machine.findings import Status
 from verl_like.machine.look import disk
-from verl_like.machine.room import ROOM, room_wanted
 
 HERE = Path(__file__).parent
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]

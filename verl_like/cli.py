@@ -13,19 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_like.arguments import parsed
+from verl_like.controller.bounded import LINES
+from verl_like.controller.errors import ANNOUNCE, INTERRUPT, Interrupted, OutOfGrace, RayLost, RunError, StageTimeout
 from verl_like.disk import DiskRefused, refuse_unwritable, unused, writing
 from verl_like.imports import importing
 from verl_like.masking import MaskingFormatter, masked_text
-from verl_like.single_controller.bounded import LINES
-from verl_like.single_controller.errors import (
-    ANNOUNCE,
-    INTERRUPT,
-    Interrupted,
-    OutOfGrace,
-    RayLost,
-    RunError,
-    StageTimeout,
-)
 from verl_like.telemetry.beside import HUNG
 from verl_like.telemetry.startup import STARTUP
 
@@ -155,7 +147,7 @@ def _dry_run(command: str, composed: Composed, held: list[str]) -> int:
     with STARTUP.shown():
         STARTUP.now("loading transformers")
         with importing():
-            from verl_like.trainer import dry_run
+            from verl_like.training import dry_run
 
         try:
             found = dry_run.dry_run(composed.config, command=command)
@@ -169,10 +161,10 @@ def _dry_run(command: str, composed: Composed, held: list[str]) -> int:
 
 def _started(command: str, composed: Composed, *, is_program: bool) -> int:
     """Do what the command is for; returns the exit status."""
-    from verl_like.trainer.endings import last_checkpoint
-    from verl_like.trainer.restarts import start_anew
-    from verl_like.trainer.run_folder import RunFolder
-    from verl_like.trainer.signals import ends_in_order
+    from verl_like.runs.folder import RunFolder
+    from verl_like.runs.restarts import start_anew
+    from verl_like.runs.signals import ends_in_order
+    from verl_like.runs.status import last_checkpoint
 
     config, folder = composed.config, RunFolder(composed.config)
     is_training = _is_training(command, config)
@@ -184,7 +176,7 @@ def _started(command: str, composed: Composed, *, is_program: bool) -> int:
         STARTUP.done()  # its line would be drawn over this one
         if isinstance(error, FORESEEN):
             return _tell(RunError(f"{error} {left()}") if isinstance(error, OutOfGrace) else error)
-        from verl_like.trainer.crash import told
+        from verl_like.runs.crash import told
 
         print(f"error: {told(error, folder.path)}", file=sys.stderr, flush=True)
         return True
@@ -222,12 +214,12 @@ def _job(command: str, composed: Composed) -> str:
     """Do it; what there is to say at the end."""
     from verl_like.checks.machine import check_machine
     from verl_like.config.render import render_changed
-    from verl_like.trainer.endings import finished_at_once, shown, what_lies_where
-    from verl_like.trainer.hosts import HOSTS
-    from verl_like.trainer.mirror import mirrored
-    from verl_like.trainer.restarts import COUNT_VARIABLE
-    from verl_like.trainer.run_folder import RunFolder
-    from verl_like.trainer.start import policy_checkpoint
+    from verl_like.runs.folder import RunFolder
+    from verl_like.runs.launch import HOSTS
+    from verl_like.runs.restarts import COUNT_VARIABLE
+    from verl_like.runs.start import policy_checkpoint
+    from verl_like.runs.status import finished_at_once, shown, what_lies_where
+    from verl_like.runs.upload import mirrored
 
     config, folder = composed.config, RunFolder(composed.config)
     is_training = _is_training(command, config)
@@ -241,7 +233,7 @@ def _job(command: str, composed: Composed) -> str:
     with HOSTS.begun(config, generates=generates):
         STARTUP.now("loading transformers")
         with importing():
-            from verl_like.trainer import run
+            from verl_like.training import jobs as run
 
         if command == "generate":
             return str(run.generate_responses(config))
@@ -266,7 +258,7 @@ def _config(arguments: argparse.Namespace) -> int:
     """
     from verl_like.checks.rules import contradictions, missing
     from verl_like.config.compose import read
-    from verl_like.config.knobs import sections
+    from verl_like.config.options import sections
     from verl_like.config.problems import refuse, without_echoes
     from verl_like.config.render import differences, render
 
@@ -313,7 +305,7 @@ def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
     from verl_like.config.problems import refuse, without_echoes
     from verl_like.config.reads import without_effect
     from verl_like.config.record import shown_command
-    from verl_like.trainer.start import start_problems
+    from verl_like.runs.start import start_problems
 
     if arguments.command == "train" and arguments.peer:
         from verl_like.checks.cluster import only_on_gpus
@@ -340,7 +332,7 @@ def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
 
 def _bring(composed: Composed, *, command: str) -> None:
     """Have what the remote folder has of the run and this machine has not."""
-    from verl_like.trainer.bring import bring
+    from verl_like.runs.restore import bring
 
     with STARTUP.shown():
         bring(composed.config, composed.yaml(), job=command if _is_training(command, composed.config) else "")
@@ -388,9 +380,9 @@ def _rescore(arguments: argparse.Namespace) -> int:
 def _replay(run: Path, step: int) -> int:
     """Take a step again; 1 where it comes out differently."""
     from verl_like.checks.machine import check_machine
-    from verl_like.trainer.hosts import HOSTS
-    from verl_like.trainer.replay_plan import replay_plan
-    from verl_like.trainer.signals import ends_in_order
+    from verl_like.runs.launch import HOSTS
+    from verl_like.runs.replay_plan import replay_plan
+    from verl_like.runs.signals import ends_in_order
 
     planned = replay_plan(run, step)
     check_machine(planned.config, generates=True, warns=False)  # the job warns
@@ -401,7 +393,7 @@ def _replay(run: Path, step: int) -> int:
     ):
         STARTUP.now("loading transformers")
         with importing():
-            from verl_like.trainer.replay import replay, told
+            from verl_like.training.replay import replay, told
 
         at, found = replay(planned)
     print(told(planned, at, found))
@@ -411,7 +403,7 @@ def _replay(run: Path, step: int) -> int:
 def _export(arguments: argparse.Namespace) -> int:
     from verl_like.checks.checkpoints import checkpoint_of
     from verl_like.config.compose import compose_run
-    from verl_like.trainer.start import export_folder
+    from verl_like.runs.start import export_folder
 
     checkpoint, adapter = checkpoint_of(arguments.checkpoint), arguments.adapter
     folder = checkpoint.resolve().parents[1]
@@ -426,8 +418,8 @@ def _export(arguments: argparse.Namespace) -> int:
         raise ValueError(
             f"{folder} was trained without LoRA (model.lora.rank=0), so it has no adapter. Drop --adapter."
         )
-    from verl_like.trainer.hosts import HOSTS
-    from verl_like.trainer.signals import ends_in_order
+    from verl_like.runs.launch import HOSTS
+    from verl_like.runs.signals import ends_in_order
 
     with (
         ends_in_order(config.trainer.grace_s, lambda: "The same command begins anew."),
@@ -436,7 +428,7 @@ def _export(arguments: argparse.Namespace) -> int:
     ):
         STARTUP.now("loading transformers")
         with importing():
-            from verl_like.trainer import run
+            from verl_like.training import jobs as run
 
         run.export(config, checkpoint, out, adapter=adapter)
     print(out)

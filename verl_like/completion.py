@@ -8,7 +8,7 @@ from pathlib import Path
 from verl_like.arguments import COMMANDS, SETTING_COMMANDS, SHELLS, options
 from verl_like.config.compat.peers import PEERS
 from verl_like.config.folders import group_dirs
-from verl_like.config.knobs import knobs, sections
+from verl_like.config.options import knobs, sections
 
 # Asked is what stands before the cursor. bash takes = for the border of a word, and wants what is behind it alone.
 BASH = """\

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl_like.config.compose import DEFAULT, Composed, as_yaml, compose_run, read
-from verl_like.config.knobs import knobs, value_of
+from verl_like.config.options import knobs, value_of
 from verl_like.config.problems import refuse
 from verl_like.config.record import shown_command
 from verl_like.config.schema import Config
@@ -84,7 +84,7 @@ def config_of(recipe: str | Path | None = None, *overrides: str, **sections: Map
 
 def _as_run(config: Config) -> Config:
     """The configuration as a run records it, with functions and rows in files below the run's folder."""
-    from verl_like.trainer.run_folder import RunFolder
+    from verl_like.runs.folder import RunFolder
 
     return stored(config, RunFolder(config).from_python)
 
@@ -106,9 +106,9 @@ def train(config: Config) -> Trained:
         RunError, StageTimeout, DiskRefused: what ended the run, in words.
     """
     leave_out_unloadable()
-    from verl_like.trainer import run
-    from verl_like.trainer.bring import bring
-    from verl_like.trainer.run_folder import RunFolder
+    from verl_like.runs.folder import RunFolder
+    from verl_like.runs.restore import bring
+    from verl_like.training import jobs as run
 
     config = _as_run(config)
     with _runs(config):
@@ -121,8 +121,8 @@ def train(config: Config) -> Trained:
 def evaluate(config: Config) -> dict[str, float]:
     """Validation metrics of the run's newest checkpoint, as ``verl-like eval``."""
     leave_out_unloadable()
-    from verl_like.trainer import run
-    from verl_like.trainer.bring import bring
+    from verl_like.runs.restore import bring
+    from verl_like.training import jobs as run
 
     config = _as_run(config)
     validating = replace(config, trainer=replace(config.trainer, val_only=True))  # the script's own stays as it is
@@ -143,8 +143,8 @@ def export(run_folder: str | Path, out: str | Path, *, adapter: bool = False, re
     """
     leave_out_unloadable()
     from verl_like.checks.checkpoints import checkpoint_of
-    from verl_like.trainer import run
-    from verl_like.trainer.start import export_folder
+    from verl_like.runs.start import export_folder
+    from verl_like.training import jobs as run
 
     checkpoint = checkpoint_of(Path(run_folder))
     folder = export_folder(checkpoint, Path(out), adapter=adapter, replaces=replace)
@@ -157,9 +157,9 @@ def export(run_folder: str | Path, out: str | Path, *, adapter: bool = False, re
 @contextmanager
 def _runs(config: Config) -> Iterator[None]:
     """Signals end what runs inside in order; in another thread than the main one they are the script's own affair."""
-    from verl_like.trainer.endings import last_checkpoint
-    from verl_like.trainer.run_folder import RunFolder
-    from verl_like.trainer.signals import ends_in_order
+    from verl_like.runs.folder import RunFolder
+    from verl_like.runs.signals import ends_in_order
+    from verl_like.runs.status import last_checkpoint
 
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from tests._left_behind import leaked_shared_memory, still_running
-from verl_like.telemetry.beacon import Reading, read_all
+from verl_like.telemetry.heartbeat import Reading, read_all
 
 ROOT = Path(__file__).parents[2]
 INJECTED = Path(__file__).parent / "injected"

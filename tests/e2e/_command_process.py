@@ -53,7 +53,7 @@ def _serve(connection: Connection, checkout: str, log: str) -> None:
 
     from tests.e2e._kept_workers import kept_workers
     from verl_like.config.schema import ClusterConfig
-    from verl_like.single_controller.placement import ray_cluster
+    from verl_like.controller.placement import ray_cluster
 
     with ray_cluster(ClusterConfig(object_store_memory_gib=0.25), "commands"), kept_workers():
         while True:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 from verl_like.config.schema import LoraConfig, ModelConfig, RolloutConfig
-from verl_like.single_controller.heap import trim
+from verl_like.controller.malloc_trim import trim
 
 TIMEOUT_S = 180.0
 

@@ -17,11 +17,11 @@ from unittest.mock import patch
 
 import ray
 
-from verl_like.single_controller import ray_calls, worker_group
-from verl_like.single_controller.errors import INTERRUPT
-from verl_like.single_controller.worker import NUM_THREADS, WorkerHost
-from verl_like.single_controller.worker_group import WorkerGroup
-from verl_like.telemetry.beacon import BEACON, FOLDER_VARIABLE, NAME_VARIABLE
+from verl_like.controller import ray_calls, worker_group
+from verl_like.controller.errors import INTERRUPT
+from verl_like.controller.worker import NUM_THREADS, WorkerHost
+from verl_like.controller.worker_group import WorkerGroup
+from verl_like.telemetry.heartbeat import BEACON, FOLDER_VARIABLE, NAME_VARIABLE
 
 LEAVE_TIMEOUT_S = 20.0
 OF_A_RUN = {FOLDER_VARIABLE, NAME_VARIABLE}  # variables that a process gets anew from each run

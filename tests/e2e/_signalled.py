@@ -2,7 +2,7 @@
 
 MOMENT is ``SIGNAL@PLACE#COUNT+SECONDS``: the signal comes so many seconds (default 0) after the COUNT-th time (default
 the first) that the driver comes to PLACE, which is a stage of its ledger (``update_actor``) or a function
-(``verl_like.trainer.checkpoint:publish``). The driver sends it to itself, and is otherwise as a user starts it.
+(``verl_like.runs.checkpoint:publish``). The driver sends it to itself, and is otherwise as a user starts it.
 """
 
 from __future__ import annotations

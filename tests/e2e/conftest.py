@@ -14,10 +14,10 @@ from tests.chaos.scene import make_data
 from tests.e2e._kept_workers import KeptWorkers, kept_workers
 from verl_like.config.compose import compose
 from verl_like.config.schema import ClusterConfig
+from verl_like.controller.placement import ray_cluster as started
 from verl_like.machine.cores import usable_cores
-from verl_like.single_controller.placement import ray_cluster as started
-from verl_like.trainer import run
-from verl_like.trainer.ppo_trainer import Progress
+from verl_like.training import jobs as run
+from verl_like.training.ppo import Progress
 
 ROOT = Path(__file__).parents[2]
 SHARED_DATA = ROOT.parent / "shared/data"

@@ -16,8 +16,8 @@ from tests.e2e.conftest import base_overrides
 from verl_like.checks.manifest import write_manifest
 from verl_like.cli import main
 from verl_like.config.compose import compose
+from verl_like.runs.folder import RunFolder
 from verl_like.telemetry.trackers import read_metrics
-from verl_like.trainer.run_folder import RunFolder
 
 
 def arguments(data: Path, out: Path, *overrides: str) -> list[str]:

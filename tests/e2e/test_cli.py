@@ -85,7 +85,7 @@ def test_a_finished_run_started_again_says_so_and_starts_nothing(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a cluster is asked for")
 
-    monkeypatch.setattr("verl_like.trainer.hosts.ray_cluster", refuse)
+    monkeypatch.setattr("verl_like.runs.launch.ray_cluster", refuse)
     before = contents(run.folder)
     assert main(["train", *arguments(arithmetic, run.folder.parent, *overrides)]) == 0
     said = capsys.readouterr()

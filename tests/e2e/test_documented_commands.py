@@ -27,7 +27,7 @@ from tests.e2e.conftest import ROOT, SHARED_DATA
 from verl_like.checks.rules import check
 from verl_like.cli import main
 from verl_like.config.compose import compose
-from verl_like.trainer.run_folder import RunFolder
+from verl_like.runs.folder import RunFolder
 
 SHELL_TIMEOUT_S = 240.0
 COMMAND_TIMEOUT_S = 120.0

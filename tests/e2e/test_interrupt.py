@@ -21,7 +21,7 @@ from tests._left_behind import leaked_shared_memory, still_running
 from tests.e2e._kept_workers import KeptWorkers
 from tests.e2e._uninterrupted import differences
 from tests.e2e.conftest import ROOT, Run, base_overrides, train
-from verl_like.single_controller.errors import INTERRUPT
+from verl_like.controller.errors import INTERRUPT
 from verl_like.telemetry.ledger import LEDGER
 from verl_like.telemetry.trackers import read_metrics
 
@@ -203,7 +203,7 @@ def killed(scene: Scene, interrupted: dict[str, object]) -> Iterator[Training]:
     scene.overrides.append("trainer.save_freq=1")
     before = scene.checkpoints()
     scene.run.rename(scene.out / "lost")
-    moments = ("SIGKILL@update_actor+0.02", "SIGKILL@verl_like.trainer.checkpoint:publish")
+    moments = ("SIGKILL@update_actor+0.02", "SIGKILL@verl_like.runs.checkpoint:publish")
     for moment in moments:
         run = scene.start("killed.log", moment)
         try:

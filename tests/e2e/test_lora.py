@@ -16,7 +16,7 @@ from recipes.arithmetic.prepare import write_all
 from tests.e2e.conftest import ROOT, Run, train
 from verl_like.cli import main
 from verl_like.config.compose import compose
-from verl_like.trainer import run
+from verl_like.training import jobs as run
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

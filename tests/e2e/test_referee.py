@@ -20,8 +20,8 @@ from transformers import AutoModel, AutoModelForCausalLM
 
 from tests.e2e.conftest import Run, train
 from tests.spec.grpo import Critic, Learner, Report, Response, Settings, grpo_step, ppo_step
+from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.protocol import Array, DataProto, Ragged
-from verl_like.single_controller.remote_batch import RemoteBatch
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 STEPS = (1, 2, 3)

@@ -16,9 +16,9 @@ from tests.e2e._kept_workers import KeptWorkers
 from tests.e2e.conftest import Run, train
 from tests.unit._validation_scores import assert_scores_give
 from verl_like.protocol import DataProto, Ragged, read_rows, write_rows
+from verl_like.runs.replay_plan import replay_plan
 from verl_like.telemetry.metrics import OF_THE_MACHINE
-from verl_like.trainer.replay import replay, told
-from verl_like.trainer.replay_plan import replay_plan
+from verl_like.training.replay import replay, told
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

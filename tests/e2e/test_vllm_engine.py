@@ -10,8 +10,8 @@ from transformers import AutoModelForCausalLM
 
 from tests._tiny_model import END_ID, VOCAB_SIZE, hf_log_probs, requests, save_model, weights_of
 from tests.e2e._engine_process import EngineProcesses
-from verl_like.backends.adapters import Adapters
 from verl_like.backends.base import Sampling, StaleWeightsError
+from verl_like.backends.lora import Adapters
 from verl_like.backends.rollout import rollout_engine
 from verl_like.backends.vllm.shared_memory import remove_shared_memory
 from verl_like.config.schema import LoraConfig, ModelConfig, RolloutConfig

@@ -16,13 +16,13 @@ from tests.ray.conftest import echo_group
 from tests.ray.echo_role import EchoRole
 from verl_like import cli
 from verl_like.config.schema import ClusterConfig
+from verl_like.controller import cluster, ray_calls
+from verl_like.controller.errors import ANNOUNCE, INTERRUPT
+from verl_like.controller.placement import ray_cluster
+from verl_like.controller.remote_batch import RemoteBatch
+from verl_like.controller.worker_group import WorkerGroup
 from verl_like.protocol import DataProto, Ragged
-from verl_like.single_controller import cluster, ray_calls
-from verl_like.single_controller.errors import ANNOUNCE, INTERRUPT
-from verl_like.single_controller.placement import ray_cluster
-from verl_like.single_controller.remote_batch import RemoteBatch
-from verl_like.single_controller.worker_group import WorkerGroup
-from verl_like.trainer.signals import ends_in_order
+from verl_like.runs.signals import ends_in_order
 
 STOPPED_S = 3.0  # instead of ten, so that the tests are quick
 LAST_S = 12.0  # instead of thirty

@@ -15,15 +15,15 @@ from tempfile import TemporaryDirectory
 from ray.cluster_utils import Cluster
 
 from tests.ray.conftest import ROOT
-from verl_like.telemetry.beacon import beacon_folder
+from verl_like.telemetry.heartbeat import beacon_folder
 
 SETTLED_S = 3.0  # the watchdog of the other node has looked around by then
 LIMIT_S = 30.0
 DRIVER = """
 import sys, time, ray
 from pathlib import Path
-from verl_like.single_controller.outposts import outposts
-from verl_like.single_controller.verdicts import VERDICTS
+from verl_like.controller.outposts import outposts
+from verl_like.controller.verdicts import VERDICTS
 from verl_like.watchdog.guard import watchdog
 
 address, run_id, stalls = sys.argv[1:]

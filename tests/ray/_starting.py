@@ -7,9 +7,9 @@ import time
 
 from verl_like import cli
 from verl_like.config.schema import ClusterConfig
-from verl_like.single_controller import cluster
-from verl_like.single_controller.placement import ray_cluster
-from verl_like.trainer.signals import ends_in_order
+from verl_like.controller import cluster
+from verl_like.controller.placement import ray_cluster
+from verl_like.runs.signals import ends_in_order
 
 GRACE_S = 12.0
 STOPPED_S = 2.0  # instead of ten, so that the tests are quick

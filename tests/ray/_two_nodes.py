@@ -20,14 +20,14 @@ from ray.cluster_utils import Cluster
 
 from tests.ray.conftest import ROOT
 from tests.ray.echo_role import EchoRole
+from verl_like.controller.errors import LostBlockError, StallError, WorkerError
+from verl_like.controller.outposts import outposts
+from verl_like.controller.placement import Devices, Placement
+from verl_like.controller.remote_batch import RemoteBatch
+from verl_like.controller.verdicts import VERDICTS
+from verl_like.controller.worker_group import WorkerGroup
 from verl_like.protocol import DataProto, Ragged
-from verl_like.single_controller.errors import LostBlockError, StallError, WorkerError
-from verl_like.single_controller.outposts import outposts
-from verl_like.single_controller.placement import Devices, Placement
-from verl_like.single_controller.remote_batch import RemoteBatch
-from verl_like.single_controller.verdicts import VERDICTS
-from verl_like.single_controller.worker_group import WorkerGroup
-from verl_like.telemetry.beacon import beacon_folder, of_node, read_all
+from verl_like.telemetry.heartbeat import beacon_folder, of_node, read_all
 from verl_like.watchdog.guard import watchdog
 
 ROWS, TOKENS, PER_GROUP = 64, 32 * 1024, 4  # a row's column is 128 KiB

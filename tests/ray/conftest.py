@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from verl_like.config.schema import ClusterConfig
-from verl_like.single_controller.placement import ray_cluster as started
-from verl_like.single_controller.worker_group import WorkerGroup
+from verl_like.controller.placement import ray_cluster as started
+from verl_like.controller.worker_group import WorkerGroup
 
 ROOT = Path(__file__).parents[2]
 

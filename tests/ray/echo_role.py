@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import ray
 
+from verl_like.controller.dispatch import Dispatch, dispatch
+from verl_like.controller.remote_batch import Facts, RemoteRows
 from verl_like.protocol import DataProto, Ragged
-from verl_like.single_controller.dispatch import Dispatch, dispatch
-from verl_like.single_controller.remote_batch import Facts, RemoteRows
 from verl_like.telemetry.ledger import LEDGER, stage
 
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from tests.ray.conftest import echo_group
 from tests.ray.echo_role import EchoRole
-from verl_like.single_controller import ray_calls
-from verl_like.single_controller.call_trace import call_trace
+from verl_like.controller import ray_calls
+from verl_like.controller.call_trace import call_trace
 
 RANKS = {("echo rank 0", "EchoRole.who"), ("echo rank 1", "EchoRole.who"), ("echo rank 1", "task:execute")}
 LATE_S = 30.0  # for a record: a process hands its own on about once a second, as soon as it gets a core

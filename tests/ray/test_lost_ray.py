@@ -17,7 +17,7 @@ import pytest
 from tests._left_behind import leaked_shared_memory, still_running
 from tests.ray._driver import LAST_S, PART_S, STOPPED_S
 from tests.ray.conftest import ROOT
-from verl_like.single_controller import cluster
+from verl_like.controller import cluster
 
 START_S = 90.0
 TEARDOWN_S = 2 * PART_S + cluster.KILLED_S

@@ -12,13 +12,13 @@ import pytest
 import ray
 
 from tests.ray.conftest import ROOT
-from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout
-from verl_like.single_controller.placement import Devices, Placement, _knock
+from verl_like.controller.errors import INTERRUPT, Interrupted, StageTimeout
+from verl_like.controller.placement import Devices, Placement, _knock
 
 JOIN = """
 import sys
 from verl_like.config.schema import ClusterConfig
-from verl_like.single_controller.placement import ray_cluster
+from verl_like.controller.placement import ray_cluster
 try:
     with ray_cluster(ClusterConfig(address=sys.argv[1]), "test"):
         print("joined")
@@ -29,7 +29,7 @@ except ValueError as error:
 START = """
 import psutil
 from verl_like.config.schema import ClusterConfig
-from verl_like.single_controller.placement import ray_cluster
+from verl_like.controller.placement import ray_cluster
 with ray_cluster(ClusterConfig(device="cpu", object_store_memory_gib=0.1), "test"):
     print(*sorted(child.name() for child in psutil.Process().children()))
 print(*psutil.Process().children())

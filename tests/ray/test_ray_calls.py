@@ -8,8 +8,8 @@ import sys
 TWICE = """
 import threading
 import ray
-from verl_like.single_controller import ray_calls
-from verl_like.single_controller.bounded import LINES
+from verl_like.controller import ray_calls
+from verl_like.controller.bounded import LINES
 
 HERE = {"address": "local", "num_cpus": 1, "include_dashboard": False, "logging_level": 40}
 

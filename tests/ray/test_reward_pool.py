@@ -20,13 +20,13 @@ from transformers import AutoTokenizer
 
 from tests._tiny_model import save_model
 from verl_like.config.schema import RewardConfig
+from verl_like.controller.errors import FeedbackError, StageTimeout, WorkerError
+from verl_like.controller.remote_batch import RemoteBatch
+from verl_like.controller.store import STORE
 from verl_like.protocol import DataProto, Ragged
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.pool import RewardPool
-from verl_like.single_controller.errors import FeedbackError, StageTimeout, WorkerError
-from verl_like.single_controller.remote_batch import RemoteBatch
-from verl_like.single_controller.store import STORE
-from verl_like.telemetry.beacon import read_all
+from verl_like.telemetry.heartbeat import read_all
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -26,14 +26,14 @@ from verl_like.config.schema import (
     RewardModelConfig,
     TrainerConfig,
 )
+from verl_like.controller.dispatch import Dispatch, dispatch
+from verl_like.controller.errors import INTERRUPT, Interrupted, StageTimeout, WorkerError
+from verl_like.controller.store import STORE
+from verl_like.controller.worker_group import WorkerGroup
 from verl_like.protocol import DataProto, Ragged
 from verl_like.reward.scores import Scores
-from verl_like.single_controller.dispatch import Dispatch, dispatch
-from verl_like.single_controller.errors import INTERRUPT, Interrupted, StageTimeout, WorkerError
-from verl_like.single_controller.store import STORE
-from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.telemetry.ledger import LEDGER
-from verl_like.trainer.rewards import ScoringModel
+from verl_like.training.rewards import ScoringModel
 from verl_like.workers.environment import judge_environment, reward_model_environment
 from verl_like.workers.reward_models.groups import ColocatedModel, OwnModel, judge, own_reward_model
 from verl_like.workers.setup import WorkerSetup

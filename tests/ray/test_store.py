@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from tests.ray.echo_role import EchoRole
+from verl_like.controller.ray_calls import local_bytes, num_references
+from verl_like.controller.remote_batch import RemoteBatch
+from verl_like.controller.store import STORE, store_use
+from verl_like.controller.worker_group import WorkerGroup
 from verl_like.protocol import DataProto, Ragged
-from verl_like.single_controller.ray_calls import local_bytes, num_references
-from verl_like.single_controller.remote_batch import RemoteBatch
-from verl_like.single_controller.store import STORE, store_use
-from verl_like.single_controller.worker_group import WorkerGroup
-from verl_like.trainer import store_meter
-from verl_like.trainer.store_meter import StoreMeter
+from verl_like.training import store_meter
+from verl_like.training.store_meter import StoreMeter
 
 PER_GROUP = 16
 

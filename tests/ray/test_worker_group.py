@@ -16,12 +16,12 @@ from rich.console import Console
 
 from tests.ray.conftest import ROOT, echo_group
 from tests.ray.echo_role import EchoRole
+from verl_like.controller import outposts, ray_calls
+from verl_like.controller.errors import INTERRUPT, Interrupted, OutOfGrace, StageTimeout, WorkerError
+from verl_like.controller.remote_batch import RemoteBatch
+from verl_like.controller.wait import wait
+from verl_like.controller.worker_group import WorkerGroup
 from verl_like.protocol import DataProto, Ragged
-from verl_like.single_controller import outposts, ray_calls
-from verl_like.single_controller.errors import INTERRUPT, Interrupted, OutOfGrace, StageTimeout, WorkerError
-from verl_like.single_controller.remote_batch import RemoteBatch
-from verl_like.single_controller.wait import wait
-from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.telemetry.ledger import stage
 from verl_like.telemetry.startup import STARTUP
 

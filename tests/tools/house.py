@@ -16,78 +16,76 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "verl_like"
 
-# From the ground up; a package may import what lies below it. The longest name that fits a module decides.
-LAYERS: tuple[tuple[str, ...], ...] = (
-    (
-        "protocol",
-        "config.schema",
-        "config.section",
-        "config.suggestion",
-        "config.user_code",
-        "disk",
-        "hub",
-        "masking",
-        "imports",
-        "machine",
-        "remote",
-        "remote_models",
-        "telemetry.beacon",
-        "telemetry.ledger",
-        "telemetry.process_log",
-        "telemetry.process_report",
-    ),
-    ("config", "graders", "ops", "telemetry", "watchdog"),
-    ("algorithms", "data", "single_controller"),
-    ("backends", "reward"),
-    ("checks", "workers"),
-    ("plan", "trainer"),
-    (
-        "doctor",
-        "arguments",
-        "completion",
-        "from_python",
-        "scripting",
-        "stored_functions",
-        "cli",
-        "trainer.main_ppo",
-        "__main__",
-        "",
-    ),
+# From the ground up: each folder and each file of the package's top is a layer, which may import what lies below it.
+LAYERS = (
+    "disk",
+    "masking",
+    "hub",
+    "imports",
+    "protocol",
+    "config",
+    "remote",
+    "remote_models",
+    "machine",
+    "telemetry",
+    "ops",
+    "algorithms",
+    "graders",
+    "watchdog",
+    "data",
+    "controller",
+    "reward",
+    "checks",
+    "backends",
+    "workers",
+    "plan",
+    "runs",
+    "training",
+    "stored_functions",
+    "from_python",
+    "scripting",
+    "",
+    "arguments",
+    "completion",
+    "doctor",
+    "cli",
+    "__main__",
+    "trainer",
 )
 
 # Each function calls the next, or hands it to a worker by name. "file:Class.method", without the package's folder.
 # Those of TRANSPORT carry every call of every stage between processes; they are listed and told apart.
 TRANSPORT = (
-    "single_controller/wait.py:arrivals",
-    "single_controller/worker_group.py:WorkerGroup.map_rows",
-    "single_controller/worker.py:WorkerHost.map",
+    "controller/wait.py:arrivals",
+    "controller/worker_group.py:WorkerGroup.map_rows",
+    "controller/worker.py:WorkerHost.map",
 )
 STEP_TO_LOSS = (
-    "trainer/ppo_trainer.py:PPOTrainer.step",
-    "trainer/ppo_trainer.py:PPOTrainer.learn",
+    "training/ppo.py:PPOTrainer.step",
+    "training/ppo.py:PPOTrainer.learn",
     "workers/groups.py:ActorGroup.update",
-    "single_controller/worker_group.py:WorkerGroup.map_rows",
-    "single_controller/worker.py:WorkerHost.map",
+    "controller/worker_group.py:WorkerGroup.map_rows",
+    "controller/worker.py:WorkerHost.map",
     "workers/actor.py:ActorRole.update",
     "backends/fsdp/learner.py:FsdpLearner.update",
     "algorithms/actor_loss.py:ActorLoss.__call__",
     "algorithms/policy_losses/ratio.py:ppo",
 )
 SCORER_TO_ESTIMATOR = (
-    "trainer/ppo_trainer.py:PPOTrainer.step",
-    "trainer/ppo_trainer.py:PPOTrainer.score",
-    "trainer/rewards.py:Rewards.scores",
+    "training/ppo.py:PPOTrainer.step",
+    "training/ppo.py:PPOTrainer.score",
+    "training/rewards.py:Rewards.scores",
     "reward/pool.py:RewardPool.scores",
-    "single_controller/wait.py:arrivals",
+    "controller/wait.py:arrivals",
     "reward/host.py:ScorerHost.score",
     "reward/team.py:ScorerTeam.score",
     "reward/team.py:ScorerTeam._piece",
     "reward/scorer_process.py:ScorerProcess.score",
-    "trainer/ppo_trainer.py:PPOTrainer.advantages",
-    "trainer/shaping.py:row_rewards",
+    "training/ppo.py:PPOTrainer.advantages",
+    "training/shaping.py:row_rewards",
     "workers/groups.py:AdvantageGroup.add",
-    "single_controller/worker_group.py:WorkerGroup.map_rows",
-    "single_controller/worker.py:WorkerHost.map",
+    "controller/worker_group.py:WorkerGroup.map_rows",
+    "controller/worker.py:WorkerHost.map",
     "workers/advantages.py:AdvantageRole.advantages",
 )
 
@@ -100,19 +98,26 @@ WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
             "reward.host",
             "reward.pool",
             "reward.scores",
-            "single_controller.blocks",
-            "single_controller.relay",
-            "single_controller.remote_batch",
-            "single_controller.worker_group",
-            "trainer",
-            "workers.dealing",
+            "controller.blocks",
+            "controller.relay",
+            "controller.remote_batch",
+            "controller.worker_group",
+            "training",
+            "workers.assignment",
             "workers.groups",
             "workers.reward_models",
         ),
     ),
     "judge": (
         "a language model that is asked how good a response is",
-        ("checks", "config.schema", "graders.judging", "trainer.build", "workers.environment", "workers.reward_models"),
+        (
+            "checks",
+            "config.schema",
+            "graders.judging",
+            "training.build",
+            "workers.environment",
+            "workers.reward_models",
+        ),
     ),
     "sandbox": ("", ()),
 }
@@ -154,13 +159,35 @@ def own_imports(tree: ast.Module, known: set[str]) -> set[str]:
 
 
 def layer(module: str) -> int:
-    """How far above the ground a module lies."""
-    parts = module.split(".")
-    for depth in range(len(parts), 0, -1):
-        for height, names in enumerate(LAYERS):
-            if ".".join(parts[:depth]) in names:
-                return height
-    raise AssertionError(f"verl_like.{module} has no line in LAYERS; say there where it belongs")
+    """Return how far above the ground a module lies."""
+    top = module.split(".")[0]
+    assert top in LAYERS, f"verl_like.{top} has no line in LAYERS of tests/tools/house.py; add it where it belongs"
+    return LAYERS.index(top)
+
+
+def import_circles(trees: dict[str, ast.Module]) -> list[str]:
+    """Return groups of modules that import each other, directly or through others, at the top or inside functions.
+
+    A package's ``__init__`` counts as imported only where something is imported from it by name.
+    """
+    known = set(trees)
+    edges = {module: own_imports(tree, known) - {module} for module, tree in trees.items()}
+    reached: dict[str, set[str]] = {}
+    for start in edges:
+        seen: set[str] = set()
+        waiting = list(edges[start])
+        while waiting:
+            module = waiting.pop()
+            if module not in seen:
+                seen.add(module)
+                waiting += edges[module]
+        reached[start] = seen
+    circles = {
+        frozenset({module} | {other for other in reached[module] if module in reached[other]})
+        for module in edges
+        if module in reached[module]
+    }
+    return sorted(" <-> ".join(sorted(circle)) for circle in circles)
 
 
 def upward_imports(trees: dict[str, ast.Module]) -> list[str]:
@@ -274,6 +301,7 @@ def figures() -> dict[str, object]:
         "function_lines_median": statistics.median(lengths.values()),
         "function_lines_max": f"{lengths[longest_function]} ({longest_function})",
         "imports_upwards": upward_imports(trees),
+        "import_circles": import_circles(trees),
         "functions_step_to_loss": len(own(STEP_TO_LOSS)),
         "functions_step_to_loss_with_transport": len(STEP_TO_LOSS),
         "functions_scorer_to_estimator": len(own(SCORER_TO_ESTIMATOR)),

@@ -95,7 +95,7 @@ def unbounded(modules: dict[str, ast.Module]) -> set[str]:
     }
 
 
-# What may be done with Ray outside of single_controller/ray_calls.py: nothing that asks its servers.
+# What may be done with Ray outside of controller/ray_calls.py: nothing that asks its servers.
 OF_RAY = frozenset({"ray.remote", "ray.method", "ray.is_initialized", "ray.util.get_node_ip_address"})
 
 

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from verl_like.trainer.checkpoint import Checkpoints
-from verl_like.trainer.saving import Saves
+from verl_like.runs.checkpoint import Checkpoints
+from verl_like.runs.saving import Saves
 
 
 class Saver:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from verl_like.algorithms.correction import Correction, WeightSums, correction, finish, is_needed, is_on, weight_sums
 from verl_like.algorithms.types import BatchTotals
-from verl_like.config.knobs import wrong_values
+from verl_like.config.options import wrong_values
 from verl_like.config.schema import Config, CorrectionConfig
 
 LOG2 = math.log(2.0)

@@ -9,7 +9,7 @@ import pytest
 from verl_like.arguments import COMMANDS, EXAMPLES, EXIT_STATUS, FIRST_KNOBS, parsed
 from verl_like.cli import main
 from verl_like.config.compose import compose
-from verl_like.config.knobs import knobs, sections
+from verl_like.config.options import knobs, sections
 from verl_like.config.reads import READ, reads, without_effect
 
 

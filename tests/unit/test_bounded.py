@@ -13,7 +13,7 @@ import weakref
 
 import pytest
 
-from verl_like.single_controller.bounded import ENDING_SIGNALS, Lines, NoAnswer
+from verl_like.controller.bounded import ENDING_SIGNALS, Lines, NoAnswer
 
 
 def test_a_call_gives_its_result_or_raises_its_error() -> None:
@@ -83,7 +83,7 @@ def test_time_in_which_the_process_is_stopped_does_not_count() -> None:
     """As after Ctrl-Z and fg, or when a laptop wakes."""
     code = """
 import time
-from verl_like.single_controller.bounded import Lines
+from verl_like.controller.bounded import Lines
 def call():
     print("begun", flush=True)
     time.sleep(0.8)

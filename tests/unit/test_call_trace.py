@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from verl_like.single_controller import ray_calls
-from verl_like.single_controller.call_trace import call_trace, called
-from verl_like.single_controller.rank_calls import RankCall
-from verl_like.single_controller.worker import WorkerHost
-from verl_like.trainer.profiling import Profiles
+from verl_like.controller import ray_calls
+from verl_like.controller.call_trace import call_trace, called
+from verl_like.controller.rank_calls import RankCall
+from verl_like.controller.worker import WorkerHost
+from verl_like.training.profiling import Profiles
 
 
 def event(cat: str, tid: str, ts: float, dur: float = 10.0) -> dict[str, object]:

@@ -12,12 +12,12 @@ import pytest
 
 from verl_like.checks.manifest import write_manifest
 from verl_like.protocol import Ragged, read_rows, write_rows
-from verl_like.trainer.capsule_files import METRICS, STATE, capsule_of, changed_versions
-from verl_like.trainer.capsules import Capsules
-from verl_like.trainer.first_difference import compare
-from verl_like.trainer.progress import Steering
-from verl_like.trainer.replay_plan import replay_plan
-from verl_like.trainer.rewards import Rewards
+from verl_like.runs.replay_plan import replay_plan
+from verl_like.runs.snapshot_files import METRICS, STATE, capsule_of, changed_versions
+from verl_like.training.first_difference import compare
+from verl_like.training.progress import Steering
+from verl_like.training.rewards import Rewards
+from verl_like.training.step_snapshots import Capsules
 
 
 def capsules(folder: Path, count: int) -> Capsules:

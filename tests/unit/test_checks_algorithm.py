@@ -11,7 +11,7 @@ from verl_like.checks import algorithm as algorithm_checks
 from verl_like.checks.algorithm import ALGORITHM_RULES, algorithm_warnings
 from verl_like.config.compose import compose
 from verl_like.config.folders import conf_dir
-from verl_like.config.knobs import wrong_values
+from verl_like.config.options import wrong_values
 from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
 

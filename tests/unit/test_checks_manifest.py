@@ -15,7 +15,7 @@ import pytest
 from tests.unit._savers import save
 from verl_like.checks.checkpoints import checkpoint_of, resume_problem
 from verl_like.checks.manifest import NAME, damage, write_manifest
-from verl_like.trainer.checkpoint import Checkpoints
+from verl_like.runs.checkpoint import Checkpoints
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from verl_like.checks.validation import best_metric_problem
 from verl_like.config.schema import Config
-from verl_like.trainer.validation_metrics import ValidationSample, validation_metrics
+from verl_like.training.validation_metrics import ValidationSample, validation_metrics
 
 SOURCES = ["gsm8k", "openai/gsm8k"]
 

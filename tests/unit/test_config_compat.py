@@ -20,7 +20,7 @@ from verl_like.config.compat.tables import KINDS, table
 from verl_like.config.compat.translation import CONVERTERS, CRITIC_ESTIMATORS, Translation, translate
 from verl_like.config.compat.words import arguments_of, read_words
 from verl_like.config.compose import compose, read
-from verl_like.config.knobs import knob_at
+from verl_like.config.options import knob_at
 
 HERE = Path(".")
 A = "actor_rollout_ref.actor"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from verl_like.cli import main
-from verl_like.config.knobs import knobs
+from verl_like.config.options import knobs
 from verl_like.config.page import help_text, page
 from verl_like.config.render import differences
 

@@ -11,8 +11,8 @@ import yaml
 from verl_like.config.compose import DEFAULT, as_yaml, compose
 from verl_like.config.record import MAX_STARTS, recorded_origins, shown_command
 from verl_like.config.schema import Config
+from verl_like.runs.folder import RunFolder
 from verl_like.scripting import config_of
-from verl_like.trainer.run_folder import RunFolder
 
 RECIPE = "defaults: [/config, _self_]\nmodel: {path: folder}\nrollout: {n: 4}\n"
 

@@ -17,11 +17,11 @@ from verl_like.data.files import read_rows
 from verl_like.data.loader import PromptLoader, refuse_other_rows, sft_identity
 from verl_like.data.prompts import PromptDataset
 from verl_like.reward.messages import Sample
-from verl_like.trainer import run
-from verl_like.trainer.ppo_trainer import PPOTrainer
-from verl_like.trainer.profiling import Profiles
-from verl_like.trainer.progress import Progress, Steering
-from verl_like.trainer.sft_trainer import SftTrainer
+from verl_like.training import jobs as run
+from verl_like.training.ppo import PPOTrainer
+from verl_like.training.profiling import Profiles
+from verl_like.training.progress import Progress, Steering
+from verl_like.training.sft import SftTrainer
 
 SAMPLERS = """
 def one_epoch(prompts, seed, epoch):

@@ -10,7 +10,7 @@ import pytest
 from recipes.arithmetic.model import write_model
 from verl_like.cli import main
 from verl_like.config.compose import compose
-from verl_like.trainer.run_folder import RunFolder
+from verl_like.runs.folder import RunFolder
 
 
 @pytest.fixture

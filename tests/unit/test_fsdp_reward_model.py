@@ -35,8 +35,8 @@ from verl_like.config.schema import (
     RewardConfig,
     RewardModelConfig,
 )
+from verl_like.controller.store import STORE
 from verl_like.protocol import DataProto, Ragged
-from verl_like.single_controller.store import STORE
 from verl_like.workers.reward_models.classifier import RewardModelRole, reward_model_engine
 from verl_like.workers.reward_models.inputs import ScoreInputs
 from verl_like.workers.setup import WorkerSetup

@@ -6,11 +6,11 @@ import subprocess
 import sys
 import time
 
-from verl_like.single_controller.heap import PAUSE_PER_SECOND, Heap
+from verl_like.controller.malloc_trim import PAUSE_PER_SECOND, Heap
 
 # Holes between blocks that stay: prints the resident MiB while they are free, and once they were given back.
 HOLES = """
-from verl_like.single_controller.heap import Heap, trim
+from verl_like.controller.malloc_trim import Heap, trim
 def resident_mib():
     return int(open("/proc/self/statm").read().split()[1]) / 256
 heap = Heap(trim(), min_pause_s=0.0)

@@ -15,9 +15,9 @@ import pytest
 
 from verl_like.config.schema import Config
 from verl_like.imports import importing
+from verl_like.runs import launch as hosts
+from verl_like.runs.launch import HOSTS
 from verl_like.telemetry.ledger import LEDGER
-from verl_like.trainer import hosts
-from verl_like.trainer.hosts import HOSTS
 from verl_like.watchdog.watch import BUILDING
 
 

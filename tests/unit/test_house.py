@@ -7,7 +7,15 @@ import ast
 import pytest
 
 from tests.tools import house
-from tests.tools.house import SCORER_TO_ESTIMATOR, STEP_TO_LOSS, broken_links, modules, own, words_with_two_meanings
+from tests.tools.house import (
+    SCORER_TO_ESTIMATOR,
+    STEP_TO_LOSS,
+    broken_links,
+    import_circles,
+    modules,
+    own,
+    words_with_two_meanings,
+)
 
 MODULES = modules()
 
@@ -22,17 +30,30 @@ def test_from_a_scorer_process_to_the_estimator_it_is_at_most_twelve_functions()
     assert broken_links(SCORER_TO_ESTIMATOR) == []
 
 
+def test_import_circles_are_seen_through_any_number_of_modules() -> None:
+    trees = {
+        name: ast.parse(code)
+        for name, code in {
+            "ops.a": "def f(): import verl_like.ops.b",
+            "ops.b": "import verl_like.ops.c",
+            "ops.c": "from verl_like.ops import a",
+            "ops.d": "import verl_like.ops.a",
+        }.items()
+    }
+    assert import_circles(trees) == ["ops.a <-> ops.b <-> ops.c"]
+
+
 def test_no_word_names_two_things() -> None:
     assert words_with_two_meanings(MODULES) == []
 
 
 def test_the_measures_see_what_they_are_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    low, high = ast.parse("import verl_like.trainer.run"), ast.parse("class Twice: ...")
-    trees = {"ops.low": low, "trainer.run": high, "workers.other": ast.parse("class Twice:\n    sandbox = 1")}
-    assert house.upward_imports(trees) == ["ops.low -> trainer.run"]
+    low, high = ast.parse("import verl_like.training.jobs"), ast.parse("class Twice: ...")
+    trees = {"ops.low": low, "training.jobs": high, "workers.other": ast.parse("class Twice:\n    sandbox = 1")}
+    assert house.upward_imports(trees) == ["ops.low -> training.jobs"]
     monkeypatch.setattr(house, "WORDS", {"sandbox": ("", ("graders",))})
     assert words_with_two_meanings(trees) == [
-        "class Twice: trainer.run, workers.other",
+        "class Twice: training.jobs, workers.other",
         "sandbox: workers.other has sandbox",
     ]
     assert broken_links(("cli.py:main", "cli.py:nowhere")) == ["cli.py:nowhere does not exist"]

@@ -16,9 +16,10 @@ from verl_like.checks import machine as checks_machine
 from verl_like.checks.machine import check_machine
 from verl_like.config.schema import Config, ModelConfig, RolloutConfig
 from verl_like.machine import extensions, limits, look, packages
+from verl_like.machine.capacity import Room, room_wanted
 from verl_like.machine.findings import Finding, Package, Status, install_line, mending, refuse
-from verl_like.machine.room import Room, room_wanted
-from verl_like.trainer import hosts, run
+from verl_like.runs import launch as hosts
+from verl_like.training import jobs as run
 
 ROOT = Path(__file__).parents[2]
 

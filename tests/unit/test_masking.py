@@ -20,12 +20,12 @@ from verl_like.config.compose import as_yaml, compose, compose_run
 from verl_like.config.record import recorded_text
 from verl_like.config.render import render, render_changed
 from verl_like.config.schema import Config
+from verl_like.controller.token import close_token
 from verl_like.masking import MASK, MaskingFormatter, is_secret_name, masked, masked_text
-from verl_like.single_controller.token import close_token
+from verl_like.runs.crash import told
+from verl_like.runs.folder import RunFolder
 from verl_like.telemetry.process_log import RUN_LOGS
 from verl_like.telemetry.services import SERVICES
-from verl_like.trainer.crash import told
-from verl_like.trainer.run_folder import RunFolder
 
 KEY = "sk-proj-a1b2c3d4e5f6g7h8i9j0"
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from verl_like.ops import products
-from verl_like.ops.products import Linear, familiar_size, product, with_fast_products
+from verl_like.ops import matmul as products
+from verl_like.ops.matmul import Linear, familiar_size, product, with_fast_products
 
 
 @pytest.fixture(params=[True, False], ids=["onednn", "torch"])

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import ray
 
-from verl_like.single_controller import outposts
-from verl_like.single_controller.outposts import ANSWER_S, DEAD, SILENT, UNWATCHED, _Asking, _Post
+from verl_like.controller import outposts
+from verl_like.controller.outposts import ANSWER_S, DEAD, SILENT, UNWATCHED, _Asking, _Post
 from verl_like.watchdog.outpost import Notice
 
 

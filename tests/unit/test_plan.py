@@ -19,7 +19,7 @@ from verl_like.plan import check
 from verl_like.plan.advice import advice
 from verl_like.plan.devices import DEVICES, GIB, Device, named
 from verl_like.plan.place import place_on
-from verl_like.plan.plan import made, shapes_of
+from verl_like.plan.run_plan import made, shapes_of
 from verl_like.plan.shape import model_shape
 from verl_like.plan.stages import Place
 

@@ -21,7 +21,7 @@ from verl_like.data.prompts import Prompt, PromptDataset, sft_rows
 from verl_like.data.templates import load_tokenizer
 from verl_like.plan.devices import GIB
 from verl_like.plan.devices import named as device_named
-from verl_like.plan.plan import made, shapes_of
+from verl_like.plan.run_plan import made, shapes_of
 from verl_like.plan.stages import Place
 from verl_like.reward.messages import RowTruth, Sample
 from verl_like.reward.scoring import Scoring

@@ -8,7 +8,7 @@ import pytest
 
 from verl_like.config.compose import compose
 from verl_like.config.folders import group_dirs
-from verl_like.config.knobs import knobs, value_of
+from verl_like.config.options import knobs, value_of
 
 ROOT = Path(__file__).parents[2]
 # Those of cluster/ are for other programs.

@@ -11,10 +11,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from verl_like.controller import remote_batch
+from verl_like.controller.blocks import MAX_BLOCKS, MIN_BYTES, cut
+from verl_like.controller.remote_batch import Layer, RemoteBatch
 from verl_like.protocol import DataProto, Ragged
-from verl_like.single_controller import remote_batch
-from verl_like.single_controller.blocks import MAX_BLOCKS, MIN_BYTES, cut
-from verl_like.single_controller.remote_batch import Layer, RemoteBatch
 
 ROWS = st.lists(st.lists(st.integers(0, 99), max_size=6), min_size=1, max_size=10)
 ANYWAY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from verl_like.single_controller import rendezvous
+from verl_like.controller import rendezvous
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ import pytest
 from tests.unit._reward import sample, scorer_process, statuses, task
 from tests.unit.test_reward_scorer_process import child_pids, eventually, is_running
 from verl_like.reward import output
-from verl_like.reward.keeper import children_in, own_children
 from verl_like.reward.output import MAX_PRINTED
+from verl_like.reward.subreaper import children_in, own_children
 from verl_like.reward.team import ScorerTeam
 
 pytestmark = pytest.mark.alone

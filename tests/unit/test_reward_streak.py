@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit._reward import sample, statuses, task
+from verl_like.controller.errors import FeedbackError
 from verl_like.reward.messages import Outcome
 from verl_like.reward.streak import Streak
 from verl_like.reward.team import ScorerTeam
-from verl_like.single_controller.errors import FeedbackError
 
 SCORER = """
 import asyncio, time

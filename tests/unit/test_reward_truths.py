@@ -22,7 +22,7 @@ from verl_like.reward.trial import try_reward
 from verl_like.reward.truth_reader import truth_reader
 from verl_like.reward.truths import MAX_PIECE_BYTES, distinct, pieces
 from verl_like.telemetry.startup import Startup
-from verl_like.trainer import run
+from verl_like.training import jobs as run
 
 # The truth chooses what reading it does.
 SOURCE = """

@@ -25,14 +25,14 @@ from verl_like.checks.checkpoints import checkpoint_of
 from verl_like.config.compose import Composed, compose, compose_run
 from verl_like.config.record import damage_of
 from verl_like.protocol import write_rows
+from verl_like.runs.checkpoint import Checkpoints
+from verl_like.runs.folder import RunFolder
+from verl_like.runs.replay_plan import replay_plan
+from verl_like.runs.snapshot_files import check_capsule
+from verl_like.runs.start import policy_checkpoint
+from verl_like.runs.status import start_of
 from verl_like.telemetry.run_ledger import RunLedger
 from verl_like.telemetry.trackers import JsonlTracker
-from verl_like.trainer.capsule_files import check_capsule
-from verl_like.trainer.checkpoint import Checkpoints
-from verl_like.trainer.endings import start_of
-from verl_like.trainer.replay_plan import replay_plan
-from verl_like.trainer.run_folder import RunFolder
-from verl_like.trainer.start import policy_checkpoint
 
 STEPS = 4
 CAPABILITIES_VERSION_3, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 0x20080522, 1, 2  # of linux/capability.h

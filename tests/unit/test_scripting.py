@@ -13,7 +13,7 @@ import pytest
 
 import verl_like
 from verl_like.checks.rules import contradictions
-from verl_like.config.knobs import sections
+from verl_like.config.options import sections
 from verl_like.config.schema import Config
 from verl_like.config.section import Section
 from verl_like.scripting import config_of
@@ -47,7 +47,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 
 def test_a_validation_leaves_the_scripts_configuration_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr("verl_like.trainer.run.evaluate", lambda config: seen.append(config.trainer.val_only) or {})
+    monkeypatch.setattr("verl_like.training.jobs.evaluate", lambda config: seen.append(config.trainer.val_only) or {})
     config = verl_like.config_of()
     assert verl_like.evaluate(config) == {} and seen == [True]
     assert not config.trainer.val_only

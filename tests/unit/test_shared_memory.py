@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from verl_like.controller.cluster import Health
+from verl_like.controller.outposts import _pass_on
+from verl_like.controller.verdicts import Verdicts
 from verl_like.machine import shared_memory
 from verl_like.machine.shared_memory import MIB, RECENT_S, SharedMemory
-from verl_like.single_controller.cluster import Health
-from verl_like.single_controller.outposts import _pass_on
-from verl_like.single_controller.verdicts import Verdicts
 from verl_like.watchdog.outpost import Notice
 from verl_like.watchdog.sibling import Settings, Sibling
 

@@ -14,9 +14,9 @@ import pytest
 from rich.console import Console
 
 from tests.unit._reward import sample, scorer_process, task
-from verl_like.single_controller.bounded import ENDING_SIGNALS, Lines
+from verl_like.controller.bounded import ENDING_SIGNALS, Lines
+from verl_like.runs import signals
 from verl_like.telemetry.live import LiveDisplay
-from verl_like.trainer import signals
 
 REWARD = """
 import subprocess
@@ -27,7 +27,7 @@ def score(solution_str):
 """
 WORKER = """
 import os, signal, subprocess
-from verl_like.single_controller import signals
+from verl_like.controller import signals
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # as Ray's servers pass it on
 signals.leave_to_driver()
 for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -60,7 +60,7 @@ def test_a_driver_keeps_its_handlers_from_a_library(signum: signal.Signals) -> N
     """ctypes sets a handler beneath Python's, on another thread, as Ray does for SIGTERM; it would end the process."""
     code = f"""
 import ctypes, os, signal, threading
-from verl_like.single_controller import signals
+from verl_like.controller import signals
 signal.signal({int(signum)}, lambda *_: print("heard"))
 library = lambda: ctypes.CDLL(None).signal({int(signum)}, ctypes.c_void_p(signal.SIG_DFL.value))
 start = threading.Thread(target=signals.with_own_handlers(library))

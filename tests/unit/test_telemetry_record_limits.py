@@ -19,9 +19,9 @@ from verl_like.telemetry import record_limits
 from verl_like.telemetry.ledger import Span
 from verl_like.telemetry.record_limits import RecordLimits, thin_ledger, thin_samples
 from verl_like.telemetry.run_ledger import RunLedger
-from verl_like.trainer.capsules import MAX_KEPT, Capsules
-from verl_like.trainer.progress import Steering
-from verl_like.trainer.rewards import Rewards
+from verl_like.training.progress import Steering
+from verl_like.training.rewards import Rewards
+from verl_like.training.step_snapshots import MAX_KEPT, Capsules
 
 KIB = 2**10
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from verl_like.single_controller.bounded import Lines
+from verl_like.controller.bounded import Lines
 from verl_like.telemetry import stacks
 
 BUSY = """
@@ -119,7 +119,7 @@ def test_a_signal_that_comes_before_a_process_listens_is_answered_when_it_does(t
 def test_what_ray_starts_has_the_signal_blocked_and_a_worker_lets_it_through(tmp_path: Path) -> None:
     """Ray's servers are started on a line, and pass its mask on to workers."""
     worker = """
-from verl_like.single_controller import signals
+from verl_like.controller import signals
 from verl_like.telemetry import stacks
 stacks.listen()
 signals.let_through()
@@ -151,7 +151,7 @@ def test_the_command_survives_the_signal_from_its_first_lines_on() -> None:
 import builtins, os, signal, sys, time
 import verl_like.cli
 from verl_like.__main__ import main
-from verl_like.trainer.signals import ends_in_order
+from verl_like.runs.signals import ends_in_order
 imported = builtins.__import__
 
 def importing(name, *rest):
@@ -177,7 +177,7 @@ sys.exit(main())
 def test_a_script_that_calls_a_run_survives_it_too_and_has_its_own_handler_back() -> None:
     code = """
 import os, signal, time
-from verl_like.trainer.signals import ends_in_order
+from verl_like.runs.signals import ends_in_order
 with ends_in_order(60, lambda: ""):
     os.kill(os.getpid(), signal.SIGUSR1)
     time.sleep(0.3)

@@ -14,10 +14,10 @@ import torch
 
 from verl_like.algorithms.advantages import ADVANTAGES
 from verl_like.algorithms.covariance import covariance_ranks
+from verl_like.algorithms.roles import needs, step_columns, update_columns
 from verl_like.config.schema import AlgorithmConfig, Config
 from verl_like.protocol import Array, DataProto, Ragged
-from verl_like.trainer.roles import needs, step_columns, update_columns
-from verl_like.trainer.score_advantages import score_advantages
+from verl_like.training.score_advantages import score_advantages
 from verl_like.workers import advantages
 from verl_like.workers.advantages import AdvantageRole, columns_needed, row_statistics, whole_groups
 from verl_like.workers.messages import AdvantageReport, RowRewards, UpdateShare

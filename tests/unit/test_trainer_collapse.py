@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from verl_like.trainer.collapse import CollapseWatch
+from verl_like.training.collapse import CollapseWatch
 
 Steps = list[tuple[float, float]]  # score and entropy
 

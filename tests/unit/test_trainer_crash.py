@@ -12,7 +12,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from verl_like import cli
 from verl_like.imports import importing
-from verl_like.trainer.crash import innermost, told
+from verl_like.runs.crash import innermost, told
 
 
 def raised(error: BaseException, *causes: BaseException) -> BaseException:

@@ -11,8 +11,8 @@ import pytest
 from verl_like.checks.manifest import write_manifest
 from verl_like.config.compose import compose
 from verl_like.config.schema import Config
-from verl_like.trainer.endings import finished_at_once, finished_step, nothing_to_do, what_lies_where
-from verl_like.trainer.run_folder import RunFolder
+from verl_like.runs.folder import RunFolder
+from verl_like.runs.status import finished_at_once, finished_step, nothing_to_do, what_lies_where
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 from tests.unit._savers import save
 from verl_like.checks.checkpoints import checkpoint_of, resume_problem
 from verl_like.config.compose import compose
-from verl_like.trainer.checkpoint import Checkpoints, load_state, publish
-from verl_like.trainer.run_folder import RunFolder
-from verl_like.trainer.start import export_folder
+from verl_like.runs.checkpoint import Checkpoints, load_state, publish
+from verl_like.runs.folder import RunFolder
+from verl_like.runs.start import export_folder
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from verl_like.trainer import folder_lock
-from verl_like.trainer.folder_lock import STALE_S, FolderLock, refuse_held
+from verl_like.runs import lock as folder_lock
+from verl_like.runs.lock import STALE_S, FolderLock, refuse_held
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from verl_like.trainer.folder_lock import FolderLock
+from verl_like.runs.lock import FolderLock
 
 with FolderLock(Path(sys.argv[1])):
     print("held", flush=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from verl_like import cli
-from verl_like.single_controller.errors import (
+from verl_like.controller.errors import (
     ANNOUNCE,
     INTERRUPT,
     Interrupted,
@@ -20,8 +20,8 @@ from verl_like.single_controller.errors import (
     StageTimeout,
     WorkerError,
 )
-from verl_like.trainer import signals
-from verl_like.trainer.signals import SIGNALS, ends_in_order
+from verl_like.runs import signals
+from verl_like.runs.signals import SIGNALS, ends_in_order
 
 
 @pytest.fixture
@@ -81,8 +81,8 @@ def in_order(body: str, grace_s: float = 60.0) -> subprocess.Popen[str]:
     """A process that does ``body`` under :func:`ends_in_order`, once it has said that it is ready."""
     code = f"""
 import os, signal, sys, time
-from verl_like.single_controller.errors import INTERRUPT
-from verl_like.trainer.signals import ends_in_order
+from verl_like.controller.errors import INTERRUPT
+from verl_like.runs.signals import ends_in_order
 with ends_in_order({grace_s}, lambda: "The last checkpoint is step_4."):
     print("ready", flush=True)
     {body}

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verl_like.single_controller.remote_batch import RemoteBatch
+from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.telemetry.metrics import METRICS
-from verl_like.trainer.step_metrics import StepMetrics, num_tokens, signal_frac
+from verl_like.training.step_metrics import StepMetrics, num_tokens, signal_frac
 
 
 def batch(**facts: object) -> RemoteBatch:

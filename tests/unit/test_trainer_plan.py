@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl_like.algorithms.advantages import ADVANTAGES
+from verl_like.algorithms.roles import Needs, needs, update_columns
 from verl_like.config.schema import Config
+from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.ops.partition import imbalance, partition
-from verl_like.single_controller.remote_batch import RemoteBatch
-from verl_like.trainer.balance import MAX_IMBALANCE, Balance, Plan, by_rank, by_reader, plan
-from verl_like.trainer.roles import Needs, needs, update_columns
+from verl_like.training.balance import MAX_IMBALANCE, Balance, Plan, by_rank, by_reader, plan
 from verl_like.workers.rollout import sample_seed
 
 

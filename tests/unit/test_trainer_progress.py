@@ -9,7 +9,7 @@ import json
 import pytest
 
 from verl_like.config.schema import ActorConfig, AlgorithmConfig, Config, CorrectionConfig
-from verl_like.trainer.progress import Steering
+from verl_like.training.progress import Steering
 
 KL_MEAN = "reward/kl_penalty_mean"
 GAP = "rollout/log_prob_diff_mean"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_like.trainer.progress import Progress
-from verl_like.trainer.prompt_ledger import PromptLedger
+from verl_like.training.progress import Progress
+from verl_like.training.prompt_ledger import PromptLedger
 
 # A step: how many of each draw fail, are filtered, and are trained.
 STEPS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.booleans()), max_size=8)

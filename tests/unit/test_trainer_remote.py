@@ -22,15 +22,15 @@ from verl_like.checks.manifest import damage
 from verl_like.config.compose import as_yaml
 from verl_like.config.schema import Config, TrainerConfig
 from verl_like.remote import Store, unreadable_kind
+from verl_like.runs import restore as bring_module
+from verl_like.runs import upload as mirror_module
+from verl_like.runs.checkpoint import Checkpoints, load_state
+from verl_like.runs.folder import RunFolder
+from verl_like.runs.lock import FolderLock
+from verl_like.runs.remote_run import RemoteRun
+from verl_like.runs.restore import bring
+from verl_like.runs.upload import Mirror, mirrored
 from verl_like.telemetry import beside
-from verl_like.trainer import bring as bring_module
-from verl_like.trainer import mirror as mirror_module
-from verl_like.trainer.bring import bring
-from verl_like.trainer.checkpoint import Checkpoints, load_state
-from verl_like.trainer.folder_lock import FolderLock
-from verl_like.trainer.mirror import Mirror, mirrored
-from verl_like.trainer.remote_run import RemoteRun
-from verl_like.trainer.run_folder import RunFolder
 
 
 def nothing() -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from verl_like.checks.manifest import write_manifest
 from verl_like.config.schema import Config
-from verl_like.disk import DiskRefused
-from verl_like.single_controller.errors import (
+from verl_like.controller.errors import (
     INTERRUPT,
     FeedbackError,
     RayLost,
@@ -20,7 +19,8 @@ from verl_like.single_controller.errors import (
     WorkerError,
     WorkerRefusal,
 )
-from verl_like.trainer.restarts import COUNT_VARIABLE, start_anew, with_restarts
+from verl_like.disk import DiskRefused
+from verl_like.runs.restarts import COUNT_VARIABLE, start_anew, with_restarts
 
 
 @pytest.fixture

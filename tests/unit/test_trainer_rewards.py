@@ -12,13 +12,13 @@ import pytest
 
 from verl_like.backends.base import Sampling
 from verl_like.config.schema import RewardConfig
+from verl_like.controller.errors import FeedbackError
+from verl_like.controller.remote_batch import Facts, RemoteBatch
 from verl_like.reward.failures import Failure, check_failures
 from verl_like.reward.scores import Scores, objects
-from verl_like.single_controller.errors import FeedbackError
-from verl_like.single_controller.remote_batch import Facts, RemoteBatch
-from verl_like.trainer import generation
-from verl_like.trainer.generation import generate
-from verl_like.trainer.rewards import Rewards, first_rows
+from verl_like.training import generation
+from verl_like.training.generation import generate
+from verl_like.training.rewards import Rewards, first_rows
 
 NAN = float("nan")
 

@@ -16,9 +16,9 @@ import pytest
 
 from tests.unit._savers import Saver, save, saves, state_of
 from verl_like.checks.manifest import damage
-from verl_like.single_controller.errors import INTERRUPT, FeedbackError, OutOfGrace, StageTimeout, StallError
-from verl_like.trainer.checkpoint import Checkpoints, load_state
-from verl_like.trainer.saving import Saves
+from verl_like.controller.errors import INTERRUPT, FeedbackError, OutOfGrace, StageTimeout, StallError
+from verl_like.runs.checkpoint import Checkpoints, load_state
+from verl_like.runs.saving import Saves
 
 ROOT = Path(__file__).parents[2]
 
@@ -237,7 +237,7 @@ KILLED = """
 import os, signal, sys, threading, time
 from pathlib import Path
 from tests.unit._savers import Saver, saves, state_of
-from verl_like.trainer.checkpoint import Checkpoints
+from verl_like.runs.checkpoint import Checkpoints
 
 class Killed(Saver):
     def _write(self, path, name):

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.unit.test_trainer_plan import planned
 from verl_like.config.schema import AlgorithmConfig, Config
-from verl_like.single_controller.errors import FeedbackError
-from verl_like.single_controller.remote_batch import RemoteBatch
-from verl_like.trainer.shaping import (
+from verl_like.controller.errors import FeedbackError
+from verl_like.controller.remote_batch import RemoteBatch
+from verl_like.training.shaping import (
     groups_with_signal,
     has_differing_scores,
     is_usable,

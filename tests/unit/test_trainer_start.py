@@ -10,8 +10,8 @@ import pytest
 from verl_like.checks.manifest import write_manifest
 from verl_like.config.compose import compose
 from verl_like.config.schema import Config
-from verl_like.trainer.run_folder import RunFolder
-from verl_like.trainer.start import policy_checkpoint
+from verl_like.runs.folder import RunFolder
+from verl_like.runs.start import policy_checkpoint
 
 
 @pytest.fixture

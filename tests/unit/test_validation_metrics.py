@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from verl_like.trainer.validation_metrics import ValidationSample, validation_metrics
+from verl_like.training.validation_metrics import ValidationSample, validation_metrics
 
 
 def row(uid: str, response: str, score: float | None, *, source: str = "s", **details: float | str) -> ValidationSample:

@@ -12,14 +12,14 @@ import pytest
 
 from tests.unit._validation_scores import assert_scores_give
 from verl_like.config.schema import Config, DataConfig, RolloutConfig, TrainerConfig, ValSamplingConfig
+from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.protocol import Array
 from verl_like.reward.failures import Failure
 from verl_like.reward.scores import Scores, objects
-from verl_like.single_controller.remote_batch import RemoteBatch
-from verl_like.trainer import validation
-from verl_like.trainer.validation import validate
-from verl_like.trainer.validation_metrics import ValidationSample, validation_metrics
-from verl_like.trainer.validation_scores import write_scores
+from verl_like.training import validation
+from verl_like.training.validation import validate
+from verl_like.training.validation_metrics import ValidationSample, validation_metrics
+from verl_like.training.validation_scores import write_scores
 
 N = 4
 DETAILS = ({"acc": 1.0, "pred": "7", "steps": 3.0}, {"acc": 0.0, "pred": ""}, {"acc": 0.0, "pred": ""}, {"why": "late"})

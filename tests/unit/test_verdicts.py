@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from verl_like.single_controller import verdicts
-from verl_like.single_controller.errors import StallError, WorkerError
-from verl_like.single_controller.verdicts import MAX_DEATHS, WITHIN_S, Verdicts
+from verl_like.controller import verdicts
+from verl_like.controller.errors import StallError, WorkerError
+from verl_like.controller.verdicts import MAX_DEATHS, WITHIN_S, Verdicts
 
 HOST, SEEN = "scorer host 0", "last seen in stage 'reward'"
 

@@ -27,17 +27,17 @@ REASONS = {
     "graders.programs.values:Channel._exactly: self._socket.recv": "select has said that there is something",
     "remote_models:here: fcntl.flock": "who holds it copies a model, and builds have cluster.start_timeout_s",
     "reward.event_loop:EventLoop.outcomes: arrived.get": "every call that is awaited has reward.timeout_s",
-    "reward.keeper:Keeper._turn: os.read": "poll has said that there is something",
+    "reward.subreaper:Keeper._turn: os.read": "poll has said that there is something",
     "reward.output:OutputFilter._write: self._queue.get": "a thread at rest, which is waited for with a timeout",
     "reward.output:OutputFilter.read: os.read": "the pipe does not block",
     "reward.scorer_process:ScorerProcess.kill: self._launched.wait": "has its timeouts within",
     "reward.team:ScorerTeam._piece: self._free.get": "who has the process waits for it within deadlines",
     "reward.team:ScorerTeam._read_piece: self._free.get": "as in _piece",
-    "single_controller.bounded:_Line._work: self.calls.get": "a thread at rest, for which nobody waits",
-    "single_controller.ray_calls:arrived.look: ray.get": "made on a line, as all calls in that module",
+    "controller.bounded:_Line._work: self.calls.get": "a thread at rest, for which nobody waits",
+    "controller.ray_calls:arrived.look: ray.get": "made on a line, as all calls in that module",
     "telemetry.beside:Beside._work: self._calls.get": "a thread at rest; the end waits for it with a timeout",
     "telemetry.stacks:_print_at_signals: os.read": "a thread at rest, for which nobody waits",
-    "trainer.signals:_End._watch: os.read": "poll has said that there is something",
+    "runs.signals:_End._watch: os.read": "poll has said that there is something",
     "watchdog.guard:_Guard._hear: os.read": "select has said that there is something",
     "watchdog.sibling:Sibling.run: os.read": "select has said that there is something",
 }
@@ -51,8 +51,8 @@ def test_every_wait_has_a_timeout_or_a_reason_to_end() -> None:
 
 def test_ray_is_called_in_one_module_which_bounds_every_call() -> None:
     found = calls_into_ray(MODULES)
-    assert {call for call in found if not call.startswith("single_controller.ray_calls:")} == set()
-    assert "single_controller.ray_calls:fetched: ray.get" in found, "the measure sees nothing"
+    assert {call for call in found if not call.startswith("controller.ray_calls:")} == set()
+    assert "controller.ray_calls:fetched: ray.get" in found, "the measure sees nothing"
 
 
 def test_the_measure_sees_waits_and_lets_through_what_has_a_timeout() -> None:

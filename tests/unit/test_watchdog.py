@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from verl_like.telemetry.beacon import BEACON, beacon_folder, read_all
+from verl_like.telemetry.heartbeat import BEACON, beacon_folder, read_all
 from verl_like.telemetry.ledger import Ledger
 from verl_like.watchdog import guard
 from verl_like.watchdog import watch as watch_module
@@ -31,7 +31,7 @@ FLOOR_S = 1.5
 WORKER = """
 import sys, time, threading
 from pathlib import Path
-from verl_like.telemetry.beacon import BEACON
+from verl_like.telemetry.heartbeat import BEACON
 from verl_like.telemetry.ledger import LEDGER, stage, waiting
 LEDGER.rest("wait/driver")
 BEACON.light(Path(sys.argv[1]), sys.argv[2])
@@ -179,7 +179,7 @@ def test_processes_that_wait_for_one_another_are_told_once(heard: Heard, folder:
 DRIVER = """
 import sys
 from pathlib import Path
-from verl_like.telemetry.beacon import BEACON
+from verl_like.telemetry.heartbeat import BEACON
 from verl_like.telemetry.ledger import stage
 BEACON.light(Path(sys.argv[1]), "driver")
 with stage("checkpoint"):

@@ -15,9 +15,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from verl_like.single_controller.errors import WorkerError
-from verl_like.single_controller.verdicts import Verdicts
-from verl_like.telemetry.beacon import FOLDER_VARIABLE, NAME_VARIABLE, beacon_folder
+from verl_like.controller.errors import WorkerError
+from verl_like.controller.verdicts import Verdicts
+from verl_like.telemetry.heartbeat import FOLDER_VARIABLE, NAME_VARIABLE, beacon_folder
 from verl_like.watchdog import raylets as raylets_module
 from verl_like.watchdog import sibling as sibling_module
 from verl_like.watchdog.deadlines import Deadlines

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_like.config.schema import Config
-from verl_like.workers.dealing import ResponseLengths, by_queue, in_advance
+from verl_like.workers.assignment import ResponseLengths, by_queue, in_advance
 
 
 def test_dealt_in_advance_every_prompt_is_some_engines_in_turn() -> None:

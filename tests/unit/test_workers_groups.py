@@ -10,8 +10,8 @@ from typing import cast
 import pytest
 
 from verl_like.config.schema import RolloutConfig
-from verl_like.single_controller.errors import RunError
-from verl_like.single_controller.worker_group import WorkerGroup
+from verl_like.controller.errors import RunError
+from verl_like.controller.worker_group import WorkerGroup
 from verl_like.workers.groups import RolloutGroup
 from verl_like.workers.messages import SyncReport
 

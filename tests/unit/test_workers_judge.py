@@ -21,9 +21,9 @@ from tests._tiny_model import END_ID, save_model, weights_of
 from tests.unit._reward import messages
 from verl_like.backends.model_folder import checkpoint_weights, model_folder
 from verl_like.config.schema import Config, JudgeConfig, ModelConfig, RewardConfig
+from verl_like.controller.store import STORE
 from verl_like.protocol import DataProto, Ragged
 from verl_like.reward.scores import Scores
-from verl_like.single_controller.store import STORE
 from verl_like.workers.reward_models.judge import JudgeRole, judge_engine
 from verl_like.workers.setup import WorkerSetup
 

@@ -12,10 +12,10 @@ from verl_like.checks.paths import is_local_path
 from verl_like.checks.rules import contradictions
 from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
+from verl_like.controller.errors import INTERRUPT
 from verl_like.data.hub import is_on_hub
 from verl_like.remote import is_remote
 from verl_like.remote_models import copied_folder, here, lacking_at
-from verl_like.single_controller.errors import INTERRUPT
 from verl_like.telemetry.startup import STARTUP
 
 log = logging.getLogger(__name__)

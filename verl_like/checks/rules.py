@@ -39,7 +39,7 @@ from verl_like.checks.lora import LORA_RULES
 from verl_like.checks.models import MODEL_RULES, heads_fit_the_engine, models_are_there
 from verl_like.checks.reward import REWARD_RULES, reward_files_are_there
 from verl_like.checks.validation import best_metric_is_measured, there_is_something_to_validate_on
-from verl_like.config.knobs import wrong_values
+from verl_like.config.options import wrong_values
 from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion

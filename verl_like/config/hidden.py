@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from verl_like.config.knobs import knobs, value_of
+from verl_like.config.options import knobs, value_of
 from verl_like.config.schema import Config
 from verl_like.config.yaml_text import load
 from verl_like.masking import MASK, masked

@@ -16,7 +16,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
-from verl_like.config.knobs import Knob, knob_at
+from verl_like.config.options import Knob, knob_at
 from verl_like.config.suggestion import suggestion
 from verl_like.config.yaml_text import load
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from verl_like.config.knobs import Knob, knobs, sections, value_of
+from verl_like.config.options import Knob, knobs, sections, value_of
 from verl_like.config.reads import READ, reads
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion

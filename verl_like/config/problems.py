@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from verl_like.config.knobs import knobs
+from verl_like.config.options import knobs
 
 _NAME = re.compile(r"[a-z_]+(?:\.[A-Za-z0-9_]+)+")
 

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from verl_like.config.compose import DEFAULT, Composed, compose, compose_run
-from verl_like.config.knobs import Knob, knobs, value_of
+from verl_like.config.options import Knob, knobs, value_of
 from verl_like.config.schema import Config
 from verl_like.masking import masked
 

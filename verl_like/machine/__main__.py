@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from verl_like.machine.capacity import ROOM, room_wanted
 from verl_like.machine.findings import Finding, Status, mending, render
 from verl_like.machine.look import what_set_up_needs
-from verl_like.machine.room import ROOM, room_wanted
 
 
 def main() -> int:

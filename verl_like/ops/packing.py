@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from verl_like.ops.products import familiar_size
+from verl_like.ops.matmul import familiar_size
 from verl_like.ops.segments import Segments, ranges, segments
 from verl_like.ops.ulysses import Piece, Sharers, piece_of
 from verl_like.protocol import Ragged

@@ -14,7 +14,7 @@ from typing import NamedTuple, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from verl_like.ops.products import prefers_onednn, product
+from verl_like.ops.matmul import prefers_onednn, product
 
 P = ParamSpec("P")
 T = TypeVar("T")

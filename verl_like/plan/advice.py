@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from verl_like.backends.fsdp.engine import recomputes
 from verl_like.backends.fsdp.micro_batches import CPU_STATES, resolve_max_tokens
 from verl_like.config.schema import ActorConfig, Config, CriticConfig
-from verl_like.plan.plan import RunPlan, made
+from verl_like.plan.run_plan import RunPlan, made
 from verl_like.plan.shape import ModelShape
 from verl_like.plan.stages import Place
 

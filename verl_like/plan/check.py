@@ -10,7 +10,7 @@ from verl_like.plan.advice import advice
 from verl_like.plan.devices import GIB
 from verl_like.plan.memory import Parts
 from verl_like.plan.place import place_of
-from verl_like.plan.plan import RunPlan, made, shapes_of
+from verl_like.plan.run_plan import RunPlan, made, shapes_of
 from verl_like.plan.show import host_shortage, line, shortage
 
 log = logging.getLogger(__name__)

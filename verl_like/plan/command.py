@@ -13,7 +13,7 @@ from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
 from verl_like.plan.advice import advice
 from verl_like.plan.place import place_of, place_on
-from verl_like.plan.plan import made, shapes_of
+from verl_like.plan.run_plan import made, shapes_of
 from verl_like.plan.show import text
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil
 
+from verl_like.algorithms.roles import needs
 from verl_like.config.schema import Config
 from verl_like.ops.tiles import FLOAT32
 from verl_like.plan.devices import COMPUTE_SHARE, LINK_SHARE, MEMORY_SHARE, Device
 from verl_like.plan.shape import ModelShape
 from verl_like.plan.stages import Place, Role, engine_of, roles_of
-from verl_like.trainer.roles import needs
 
 # What an engine's step takes besides: scheduling, sampling, launching. Assumed.
 STEP_S = 2e-3

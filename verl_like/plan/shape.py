@@ -115,6 +115,6 @@ def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> Mo
 def _num_adapter_parameters(backbone: PreTrainedModel, lora: LoraConfig) -> int:
     if not lora.rank:
         return 0
-    from verl_like.backends.adapters import Adapters
+    from verl_like.backends.lora import Adapters
 
     return sum(parameter.numel() for _, parameter in Adapters(backbone, lora).parameters())

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from verl_like.plan.advice import Advice, Change
 from verl_like.plan.devices import GIB
-from verl_like.plan.plan import RunPlan
+from verl_like.plan.run_plan import RunPlan
 
 
 def text(plan: RunPlan, advice: Advice) -> str:

@@ -9,6 +9,7 @@ from math import ceil
 import numpy as np
 import torch
 
+from verl_like.algorithms.roles import needs
 from verl_like.backends.fsdp.engine import recomputes, resolve_dtype
 from verl_like.backends.fsdp.layout import is_cut, ranks_per_shard_group
 from verl_like.backends.fsdp.micro_batches import resolve_max_tokens, sharing_units
@@ -16,7 +17,6 @@ from verl_like.config.schema import ActorConfig, Config, CriticConfig, OptimConf
 from verl_like.plan.devices import GIB, Device
 from verl_like.plan.memory import Parts, Pass, Sharded, layer_bytes_per_token
 from verl_like.plan.shape import ModelShape
-from verl_like.trainer.roles import needs
 
 # CUDA's context, NCCL's buffers, cuBLAS's workspaces and what captured graphs keep while the engine sleeps. Assumed.
 GPU_FIXED_BYTES = 2.0 * GIB

@@ -9,9 +9,9 @@ import numpy as np
 
 from verl_like.config.schema import RewardConfig
 from verl_like.config.user_code import clipped
+from verl_like.controller.errors import FeedbackError
 from verl_like.protocol import Array
 from verl_like.reward.specs import function_specs, told_names
-from verl_like.single_controller.errors import FeedbackError
 
 NUM_SHOWN = 3
 NUM_CHARS = 300  # of each text in a message

@@ -14,6 +14,10 @@ from typing import Any
 import numpy as np
 
 from verl_like.config.schema import RewardConfig
+from verl_like.controller import ray_calls, signals
+from verl_like.controller.errors import RunError
+from verl_like.controller.remote_batch import Facts, RemoteRows
+from verl_like.controller.store import STORE, Reply
 from verl_like.disk import writing
 from verl_like.protocol import DataProto, write_rows
 from verl_like.reward.decoding import Decoder
@@ -22,12 +26,8 @@ from verl_like.reward.failures import Failure, clipped_failure
 from verl_like.reward.messages import Outcome, Sample, scorer_task
 from verl_like.reward.scores import Scores, objects
 from verl_like.reward.team import ScorerTeam
-from verl_like.single_controller import ray_calls, signals
-from verl_like.single_controller.errors import RunError
-from verl_like.single_controller.remote_batch import Facts, RemoteRows
-from verl_like.single_controller.store import STORE, Reply
 from verl_like.telemetry import stacks
-from verl_like.telemetry.beacon import BEACON
+from verl_like.telemetry.heartbeat import BEACON
 from verl_like.telemetry.ledger import LEDGER, stage
 from verl_like.telemetry.process_log import PROCESS_LOG
 from verl_like.telemetry.process_report import ProcessReport, Reporter

@@ -11,18 +11,18 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from verl_like.config.schema import RewardConfig
+from verl_like.controller import ray_calls
+from verl_like.controller.errors import StageTimeout
+from verl_like.controller.ray_calls import Call
+from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
+from verl_like.controller.verdicts import VERDICTS
+from verl_like.controller.wait import arrivals, wait
 from verl_like.protocol import Array
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.failures import Failure, check_failures, failures_of, too_slow
 from verl_like.reward.host import MAX_BLOCKS, ScorerHost
 from verl_like.reward.scores import Scores
-from verl_like.single_controller import ray_calls
-from verl_like.single_controller.errors import StageTimeout
-from verl_like.single_controller.ray_calls import Call
-from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
-from verl_like.single_controller.verdicts import VERDICTS
-from verl_like.single_controller.wait import arrivals, wait
-from verl_like.telemetry.beacon import FOLDER_VARIABLE, NAME_VARIABLE
+from verl_like.telemetry.heartbeat import FOLDER_VARIABLE, NAME_VARIABLE
 from verl_like.telemetry.process_log import LOGS_VARIABLE, RUN_LOGS
 
 _HELPS = (

@@ -20,13 +20,13 @@ import signal
 import socket
 import sys
 
+from verl_like.controller import signals
 from verl_like.reward.forks import watch
-from verl_like.reward.keeper import Keeper, adopt_orphans
 from verl_like.reward.messages import Answer, ReadTruths, Ready, Sample, Task, TruthsRead, Unusable
 from verl_like.reward.output import OutputFilter
 from verl_like.reward.scoring import BatchFailed, Scoring
+from verl_like.reward.subreaper import Keeper, adopt_orphans
 from verl_like.reward.wire import AnswerWriter, next_request
-from verl_like.single_controller import signals
 from verl_like.telemetry import stacks
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4

@@ -1,7 +1,7 @@
 """A process that scores samples and that can be killed.
 
 A thread that holds the interpreter lock cannot be stopped; a process can. What runs inside is
-:mod:`verl_like.reward.scorer_main`, beneath a keeper (:mod:`verl_like.reward.keeper`).
+:mod:`verl_like.reward.scorer_main`, beneath a keeper (:mod:`verl_like.reward.subreaper`).
 """
 
 from __future__ import annotations

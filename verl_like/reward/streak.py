@@ -10,10 +10,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+from verl_like.controller.errors import FeedbackError
 from verl_like.reward.failures import clipped_failure
 from verl_like.reward.messages import Outcome, Sample, Task
 from verl_like.reward.specs import told_names
-from verl_like.single_controller.errors import FeedbackError
 
 # Of the stage's time. What is lost may come on top of a slow rollout's samples; three quarters are left for these.
 MAX_LOST_FRAC = 0.25

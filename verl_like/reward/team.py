@@ -17,11 +17,11 @@ from dataclasses import replace
 from queue import SimpleQueue
 from types import TracebackType
 
+from verl_like.controller.errors import RunError
 from verl_like.reward.messages import UNREADABLE, Outcome, RowTruth, Sample, Task, TruthReading
 from verl_like.reward.scorer_process import ScorerProcess
 from verl_like.reward.spares import Spares
 from verl_like.reward.streak import Streak
-from verl_like.single_controller.errors import RunError
 
 MAX_PIECE = 64  # samples sent at once; what a killed process leaves is sent again
 PIECES_PER_PROCESS = 4  # so that a slow sample holds up few others

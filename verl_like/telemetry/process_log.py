@@ -14,7 +14,7 @@ from typing import Any
 
 from verl_like.disk import writing
 from verl_like.masking import OWNER_ONLY, MaskingFormatter
-from verl_like.telemetry.beacon import NAME_VARIABLE
+from verl_like.telemetry.heartbeat import NAME_VARIABLE
 
 LOGS_VARIABLE = "VERL_LIKE_LOGS"
 STDOUT, STDERR = 1, 2

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from verl_like.telemetry.beacon import BEACON
+from verl_like.telemetry.heartbeat import BEACON
 from verl_like.telemetry.ledger import LEDGER, Span
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from verl_like.telemetry.beacon import Reading, Silence
+from verl_like.telemetry.heartbeat import Reading, Silence
 
 FACTOR = 5.0  # times the longest silence seen
 FIRST_FACTOR = 10.0  # times the floor, in a stage that nobody has been through yet

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from verl_like.telemetry import stacks
-from verl_like.telemetry.beacon import BEACON, beacon_folder
+from verl_like.telemetry.heartbeat import BEACON, beacon_folder
 from verl_like.watchdog.sibling import BYE, Settings
 
 log = logging.getLogger(__name__)

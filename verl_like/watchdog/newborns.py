@@ -10,7 +10,7 @@ import json
 import os
 from pathlib import Path
 
-from verl_like.telemetry.beacon import FOLDER_VARIABLE, NAME_VARIABLE, SUFFIX
+from verl_like.telemetry.heartbeat import FOLDER_VARIABLE, NAME_VARIABLE, SUFFIX
 
 RAYLET = b"raylet"
 UNNAMED = {"default_worker.py": "a process that Ray is starting", "runtime_env/agent": "Ray's runtime-env agent"}

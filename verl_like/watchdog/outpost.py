@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from verl_like.telemetry import stacks
-from verl_like.telemetry.beacon import beacon_folder
+from verl_like.telemetry.heartbeat import beacon_folder
 from verl_like.telemetry.ledger import LEDGER
 from verl_like.watchdog.guard import watchdog
 from verl_like.watchdog.newborns import marked_by, run_folder

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from verl_like.machine.oom import OomKills
 from verl_like.machine.shared_memory import SharedMemory
-from verl_like.telemetry.beacon import SUFFIX, read
+from verl_like.telemetry.heartbeat import SUFFIX, read
 from verl_like.watchdog.deadlines import Deadlines
 from verl_like.watchdog.newborns import marked_by
 from verl_like.watchdog.processes import children, cores_used, process_state

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from verl_like.telemetry.beacon import Reading, read_all
+from verl_like.telemetry.heartbeat import Reading, read_all
 from verl_like.watchdog.deadlines import Deadlines
 from verl_like.watchdog.newborns import Newborns
 from verl_like.watchdog.processes import ProcessState, process_state

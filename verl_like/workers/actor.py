@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from verl_like.algorithms.actor_loss import ActorLoss, LogProbGap, SftLoss
 from verl_like.algorithms.correction import finish, weight_sums
 from verl_like.backends.base import Learner, PolicyEngine
+from verl_like.controller.dispatch import Dispatch, dispatch
+from verl_like.controller.remote_batch import RemoteRows
 from verl_like.protocol import DataProto, Ragged
-from verl_like.single_controller.dispatch import Dispatch, dispatch
-from verl_like.single_controller.remote_batch import RemoteRows
 from verl_like.telemetry.ledger import stage
 from verl_like.workers.messages import UpdateShare, UpdateTerms
 from verl_like.workers.setup import SEQUENCE, WorkerSetup

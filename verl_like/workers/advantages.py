@@ -17,9 +17,9 @@ from verl_like.algorithms.covariance import covariance_ranks
 from verl_like.algorithms.critic_loss import explained_variance
 from verl_like.algorithms.kl import kl_penalties
 from verl_like.config.schema import AlgorithmConfig
+from verl_like.controller.dispatch import Dispatch, dispatch
+from verl_like.controller.remote_batch import RemoteRows
 from verl_like.protocol import Array, DataProto, Ragged
-from verl_like.single_controller.dispatch import Dispatch, dispatch
-from verl_like.single_controller.remote_batch import RemoteRows
 from verl_like.workers.messages import AdvantageReport, RowRewards
 
 MAX_TOKENS = 2**20  # worked on at once; a larger group is taken whole

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from verl_like.algorithms.critic_loss import CriticLoss
 from verl_like.backends.base import ValueEngine
+from verl_like.controller.dispatch import Dispatch, dispatch
+from verl_like.controller.remote_batch import RemoteRows
 from verl_like.protocol import DataProto, Ragged
-from verl_like.single_controller.dispatch import Dispatch, dispatch
-from verl_like.single_controller.remote_batch import RemoteRows
 from verl_like.workers.setup import SEQUENCE, WorkerSetup
 from verl_like.workers.updates import MiniBatches, shares, summary
 

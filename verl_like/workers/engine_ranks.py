@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from verl_like.single_controller.errors import INTERRUPT
+from verl_like.controller.errors import INTERRUPT
 from verl_like.workers.setup import WorkerSetup
 
 AGREE_EVERY_STEPS = 32  # a gloo round costs a few milliseconds, as does a step of a small model

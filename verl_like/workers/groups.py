@@ -9,14 +9,14 @@ import numpy as np
 
 from verl_like.backends.base import Sampling
 from verl_like.config.schema import RolloutConfig
+from verl_like.controller.errors import RunError
+from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
+from verl_like.controller.worker_group import WorkerGroup
 from verl_like.protocol import Array
-from verl_like.single_controller.errors import RunError
-from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
-from verl_like.single_controller.worker_group import WorkerGroup
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.advantages import AdvantageRole
+from verl_like.workers.assignment import Deal, ResponseLengths, by_queue, in_advance
 from verl_like.workers.critic import CriticRole
-from verl_like.workers.dealing import Deal, ResponseLengths, by_queue, in_advance
 from verl_like.workers.messages import AdvantageReport, RowRewards, SyncReport, UpdateShare, UpdateTerms
 from verl_like.workers.ref import RefRole
 from verl_like.workers.rollout import ROLLOUT_COLUMNS, RolloutRole

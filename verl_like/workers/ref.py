@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from verl_like.backends.base import PolicyEngine
+from verl_like.controller.dispatch import Dispatch, dispatch
+from verl_like.controller.remote_batch import RemoteRows
 from verl_like.protocol import DataProto, Ragged
-from verl_like.single_controller.dispatch import Dispatch, dispatch
-from verl_like.single_controller.remote_batch import RemoteRows
 from verl_like.workers.setup import SEQUENCE, WorkerSetup
 
 

@@ -14,11 +14,11 @@ from torch.distributed.distributed_c10d import Store
 
 from verl_like.backends.base import EngineUsage, Finished, Request, RolloutEngine, Sampling, StaleWeightsError
 from verl_like.backends.rollout import rollout_engine
+from verl_like.controller.blocks import MAX_STREAM_BLOCKS
+from verl_like.controller.dispatch import Dispatch, dispatch
+from verl_like.controller.remote_batch import Facts, RemoteRows
 from verl_like.protocol import DataProto, Ragged
-from verl_like.single_controller.blocks import MAX_STREAM_BLOCKS
-from verl_like.single_controller.dispatch import Dispatch, dispatch
-from verl_like.single_controller.remote_batch import Facts, RemoteRows
-from verl_like.telemetry.beacon import BEACON
+from verl_like.telemetry.heartbeat import BEACON
 from verl_like.telemetry.ledger import LEDGER
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.engine_ranks import EngineRanks, Queue

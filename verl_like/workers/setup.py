@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
 from verl_like.config.schema import Config
+from verl_like.controller import rendezvous
 from verl_like.remote_models import here
-from verl_like.single_controller import rendezvous
 
 log = logging.getLogger(__name__)
 SEQUENCE = ("prompt_ids", "response_ids", "response_mask")  # what every forward pass reads

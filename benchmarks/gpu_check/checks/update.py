@@ -25,7 +25,7 @@ from verl_like.backends.fsdp.optim import local_shard
 from verl_like.config.schema import Config, OptimConfig
 from verl_like.plan.devices import COMPUTE_SHARE, GIB, Device
 from verl_like.plan.place import place_of
-from verl_like.plan.plan import ROOM_SHARE, shapes_of
+from verl_like.plan.run_plan import ROOM_SHARE, shapes_of
 from verl_like.plan.seconds import BACKWARD
 from verl_like.plan.shape import ModelShape
 from verl_like.plan.stages import Place, roles_of

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from verl_like.backends.fsdp.collectives import all_gather
-from verl_like.telemetry.beacon import BEACON
+from verl_like.telemetry.heartbeat import BEACON
 
 TOKEN_BYTES = 16
 CACHE_LINE_BYTES = 64

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from verl_like.backends.fsdp.collectives import all_gather
+from verl_like.ops.matmul import mkl_is_slow
 from verl_like.ops.packing import ModelInputs, input_lengths, pack_rows, valid_mask
 from verl_like.ops.partition import attention_costs, micro_batches
-from verl_like.ops.products import mkl_is_slow
 from verl_like.ops.ulysses import Sharers
 from verl_like.protocol import DataProto, Ragged
-from verl_like.telemetry.beacon import BEACON
+from verl_like.telemetry.heartbeat import BEACON
 from verl_like.telemetry.ledger import LEDGER, waiting
 
 # Two ranks on two cores. With 2 million parameters and 192 dimensions 2,048 are 4 to 13 % faster than 1,024, with 0.2

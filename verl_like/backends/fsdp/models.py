@@ -26,13 +26,13 @@ from verl_like.backends.fsdp.loading import Auto, skeleton
 from verl_like.config.schema import LoraConfig, ModelConfig
 from verl_like.ops.attention import PACKED_ATTENTION, register_packed_attention
 from verl_like.ops.log_probs import TokenStats, TokenStatsFunction
+from verl_like.ops.matmul import with_fast_products
 from verl_like.ops.packing import ModelInputs
-from verl_like.ops.products import with_fast_products
 from verl_like.ops.tiles import OutputLayer
 from verl_like.remote_models import here
 
 if TYPE_CHECKING:
-    from verl_like.backends.adapters import Adapters
+    from verl_like.backends.lora import Adapters
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class ShardedModel(nn.Module):
         Raises:
             ValueError: they do not fit the model.
         """
-        from verl_like.backends.adapters import Adapters  # peft, which nothing else needs
+        from verl_like.backends.lora import Adapters  # peft, which nothing else needs
 
         self.adapters = Adapters(self.backbone, lora)
         with_fast_products(self.backbone)

@@ -10,7 +10,7 @@ from torch import nn
 
 from verl_like.backends.fsdp.gathering import Gather
 from verl_like.backends.fsdp.layout import Layout
-from verl_like.telemetry.beacon import BEACON
+from verl_like.telemetry.heartbeat import BEACON
 
 
 class Replicas(Layout):

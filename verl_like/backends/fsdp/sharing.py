@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from verl_like.ops.ulysses import OTHERS, Sharers
 from verl_like.protocol import DataProto
-from verl_like.telemetry.beacon import BEACON
+from verl_like.telemetry.heartbeat import BEACON
 
 
 def sharers_of(size: int, *, timeout_s: float) -> Sharers | None:

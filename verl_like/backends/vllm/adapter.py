@@ -13,7 +13,7 @@ from transformers import PreTrainedConfig
 from vllm.config.lora import MaxLoRARanks
 from vllm.lora.request import LoRARequest
 
-from verl_like.backends.adapters import adapters_of
+from verl_like.backends.lora import adapters_of
 from verl_like.backends.vllm.shared_memory import folder_of_run
 from verl_like.config.schema import ModelConfig
 

@@ -15,7 +15,7 @@ from verl_like.config.compat import easyr1, openrlhf, verl
 from verl_like.config.compat.converters import Converter
 from verl_like.config.compat.tables import Table, likeness, shown
 from verl_like.config.interpolations import refuse_swollen
-from verl_like.config.knobs import knob_at, value_of
+from verl_like.config.options import knob_at, value_of
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
 from verl_like.masking import masked

@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from verl_like.config.compat.tables import table
 from verl_like.config.files import load_file
-from verl_like.config.knobs import knob_at
+from verl_like.config.options import knob_at
 from verl_like.config.yaml_text import load
 
 # The last word of the program that a command starts, by project: of a module (verl.trainer.main_ppo, and those of

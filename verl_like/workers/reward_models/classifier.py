@@ -10,11 +10,11 @@ import torch
 
 from verl_like.backends.base import EngineSettings, ValueEngine
 from verl_like.backends.train import train_backend
+from verl_like.controller.dispatch import Dispatch, dispatch
+from verl_like.controller.remote_batch import RemoteRows
+from verl_like.controller.store import STORE
 from verl_like.protocol import DataProto, Ragged
 from verl_like.reward.scores import Scores
-from verl_like.single_controller.dispatch import Dispatch, dispatch
-from verl_like.single_controller.remote_batch import RemoteRows
-from verl_like.single_controller.store import STORE
 from verl_like.workers.reward_models.inputs import COLUMNS, ScoreInputs
 from verl_like.workers.setup import WorkerSetup, join_process_group, with_models_here
 

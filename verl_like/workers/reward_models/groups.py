@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
+from verl_like.controller.wait import wait
+from verl_like.controller.worker_group import Method, WorkerGroup
 from verl_like.ops.partition import partition
 from verl_like.reward.scores import Scores
-from verl_like.single_controller.remote_batch import BlockRef, Facts, RemoteBatch
-from verl_like.single_controller.wait import wait
-from verl_like.single_controller.worker_group import Method, WorkerGroup
 from verl_like.telemetry.ledger import stage
 from verl_like.workers.reward_models.classifier import RewardModelRole
 from verl_like.workers.reward_models.inputs import COLUMNS

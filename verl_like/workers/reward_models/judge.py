@@ -12,13 +12,13 @@ from verl_like.backends.base import Finished, Request, RolloutEngine, Sampling
 from verl_like.backends.model_folder import checkpoint_weights, model_folder
 from verl_like.backends.rollout import rollout_engine
 from verl_like.config.schema import ModelConfig, RolloutConfig
+from verl_like.controller.dispatch import Dispatch, dispatch
+from verl_like.controller.store import STORE
 from verl_like.data.templates import load_tokenizer
 from verl_like.graders.judging import check_judging, conversation, judge_prompt, judged_score
 from verl_like.protocol import DataProto
 from verl_like.reward.scores import Scores
-from verl_like.single_controller.dispatch import Dispatch, dispatch
-from verl_like.single_controller.store import STORE
-from verl_like.telemetry.beacon import BEACON
+from verl_like.telemetry.heartbeat import BEACON
 from verl_like.workers.reward_models.inputs import decoded, own_tokenizer
 from verl_like.workers.setup import WorkerSetup, join_process_group, with_models_here
 

@@ -1,0 +1,47 @@
+"""How far the processes are that are being built, told in the line of the start: minutes pass on large models."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import ray
+
+from verl_like.controller import ray_calls
+from verl_like.controller.ray_calls import Call
+from verl_like.telemetry.startup import STARTUP
+
+ASK_EVERY_S = 2.0
+
+
+class BuildProgress:
+    """Asks one process after the other, and waits for no answer.
+
+    Args:
+        actors: by the name that messages use.
+    """
+
+    def __init__(self, actors: Mapping[str, Any], clock: Callable[[], float] = time.monotonic) -> None:
+        self._actors, self._clock = actors, clock
+        self._asked: tuple[str, Any] | None = None
+        self._asked_at = clock()
+
+    def look(self, pending: Sequence[str]) -> None:
+        """Tell what the first of those that are not built is busy with."""
+        if self._asked is not None:
+            self._tell(*self._asked, num_ready=len(self._actors) - len(pending))
+        elif self._clock() - self._asked_at >= ASK_EVERY_S:
+            who, self._asked_at = pending[0], self._clock()
+            [question] = ray_calls.begun([Call(self._actors[who].status)])
+            self._asked = who, question
+
+    def _tell(self, who: str, question: Any, *, num_ready: int) -> None:
+        try:
+            answers, _ = ray_calls.arrived([question], timeout_s=0.0)
+        except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError):
+            return  # whoever waits for the process itself tells why
+        for _, status in answers:
+            self._asked = None
+            stage = status["stage"].removeprefix("build/")
+            STARTUP.so_far(f"loading models: {who} is at {stage}, {num_ready} of {len(self._actors)} are ready")

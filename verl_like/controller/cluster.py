@@ -1,0 +1,272 @@
+"""The Ray cluster of this process: whether its servers still live, and how it is left or ended."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from typing import TypeVar
+
+import psutil
+
+from verl_like.controller.bounded import LINES, NoAnswer
+from verl_like.controller.errors import ANNOUNCE, RayLost
+from verl_like.machine.oom import OomKills
+from verl_like.machine.shared_memory import SharedMemory
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+SERVERS = {"raylet": "raylet", "gcs_server": "GCS"}  # by the names of their programs
+LOOK_S = 0.5
+STOPPED_S = 10.0  # a server may be stopped so long, by a debugger for instance
+FAREWELL_S = 5.0  # for all that is asked of Ray before it is ended
+SHUTDOWN_S = 5.0
+KILLED_S = 3.0  # the kernel takes a killed process's memory away
+LAST_S = 30.0  # after a loss; the end and whatever a tracker still sends
+REMEDY = "The same command continues from the last checkpoint."
+
+
+class Cluster:
+    """A Ray that was started by this process, and is watched and ended, or one that was joined, and is left.
+
+    Args:
+        started: the processes that this one has started meanwhile; no servers are among them where it was joined.
+    """
+
+    def __init__(self, started: Sequence[psutil.Process]) -> None:
+        self._servers = servers_among(started)
+        self._health = Health()
+        self.lost, self._started = False, started if self._servers else []
+        self._why: RayLost | None = None
+        self._lock, self._is_leaving, self._is_ending = threading.Lock(), False, False
+        self._farewell_s = FAREWELL_S
+        if self._servers:
+            if missing := set(SERVERS.values()) - self._servers.keys():
+                raise RayLost(f"Ray's {' and '.join(missing)} ended as soon as it had started. {REMEDY}")
+            threading.Thread(target=self._watch, name="Ray's servers", daemon=True).start()
+
+    def look(self) -> None:
+        """Raises RayLost: the servers were lost."""
+        if self._why is not None:
+            raise self._why
+
+    def lose(self, why: str) -> RayLost:
+        """From now on nothing is asked of Ray; tells the user, ends what can be ended already, and returns the error.
+
+        The memory of a result cannot even be given back while another thread is stuck in the store's client: that
+        thread holds its lock, and whoever waits for that holds the interpreter's. The kernel's clock goes on then.
+        """
+        with self._lock:
+            if self._why is not None:
+                return self._why
+            self._why, self.lost = RayLost(f"{why}. {REMEDY}"), True
+        LINES.is_library_lost = True
+        ANNOUNCE(self._why)
+        faulthandler.dump_traceback_later(LAST_S, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
+        for process in self._members():
+            if process not in self._servers.values():
+                _kill(process)
+        return self._why
+
+    def farewell(self, what: str, call: Callable[[], T]) -> None:
+        """Ask for something at the end of a run, where failing is no error; little time is left for all of it."""
+        self._is_leaving = True
+        if self.lost or self._farewell_s <= 0:
+            return
+        started = time.monotonic()
+        try:
+            LINES.call(what, call, limit_s=self._farewell_s)
+        except Exception as error:  # noqa: BLE001 (Ray's own kinds of errors; the run has its result, or its error)
+            log.debug("%s failed: %s", what, error)
+        self._farewell_s -= time.monotonic() - started
+
+    def go_on(self) -> None:
+        """The cluster is used again after a farewell."""
+        self._farewell_s, self._is_leaving = FAREWELL_S, False
+
+    def end(self, shut_down: Callable[[], None], is_connected: Callable[[], bool]) -> None:
+        """Leave the cluster; end all its processes, and what these have started, where it is ours."""
+        self._is_ending = True
+        members = self._members()
+
+        def kill_servers() -> None:
+            if not is_connected():  # Ray waits a second for each to end by SIGTERM, which our mask keeps from them
+                for server in self._started:
+                    _kill(server)
+
+        try:
+            if not self.lost:
+                LINES.call("ray.shutdown", shut_down, limit_s=SHUTDOWN_S, look=kill_servers)
+        except NoAnswer as error:
+            log.debug("%s", error)
+        finally:  # after a second Ctrl-C too
+            self._kill(members)
+
+    def _kill(self, members: list[psutil.Process]) -> None:
+        # Ray's library ends this process when it notices the raylet's end in the middle of a call. If one is under
+        # way, the raylet is left to the kernel, which kills it when the thread that started it ends.
+        spared = [self._servers["raylet"]] if self._servers and LINES.are_stuck else []
+        doomed = [process for process in members if process not in spared]
+        for process in doomed:
+            _kill(process)
+        _wait_ended(doomed, timeout_s=KILLED_S)
+        if not self.lost and not LINES.are_stuck:
+            faulthandler.cancel_dump_traceback_later()
+
+    def _members(self) -> list[psutil.Process]:
+        """Our servers, their descendants, and what was started by one of these and has left it."""
+        if not self._started:
+            return []
+        found = {p.pid: p for server in self._started for p in [server, *_children(server)]}
+        mark = str(self._servers["raylet"].pid)
+        for process in psutil.process_iter():
+            if process.pid not in found and _environment(process).get("RAY_RAYLET_PID") == mark:
+                found[process.pid] = process
+        found.pop(os.getpid(), None)
+        return list(found.values())
+
+    def _watch(self) -> None:
+        with ExitStack() as opened:
+            ended = select.poll()
+            for server in self._servers.values():
+                descriptor = os.pidfd_open(server.pid)
+                opened.callback(os.close, descriptor)
+                ended.register(descriptor, select.POLLIN)
+            self._watch_servers(lambda: ended.poll(LOOK_S * 1000))
+
+    def _watch_servers(self, pause: Callable[[], object]) -> None:
+        while not self.lost and not self._is_ending:
+            pause()
+            if self._is_leaving:  # what is lost now is no longer needed
+                time.sleep(LOOK_S)
+                continue
+            why = self._health.trouble(self._servers)
+            if why and not self._is_leaving and not self._is_ending:
+                self.lose(why)
+
+
+class Health:
+    """Whether Ray's servers run; one of them may be stopped for a while."""
+
+    def __init__(self) -> None:
+        self._stopped_s: dict[str, float] = {}
+        self._looked_at = time.monotonic()
+        self._oom_kills, self._shared_memory = OomKills(), SharedMemory()
+
+    def trouble(
+        self, servers: Mapping[str, psutil.Process], codes: Mapping[str, Callable[[], int | None]] | None = None
+    ) -> str:
+        """Which of them has ended or has been stopped for too long; empty where none has. To be asked often.
+
+        Args:
+            servers: by the names that messages use.
+            codes: give the exit codes of those that somebody has reaped, by the same names.
+        """
+        now = time.monotonic()
+        since_s, self._looked_at = (
+            min(now - self._looked_at, LOOK_S),
+            now,
+        )  # while this process was stopped, none passed
+        self._shared_memory.look()  # the watchdog warns
+        for name, server in list(servers.items()):  # others come while Ray starts
+            status = _status(server)
+            is_stopped = status == psutil.STATUS_STOPPED
+            self._stopped_s[name] = self._stopped_s.get(name, 0.0) + since_s if is_stopped else 0.0
+            who = f"Ray's {name} (process {server.pid})"
+            if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+                code = _exit_code(server)
+                if code is None and codes is not None:
+                    code = codes[name]()
+                return f"{who} {_how_ended(code)}{self._oom_kills.said()}{self._shared_memory.said()}"
+            if self._stopped_s[name] >= STOPPED_S:
+                return f"{who} has been stopped for {STOPPED_S:.0f} s"
+        return ""
+
+
+def servers_among(processes: Iterable[psutil.Process]) -> dict[str, psutil.Process]:
+    """Ray's servers, by the names that messages use; what has been reaped meanwhile is none."""
+    found = {}
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            if (program := process.name()) in SERVERS:
+                found[SERVERS[program]] = process
+    return found
+
+
+def kill_tree(processes: Sequence[psutil.Process]) -> None:
+    """Kill these and their descendants: a Ray that did not start as a whole."""
+    for process in processes:  # those that start nothing more can be counted
+        with suppress(psutil.Error):
+            process.suspend()
+    for process in [member for each in processes for member in [each, *_children(each)]]:
+        _kill(process)
+
+
+def _exit_code(server: psutil.Process) -> int | None:
+    """The exit code of a child of this process that has ended, as ``subprocess`` has it; None where it was reaped."""
+    with suppress(ChildProcessError):
+        if found := os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+    return None
+
+
+def _how_ended(code: int | None) -> str:
+    if code is None:
+        return "has ended, or was killed"
+    if code >= 0:
+        return f"has ended with status {code}"
+    names = {int(each): each.name for each in signal.Signals}
+    return f"was ended by {names.get(-code, f'signal {-code}')}"
+
+
+def _status(process: psutil.Process) -> str:
+    try:
+        return str(process.status())
+    except psutil.NoSuchProcess:
+        return str(psutil.STATUS_DEAD)
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ()
+    except (psutil.Error, OSError):  # ended meanwhile, or another user's
+        return {}
+
+
+def _wait_ended(processes: Sequence[psutil.Process], *, timeout_s: float) -> None:
+    """Wait until these have ended. Not until they are reaped: that is up to whoever they were left to."""
+    deadline = time.monotonic() + timeout_s
+    with ExitStack() as opened:
+        ending = select.poll()
+        left = set()
+        for process in processes:
+            with suppress(ProcessLookupError):  # it has ended
+                descriptor = os.pidfd_open(process.pid)
+                opened.callback(os.close, descriptor)
+                ending.register(descriptor, select.POLLIN)
+                left.add(descriptor)
+        while left and (left_s := deadline - time.monotonic()) > 0:
+            for descriptor, _ in ending.poll(1000 * left_s):
+                ending.unregister(descriptor)
+                left.remove(descriptor)
+
+
+def _kill(process: psutil.Process) -> None:
+    try:
+        process.kill()
+    except psutil.Error:
+        pass

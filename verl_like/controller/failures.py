@@ -1,0 +1,91 @@
+"""Why a group of calls failed: what every rank says of it, and the one error that explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import ray
+
+from verl_like.controller import ray_calls
+from verl_like.controller.errors import FeedbackError, RunError, StageTimeout, WorkerError, WorkerFailure, WorkerRefusal
+from verl_like.controller.verdicts import VERDICTS
+from verl_like.disk import DiskRefused
+
+GRACE_S = 2.0  # how long to collect the other ranks' failures, so that the first one in time can be told
+Told: TypeAlias = WorkerFailure | FeedbackError | RunError | DiskRefused | StageTimeout
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A process ended; ``seen`` is how Ray saw it."""
+
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """How one call failed: what the worker raised, its text where the kind is not ours, or the worker's death."""
+
+    who: str
+    why: Told | Death | str
+
+
+class RanksFailed(Exception):
+    """What a relay raises: the failures of the ranks that it has called."""
+
+    def __init__(self, failed: list[Failed]) -> None:
+        super().__init__(failed)
+        self.failed = failed
+
+
+def failures(refs: Mapping[ray.ObjectRef, str]) -> list[Failed]:
+    """Those of the calls that have failed, or do so in a moment."""
+    ready, _ = ray_calls.split(list(refs), timeout_s=GRACE_S)
+    found: list[Failed] = []
+    for ref in ready:
+        try:
+            ray_calls.fetched([ref], timeout_s=GRACE_S)
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, RanksFailed):
+                found += error.cause.failed
+            else:
+                found.append(Failed(refs[ref], error.cause if isinstance(error.cause, Told) else str(error)))
+        except ray.exceptions.RayActorError as error:
+            # Ray's own account, without its guesses
+            seen = str(error).split("Worker exit detail: ")[-1].split(" Some common causes")[0].strip()
+            found.append(Failed(refs[ref], Death(seen)))
+    return found
+
+
+def explained(failed: Sequence[Failed], stage: str) -> Exception:
+    """The error that explains a failed stage: the earliest real traceback, else who died."""
+    raised: list[WorkerFailure] = []
+    late: list[StageTimeout] = []
+    other: list[str] = []
+    died: list[str] = []
+    for each in failed:
+        match each.why:
+            case WorkerFailure() as failure:
+                raised.append(failure)
+            case FeedbackError() as error:  # the policy can be kept
+                return FeedbackError(str(error))
+            case RunError() | DiskRefused() as error:  # a sentence for the user
+                return WorkerRefusal(f"stage {stage!r} failed: {error}")
+            case StageTimeout() as error:
+                late.append(error)
+            case Death(seen):
+                known = VERDICTS.obituary(each.who)
+                died.append(f"{each.who} died{f', {known}' if known else ''}. Ray: {seen}")
+            case text:
+                other.append(f"{each.who}: {text}")
+    # A process that died takes the others' collectives with it; its death is the cause, their errors are not.
+    if died:
+        echoes = [f"{failure.where} failed then: {failure.last_line}" for failure in raised]
+        return WorkerError(f"stage {stage!r} failed: " + "\n".join([*died, *other, *echoes]))
+    if raised and not other:
+        return WorkerError(f"stage {stage!r} failed: {min(raised, key=lambda f: f.raised_at)}")
+    if late and not other:
+        return late[0]
+    return WorkerError(f"stage {stage!r} failed. " + "\n".join([*other, *map(str, raised)]))

@@ -1,0 +1,337 @@
+"""Every call into Ray, each with a deadline.
+
+A raylet or GCS that is stopped makes Ray's calls block in its library, beyond the timeouts that they take themselves
+and beyond Ctrl-C. So each is made on another thread (``bounded.py``), and the servers are watched (``cluster.py``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+import ray
+from ray._private import internal_api, worker
+from ray._private.node import Node
+from ray._private.state import state
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+
+from verl_like.controller.bounded import LINES, NoAnswer
+from verl_like.controller.cluster import Cluster
+from verl_like.controller.errors import RayLost, StageTimeout
+from verl_like.controller.ray_start import RayStart
+from verl_like.controller.token import close_token
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+Ref: TypeAlias = ray.ObjectRef
+
+ANSWER_S = 30.0  # beyond a call's own timeout; a healthy Ray answers in milliseconds, on a full machine in seconds
+PUT_S = 120.0  # into a store that is full and must spill first
+ASK_S = 2.0  # what a statistic may cost a step
+RECORD_S = 30.0  # for the record of calls, one of which Ray waits for what has not been told yet
+
+
+@dataclass(slots=True)
+class _Current:
+    cluster: Cluster | None = None  # None in a worker, which its raylet ends
+    records_calls: bool = False
+
+
+_CURRENT = _Current()
+
+
+def within(what: str, call: Callable[[], T], *, limit_s: float = ANSWER_S) -> T:
+    """The result of a call into Ray.
+
+    Raises:
+        RayLost: Ray's servers have ended, are stopped or do not answer (in the driver).
+        StageTimeout: no answer (in a worker).
+    """
+    cluster = _CURRENT.cluster
+    if cluster is None:
+        try:
+            return LINES.call(what, call, limit_s=limit_s)
+        except NoAnswer as error:
+            raise StageTimeout(f"Ray gives {error}; its raylet or GCS is stopped or overloaded.") from None
+    cluster.look()
+    try:
+        return LINES.call(what, call, limit_s=limit_s, look=cluster.look)
+    except NoAnswer as error:
+        raise cluster.lose(f"Ray gives {error}: its raylet or GCS hangs or is overloaded") from None
+
+
+def asking(what: str, call: Callable[[], T], *, limit_s: float = ASK_S) -> Callable[[], T | None]:
+    """Ask for a statistic; what is returned gives it, or None where it cannot be had soon."""
+    if _CURRENT.cluster is not None:
+        _CURRENT.cluster.look()
+    answer = LINES.begin(what, call)
+
+    def found() -> T | None:
+        try:
+            return answer.within(limit_s)
+        except Exception as error:  # noqa: BLE001 (Ray's and gRPC's own kinds; a statistic ends no run)
+            log.debug("%s: %s", what, error)
+            return None
+
+    return found
+
+
+def asked(what: str, call: Callable[[], T], *, limit_s: float = ASK_S) -> T | None:
+    """A statistic; None where it could not be had soon."""
+    return asking(what, call, limit_s=limit_s)()
+
+
+def at_the_end(what: str, call: Callable[[], T]) -> None:
+    """Do something at the end of a run, as far as it can be done."""
+    if _CURRENT.cluster is not None:
+        _CURRENT.cluster.farewell(what, call)
+    else:
+        asked(what, call)
+
+
+# --- the cluster
+
+
+def _log_what_ray_tells() -> None:
+    """A thread of Ray's library prints whatever the GCS has to tell, of servers that end and of calls that are tried
+    again, beside our own messages, and has no switch (2.60).
+    """
+
+    def told(message: Mapping[str, Any], **form: Any) -> None:
+        log.debug("Ray tells: %s", "\n".join(message["lines"]))
+
+    worker.print_to_stdstream = told
+
+
+def _start_what_is_used() -> None:
+    """The autoscaler, the reader of workers' logs and the API server serve nobody in a Ray of one's own, whose start
+    waits for them: 1.7 of 3.4 s (2.60, two cores). Only the API server has a switch, which leaves half of it.
+    """
+    for start in ("start_monitor", "start_log_monitor", "start_api_server"):
+        setattr(Node, start, lambda node, **options: None)
+
+
+@contextmanager
+def cluster(
+    *,
+    start_timeout_s: float,
+    marks: Mapping[str, str] | None = None,
+    meanwhile: Callable[[], object] | None = None,
+    **init: Any,
+) -> Iterator[None]:
+    """Ray, started or joined with ``ray.init(**init)``; ended or left at the end.
+
+    A Ray that is already up in this process is used as it is and stays up.
+
+    Args:
+        marks: variables of all processes of a Ray that is started.
+        meanwhile: done while it starts.
+
+    Raises:
+        RayLost: it did not start.
+        StageTimeout: one that is joined did not answer.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    _log_what_ray_tells()
+    _start_what_is_used()
+    start = RayStart(lambda: _init(init), marks or {})
+    try:
+        if meanwhile is not None:
+            meanwhile()
+        start.wait(start_timeout_s)
+        _CURRENT.cluster = Cluster(start.started())
+    except NoAnswer as error:
+        start.give_up()
+        if init.get("address") == "local":
+            raise RayLost(f"Ray did not start: {error}.") from None
+        raise StageTimeout(f"Ray did not start: {error}.") from None
+    except BaseException:
+        start.give_up()
+        raise
+    try:
+        yield
+    finally:
+        _CURRENT.cluster.end(ray.shutdown, lambda: hasattr(worker.global_worker, "core_worker"))
+        _CURRENT.cluster = None
+
+
+def _init(arguments: dict[str, Any]) -> None:
+    close_token()
+    ray.init(**arguments)
+    close_token()  # which Ray has made where there was none
+
+
+def nodes() -> list[dict[str, Any]]:
+    """The nodes that are alive."""
+    return [node for node in within("ray.nodes", ray.nodes) if node["Alive"]]
+
+
+def own_node() -> str:
+    """The id of the node that this process is on."""
+    return within("the node's id", lambda: str(ray.get_runtime_context().get_node_id()))
+
+
+def free_resources() -> dict[str, float]:
+    found: dict[str, float] | None = asked("ray.available_resources", ray.available_resources)
+    return found or {}
+
+
+def reserve(bundles: list[dict[str, float]]) -> PlacementGroup:
+    """Ask for room on as many nodes as there are bundles."""
+    return within("placement_group", lambda: placement_group(bundles, strategy="STRICT_SPREAD"))
+
+
+def is_reserved(group: PlacementGroup, *, timeout_s: float) -> bool:
+    """Whether the room was found within the timeout."""
+    return bool(within("PlacementGroup.wait", lambda: group.wait(timeout_s), limit_s=timeout_s + ANSWER_S))
+
+
+def give_up(group: PlacementGroup) -> None:
+    """Return the room."""
+    at_the_end("remove_placement_group", lambda: remove_placement_group(group))
+
+
+# --- processes and their calls
+
+
+def from_the_first_instruction(env: Mapping[str, str]) -> dict[str, Any]:
+    """Options of a process that has these variables before Python starts, for which Ray starts Python twice."""
+    return {"runtime_env": {"env_vars": dict(env)}} if env else {}
+
+
+@contextmanager
+def calls_recorded(are_wanted: bool) -> Iterator[None]:
+    """Have Ray's control store keep every call of the processes that are started inside, for :func:`recorded_calls`."""
+    _CURRENT.records_calls = are_wanted
+    try:
+        yield
+    finally:
+        _CURRENT.records_calls = False
+
+
+def are_calls_recorded() -> bool:
+    return _CURRENT.records_calls
+
+
+def started(kind: Any, options: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+    """A new process; the call returns before it runs."""
+    if _CURRENT.cluster is not None:
+        _CURRENT.cluster.go_on()
+    if _CURRENT.records_calls:
+        options = {**options, "enable_task_events": True}
+    return within("the start of a process", lambda: kind.options(**options).remote(*args, **kwargs))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A method of an actor with its arguments and Ray's options."""
+
+    method: Any
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def begin(self) -> Any:
+        method = self.method.options(**self.options) if self.options else self.method
+        return method.remote(*self.args, **self.kwargs)
+
+
+def begun(calls: Sequence[Call]) -> list[Any]:
+    """What each call returns at once: a reference, several, or a stream. Large arguments go to the store here."""
+    return within("calls to workers", lambda: [call.begin() for call in calls], limit_s=PUT_S)
+
+
+def bid_farewell(calls: Sequence[Call], *, timeout_s: float) -> None:
+    """Make these calls at the end of a run, and give them a moment; what is not done then is not done."""
+
+    def bid() -> None:
+        ray.wait([call.begin() for call in calls], num_returns=len(calls), timeout=timeout_s)
+
+    at_the_end("last calls to workers", bid)
+
+
+def end(actor: Any) -> None:
+    """Have a process killed."""
+    at_the_end("ray.kill", lambda: ray.kill(actor))
+
+
+# --- objects
+
+
+def put(value: Any) -> Ref:
+    """Hand a value to the store."""
+    return within("ray.put", lambda: ray.put(value), limit_s=PUT_S)
+
+
+def fetched(refs: Sequence[Ref], *, timeout_s: float) -> list[Any]:
+    """The values; raises what ``ray.get`` does."""
+    found: list[Any] = within("ray.get", lambda: ray.get(list(refs), timeout=timeout_s), limit_s=timeout_s + ANSWER_S)
+    return found
+
+
+def arrived(
+    refs: Sequence[Ref], *, timeout_s: float, at_least: int | None = None
+) -> tuple[list[tuple[Ref, Any]], list[Ref]]:
+    """(reference, value) pairs of those that are ready as soon as all are, or ``at_least`` so many, or the timeout has
+    passed, and the others; raises a value's own error.
+    """
+    num_awaited = len(refs) if at_least is None else min(at_least, len(refs))
+
+    def look() -> tuple[list[tuple[Ref, Any]], list[Ref]]:
+        ready, waiting = ray.wait(list(refs), num_returns=num_awaited, timeout=timeout_s)
+        if num_awaited < len(refs):  # Ray gives no more than it was asked for
+            ready, waiting = ray.wait(list(refs), num_returns=len(refs), timeout=0)
+        return list(zip(ready, ray.get(ready), strict=True)), waiting
+
+    return within("the results of calls", look, limit_s=timeout_s + ANSWER_S)
+
+
+def split(refs: Sequence[Ref], *, timeout_s: float) -> tuple[list[Ref], list[Ref]]:
+    """The references that are ready, as soon as all are or the timeout has passed, and the others."""
+    ready, waiting = within(
+        "ray.wait", lambda: ray.wait(list(refs), num_returns=len(refs), timeout=timeout_s), limit_s=timeout_s + ANSWER_S
+    )
+    return ready, waiting
+
+
+def next_items(streams: Sequence[Any], *, timeout_s: float) -> list[tuple[Any, Ref | None]]:
+    """(stream, its next item) pairs of all streams that have one, within the timeout; None where a stream has ended."""
+
+    def look() -> list[tuple[Any, Ref | None]]:
+        ray.wait(list(streams), num_returns=1, timeout=timeout_s, fetch_local=False)
+        ready, _ = ray.wait(list(streams), num_returns=len(streams), timeout=0, fetch_local=False)
+        return [(stream, next(stream, None)) for stream in ready]
+
+    return within("a look at streams", look, limit_s=timeout_s + ANSWER_S)
+
+
+# --- statistics
+
+
+def asking_store_stats() -> Callable[[], Any | None]:
+    """Ask for the stores' own figures, of all nodes together, as :func:`asking` does."""
+    # Ray has no public call for this (2.60); `ray memory --stats-only` uses the same one.
+    return asking(
+        "the store's figures", lambda: internal_api.get_memory_info_reply(state, timeout_seconds=ASK_S).store_stats
+    )
+
+
+def recorded_calls() -> list[dict[str, Any]]:
+    """Events of Chrome's trace form, one or more for each call so far; none where they could not be had."""
+    found: list[dict[str, Any]] | None = asked("recorded calls", state.chrome_tracing_dump, limit_s=RECORD_S)
+    return found or []
+
+
+def num_references() -> int | None:
+    """Object references this process holds or has handed to running calls."""
+    return asked("references", lambda: len(worker.global_worker.core_worker.get_all_reference_counts()))
+
+
+def local_bytes() -> int | None:
+    """Bytes of results below Ray's inline limit (100 KiB) that this process holds itself, outside the store."""
+    return asked("inlined bytes", lambda: int(worker.global_worker.core_worker.get_local_memory_store_bytes_used()))

@@ -1,0 +1,129 @@
+"""The start of a Ray by this process: watched from its first server on, and given up where one is lost."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+from ray._private import node, services
+
+from verl_like.controller import signals
+from verl_like.controller.bounded import LINES, Lines, NoAnswer
+from verl_like.controller.cluster import REMEDY, SERVERS, Health, kill_tree
+from verl_like.controller.errors import INTERRUPT, Interrupted, RayLost
+
+_start_ray_process = services.start_ray_process
+_wait_for_persisted_port, _port_filename = node.wait_for_persisted_port, node.get_port_filename
+LOOK_S = 0.01  # for the file in which the GCS writes down its port
+_GIVEN_UP: list[Lines] = []  # on which ``ray.init`` may still be under way
+
+
+class RayStart:
+    """``ray.init`` on a thread of its own, and the servers that it starts.
+
+    Args:
+        init: calls it.
+        marks: variables of every process that it starts, and of what these start.
+
+    Raises:
+        RayLost: an earlier start in this process was given up and holds Ray's lock for ever.
+    """
+
+    def __init__(self, init: Callable[[], object], marks: Mapping[str, str]) -> None:
+        if any(lines.are_stuck for lines in _GIVEN_UP):
+            raise RayLost("a start of Ray was given up in this process and still hangs: begin in a new process")
+        self._marks = dict(marks)
+        self._lock, self._is_given_up = threading.Lock(), False
+        self._others = psutil.Process().children()
+        self._servers: dict[str, psutil.Process] = {}
+        self._codes: dict[str, Callable[[], int | None]] = {}  # exit codes of those that Ray's library has reaped
+        self._health = Health()
+        services.start_ray_process = self._start_process
+        node.wait_for_persisted_port = self._wait_for_port
+        # On a line, whose mask Ray's servers inherit: SIGTERM or SIGHUP to all processes leaves them to the driver.
+        # One that makes no other call: Ray numbers what a thread puts into the store by itself, and those that start a
+        # Ray alike. Two of them in one process would give two objects one number, and rows would be others' (2.60).
+        self._lines = Lines()
+        self._starting = self._lines.begin("ray.init", signals.with_own_handlers(init))
+
+    def started(self) -> list[psutil.Process]:
+        """The processes that this one has started meanwhile and that have not been reaped."""
+        return [each for each in psutil.Process().children() if each not in self._others]
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when Ray runs.
+
+        Raises:
+            RayLost: one of its servers has ended or is stopped, or it gave up itself.
+            NoAnswer: it took too long.
+            Interrupted: Ctrl-C.
+            ValueError, OSError: its own, of arguments and of files.
+        """
+        try:
+            self._starting.within(timeout_s, look=self._look)
+            self._look()
+        except (ValueError, RayLost, NoAnswer):
+            raise
+        except OSError as error:
+            self._look_at_servers()
+            if error.errno is not None:
+                raise
+            raise self._failed(error) from error
+        except Exception as error:
+            self._look_at_servers()
+            raise self._failed(error) from error
+
+    def _look(self) -> None:
+        if INTERRUPT.is_set():
+            raise Interrupted("start")
+        self._look_at_servers()
+
+    def _look_at_servers(self) -> None:
+        if why := self._health.trouble(self._servers, self._codes):
+            raise RayLost(f"{why} while Ray started. {REMEDY}")
+
+    def _wait_for_port(self, session_dir: str, node_id: str, port_name: str, *, timeout_ms: int) -> Any:
+        """In place of Ray's own function, which holds the interpreter's lock for all of the half minute (2.60)."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        path = Path(session_dir, _port_filename(node_id, port_name))
+        while not path.exists() and time.monotonic() < deadline and not self._is_given_up:
+            time.sleep(LOOK_S)
+        left_ms = 0 if self._is_given_up else max(int(1000 * (deadline - time.monotonic())), 0)
+        return _wait_for_persisted_port(session_dir, node_id, port_name, timeout_ms=left_ms)
+
+    def _failed(self, error: Exception) -> RayLost:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return RayLost(f"Ray did not start: {lines[0].removesuffix('.')}. {REMEDY}")
+
+    def give_up(self) -> None:
+        """End what was started, and let nothing more be started.
+
+        The thread in ``ray.init`` holds Ray's lock, for as long as it waits for servers that are gone. Whoever calls
+        ``ray.shutdown`` waits with it, and so do the exit hooks of Ray's library.
+        """
+        with self._lock:
+            self._is_given_up = True
+        _GIVEN_UP.append(self._lines)
+        LINES.is_library_lost = True
+        atexit.unregister(ray.shutdown)
+        kill_tree(self.started())
+
+    def _start_process(
+        self, command: list[str], process_type: str, *, env_updates: Mapping[str, str] | None = None, **options: Any
+    ) -> Any:
+        """In place of Ray's own function, by which it starts its servers."""
+        with self._lock:
+            if self._is_given_up:
+                raise RuntimeError("this start of Ray was given up")
+            variables = {**(env_updates or {}), **self._marks}
+            found = _start_ray_process(command, process_type, env_updates=variables, **options)
+            if (name := SERVERS.get(process_type)) is not None:
+                self._codes[name] = lambda: found.process.returncode
+                self._servers[name] = psutil.Process(found.process.pid)
+            return found

@@ -1,0 +1,329 @@
+"""RemoteBatch: the driver's handle on a table whose blocks lie in Ray's object store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import ray
+
+from verl_like.controller import ray_calls
+from verl_like.controller.errors import LostBlockError, StageTimeout
+from verl_like.controller.store import STORE
+from verl_like.protocol import Array, DataProto, Selection, row_index
+from verl_like.telemetry.ledger import waiting
+
+BlockRef: TypeAlias = ray.ObjectRef
+Facts = dict[str, Array]  # per-row numbers and short strings: all the driver ever holds
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Some columns of all rows: row i is row ``index[i]`` of the block behind ``refs[block[i]]``.
+
+    Args:
+        producer: the stage that made the columns, for messages.
+        block: [B] int32.
+        index: [B] int32.
+    """
+
+    columns: frozenset[str]
+    producer: str
+    refs: tuple[BlockRef, ...]
+    block: Array
+    index: Array
+
+    def select(self, rows: Array) -> Layer:
+        """These rows (int64, none negative), with references to their blocks alone."""
+        if len(rows) == 0:  # one block stays, so that whoever fetches no rows still learns the columns' dtypes
+            return Layer(self.columns, self.producer, self.refs[:1], self.block[:0], self.index[:0])
+        used, block = np.unique(self.block[rows], return_inverse=True)
+        return Layer(
+            self.columns, self.producer, tuple(self.refs[i] for i in used), block.astype(np.int32), self.index[rows]
+        )
+
+    def without(self, columns: Iterable[str]) -> Layer:
+        return Layer(self.columns.difference(columns), self.producer, self.refs, self.block, self.index)
+
+    @property
+    def runs(self) -> Array:
+        """[R, 3] int32: (block, first, end) of each run of rows that follow one another in a block."""
+        is_start = np.ones(len(self.block), bool)
+        is_start[1:] = (self.block[1:] != self.block[:-1]) | (self.index[1:] != self.index[:-1] + 1)
+        starts = np.flatnonzero(is_start)
+        runs = np.empty((len(starts), 3), np.int32)
+        runs[:, 0], runs[:, 1] = self.block[starts], self.index[starts]
+        runs[:, 2] = runs[:, 1] + np.diff(starts, append=len(self.block))
+        return runs
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return layer_of_runs, (
+            self.columns,
+            self.producer,
+            self.refs,
+            self.runs,
+        )  # whole groups travel as a few numbers
+
+
+# Not a class method: cloudpickle would send its code with every layer.
+def layer_of_runs(columns: frozenset[str], producer: str, refs: tuple[BlockRef, ...], runs: Array) -> Layer:
+    """The layer whose rows are these (block, first, end) runs, one after the other."""
+    lengths = runs[:, 2] - runs[:, 1]
+    block = np.repeat(runs[:, 0], lengths)
+    steps = np.arange(len(block), dtype=np.int32) - np.repeat(np.cumsum(lengths, dtype=np.int32) - lengths, lengths)
+    return Layer(columns, producer, refs, block, np.repeat(runs[:, 1], lengths) + steps)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRows:
+    """The rows one rank works on, as it receives them: references and indices, no arrays of tokens.
+
+    Args:
+        rows: [n] int32, their numbers in the batch, for messages.
+    """
+
+    layers: tuple[Layer, ...]
+    rows: Array
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def select(self, rows: Selection) -> RemoteRows:
+        """These of the rows, in this order, as in :meth:`RemoteBatch.select`."""
+        index = row_index(rows, len(self))
+        return RemoteRows(tuple(layer.select(index) for layer in self.layers), self.rows[index])
+
+    def fetch(self, columns: Sequence[str], *, timeout_s: float) -> DataProto:
+        """Copy these columns of these rows out of the store.
+
+        Raises:
+            ValueError: a column that no stage has added, or that was dropped.
+            LostBlockError: rows whose block is gone (its node died), with the stage that made them.
+            StageTimeout: the store did not deliver in time.
+        """
+        found: dict[str, DataProto] = {}
+        for layer in self.layers:
+            wanted = [name for name in columns if name in layer.columns]
+            if wanted:
+                table = self._gather(layer, wanted, timeout_s)
+                STORE.add_fetched(table.nbytes)
+                found.update(dict.fromkeys(wanted, table))
+        missing = set(columns) - set(found)
+        if missing:
+            have = sorted(name for layer in self.layers for name in layer.columns)
+            raise ValueError(
+                f"columns {sorted(missing)} are not in this batch; stages so far added {have}. Fetch one of these, "
+                "or let the stage that makes the column run first."
+            )
+        return DataProto({name: table[name] for name, table in found.items()})
+
+    def _gather(self, layer: Layer, columns: list[str], timeout_s: float) -> DataProto:
+        """One copy: the runs are views of the mapped blocks until they are joined."""
+        try:
+            with waiting("store", f"{columns} of stage {layer.producer!r}"):
+                found = ray_calls.fetched(layer.refs, timeout_s=timeout_s)
+        except ray.exceptions.GetTimeoutError:
+            raise StageTimeout(
+                f"{columns}, made by stage {layer.producer!r}, did not arrive within {timeout_s:.0f} s."
+            ) from None
+        except ray.exceptions.ObjectLostError as error:
+            raise self._lost(layer, error) from error
+        blocks: list[DataProto] = [block.only(columns) for block in found]
+        if len(layer.block) == 0:
+            return blocks[0].view(0, 0)
+        return DataProto.concat([blocks[block].view(first, end) for block, first, end in layer.runs.tolist()])
+
+    def _lost(self, layer: Layer, error: Exception) -> LostBlockError:
+        lost = [i for i, ref in enumerate(layer.refs) if _is_lost(ref)]
+        rows = np.sort(self.rows[np.isin(layer.block, lost)])
+        return LostBlockError(
+            f"columns {sorted(layer.columns)}, made by stage {layer.producer!r}, are gone for rows {_ranges(rows)}: "
+            f"{len(lost)} of "
+            f"{len(layer.refs)} blocks were lost ({type(error).__name__}), most likely with their node. The step "
+            f"cannot go on; "
+            "continue from the last checkpoint with trainer.resume=auto."
+        )
+
+
+def _is_lost(ref: BlockRef) -> bool:
+    try:
+        ray_calls.fetched([ref], timeout_s=1.0)
+    except (ray.exceptions.ObjectLostError, ray.exceptions.GetTimeoutError):
+        return True
+    return False
+
+
+def _ranges(rows: Array) -> str:
+    """[0, 1, 2, 7] -> "0-2, 7"."""
+    starts = rows[np.r_[True, np.diff(rows) != 1]]
+    ends = rows[np.r_[np.diff(rows) != 1, True]]
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
+
+
+class RemoteBatch:
+    """Facts per row, and for each layer of columns where its rows lie.
+
+    Operations that choose rows give a new handle on the same blocks; none of them moves a token.
+    """
+
+    def __init__(self, facts: Facts, layers: Sequence[Layer] = ()) -> None:
+        self.facts = facts
+        self.layers = list(layers)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.facts.values())))
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset(name for layer in self.layers for name in layer.columns)
+
+    @property
+    def num_blocks(self) -> int:
+        return sum(len(layer.refs) for layer in self.layers)
+
+    @classmethod
+    def from_blocks(
+        cls, blocks: Sequence[tuple[Facts, BlockRef]], columns: frozenset[str], *, producer: str
+    ) -> RemoteBatch:
+        """One batch of blocks as they arrived, each with the facts of its rows."""
+        sizes = [len(next(iter(facts.values()))) for facts, _ in blocks]
+        facts = joined_facts([facts for facts, _ in blocks])
+        runs = np.array([(block, 0, size) for block, size in enumerate(sizes)], np.int32)
+        return cls(facts, [layer_of_runs(columns, producer, tuple(ref for _, ref in blocks), runs)])
+
+    @classmethod
+    def put(cls, table: DataProto, facts: Facts, *, producer: str = "prompts") -> RemoteBatch:
+        """A table that the driver made itself (prompts) handed to the store."""
+        return cls.from_blocks([(facts, ray_calls.put(table))], frozenset(table.columns), producer=producer)
+
+    @classmethod
+    def concat(cls, batches: Sequence[RemoteBatch]) -> RemoteBatch:
+        """Rows of all batches, one after the other.
+
+        Raises:
+            ValueError: batches whose facts or columns differ.
+        """
+        if any(set(batch.facts) != set(batches[0].facts) or batch.columns != batches[0].columns for batch in batches):
+            differing = [sorted([*batch.facts, *batch.columns]) for batch in batches]
+            raise ValueError(
+                f"batches to concatenate need the same facts and columns; found {differing}. Add or drop columns first."
+            )
+        facts = joined_facts([batch.facts for batch in batches])
+        return cls(facts, [_joined(layers) for layers in _aligned(batches)])
+
+    def select(self, rows: Selection) -> RemoteBatch:
+        """These rows (a slice, indices or a boolean mask), in this order.
+
+        Raises:
+            IndexError: an index outside of the batch.
+            ValueError: a mask of another length than the batch.
+        """
+        index = row_index(rows, len(self))
+        return RemoteBatch(
+            {name: fact[index] for name, fact in self.facts.items()}, [layer.select(index) for layer in self.layers]
+        )
+
+    def reorder(self, order: Selection) -> RemoteBatch:
+        """The rows in another order: ``order[i]`` is the old place of row i.
+
+        Raises:
+            IndexError: an index outside of the batch.
+            ValueError: an order that leaves rows out or names some twice.
+        """
+        index = row_index(order, len(self))
+        if not np.array_equal(np.sort(index), np.arange(len(self))):
+            raise ValueError(
+                f"an order of {len(self)} rows names each of 0..{len(self) - 1} once; found {len(index)} entries that "
+                f"do not. "
+                "Use select to choose rows."
+            )
+        return self.select(index)
+
+    def repeat(self, times: int, *, interleave: bool = True) -> RemoteBatch:
+        """Each row ``times`` times, by reference: a a b b when interleaved, else a b a b."""
+        index = np.arange(len(self))
+        return self.select(np.repeat(index, times) if interleave else np.tile(index, times))
+
+    def partition(self, parts: Sequence[Selection]) -> list[RemoteRows]:
+        """What the ranks are sent, ``parts[rank]`` being the rows of each, as in :meth:`select`."""
+        indices = [row_index(rows, len(self)) for rows in parts]
+        return [RemoteRows(tuple(layer.select(i) for layer in self.layers), i.astype(np.int32)) for i in indices]
+
+    def attach(
+        self, columns: frozenset[str], refs: Sequence[BlockRef], parts: Sequence[Array], *, producer: str
+    ) -> None:
+        """Add a stage's columns: ``refs[i]`` is the block of the rows ``parts[i]``, in that order.
+
+        Raises:
+            ValueError: a column that is there already; every column has one producer.
+        """
+        twice = columns & self.columns
+        if twice:
+            raise ValueError(
+                f"columns {sorted(twice)} are in this batch already; every column has one producer. Drop them first."
+            )
+        rows = np.concatenate(parts)
+        assert np.array_equal(np.sort(rows), np.arange(len(self))), (
+            f"stage {producer!r} must return every one of {len(self)} rows once"
+        )
+        block = np.empty(len(self), np.int32)
+        index = np.empty(len(self), np.int32)
+        block[rows] = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
+        index[rows] = np.concatenate([np.arange(len(part), dtype=np.int32) for part in parts])
+        self.layers.append(Layer(columns, producer, tuple(refs), block, index))
+
+    def add_facts(self, facts: Mapping[str, Array]) -> None:
+        """Add per-row facts; none may be there already."""
+        twice = set(facts) & set(self.facts)
+        if twice:
+            raise ValueError(f"facts {sorted(twice)} are in this batch already; every fact has one producer.")
+        self.facts = {**self.facts, **facts}
+
+    def with_facts(self, facts: Mapping[str, Array]) -> RemoteBatch:
+        """A handle on the same rows that has these facts besides, or anew."""
+        return RemoteBatch({**self.facts, **facts}, self.layers)
+
+    def fetch(self, columns: Sequence[str], *, timeout_s: float) -> DataProto:
+        """These columns of all rows as a table here, for looking at them; a training step never calls this. Raises as
+        :meth:`RemoteRows.fetch` does."""
+        return RemoteRows(tuple(self.layers), np.arange(len(self), dtype=np.int32)).fetch(columns, timeout_s=timeout_s)
+
+    def drop(self, columns: Iterable[str]) -> None:
+        """Forget these columns. A block none of whose columns is left leaves the store, once no other handle holds it.
+
+        Raises:
+            ValueError: a column that is not there.
+        """
+        gone = frozenset(columns)
+        if not gone <= self.columns:
+            raise ValueError(
+                f"columns {sorted(gone - self.columns)} are not in this batch, which has {sorted(self.columns)}."
+            )
+        self.layers = [layer.without(gone) for layer in self.layers if not layer.columns <= gone]
+
+
+def joined_facts(parts: Sequence[Facts]) -> Facts:
+    """The facts of the rows of all parts, one behind the other."""
+    return {name: np.concatenate([facts[name] for facts in parts]) for name in parts[0]}
+
+
+def _aligned(batches: Sequence[RemoteBatch]) -> list[list[Layer]]:
+    """A list for each set of columns that every batch has in one layer: that layer of each batch."""
+    layer_of = [{name: layer for layer in batch.layers for name in layer.columns} for batch in batches]
+    together: dict[tuple[int, ...], list[str]] = {}
+    for name in sorted(batches[0].columns):
+        together.setdefault(tuple(id(layers[name]) for layers in layer_of), []).append(name)
+    aligned = []
+    for names in together.values():
+        mine = [layers[names[0]] for layers in layer_of]
+        aligned.append([layer.without(layer.columns.difference(names)) for layer in mine])
+    return aligned
+
+
+def _joined(layers: list[Layer]) -> Layer:
+    first_block = np.cumsum([0, *(len(layer.refs) for layer in layers[:-1])], dtype=np.int32)
+    block = np.concatenate([layer.block + offset for layer, offset in zip(layers, first_block, strict=True)])
+    refs = tuple(ref for layer in layers for ref in layer.refs)
+    return Layer(layers[0].columns, layers[0].producer, refs, block, np.concatenate([layer.index for layer in layers]))

@@ -1,0 +1,167 @@
+"""The process a worker lives in: a thin Ray actor that hosts roles and reports failures with their place and time."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import socket
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import ray
+
+from verl_like.controller import ray_calls, rendezvous, signals
+from verl_like.controller.blocks import Block, blocks_of
+from verl_like.controller.errors import INTERRUPT, WorkerFailure
+from verl_like.controller.malloc_trim import HEAP
+from verl_like.controller.remote_batch import RemoteRows
+from verl_like.controller.store import STORE, Reply
+from verl_like.controller.worker_log import WorkerLog
+from verl_like.imports import importing
+from verl_like.protocol import check_columns
+from verl_like.telemetry import stacks
+from verl_like.telemetry.heartbeat import BEACON, NAME_VARIABLE
+from verl_like.telemetry.ledger import LEDGER, stage
+from verl_like.telemetry.process_log import PROCESS_LOG
+from verl_like.telemetry.process_report import ProcessReport, Reporter
+from verl_like.telemetry.profiler import PROFILER
+
+
+class WorkerHost:
+    """Builds a host object by name and calls methods of its roles, one at a time, and one beside them.
+
+    Heavy imports happen in ``build``, after the process listens for ``kill -USR1`` and its environment is set.
+    """
+
+    def __init__(self, rank: int) -> None:
+        stacks.listen()
+        signals.leave_to_driver()
+        LEDGER.rest("wait/driver")
+        BEACON.light_as_told(ray_calls.own_node)
+        self._where = f"rank {rank} on {socket.gethostname()} (pid {os.getpid()})"
+        self._roles: dict[str, Any] = {}
+        self._log, self._reporter = WorkerLog(), Reporter()
+        logging.getLogger("verl_like").addHandler(self._log)
+
+    @ray.method(concurrency_group="control")
+    def held_address(self) -> tuple[str, int]:
+        """A rendezvous address on this node: its IP and a port that nobody else can get, since this process listens."""
+        return ray.util.get_node_ip_address(), rendezvous.hold()
+
+    @ray.method(concurrency_group="control")
+    def status(self) -> dict[str, Any]:
+        """The host and id of this process, and what it is doing; answers while a stage runs."""
+        return {"where": self._where, "stage": LEDGER.current, "pid": os.getpid()}
+
+    @ray.method(concurrency_group="control")
+    def report(self) -> list[ProcessReport]:
+        """The process's seconds and memory since its last report."""
+        return [self._reporter.take()]
+
+    @ray.method(concurrency_group="control")
+    def profile(self, folder: str) -> None:
+        """Write traces of the stages that follow into this folder; an empty one ends it."""
+        PROFILER.write_to(folder, os.environ.get(NAME_VARIABLE, self._where))
+
+    @ray.method(concurrency_group="control")
+    def interrupt(self) -> None:
+        """Ctrl-C reached the driver: the stage that runs here may end early, if it looks at ``INTERRUPT``."""
+        INTERRUPT.set()
+
+    @ray.method(concurrency_group="engine")
+    def prepare(self, function: str, *args: Any) -> None:
+        """Call ``module:function``, which imports. What fails here fails again in ``build``, where it is told."""
+        signals.let_through()  # the threads that Ray started have the mask of its servers
+        with suppress(Exception), importing(), stage("build/libraries"):
+            _named(function)(*args)
+
+    @ray.method(concurrency_group="engine")
+    def build(self, factory: str, environment: dict[str, str], *args: Any) -> list[str]:
+        """Call ``module:function`` with ``args``; it returns the roles by class name. Returns the warnings it gave."""
+        signals.let_through()
+        os.environ.update(environment)
+        PROCESS_LOG.keep_as_told()
+        with self._reporting(factory, "build"):
+            self._roles = _named(factory)(*args)
+        rendezvous.let_go()
+        return self._log.take()
+
+    @ray.method(concurrency_group="engine")
+    def call(self, stage: str, role: str, method: str, *args: Any, **kwargs: Any) -> Any:
+        with self._reporting(f"{role}.{method}", stage):
+            return Reply(getattr(self._roles[role], method)(*args, **kwargs), STORE.take())
+
+    @ray.method(concurrency_group="beside")
+    def beside(self, stage: str, role: str, method: str) -> None:
+        """Call a method beside the stages, to none of which its time is booked."""
+        try:
+            getattr(self._roles[role], method)()
+        except Exception as error:  # noqa: BLE001 (the border of the process)
+            raise self._failure(f"{role}.{method}", error) from None
+
+    @ray.method(concurrency_group="engine")
+    def map(
+        self, rows: RemoteRows, blocks: Sequence[Block], stage: str, role: str, method: str, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Call a method that returns (report, table).
+
+        Returns:
+            A reply of (report, warnings), and then the table cut into ``blocks``, where there are any.
+        """
+        with self._reporting(f"{role}.{method}", stage):
+            report, table = getattr(self._roles[role], method)(rows, *args, **kwargs)
+            answer = Reply((report, self._log.take()), STORE.take())
+            if not blocks:
+                return answer
+            check_columns(table)
+            return answer, *blocks_of(table, blocks)
+
+    @ray.method(concurrency_group="engine")
+    def stream(self, rows: RemoteRows, stage: str, role: str, method: str, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        with self._reporting(f"{role}.{method}", stage):
+            yield from getattr(self._roles[role], method)(rows, *args, **kwargs)
+
+    def _reporting(self, what: str, stage_name: str) -> _Reporting:
+        return _Reporting(partial(self._failure, what), stage_name)
+
+    def _failure(self, what: str, error: Exception) -> WorkerFailure:
+        return WorkerFailure(self._where, what, "".join(traceback.format_exception(error)), time.time())
+
+
+def _named(function: str) -> Callable[..., Any]:
+    """The function of ``module:function``."""
+    module, name = function.split(":")
+    with importing():
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+class _Reporting:
+    """Books the stage, and turns whatever is raised into a WorkerFailure that can cross the process border."""
+
+    def __init__(self, failure: Callable[[Exception], WorkerFailure], stage_name: str) -> None:
+        self._failure, self._stage = failure, stage(stage_name)
+        self._traced = PROFILER.traced(stage_name)
+
+    def __enter__(self) -> None:
+        self._stage.__enter__()
+        self._traced.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        self._traced.__exit__(kind, error, trace)
+        HEAP.settle()
+        self._stage.__exit__(kind, error, trace)
+        if isinstance(error, Exception):
+            raise self._failure(error) from None
+
+
+# "engine" is for a step's calls, "beside" for what is written meanwhile, "control" for what is answered at any time.
+# Not a decorator: Ray would pickle the class by value, with every global it names; a plain class travels by reference.
+# No task events: Ray's control store keeps those of the last 100,000 calls, of which a step makes some thirty (2.60).
+NUM_THREADS = {"engine": 1, "beside": 1, "control": 2}
+WorkerProcess = ray.remote(concurrency_groups=NUM_THREADS, enable_task_events=False)(WorkerHost)

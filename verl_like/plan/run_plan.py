@@ -1,0 +1,167 @@
+"""The plan of a run: what each process will hold in each stage and how long the stages take, before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from verl_like.algorithms.roles import needs, step_columns
+from verl_like.config.schema import Config, LoraConfig
+from verl_like.plan.devices import GIB
+from verl_like.plan.memory import Parts
+from verl_like.plan.seconds import BACKWARD, stage_seconds
+from verl_like.plan.shape import ModelShape, model_shape
+from verl_like.plan.stages import Place, engine_of, roles_of, stage_parts
+
+# A worker with its libraries, the driver, a scorer's host. Assumed; every run measures the first (memory/baseline_gib).
+WORKER_BYTES, GPU_WORKER_BYTES, DRIVER_BYTES, SCORER_BYTES = 0.8 * GIB, 4.0 * GIB, 1.2 * GIB, 0.3 * GIB
+ROOM_SHARE = 0.94  # of an accelerator, that a plan may fill: what holes between tensors take is not planned
+CHECKPOINT_BYTES_PER_PARAMETER = 12  # float32 masters and two moments
+COLUMN_BYTES = 4  # per token
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunPlan:
+    """
+    Args:
+        cut_roles: the roles whose models are cut over the workers; the others' are whole on each.
+        stages: stage -> part -> bytes on the accelerator of the fullest rank; on CPU in its own memory.
+        seconds: stage -> seconds of a step, with responses of ``response_tokens``.
+        host: part -> bytes of host memory on each node.
+        disk: part -> bytes that the run keeps.
+    """
+
+    place: Place
+    shapes: Mapping[str, ModelShape]
+    cut_roles: frozenset[str]
+    stages: Mapping[str, Parts]
+    seconds: Mapping[str, float]
+    response_tokens: float
+    host: Parts
+    disk: Parts
+    cache_tokens: float  # that an engine's cache holds
+    longest_row: int  # tokens that it must hold; 0 for an engine whose cache grows
+
+    @property
+    def fullest(self) -> str:
+        """The stage with the most bytes."""
+        return max(self.stages, key=self.bytes_in)
+
+    def bytes_in(self, stage: str) -> float:
+        return sum(self.stages[stage].values())
+
+    @property
+    def peak_bytes(self) -> float:
+        return self.bytes_in(self.fullest)
+
+    @property
+    def room_bytes(self) -> float:
+        """What may be filled of an accelerator, or of a CPU worker's share of the machine."""
+        return ROOM_SHARE * self.place.device.memory_gib * GIB
+
+    @property
+    def holds_a_row(self) -> bool:
+        """Whether an engine's cache has room for one sequence."""
+        return self.cache_tokens >= self.longest_row
+
+    def update_utilization(self, *, tokens: float, row_tokens: float, seconds: float) -> float | None:
+        """The share of the accelerators' arithmetic that an actor's update uses (MFU); None on CPU, whose rate is not
+        stated. Recomputed layers do not count.
+
+        Args:
+            tokens: that it runs forward, all ranks together.
+            row_tokens: of a row, in the mean; its tokens see half of them.
+        """
+        if not self.place.is_gpu:
+            return None
+        flops = (1 + BACKWARD) * tokens * self.shapes["actor"].flops_per_token(row_tokens / 2)
+        return flops / (seconds * self.place.ranks * self.place.device.tflops * 1e12)
+
+    @property
+    def fits(self) -> bool:
+        return self.peak_bytes <= self.room_bytes and self.holds_a_row and self.fits_host
+
+    @property
+    def fits_host(self) -> bool:
+        """Whether a machine without GPUs holds all processes, with their libraries; of others the memory is unknown."""
+        memory = self.place.device.memory_gib * self.place.ranks_per_node * GIB
+        return self.place.is_gpu or sum(self.host.values()) <= memory
+
+
+def shapes_of(config: Config) -> dict[str, ModelShape]:
+    """The models of the hybrid workers, by role.
+
+    Raises:
+        ValueError: one is not there.
+    """
+    wanted = needs(config)
+    shapes = {"actor": model_shape(config.model.path, config.model)}
+    if wanted.ref and not config.ref_is_actor:
+        path = config.ref.path
+        as_read = replace(config.model, lora=LoraConfig())
+        shapes["ref"] = model_shape(path, as_read) if path else shapes["actor"]
+    if wanted.critic:
+        shapes["critic"] = model_shape(config.critic.path or config.model.path, config.model, has_logits=False)
+    if wanted.reward_model:
+        model = replace(config.model, override_config={}, lora=LoraConfig())  # which speak of the policy alone
+        shapes["reward model"] = model_shape(config.reward.model.path, model, has_logits=False)
+    return shapes
+
+
+def made(
+    config: Config, shapes: Mapping[str, ModelShape], place: Place, *, response_tokens: float | None = None
+) -> RunPlan:
+    """The plan.
+
+    Args:
+        shapes: of :func:`shapes_of`.
+        response_tokens: mean length of a response, for the seconds; default is half of the longest.
+    """
+    tokens = config.data.max_response_length / 2 if response_tokens is None else response_tokens
+    engine = engine_of(config, shapes["actor"], place)
+    kv_bytes = engine.itemsize * shapes["actor"].kv_elements_per_token / config.rollout.tensor_parallel_size
+    stages = stage_parts(config, shapes, place)
+    longest = config.data.max_prompt_length + config.data.max_response_length
+    return RunPlan(
+        place=place,
+        shapes=shapes,
+        cut_roles=frozenset(role.name for role in roles_of(config, shapes, place) if role.sharded.is_cut),
+        stages=stages,
+        seconds=stage_seconds(config, shapes, place, response_tokens=tokens),
+        response_tokens=tokens,
+        host=_host(config, shapes, place, worker_bytes=0.0 if place.is_gpu else max(map(_total, stages.values()))),
+        disk=_disk(config, shapes),
+        cache_tokens=engine.cache / kv_bytes,
+        longest_row=longest if config.rollout.backend == "vllm" else 0,
+    )
+
+
+def _total(parts: Parts) -> float:
+    return sum(parts.values())
+
+
+def _host(config: Config, shapes: Mapping[str, ModelShape], place: Place, *, worker_bytes: float) -> Parts:
+    """Host memory of the node that has the driver, the scorers and the batch."""
+    workers, roles = place.ranks_per_node, roles_of(config, shapes, place)
+    copied = sum(role.sharded.learning for role in roles) if config.trainer.async_save else 0.0
+    offloaded = sum(role.host_bytes for role in roles) if place.is_gpu else 0.0
+    num_rows = config.data.train_batch_size * config.rollout.n
+    row = config.data.max_prompt_length + config.data.max_response_length * (len(step_columns(config)) - 1)
+    parts = {
+        place.workers: workers * (GPU_WORKER_BYTES if place.is_gpu else WORKER_BYTES),
+        "offloaded": workers * offloaded,
+        "copies for a checkpoint": workers * copied,
+        "models and engines": workers * worker_bytes,
+        "driver and scorers": DRIVER_BYTES + SCORER_BYTES * config.reward.num_workers,
+        "a batch": float(num_rows * row * COLUMN_BYTES),
+    }
+    return {name: value for name, value in parts.items() if value}
+
+
+def _disk(config: Config, shapes: Mapping[str, ModelShape]) -> Parts:
+    learning = [shapes[name] for name in ("actor", "critic") if name in shapes]
+    one = CHECKPOINT_BYTES_PER_PARAMETER * sum(
+        shape.num_adapter_parameters or shape.num_parameters for shape in learning
+    )
+    kept = config.trainer.max_checkpoints
+    return {"a checkpoint": float(one)} | ({f"{kept} of them": float(one * kept)} if kept else {})

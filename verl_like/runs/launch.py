@@ -1,0 +1,144 @@
+"""What a run lives in: the watchdog, Ray, and workers that load libraries while this process still reads and checks.
+
+It imports nothing heavy before Ray starts.
+"""
+
+from __future__ import annotations
+
+import importlib
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from verl_like.backends.rollout import remove_leftovers
+from verl_like.checks.cores import shares_of
+from verl_like.checks.rules import check_devices
+from verl_like.config.schema import Config
+from verl_like.controller.errors import ANNOUNCE, INTERRUPT
+from verl_like.controller.outposts import outposts
+from verl_like.controller.placement import Devices, Placement, devices, ray_cluster
+from verl_like.controller.ray_calls import calls_recorded
+from verl_like.controller.verdicts import VERDICTS
+from verl_like.imports import importing
+from verl_like.runs.folder import RunFolder
+from verl_like.telemetry.heartbeat import beacon_folder
+from verl_like.telemetry.ledger import stage
+from verl_like.telemetry.startup import STARTUP
+from verl_like.watchdog.guard import watchdog
+from verl_like.workers.environment import worker_environment
+
+if TYPE_CHECKING:
+    from verl_like.controller.worker_group import WorkerGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Processes of a run that have no roles yet."""
+
+    where: Devices
+    run_id: str  # in every name that the run shares with others on a machine
+    workers: WorkerGroup  # the hybrid ones, one for each device
+
+
+class _Begun:
+    """Hosts of a run that is not yet known in full: what it trains on, and for how long."""
+
+    def __init__(self) -> None:
+        self._offered: tuple[ExitStack, ExitStack, Hosts] | None = None
+
+    @contextmanager
+    def begun(self, config: Config, *, generates: bool) -> Iterator[None]:
+        """Begin them now for the first that wants them; ended at the end where nobody did.
+
+        Args:
+            generates: whether workers will have rollout engines.
+        """
+        with ExitStack() as begun, ExitStack() as start:
+            hosts = begun.enter_context(_hosts(config, generates=generates))
+            start.enter_context(stage("start"))  # in which reading rows may take any time, as far as the watchdog goes
+            self._offered = begun, start, hosts
+            try:
+                yield
+            finally:
+                self._offered = None
+
+    @contextmanager
+    def had(self, config: Config, *, generates: bool) -> Iterator[Hosts]:
+        """Those that were begun, or else new ones; ended at the end."""
+        if self._offered is None:
+            with _hosts(config, generates=generates) as hosts:
+                yield hosts
+            return
+        (begun, start, hosts), self._offered = self._offered, None
+        start.close()
+        with begun.pop_all():
+            yield hosts
+
+
+HOSTS = _Begun()
+
+
+@contextmanager
+def ended_by(*steps: Callable[[], None]) -> Iterator[None]:
+    """Take these steps at the end. They may last, so an error is told before them."""
+    try:
+        yield
+    except BaseException as error:
+        ANNOUNCE(error)
+        raise
+    finally:
+        with stage("teardown"):
+            for step in steps:
+                step()
+
+
+@contextmanager
+def _hosts(config: Config, *, generates: bool) -> Iterator[Hosts]:
+    """One process per device, loading libraries; killed at the end."""
+    with _cluster(config) as (where, run_id):
+        from verl_like.controller.worker_group import WorkerGroup
+
+        placement = Placement(where, timeout_s=config.cluster.start_timeout_s)
+        workers = WorkerGroup(
+            "worker",
+            world_size=where.world_size,
+            placement=placement,
+            env=worker_environment(config, where.kind, num_threads=where.threads_per_worker),
+            timeout_s=config.trainer.stage_timeout_s,
+            beacons=str(beacon_folder(run_id)),
+        )
+        with ended_by(workers.shut_down, placement.remove, partial(remove_leftovers, run_id)):
+            workers.prepare("verl_like.workers.hybrid:load_libraries", config.rollout.backend if generates else "")
+            yield Hosts(where, run_id, workers)
+
+
+@contextmanager
+def _cluster(config: Config) -> Iterator[tuple[Devices, str]]:
+    """A Ray cluster, joined or started, whose devices fit the configuration; and the run's id."""
+    run_id = uuid.uuid4().hex[:8]
+    INTERRUPT.stop_before("start")
+    STARTUP.now(f"joining the Ray cluster at {config.cluster.address}" if config.cluster.address else "starting Ray")
+    VERDICTS.expect(acts=config.trainer.on_stall != "report")
+    stalls = RunFolder(config).path / "stalls"
+    floor_s = config.trainer.stall_after_s
+    with (
+        watchdog(run_id, stalls, VERDICTS, floor_s=floor_s, ends=config.trainer.on_stall != "report"),
+        ray_cluster(config.cluster, run_id, meanwhile=_import_libraries),
+        calls_recorded(bool(config.trainer.profile_steps)),
+        outposts(run_id, stalls, VERDICTS, floor_s=floor_s, start_timeout_s=config.cluster.start_timeout_s),
+        ended_by(),
+    ):
+        where = devices(config.cluster, shared_out=partial(shares_of, config))
+        INTERRUPT.stop_before("start")
+        check_devices(config, world_size=where.world_size, device=where.kind, cores=where.cores)
+        yield where, run_id
+
+
+def _import_libraries() -> None:
+    """What this process needs as soon as Ray is up, and PyTorch, which it needs later."""
+    with importing():
+        importlib.import_module("verl_like.controller.worker_group")
+        importlib.import_module("torch")

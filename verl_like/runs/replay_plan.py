@@ -1,0 +1,90 @@
+"""Which steps a replay takes, and from which checkpoint: known before anything heavy is imported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from verl_like.checks.checkpoints import resume_problem, steps_in
+from verl_like.checks.manifest import damage
+from verl_like.config.compose import compose_run
+from verl_like.config.schema import Config
+from verl_like.runs.checkpoint import Checkpoints, load_state
+from verl_like.runs.snapshot_files import METRICS, capsule_of, check_capsule
+from verl_like.telemetry.trackers import read_metrics
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplayPlan:
+    """A step that is to be taken again.
+
+    Args:
+        run: folder of the run.
+        config: of the replay, which writes to a folder of its own.
+        start: checkpoint that it begins from; None for the run's own beginning.
+        first: the first step that is taken.
+        step: the last one, which is the one to look at.
+    """
+
+    run: Path
+    config: Config
+    config_yaml: str
+    start: Path | None
+    first: int
+    step: int
+
+
+def replay_plan(run: Path, step: int) -> ReplayPlan:
+    """How to come to a step of a run: from the newest whole checkpoint before it.
+
+    Raises:
+        ValueError: no run of ``verl-like train``, or a step that it has not come to.
+    """
+    composed = compose_run(run, [])
+    if (run / "config.yaml").read_text().startswith("# verl-like sft\n"):
+        raise ValueError(f"{run} is a run of supervised training, but replay takes steps of verl-like train again.")
+    last = _last_step(run)
+    trainer = composed.config.trainer
+    unfinished = last + 1 if last != trainer.total_training_steps else last
+    if not 1 <= step <= unfinished:
+        raise ValueError(f"--step is {step}, but {run} has finished {last} steps. Give 1 to {unfinished}.")
+    if (capsule := capsule_of(run / "capsules", step)) is not None:
+        check_capsule(capsule)
+    start, first = _start(trainer.resume, run, step)
+    again = replace(
+        trainer,
+        output_dir=str(run.absolute() / "replays"),
+        experiment_name=f"step_{step}",
+        resume=str(start or "never"),
+        loggers=["jsonl"],
+        num_capsules=step,
+        num_samples_to_save=0,
+        save_freq=0,
+        test_freq=0,
+        val_before_train=False,
+        max_restarts=0,
+    )
+    config = replace(composed.config, trainer=again)
+    text = replace(composed, config=config).yaml()
+    return ReplayPlan(run=run, config=config, config_yaml=text, start=start, first=first, step=step)
+
+
+def _last_step(run: Path) -> int:
+    """The last step that the run has finished, by whatever it has left of it: metrics, a checkpoint or a capsule."""
+    logged = (max(steps) for steps in read_metrics(run / "metrics.jsonl").values() if steps)
+    kept = (step for step in steps_in(run / "capsules") if (run / f"capsules/step_{step}" / METRICS).exists())
+    whole = (step for step in steps_in(run / "checkpoints") if damage(run / f"checkpoints/step_{step}") is None)
+    return max((*logged, *kept, *whole), default=0)
+
+
+def _start(resume: str, run: Path, step: int) -> tuple[Path | None, int]:
+    """The checkpoint to begin from, and the first step after it; ``resume`` is where the run itself began."""
+    start = Checkpoints(run.absolute() / "checkpoints", 1).newest_before(step)
+    if start is None and resume not in ("auto", "never"):
+        start = Path(resume).expanduser().absolute()
+        if (reason := resume_problem(resume)) is not None:
+            raise ValueError(f"the run began from another checkpoint, of which there is none whole: {reason}")
+    first = 1 if start is None else int(load_state(start)["step"]) + 1
+    if first > step:
+        raise ValueError(f"--step is {step}, but {run} began at step {first}, from {start}. Give a later one.")
+    return start, first

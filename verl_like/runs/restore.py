@@ -1,0 +1,192 @@
+"""Bringing a run here from its remote folder, where it has gone further there: a fresh machine goes on from it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+from verl_like.checks.manifest import damage
+from verl_like.config.schema import Config
+from verl_like.controller.bounded import LINES, NoAnswer
+from verl_like.controller.errors import INTERRUPT
+from verl_like.runs.checkpoint import Checkpoints, load_state
+from verl_like.runs.folder import RunFolder, refuse_recorded
+from verl_like.runs.lock import FolderLock, refuse_held
+from verl_like.runs.remote_run import RemoteRun
+from verl_like.telemetry.startup import STARTUP
+
+log = logging.getLogger(__name__)
+
+GIVE_UP_S = 2.0  # for what was told to end, which looks between pieces of a file
+
+
+def bring(config: Config, config_yaml: str, *, job: str) -> None:
+    """Have the newest checkpoint, the best one and the run's other files in the run's folder, if the copy in
+    ``trainer.remote_dir`` is further than that folder.
+
+    A store that cannot be read, or written, is told where the folder has a checkpoint to go on from; else the store
+    may be the only one that has, and beginning anew beside it would be a mistake.
+
+    Args:
+        config: a configuration without problems of its own.
+        config_yaml: the same as text.
+        job: "train" or "sft"; empty for a command that only reads what a run has left.
+
+    Raises:
+        ValueError: the remote folder holds another run, cannot be read, or holds no whole checkpoint.
+    """
+    if not config.trainer.remote_dir:
+        return
+    folder, timeout_s = RunFolder(config), config.trainer.remote_timeout_s
+    url = f"trainer.remote_dir={config.trainer.remote_dir}"
+    newest = _newest_whole(folder)
+    if newest < 0:
+        STARTUP.now(f"looking for the run in {config.trainer.remote_dir}")
+    attempt = _Attempt(config, config_yaml, job=job, newest=newest)
+    try:
+        further = LINES.call(url, attempt.further, limit_s=timeout_s, look=_go_on)
+        if further:
+            # Held here: the attempt's thread may hang for long after it was given up, and the run goes on.
+            with FolderLock(folder.path), attempt:
+                LINES.call(url, lambda: attempt.have(further), limit_s=timeout_s, look=_go_on)
+        return
+    except ValueError:
+        raise
+    except NoAnswer:
+        reason = f"gave no answer within trainer.remote_timeout_s={timeout_s:g}"
+        if attempt.bringing:
+            reason = f"did not give {attempt.bringing} within trainer.remote_timeout_s={timeout_s:g}"
+    except Exception as error:
+        log.debug("details", exc_info=error)
+        reason = f"cannot be used ({type(error).__name__}: {error})"
+        if attempt.bringing:
+            reason = f"has {attempt.bringing}, which could not be brought ({type(error).__name__}: {error})"
+    if newest < 0 and attempt.bringing:
+        raise ValueError(
+            f"{url} {reason}. Raise trainer.remote_timeout_s, or look at the network and at {folder.path}."
+        )
+    if newest < 0:
+        raise ValueError(
+            f"{url} {reason}, so it is not known whether the run is there. Look at the store's credentials and "
+            "address, or begin without it: trainer.remote_dir=''."
+        )
+    log.warning("%s %s; the run goes on from %s", url, reason, folder.checkpoints / f"step_{newest}")
+
+
+class _GivenUp(Exception):
+    """Nobody waits for what is being brought any longer."""
+
+
+class _Attempt:
+    """Brings what is further on a thread that its caller may leave; then it ends at its next look, and leaves the
+    folder alone.
+
+    As a context it is given up at the end, which means nothing to one that is over.
+    """
+
+    def __init__(self, config: Config, config_yaml: str, *, job: str, newest: int) -> None:
+        self.bringing = ""  # the newest checkpoint that is on its way
+        self._folder, self._resume = RunFolder(config), config.trainer.resume
+        self._url, self._max_checkpoints = config.trainer.remote_dir, config.trainer.max_checkpoints
+        self._yaml, self._job, self._newest = config_yaml, job, newest
+        self._is_given_up, self._is_over = threading.Event(), threading.Event()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exception: object) -> None:
+        self._is_given_up.set()
+        self._is_over.wait(GIVE_UP_S)
+
+    def further(self) -> list[int]:
+        """Steps that the store has beyond the run's folder, once it is known that they are this run's."""
+        if not self._job and self._resume != "auto":
+            return []
+        run = self._remote()
+        steps = run.steps()
+        if self._job and run.is_used():
+            self._refuse_other(run, steps)
+        if self._job and steps and self._resume != "auto":
+            _refuse_branch(run.url, self._resume, steps[-1])
+        if self._job:
+            run.try_writing()  # now, and not at the first checkpoint
+        further = [step for step in steps if step > self._newest] if self._resume == "auto" else []
+        if further:
+            refuse_held(self._folder.path)
+            if self._job:
+                self._folder.refuse_other(self._yaml, job=self._job, resume=self._resume)
+            else:
+                self._folder.refuse_replacing(run.url, run.config())
+        return further
+
+    def have(self, steps: list[int]) -> None:
+        """Bring the newest of these steps that is whole, the best one and the other files."""
+        try:
+            self._have(self._remote(), steps, has_own=self._newest >= 0)
+        finally:
+            self._is_over.set()
+
+    def _remote(self) -> RemoteRun:
+        return RemoteRun(self._url, self._folder, max_checkpoints=self._max_checkpoints)
+
+    def _refuse_other(self, run: RemoteRun, steps: list[int]) -> None:
+        """Raise where the store holds another run. One that has lost its ``config.yaml`` there, or a part of it, is
+        this one where the run's folder is as far.
+        """
+        there, folder = run.config(), self._folder
+        own = folder.config.read_text(errors="replace") if folder.config.exists() else ""
+        is_as_far = self._newest >= max([0, *steps])
+        if self._resume != "never" and is_as_far and there != own and own.startswith(there):
+            folder.refuse_other(self._yaml, job=self._job, resume=self._resume)
+            log.warning(
+                "%s has lost its config.yaml, or a part of it. %s has the run as far as it is there, so the next copy "
+                "puts it there again.",
+                run.url,
+                folder.path,
+            )
+            return
+        refuse_recorded(run.url, there, self._yaml, job=self._job, resume=self._resume)
+
+    def _look(self) -> None:
+        _go_on()
+        if self._is_given_up.is_set():
+            raise _GivenUp
+
+    def _have(self, run: RemoteRun, steps: list[int], *, has_own: bool) -> None:
+        damaged: list[str] = []
+        for step in reversed(steps):
+            self.bringing = f"step_{step}"
+            STARTUP.now(f"bringing step_{step} from {run.url}")
+            reason = run.bring(step, self._look)
+            if reason is None:
+                return
+            damaged.append(f"step_{step} ({reason})")
+            log.warning("%s holds a damaged %s; an older one is tried", run.url, damaged[-1])
+        if not has_own:
+            raise ValueError(
+                f"{run.url} holds no checkpoint that is whole: {'; '.join(damaged)}. Begin anew with another "
+                "trainer.experiment_name."
+            )
+
+
+def _newest_whole(folder: RunFolder) -> int:
+    """The newest step of which the run's folder has a whole checkpoint; -1 where it has none."""
+    checkpoints = Checkpoints(folder.checkpoints, 1)
+    whole = (step for step in reversed(checkpoints.steps()) if damage(checkpoints.path(step)) is None)
+    return next(whole, -1)
+
+
+def _refuse_branch(url: str, resume: str, newest: int) -> None:
+    """Two continuations would be mixed in the remote folder, as in the run's own."""
+    step = load_state(Path(resume).expanduser())["step"]
+    if newest > step:
+        raise ValueError(
+            f"trainer.resume={resume} is step {step}, but {url} holds step_{newest} of another continuation, with "
+            "which this one would be mixed. Choose another trainer.experiment_name to branch off, or "
+            "trainer.resume=auto to go on from the newest."
+        )
+
+
+def _go_on() -> None:
+    INTERRUPT.stop_before("start")

@@ -1,0 +1,184 @@
+"""Saving what a run has come to: steps wait for copies of it, which are written and published beside them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Protocol
+
+from verl_like.controller.bounded import LINES, Awaited, NoAnswer
+from verl_like.controller.errors import ANNOUNCE, INTERRUPT, StageTimeout, StallError
+from verl_like.controller.verdicts import VERDICTS
+from verl_like.runs.checkpoint import Checkpoints
+from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.ledger import stage
+
+log = logging.getLogger(__name__)
+
+GIVE_UP_S = 10.0  # for a writing that was told to end, which looks twice a second
+
+
+class Savable(Protocol):
+    """The learners of a role, on all ranks."""
+
+    def save(self, path: str) -> None:
+        """Write their state."""
+
+    def begin_save(self, path: str) -> None:
+        """Copy their state."""
+
+    def write(self, look: Callable[[], None]) -> None:
+        """Write the copy, on another thread; what ``look`` raises now and then ends the wait for it."""
+
+
+class _GivenUp(Exception):
+    """Nobody wants this checkpoint any longer."""
+
+
+class _Writing:
+    """A checkpoint that is being written, on a thread of its own.
+
+    Args:
+        write: takes what is to be called now and then, and raises where the writing is to end.
+    """
+
+    def __init__(self, step: int, write: Callable[[Callable[[], None]], None]) -> None:
+        self.step, self.is_over, self._is_given_up = step, threading.Event(), threading.Event()
+        self._answer: Awaited[None] = LINES.begin(f"the checkpoint of step {step}", lambda: self._run(write))
+
+    def _run(self, write: Callable[[Callable[[], None]], None]) -> None:
+        started = time.monotonic()
+        try:
+            write(self._look)
+        finally:
+            self.is_over.set()
+        log.info("the checkpoint of step %d was written in %.1f s", self.step, time.monotonic() - started)
+
+    def _look(self) -> None:
+        if self._is_given_up.is_set():
+            raise _GivenUp
+
+    def finish(self, timeout_s: float) -> None:
+        """Wait for the end, and raise what went wrong."""
+        try:
+            self._answer.within(timeout_s, look=_look)
+        except NoAnswer:
+            raise StageTimeout(
+                f"the checkpoint of step {self.step} was not written within {timeout_s:.0f} s, which is "
+                "trainer.stage_timeout_s; its disk hangs or is too slow."
+            ) from None
+
+    def give_up(self, wait_s: float) -> None:
+        """Have it end, unless it is being published."""
+        self._is_given_up.set()
+        self.is_over.wait(wait_s)
+
+
+def _look() -> None:
+    """While the driver itself waits for the end: it lives, and ends early where the run does."""
+    BEACON.tick()
+    VERDICTS.check()
+    INTERRUPT.stop_in("checkpoint")
+
+
+class Saves:
+    """The saving of a run. Inside (``with``) checkpoints may be under way; behind it none is.
+
+    Args:
+        critic: None where the run has none.
+        is_async: whether the driver waits for copies alone; else until a checkpoint is published.
+        timeout_s: longest time that one may take.
+    """
+
+    def __init__(
+        self, checkpoints: Checkpoints, *, actor: Savable, critic: Savable | None, is_async: bool, timeout_s: float
+    ) -> None:
+        self._checkpoints, self._is_async, self._timeout_s = checkpoints, is_async, timeout_s
+        self._learners = {"actor": actor} if critic is None else {"actor": actor, "critic": critic}
+        self._writing: _Writing | None = None
+        self._measured: dict[str, float] = {}  # since it was last taken
+        self.step = -1  # of the newest checkpoint in this folder that is known to be whole, or is being written
+
+    def __enter__(self) -> Saves:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Wait for what is under way, also behind an error; not where a process stands still or the user insists."""
+        try:
+            if error is None:
+                self.finish()
+            elif self._writing is not None and not isinstance(error, KeyboardInterrupt | StallError):
+                ANNOUNCE(error)  # the wait may last
+                with _only_told(self._writing.step):
+                    self.finish()
+        finally:
+            if self._writing is not None:
+                self._writing.give_up(0.0 if isinstance(error, KeyboardInterrupt) else GIVE_UP_S)
+                self._writing = None
+
+    def save(self, state: dict[str, Any], *, is_best: bool) -> None:
+        """Save ``state`` (JSON; holds ``step``) and what the learners are now; waits for the checkpoint before.
+
+        Raises:
+            DiskRefused: the disk is full, or cannot be written; the older checkpoints are as they were. Of what is
+                written later, :meth:`look`, :meth:`finish` and the next ``save`` raise it.
+        """
+        asked = time.monotonic()
+        self.finish()
+        begun = time.monotonic()
+        with ExitStack() as opened:
+            folder = opened.enter_context(self._checkpoints.written(state, is_best=is_best))
+            for name, learner in self._learners.items():
+                (learner.begin_save if self._is_async else learner.save)(str(folder / name))
+            if self._is_async:
+                self._writing = _Writing(state["step"], self._writer(opened.pop_all(), begun))
+        if not self._is_async:
+            self._measured["checkpoint/write_s"] = time.monotonic() - begun
+        self._measured["checkpoint/wait_s"] = time.monotonic() - asked
+        self.step = state["step"]
+
+    def take_metrics(self) -> dict[str, float]:
+        """Seconds that the run waited for a checkpoint, and that the one which was published took, since the last call;
+        nothing of what did not happen.
+        """
+        return {name: self._measured.pop(name) for name in list(self._measured)}  # the writer may add to it meanwhile
+
+    def _writer(self, opened: ExitStack, begun: float) -> Callable[[Callable[[], None]], None]:
+        def write(look: Callable[[], None]) -> None:
+            with opened:
+                for learner in self._learners.values():
+                    learner.write(look)
+                look()  # what was given up is not published
+            self._measured["checkpoint/write_s"] = time.monotonic() - begun
+
+        return write
+
+    def look(self) -> None:
+        """Raise what went wrong with the checkpoint that is under way, if anything has; waits for nothing."""
+        if self._writing is not None and self._writing.is_over.is_set():
+            self.finish()
+
+    def finish(self) -> None:
+        """Wait until nothing is under way."""
+        if (writing := self._writing) is None:
+            return
+        try:
+            with stage("checkpoint", waits_for=f"the checkpoint of step {writing.step}"):
+                writing.finish(self._timeout_s)
+        finally:
+            if writing.is_over.is_set():
+                self._writing = None
+
+
+@contextmanager
+def _only_told(step: int) -> Iterator[None]:
+    """What goes wrong with a checkpoint behind an error that ends the run is no error of its own."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 (torch's CheckpointException is no Exception)
+        log.warning("the checkpoint of step %d is lost: %s", step, error)

@@ -1,0 +1,130 @@
+"""Where a command starts and whether its folder is free, known before anything heavy is imported."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from verl_like.checks.checkpoints import steps_in
+from verl_like.checks.models import hub_cache
+from verl_like.checks.paths import is_local_path
+from verl_like.config.schema import Config
+from verl_like.config.suggestion import suggestion
+from verl_like.disk import refuse_filled
+from verl_like.remote import is_remote
+from verl_like.runs.checkpoint import Checkpoints
+from verl_like.runs.folder import RunFolder
+from verl_like.runs.status import start_of
+
+log = logging.getLogger(__name__)
+
+OUT = "the second argument of export"
+
+
+def start_problems(config: Config, config_yaml: str, *, command: str) -> Iterator[str]:
+    """What keeps a command from starting where its configuration says: found, expected, remedy.
+
+    Args:
+        config: a configuration without problems of its own.
+        config_yaml: the same as text, as the run would record it.
+        command: "train", "sft", "eval" or "generate".
+    """
+    try:
+        if config.trainer.val_only and command != "sft":
+            policy_checkpoint(config)
+        else:
+            start_of(config, config_yaml, job=command)
+    except ValueError as error:
+        yield str(error)
+
+
+def policy_checkpoint(config: Config) -> Path | None:
+    """The checkpoint whose policy is evaluated: the run's newest, or the one that ``trainer.resume`` names.
+
+    None, which is ``model.path`` itself, is for ``trainer.resume=never`` alone: a run's name with a typing error in it
+    must not give the scores of the untrained model, and ``model.path`` of another one must not give the run's.
+
+    Raises:
+        ValueError: the run has no checkpoint, or one of another model.
+    """
+    folder, resume = RunFolder(config), config.trainer.resume
+    checkpoint = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints).find(resume)
+    if checkpoint is None and resume == "auto":
+        others = [path.parent.name for path in sorted(folder.path.parent.glob("*/checkpoints")) if steps_in(path)]
+        there = f" Runs with checkpoints there: {', '.join(others)}" if others else ""
+        raise ValueError(
+            f"{folder.path} holds no checkpoint to evaluate. Name a run by trainer.output_dir and "
+            "trainer.experiment_name, or a checkpoint by trainer.resume=PATH; trainer.resume=never evaluates "
+            f"model.path.{there}{(suggestion(folder.path.name, others) or '.') if others else ''}"
+        )
+    if checkpoint is not None:
+        refuse_other_model(config, checkpoint)
+    return checkpoint
+
+
+def refuse_other_model(config: Config, checkpoint: Path) -> None:
+    """Raise where a checkpoint's policy, whose weights alone would be read, did not begin as ``model.path``.
+
+    A model that the run was started from and that is not here any more may be replaced by a copy elsewhere.
+    """
+    model = _recorded_model(checkpoint)
+    theirs, ours = str(model.get("path", config.model.path)), config.model.path
+    if _place(theirs) != _place(ours):
+        if not _is_here(theirs):
+            log.warning("%s began as %s, which is not here; %s stands for it", checkpoint, theirs, ours)
+            return
+        raise ValueError(
+            f"model.path is {ours}, but {checkpoint} is a policy that began as {theirs}, and its weights are what "
+            f"would be used. To use {ours} itself, set trainer.resume=never; to use the checkpoint, set "
+            f"model.path={theirs}."
+        )
+    adapters = asdict(config.model.lora)
+    if model.get("lora", adapters) != adapters:
+        raise ValueError(
+            f"model.lora is {adapters}, but {checkpoint} was written with {model['lora']}. Set model.lora so, or "
+            f"trainer.resume=never to use model.path itself."
+        )
+
+
+def _recorded_model(checkpoint: Path) -> dict[str, Any]:
+    """The section ``model`` of a checkpoint's run; empty where the checkpoint lies in none."""
+    file = checkpoint.resolve().parents[1] / "config.yaml"
+    try:
+        recorded = yaml.safe_load(file.read_text(errors="replace")) if file.is_file() else None
+    except (yaml.YAMLError, OSError):  # damaged
+        return {}
+    model = recorded.get("model") if isinstance(recorded, dict) else None
+    return model if isinstance(model, dict) else {}
+
+
+def _place(path: str) -> str:
+    return str(Path(path).expanduser().resolve()) if is_local_path(path) else path
+
+
+def _is_here(path: str) -> bool:
+    if is_remote(path):
+        return True  # as far as is known
+    return Path(path).expanduser().is_dir() if is_local_path(path) else hub_cache(path).is_dir()
+
+
+def export_folder(checkpoint: Path, out: Path | None, *, adapter: bool, replaces: bool) -> Path:
+    """Where the policy of a run's checkpoint is written: ``out``, or a folder below the run.
+
+    Args:
+        replaces: whether a model that lies there may be replaced.
+
+    Raises:
+        ValueError: other files lie there.
+    """
+    if out is None:
+        run, name = checkpoint.resolve().parents[1], checkpoint.resolve().name
+        return run / "export" / f"{name}-adapter" if adapter else run / "export" / name
+    is_model = any((out / name).is_file() for name in ("config.json", "adapter_config.json"))
+    if not (replaces and is_model):
+        refuse_filled(out, knob=OUT, remedy=" To replace the model that is there, add --replace." if is_model else "")
+    return out

@@ -1,0 +1,111 @@
+"""Where a run starts from, whether anything is left to do, and what it says when it has ended."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from verl_like.checks.checkpoints import steps_in
+from verl_like.config.schema import Config
+from verl_like.runs.checkpoint import Checkpoints, load_state
+from verl_like.runs.folder import RunFolder
+from verl_like.runs.lock import refuse_held
+
+
+def start_of(config: Config, config_yaml: str, *, job: str) -> tuple[RunFolder, Path | None]:
+    """The run's folder and the checkpoint to start from, once it is certain that the run can start or go on there."""
+    folder, resume = RunFolder(config), config.trainer.resume
+    refuse_held(folder.path)
+    checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
+    start = checkpoints.find(resume)
+    folder.refuse_other(config_yaml, job=job, resume=resume)
+    checkpoints.check_start(start, job=job)
+    return folder, start
+
+
+def finished_at_once(config: Config, config_yaml: str, *, job: str) -> str | None:
+    """What :func:`nothing_to_do` says, where the number of steps is known without reading the data; else None.
+
+    Light, so that it can be asked before anything is imported. A run that is not finished is not judged here.
+
+    Raises:
+        ValueError: the folder is that of another run, which is finished.
+    """
+    steps = config.trainer.total_training_steps
+    if not steps or config.trainer.resume != "auto":
+        return None
+    folder = RunFolder(config)
+    newest = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints).find("auto")
+    has_validation = job == "train" and config.validates
+    step = finished_step(folder, newest, steps=steps, has_validation=has_validation)
+    if step is None:
+        return None
+    start_of(config, config_yaml, job=job)
+    return nothing_to_do(config, folder, step)
+
+
+def finished_step(folder: RunFolder, start: Path | None, *, steps: int, has_validation: bool) -> int | None:
+    """The last step of a run that has nothing left to do; None where something is.
+
+    Args:
+        start: the checkpoint to continue from.
+        steps: how many the run is to have.
+        has_validation: whether the last step is validated.
+    """
+    if start is None or start.resolve().parent != folder.checkpoints.resolve():
+        return None
+    state = load_state(start)
+    step = int(state["step"])
+    is_validated = (
+        not has_validation or step > steps or state.get("last_val_step") == step
+    )  # none of supervised training
+    if step < steps or not is_validated:
+        return None
+    # They may be those of an earlier end, before the run was made longer; a run that is killed lacks the last ones.
+    made = (start / "trainer.json").stat().st_mtime
+    last = (folder.model / "config.json", folder.curves)
+    return step if all(path.exists() and path.stat().st_mtime >= made for path in last) else None
+
+
+def nothing_to_do(config: Config, folder: RunFolder, step: int) -> str:
+    """The sentence for a run that is started again when it is finished."""
+    trainer = config.trainer
+    longer = (
+        f"trainer.total_training_steps above {step}"
+        if trainer.total_training_steps
+        else f"trainer.total_epochs above {trainer.total_epochs}"
+    )
+    return (
+        f"{shown(folder.path)} is finished: step {step} was its last. To go on, set {longer}; for a new run, set "
+        "trainer.experiment_name."
+    )
+
+
+def last_checkpoint(folder: RunFolder) -> str:
+    """A sentence on what a run that was stopped can go on from; light, and so without a look at whether it is whole."""
+    steps = steps_in(folder.checkpoints)
+    if not steps:
+        return "There is no checkpoint yet; the same command begins anew."
+    return f"The last checkpoint is {shown(folder.checkpoints)}/step_{steps[-1]}; the same command continues from it."
+
+
+def what_lies_where(folder: RunFolder) -> str:
+    """A line for each thing that the run has left."""
+    places = {
+        "model": folder.model,
+        "checkpoints": folder.checkpoints,
+        "curves": folder.curves,
+        "metrics": folder.metrics,
+        "samples": folder.samples,
+    }
+    return "\n".join(f"{name:<12}{shown(path)}" for name, path in places.items() if _has_something(path))
+
+
+def shown(path: Path) -> str:
+    """A path as the user would type it."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+def _has_something(path: Path) -> bool:
+    return path.is_file() or (path.is_dir() and any(path.iterdir()))

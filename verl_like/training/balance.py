@@ -1,0 +1,182 @@
+"""Which rank works on which rows: mini-batches cut first, then equal work per rank, on the node that wrote the rows and
+in whole groups where that is even enough.
+
+The assignment is a fact of the batch, ``rank``, which survives ``select``. It is made twice a step: after the rollout,
+for all stages before the update, and before the update, because by then rows may have left the batch and the slowest
+rank sets the pace. Where none has left, both are the same, and a rank updates on what it wrote itself.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from verl_like.controller.blocks import cut
+from verl_like.controller.remote_batch import RemoteBatch
+from verl_like.ops.partition import imbalance, partition, row_costs
+from verl_like.protocol import Array
+
+MAX_IMBALANCE = 1.02  # above it, single rows are dealt: they balance better, and groups fall apart over ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The rows of each rank, in the mini-batches of one learner.
+
+    Args:
+        rows: ``rows[rank]`` [n] row numbers, mini-batch after mini-batch.
+        mini_batches: ``mini_batches[rank][m]`` positions among the rank's rows.
+    """
+
+    rows: list[Array]
+    mini_batches: list[list[Array]]
+
+
+@dataclass(slots=True)
+class Balance:
+    """Gives each row its rank.
+
+    Args:
+        mini_batch_prompts: prompts per cut; every learner's mini-batch holds whole cuts.
+        nodes: as many ranks on each, one node's behind the other's; of more than one, rows stay on the node of their
+            fact ``writer`` where they can, so that few blocks travel, and the driver hands on few references.
+        by: "tokens", or "attention" for the sum of squares.
+        shares_prompts: whether rows of a group compute their prompt once.
+    """
+
+    mini_batch_prompts: int
+    ranks: int
+    nodes: int = 1
+    by: str = "tokens"
+    shares_prompts: bool = False
+    _last: tuple[tuple[Array, ...], Array] | None = field(default=None, init=False)  # what was given, and its ranks
+
+    def assign(self, batch: RemoteBatch, *, skips_zeros: bool = False) -> float:
+        """Give each row the fact ``rank``, the one it had being forgotten: mini-batches are cut by prompt, and each is
+        balanced over the ranks.
+
+        The cut comes first, so which rows make an update does not depend on the number of ranks or on lengths.
+
+        Args:
+            skips_zeros: whether rows without advantage cost nothing, because the update does not run them.
+
+        Returns:
+            The work of the busiest rank over the mean; 1.0 is even.
+        """
+        groups = batch.facts["group_id"]
+        runs = batch.facts["has_advantage"].astype(np.int64) if skips_zeros else np.ones(len(batch), np.int64)
+        sharers = np.bincount(groups, weights=runs).astype(np.int64)[groups] if self.shares_prompts else runs
+        costs = runs * row_costs(
+            batch.facts["prompt_tokens"], batch.facts["response_tokens"], np.maximum(sharers, 1), by=self.by
+        )
+        home = batch.facts["writer"] * self.nodes // self.ranks if self.nodes > 1 else np.zeros(len(batch), np.int64)
+        given = costs, groups, home
+        if self._last is None or not all(map(np.array_equal, given, self._last[0])):
+            self._last = given, self._rank_of(*given)
+        batch.facts["rank"] = self._last[1]
+        return imbalance(costs, by_rank(batch, self.ranks))
+
+    def _rank_of(self, costs: Array, groups: Array, home: Array) -> Array:
+        rank_of = np.empty(len(costs), np.int64)
+        for members in _cuts(groups, self.mini_batch_prompts):
+            dealt = _dealt(costs[members], groups[members], home[members], ranks=self.ranks, nodes=self.nodes)
+            for rank, part in enumerate(dealt):
+                rank_of[members[part]] = rank
+        return rank_of
+
+
+def by_rank(batch: RemoteBatch, ranks: int) -> list[Array]:
+    """Row numbers of each rank, ascending."""
+    return _split(np.arange(len(batch)), batch.facts["rank"], ranks)
+
+
+def by_reader(batch: RemoteBatch, nodes: Sequence[range], columns: Iterable[str]) -> list[Array]:
+    """Row numbers of each block of these columns where one process makes all of them: a block has no rows of two nodes,
+    nor of two ranks of an only one.
+    """
+    readers = by_rank(batch, nodes[-1].stop)
+    if len(nodes) > 1:
+        readers = [np.concatenate([readers[rank] for rank in node]) for node in nodes]
+    return [rows[part] for rows in readers for part in cut(batch.facts, rows, columns)]
+
+
+def plan(batch: RemoteBatch, *, mini_batch_prompts: int, ranks: int) -> Plan:
+    """The rows of each rank as the fact ``rank`` has them, in mini-batches of so many prompts."""
+    cuts = _cuts(batch.facts["group_id"], mini_batch_prompts)
+    rank_of = batch.facts["rank"]
+    of_cuts = [_split(members, rank_of[members], ranks) for members in cuts]
+    parts = [list(own) for own in zip(*of_cuts, strict=True)]
+    starts = [np.cumsum([0, *map(len, own)]) for own in parts]
+    mini_batches = [[np.arange(a, b) for a, b in zip(s[:-1], s[1:], strict=True)] for s in starts]
+    return Plan([np.concatenate(own) for own in parts], mini_batches)
+
+
+def _cuts(groups: Array, prompts: int) -> list[Array]:
+    """Rows of each mini-batch, ascending; ``groups`` [B] are numbered from 0 in the batch's order."""
+    cut = groups // prompts
+    return [np.flatnonzero(cut == number) for number in np.unique(cut)]
+
+
+def _dealt(costs: Array, groups: Array, home: Array, *, ranks: int, nodes: int) -> list[Array]:
+    """Rows of each rank, ascending: whole groups where they balance, else single rows of a node's groups, or of all
+    nodes' where only that is more even.
+
+    Args:
+        home: [B] the node of each row.
+    """
+    _, first, group_of = np.unique(groups, return_index=True, return_inverse=True)
+    of_groups, home_of_group = np.bincount(group_of, weights=costs).astype(np.int64), home[first]
+    stays = _within_share(of_groups, home_of_group, nodes)
+    node_of_group = _settled(of_groups, home_of_group, stays, nodes)
+    parts = _over_ranks(of_groups, node_of_group, ranks=ranks, nodes=nodes)
+    if imbalance(of_groups, parts) <= MAX_IMBALANCE:
+        rank_of = np.empty(len(of_groups), np.int64)
+        for rank, part in enumerate(parts):
+            rank_of[part] = rank
+        return _split(np.arange(len(costs)), rank_of[group_of], ranks)
+    node_of_row = _settled(costs, home_of_group[group_of], stays[group_of], nodes)
+    parts = _over_ranks(costs, node_of_row, ranks=ranks, nodes=nodes)
+    if nodes == 1 or imbalance(costs, parts) <= MAX_IMBALANCE:
+        return parts
+    return min(parts, partition(costs, ranks), key=partial(imbalance, costs))
+
+
+def _within_share(costs: Array, home: Array, nodes: int) -> Array:
+    """[G] bool: groups that their node keeps, the costliest first, as long as it has no more than its share."""
+    share, taken, stays = costs.sum() / nodes, [0] * nodes, np.zeros(len(costs), bool)
+    for group in np.argsort(-costs, kind="stable").tolist():
+        node, cost = int(home[group]), int(costs[group])
+        if taken[node] + cost <= share:
+            taken[node] += cost
+            stays[group] = True
+    return stays
+
+
+def _settled(costs: Array, home: Array, stays: Array, nodes: int) -> Array:
+    """The node of each item: its home where it stays, else wherever is most room."""
+    node_of = home.copy()
+    taken = np.bincount(home[stays], weights=costs[stays], minlength=nodes)
+    lightest = [(cost, node) for node, cost in enumerate(taken.tolist())]
+    heapq.heapify(lightest)
+    moving = np.flatnonzero(~stays)
+    for item in moving[np.argsort(-costs[moving], kind="stable")].tolist():
+        cost, node = lightest[0]
+        node_of[item] = node
+        heapq.heapreplace(lightest, (cost + int(costs[item]), node))
+    return node_of
+
+
+def _over_ranks(costs: Array, node_of: Array, *, ranks: int, nodes: int) -> list[Array]:
+    """What each rank has, ascending, of what its node has."""
+    of_nodes = _split(np.arange(len(costs)), node_of, nodes)
+    return [own[part] for own in of_nodes for part in partition(costs[own], ranks // nodes)]
+
+
+def _split(rows: Array, rank_of: Array, ranks: int) -> list[Array]:
+    """The rows of each rank, in the order that they have."""
+    order = np.argsort(rank_of, kind="stable")
+    return np.split(rows[order], np.cumsum(np.bincount(rank_of, minlength=ranks))[:-1])

@@ -1,0 +1,258 @@
+"""Building a run on its hosts: worker groups and reward pool; and ending them without leaving anything behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
+
+from verl_like.algorithms.roles import needs
+from verl_like.backends.rollout import remove_leftovers
+from verl_like.config.schema import Config
+from verl_like.controller.placement import Devices, Placement
+from verl_like.controller.worker_group import WorkerGroup
+from verl_like.disk import writing
+from verl_like.reward.decoding import Decoder
+from verl_like.reward.pool import RewardPool
+from verl_like.runs.folder import RunFolder
+from verl_like.runs.launch import HOSTS, Hosts, ended_by
+from verl_like.telemetry.heartbeat import beacon_folder
+from verl_like.telemetry.process_log import RUN_LOGS
+from verl_like.telemetry.record_limits import RecordLimits
+from verl_like.telemetry.startup import STARTUP
+from verl_like.training.process_metrics import Reporting
+from verl_like.training.rewards import Rewards, ScoringModel
+from verl_like.workers.environment import judge_environment, reward_model_environment
+from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, RefGroup, RolloutGroup
+from verl_like.workers.reward_models.groups import ColocatedModel, judge, own_reward_model
+from verl_like.workers.setup import WorkerSetup
+
+# Where the roles of models that score in workers of their own are built.
+SCORER_MODULES = {"reward_model": "classifier", "judge": "judge"}
+
+
+def build_workers(
+    hosts: Hosts, config: Config, *, roles: frozenset[str], actor_updates: int = 0, critic_updates: int = 0
+) -> WorkerGroup:
+    """The hybrid workers, being built with these roles. An actor without updates to make does not learn."""
+    where = hosts.where
+
+    def setup(rank: int) -> tuple[WorkerSetup]:
+        return (
+            WorkerSetup(
+                config=config,
+                rank=rank,
+                world_size=where.world_size,
+                device=where.kind,
+                num_threads=where.threads_per_worker,
+                run_id=hosts.run_id,
+                roles=roles,
+                actor_updates=actor_updates,
+                critic_updates=critic_updates,
+            ),
+        )
+
+    STARTUP.now(f"loading models in {where.workers}: {', '.join(sorted(roles))}")
+    hosts.workers.build("verl_like.workers.hybrid:build_roles", setup, timeout_s=config.cluster.start_timeout_s)
+    return hosts.workers
+
+
+def rollout_group(hosts: Hosts, config: Config) -> RolloutGroup:
+    """The engines of the hybrid workers."""
+    deals_by_queue = config.deals_by_queue(hosts.where.kind)
+    return RolloutGroup(hosts.workers, config.rollout, deals_by_queue=deals_by_queue)
+
+
+@contextmanager
+def advantage_worker(config: Config, *, run_id: str) -> Iterator[WorkerGroup | None]:
+    """The light process that computes advantages of tokens, being built; None where they follow from scores alone."""
+    if not needs(config).advantages_of_tokens:
+        yield None
+        return
+    timeout_s = config.trainer.stage_timeout_s
+    group = WorkerGroup(
+        "advantages",
+        world_size=1,
+        placement=None,
+        env={"OMP_NUM_THREADS": "1", **config.cluster.env},
+        timeout_s=timeout_s,
+        beacons=str(beacon_folder(run_id)),
+    )
+    with ended_by(group.shut_down):
+        factory = "verl_like.workers.advantages:build_roles"
+        group.build(factory, lambda rank: (config.algorithm, timeout_s), timeout_s=config.cluster.start_timeout_s)
+        yield group
+
+
+@contextmanager
+def scorer_workers(config: Config, name: str, *, where: Devices, run_id: str) -> Iterator[WorkerGroup | None]:
+    """Workers of the reward model (where it has its own) or of the judge, being built; None where the run has no such
+    model.
+    """
+    model, judge = config.reward.model, config.reward.judge
+    if name == "reward_model":
+        is_wanted, num_workers = bool(model.path) and model.placement == "own", model.num_workers
+        env = reward_model_environment(config, where.kind)
+    else:
+        is_wanted, num_workers, env = bool(judge.path), judge.num_workers, judge_environment(config, where.kind)
+    if not is_wanted:
+        yield None
+        return
+    timeout_s = config.cluster.start_timeout_s
+    # CPU workers share the cores, which the hybrid workers have booked; a GPU is had by one worker alone.
+    placement = Placement(Devices(where.kind, 1, num_workers), timeout_s=timeout_s) if where.kind == "cuda" else None
+    group = WorkerGroup(
+        name,
+        world_size=num_workers,
+        placement=placement,
+        env=env,
+        timeout_s=config.trainer.stage_timeout_s,
+        beacons=str(beacon_folder(run_id)),
+    )
+
+    def setup(rank: int) -> tuple[WorkerSetup]:
+        return (
+            WorkerSetup(
+                config=config,
+                rank=rank,
+                world_size=num_workers,
+                device=where.kind,
+                run_id=run_id,
+                roles=frozenset({name}),
+            ),
+        )
+
+    with ended_by(
+        group.shut_down, *([placement.remove] if placement is not None else []), lambda: remove_leftovers(run_id)
+    ):
+        group.build(f"verl_like.workers.reward_models.{SCORER_MODULES[name]}:build_roles", setup, timeout_s=timeout_s)
+        yield group
+
+
+@contextmanager
+def reward_pool(
+    config: Config, tokenizer: PreTrainedTokenizerBase, failures: Path, *, run_id: str
+) -> Iterator[RewardPool]:
+    """Scorers, loading their functions; failed samples are written into the folder ``failures``."""
+    with writing(failures):
+        failures.mkdir(parents=True, exist_ok=True)
+    pool = RewardPool(
+        config.reward,
+        Decoder(tokenizer, trust_remote_code=config.model.trust_remote_code),
+        failures=failures,
+        max_failure_bytes=RecordLimits(config.trainer.max_records_gib).failures,
+        env=config.cluster.env,
+        timeout_s=config.trainer.stage_timeout_s,
+        beacons=str(beacon_folder(run_id)),
+    )
+    with ended_by(pool.shut_down):
+        yield pool
+        pool.settle()
+
+
+@dataclass(frozen=True, slots=True)
+class _Starting:
+    """What scores, while it starts."""
+
+    config: Config
+    pool: RewardPool
+    model: WorkerGroup | None
+    judge: WorkerGroup | None
+
+    def ready(self, hybrid: WorkerGroup) -> Rewards:
+        """Once everything has started, and the hybrid workers with it.
+
+        The functions come first: one that does not load ends the run before a model has.
+        """
+        reward, timeout_s = self.config.reward, self.config.cluster.start_timeout_s
+        stage_timeout_s = self.config.trainer.stage_timeout_s
+        self.pool.wait_ready(timeout_s=timeout_s)
+        hybrid.wait_built(timeout_s=timeout_s)
+        models: list[ScoringModel] = []
+        if needs(self.config).reward_model:
+            models.append(ColocatedModel(hybrid, name="model", weight=reward.model.weight))
+        if self.model is not None:
+            self.model.wait_built(timeout_s=timeout_s)
+            models.append(own_reward_model(self.model, weight=reward.model.weight, timeout_s=stage_timeout_s))
+        if self.judge is not None:
+            self.judge.wait_built(timeout_s=timeout_s)
+            tensor_parallel_size = reward.judge.tensor_parallel_size
+            models.append(
+                judge(
+                    self.judge,
+                    weight=reward.judge.weight,
+                    tensor_parallel_size=tensor_parallel_size,
+                    timeout_s=stage_timeout_s,
+                )
+            )
+        return Rewards(self.pool, models, reward)
+
+
+@contextmanager
+def scorers(hosts: Hosts, config: Config, tokenizer: PreTrainedTokenizerBase, failures: Path) -> Iterator[_Starting]:
+    """Everything that scores, being started."""
+    where, run_id = hosts.where, hosts.run_id
+    with (
+        reward_pool(config, tokenizer, failures, run_id=run_id) as pool,
+        scorer_workers(config, "reward_model", where=where, run_id=run_id) as model,
+        scorer_workers(config, "judge", where=where, run_id=run_id) as judge,
+    ):
+        yield _Starting(config, pool, model, judge)
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Everything a trainer calls."""
+
+    devices: Devices
+    actor: ActorGroup
+    rollout: RolloutGroup
+    critic: CriticGroup | None
+    ref: RefGroup | None
+    advantages: AdvantageGroup | None
+    rewards: Rewards
+    processes: tuple[Reporting, ...]
+
+
+@contextmanager
+def stack(
+    config: Config,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: RunFolder,
+    *,
+    roles: frozenset[str],
+    actor_updates: int,
+    critic_updates: int,
+) -> Iterator[Stack]:
+    """The parts of a reinforcement-learning run.
+
+    Everything starts side by side; a reward function that does not load ends the run before a model has.
+    """
+    timeout_s = config.cluster.start_timeout_s
+    with (
+        RUN_LOGS.kept(folder.logs),
+        HOSTS.had(config, generates=True) as hosts,
+        scorers(hosts, config, tokenizer, folder.samples) as starting,
+    ):
+        workers = build_workers(hosts, config, roles=roles, actor_updates=actor_updates, critic_updates=critic_updates)
+        with advantage_worker(config, run_id=hosts.run_id) as advantages:
+            rewards = starting.ready(workers)
+            if advantages is not None:
+                advantages.wait_built(timeout_s=timeout_s)
+            yield Stack(
+                devices=hosts.where,
+                actor=ActorGroup(workers),
+                rollout=rollout_group(hosts, config),
+                critic=CriticGroup(workers) if "critic" in roles else None,
+                ref=RefGroup(workers) if "ref" in roles else None,
+                advantages=None if advantages is None else AdvantageGroup(advantages),
+                rewards=rewards,
+                processes=tuple(
+                    group
+                    for group in (workers, advantages, starting.pool, starting.model, starting.judge)
+                    if group is not None
+                ),
+            )

@@ -1,0 +1,46 @@
+"""``--dry-run`` of train and sft: everything that a run looks at before it starts its workers."""
+
+from __future__ import annotations
+
+from verl_like.config.schema import Config
+from verl_like.plan.check import check_memory
+from verl_like.training.jobs import check_reward, sft_task_of, task_of
+
+
+def dry_run(config: Config, *, command: str) -> str:
+    """What was found, a line for each thing.
+
+    Args:
+        command: "train" or "sft".
+
+    Raises:
+        ValueError: what would have refused the run.
+    """
+    return _sft(config) if command == "sft" else _train(config)
+
+
+def _train(config: Config) -> str:
+    task = task_of(config)
+    plan = check_memory(config)
+    check_reward(config, task.prompts, task.val_prompts or ())
+    validation = f"{len(task.val_prompts)} to validate on" if task.val_prompts is not None else "no validation"
+    if plan is None:
+        memory = "not planned: the model is not here yet, or the devices are not known"
+    else:
+        memory = "the plan fits" if plan.fits else "the plan does not fit: see the warning above, and `verl-like plan`"
+    return (
+        f"prompts     {len(task.prompts)} to train on, {validation}; data sources {', '.join(task.data_sources)}\n"
+        f"steps       {task.steps} of {config.data.train_batch_size} prompts with {config.rollout.n} responses each\n"
+        f"reward      tried on a response to each data source, and every truth was read\n"
+        f"memory      {memory}"
+    )
+
+
+def _sft(config: Config) -> str:
+    task = sft_task_of(config)
+    longest = {name: int(task.rows.ragged(name).lengths.max()) for name in ("prompt_ids", "response_ids")}
+    return (
+        f"rows        {len(task.rows)} to train on; the longest prompt has {longest['prompt_ids']} tokens, the longest "
+        f"answer {longest['response_ids']}\n"
+        f"steps       {task.steps} of {config.data.train_batch_size} rows each"
+    )

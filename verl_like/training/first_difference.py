@@ -1,0 +1,124 @@
+"""The first value in which two capsules of a step differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verl_like.protocol import COLUMNS, Array
+from verl_like.runs.snapshot_files import read_metrics, recorded_rows
+from verl_like.telemetry.metrics import repeats
+from verl_like.training.step_metrics import Metrics
+
+STAGES = ("prompts", "rollout", "old_log_probs", "ref_log_probs", "values", "reward", "advantages")  # in their order
+# Facts of rows that a repetition repeats, and the stages that make them.
+FACTS = {
+    "sample": "rollout",
+    "finish_reason": "rollout",
+    "weight_version": "rollout",
+    "score": "reward",
+    "reward_status": "reward",
+    "advantage": "advantages",
+    "has_advantage": "advantages",
+}
+_PRODUCERS = {**{name: spec.producer for name, spec in COLUMNS.items()}, **FACTS}
+COMPARED = sorted(_PRODUCERS.items(), key=lambda item: STAGES.index(item[1]))  # (name, stage)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two capsules of one step.
+
+    Args:
+        difference: the first value that differs, in words; None where none does.
+        num_rows: that were compared.
+        num_columns: of these.
+        num_metrics: that were compared.
+    """
+
+    difference: str | None
+    num_rows: int = 0
+    num_columns: int = 0
+    num_metrics: int = 0
+
+
+def compare(recorded: Path | None, replayed: Path, metrics: Metrics) -> Comparison:
+    """Hold a replayed step's capsule against what was recorded, stage by stage as they followed one another.
+
+    Args:
+        recorded: the step's capsule; None where none was kept.
+        metrics: what the run logged of the step; a capsule's own come before.
+    """
+    rows = _rows(recorded) if recorded is not None else {}
+    logged = (read_metrics(recorded) if recorded is not None else {}) or metrics
+    logged = {name: value for name, value in logged.items() if repeats(name)}
+    differences = chain(_row_differences(rows, _rows(replayed)), _metric_differences(logged, read_metrics(replayed)))
+    return Comparison(
+        next(differences, None),
+        num_rows=max(map(len, rows.values()), default=0),
+        num_columns=sum(name in rows for name, _ in COMPARED),
+        num_metrics=len(logged),
+    )
+
+
+def _rows(capsule: Path) -> dict[str, list[Any]]:
+    """Each column as a list of rows."""
+    found: dict[str, list[Any]] = {}
+    for _, columns in recorded_rows(capsule):
+        for name, column in columns.items():
+            found.setdefault(name, []).extend(column)
+    return found
+
+
+def _row_differences(recorded: dict[str, list[Any]], replayed: dict[str, list[Any]]) -> Iterator[str]:
+    if not recorded:
+        return
+    for name, stage in COMPARED:
+        if name not in recorded:
+            continue
+        ours, theirs = recorded[name], replayed.get(name, [])
+        if len(ours) != len(theirs):
+            yield f"the stage {stage}: {len(ours)} rows recorded, {len(theirs)} replayed"
+            return
+        differing = [row for row, (a, b) in enumerate(zip(ours, theirs, strict=True)) if not _same(a, b)]
+        if differing:
+            row = differing[0]
+            of = f"row {row} (prompt {recorded['uid'][row]}, sample {recorded['sample'][row]})"
+            how = _first(ours[row], theirs[row])
+            yield f"the stage {stage}: {name} of {of}{how}; {len(differing)} of {len(ours)} rows differ"
+
+
+def _same(a: Any, b: Any) -> bool:
+    a, b = np.asarray(a), np.asarray(b)
+    return a.shape == b.shape and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+
+
+def _first(a: Any, b: Any) -> str:
+    """Where two values differ, and how."""
+    if np.ndim(a) == 0:
+        return f": {a} recorded, {b} replayed"
+    if len(a) != len(b):
+        return f": {len(a)} tokens recorded, {len(b)} replayed, {_first_token(a, b)}"
+    return f", {_first_token(a, b)}"
+
+
+def _first_token(a: Array, b: Array) -> str:
+    common = min(len(a), len(b))
+    differing = [token for token in range(common) if not _same(a[token], b[token])]
+    if not differing:
+        return f"equal up to token {common}"
+    return f"token {differing[0]}: {a[differing[0]]} recorded, {b[differing[0]]} replayed"
+
+
+def _metric_differences(recorded: Metrics, replayed: Metrics) -> Iterator[str]:
+    """In the order in which the step found them."""
+    for name, value in recorded.items():
+        again = replayed.get(name)
+        if again is None or not (value == again or (math.isnan(value) and math.isnan(again))):
+            yield f"its metrics: {name} is {value} recorded, {again} replayed"

@@ -1,0 +1,76 @@
+"""Turns prompts into a batch of responses, with scoring under way; shared by training and validation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from verl_like.backends.base import Sampling
+from verl_like.config.schema import Config
+from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
+from verl_like.data.prompts import Prompt, prompt_table
+from verl_like.protocol import DataProto
+from verl_like.workers.groups import RolloutGroup
+
+VALIDATION_STEP = -1  # every validation draws the same samples, so that curves differ by the policy alone
+
+
+def train_sampling(config: Config) -> Sampling:
+    rollout = config.rollout
+    return Sampling(
+        max_tokens=config.data.max_response_length,
+        temperature=rollout.temperature,
+        top_p=rollout.top_p,
+        top_k=rollout.top_k,
+        ignore_eos=rollout.ignore_eos,
+    )
+
+
+def greedy_sampling(config: Config) -> Sampling:
+    return Sampling(max_tokens=config.data.max_response_length, temperature=0.0, ignore_eos=config.rollout.ignore_eos)
+
+
+def val_sampling(config: Config) -> Sampling:
+    val = config.rollout.val
+    return Sampling(
+        max_tokens=config.data.max_response_length, temperature=val.temperature, top_p=val.top_p, top_k=val.top_k
+    )
+
+
+def put_prompts(prompts: list[Prompt]) -> RemoteBatch:
+    """Hand the prompts to the store; ``group_id`` is the position in this batch."""
+    table = prompt_table(prompts)
+    group_ids = np.arange(len(prompts), dtype=np.int64)
+    uids = np.array([prompt.uid for prompt in prompts])
+    return RemoteBatch.put(table.union(DataProto({"group_id": group_ids})), {"group_id": group_ids, "uid": uids})
+
+
+def generate(
+    prompts: list[Prompt],
+    *,
+    rollout: RolloutGroup,
+    begin: Callable[[Facts, BlockRef], None] | None,
+    n: int,
+    sampling: Sampling,
+    step: int,
+    version: int,
+    first_sample: int = 0,
+) -> RemoteBatch:
+    """``n`` responses to each prompt, rows by (prompt, sample) whatever their order of arrival.
+
+    Args:
+        begin: is called with the facts of some rows and their block the moment they exist, to have them scored; None
+            where nothing is scored.
+        first_sample: number of a prompt's first sample in this step's seeds; above 0 where a prompt may come again.
+    """
+    blocks = []
+    for facts, block in rollout.generate(
+        put_prompts(prompts), n=n, sampling=sampling, step=step, version=version, first_sample=first_sample
+    ):
+        if begin is not None:
+            begin(facts, block)
+        blocks.append((facts, block))
+    batch = RemoteBatch.from_blocks(blocks, rollout.columns, producer="rollout")
+    assert len(batch) == len(prompts) * n, f"{len(batch)} responses came back for {len(prompts)} prompts x {n}"
+    return batch.select(np.lexsort((batch.facts["sample"], batch.facts["group_id"])))

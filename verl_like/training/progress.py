@@ -1,0 +1,64 @@
+"""What a checkpoint keeps of the driver: where the run stands, and what one step tells the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from verl_like.algorithms.correction import is_needed, is_on
+from verl_like.algorithms.kl_controller import AdaptiveKl
+from verl_like.config.schema import AlgorithmConfig, Config
+from verl_like.training.prompt_ledger import PromptLedger
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """Where a run stands: what a checkpoint keeps of the driver besides the data loader."""
+
+    step: int = 0
+    best: float = float("-inf")
+    best_step: int = -1
+    initial_val: float | None = None
+    last_val: float | None = None
+    last_val_step: int = -1
+    seconds: float = 0.0
+    tokens: int = 0
+    prompts: PromptLedger = field(default_factory=PromptLedger)
+
+    @classmethod
+    def read(cls, state: dict[str, Any]) -> Progress:
+        """What ``asdict`` made of a progress."""
+        return cls(**{**state, "prompts": PromptLedger(**state["prompts"])})
+
+
+@dataclass(kw_only=True)
+class Steering:
+    """What one step tells the next.
+
+    Args:
+        kl_coef: weight of the KL penalty in the reward.
+        log_prob_gap: mean absolute gap of the last step's log-probs, nats; None before the first.
+    """
+
+    kl_coef: float
+    log_prob_gap: float | None = None
+
+    def is_corrected(self, config: Config, *, gap_now: float | None) -> bool:
+        """Whether ``rollout_correction`` applies: by this step's gap where a stage measured it, else by the last
+        step's.
+
+        Where the engine's log-probs are taken for the old policy's there is nothing to correct.
+        """
+        correction = config.algorithm.rollout_correction
+        gap = self.log_prob_gap if gap_now is None else gap_now
+        is_wanted = is_on(correction) if gap is None else is_needed(correction, mean_gap=gap)
+        return is_wanted and not config.actor.use_rollout_log_probs
+
+    def after(self, metrics: Mapping[str, float], config: AlgorithmConfig, *, num_responses: int) -> Steering:
+        """The state for the next step."""
+        coef = self.kl_coef
+        if config.kl_target > 0:
+            controller = AdaptiveKl(coef=coef, target=config.kl_target, horizon=config.kl_horizon)
+            coef = controller.updated(metrics["reward/kl_penalty_mean"] / coef, num_responses=num_responses).coef
+        return Steering(kl_coef=coef, log_prob_gap=metrics.get("rollout/log_prob_diff_mean", self.log_prob_gap))

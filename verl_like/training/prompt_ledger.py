@@ -1,0 +1,73 @@
+"""What became of every prompt that was drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from verl_like.controller.remote_batch import RemoteBatch
+from verl_like.protocol import Array
+
+Outcome = Literal["trained", "filtered", "failed"]
+
+
+@dataclass(kw_only=True, slots=True)
+class PromptLedger:
+    """Prompts since the start of the run; one that comes again in a later epoch counts again.
+
+    A prompt is *in flight* from its draw until it is booked once: as *trained*, when an update was given a response to
+    it; as *failed*, when none of its responses has a score (or its greedy baseline has none); as *filtered*, when its
+    responses are scored and none is learnt from: equal scores under ``filter_groups``, more groups than the batch
+    holds, all over-long, never resampled, or without advantage where such rows are skipped.
+
+    The trainer keeps the ledger of the last finished step and books the next one in a copy. What a step that is dropped
+    had drawn was then never drawn, and comes again.
+    """
+
+    drawn: int = 0
+    trained: int = 0
+    filtered: int = 0
+    failed: int = 0
+    in_flight: int = 0
+
+    def draw(self, count: int) -> None:
+        self.drawn += count
+        self.in_flight += count
+
+    def book(self, count: int, outcome: Outcome) -> None:
+        """Say what became of ``count`` prompts in flight."""
+        assert 0 <= count <= self.in_flight, f"{count} of {self.in_flight} prompts in flight cannot be {outcome}"
+        self.in_flight -= count
+        setattr(self, outcome, getattr(self, outcome) + count)
+
+    def leave(self, count: int, outcome: Outcome) -> None:
+        """Say that ``count`` prompts go on, and what became of the others in flight."""
+        self.book(self.in_flight - count, outcome)
+
+    def check(self, *, drawn: int) -> None:
+        """Hold the books of a finished step against the data loader's count."""
+        booked = self.trained + self.filtered + self.failed + self.in_flight
+        assert self.drawn == booked, f"{self} does not add up: {booked} prompts are booked"
+        assert not self.in_flight, f"{self}: the step is over, but some of its prompts are in flight"
+        assert self.drawn == drawn, f"{self}, but the data loader has given {drawn} prompts"
+
+    def metrics(self) -> dict[str, float]:
+        return {
+            "prompts/drawn": float(self.drawn),
+            "prompts/trained": float(self.trained),
+            "prompts/filtered": float(self.filtered),
+            "prompts/failed": float(self.failed),
+            "prompts/in_flight": float(self.in_flight),
+        }
+
+    def __str__(self) -> str:
+        parts = [f"{self.drawn} drawn: {self.trained} trained, {self.filtered} filtered, {self.failed} failed"]
+        return ", ".join([*parts, f"{self.in_flight} in flight"] if self.in_flight else parts)
+
+
+def num_prompts(batch: RemoteBatch, rows: Array | None = None) -> int:
+    """Prompts that have a row in the batch, or one among ``rows`` ([B] bool)."""
+    group_ids = batch.facts["group_id"]
+    return len(np.unique(group_ids if rows is None else group_ids[rows]))

@@ -1,0 +1,86 @@
+"""``verl-like replay``: take a step of a run again, and name the first value that comes out differently."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+
+from verl_like.algorithms.roles import needs
+from verl_like.checks.machine import check_machine
+from verl_like.checks.rules import check
+from verl_like.controller.errors import INTERRUPT
+from verl_like.data.templates import load_tokenizer
+from verl_like.runs.folder import RunFolder
+from verl_like.runs.lock import FolderLock
+from verl_like.runs.replay_plan import ReplayPlan
+from verl_like.runs.snapshot_files import capsule_of, changed_versions
+from verl_like.runs.status import shown
+from verl_like.telemetry.loggers import trackers
+from verl_like.telemetry.startup import STARTUP
+from verl_like.telemetry.trackers import read_metrics
+from verl_like.training.build import stack
+from verl_like.training.first_difference import Comparison, compare
+from verl_like.training.jobs import learner_updates, num_steps, prompt_loader, train_prompts
+from verl_like.training.ppo import PPOTrainer
+
+log = logging.getLogger(__name__)
+
+
+def replay(planned: ReplayPlan) -> tuple[int, Comparison]:
+    """Take the steps again.
+
+    Returns:
+        The first step that came out differently, or the last one; and what was found there.
+
+    Raises:
+        ValueError: the run's files are no longer there, or this machine cannot do what that one could.
+    """
+    config, folder = planned.config, RunFolder(planned.config)
+    check(config)
+    check_machine(config, generates=True)
+    tokenizer = load_tokenizer(config.model.tokenizer, config.model.trust_remote_code)
+    loader = prompt_loader(config, train_prompts(config, tokenizer))
+    steps = num_steps(config, loader)
+    shutil.rmtree(folder.path, ignore_errors=True)
+    with FolderLock(folder.path):
+        folder.claim(planned.config_yaml, job="train")
+        with (
+            trackers(config, folder.path, total_steps=steps) as tracker,
+            stack(config, tokenizer, folder, roles=needs(config).roles, **learner_updates(config, steps)) as parts,
+        ):
+            trainer = PPOTrainer(config, parts, folder, loader, [], tracker, steps)
+            trainer.resume()
+            STARTUP.now("copying the weights to the engine")
+            trainer.version = parts.rollout.sync().version
+            STARTUP.now("taking the first step")
+            for step in range(planned.first, planned.step + 1):
+                INTERRUPT.stop_before("replay")
+                trainer.finish(trainer.step(step))
+                found = _compared(planned, folder, step)
+                if found.difference is not None:
+                    break
+    return step, found
+
+
+def _compared(planned: ReplayPlan, folder: RunFolder, step: int) -> Comparison:
+    replayed = capsule_of(folder.capsules, step)
+    assert replayed is not None, f"the replay of step {step} left no capsule"
+    logged = read_metrics(planned.run / "metrics.jsonl").items()
+    metrics = {name: of_step[step] for name, of_step in logged if step in of_step and not name.startswith("val/")}
+    return compare(capsule_of(planned.run / "capsules", step), replayed, metrics)
+
+
+def told(planned: ReplayPlan, step: int, found: Comparison) -> str:
+    """What came of a replay, in one line."""
+    if changed := changed_versions(capsule_of(planned.run / "capsules", step)):
+        log.warning("the step was taken with %s", ", ".join(changed))
+    start = f"from {shown(planned.start)}" if planned.start is not None else "from the beginning"
+    if found.difference is not None:
+        return f"step {step} differs first in {found.difference} ({start})"
+    compared = [f"{found.num_metrics} metrics"] if found.num_metrics else []
+    if found.num_rows:
+        compared.insert(0, f"{found.num_rows} rows of {found.num_columns} columns")
+    if not compared:
+        return f"step {step} ran through ({start}); nothing was recorded of it to compare"
+    rows = "" if found.num_rows else "; its rows were not kept (trainer.num_capsules keeps those of the newest steps)"
+    return f"step {step} came out bit for bit as recorded: {' and '.join(compared)} ({start}){rows}"

@@ -1,0 +1,107 @@
+"""Everything that scores: the functions of the pool and, where there are any, a reward model and a judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from verl_like.config.schema import RewardConfig
+from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
+from verl_like.protocol import Array
+from verl_like.reward.failures import check_failures, failures_of, value_of_failure
+from verl_like.reward.pool import RewardPool
+from verl_like.reward.scores import Scores
+
+
+class ScoringModel(Protocol):
+    """A model whose score is added to that of the functions, told as the component ``name``."""
+
+    name: str
+    weight: float
+
+    def begin(self, facts: Facts, block: BlockRef) -> None:
+        """Have a block scored, now or when the rollout is over; returns at once."""
+
+    def finish(self) -> None:
+        """Start what is left: the rollout is over, and no more blocks come."""
+
+    def scores(self) -> Scores:
+        """The scores of all rows begun since the last call, in the order of :meth:`begin`."""
+
+    def forget(self) -> None:
+        """Drop what was begun (an abandoned step)."""
+
+
+class Rewards:
+    """Blocks go in as the rollout makes them; the scores of any of their rows come out."""
+
+    def __init__(self, functions: RewardPool, models: Sequence[ScoringModel], config: RewardConfig) -> None:
+        self._functions, self._models, self._config = functions, models, config
+        self._num_rows = 0  # begun
+        self._first_row: dict[bytes, int] = {}  # of a block, among all rows begun; a reference would keep the block
+        self._under_way: list[tuple[Array, Array]] = []  # of each block: group ids, and which rows are of the baseline
+        self._arrived: list[Scores] = []  # of the rows before those under way
+
+    def begin(self, facts: Facts, block: BlockRef, *, is_baseline: bool = False) -> None:
+        """Have a block scored; returns at once.
+
+        Args:
+            is_baseline: whether the rows are greedy responses, one to each prompt of what else is under way.
+        """
+        self._first_row[block.binary()] = self._num_rows
+        self._num_rows += len(facts["group_id"])
+        self._under_way.append((facts["group_id"], np.full(len(facts["group_id"]), is_baseline)))
+        self._functions.begin(facts, block)
+        for model in self._models:
+            model.begin(facts, block)
+
+    def scores(self, batch: RemoteBatch) -> Scores:
+        """The scores of these rows, and of their baseline; waits for what is under way.
+
+        A failure is worth what ``reward.on_failure`` says. A row may be asked for as often as one likes, until
+        :meth:`forget`.
+
+        Raises:
+            FeedbackError: too many samples failed.
+        """
+        if self._under_way:
+            for model in self._models:
+                model.finish()
+            found = self._functions.scores()
+            for model in self._models:
+                found = found.plus(model.scores(), name=model.name, weight=model.weight)
+            group_ids, is_baseline = (np.concatenate(each) for each in zip(*self._under_way, strict=True))
+            check_failures(failures_of(found.failure[~is_baseline]), int((~is_baseline).sum()), self._config)
+            found = found.with_failures_worth(value_of_failure(self._config))
+            self._arrived.append(found.with_baseline(group_ids, is_baseline) if is_baseline.any() else found)
+            self._under_way = []
+        [rollout] = [layer for layer in batch.layers if "response_ids" in layer.columns]
+        first = np.array([self._first_row[ref.binary()] for ref in rollout.refs])
+        return Scores.concat(self._arrived).select(first[rollout.block] + rollout.index)
+
+    def forget(self) -> None:
+        """Drop all scores, and what is under way: a new step begins."""
+        self._num_rows, self._first_row, self._under_way, self._arrived = 0, {}, [], []
+        self._functions.forget()
+        for model in self._models:
+            model.forget()
+
+    def dump(self, batch: RemoteBatch, rows: Array, path: Path, *, appends: bool = False) -> None:
+        """Begin to write these rows of the batch as text."""
+        self._functions.dump(batch, rows, path, appends=appends)
+
+    def keep(self, batch: RemoteBatch, columns: Sequence[str], folder: Path) -> None:
+        """Begin to write these columns of the batch as they are."""
+        self._functions.keep(batch, columns, folder)
+
+    def settle(self) -> None:
+        """Return when all that was to be written is written."""
+        self._functions.settle()
+
+
+def first_rows(batch: RemoteBatch, count: int) -> Array:
+    """Row numbers of the first ``count``; of all where it is negative."""
+    return np.arange(len(batch) if count < 0 else min(count, len(batch)))

@@ -1,0 +1,173 @@
+"""Between the reward function and the advantages: what a score is worth, and which rows and groups are learnt from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from verl_like.config.schema import AlgorithmConfig, Config
+from verl_like.controller.errors import FeedbackError
+from verl_like.controller.remote_batch import RemoteBatch
+from verl_like.protocol import Array
+from verl_like.reward.results import MAX_SCORE
+from verl_like.workers.messages import RowRewards
+
+
+def worth(scores: Array, config: AlgorithmConfig) -> Array:
+    """[B] float32: scores held within +-``reward_clip``, times ``reward_scale``."""
+    held = scores.clip(-config.reward_clip, config.reward_clip) if config.reward_clip > 0 else scores
+    scaled: Array = (held * config.reward_scale).astype(np.float32)
+    return scaled
+
+
+def rewards_of(batch: RemoteBatch, config: Config) -> Array:
+    """[B] float32: what each response earned, its score's :func:`worth` less the over-long penalty.
+
+    The penalty (DAPO, 2503.14476, equation 13) is 0 up to ``overlong_buffer_len`` tokens below
+    ``data.max_response_length`` and rises evenly to ``overlong_penalty_factor`` there.
+    """
+    algorithm = config.algorithm
+    rewards = worth(batch.facts["score"], algorithm)
+    if algorithm.overlong_buffer_len:
+        excess = batch.facts["response_tokens"] - (config.data.max_response_length - algorithm.overlong_buffer_len)
+        rewards -= np.float32(algorithm.overlong_penalty_factor) * (
+            excess.clip(min=0) / algorithm.overlong_buffer_len
+        ).astype(np.float32)
+    return rewards
+
+
+def row_rewards(batch: RemoteBatch, config: Config, *, mini_batch_prompts: int | None) -> RowRewards:
+    """What the advantages stage is told of the rows.
+
+    Args:
+        mini_batch_prompts: prompts per mini-batch, where the policy loss compares the tokens of one.
+
+    Raises:
+        FeedbackError: a reward component that the reward function did not report.
+    """
+    baseline = batch.facts.get("baseline_score")
+    return RowRewards(
+        rewards=rewards_of(batch, config),
+        group_ids=batch.facts["group_id"],
+        baseline_rewards=None if baseline is None else worth(baseline, config.algorithm),
+        components={name: _component(batch, name) for name in config.algorithm.reward_components},
+        mini_batches=None if mini_batch_prompts is None else batch.facts["group_id"] // mini_batch_prompts,
+    )
+
+
+def _component(batch: RemoteBatch, name: str) -> Array:
+    """[B] float32: a number that the reward function reported beside its score."""
+    details = batch.facts["details"]
+    for row, reported in enumerate(details):
+        value = reported.get(name)
+        if not isinstance(value, int | float) or not abs(value) <= MAX_SCORE:  # NaN neither
+            raise FeedbackError(
+                f"algorithm.reward_components names {name!r}, but beside the score of a response to prompt "
+                f"{batch.facts['uid'][row]} the "
+                f"reward function reported {reported}. Have it return a dict with {name!r} as a finite number, or "
+                f"take the name out."
+            )
+    return np.array([reported[name] for reported in details], np.float32)
+
+
+def learnt_from(batch: RemoteBatch, config: Config, rng: np.random.Generator) -> Array:
+    """Row indices that the updates see: without over-long responses where ``mask_overlong``, resampled where
+    ``pf_ppo``.
+    """
+    rows = np.arange(len(batch))
+    if config.algorithm.mask_overlong:
+        rows = rows[batch.facts["finish_reason"] != "length"]
+        if not len(rows):
+            raise FeedbackError(
+                "algorithm.mask_overlong left nothing to learn from: every response ran into data.max_response_length="
+                f"{config.data.max_response_length}. Raise it, or set algorithm.mask_overlong=false."
+            )
+    if config.algorithm.pf_ppo != "off":
+        rewards = rewards_of(batch, config)[rows]
+        rows = rows[
+            resampled(rewards, scheme=config.algorithm.pf_ppo, weight_pow=config.algorithm.pf_ppo_weight_pow, rng=rng)
+        ]
+    return rows
+
+
+def is_usable(batch: RemoteBatch) -> Array:
+    """[B] bool: rows that have what the advantage needs. A failed score, or that of its prompt's baseline, is never a
+    zero.
+    """
+    usable: Array = ~np.isnan(batch.facts["score"])
+    if "baseline_score" in batch.facts:
+        usable = usable & ~np.isnan(batch.facts["baseline_score"])
+    return usable
+
+
+def has_differing_scores(batch: RemoteBatch) -> Array:
+    """[B] bool: rows of groups in which two usable scores differ;
+    in all others siblings say nothing about each other.
+    """
+    usable = is_usable(batch)
+    group = batch.facts["group_id"]
+    size = int(group.max()) + 1
+    highest, lowest = np.full(size, -np.inf), np.full(size, np.inf)
+    np.maximum.at(highest, group[usable], batch.facts["score"][usable])
+    np.minimum.at(lowest, group[usable], batch.facts["score"][usable])
+    differs: Array = (highest > lowest)[group]
+    return differs
+
+
+def groups_with_signal(
+    draw: Callable[[int], RemoteBatch], *, num_groups: int, max_batches: int
+) -> tuple[RemoteBatch, dict[str, float]]:
+    """DAPO's dynamic sampling (2503.14476, section 3.2): draw scored batches until ``num_groups`` groups have differing
+    scores.
+
+    Args:
+        draw: makes a scored batch; is told how many it made before in this step.
+
+    Returns:
+        The first ``num_groups`` such groups, numbered from 0; what is over is dropped, since the next step's policy is
+        another. And metrics.
+
+    Raises:
+        FeedbackError: ``max_batches`` batches were not enough.
+    """
+    kept: list[RemoteBatch] = []
+    found = drawn = 0
+    for number_of_draw in range(max_batches):
+        batch = draw(number_of_draw)
+        drawn += len(np.unique(batch.facts["group_id"]))
+        chosen = batch.select(has_differing_scores(batch))
+        _, number = np.unique(chosen.facts["group_id"], return_inverse=True)
+        chosen.facts["group_id"] = found + number
+        found += int(number.max(initial=-1)) + 1
+        kept.append(chosen)
+        if found >= num_groups:
+            joined = RemoteBatch.concat(kept)
+            metrics = {"rollout/num_batches": float(len(kept)), "rollout/signal_frac": found / drawn}
+            return joined.select(joined.facts["group_id"] < num_groups), metrics
+    raise FeedbackError(
+        f"algorithm.filter_groups found {found} of {num_groups} groups with differing scores in "
+        f"algorithm.max_num_gen_batches={max_batches} batches ({drawn} prompts). The task is too easy or too hard for "
+        f"this policy: raise "
+        "algorithm.max_num_gen_batches or rollout.n, choose other prompts, or set algorithm.filter_groups=false."
+    )
+
+
+def resampled(rewards: Array, *, scheme: str, weight_pow: float, rng: np.random.Generator) -> Array:
+    """[B] row indices drawn with replacement (PF-PPO, 2409.06957): responses whose reward says much come more often.
+
+    Args:
+        rewards: [B].
+        scheme: ``pow`` weighs a row by |reward| to the power ``weight_pow``; ``max_min`` takes the rows of highest and
+            of lowest reward; ``max_random`` takes those of highest reward, and any other a quarter as often.
+    """
+    if scheme == "pow":
+        weights = np.abs(rewards.astype(np.float64)) ** weight_pow
+    elif scheme == "max_min":
+        weights = ((rewards == rewards.max()) | (rewards == rewards.min())).astype(np.float64)
+    else:
+        weights = np.where(rewards == rewards.max(), 1.0, 0.25)
+    total = weights.sum()
+    chances = weights / total if total > 0 else np.full(len(rewards), 1 / len(rewards))
+    drawn: Array = np.sort(rng.choice(len(rewards), size=len(rewards), p=chances))
+    return drawn

@@ -1,0 +1,140 @@
+"""What a step reports, gathered from facts and from the workers' reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from verl_like.controller.remote_batch import RemoteBatch
+from verl_like.plan.run_plan import RunPlan
+from verl_like.protocol import Array
+from verl_like.reward.messages import FAILURES
+from verl_like.reward.scores import is_unreadable_mark, was_unreadable
+
+Metrics = dict[str, float]
+Reports = Sequence[Mapping[str, float]]
+_SUMS = ("gap_sum", "gap_max", "gap_count", "weight_sum", "weight_count")  # of a rank; not averaged
+
+
+def detail_means(details: Iterable[Mapping[str, float | str]]) -> Metrics:
+    """Mean of each finite number that was reported beside the scores, over the responses for which it was.
+
+    ``unreadable`` is left out: it is counted.
+    """
+    found: dict[str, list[float]] = {}
+    for reported in details:
+        for name, value in reported.items():
+            if isinstance(value, int | float) and np.isfinite(value) and not is_unreadable_mark(name):
+                found.setdefault(name, []).append(value)
+    return {f"reward/{name}/mean": float(np.mean(values)) for name, values in found.items()}
+
+
+def num_tokens(batch: RemoteBatch, *, skips_zeros: bool) -> float:
+    """Tokens of all rows, or of those with an advantage."""
+    tokens = batch.facts["prompt_tokens"] + batch.facts["response_tokens"]
+    return float((tokens * batch.facts["has_advantage"] if skips_zeros else tokens).sum())
+
+
+def signal_frac(group_ids: Array, scores: Array) -> float:
+    """Groups whose scores differ, of all; rows in any order."""
+    order = np.argsort(group_ids, kind="stable")
+    starts = np.flatnonzero(np.r_[True, np.diff(group_ids[order]) != 0])
+    spread = np.maximum.reduceat(scores[order], starts) - np.minimum.reduceat(scores[order], starts)
+    return float((spread > 0).mean())
+
+
+class StepMetrics:
+    """The metrics of one step. Names are those of ``docs/metrics.md``."""
+
+    def __init__(self) -> None:
+        self._values: Metrics = {}
+        self.log_prob_gap: float | None = None  # nats, mean; as soon as a stage has measured it
+        self.learnt_tokens = 0.0  # of the rows that the actor learnt from, once for each epoch
+        self.mean_weight: float | None = None  # of the batch's importance weights, where they are divided by it
+
+    def add(self, values: Mapping[str, float]) -> None:
+        self._values.update(values)
+
+    def add_mean(self, reports: Reports) -> None:
+        """The mean over ranks of metrics that are equal, or meant to be averaged."""
+        self.add({name: float(np.mean([r[name] for r in reports])) for name in reports[0] if name not in _SUMS})
+
+    def add_rollout(self, batch: RemoteBatch) -> None:
+        tokens = batch.facts["response_tokens"]
+        self.add(
+            {
+                "rollout/response_tokens_mean": float(tokens.mean()),
+                "rollout/response_tokens_max": float(tokens.max()),
+                "rollout/prompt_tokens_mean": float(batch.facts["prompt_tokens"].mean()),
+                # A sampled token's negative log-prob is, in the mean, the entropy of the distribution it was drawn
+                # from.
+                "rollout/entropy_mean": -float(batch.facts["log_prob_sum"].sum() / max(tokens.sum(), 1)),
+                "rollout/length_finish_frac": float((batch.facts["finish_reason"] == "length").mean()),
+                "rollout/weight_version": float(batch.facts["weight_version"].min()),
+                "perf/tokens": float(tokens.sum() + batch.facts["prompt_tokens"].sum()),
+                "perf/response_tokens": float(tokens.sum()),
+            }
+        )
+
+    def add_log_prob_gap(self, reports: Reports) -> None:
+        """The difference between the engine's and the trainer's log-probs, over all ranks' tokens."""
+        self.log_prob_gap = sum(r["gap_sum"] for r in reports) / max(sum(r["gap_count"] for r in reports), 1.0)
+        self.add(
+            {
+                "rollout/log_prob_diff_mean": self.log_prob_gap,
+                "rollout/log_prob_diff_max": max(r["gap_max"] for r in reports),
+            }
+        )
+        if "weight_sum" in reports[0]:
+            self.mean_weight = sum(r["weight_sum"] for r in reports) / max(sum(r["weight_count"] for r in reports), 1.0)
+
+    def add_update(self, reports: Reports) -> None:
+        """The actor's update; it measured the gap where no old-log-prob stage did."""
+        self.add_mean(reports)
+        if sum(r.get("gap_count", 0.0) for r in reports):
+            self.add_log_prob_gap(reports)
+
+    def add_rewards(self, batch: RemoteBatch) -> None:
+        """Scores of the rows that have one, what was reported beside them, and the failures by kind."""
+        all_scores, status = batch.facts["score"], batch.facts["reward_status"]
+        is_scored = ~np.isnan(all_scores)
+        scores = all_scores[is_scored]
+        # Where groups are filtered it is of all that were drawn, and here already.
+        self._values.setdefault("rollout/signal_frac", signal_frac(batch.facts["group_id"][is_scored], scores))
+        self.add(
+            {
+                "reward/score_mean": float(scores.mean()),
+                "reward/score_min": float(scores.min()),
+                "reward/score_max": float(scores.max()),
+                "reward/score_std": float(scores.std()),
+                "reward/num_failed": float((status != "ok").sum()),
+                **{f"reward/num_{kind}": float((status == kind).sum()) for kind in FAILURES},
+                "reward/unreadable": float(sum(map(was_unreadable, batch.facts["details"]))),
+                "reward/num_scored_alone": float(batch.facts["scored_alone"].sum()),
+                "reward/seconds_mean": float(batch.facts["reward_seconds"].mean()),
+                "reward/seconds_max": float(batch.facts["reward_seconds"].max()),
+                **detail_means(batch.facts["details"]),
+            }
+        )
+
+    def finish(self, seconds: Mapping[str, float], run_plan: RunPlan | None = None) -> Metrics:
+        """All metrics with the seconds of each stage; ``seconds`` add up to the step."""
+        total = sum(seconds.values())
+        self.add({f"time/{name}_s": value for name, value in seconds.items()})
+        if "rollout" in seconds:
+            self.add({"perf/rollout_tokens_per_s": self._values["perf/response_tokens"] / seconds["rollout"]})
+        if "update_actor" in seconds:
+            self.add({"perf/update_tokens_per_s": self.learnt_tokens / seconds["update_actor"]})
+            self._add_utilization(seconds["update_actor"], run_plan)
+        self.add({"time/step_s": total, "perf/tokens_per_s": self._values["perf/tokens"] / total})
+        return self._values
+
+    def _add_utilization(self, seconds: float, run_plan: RunPlan | None) -> None:
+        tokens, values = self._values.get("tokens/update_actor"), self._values
+        if run_plan is None or not tokens:  # without a plan, or a worker's report
+            return
+        row_tokens = values["rollout/prompt_tokens_mean"] + values["rollout/response_tokens_mean"]
+        share = run_plan.update_utilization(tokens=tokens, row_tokens=row_tokens, seconds=seconds)
+        if share is not None:
+            self.add({"perf/update_mfu": share})

@@ -1,0 +1,113 @@
+"""Capsules: what it takes to look at a step again, kept of the newest steps, and for good of those that went wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from verl_like.checks.checkpoints import steps_in
+from verl_like.controller.remote_batch import RemoteBatch
+from verl_like.disk import writing
+from verl_like.runs.snapshot_files import METRICS, STATE, versions_here
+from verl_like.telemetry.ledger import stage
+from verl_like.telemetry.record_limits import RecordLimits
+from verl_like.telemetry.trackers import write_atomically
+from verl_like.training.progress import Steering
+from verl_like.training.rewards import Rewards
+from verl_like.training.step_metrics import Metrics
+
+TEXTS = frozenset({"prompt_text", "reward_inputs"})  # columns that the files of the data set have too
+MAX_KEPT = 8  # steps below kept/
+
+
+class Capsules:
+    """A folder ``step_N`` for each of the newest steps, with the state it began from, its rows and its metrics.
+
+    Steps that went wrong lie in ``kept/step_N``: those with a number that is not finite, and the last steps of a start
+    that died, which the next start takes again. The first and the newest of them stay: where everything is NaN from a
+    step on, that step has the cause.
+
+    Args:
+        folder: of this run.
+        count: steps that are kept; 0 keeps none.
+        rewards: whose processes write the rows.
+        limits: what ``kept/`` may take, besides at most ``MAX_KEPT`` steps.
+    """
+
+    def __init__(self, folder: Path, count: int, rewards: Rewards, limits: RecordLimits | None = None) -> None:
+        self._folder, self._count, self._rewards = folder, count, rewards
+        self._max_kept_bytes = (limits or RecordLimits()).capsules
+
+    def continue_after(self, step: int) -> None:
+        """A run continues from ``step``; later ones are of a start that died."""
+        for left in steps_in(self._folder):
+            if left > step:
+                self._keep(left)
+
+    def begin(self, step: int, steering: Steering, *, version: int, loader: Mapping[str, Any]) -> None:
+        """A step begins: write down what it depends on besides the configuration and the weights.
+
+        Whatever is random in a step comes of the run's seed and the step's number.
+
+        Args:
+            version: of the engines' weights.
+            loader: the state of the data loader.
+        """
+        if not self._count:
+            return
+        folder = self._folder / f"step_{step}"
+        state = {
+            "step": step,
+            "steering": vars(steering),
+            "weight_version": version,
+            "loader": loader,
+            "versions": versions_here(),
+        }
+        with stage("capsule"):
+            with writing(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir(parents=True)
+            write_atomically(folder / STATE, json.dumps(state, indent=1), is_durable=False)
+
+    def fill(self, step: int, batch: RemoteBatch) -> None:
+        """Begin to write the rows that are learnt from; it goes on during the updates, until :meth:`settle`."""
+        if self._count and len(batch):
+            with stage("capsule"):
+                columns = frozenset[str]().union(*(layer.columns for layer in batch.layers)) - TEXTS
+                self._rewards.keep(batch, sorted(columns), self._folder / f"step_{step}")
+
+    def settle(self) -> None:
+        """Return when the rows are written."""
+        if self._count:
+            with stage("capsule"):
+                self._rewards.settle()
+
+    def finish(self, step: int, metrics: Metrics) -> None:
+        """The step is over, and its rows are written."""
+        if not self._count:
+            return
+        with stage("capsule"):
+            write_atomically(self._folder / f"step_{step}" / METRICS, json.dumps(metrics, indent=1), is_durable=False)
+            if not all(map(math.isfinite, metrics.values())):
+                self._keep(step)
+            for old in steps_in(self._folder)[: -self._count]:
+                shutil.rmtree(self._folder / f"step_{old}", ignore_errors=True)
+
+    def _keep(self, step: int) -> None:
+        kept = self._folder / "kept" / f"step_{step}"
+        with writing(kept):
+            shutil.rmtree(kept, ignore_errors=True)
+            kept.parent.mkdir(exist_ok=True)
+            (self._folder / f"step_{step}").rename(kept)
+        self._bound_kept(kept.parent)
+
+    def _bound_kept(self, folder: Path) -> None:
+        """Remove the steps in the middle of those below ``kept/``, until they are few and small enough."""
+        kept = [folder / f"step_{step}" for step in steps_in(folder)]
+        num_bytes = {path: sum(file.stat().st_size for file in path.iterdir()) for path in kept}
+        while len(kept) > 2 and (len(kept) > MAX_KEPT or sum(map(num_bytes.__getitem__, kept)) > self._max_kept_bytes):
+            shutil.rmtree(kept.pop(len(kept) // 2), ignore_errors=True)

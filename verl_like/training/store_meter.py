@@ -1,0 +1,82 @@
+"""What the object store carried in a step, and a warning before it is too small."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from verl_like.controller.ray_calls import local_bytes, num_references
+from verl_like.controller.remote_batch import RemoteBatch
+from verl_like.controller.store import STORE, StoreUse, asking_store_use
+from verl_like.protocol import bytes_per_token
+
+log = logging.getLogger(__name__)
+
+WARN_FRAC = 0.7  # Ray begins to spill to disk at 0.8
+PAUSE_S = 60.0  # between questions to a Ray that does not answer
+
+
+class StoreMeter:
+    """The ``store/`` metrics: differences of the cluster's own counters from step to step.
+
+    Those that cannot be had soon are missing from the step.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._silent_until = clock, 0.0
+        self._reply: Callable[[], StoreUse | None] | None = None
+        self.ask()
+        self._before = self._answer()
+        self._has_warned = False
+
+    def ask(self) -> None:
+        """Ask for what :meth:`take` tells; the answer comes while other things are done."""
+        if self._clock() >= self._silent_until:
+            self._reply = asking_store_use()
+
+    def _answer(self) -> StoreUse | None:
+        reply, self._reply = self._reply, None
+        if reply is None:
+            return None
+        if (found := reply()) is None:
+            self._silent_until = self._clock() + PAUSE_S
+        return found
+
+    def check(self, batch: RemoteBatch, columns: list[str]) -> None:
+        """Warn, once, when all ``columns`` of this batch together come close to what the store holds."""
+        tokens = int(batch.facts["response_tokens"].sum())
+        prompt_tokens = int(batch.facts["prompt_tokens"].sum())
+        of_response = [name for name in columns if name != "prompt_ids"]
+        expected = tokens * bytes_per_token(of_response) + prompt_tokens * bytes_per_token(["prompt_ids"])
+        if self._before is None:
+            return
+        capacity = self._before.capacity
+        if expected > WARN_FRAC * capacity and not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "the columns of this step need %.0f MiB of the object store's %.0f MiB; Ray spills to disk above 80 "
+                "%%. Raise "
+                "cluster.object_store_memory_gib to %.1f or more, or make the batch smaller (data.train_batch_size, "
+                "rollout.n).",
+                expected / 2**20,
+                capacity / 2**20,
+                expected / WARN_FRAC / 2**30 + 0.05,
+            )
+
+    def take(self, batch: RemoteBatch) -> dict[str, float]:
+        """The traffic since the last call, as far as it was asked for; ``batch`` still holds its blocks."""
+        found: dict[str, float | None] = {
+            "store/fetched_bytes": STORE.take(),
+            "store/blocks": batch.num_blocks,
+            "store/inlined_bytes": local_bytes(),
+            "store/live_references": num_references(),
+        }
+        before, now = self._before, self._answer()
+        if now is not None:
+            found["store/used_bytes"] = now.used
+        if now is not None and before is not None:
+            found["store/put_bytes"] = now.created - before.created
+            found["store/spilled_bytes"] = now.spilled - before.spilled
+        self._before = now
+        return {name: float(value) for name, value in found.items() if value is not None}
