@@ -20,8 +20,9 @@ from verl_like.telemetry.startup import STARTUP
 from verl_like.telemetry.trackers import read_metrics
 from verl_like.training.build import stack
 from verl_like.training.first_difference import Comparison, compare
-from verl_like.training.jobs import learner_updates, num_steps, prompt_loader, train_prompts
 from verl_like.training.ppo import PPOTrainer
+from verl_like.training.rollout_trainer import rollout_loop
+from verl_like.training.tasks import learner_updates, num_steps, prompt_loader, train_prompts
 
 log = logging.getLogger(__name__)
 
@@ -48,14 +49,12 @@ def replay(planned: ReplayPlan) -> tuple[int, Comparison]:
             trackers(config, folder.path, total_steps=steps) as tracker,
             stack(config, tokenizer, folder, roles=needs(config).roles, **learner_updates(config, steps)) as parts,
         ):
-            trainer = PPOTrainer(config, parts, folder, loader, [], tracker, steps)
-            trainer.resume()
-            STARTUP.now("copying the weights to the engine")
-            trainer.version = parts.rollout.sync().version
+            loop = rollout_loop(PPOTrainer, config, parts, folder, loader=loader, trackers=tracker, total_steps=steps)
+            loop.begin()
             STARTUP.now("taking the first step")
             for step in range(planned.first, planned.step + 1):
                 INTERRUPT.stop_before("replay")
-                trainer.finish(trainer.step(step))
+                loop.finish(loop.trainer.step(step))
                 found = _compared(planned, folder, step)
                 if found.difference is not None:
                     break
