@@ -15,13 +15,13 @@ from verl_like.config.compose import compose
 from verl_like.controller import ray_calls
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.data.templates import load_tokenizer
+from verl_like.runs.first_difference import compare
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.snapshot_files import capsule_of
 from verl_like.telemetry.metrics import repeats
 from verl_like.telemetry.trackers import Trackers
 from verl_like.training import stages
 from verl_like.training.build import stack
-from verl_like.training.first_difference import compare
 from verl_like.training.parts import parts_of
 from verl_like.training.ppo import PPOTrainer
 from verl_like.training.step_metrics import Metrics

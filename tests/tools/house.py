@@ -102,6 +102,7 @@ WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
             "controller.relay",
             "controller.remote_batch",
             "controller.worker_group",
+            "runs.first_difference",
             "training",
             "workers.assignment",
             "workers.groups",

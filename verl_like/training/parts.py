@@ -11,6 +11,7 @@ from verl_like.controller.placement import Devices
 from verl_like.data.loader import PromptLoader
 from verl_like.plan.run_plan import RunPlan
 from verl_like.runs.folder import RunFolder
+from verl_like.runs.step_snapshots import StepSnapshots
 from verl_like.telemetry.record_limits import RecordLimits
 from verl_like.telemetry.trackers import Trackers
 from verl_like.training.balance import Balance
@@ -18,7 +19,6 @@ from verl_like.training.build import Stack
 from verl_like.training.process_metrics import ProcessBooks, Reporting
 from verl_like.training.rewards import Rewards
 from verl_like.training.samples import Samples
-from verl_like.training.step_snapshots import Capsules
 from verl_like.training.store_meter import StoreMeter
 from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, RefGroup, RolloutGroup
 
@@ -46,7 +46,7 @@ class StepParts:
     balance: Balance
     store: StoreMeter
     samples: Samples
-    snapshots: Capsules
+    snapshots: StepSnapshots
     process_metrics: ProcessBooks
     processes: tuple[Reporting, ...]
     run_plan: RunPlan | None
@@ -78,7 +78,7 @@ def parts_of(
         balance=_balance(config, stack.devices, has_critic=wanted.critic),
         store=StoreMeter(),
         samples=Samples(folder.samples, config.trainer.num_samples_to_save, stack.rewards, trackers, limits),
-        snapshots=Capsules(folder.capsules, config.trainer.num_capsules, stack.rewards, limits),
+        snapshots=StepSnapshots(folder.capsules, config.trainer.num_capsules, stack.rewards, limits),
         process_metrics=ProcessBooks(folder.path, stack.processes, run_plan.peak_bytes if run_plan else 0.0, limits),
         processes=stack.processes,
         run_plan=run_plan,

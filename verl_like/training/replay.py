@@ -10,6 +10,7 @@ from verl_like.checks.machine import check_machine
 from verl_like.checks.rules import check
 from verl_like.controller.errors import INTERRUPT
 from verl_like.data.templates import load_tokenizer
+from verl_like.runs.first_difference import Comparison, compare
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.lock import FolderLock
 from verl_like.runs.replay_plan import ReplayPlan
@@ -19,7 +20,6 @@ from verl_like.telemetry.loggers import trackers
 from verl_like.telemetry.startup import STARTUP
 from verl_like.telemetry.trackers import read_metrics
 from verl_like.training.build import stack
-from verl_like.training.first_difference import Comparison, compare
 from verl_like.training.ppo import PPOTrainer
 from verl_like.training.rollout_trainer import rollout_loop
 from verl_like.training.tasks import learner_updates, num_steps, prompt_loader, train_prompts

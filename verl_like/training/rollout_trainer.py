@@ -66,7 +66,7 @@ class RolloutTrainer(Trainer):
         LEDGER.take()
         state = StepState(step=step, version=self.version, steering=self.steering, scores=self.parts.rewards.open())
         self._open[step] = state.prompts
-        self.parts.snapshots.begin(step, self.steering, version=self.version, loader=self.loader_state)
+        self.parts.snapshots.begin(step, steering=vars(self.steering), version=self.version, loader=self.loader_state)
         return state
 
     def close_step(self, state: StepState) -> Metrics:
