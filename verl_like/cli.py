@@ -393,10 +393,10 @@ def _replay(run: Path, step: int) -> int:
     ):
         STARTUP.now("loading transformers")
         with importing():
-            from verl_like.training.replay import replay, told
+            from verl_like.training.replay import replay, result_of
 
         at, found = replay(planned)
-    print(told(planned, at, found))
+    print(result_of(planned, at, found))
     return int(found.difference is not None)
 
 

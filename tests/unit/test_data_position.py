@@ -24,10 +24,9 @@ from verl_like.runs.folder import RunFolder
 from verl_like.runs.saving import Savable
 from verl_like.telemetry.trackers import Trackers
 from verl_like.training import stages, tasks
-from verl_like.training.loop import TrainingLoop
+from verl_like.training.loop import Trainer, TrainingLoop
 from verl_like.training.ppo import PPOTrainer
 from verl_like.training.sft import SftTrainer
-from verl_like.training.trainer import Trainer
 
 SAMPLERS = """
 def one_epoch(prompts, seed, epoch):

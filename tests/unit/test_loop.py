@@ -17,9 +17,8 @@ from verl_like.controller.errors import INTERRUPT, FeedbackError, Interrupted
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.saving import Savable
 from verl_like.telemetry.trackers import JsonlTracker, Trackers
-from verl_like.training.loop import TrainingLoop
+from verl_like.training.loop import Trainer, TrainingLoop
 from verl_like.training.step_metrics import Metrics
-from verl_like.training.trainer import Trainer
 
 
 class Counting(Trainer):

@@ -24,7 +24,7 @@ from verl_like.training.build import build_workers, stack
 from verl_like.training.loop import TrainingLoop
 from verl_like.training.policy_jobs import write_model
 from verl_like.training.ppo import PPOTrainer
-from verl_like.training.process_metrics import ProcessBooks
+from verl_like.training.process_metrics import ProcessMetrics
 from verl_like.training.progress import Progress
 from verl_like.training.rollout_trainer import RolloutTrainer, rollout_loop
 from verl_like.training.sft import SftTrainer
@@ -107,7 +107,7 @@ def sft(config: Config, config_yaml: str) -> int:
                     workers = build_workers(hosts, config, roles=frozenset({"actor"}), actor_updates=steps)
                     workers.wait_built(timeout_s=config.cluster.start_timeout_s)
                     actor = ActorGroup(workers)
-                    books = ProcessBooks(folder.path, [workers], limits=RecordLimits(config.trainer.max_records_gib))
+                    books = ProcessMetrics(folder.path, [workers], limits=RecordLimits(config.trainer.max_records_gib))
                     trainer = SftTrainer(task, actor, ranks=hosts.where.world_size, process_metrics=books)
                     step = (
                         TrainingLoop(

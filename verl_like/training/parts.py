@@ -16,7 +16,7 @@ from verl_like.telemetry.record_limits import RecordLimits
 from verl_like.telemetry.trackers import Trackers
 from verl_like.training.balance import Balance
 from verl_like.training.build import Stack
-from verl_like.training.process_metrics import ProcessBooks, Reporting
+from verl_like.training.process_metrics import ProcessMetrics, Reporting
 from verl_like.training.rewards import Rewards
 from verl_like.training.samples import Samples
 from verl_like.training.store_meter import StoreMeter
@@ -47,7 +47,7 @@ class StepParts:
     store: StoreMeter
     samples: Samples
     snapshots: StepSnapshots
-    process_metrics: ProcessBooks
+    process_metrics: ProcessMetrics
     processes: tuple[Reporting, ...]
     run_plan: RunPlan | None
 
@@ -79,7 +79,7 @@ def parts_of(
         store=StoreMeter(),
         samples=Samples(folder.samples, config.trainer.num_samples_to_save, stack.rewards, trackers, limits),
         snapshots=StepSnapshots(folder.capsules, config.trainer.num_capsules, stack.rewards, limits),
-        process_metrics=ProcessBooks(folder.path, stack.processes, run_plan.peak_bytes if run_plan else 0.0, limits),
+        process_metrics=ProcessMetrics(folder.path, stack.processes, run_plan.peak_bytes if run_plan else 0.0, limits),
         processes=stack.processes,
         run_plan=run_plan,
     )

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 def replay(planned: ReplayPlan) -> tuple[int, Comparison]:
-    """Take the steps again.
+    """Take the steps of the plan again.
 
     Returns:
         The first step that came out differently, or the last one; and what was found there.
@@ -69,8 +69,8 @@ def _compared(planned: ReplayPlan, folder: RunFolder, step: int) -> Comparison:
     return compare(capsule_of(planned.run / "capsules", step), replayed, metrics)
 
 
-def told(planned: ReplayPlan, step: int, found: Comparison) -> str:
-    """What came of a replay, in one line."""
+def result_of(planned: ReplayPlan, step: int, found: Comparison) -> str:
+    """Return what came of a replay, in one line; warn where the step was taken with other versions."""
     if changed := changed_versions(capsule_of(planned.run / "capsules", step)):
         log.warning("the step was taken with %s", ", ".join(changed))
     start = f"from {shown(planned.start)}" if planned.start is not None else "from the beginning"

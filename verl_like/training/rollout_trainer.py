@@ -18,13 +18,12 @@ from verl_like.telemetry.ledger import LEDGER
 from verl_like.telemetry.startup import STARTUP
 from verl_like.telemetry.trackers import Trackers
 from verl_like.training.build import Stack
-from verl_like.training.loop import TrainingLoop
+from verl_like.training.loop import Trainer, TrainingLoop
 from verl_like.training.parts import StepParts, parts_of
 from verl_like.training.progress import Progress, Steering
 from verl_like.training.prompt_ledger import PromptLedger
 from verl_like.training.step_metrics import Metrics
 from verl_like.training.step_state import StepState
-from verl_like.training.trainer import Trainer
 from verl_like.training.validation import validate
 
 
@@ -63,7 +62,8 @@ class RolloutTrainer(Trainer):
 
     def open_step(self, step: int) -> StepState:
         """Begin a step that generates from the engines' weights; steps before it may still be open."""
-        LEDGER.take()
+        if not self._open:
+            LEDGER.take()  # seconds between steps belong to none
         state = StepState(step=step, version=self.version, steering=self.steering, scores=self.parts.rewards.open())
         self._open[step] = state.prompts
         self.parts.snapshots.begin(step, steering=vars(self.steering), version=self.version, loader=self.loader_state)
@@ -73,7 +73,7 @@ class RolloutTrainer(Trainer):
         """Count a step in, after its update and sync; steps are closed in the order of their numbers.
 
         Returns:
-            All metrics of the step. Its seconds are those since the last call of this or of :meth:`open_step`.
+            All metrics of the step. Its seconds are those since it was opened, or since the step before it was closed.
         """
         parts = self.parts
         assert state.loader_state is not None, f"step {state.step} has not kept the data loader's position"

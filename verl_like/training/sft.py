@@ -13,11 +13,11 @@ from verl_like.data.loader import refuse_other_rows
 from verl_like.ops.partition import partition
 from verl_like.runs.saving import Savable
 from verl_like.telemetry.ledger import LEDGER, stage
-from verl_like.training.process_metrics import ProcessBooks
+from verl_like.training.loop import Trainer
+from verl_like.training.process_metrics import ProcessMetrics
 from verl_like.training.progress import Progress
 from verl_like.training.step_metrics import Metrics, StepMetrics
 from verl_like.training.tasks import SftTask
-from verl_like.training.trainer import Trainer
 from verl_like.workers.groups import ActorGroup
 
 
@@ -32,7 +32,7 @@ class SftTrainer(Trainer):
 
     job = "sft"
 
-    def __init__(self, task: SftTask, actor: ActorGroup, *, ranks: int, process_metrics: ProcessBooks) -> None:
+    def __init__(self, task: SftTask, actor: ActorGroup, *, ranks: int, process_metrics: ProcessMetrics) -> None:
         super().__init__()
         self._actor, self._ranks, self._process_metrics = actor, ranks, process_metrics
         self._sampler, self._identity = task.sampler, task.identity
@@ -58,7 +58,7 @@ class SftTrainer(Trainer):
         metrics.add({"perf/tokens": metrics.learnt_tokens})
         with stage("report"):
             self._process_metrics.ask()
-            metrics.add(self._process_metrics.close_step(step))
+            metrics.add(self._process_metrics.take(step))
         return metrics.finish(LEDGER.take())
 
     def state(self) -> dict[str, Any]:

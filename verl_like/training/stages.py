@@ -211,4 +211,4 @@ def sync(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:
     parts.snapshots.settle()
     with stage("report"):
         state.metrics.add(parts.store.take(batch))
-        state.metrics.add(parts.process_metrics.close_step(state.step))
+        state.metrics.add(parts.process_metrics.take(state.step))
