@@ -25,6 +25,7 @@ from verl_like.protocol import Array, DataProto, Ragged
 from verl_like.reward.scores import Scores
 from verl_like.runs.folder import RunFolder
 from verl_like.training.build import Stack
+from verl_like.training.parts import parts_of
 from verl_like.training.ppo import PPOTrainer
 from verl_like.training.rewards import Rewards
 from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, RefGroup, RolloutGroup
@@ -179,6 +180,16 @@ class IdleFunctions:
     def __init__(self, num_workers: int) -> None:
         start = ray.remote(num_cpus=0)(_IdleScorer)
         self._scorers = [start.remote() for _ in range(num_workers)]
+
+    def open(self) -> IdleScoring:
+        return IdleScoring(self._scorers)
+
+
+class IdleScoring:
+    """The face of PoolScoring."""
+
+    def __init__(self, scorers: list[Any]) -> None:
+        self._scorers = scorers
         self._answers: dict[ray.ObjectRef, str] = {}
 
     def begin(self, facts: Facts, block: BlockRef) -> None:
@@ -187,9 +198,6 @@ class IdleFunctions:
     def scores(self) -> Scores:
         return Scores.concat(wait(self._answers, stage="reward", timeout_s=TIMEOUT_S))
 
-    def forget(self) -> None:
-        self._answers = {}
-
 
 class IdlePrompts:
     """A loader that gives the same prompts each step, which is an epoch."""
@@ -197,6 +205,7 @@ class IdlePrompts:
     batches_per_epoch = 1
 
     def __init__(self, num_prompts: int) -> None:
+        self.num_drawn = 0
         self._prompts = [
             Prompt(
                 prompt_ids=np.zeros(workload.PROMPT_LENGTH, np.int32),
@@ -212,6 +221,7 @@ class IdlePrompts:
         ]
 
     def next_batch(self) -> list[Prompt]:
+        self.num_drawn += len(self._prompts)
         return self._prompts
 
     def feedback(self, uids: Iterable[str], scores: Iterable[float]) -> None:
@@ -241,7 +251,7 @@ def idle_trainer(
 ) -> PPOTrainer:
     """The real trainer over idle workers; call its ``step``."""
     config.trainer.output_dir = str(folder)
-    parts = Stack(
+    stack = Stack(
         devices=Devices("cpu", num_nodes, workers.world_size // num_nodes),
         actor=ActorGroup(workers),
         rollout=RolloutGroup(workers, config.rollout),
@@ -253,4 +263,4 @@ def idle_trainer(
     )
     loader: Any = IdlePrompts(config.data.train_batch_size)
     trackers: Any = None  # steps are not logged
-    return PPOTrainer(config, parts, RunFolder(config), loader, [], trackers, total_steps=1)
+    return PPOTrainer(parts_of(config, stack, RunFolder(config), loader=loader, trackers=trackers))

@@ -140,6 +140,7 @@ def own(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
     from verl_like.runs.folder import RunFolder
     from verl_like.telemetry.loggers import trackers
     from verl_like.training.build import stack
+    from verl_like.training.parts import parts_of
     from verl_like.training.ppo import PPOTrainer
 
     steps = 10_000
@@ -164,10 +165,12 @@ def own(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
     run_folder = RunFolder(config)
     with (
         trackers(config, run_folder.path, total_steps=steps) as tracker,
-        stack(config, tokenizer, run_folder, roles=needs(config).roles, actor_updates=steps, critic_updates=0) as parts,
+        stack(
+            config, tokenizer, run_folder, roles=needs(config).roles, actor_updates=steps, critic_updates=0
+        ) as workers,
     ):
-        trainer = PPOTrainer(config, parts, run_folder, loader, [], tracker, steps)
-        trainer.version = parts.rollout.sync().version
+        trainer = PPOTrainer(parts_of(config, workers, run_folder, loader=loader, trackers=tracker))
+        trainer.start()
         numbers = iter(range(1, steps))
 
         def step(_: Any) -> tuple[float, dict[str, float]]:

@@ -34,6 +34,7 @@ from verl_like.data.templates import load_tokenizer
 from verl_like.runs.folder import RunFolder
 from verl_like.telemetry.loggers import trackers
 from verl_like.training.build import stack
+from verl_like.training.parts import parts_of
 from verl_like.training.ppo import PPOTrainer
 
 SCORER = """
@@ -106,10 +107,10 @@ def measure(folder: Path, rounds: int) -> dict[str, object]:
         trackers(config, run_folder.path, total_steps=total) as tracker,
         stack(
             config, tokenizer, run_folder, roles=needs(config).roles, actor_updates=2 * total, critic_updates=2 * total
-        ) as parts,
+        ) as workers,
     ):
-        trainer = PPOTrainer(config, parts, run_folder, loader, [], tracker, total)
-        trainer.version = parts.rollout.sync().version
+        trainer = PPOTrainer(parts_of(config, workers, run_folder, loader=loader, trackers=tracker))
+        trainer.start()
         return _figures(Steps(trainer, folder / "seconds", config), rounds)
 
 

@@ -233,19 +233,19 @@ def _job(command: str, composed: Composed) -> str:
     with HOSTS.begun(config, generates=generates):
         STARTUP.now("loading transformers")
         with importing():
-            from verl_like.training import jobs as run
+            from verl_like.training import jobs, policy_jobs
 
         if command == "generate":
-            return str(run.generate_responses(config))
+            return str(policy_jobs.generate_responses(config))
         if not is_training:
             policy = policy_checkpoint(config)
-            found = [f"{name} {value:.4f}" for name, value in run.evaluate(config).items()]
+            found = [f"{name} {value:.4f}" for name, value in policy_jobs.evaluate(config).items()]
             found.append(f"policy      {shown(policy) if policy is not None else config.model.path}")
             return "\n".join([*found, f"responses   {shown(folder.eval)}"])
         if command == "sft":
-            run.sft(config, composed.yaml())
+            jobs.sft(config, composed.yaml())
         else:
-            prompts = run.train(config, composed.yaml()).prompts
+            prompts = jobs.train(config, composed.yaml()).prompts
             if prompts.drawn:
                 return f"prompts     {prompts}\n{what_lies_where(folder)}"
         return what_lies_where(folder)
@@ -393,10 +393,10 @@ def _replay(run: Path, step: int) -> int:
     ):
         STARTUP.now("loading transformers")
         with importing():
-            from verl_like.training.replay import replay, told
+            from verl_like.training.replay import replay, result_of
 
         at, found = replay(planned)
-    print(told(planned, at, found))
+    print(result_of(planned, at, found))
     return int(found.difference is not None)
 
 
@@ -428,8 +428,8 @@ def _export(arguments: argparse.Namespace) -> int:
     ):
         STARTUP.now("loading transformers")
         with importing():
-            from verl_like.training import jobs as run
+            from verl_like.training import policy_jobs
 
-        run.export(config, checkpoint, out, adapter=adapter)
+        policy_jobs.export(config, checkpoint, out, adapter=adapter)
     print(out)
     return 0

@@ -25,6 +25,7 @@ from verl_like.imports import leave_out_unloadable
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from verl_like.training.rollout_trainer import RolloutTrainer
 
 BY_SCRIPT = "a script or a notebook"
 
@@ -96,10 +97,13 @@ def _recorded(config: Config) -> str:
     return Composed(config=config, origins=origins, command=shown_command(sys.argv, "python")).yaml()
 
 
-def train(config: Config) -> Trained:
-    """Reinforcement learning, as ``verl-like train``; goes on where the run's folder has a checkpoint.
+def train(config: Config, *, trainer: type[RolloutTrainer] | None = None) -> Trained:
+    """Train by reinforcement learning, as ``verl-like train``; continue where the run's folder has a checkpoint.
 
     Ctrl-C ends it in order, with a checkpoint, where the script's main thread calls it.
+
+    Args:
+        trainer: takes the steps; without it ``PPOTrainer``, which the command runs. docs/adding_a_trainer.md has one.
 
     Raises:
         ValueError: a configuration, data set or folder that cannot work; nothing has been started then.
@@ -108,13 +112,14 @@ def train(config: Config) -> Trained:
     leave_out_unloadable()
     from verl_like.runs.folder import RunFolder
     from verl_like.runs.restore import bring
-    from verl_like.training import jobs as run
+    from verl_like.training import jobs
+    from verl_like.training.ppo import PPOTrainer
 
     config = _as_run(config)
     with _runs(config):
         config_yaml = _recorded(config)
         bring(config, config_yaml, job="train")
-        progress = run.train(config, config_yaml)
+        progress = jobs.train(config, config_yaml, trainer=trainer or PPOTrainer)
     return Trained(RunFolder(config).path, progress.step, progress.last_val)
 
 
@@ -122,13 +127,13 @@ def evaluate(config: Config) -> dict[str, float]:
     """Validation metrics of the run's newest checkpoint, as ``verl-like eval``."""
     leave_out_unloadable()
     from verl_like.runs.restore import bring
-    from verl_like.training import jobs as run
+    from verl_like.training import policy_jobs
 
     config = _as_run(config)
     validating = replace(config, trainer=replace(config.trainer, val_only=True))  # the script's own stays as it is
     with _runs(validating):
         bring(validating, as_yaml(validating), job="")
-        return run.evaluate(validating)
+        return policy_jobs.evaluate(validating)
 
 
 def export(run_folder: str | Path, out: str | Path, *, adapter: bool = False, replace: bool = False) -> Path:
@@ -144,13 +149,13 @@ def export(run_folder: str | Path, out: str | Path, *, adapter: bool = False, re
     leave_out_unloadable()
     from verl_like.checks.checkpoints import checkpoint_of
     from verl_like.runs.start import export_folder
-    from verl_like.training import jobs as run
+    from verl_like.training import policy_jobs
 
     checkpoint = checkpoint_of(Path(run_folder))
     folder = export_folder(checkpoint, Path(out), adapter=adapter, replaces=replace)
     config = compose_run(checkpoint.resolve().parents[1], []).config
     with _runs(config):
-        run.export(config, checkpoint, folder, adapter=adapter)
+        policy_jobs.export(config, checkpoint, folder, adapter=adapter)
     return folder
 
 

@@ -17,7 +17,7 @@ from verl_like.config.schema import ClusterConfig
 from verl_like.controller.placement import ray_cluster as started
 from verl_like.machine.cores import usable_cores
 from verl_like.training import jobs as run
-from verl_like.training.ppo import Progress
+from verl_like.training.progress import Progress
 
 ROOT = Path(__file__).parents[2]
 SHARED_DATA = ROOT.parent / "shared/data"

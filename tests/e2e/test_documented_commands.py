@@ -54,6 +54,7 @@ NOT_RUN = {
         "python requirements/make_lock.py cuda",
         "python3 -m venv .venv",
     ),
+    "trains for minutes; tests/e2e/test_adding_a_trainer.py trains with it": ("python my_trainer.py",),
     "needs Docker": ("make docker",),
     "needs root, and builds an image": ("make container-check",),
     "makes the site that tests/unit/test_site.py makes": ("make docs",),

@@ -18,7 +18,7 @@ from tests.unit._validation_scores import assert_scores_give
 from verl_like.protocol import DataProto, Ragged, read_rows, write_rows
 from verl_like.runs.replay_plan import replay_plan
 from verl_like.telemetry.metrics import OF_THE_MACHINE
-from verl_like.training.replay import replay, told
+from verl_like.training.replay import replay, result_of
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -139,7 +139,9 @@ def test_a_step_is_replayed_from_the_checkpoint_before_it_and_the_first_value_th
     step, found = replay(planned)
     assert (planned.first, step, found.difference) == (3, 4, None)
     assert (found.num_rows, found.num_columns) == (32, 13) and found.num_metrics > 30
-    assert told(planned, step, found).startswith("step 4 came out bit for bit as recorded: 32 rows of 13 columns and")
+    assert result_of(planned, step, found).startswith(
+        "step 4 came out bit for bit as recorded: 32 rows of 13 columns and"
+    )
 
     rows = grpo.folder / "capsules/step_3/rows_000000.npz"  # as if it had been other rewards
     table = read_rows(rows)

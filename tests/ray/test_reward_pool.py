@@ -25,7 +25,7 @@ from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.controller.store import STORE
 from verl_like.protocol import DataProto, Ragged
 from verl_like.reward.decoding import Decoder
-from verl_like.reward.pool import RewardPool
+from verl_like.reward.pool import PoolScoring, RewardPool
 from verl_like.telemetry.heartbeat import read_all
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -118,9 +118,11 @@ def blocks(folder: Path, responses: Sequence[str], truths: Sequence[str]) -> lis
     ]
 
 
-def begin(made: RewardPool, tables: Sequence[DataProto]) -> None:
+def begin(made: RewardPool, tables: Sequence[DataProto]) -> PoolScoring:
+    scoring = made.open()
     for table in tables:
-        made.begin({"uid": np.arange(len(table))}, ray.put(table))
+        scoring.begin({"uid": np.arange(len(table))}, ray.put(table))
+    return scoring
 
 
 def test_the_watchdog_sees_a_host_by_the_name_that_messages_use(folder: Path, tmp_path: Path) -> None:
@@ -141,8 +143,8 @@ def test_eight_poisoned_samples_of_512_cost_twelve_seconds_at_most_and_are_told_
     tables = blocks(folder, responses, truths)
     with pool(folder, tmp_path, max_memory_gib=2.0) as made:
         started = time.monotonic()
-        begin(made, tables)
-        scores = made.scores()
+        scoring = begin(made, tables)
+        scores = scoring.scores()
         seconds = time.monotonic() - started
     print(f"512 samples, 8 of them poisoned: {seconds:.1f} s")
     assert seconds < 12
@@ -162,13 +164,27 @@ def test_eight_poisoned_samples_of_512_cost_twelve_seconds_at_most_and_are_told_
     )
 
 
+def test_steps_that_are_open_at_once_have_their_own_scores_and_a_dropped_one_is_not_waited_for(
+    folder: Path, tmp_path: Path
+) -> None:
+    with pool(folder, tmp_path, timeout_s=20.0, num_workers=4) as made:
+        first = begin(made, blocks(folder, ["1", "2"], ["1", "1"]))
+        dropped = begin(made, blocks(folder, ["sleep"], ["1"]))
+        second = begin(made, blocks(folder, ["2", "2", "1"], ["1", "2", "1"]))
+        del dropped
+        started = time.monotonic()
+        assert second.scores().score.tolist() == [0.0, 1.0, 1.0]
+        assert first.scores().score.tolist() == [1.0, 0.0]
+        assert time.monotonic() - started < 15, "the dropped sample sleeps until its own deadline"
+
+
 def test_a_host_that_is_killed_in_mid_batch_loses_no_sample_and_answers_none_twice(
     folder: Path, tmp_path: Path
 ) -> None:
     marks = tmp_path / "marks"
     responses = [str(i) for i in range(24)]
     with pool(folder, tmp_path, function="slow", env={"MARKS": str(marks)}) as made:
-        begin(made, blocks(folder, responses, responses))
+        scoring = begin(made, blocks(folder, responses, responses))
         while not marks.exists() or len(marks.read_text().split()) < 6:
             time.sleep(0.02)
         ours = {process.pid for process in psutil.Process().children(recursive=True)}  # other runs have hosts too
@@ -178,7 +194,7 @@ def test_a_host_that_is_killed_in_mid_batch_loses_no_sample_and_answers_none_twi
             if process.pid in ours and "ScorerHost" in " ".join(process.info["cmdline"] or [])
         ]
         os.kill(host.pid, signal.SIGKILL)
-        scores = made.scores()
+        scores = scoring.scores()
     assert scores.score.tolist() == [1.0] * 24
     begun = Counter(marks.read_text().split())
     assert set(begun) == set(responses) and max(begun.values()) > 1, (
@@ -193,8 +209,8 @@ def test_a_block_goes_to_every_free_process_of_the_node(folder: Path, tmp_path: 
     responses = [str(i) for i in range(16)]
     with pool(folder, tmp_path, function="slow", env={"MARKS": str(marks)}, num_workers=4) as made:
         started = time.monotonic()
-        begin(made, blocks(folder, responses, responses))
-        made.scores()
+        scoring = begin(made, blocks(folder, responses, responses))
+        scoring.scores()
         assert time.monotonic() - started < 16 * 0.2 / 4 + 0.7
 
 
@@ -218,8 +234,9 @@ def test_seconds_per_token_stay_flat_while_lengths_grow_tenfold_over_100_steps(f
             )
             block = ray.put(table)
             started = time.monotonic()
-            made.begin({"uid": np.arange(rows)}, block)
-            scores = made.scores()
+            scoring = made.open()
+            scoring.begin({"uid": np.arange(rows)}, block)
+            scores = scoring.scores()
             per_token.append((time.monotonic() - started) / (rows * length))
             assert (scores.facts["reward_status"] == "ok").all() and (scores.score == length).all()
     per_token = per_token[3:]
@@ -246,9 +263,9 @@ def test_too_many_failures_stop_the_run_and_are_shown(
 ) -> None:
     responses = ["raise" if i % 3 == 0 else "1" for i in range(64)]
     with pool(folder, tmp_path, **knobs) as made:
-        begin(made, blocks(folder, responses, ["1"] * 64))
+        scoring = begin(made, blocks(folder, responses, ["1"] * 64))
         with pytest.raises(FeedbackError, match=message) as stopped:
-            made.scores()
+            scoring.scores()
     shown = str(stopped.value)
     assert "RuntimeError: cannot grade this" in shown and "prompt: 'prompt 0'" in shown and "response: 'raise'" in shown
 
@@ -259,10 +276,10 @@ def test_a_run_is_stopped_as_soon_as_it_is_certain_not_when_every_sample_has_tim
 ) -> None:
     responses = ["1", *["sleep"] * 95]
     with pool(folder, tmp_path, max_failure_frac=0.1, timeout_s=0.2) as made:
-        begin(made, blocks(folder, responses, ["1"] * 96))
+        scoring = begin(made, blocks(folder, responses, ["1"] * 96))
         started = time.monotonic()
         with pytest.raises(FeedbackError, match="timeout"):
-            made.scores()
+            scoring.scores()
         assert time.monotonic() - started < 95 * 0.2 / 2 * 0.8
 
 
@@ -273,19 +290,19 @@ def test_timeouts_in_a_row_end_the_wait_with_the_functions_name_before_the_stage
     """All of one block, which by its share of the batch would not end the run."""
     responses = [*["sleep"] * 32, *["1"] * 64]
     with pool(folder, tmp_path, timeout_s=0.5, num_workers=1, stage_timeout_s=12) as made:
-        begin(made, blocks(folder, responses, responses))
+        scoring = begin(made, blocks(folder, responses, responses))
         started = time.monotonic()
         with pytest.raises(FeedbackError, match=r"reward.function=.*:score has not answered for \d s: \d samples"):
-            made.scores()
+            scoring.scores()
         assert time.monotonic() - started < 10
 
 
 def test_samples_that_are_slow_together_are_told_as_that(folder: Path, tmp_path: Path) -> None:
     env = {"MARKS": str(tmp_path / "marks")}
     with pool(folder, tmp_path, function="slow", env=env, num_workers=1, stage_timeout_s=2) as made:
-        begin(made, blocks(folder, ["1"] * 32, ["1"] * 32))
+        scoring = begin(made, blocks(folder, ["1"] * 32, ["1"] * 32))
         with pytest.raises(StageTimeout, match=r":slow has scored 0 of 32 responses in that time.*reward.num_workers"):
-            made.scores()
+            scoring.scores()
 
 
 def test_a_function_that_does_not_load_is_told_at_the_start(folder: Path, tmp_path: Path) -> None:
@@ -301,8 +318,8 @@ def test_samples_are_written_with_all_that_another_function_needs(folder: Path, 
     with pool(folder, tmp_path, max_failure_frac=1.0) as made:
         batch = RemoteBatch.put(table, {"uid": np.array(["a", "b", "c"])})
         STORE.take()
-        begin(made, [table])
-        batch.add_facts(made.scores().facts)
+        scoring = begin(made, [table])
+        batch.add_facts(scoring.scores().facts)
         assert STORE.take() == table.nbytes, "what the host read is counted here"
         batch.add_facts({"advantage": np.array([0.5, np.nan, -0.5], np.float32)})
         made.dump(batch, np.arange(3), tmp_path / "step_1.jsonl", appends=False)

@@ -33,9 +33,9 @@ from verl_like.controller.worker_group import WorkerGroup
 from verl_like.protocol import DataProto, Ragged
 from verl_like.reward.scores import Scores
 from verl_like.telemetry.ledger import LEDGER
-from verl_like.training.rewards import ScoringModel
+from verl_like.training.rewards import ModelScoring, ScoringModel
 from verl_like.workers.environment import judge_environment, reward_model_environment
-from verl_like.workers.reward_models.groups import ColocatedModel, OwnModel, judge, own_reward_model
+from verl_like.workers.reward_models.groups import ColocatedModel, OwnModel, OwnScoring, judge, own_reward_model
 from verl_like.workers.setup import WorkerSetup
 
 
@@ -131,16 +131,22 @@ def reference(config: Config, table: DataProto) -> list[float]:
     return [model(torch.tensor(np.concatenate(pair).astype(np.int64)[None])).logits.item() for pair in pairs]
 
 
-def begin(model: ScoringModel, *tables: DataProto) -> None:
-    """Have these blocks scored, as a rollout hands them on."""
+def begin(model: ScoringModel, *tables: DataProto) -> ModelScoring:
+    """Have these blocks scored in a step of their own, as a rollout hands them on."""
+    scoring = model.open()
     for table in tables:
-        lengths = {f"{part}_tokens": table.ragged(f"{part}_ids").lengths for part in ("prompt", "response")}
-        model.begin({"uid": np.arange(len(table)), **lengths}, ray.put(table))
+        add(scoring, table)
+    return scoring
 
 
-def scores_of(model: ScoringModel) -> Scores:
-    model.finish()
-    return model.scores()
+def add(scoring: ModelScoring, table: DataProto) -> None:
+    lengths = {f"{part}_tokens": table.ragged(f"{part}_ids").lengths for part in ("prompt", "response")}
+    scoring.begin({"uid": np.arange(len(table)), **lengths}, ray.put(table))
+
+
+def scores_of(scoring: ModelScoring) -> Scores:
+    scoring.finish()
+    return scoring.scores()
 
 
 @pytest.mark.parametrize("sizes", [(7,), (4, 1, 2), (1,)])
@@ -150,8 +156,7 @@ def test_a_colocated_reward_model_scores_rows_in_the_order_of_their_blocks(
     """A single row leaves one of the two ranks without any."""
     model = ColocatedModel(reward_model, name="model", weight=1.0)
     tables = [rows_of(size, seed=number) for number, size in enumerate(sizes)]
-    begin(model, *tables)
-    found = scores_of(model)
+    found = scores_of(begin(model, *tables))
     np.testing.assert_allclose(
         found.score, [score for table in tables for score in reference(config, table)], atol=1e-5
     )
@@ -162,9 +167,9 @@ def test_a_colocated_reward_model_scores_rows_in_the_order_of_their_blocks(
 def test_a_colocated_reward_model_does_not_touch_the_workers_while_the_rollout_runs(reward_model: WorkerGroup) -> None:
     model = ColocatedModel(reward_model, name="model", weight=1.0)
     LEDGER.take()
-    begin(model, rows_of(2))
+    scoring = begin(model, rows_of(2))
     assert "reward_model" not in LEDGER.take()
-    scores_of(model)
+    scores_of(scoring)
     assert LEDGER.take()["reward_model"] > 0, "a stage of its own"
 
 
@@ -175,46 +180,53 @@ def test_blocks_of_a_sharded_reward_model_come_back_in_the_order_they_were_begun
     model = own_reward_model(reward_model, weight=1.0, timeout_s=60)
     blocks = [rows_of(2 + number, seed=number) for number in range(num_blocks)]
     STORE.take()
-    begin(model, *blocks)
-    found = scores_of(model)
+    scoring = begin(model, *blocks)
+    found = scores_of(scoring)
     np.testing.assert_allclose(
         found.score, [score for block in blocks for score in reference(config, block)], atol=1e-5
     )
     assert STORE.take() == sum(block.nbytes for block in blocks)
-    assert len(scores_of(model)) == 0, "scores are told once"
+    assert len(scores_of(scoring)) == 0, "scores are returned once"
 
 
 def test_a_worker_of_its_own_scores_each_block_at_once(groups: dict[str, WorkerGroup], config: Config) -> None:
     model = own_reward_model(groups["own"], weight=1.0, timeout_s=60)
-    begin(model, rows_of(3))
-    assert len(ray.wait(list(model._answers), timeout=30)[0]) == 1
-    np.testing.assert_allclose(scores_of(model).score, reference(config, rows_of(3)), atol=1e-5)
+    scoring = model.open()
+    add(scoring, rows_of(3))
+    assert len(ray.wait(list(scoring._answers), timeout=30)[0]) == 1
+    np.testing.assert_allclose(scores_of(scoring).score, reference(config, rows_of(3)), atol=1e-5)
 
 
 def test_a_full_round_starts_at_once(reward_model: WorkerGroup) -> None:
     model = own_reward_model(reward_model, weight=1.0, timeout_s=60)
-    begin(model, rows_of(2))
-    assert not model._answers, "the ranks work together only, and one has no block yet"
-    begin(model, rows_of(2))
-    assert len(ray.wait(list(model._answers), num_returns=2, timeout=30)[0]) == 2
-    model.forget()
+    scoring = model.open()
+    add(scoring, rows_of(2))
+    assert not scoring._answers, "the ranks work together only, and one has no block yet"
+    add(scoring, rows_of(2))
+    assert len(ray.wait(list(scoring._answers), num_returns=2, timeout=30)[0]) == 2
 
 
-def test_what_is_forgotten_is_not_told_and_the_ranks_stay_in_step(reward_model: WorkerGroup, config: Config) -> None:
+def test_the_ranks_stay_in_step_where_a_step_is_dropped_and_others_are_open_at_once(
+    reward_model: WorkerGroup, config: Config
+) -> None:
     model = own_reward_model(reward_model, weight=1.0, timeout_s=60)
-    begin(model, *[rows_of(2, seed=number) for number in range(3)])
-    model.forget()
-    begin(model, rows_of(3, seed=7))
-    np.testing.assert_allclose(scores_of(model).score, reference(config, rows_of(3, seed=7)), atol=1e-5)
+    begin(model, *[rows_of(2, seed=number) for number in range(3)])  # and dropped
+    first = begin(model, rows_of(3, seed=7))
+    second = begin(model, rows_of(2, seed=8), rows_of(1, seed=9))
+    found = scores_of(second).score
+    np.testing.assert_allclose(
+        found, [*reference(config, rows_of(2, seed=8)), *reference(config, rows_of(1, seed=9))], atol=1e-5
+    )
+    np.testing.assert_allclose(scores_of(first).score, reference(config, rows_of(3, seed=7)), atol=1e-5)
 
 
 def test_ctrl_c_ends_the_wait(reward_model: WorkerGroup) -> None:
     model = own_reward_model(reward_model, weight=1.0, timeout_s=60)
-    begin(model, rows_of(2))
+    scoring = begin(model, rows_of(2))
     INTERRUPT.set()
     try:
         with pytest.raises(Interrupted, match="model"):
-            scores_of(model)
+            scores_of(scoring)
     finally:
         INTERRUPT.clear()
 
@@ -226,9 +238,10 @@ def test_a_tensor_parallel_judge_on_vllm_gives_the_verdicts_of_transformers(
     model = judge(groups["judge"], weight=1.0, tensor_parallel_size=2, timeout_s=60)
     rows = sums(6)
     rows[4] = ("1+" * 30, "2", "4", {"level": "easy"})
+    scoring = model.open()
     for part in (rows[:2], rows[2:]):
-        model.begin({}, ray.put(block_of(folders, part)))
-    found = scores_of(model)
+        scoring.begin({}, ray.put(block_of(folders, part)))
+    found = scores_of(scoring)
     assert "the question to the judge has 69 tokens" in messages(found)[4]
     digits = 0
     for row in (0, 1, 2, 3, 5):
@@ -240,14 +253,15 @@ def test_a_tensor_parallel_judge_on_vllm_gives_the_verdicts_of_transformers(
     assert digits > 0
 
 
-def slow(group: WorkerGroup, *delays_s: float, timeout_s: float) -> OwnModel:
+def slow(group: WorkerGroup, *delays_s: float, timeout_s: float) -> OwnScoring:
     """A judge with blocks under way that take these times and score them."""
     model = OwnModel(
         group, SlowRole.score, name="judge", weight=1.0, ranks_per_engine=1, is_collective=False, timeout_s=timeout_s
     )
+    scoring = model.open()
     for delay_s in delays_s:
-        model.begin({}, ray.put(DataProto({"delay_s": [delay_s]})))
-    return model
+        scoring.begin({}, ray.put(DataProto({"delay_s": [delay_s]})))
+    return scoring
 
 
 @pytest.mark.alone
@@ -263,10 +277,10 @@ def test_engines_work_side_by_side_and_a_deadline_or_a_death_is_told_with_the_na
     )
     with pytest.raises(StageTimeout, match=r"stage 'judge' took longer than 1 s; still waiting for judge rank 1\."):
         slow(group, 0.0, 30.0, 0.0, timeout_s=1).scores()
-    model = slow(group, 0.0, 0.0, timeout_s=30)
+    scoring = slow(group, 0.0, 0.0, timeout_s=30)
     group.shut_down()
     with pytest.raises(WorkerError, match=r"stage 'judge' failed(.|\n)*judge rank 1 died"):
-        model.scores()
+        scoring.scores()
 
 
 class SlowRole:

@@ -62,7 +62,7 @@ TRANSPORT = (
 )
 STEP_TO_LOSS = (
     "training/ppo.py:PPOTrainer.step",
-    "training/ppo.py:PPOTrainer.learn",
+    "training/stages.py:update_actor",
     "workers/groups.py:ActorGroup.update",
     "controller/worker_group.py:WorkerGroup.map_rows",
     "controller/worker.py:WorkerHost.map",
@@ -73,15 +73,15 @@ STEP_TO_LOSS = (
 )
 SCORER_TO_ESTIMATOR = (
     "training/ppo.py:PPOTrainer.step",
-    "training/ppo.py:PPOTrainer.score",
-    "training/rewards.py:Rewards.scores",
-    "reward/pool.py:RewardPool.scores",
+    "training/stages.py:score",
+    "training/rewards.py:StepRewards.scores",
+    "reward/pool.py:PoolScoring.scores",
     "controller/wait.py:arrivals",
     "reward/host.py:ScorerHost.score",
     "reward/team.py:ScorerTeam.score",
     "reward/team.py:ScorerTeam._piece",
     "reward/scorer_process.py:ScorerProcess.score",
-    "training/ppo.py:PPOTrainer.advantages",
+    "training/stages.py:add_advantages",
     "training/shaping.py:row_rewards",
     "workers/groups.py:AdvantageGroup.add",
     "controller/worker_group.py:WorkerGroup.map_rows",
@@ -102,6 +102,7 @@ WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
             "controller.relay",
             "controller.remote_batch",
             "controller.worker_group",
+            "runs.first_difference",
             "training",
             "workers.assignment",
             "workers.groups",

@@ -58,7 +58,8 @@ def saves(
     is_async: bool = True,
     timeout_s: float = 30.0,
 ) -> Saves:
-    return Saves(checkpoints, actor=actor, critic=critic, is_async=is_async, timeout_s=timeout_s)
+    learners = {"actor": actor} if critic is None else {"actor": actor, "critic": critic}
+    return Saves(checkpoints, learners, is_async=is_async, timeout_s=timeout_s)
 
 
 def state_of(step: int) -> dict[str, object]:

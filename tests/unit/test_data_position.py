@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -17,10 +20,12 @@ from verl_like.data.files import read_rows
 from verl_like.data.loader import PromptLoader, refuse_other_rows, sft_identity
 from verl_like.data.prompts import PromptDataset
 from verl_like.reward.messages import Sample
-from verl_like.training import jobs as run
+from verl_like.runs.folder import RunFolder
+from verl_like.runs.saving import Savable
+from verl_like.telemetry.trackers import Trackers
+from verl_like.training import stages, tasks
+from verl_like.training.loop import Trainer, TrainingLoop
 from verl_like.training.ppo import PPOTrainer
-from verl_like.training.profiling import Profiles
-from verl_like.training.progress import Progress, Steering
 from verl_like.training.sft import SftTrainer
 
 SAMPLERS = """
@@ -63,33 +68,27 @@ def dataset(path: str) -> PromptDataset:
     return PromptDataset(read_rows([path]), DataConfig(apply_chat_template=False), character_tokenizer())
 
 
-class _Saves:
-    step = -1
+class _Drawing(Trainer):
+    """Steps that draw, report scores and take the sampler's state, and learn nothing."""
 
-    def finish(self) -> None:
-        """Nothing is under way."""
-
-
-class _Trainer(PPOTrainer):
-    """Steps that draw, tell scores and take the sampler's state, and learn nothing."""
+    job = "train"
+    learners: Mapping[str, Savable] = {}
 
     def __init__(self, loader: PromptLoader) -> None:
-        self.loader, self.total_steps, self.progress = loader, 9, Progress()
-        self.config, self.val_prompts, self.profiles = Config(), [], Profiles(Path(), [], [])
-        self.saves: Any = _Saves()
-        self.saved: list[int] = []
+        super().__init__()
+        self._loader = loader
 
     def step(self, step: int) -> dict[str, float]:
-        uids = [prompt.uid for prompt in self.loader.next_batch()]
-        self.loader.feedback(uids, [0.5] * len(uids))
-        self.loader.state_dict()
-        return {}
+        uids = [prompt.uid for prompt in self._loader.next_batch()]
+        self._loader.feedback(uids, [0.5] * len(uids))
+        self._loader.state_dict()
+        return {"time/step_s": 1.0, "perf/tokens": 1.0}
 
-    def finish(self, metrics: dict[str, float]) -> None:
-        self.progress.step += 1
+    def state(self) -> dict[str, Any]:
+        return {"step": self.progress.step, "weight_version": self.progress.step}
 
-    def save(self) -> None:
-        self.saved.append(self.progress.step)
+    def load(self, state: dict[str, Any], path: Path) -> None:
+        raise AssertionError("nothing is resumed here")
 
 
 @pytest.mark.parametrize(
@@ -106,52 +105,42 @@ def test_the_last_finished_step_is_saved_where_a_sampler_fails_in_mid_run(
 ) -> None:
     (tmp_path / "mine.py").write_text(SAMPLERS)
     data = DataConfig(sampler=f"{tmp_path}/mine.py:{name}", train_batch_size=2)
-    trainer = _Trainer(PromptLoader(dataset(write_rows(tmp_path / "x.jsonl")), data, seed=1))
+    config = Config()
+    config.trainer.output_dir = str(tmp_path / "runs")
+    trainer = _Drawing(PromptLoader(dataset(write_rows(tmp_path / "x.jsonl")), data, seed=1))
+    loop = TrainingLoop(
+        config, trainer, RunFolder(config), Trackers([]), process_metrics=Mock(), processes=[], total_steps=9
+    )
     with pytest.raises(SamplerError, match=message):
-        trainer.take_steps()
-    assert trainer.saved == [2]
+        loop.run()
+    assert loop.checkpoints.steps() == [2]
 
 
-class _Unlearnt(PPOTrainer):
-    """A step of which the stages up to the scores do nothing, and the later ones must not begin."""
-
-    def __init__(self, loader: PromptLoader) -> None:
-        self.loader, self.progress, self.steering, self.version = loader, Progress(), Steering(kl_coef=0.0), 0
-        self.loader_state, self.capsules, self.stages = loader.state_dict(), Mock(), list[str]()
-
-    def rollout(self, *_: object) -> Any:
-        self.loader.next_batch()
-
-    def log_probs(self, *_: object) -> None:
-        self.stages.append("log_probs")
-
-    def score(self, *_: object) -> Any:
-        self.stages.append("score")
-
-    def learn(self, *_: object) -> None:
-        raise AssertionError("the policy would no longer be that of the last finished step")
-
-
-def test_a_samplers_state_is_taken_before_the_policy_learns(tmp_path: Path) -> None:
-    """Behind the update a state that cannot be used would leave no step that could be saved."""
+def test_a_samplers_state_is_taken_before_the_policy_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the update a state that cannot be used would leave no step that could be saved."""
     (tmp_path / "mine.py").write_text(SAMPLERS)
     data = DataConfig(sampler=f"{tmp_path}/mine.py:Mute", train_batch_size=2)
     loader = PromptLoader(dataset(write_rows(tmp_path / "x.jsonl")), data, seed=1)
-    loader.next_batch(), loader.next_batch()
-    trainer = _Unlearnt(loader)
+    trainer = PPOTrainer(Mock(loader=loader, config=Config()))
+    taken: list[str] = []
+    for name, found in vars(stages).items():
+        if inspect.isfunction(found) and found.__module__ == stages.__name__ and name != "keep_position":
+            monkeypatch.setattr(stages, name, partial(lambda name, *_: taken.append(name), name))
+    for _ in range(3):
+        loader.next_batch()
     with pytest.raises(SamplerError, match="gave a NoneType as its state"):
         trainer.step(1)
-    assert trainer.stages == ["log_probs", "score"]
+    assert taken == ["rollout", "sleep", "add_log_probs", "score"]
 
 
 def test_a_reward_is_tried_on_sources_of_files_with_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both lists have a prompt "x.jsonl:0", as uids are unique in one list of files alone."""
     tried: list[dict[str, Sample]] = []
-    monkeypatch.setattr(run, "try_reward", lambda config, samples, truths, progress: tried.append(samples))
+    monkeypatch.setattr(tasks, "try_reward", lambda config, samples, truths, progress: tried.append(samples))
     prompts, val_prompts = (
         dataset(write_rows(tmp_path / name / "x.jsonl", source)) for name, source in (("train", "a"), ("val", "b"))
     )
-    run.check_reward(Config(), prompts, val_prompts)
+    tasks.check_reward(Config(), prompts, val_prompts)
     assert {name: sample.data_source for name, sample in tried[0].items()} == {
         "x.jsonl:0": "a",
         "x.jsonl:0 of data.val_files": "b",
@@ -177,15 +166,11 @@ def test_supervised_training_knows_the_rows_that_it_has_seen(tmp_path: Path) -> 
 class _SftTrainer(SftTrainer):
     """What a continuation looks at before it loads anything."""
 
-    def __init__(self, checkpoint: Path, now: dict[str, Any]) -> None:
-        self._checkpoints: Any = self
-        self._config, self._checkpoint, self._identity = Config(), checkpoint, now
-
-    def find(self, resume: str) -> Path:
-        return self._checkpoint
+    def __init__(self, now: dict[str, Any]) -> None:
+        self._identity = now
 
 
 def test_supervised_training_is_not_continued_on_other_rows(tmp_path: Path) -> None:
-    (tmp_path / "trainer.json").write_text(json.dumps({"step": 3, "weight_version": 3, "dataset": {"rows": "seen"}}))
+    state = {"step": 3, "weight_version": 3, "dataset": {"rows": "seen"}}
     with pytest.raises(ValueError, match=r"\{'rows': \('seen', 'others'\)\}.*start anew with trainer\.resume=never"):
-        _SftTrainer(tmp_path, {"rows": "others"})._resume()
+        _SftTrainer({"rows": "others"}).load(state, tmp_path)

@@ -19,7 +19,7 @@ from verl_like.machine import extensions, limits, look, packages
 from verl_like.machine.capacity import Room, room_wanted
 from verl_like.machine.findings import Finding, Package, Status, install_line, mending, refuse
 from verl_like.runs import launch as hosts
-from verl_like.training import jobs as run
+from verl_like.training import jobs, policy_jobs
 
 ROOT = Path(__file__).parents[2]
 
@@ -247,7 +247,7 @@ def test_each_job_that_generates_looks_at_its_engine_before_it_loads_or_starts_a
     (tmp_path / "model/tokenizer.json").write_text("")  # which nobody could read
     (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n')
     with pytest.raises(ValueError, match=r"libnowhere\.so\.7 is missing"):
-        run.train(config, "") if job == "train" else vars(run)[job](config)
+        jobs.train(config, "") if job == "train" else vars(policy_jobs)[job](config)
     assert not (tmp_path / "outputs").exists()
 
 

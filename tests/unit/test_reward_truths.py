@@ -22,7 +22,7 @@ from verl_like.reward.trial import try_reward
 from verl_like.reward.truth_reader import truth_reader
 from verl_like.reward.truths import MAX_PIECE_BYTES, distinct, pieces
 from verl_like.telemetry.startup import Startup
-from verl_like.training import jobs as run
+from verl_like.training import tasks
 
 # The truth chooses what reading it does.
 SOURCE = """
@@ -386,12 +386,12 @@ def test_a_run_reads_the_truths_of_its_prompts_and_says_how_far_it_is(monkeypatc
         def so_far(self, what: str) -> None:
             said.append(f"... {what}")
 
-    monkeypatch.setattr(run, "STARTUP", Told())
+    monkeypatch.setattr(tasks, "STARTUP", Told())
     prompts = [prompt(f"train.parquet:{i}", letter) for i, letter in enumerate("ABCA")] + [prompt("val.parquet:0", "7")]
     with pytest.raises(
         ValueError, match=r"^1 of 4 truths cannot be graded\.\n  val\.parquet:0 \(data_source 'choice'\)"
     ):
-        run.check_reward(Config(), prompts)
+        tasks.check_reward(Config(), prompts)
     assert said == [
         "trying the reward functions",
         "reading 3 truths",

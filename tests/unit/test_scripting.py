@@ -47,7 +47,9 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 
 def test_a_validation_leaves_the_scripts_configuration_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr("verl_like.training.jobs.evaluate", lambda config: seen.append(config.trainer.val_only) or {})
+    monkeypatch.setattr(
+        "verl_like.training.policy_jobs.evaluate", lambda config: seen.append(config.trainer.val_only) or {}
+    )
     config = verl_like.config_of()
     assert verl_like.evaluate(config) == {} and seen == [True]
     assert not config.trainer.val_only

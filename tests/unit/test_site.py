@@ -19,7 +19,7 @@ from markdown_it import MarkdownIt
 from verl_like.config.compose import compose
 
 ROOT = Path(__file__).parents[2]
-STEP = "verl_like/training/ppo.py"
+STEP = "verl_like/training/stages.py"
 NOT_DRAWN = {"balance", "report", "validation", "checkpoint"}  # bookkeeping, and what comes between steps
 PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "api.md"]  # that is made of docstrings
 CHROMIUM = shutil.which("chromium")

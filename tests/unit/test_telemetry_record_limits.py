@@ -15,13 +15,11 @@ from tests.unit.test_telemetry_run_ledger import report
 from verl_like.config.schema import Config
 from verl_like.reward.failure_file import NAME, OLDER_NAME, FailureFile
 from verl_like.reward.messages import Outcome, Sample
+from verl_like.runs.step_snapshots import MAX_KEPT, RowWriter, StepSnapshots
 from verl_like.telemetry import record_limits
 from verl_like.telemetry.ledger import Span
 from verl_like.telemetry.record_limits import RecordLimits, thin_ledger, thin_samples
 from verl_like.telemetry.run_ledger import RunLedger
-from verl_like.training.progress import Steering
-from verl_like.training.rewards import Rewards
-from verl_like.training.step_snapshots import MAX_KEPT, Capsules
 
 KIB = 2**10
 
@@ -130,18 +128,18 @@ def test_without_a_limit_everything_stays(tmp_path: Path) -> None:
 
 
 def test_kept_capsules_are_the_first_and_the_newest_steps_that_went_wrong(tmp_path: Path) -> None:
-    taker = Capsules(tmp_path, 2, cast(Rewards, None))  # which write rows, of which there are none here
+    taker = StepSnapshots(tmp_path, 2, cast(RowWriter, None))  # which write rows, of which there are none here
     for step in range(1, 31):
-        taker.begin(step, Steering(kl_coef=0.1), version=step - 1, loader={})
+        taker.begin(step, steering={"kl_coef": 0.1}, version=step - 1, loader={})
         taker.finish(step, {"actor/loss": float("nan") if step > 2 else 0.5})
     kept = sorted(int(path.name.removeprefix("step_")) for path in (tmp_path / "kept").iterdir())
     assert len(kept) == MAX_KEPT and kept[:4] == [3, 4, 5, 6] and kept[-4:] == [27, 28, 29, 30]
 
 
 def test_large_kept_capsules_are_fewer_but_the_first_and_the_newest_stay(tmp_path: Path) -> None:
-    taker = Capsules(tmp_path, 2, cast(Rewards, None), limits_of(50 * KIB, record_limits.CAPSULES))
+    taker = StepSnapshots(tmp_path, 2, cast(RowWriter, None), limits_of(50 * KIB, record_limits.CAPSULES))
     for step in range(1, 9):
-        taker.begin(step, Steering(kl_coef=0.1), version=step - 1, loader={})
+        taker.begin(step, steering={"kl_coef": 0.1}, version=step - 1, loader={})
         (tmp_path / f"step_{step}" / "rows_000000.npz").write_bytes(b"x" * 15 * KIB)
         taker.finish(step, {"actor/loss": float("nan")})
     kept = sorted(int(path.name.removeprefix("step_")) for path in (tmp_path / "kept").iterdir())

@@ -65,3 +65,11 @@ def test_books_that_do_not_add_up_are_refused(ledger: PromptLedger, drawn: int, 
 def test_what_is_told_at_the_end_has_every_count() -> None:
     assert str(PromptLedger(drawn=7, trained=4, filtered=2, failed=1)) == "7 drawn: 4 trained, 2 filtered, 1 failed"
     assert str(PromptLedger(drawn=1, in_flight=1)).endswith(", 1 in flight")
+
+
+def test_the_ledgers_of_a_run_and_of_a_step_add_up() -> None:
+    run, step = PromptLedger(drawn=8, trained=5, filtered=2, failed=1), PromptLedger()
+    step.draw(4)
+    step.leave(3, "failed")
+    assert run.plus(step) == PromptLedger(drawn=12, trained=5, filtered=2, failed=2, in_flight=3)
+    assert run.in_flight == 0, "a step that is dropped leaves the run's ledger as it was"

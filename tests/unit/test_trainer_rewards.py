@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,7 @@ from verl_like.reward.failures import Failure, check_failures
 from verl_like.reward.scores import Scores, objects
 from verl_like.training import generation
 from verl_like.training.generation import generate
-from verl_like.training.rewards import Rewards, first_rows
+from verl_like.training.rewards import Rewards, StepRewards, first_rows
 
 NAN = float("nan")
 
@@ -65,9 +66,17 @@ class Engine:
 
 
 class Functions:
-    """A pool whose scores are those that the blocks know."""
+    """A pool whose scores are those that the blocks know; ``details`` are those of each step."""
 
     def __init__(self, details: list[dict[str, Any]] | None = None) -> None:
+        self._details = details
+
+    def open(self) -> FunctionScoring:
+        return FunctionScoring(self._details)
+
+
+class FunctionScoring:
+    def __init__(self, details: list[dict[str, Any]] | None) -> None:
         self._begun: list[float] = []
         self._details = details
 
@@ -80,15 +89,20 @@ class Functions:
         assert begun, "there is nothing to wait for"
         return said(begun, self._details)
 
-    def forget(self) -> None:
-        self._begun = []
-
 
 class Model:
     """A model that gives every row the same score, once the rollout is over."""
 
     name, weight = "judge", 2.0
 
+    def __init__(self, score: float) -> None:
+        self._score = score
+
+    def open(self) -> ModelScoring:
+        return ModelScoring(self._score)
+
+
+class ModelScoring:
     def __init__(self, score: float) -> None:
         self._score, self._begun, self._finished = score, 0, 0
 
@@ -101,12 +115,14 @@ class Model:
     def scores(self) -> Scores:
         return Scores.of_model([self._score] * self._finished, [""] * self._finished, [{}] * self._finished)
 
-    def forget(self) -> None:
-        self._begun = 0
 
-
-def rewards_of(functions: Functions | None = None, *models: Model, **knobs: Any) -> Rewards:
+def all_rewards(functions: Functions | None = None, *models: Model, **knobs: Any) -> Rewards:
     return Rewards(functions or Functions(), models, RewardConfig(**knobs))  # type: ignore[arg-type]
+
+
+def rewards_of(functions: Functions | None = None, *models: Model, **knobs: Any) -> StepRewards:
+    """The rewards of one step."""
+    return all_rewards(functions, *models, **knobs).open()
 
 
 def generated(begin: Callable[..., None], *, n: int, first_prompt: int = 0) -> RemoteBatch:
@@ -158,7 +174,7 @@ def test_a_models_score_is_in_the_baseline_too() -> None:
 
 
 @pytest.mark.usefixtures("no_store")
-def test_rows_of_several_draws_keep_their_scores_through_any_choice_until_they_are_forgotten() -> None:
+def test_rows_of_several_draws_keep_their_scores_through_any_choice() -> None:
     rewards = rewards_of()
     draws = []
     for first_prompt in (0, 3):
@@ -170,18 +186,33 @@ def test_rows_of_several_draws_keep_their_scores_through_any_choice_until_they_a
     found = rewards.scores(chosen)
     assert found.score.tolist() == chosen.facts["score"].tolist() == [51, 0, 30, 31]
     assert found.facts["baseline_score"].tolist() == [50.5, 0.5, 30.5, 30.5]
-    rewards.forget()
-    with pytest.raises(KeyError):
-        rewards.scores(chosen)
 
 
 @pytest.mark.usefixtures("no_store")
-def test_what_is_forgotten_is_not_waited_for() -> None:
-    rewards = rewards_of()
-    generated(rewards.begin, n=2)
-    rewards.forget()
-    batch = generated(rewards.begin, n=1, first_prompt=3)
-    assert rewards.scores(batch).score.tolist() == [30.5, 40.5, 50.5]
+def test_steps_that_are_open_at_once_have_their_own_scores_in_any_order() -> None:
+    rewards = all_rewards(Functions(), Model(1.0))
+    first, second = rewards.open(), rewards.open()
+    of_first = generated(first.begin, n=2)
+    of_second = generated(second.begin, n=1, first_prompt=3)
+    assert second.scores(of_second).score.tolist() == [32.5, 42.5, 52.5]
+    assert first.scores(of_first).score.tolist() == [2, 3, 12, 13, 22, 23]
+    assert second.scores(of_second).score.tolist() == [32.5, 42.5, 52.5], "they stay until the step is over"
+    with pytest.raises(KeyError):
+        second.scores(of_first)
+
+
+@pytest.mark.usefixtures("no_store")
+def test_the_scores_of_a_dropped_step_are_freed_and_not_waited_for() -> None:
+    """The answers of what was begun go with the object that would wait for them."""
+    rewards = all_rewards()
+    dropped = rewards.open()
+    generated(dropped.begin, n=2)
+    freed = weakref.ref(dropped._functions)
+    del dropped
+    assert freed() is None
+    step = rewards.open()
+    batch = generated(step.begin, n=1, first_prompt=3)
+    assert step.scores(batch).score.tolist() == [30.5, 40.5, 50.5]
 
 
 def scored(scores: list[float], **knobs: Any) -> Scores:

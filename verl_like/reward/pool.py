@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import ray
@@ -57,15 +58,55 @@ Host = ray.remote(
 )(ScorerHost)
 
 
+class PoolScoring:
+    """The blocks that the hosts score for one step: each host gets equally many rows.
+
+    What is under way when this object goes is not waited for; its results are freed as they come.
+    """
+
+    def __init__(self, hosts: Sequence[Any], config: RewardConfig, *, timeout_s: float) -> None:
+        self._hosts, self._config, self._timeout_s = hosts, config, timeout_s
+        self._answers: dict[ray.ObjectRef, str] = {}  # under way, with names to wait for them
+        self._num_rows = [0] * len(hosts)  # of these, by host
+
+    def begin(self, facts: Facts, block: BlockRef) -> None:
+        """Have a block scored; returns at once."""
+        host = int(np.argmin(self._num_rows))
+        self._num_rows[host] += len(facts["uid"])
+        [answer] = ray_calls.begun([Call(self._hosts[host].score, (block,), options={"concurrency_group": "score"})])
+        self._answers[answer] = f"scorer host {host}"
+
+    def scores(self) -> Scores:
+        """Return the scores of all rows begun since the last call, in the order of :meth:`begin`.
+
+        Raises:
+            FeedbackError: too many samples failed, or many in a row have timed out; raised as soon as that is certain.
+            StageTimeout: samples that were slow, but within their own deadlines, took too long together.
+        """
+        answers, num_rows = self._answers, sum(self._num_rows)
+        self._answers, self._num_rows = {}, [0] * len(self._hosts)
+        found: dict[ray.ObjectRef, Scores] = {}
+        failures: list[Failure] = []
+        try:
+            for answer, scores in arrivals(answers, stage="reward", timeout_s=self._timeout_s, interruptible=True):
+                found[answer] = scores
+                failures += failures_of(scores.failure)
+                check_failures(failures, num_rows, self._config)
+        except StageTimeout as error:
+            num_scored = sum(map(len, found.values()))
+            raise StageTimeout(f"{error} {too_slow(self._config, num_scored=num_scored, num_rows=num_rows)}") from error
+        return Scores.concat([found[answer] for answer in answers])
+
+
 class RewardPool:
-    """Deals blocks to the hosts, equally many rows to each, and gathers their scores.
+    """The scorer hosts of all nodes.
 
     Args:
         decoder: for the responses, as the policy's tokenizer decodes.
         failures: folder of the jsonl files that failed samples are appended to, with prompt, response and reason.
         max_failure_bytes: of these files; the older failures give way.
         env: environment of the scorers.
-        timeout_s: deadline of :meth:`scores` beyond the samples' own deadlines.
+        timeout_s: deadline of :meth:`PoolScoring.scores` beyond the samples' own deadlines.
         beacons: folder of this run on every node, where the watchdog looks; empty for hosts that nobody watches.
     """
 
@@ -101,8 +142,6 @@ class RewardPool:
             for number, (node, share) in enumerate(zip(nodes, shares, strict=True))
         ]
         VERDICTS.restarts(self._names(), remedy=_HELPS)
-        self._answers: dict[ray.ObjectRef, str] = {}  # under way, with names to wait for them
-        self._num_rows = [0] * len(self._hosts)  # of these, by host
         self._writing: dict[ray.ObjectRef, str] = {}  # in progress
 
     def wait_ready(self, *, timeout_s: float) -> None:
@@ -111,37 +150,9 @@ class RewardPool:
         names = dict(zip(asking, self._names(), strict=True))
         wait(names, stage="reward_start", timeout_s=timeout_s, interruptible=True)
 
-    def begin(self, facts: Facts, block: BlockRef) -> None:
-        """Have a block scored; returns at once."""
-        host = int(np.argmin(self._num_rows))
-        self._num_rows[host] += len(facts["uid"])
-        [answer] = ray_calls.begun([Call(self._hosts[host].score, (block,), options={"concurrency_group": "score"})])
-        self._answers[answer] = f"scorer host {host}"
-
-    def scores(self) -> Scores:
-        """The scores of all rows begun since the last call, in the order of :meth:`begin`.
-
-        Raises:
-            FeedbackError: too many samples failed, or many in a row have timed out; told as soon as that is certain.
-            StageTimeout: samples that were slow, but within their own deadlines, took too long together.
-        """
-        answers, num_rows = self._answers, sum(self._num_rows)
-        self.forget()
-        found: dict[ray.ObjectRef, Scores] = {}
-        failures: list[Failure] = []
-        try:
-            for answer, scores in arrivals(answers, stage="reward", timeout_s=self._timeout_s, interruptible=True):
-                found[answer] = scores
-                failures += failures_of(scores.failure)
-                check_failures(failures, num_rows, self._config)
-        except StageTimeout as error:
-            num_scored = sum(map(len, found.values()))
-            raise StageTimeout(f"{error} {too_slow(self._config, num_scored=num_scored, num_rows=num_rows)}") from error
-        return Scores.concat([found[answer] for answer in answers])
-
-    def forget(self) -> None:
-        """Drop what was begun (an abandoned step)."""
-        self._answers, self._num_rows = {}, [0] * len(self._hosts)
+    def open(self) -> PoolScoring:
+        """Begin the scores of another step; those of open steps stay as they are."""
+        return PoolScoring(self._hosts, self._config, timeout_s=self._timeout_s)
 
     def dump(self, batch: RemoteBatch, rows: Array, path: Path, *, appends: bool) -> None:
         """Begin to write these rows of the batch as text; :meth:`settle` waits.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
@@ -88,16 +88,16 @@ class Saves:
     """The saving of a run. Inside (``with``) checkpoints may be under way; behind it none is.
 
     Args:
-        critic: None where the run has none.
+        learners: by the name of the folder that each has in a checkpoint.
         is_async: whether the driver waits for copies alone; else until a checkpoint is published.
         timeout_s: longest time that one may take.
     """
 
     def __init__(
-        self, checkpoints: Checkpoints, *, actor: Savable, critic: Savable | None, is_async: bool, timeout_s: float
+        self, checkpoints: Checkpoints, learners: Mapping[str, Savable], *, is_async: bool, timeout_s: float
     ) -> None:
         self._checkpoints, self._is_async, self._timeout_s = checkpoints, is_async, timeout_s
-        self._learners = {"actor": actor} if critic is None else {"actor": actor, "critic": critic}
+        self._learners = dict(learners)
         self._writing: _Writing | None = None
         self._measured: dict[str, float] = {}  # since it was last taken
         self.step = -1  # of the newest checkpoint in this folder that is known to be whole, or is being written

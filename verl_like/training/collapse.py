@@ -48,7 +48,9 @@ class CollapseWatch:
             self._take(step, {name: values[step] for name, values in series.items() if step in values})
 
     def add(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Take a step's metrics, and warn if a collapse shows in them."""
+        """Take a step's metrics, and warn if a collapse shows in them. Steps without scores show none."""
+        if "reward/score_mean" not in metrics:
+            return
         for problem in self._take(step, metrics):
             log.warning("%s", problem)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from verl_like.config.schema import Config
 from verl_like.plan.check import check_memory
-from verl_like.training.jobs import check_reward, sft_task_of, task_of
+from verl_like.training.tasks import check_reward, sft_task_of, task_of
 
 
 def dry_run(config: Config, *, command: str) -> str:

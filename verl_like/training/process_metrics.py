@@ -1,4 +1,4 @@
-"""The books of a run's processes: everybody is asked once a step, and one who does not answer is missing."""
+"""The metrics of a run's processes: each is asked once a step, and one that does not answer is missing."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Reporting(Protocol):
     """Processes that report on themselves."""
 
     def asked_for_reports(self) -> dict[BlockRef, str]:
-        """A report on each of them, under way: lists of reports, each with the name of whom it is about."""
+        """Ask each for a report; return the answers under way, each with the name of the process."""
 
 
-class ProcessBooks:
+class ProcessMetrics:
     """Gathers the reports of the driver and of all that it has started.
 
     Args:
@@ -46,8 +46,8 @@ class ProcessBooks:
         """Ask for the reports, which come while the processes work on."""
         self._asked = {ref: who for group in self._processes for ref, who in group.asked_for_reports().items()}
 
-    def close_step(self, step: int) -> dict[str, float]:
-        """Write down what every process has done since it was last asked; returns the metrics of it."""
+    def take(self, step: int) -> dict[str, float]:
+        """Write into the ledger what every process has done since it was last asked; return the metrics of it."""
         reports = [self._driver.take()]
         try:
             for _, found in arrivals(self._asked, stage="report", timeout_s=ASK_S):
@@ -58,7 +58,7 @@ class ProcessBooks:
         return self._ledger.add(step, reports)
 
     def truncate_after(self, step: int) -> None:
-        """A run continues from ``step``."""
+        """Drop the rows of steps after this one."""
         self._ledger.truncate_after(step)
 
     def write_table(self) -> None:

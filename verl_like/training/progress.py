@@ -26,6 +26,14 @@ class Progress:
     tokens: int = 0
     prompts: PromptLedger = field(default_factory=PromptLedger)
 
+    def count_validation(self, value: float) -> None:
+        """Take the value of ``trainer.best_metric`` that the policy of the last finished step has."""
+        self.last_val, self.last_val_step = value, self.step
+        if self.step == 0:
+            self.initial_val = value
+        elif value > self.best:
+            self.best, self.best_step = value, self.step
+
     @classmethod
     def read(cls, state: dict[str, Any]) -> Progress:
         """What ``asdict`` made of a progress."""

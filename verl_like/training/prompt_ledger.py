@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
@@ -22,8 +22,8 @@ class PromptLedger:
     responses are scored and none is learnt from: equal scores under ``filter_groups``, more groups than the batch
     holds, all over-long, never resampled, or without advantage where such rows are skipped.
 
-    The trainer keeps the ledger of the last finished step and books the next one in a copy. What a step that is dropped
-    had drawn was then never drawn, and comes again.
+    Each step has a ledger of its own, which is added to that of the run when the step is closed. The prompts of a step
+    that is dropped are then not booked, and come again.
     """
 
     drawn: int = 0
@@ -45,6 +45,10 @@ class PromptLedger:
     def leave(self, count: int, outcome: Outcome) -> None:
         """Say that ``count`` prompts go on, and what became of the others in flight."""
         self.book(self.in_flight - count, outcome)
+
+    def plus(self, other: PromptLedger) -> PromptLedger:
+        """Return the sum of both ledgers."""
+        return PromptLedger(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
 
     def check(self, *, drawn: int) -> None:
         """Hold the books of a finished step against the data loader's count."""

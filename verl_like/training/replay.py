@@ -10,6 +10,7 @@ from verl_like.checks.machine import check_machine
 from verl_like.checks.rules import check
 from verl_like.controller.errors import INTERRUPT
 from verl_like.data.templates import load_tokenizer
+from verl_like.runs.first_difference import Comparison, compare
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.lock import FolderLock
 from verl_like.runs.replay_plan import ReplayPlan
@@ -19,15 +20,15 @@ from verl_like.telemetry.loggers import trackers
 from verl_like.telemetry.startup import STARTUP
 from verl_like.telemetry.trackers import read_metrics
 from verl_like.training.build import stack
-from verl_like.training.first_difference import Comparison, compare
-from verl_like.training.jobs import learner_updates, num_steps, prompt_loader, train_prompts
 from verl_like.training.ppo import PPOTrainer
+from verl_like.training.rollout_trainer import rollout_loop
+from verl_like.training.tasks import learner_updates, num_steps, prompt_loader, train_prompts
 
 log = logging.getLogger(__name__)
 
 
 def replay(planned: ReplayPlan) -> tuple[int, Comparison]:
-    """Take the steps again.
+    """Take the steps of the plan again.
 
     Returns:
         The first step that came out differently, or the last one; and what was found there.
@@ -48,14 +49,12 @@ def replay(planned: ReplayPlan) -> tuple[int, Comparison]:
             trackers(config, folder.path, total_steps=steps) as tracker,
             stack(config, tokenizer, folder, roles=needs(config).roles, **learner_updates(config, steps)) as parts,
         ):
-            trainer = PPOTrainer(config, parts, folder, loader, [], tracker, steps)
-            trainer.resume()
-            STARTUP.now("copying the weights to the engine")
-            trainer.version = parts.rollout.sync().version
+            loop = rollout_loop(PPOTrainer, config, parts, folder, loader=loader, trackers=tracker, total_steps=steps)
+            loop.begin()
             STARTUP.now("taking the first step")
             for step in range(planned.first, planned.step + 1):
                 INTERRUPT.stop_before("replay")
-                trainer.finish(trainer.step(step))
+                loop.finish(loop.trainer.step(step))
                 found = _compared(planned, folder, step)
                 if found.difference is not None:
                     break
@@ -70,8 +69,8 @@ def _compared(planned: ReplayPlan, folder: RunFolder, step: int) -> Comparison:
     return compare(capsule_of(planned.run / "capsules", step), replayed, metrics)
 
 
-def told(planned: ReplayPlan, step: int, found: Comparison) -> str:
-    """What came of a replay, in one line."""
+def result_of(planned: ReplayPlan, step: int, found: Comparison) -> str:
+    """Return what came of a replay, in one line; warn where the step was taken with other versions."""
     if changed := changed_versions(capsule_of(planned.run / "capsules", step)):
         log.warning("the step was taken with %s", ", ".join(changed))
     start = f"from {shown(planned.start)}" if planned.start is not None else "from the beginning"

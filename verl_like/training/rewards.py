@@ -12,15 +12,12 @@ from verl_like.config.schema import RewardConfig
 from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.protocol import Array
 from verl_like.reward.failures import check_failures, failures_of, value_of_failure
-from verl_like.reward.pool import RewardPool
+from verl_like.reward.pool import PoolScoring, RewardPool
 from verl_like.reward.scores import Scores
 
 
-class ScoringModel(Protocol):
-    """A model whose score is added to that of the functions, told as the component ``name``."""
-
-    name: str
-    weight: float
+class ModelScoring(Protocol):
+    """The rows that a model scores for one step."""
 
     def begin(self, facts: Facts, block: BlockRef) -> None:
         """Have a block scored, now or when the rollout is over; returns at once."""
@@ -29,16 +26,28 @@ class ScoringModel(Protocol):
         """Start what is left: the rollout is over, and no more blocks come."""
 
     def scores(self) -> Scores:
-        """The scores of all rows begun since the last call, in the order of :meth:`begin`."""
-
-    def forget(self) -> None:
-        """Drop what was begun (an abandoned step)."""
+        """Return the scores of all rows begun since the last call, in the order of :meth:`begin`."""
 
 
-class Rewards:
-    """Blocks go in as the rollout makes them; the scores of any of their rows come out."""
+class ScoringModel(Protocol):
+    """A model whose score is added to that of the functions, reported as the component ``name``."""
 
-    def __init__(self, functions: RewardPool, models: Sequence[ScoringModel], config: RewardConfig) -> None:
+    name: str
+    weight: float
+
+    def open(self) -> ModelScoring:
+        """Begin the scores of another step."""
+
+
+class StepRewards:
+    """The scores of one step: blocks go in as the rollout makes them; the scores of any of their rows come out.
+
+    What is under way when the last reference to this object goes is not waited for, and its results are freed.
+    """
+
+    def __init__(
+        self, functions: PoolScoring, models: Sequence[tuple[ScoringModel, ModelScoring]], config: RewardConfig
+    ) -> None:
         self._functions, self._models, self._config = functions, models, config
         self._num_rows = 0  # begun
         self._first_row: dict[bytes, int] = {}  # of a block, among all rows begun; a reference would keep the block
@@ -55,24 +64,24 @@ class Rewards:
         self._num_rows += len(facts["group_id"])
         self._under_way.append((facts["group_id"], np.full(len(facts["group_id"]), is_baseline)))
         self._functions.begin(facts, block)
-        for model in self._models:
-            model.begin(facts, block)
+        for _, scoring in self._models:
+            scoring.begin(facts, block)
 
     def scores(self, batch: RemoteBatch) -> Scores:
-        """The scores of these rows, and of their baseline; waits for what is under way.
+        """Return the scores of these rows, and of their baseline; wait for what is under way.
 
-        A failure is worth what ``reward.on_failure`` says. A row may be asked for as often as one likes, until
-        :meth:`forget`.
+        A failure is worth what ``reward.on_failure`` says. A row may be asked for any number of times.
 
         Raises:
             FeedbackError: too many samples failed.
+            KeyError: a row whose block was not begun here.
         """
         if self._under_way:
-            for model in self._models:
-                model.finish()
+            for _, scoring in self._models:
+                scoring.finish()
             found = self._functions.scores()
-            for model in self._models:
-                found = found.plus(model.scores(), name=model.name, weight=model.weight)
+            for model, scoring in self._models:
+                found = found.plus(scoring.scores(), name=model.name, weight=model.weight)
             group_ids, is_baseline = (np.concatenate(each) for each in zip(*self._under_way, strict=True))
             check_failures(failures_of(found.failure[~is_baseline]), int((~is_baseline).sum()), self._config)
             found = found.with_failures_worth(value_of_failure(self._config))
@@ -82,12 +91,16 @@ class Rewards:
         first = np.array([self._first_row[ref.binary()] for ref in rollout.refs])
         return Scores.concat(self._arrived).select(first[rollout.block] + rollout.index)
 
-    def forget(self) -> None:
-        """Drop all scores, and what is under way: a new step begins."""
-        self._num_rows, self._first_row, self._under_way, self._arrived = 0, {}, [], []
-        self._functions.forget()
-        for model in self._models:
-            model.forget()
+
+class Rewards:
+    """Everything that scores, for any number of steps at once."""
+
+    def __init__(self, functions: RewardPool, models: Sequence[ScoringModel], config: RewardConfig) -> None:
+        self._functions, self._models, self._config = functions, models, config
+
+    def open(self) -> StepRewards:
+        """Begin the scores of another step; those of open steps stay as they are."""
+        return StepRewards(self._functions.open(), [(model, model.open()) for model in self._models], self._config)
 
     def dump(self, batch: RemoteBatch, rows: Array, path: Path, *, appends: bool = False) -> None:
         """Begin to write these rows of the batch as text."""

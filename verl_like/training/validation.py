@@ -32,17 +32,17 @@ def validate(
     size = config.data.val_batch_size
     for start in range(0, len(prompts), size):
         chunk = prompts[start : start + size]
-        rewards.forget()
+        scoring = rewards.open()
         batch = generate(
             chunk,
             rollout=rollout,
-            begin=rewards.begin,
+            begin=scoring.begin,
             n=config.rollout.val.n,
             sampling=val_sampling(config),
             step=VALIDATION_STEP,
             version=version,
         )
-        scores = rewards.scores(batch)
+        scores = scoring.scores(batch)
         num_to_save = config.trainer.num_samples_to_save
         if num_to_save < 0 or (num_to_save > 0 and start == 0):
             rewards.dump(

@@ -28,6 +28,17 @@ class ColocatedModel:
     def __init__(self, group: WorkerGroup, *, name: str, weight: float) -> None:
         self.name, self.weight = name, weight
         self._group = group
+
+    def open(self) -> ColocatedScoring:
+        """Begin the scores of another step."""
+        return ColocatedScoring(self._group)
+
+
+class ColocatedScoring:
+    """The blocks that a colocated model scores for one step."""
+
+    def __init__(self, group: WorkerGroup) -> None:
+        self._group = group
         self._waiting: list[tuple[Facts, BlockRef]] = []
         self._scores = Scores.concat([])
 
@@ -36,7 +47,7 @@ class ColocatedModel:
         self._waiting.append((facts, block))
 
     def finish(self) -> None:
-        """Score all blocks, dealt anew: equally many tokens to each rank."""
+        """Score all blocks, assigned anew: equally many tokens to each rank."""
         batch = RemoteBatch.from_blocks(self._waiting, frozenset(COLUMNS), producer="rollout")
         parts = partition(batch.facts["prompt_tokens"] + batch.facts["response_tokens"], self._group.world_size)
         with stage("reward_model"):
@@ -45,12 +56,8 @@ class ColocatedModel:
         self._scores = Scores.concat(reports).select(np.argsort(np.concatenate(parts)))
 
     def scores(self) -> Scores:
-        """The scores of the rows that :meth:`finish` found, in the order of :meth:`begin`."""
+        """Return the scores of the rows that :meth:`finish` found, in the order of :meth:`begin`."""
         return self._scores
-
-    def forget(self) -> None:
-        """Drop what was begun (an abandoned step)."""
-        self._waiting = []
 
 
 class OwnModel:
@@ -84,47 +91,73 @@ class OwnModel:
         self._round_size = group.world_size // ranks_per_engine
         self._is_collective = is_collective
         self._next = 0  # engine
-        self._waiting: list[BlockRef] = []  # for their round to be full
-        self._answers: dict[BlockRef, str] = {}
 
-    def begin(self, facts: Facts, block: BlockRef) -> None:
-        """Have a block scored; returns at once."""
-        self._waiting.append(block)
-        if not self._is_collective:
-            self._start([None] * self._next + self._waiting)
-            self._next = (self._next + 1) % self._round_size
-        elif len(self._waiting) == self._round_size:
-            self._start(self._waiting)
+    def open(self) -> OwnScoring:
+        """Begin the scores of another step. Workers finish what they have of steps that were dropped."""
+        return OwnScoring(self)
 
-    def finish(self) -> None:
-        """Start the last round, although it is not full."""
-        if self._waiting:
-            self._start(self._waiting)
+    def started(self, waiting: Sequence[BlockRef], *, is_last: bool) -> dict[BlockRef, str] | None:
+        """Hand these blocks to the next engines; return the answers under way, or None where their round is not full.
 
-    def scores(self) -> Scores:
-        """The scores of all rows begun since the last call, in the order of :meth:`begin`.
+        Args:
+            is_last: whether no more blocks come, so that the round starts as it is.
+        """
+        if self._is_collective:
+            return self._start(waiting) if is_last or len(waiting) == self._round_size else None
+        answers = self._start([None] * self._next + list(waiting))
+        self._next = (self._next + 1) % self._round_size
+        return answers
+
+    def _start(self, blocks: Sequence[BlockRef | None]) -> dict[BlockRef, str]:
+        """Give engine i ``blocks[i]``; the engines after the last have none."""
+        of_engine = [*blocks, *[None] * (self._round_size - len(blocks))]
+        of_rank = [block for block in of_engine for _ in range(self._ranks_per_engine)]
+        return self._group.start(
+            self._method, [(block,) if block is not None or self._is_collective else None for block in of_rank]
+        )
+
+    def arrived(self, answers: dict[BlockRef, str]) -> Scores:
+        """Wait for these answers.
 
         Raises:
             WorkerError: a worker failed.
             StageTimeout: the scores did not come in time.
             Interrupted: Ctrl-C.
         """
+        found = wait(answers, stage=self.name, timeout_s=self._timeout_s, interruptible=True)
+        return Scores.concat([scores for scores in found if scores is not None])
+
+
+class OwnScoring:
+    """The blocks that a model with workers of its own scores for one step."""
+
+    def __init__(self, model: OwnModel) -> None:
+        self._model = model
+        self._waiting: list[BlockRef] = []  # for their round to be full
+        self._answers: dict[BlockRef, str] = {}
+
+    def begin(self, facts: Facts, block: BlockRef) -> None:
+        """Have a block scored; returns at once."""
+        self._waiting.append(block)
+        self._start(is_last=False)
+
+    def finish(self) -> None:
+        """Start the last round, although it is not full."""
+        if self._waiting:
+            self._start(is_last=True)
+
+    def _start(self, *, is_last: bool) -> None:
+        if (answers := self._model.started(self._waiting, is_last=is_last)) is not None:
+            self._answers |= answers
+            self._waiting = []
+
+    def scores(self) -> Scores:
+        """Return the scores of all rows begun since the last call, in the order of :meth:`begin`.
+
+        Raises as :meth:`OwnModel.arrived` does.
+        """
         answers, self._answers = self._answers, {}
-        arrived = wait(answers, stage=self.name, timeout_s=self._timeout_s, interruptible=True)
-        return Scores.concat([scores for scores in arrived if scores is not None])
-
-    def forget(self) -> None:
-        """Drop what was begun (an abandoned step); workers finish what they are at."""
-        self._waiting, self._answers = [], {}
-
-    def _start(self, blocks: Sequence[BlockRef | None]) -> None:
-        """Give engine i ``blocks[i]``; the engines behind the last have none."""
-        of_engine = [*blocks, *[None] * (self._round_size - len(blocks))]
-        of_rank = [block for block in of_engine for _ in range(self._ranks_per_engine)]
-        self._answers |= self._group.start(
-            self._method, [(block,) if block is not None or self._is_collective else None for block in of_rank]
-        )
-        self._waiting = []
+        return self._model.arrived(answers)
 
 
 def own_reward_model(group: WorkerGroup, *, weight: float, timeout_s: float) -> OwnModel:

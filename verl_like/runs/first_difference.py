@@ -1,9 +1,9 @@
-"""The first value in which two capsules of a step differ."""
+"""Find the first value in which two snapshots of a step differ."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -14,7 +14,6 @@ import numpy as np
 from verl_like.protocol import COLUMNS, Array
 from verl_like.runs.snapshot_files import read_metrics, recorded_rows
 from verl_like.telemetry.metrics import repeats
-from verl_like.training.step_metrics import Metrics
 
 STAGES = ("prompts", "rollout", "old_log_probs", "ref_log_probs", "values", "reward", "advantages")  # in their order
 # Facts of rows that a repetition repeats, and the stages that make them.
@@ -48,7 +47,7 @@ class Comparison:
     num_metrics: int = 0
 
 
-def compare(recorded: Path | None, replayed: Path, metrics: Metrics) -> Comparison:
+def compare(recorded: Path | None, replayed: Path, metrics: Mapping[str, float]) -> Comparison:
     """Hold a replayed step's capsule against what was recorded, stage by stage as they followed one another.
 
     Args:
@@ -116,7 +115,7 @@ def _first_token(a: Array, b: Array) -> str:
     return f"token {differing[0]}: {a[differing[0]]} recorded, {b[differing[0]]} replayed"
 
 
-def _metric_differences(recorded: Metrics, replayed: Metrics) -> Iterator[str]:
+def _metric_differences(recorded: Mapping[str, float], replayed: Mapping[str, float]) -> Iterator[str]:
     """In the order in which the step found them."""
     for name, value in recorded.items():
         again = replayed.get(name)

@@ -1,13 +1,13 @@
-"""Capsules: what it takes to look at a step again, kept of the newest steps, and for good of those that went wrong."""
+"""Snapshots of steps: what a replay needs, kept of the newest steps, and for good of those that went wrong."""
 
 from __future__ import annotations
 
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from verl_like.checks.checkpoints import steps_in
 from verl_like.controller.remote_batch import RemoteBatch
@@ -16,15 +16,22 @@ from verl_like.runs.snapshot_files import METRICS, STATE, versions_here
 from verl_like.telemetry.ledger import stage
 from verl_like.telemetry.record_limits import RecordLimits
 from verl_like.telemetry.trackers import write_atomically
-from verl_like.training.progress import Steering
-from verl_like.training.rewards import Rewards
-from verl_like.training.step_metrics import Metrics
 
 TEXTS = frozenset({"prompt_text", "reward_inputs"})  # columns that the files of the data set have too
 MAX_KEPT = 8  # steps below kept/
 
 
-class Capsules:
+class RowWriter(Protocol):
+    """Writes rows of a batch, beside the steps."""
+
+    def keep(self, batch: RemoteBatch, columns: Sequence[str], folder: Path) -> None:
+        """Begin to write these columns of the batch into the folder."""
+
+    def settle(self) -> None:
+        """Return when everything is written."""
+
+
+class StepSnapshots:
     """A folder ``step_N`` for each of the newest steps, with the state it began from, its rows and its metrics.
 
     Steps that went wrong lie in ``kept/step_N``: those with a number that is not finite, and the last steps of a start
@@ -34,26 +41,27 @@ class Capsules:
     Args:
         folder: of this run.
         count: steps that are kept; 0 keeps none.
-        rewards: whose processes write the rows.
+        writer: of the rows.
         limits: what ``kept/`` may take, besides at most ``MAX_KEPT`` steps.
     """
 
-    def __init__(self, folder: Path, count: int, rewards: Rewards, limits: RecordLimits | None = None) -> None:
-        self._folder, self._count, self._rewards = folder, count, rewards
+    def __init__(self, folder: Path, count: int, writer: RowWriter, limits: RecordLimits | None = None) -> None:
+        self._folder, self._count, self._writer = folder, count, writer
         self._max_kept_bytes = (limits or RecordLimits()).capsules
 
     def continue_after(self, step: int) -> None:
-        """A run continues from ``step``; later ones are of a start that died."""
+        """Keep the steps after this one for good: they are of a start that died, and are taken again."""
         for left in steps_in(self._folder):
             if left > step:
                 self._keep(left)
 
-    def begin(self, step: int, steering: Steering, *, version: int, loader: Mapping[str, Any]) -> None:
-        """A step begins: write down what it depends on besides the configuration and the weights.
+    def begin(self, step: int, *, steering: Mapping[str, Any], version: int, loader: Mapping[str, Any]) -> None:
+        """Write down what a step that begins depends on besides the configuration and the weights.
 
         Whatever is random in a step comes of the run's seed and the step's number.
 
         Args:
+            steering: what the step before left for it.
             version: of the engines' weights.
             loader: the state of the data loader.
         """
@@ -62,7 +70,7 @@ class Capsules:
         folder = self._folder / f"step_{step}"
         state = {
             "step": step,
-            "steering": vars(steering),
+            "steering": dict(steering),
             "weight_version": version,
             "loader": loader,
             "versions": versions_here(),
@@ -78,20 +86,21 @@ class Capsules:
         if self._count and len(batch):
             with stage("capsule"):
                 columns = frozenset[str]().union(*(layer.columns for layer in batch.layers)) - TEXTS
-                self._rewards.keep(batch, sorted(columns), self._folder / f"step_{step}")
+                self._writer.keep(batch, sorted(columns), self._folder / f"step_{step}")
 
     def settle(self) -> None:
         """Return when the rows are written."""
         if self._count:
             with stage("capsule"):
-                self._rewards.settle()
+                self._writer.settle()
 
-    def finish(self, step: int, metrics: Metrics) -> None:
-        """The step is over, and its rows are written."""
+    def finish(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write the metrics of a step that is over; its rows are written."""
         if not self._count:
             return
         with stage("capsule"):
-            write_atomically(self._folder / f"step_{step}" / METRICS, json.dumps(metrics, indent=1), is_durable=False)
+            text = json.dumps(dict(metrics), indent=1)
+            write_atomically(self._folder / f"step_{step}" / METRICS, text, is_durable=False)
             if not all(map(math.isfinite, metrics.values())):
                 self._keep(step)
             for old in steps_in(self._folder)[: -self._count]:

@@ -1,4 +1,4 @@
-"""Capsules of steps: which ones stay, and the first value in which two of them differ."""
+"""StepSnapshots of steps: which ones stay, and the first value in which two of them differ."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import pytest
 
 from verl_like.checks.manifest import write_manifest
 from verl_like.protocol import Ragged, read_rows, write_rows
+from verl_like.runs.first_difference import compare
 from verl_like.runs.replay_plan import replay_plan
 from verl_like.runs.snapshot_files import METRICS, STATE, capsule_of, changed_versions
-from verl_like.training.first_difference import compare
-from verl_like.training.progress import Steering
-from verl_like.training.rewards import Rewards
-from verl_like.training.step_snapshots import Capsules
+from verl_like.runs.step_snapshots import RowWriter, StepSnapshots
+
+STEERING = {"kl_coef": 0.1, "log_prob_gap": None}
 
 
-def capsules(folder: Path, count: int) -> Capsules:
-    return Capsules(folder, count, cast(Rewards, None))  # which write rows, of which there are none here
+def capsules(folder: Path, count: int) -> StepSnapshots:
+    return StepSnapshots(folder, count, cast(RowWriter, None))  # which write rows, of which there are none here
 
 
-def take(taker: Capsules, step: int, loss: float = 0.5) -> None:
-    taker.begin(step, Steering(kl_coef=0.1), version=step - 1, loader={"given": step})
+def take(taker: StepSnapshots, step: int, loss: float = 0.5) -> None:
+    taker.begin(step, steering=STEERING, version=step - 1, loader={"given": step})
     taker.finish(step, {"actor/loss": loss})
 
 
@@ -40,7 +40,7 @@ def test_the_newest_stay_and_one_with_a_number_that_is_not_finite_stays_for_good
     assert names(tmp_path) == ["kept/step_10", "kept/step_3", "step_11", "step_9"]
     assert capsule_of(tmp_path, 3) == tmp_path / "kept/step_3" and capsule_of(tmp_path, 5) is None
     state = json.loads((tmp_path / "step_11" / STATE).read_text())
-    assert state["steering"] == {"kl_coef": 0.1, "log_prob_gap": None} and state["weight_version"] == 10
+    assert state["steering"] == STEERING and state["weight_version"] == 10
     assert math.isnan(json.loads((tmp_path / "kept/step_3" / METRICS).read_text())["actor/loss"])
 
 
@@ -48,7 +48,7 @@ def test_what_a_start_that_died_has_left_stays_for_good(tmp_path: Path) -> None:
     first = capsules(tmp_path, 2)
     take(first, 1)
     take(first, 2)
-    first.begin(3, Steering(kl_coef=0.1), version=2, loader={})  # and dies
+    first.begin(3, steering=STEERING, version=2, loader={})  # and dies
     again = capsules(tmp_path, 2)
     again.continue_after(1)
     for step in (2, 3, 4):
@@ -62,7 +62,7 @@ def test_none_are_kept_where_none_are_wanted(tmp_path: Path) -> None:
 
 
 def test_other_versions_than_the_recorded_ones_are_told(tmp_path: Path) -> None:
-    capsules(tmp_path, 1).begin(1, Steering(kl_coef=0.1), version=0, loader={})
+    capsules(tmp_path, 1).begin(1, steering=STEERING, version=0, loader={})
     assert changed_versions(tmp_path / "step_1") == []
     state = json.loads((tmp_path / "step_1" / STATE).read_text())
     here = state["versions"]["torch"]

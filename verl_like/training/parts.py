@@ -1,0 +1,96 @@
+"""The parts of a run that the stages of its steps use."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from verl_like.algorithms.roles import Needs, needs
+from verl_like.config.schema import Config
+from verl_like.controller.placement import Devices
+from verl_like.data.loader import PromptLoader
+from verl_like.plan.run_plan import RunPlan
+from verl_like.runs.folder import RunFolder
+from verl_like.runs.step_snapshots import StepSnapshots
+from verl_like.telemetry.record_limits import RecordLimits
+from verl_like.telemetry.trackers import Trackers
+from verl_like.training.balance import Balance
+from verl_like.training.build import Stack
+from verl_like.training.process_metrics import ProcessMetrics, Reporting
+from verl_like.training.rewards import Rewards
+from verl_like.training.samples import Samples
+from verl_like.training.store_meter import StoreMeter
+from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, RefGroup, RolloutGroup
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepParts:
+    """What outlives a step; everything that changes from stage to stage is in a StepState.
+
+    Args:
+        needs: which columns the configuration wants of a step.
+        critic, ref, advantages: None where the configuration needs none.
+        run_plan: what was planned of memory and work, if anything was.
+    """
+
+    config: Config
+    needs: Needs
+    devices: Devices
+    actor: ActorGroup
+    rollout: RolloutGroup
+    critic: CriticGroup | None
+    ref: RefGroup | None
+    advantages: AdvantageGroup | None
+    rewards: Rewards
+    loader: PromptLoader
+    balance: Balance
+    store: StoreMeter
+    samples: Samples
+    snapshots: StepSnapshots
+    process_metrics: ProcessMetrics
+    processes: tuple[Reporting, ...]
+    run_plan: RunPlan | None
+
+
+def parts_of(
+    config: Config,
+    stack: Stack,
+    folder: RunFolder,
+    *,
+    loader: PromptLoader,
+    trackers: Trackers,
+    run_plan: RunPlan | None = None,
+) -> StepParts:
+    """Put together what the stages use, around the workers of ``stack``."""
+    limits = RecordLimits(config.trainer.max_records_gib)
+    wanted = needs(config)
+    return StepParts(
+        config=config,
+        needs=wanted,
+        devices=stack.devices,
+        actor=stack.actor,
+        rollout=stack.rollout,
+        critic=stack.critic,
+        ref=stack.ref,
+        advantages=stack.advantages,
+        rewards=stack.rewards,
+        loader=loader,
+        balance=_balance(config, stack.devices, has_critic=wanted.critic),
+        store=StoreMeter(),
+        samples=Samples(folder.samples, config.trainer.num_samples_to_save, stack.rewards, trackers, limits),
+        snapshots=StepSnapshots(folder.capsules, config.trainer.num_capsules, stack.rewards, limits),
+        process_metrics=ProcessMetrics(folder.path, stack.processes, run_plan.peak_bytes if run_plan else 0.0, limits),
+        processes=stack.processes,
+        run_plan=run_plan,
+    )
+
+
+def _balance(config: Config, devices: Devices, *, has_critic: bool) -> Balance:
+    sizes = [config.actor.mini_batch_size, *[config.critic.mini_batch_size] * has_critic]
+    return Balance(
+        math.gcd(*sizes),
+        devices.world_size,
+        nodes=devices.num_nodes,
+        by=config.trainer.balance_by,
+        shares_prompts=config.model.share_prompts and config.model.remove_padding,
+    )

@@ -1,0 +1,142 @@
+"""The jobs that use a policy as it is: eval, generate and export."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from verl_like.algorithms.roles import needs
+from verl_like.checks.hub import check_hub_models
+from verl_like.checks.machine import check_machine
+from verl_like.checks.rules import check
+from verl_like.config.schema import Config
+from verl_like.disk import refuse_unwritable, unused, writing
+from verl_like.runs.checkpoint import load_state
+from verl_like.runs.folder import RunFolder
+from verl_like.runs.launch import HOSTS
+from verl_like.runs.start import OUT, policy_checkpoint
+from verl_like.runs.status import shown
+from verl_like.telemetry.process_log import RUN_LOGS
+from verl_like.telemetry.startup import STARTUP
+from verl_like.telemetry.trackers import JsonlTracker
+from verl_like.training.build import build_workers, rollout_group, scorers
+from verl_like.training.generation import VALIDATION_STEP, generate, val_sampling
+from verl_like.training.rewards import Rewards
+from verl_like.training.tasks import check_reward, held_out_prompts, tokenizer_of
+from verl_like.training.validation import validate
+from verl_like.workers.groups import ActorGroup, RolloutGroup
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    """A policy in its engines, ready to generate."""
+
+    rollout: RolloutGroup
+    rewards: Rewards
+    step: int  # of the checkpoint, 0 for the model itself
+    version: int
+
+
+@contextmanager
+def _policy(config: Config, tokenizer: PreTrainedTokenizerBase, folder: RunFolder) -> Iterator[_Policy]:
+    """The policy of the checkpoint that ``trainer.resume`` names, or of ``model.path`` under ``never``."""
+    checkpoint = policy_checkpoint(config)
+    state = load_state(checkpoint) if checkpoint is not None else {"step": 0}
+    log.info("the policy is that of %s", checkpoint or config.model.path)
+    with (
+        RUN_LOGS.kept(folder.eval / "logs"),
+        HOSTS.had(config, generates=True) as hosts,
+        scorers(hosts, config, tokenizer, folder.eval) as starting,
+    ):
+        workers = build_workers(hosts, config, roles=needs(config).roles & {"actor", "rollout", "reward_model"})
+        rewards = starting.ready(workers)
+        if checkpoint is not None:
+            STARTUP.now(f"loading {shown(checkpoint)}")
+            ActorGroup(workers).load(str(checkpoint / "actor"), state["weight_version"])
+        STARTUP.now("copying the weights to the engine")
+        rollout = rollout_group(hosts, config)
+        yield _Policy(rollout, rewards, step=state["step"], version=rollout.sync().version)
+
+
+def evaluate(config: Config) -> dict[str, float]:
+    """Validation metrics (``verl-like eval``, or ``trainer.val_only``) of a checkpoint or a model.
+
+    Appends them to ``<run>/eval/metrics.jsonl`` and writes responses beside it; the rest of the run folder stays as it
+    is.
+    """
+    check(config)
+    check_machine(config, generates=True)
+    check_hub_models(config)
+    STARTUP.now("reading the data")
+    tokenizer = tokenizer_of(config)
+    prompts = held_out_prompts(config, tokenizer)
+    check_reward(config, prompts)
+    folder = RunFolder(config)
+    with _policy(config, tokenizer, folder) as policy:
+        STARTUP.now(f"validating on {len(prompts)} prompts")
+        found = validate(
+            config,
+            list(prompts),
+            rollout=policy.rollout,
+            rewards=policy.rewards,
+            version=policy.version,
+            samples_path=unused(folder.eval / f"val_step_{policy.step}.jsonl"),
+        )
+    tracker = JsonlTracker(folder.eval / "metrics.jsonl")
+    tracker.log(policy.step, found)
+    tracker.close()
+    return found
+
+
+def generate_responses(config: Config) -> Path:
+    """Responses to ``data.val_files`` (``verl-like generate``) of a checkpoint or a model, written as text below
+    ``<run>/eval``.
+    """
+    check(config)
+    check_machine(config, generates=True)
+    check_hub_models(config)
+    check_reward(config, [])  # nothing is scored, but the scorers that decode load their function
+    tokenizer = tokenizer_of(config)
+    prompts = held_out_prompts(config, tokenizer)
+    folder = RunFolder(config)
+    with _policy(config, tokenizer, folder) as policy:
+        path = unused(folder.eval / f"generated_step_{policy.step}.jsonl")
+        STARTUP.now(f"generating responses to {len(prompts)} prompts")
+        batch = generate(
+            list(prompts),
+            rollout=policy.rollout,
+            begin=None,
+            n=config.rollout.val.n,
+            sampling=val_sampling(config),
+            step=VALIDATION_STEP,
+            version=policy.version,
+        )
+        policy.rewards.dump(batch, np.arange(len(batch)), path)
+    return path
+
+
+def export(config: Config, checkpoint: Path, out: Path, *, adapter: bool) -> None:
+    """Write a checkpoint's policy as a Hugging Face folder (``verl-like export``), or its adapter as one of peft's."""
+    refuse_unwritable(out, knob=OUT)
+    version = load_state(checkpoint)["weight_version"]
+    with HOSTS.had(config, generates=False) as hosts:
+        workers = build_workers(hosts, config, roles=frozenset({"actor"}))
+        workers.wait_built(timeout_s=config.cluster.start_timeout_s)
+        actor = ActorGroup(workers)
+        actor.load(str((checkpoint / "actor").absolute()), version)
+        write_model(actor, out.absolute(), knob=OUT, adapter=adapter)
+
+
+def write_model(actor: ActorGroup, out: Path, *, knob: str = "trainer.output_dir", adapter: bool = False) -> None:
+    """Write the policy as a Hugging Face folder, or its LoRA adapter alone."""
+    log.info("writing the %s to %s", "adapter" if adapter else "model", shown(out))
+    with writing(out, knob=knob):
+        actor.export(str(out), adapter=adapter)

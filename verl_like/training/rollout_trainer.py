@@ -1,0 +1,155 @@
+"""What every trainer that generates shares: opening and closing steps, validation, and the state in a checkpoint."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from verl_like.config.schema import Config
+from verl_like.data.loader import PromptLoader
+from verl_like.data.prompts import Prompt
+from verl_like.plan.run_plan import RunPlan
+from verl_like.runs.folder import RunFolder
+from verl_like.runs.saving import Savable
+from verl_like.telemetry.ledger import LEDGER
+from verl_like.telemetry.startup import STARTUP
+from verl_like.telemetry.trackers import Trackers
+from verl_like.training.build import Stack
+from verl_like.training.loop import Trainer, TrainingLoop
+from verl_like.training.parts import StepParts, parts_of
+from verl_like.training.progress import Progress, Steering
+from verl_like.training.prompt_ledger import PromptLedger
+from verl_like.training.step_metrics import Metrics
+from verl_like.training.step_state import StepState
+from verl_like.training.validation import validate
+
+
+class RolloutTrainer(Trainer):
+    """A trainer whose steps generate responses; a subclass fills in :meth:`step`.
+
+    Args:
+        val_prompts: held out; empty where the run does not validate.
+    """
+
+    job = "train"
+
+    def __init__(self, parts: StepParts, val_prompts: Sequence[Prompt] = ()) -> None:
+        super().__init__()
+        self.parts, self.val_prompts = parts, list(val_prompts)
+        self.num_val_prompts = len(self.val_prompts)
+        self.steering = Steering(kl_coef=parts.config.algorithm.kl_coef)
+        # After the last closed step, as prompts of an open one come again.
+        self.loader_state = parts.loader.state_dict()
+        self.version = 0  # of the weights that the engines hold
+        # The prompts of each open step; all else that a step holds goes with its state.
+        self._open: dict[int, PromptLedger] = {}
+
+    @property
+    def learners(self) -> Mapping[str, Savable]:
+        actor, critic = self.parts.actor, self.parts.critic
+        return {"actor": actor} if critic is None else {"actor": actor, "critic": critic}
+
+    @property
+    def num_in_flight(self) -> int:
+        return sum(prompts.in_flight for prompts in self._open.values())
+
+    def start(self) -> None:
+        STARTUP.now("copying the weights to the engine")
+        self.version = self.parts.rollout.sync().version
+
+    def open_step(self, step: int) -> StepState:
+        """Begin a step that generates from the engines' weights; steps before it may still be open."""
+        if not self._open:
+            LEDGER.take()  # seconds between steps belong to none
+        state = StepState(step=step, version=self.version, steering=self.steering, scores=self.parts.rewards.open())
+        self._open[step] = state.prompts
+        self.parts.snapshots.begin(step, steering=vars(self.steering), version=self.version, loader=self.loader_state)
+        return state
+
+    def close_step(self, state: StepState) -> Metrics:
+        """Count a step in, after its update and sync; steps are closed in the order of their numbers.
+
+        Returns:
+            All metrics of the step. Its seconds are those since it was opened, or since the step before it was closed.
+        """
+        parts = self.parts
+        assert state.loader_state is not None, f"step {state.step} has not kept the data loader's position"
+        prompts = self.progress.prompts.plus(state.prompts)
+        state.metrics.add(prompts.metrics() | parts.loader.metrics())
+        epoch = state.step / parts.loader.batches_per_epoch
+        state.metrics.add({"progress/epoch": epoch, "progress/unix_s": time.time()})
+        metrics = state.metrics.finish(LEDGER.take(), parts.run_plan)
+        prompts.check(drawn=state.num_drawn)
+        del self._open[state.step]
+        config = parts.config
+        num_responses = config.data.train_batch_size * config.rollout.n
+        self.progress.prompts, self.loader_state, self.version = prompts, state.loader_state, state.version
+        self.steering = self.steering.after(metrics, config.algorithm, num_responses=num_responses)
+        parts.snapshots.finish(state.step, metrics)
+        return metrics
+
+    def validate(self) -> Metrics:
+        step, parts = self.progress.step, self.parts
+        found = validate(
+            parts.config,
+            self.val_prompts,
+            rollout=parts.rollout,
+            rewards=parts.rewards,
+            version=self.version,
+            samples_path=parts.samples.of_validation(step),
+        )
+        parts.samples.validated(step)
+        return found
+
+    def state(self) -> dict[str, Any]:
+        self.parts.rewards.settle()  # the steps that a checkpoint has do not come again to write their samples
+        return {
+            **asdict(self.progress),
+            "steering": vars(self.steering),
+            "weight_version": self.version,
+            "loader": self.loader_state,
+        }
+
+    def load(self, state: dict[str, Any], path: Path) -> None:
+        state = {name: value for name, value in state.items() if name != "job"}
+        self.steering = Steering(**state.pop("steering"))
+        self.loader_state = state.pop("loader")
+        self.parts.loader.load_state_dict(self.loader_state)
+        self.parts.actor.load(str(path / "actor"), state.pop("weight_version"))
+        if self.parts.critic is not None:
+            self.parts.critic.load(str(path / "critic"))
+        self.progress = Progress.read(state)
+
+    def truncate_after(self, step: int) -> None:
+        self.parts.snapshots.continue_after(step)
+
+    def close(self) -> None:
+        self.parts.samples.show()
+
+
+def rollout_loop(
+    trainer: type[RolloutTrainer],
+    config: Config,
+    stack: Stack,
+    folder: RunFolder,
+    *,
+    loader: PromptLoader,
+    trackers: Trackers,
+    total_steps: int,
+    val_prompts: Sequence[Prompt] = (),
+    run_plan: RunPlan | None = None,
+) -> TrainingLoop:
+    """Return the loop of a trainer of this class over the workers of ``stack``."""
+    parts = parts_of(config, stack, folder, loader=loader, trackers=trackers, run_plan=run_plan)
+    return TrainingLoop(
+        config,
+        trainer(parts, val_prompts),
+        folder,
+        trackers,
+        process_metrics=parts.process_metrics,
+        processes=parts.processes,
+        total_steps=total_steps,
+    )

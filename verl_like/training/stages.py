@@ -1,0 +1,214 @@
+"""The stages of a step as functions of (parts, state, batch); a trainer is a short list of them.
+
+A stage reads and adds columns and facts of the batch, books metrics and prompts in the state, and knows no other step.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from verl_like.algorithms.roles import step_columns, update_columns
+from verl_like.controller.remote_batch import RemoteBatch
+from verl_like.telemetry.ledger import stage
+from verl_like.training.balance import by_rank, by_reader, plan
+from verl_like.training.generation import generate, greedy_sampling, train_sampling
+from verl_like.training.parts import StepParts
+from verl_like.training.prompt_ledger import num_prompts
+from verl_like.training.score_advantages import score_advantages
+from verl_like.training.shaping import groups_with_signal, is_usable, learnt_from, row_rewards
+from verl_like.training.step_metrics import num_tokens
+from verl_like.training.step_state import StepState
+from verl_like.workers.messages import UpdateTerms
+
+
+def rollout(parts: StepParts, state: StepState) -> RemoteBatch:
+    """Generate the step's responses; where groups are filtered, in as many draws as it takes, with their scores."""
+    config = parts.config
+    if config.algorithm.filter_groups:
+        batch, found = groups_with_signal(
+            lambda number: _scored(parts, state, draw(parts, state, number)),
+            num_groups=config.data.train_batch_size,
+            max_batches=config.algorithm.max_num_gen_batches,
+        )
+        state.metrics.add(found)
+        state.prompts.leave(config.data.train_batch_size, "filtered")
+    else:
+        batch = draw(parts, state)
+    state.metrics.add_rollout(batch)
+    parts.store.check(batch, step_columns(config))
+    return batch
+
+
+def draw(parts: StepParts, state: StepState, number: int = 0) -> RemoteBatch:
+    """Take the next prompts and generate their responses, with scoring under way.
+
+    Args:
+        number: draws of this step before this one.
+    """
+    config = parts.config
+    with stage("prompts"):
+        prompts = parts.loader.next_batch()
+        state.prompts.draw(len(prompts))
+        state.num_drawn = parts.loader.num_drawn
+    with stage("rollout"):
+        batch = generate(
+            prompts,
+            rollout=parts.rollout,
+            begin=state.scores.begin,
+            n=config.rollout.n,
+            sampling=train_sampling(config),
+            step=state.step,
+            version=state.version,
+            first_sample=number * config.rollout.n,
+        )
+        if parts.needs.baseline:
+            generate(
+                prompts,
+                rollout=parts.rollout,
+                begin=partial(state.scores.begin, is_baseline=True),
+                n=1,
+                sampling=greedy_sampling(config),
+                step=state.step,
+                version=state.version,
+            )
+    return batch
+
+
+def _scored(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBatch:
+    """Return the batch with its scores, for the choice of groups; :func:`score` asks for those of the chosen rows."""
+    with stage("reward_wait"):
+        batch = batch.with_facts(state.scores.scores(batch).facts)
+    parts.loader.feedback(batch.facts["uid"], batch.facts["score"])
+    state.prompts.book(num_prompts(batch) - num_prompts(batch, is_usable(batch)), "failed")
+    return batch
+
+
+def sleep(parts: StepParts) -> None:
+    """Free the engines' memory for training; the next sync wakes them."""
+    with stage("engine_sleep"):
+        parts.rollout.sleep()
+
+
+def add_log_probs(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:
+    """Add what the models say of the responses: old and reference log-probs and values, as far as they are needed."""
+    with stage("balance"):
+        parts.balance.assign(batch)
+        rows = by_rank(batch, parts.devices.world_size)
+    if parts.needs.old_log_probs:
+        with stage("old_log_probs"):
+            reports = parts.actor.add_log_probs(batch, rows, sum_pi_squared=parts.needs.sum_pi_squared)
+            state.metrics.add_log_prob_gap(reports)
+    if parts.ref is not None:
+        with stage("ref_log_probs"):
+            parts.ref.add_log_probs(batch, rows)
+    if parts.critic is not None:
+        with stage("values"):
+            parts.critic.add_values(batch, rows)
+
+
+def score(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBatch:
+    """Return the rows with their scores, once all have come."""
+    with stage("reward_wait"):
+        batch = batch.with_facts(state.scores.scores(batch).facts)
+        state.metrics.add_rewards(batch)
+        if not parts.config.algorithm.filter_groups:  # which has reported the scores of all that was drawn
+            parts.loader.feedback(batch.facts["uid"], batch.facts["score"])
+    return batch
+
+
+def keep_position(parts: StepParts, state: StepState) -> None:
+    """Keep where the data loader stands after this step: before the policy learns, and before another step draws.
+
+    Raises:
+        SamplerError: a custom sampler gave no state. The policy is still that of the last closed step.
+    """
+    state.loader_state = parts.loader.state_dict()
+
+
+def add_advantages(parts: StepParts, state: StepState, scored: RemoteBatch) -> RemoteBatch:
+    """Return the rows that are learnt from, with their advantages; begin to write samples and the step's snapshot."""
+    config, usable = parts.config, is_usable(scored)
+    batch = scored.select(usable)
+    state.prompts.leave(num_prompts(batch), "failed")
+    with stage("advantages"):
+        earned = row_rewards(
+            batch, config, mini_batch_prompts=config.actor.mini_batch_size if parts.needs.covariance_rank else None
+        )
+        if parts.advantages is None:
+            facts, found = score_advantages(earned, batch.facts["response_tokens"], config.algorithm)
+        else:
+            facts, found = parts.advantages.add(
+                batch,
+                by_reader(batch, parts.devices.nodes, parts.needs.advantage_columns),
+                earned,
+                adds=parts.needs.advantage_columns,
+                kl_coef=state.steering.kl_coef,
+            )
+        batch.add_facts(facts)
+        parts.samples.write(state.step, scored, usable, facts)
+        state.metrics.add({"reward/shaped_mean": float(earned.rewards.mean()), **found})
+        if config.algorithm.kl_target > 0:
+            state.metrics.add({"reward/kl_coef": state.steering.kl_coef})
+        batch = batch.select(learnt_from(batch, config, np.random.default_rng((config.trainer.seed, state.step))))
+    state.prompts.leave(num_prompts(batch), "filtered")
+    parts.snapshots.fill(state.step, batch)
+    return batch
+
+
+def balance_update(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:
+    """Assign the rows that are left to ranks, for the updates."""
+    with stage("balance"):
+        imbalance = parts.balance.assign(batch, skips_zeros=parts.config.actor.skip_zero_advantages)
+        state.metrics.add({"balance/imbalance": imbalance})
+
+
+def update_critic(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:
+    """Update the critic, where there is one."""
+    if parts.critic is None:
+        return
+    with stage("update_critic"):
+        prompts = parts.config.critic.mini_batch_size
+        shares = plan(batch, mini_batch_prompts=prompts, ranks=parts.devices.world_size)
+        state.metrics.add_mean(parts.critic.update(batch, shares.rows, shares.mini_batches))
+        batch.drop({"values", "returns"})
+
+
+def update_actor(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:
+    """Update the actor, once the critic has warmed up."""
+    config = parts.config
+    if state.step <= config.critic.warmup_steps:
+        return
+    with stage("update_actor"):
+        prompts = config.actor.mini_batch_size
+        shares = plan(batch, mini_batch_prompts=prompts, ranks=parts.devices.world_size)
+        terms = UpdateTerms(
+            columns=update_columns(config),
+            mean_weight=state.metrics.mean_weight,
+            is_corrected=state.steering.is_corrected(config, gap_now=state.metrics.log_prob_gap),
+        )
+        state.metrics.add_update(parts.actor.update(batch, shares.rows, shares.mini_batches, terms))
+        skips_zeros = config.actor.skip_zero_advantages
+        state.metrics.learnt_tokens = config.actor.epochs * num_tokens(batch, skips_zeros=skips_zeros)
+
+
+def book_trained(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:
+    """Book the prompts whose responses the updates were given; those without any advantage count as filtered."""
+    if parts.critic is None and parts.config.actor.skip_zero_advantages:
+        state.prompts.leave(num_prompts(batch, batch.facts["has_advantage"]), "filtered")
+    state.prompts.leave(0, "trained")
+
+
+def sync(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:
+    """Give the engines the new weights, and report what the step left in the store and in the processes."""
+    with stage("sync"):
+        parts.process_metrics.ask()
+        parts.store.ask()
+        found = parts.rollout.sync()
+    state.version = found.version
+    state.metrics.add(found.metrics)
+    parts.snapshots.settle()
+    with stage("report"):
+        state.metrics.add(parts.store.take(batch))
+        state.metrics.add(parts.process_metrics.take(state.step))

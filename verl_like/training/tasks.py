@@ -1,0 +1,161 @@
+"""What the jobs train on, read and checked before any worker starts."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from verl_like.checks.hub import check_hub_models
+from verl_like.checks.machine import check_machine
+from verl_like.checks.rules import check
+from verl_like.checks.validation import best_metric_problem
+from verl_like.config.problems import refuse
+from verl_like.config.schema import ActorConfig, Config, CriticConfig
+from verl_like.controller.errors import INTERRUPT
+from verl_like.data.loader import PromptLoader, rehearse, sft_identity
+from verl_like.data.prompts import Prompt, PromptDataset, sft_rows
+from verl_like.data.samplers import EpochSampler, epoch_sampler
+from verl_like.data.selection import train_rows, val_rows
+from verl_like.data.templates import load_tokenizer
+from verl_like.protocol import DataProto
+from verl_like.reward.messages import RowTruth, Sample
+from verl_like.reward.trial import try_reward
+from verl_like.telemetry.startup import STARTUP
+
+
+@dataclass(frozen=True, slots=True)
+class TrainTask:
+    """What a run trains on."""
+
+    tokenizer: PreTrainedTokenizerBase
+    prompts: PromptDataset
+    val_prompts: PromptDataset | None
+    steps: int
+
+    @property
+    def data_sources(self) -> list[str]:
+        return sorted({*self.prompts.data_sources, *(self.val_prompts.data_sources if self.val_prompts else [])})
+
+
+def task_of(config: Config) -> TrainTask:
+    """Read it, once everything is refused that can be known without it.
+
+    Raises:
+        ValueError: a configuration or data set that cannot work.
+    """
+    check(config)
+    check_machine(config, generates=True)
+    check_hub_models(config)
+    STARTUP.now("reading the data")
+    tokenizer = tokenizer_of(config)
+    prompts = train_prompts(config, tokenizer)
+    val_prompts = held_out_prompts(config, tokenizer) if config.validates else None
+    if val_prompts is not None:
+        refuse(filter(None, [best_metric_problem(config, val_prompts.data_sources)]))
+    rehearse(prompts, config.data, seed=config.trainer.seed)
+    steps = num_steps(config, prompt_loader(config, prompts))  # refuses fewer rows than a batch has
+    return TrainTask(tokenizer, prompts, val_prompts, steps)
+
+
+@dataclass(frozen=True, slots=True)
+class SftTask:
+    """What a supervised run trains on."""
+
+    rows: DataProto
+    sampler: EpochSampler
+    steps: int
+    identity: dict[str, Any]
+
+
+def sft_task_of(config: Config) -> SftTask:
+    """Read it, once everything is refused that can be known without it; the rows as they were read are let go.
+
+    Raises:
+        ValueError: a configuration or data set that cannot work.
+    """
+    check(config)
+    if config.data.sampler:
+        raise ValueError(
+            f"data.sampler is {config.data.sampler}, but supervised training takes its rows in epochs "
+            f"(data.shuffle, data.train_weights). Leave data.sampler empty."
+        )
+    check_machine(config, generates=False)
+    check_hub_models(config)
+    STARTUP.now("reading the data")
+    read = train_rows(config.data, seed=config.trainer.seed)
+    rows, file_numbers = sft_rows(read, config.data, tokenizer_of(config))
+    sampler = epoch_sampler(file_numbers, config.data, seed=config.trainer.seed)
+    steps = config.trainer.total_training_steps or config.trainer.total_epochs * sampler.batches_per_epoch
+    identity = sft_identity(read, config.data, num_kept=len(rows), seed=config.trainer.seed)
+    return SftTask(rows, sampler, steps, identity)
+
+
+def check_reward(config: Config, prompts: Sequence[Prompt], val_prompts: Sequence[Prompt] = ()) -> None:
+    """Try the reward on the first prompt of each data source, and on every truth, before anything heavy starts."""
+    INTERRUPT.stop_before("start")
+    STARTUP.now("trying the reward functions")
+    named = [(prompt.uid, prompt) for prompt in prompts]
+    named += [(f"{prompt.uid} of data.val_files", prompt) for prompt in val_prompts]  # uids are of one list of files
+    first: dict[str, tuple[str, Prompt]] = {}
+    for name, prompt in named:
+        first.setdefault(prompt.data_source, (name, prompt))
+    samples = {
+        name: Sample(
+            response=str(p.ground_truth),
+            prompt=p.text,
+            messages=p.messages,
+            data_source=p.data_source,
+            ground_truth=p.ground_truth,
+            extra_info=p.extra_info,
+            columns=p.columns,
+            response_ids=array("i", [0]),
+        )
+        for name, p in first.values()
+    }
+    truths = ((name, RowTruth(p.data_source, p.ground_truth)) for name, p in named)
+    try_reward(config.reward, samples, truths, progress=_report_truths)
+
+
+def _report_truths(num_read: int, num_truths: int) -> None:
+    INTERRUPT.stop_before("start")
+    if not num_read:
+        STARTUP.now(f"reading {num_truths} truths")
+    else:
+        STARTUP.so_far(f"reading {num_truths} truths: {num_read} are read")
+
+
+def tokenizer_of(config: Config) -> PreTrainedTokenizerBase:
+    return load_tokenizer(config.model.tokenizer, config.model.trust_remote_code)
+
+
+def train_prompts(config: Config, tokenizer: PreTrainedTokenizerBase) -> PromptDataset:
+    return PromptDataset(train_rows(config.data, seed=config.trainer.seed), config.data, tokenizer)
+
+
+def held_out_prompts(config: Config, tokenizer: PreTrainedTokenizerBase) -> PromptDataset:
+    return PromptDataset(val_rows(config.data), config.data, tokenizer)
+
+
+def prompt_loader(config: Config, prompts: PromptDataset) -> PromptLoader:
+    return PromptLoader(prompts, config.data, seed=config.trainer.seed)
+
+
+def num_steps(config: Config, loader: PromptLoader) -> int:
+    """Steps that the run is to have."""
+    return config.trainer.total_training_steps or config.trainer.total_epochs * loader.batches_per_epoch
+
+
+def learner_updates(config: Config, steps: int) -> dict[str, int]:
+    """Optimiser updates of actor and critic in so many steps."""
+
+    def per_step(learner: ActorConfig | CriticConfig) -> int:
+        return config.data.train_batch_size // learner.mini_batch_size * learner.epochs
+
+    return {
+        "actor_updates": max(steps - config.critic.warmup_steps, 1) * per_step(config.actor),
+        "critic_updates": steps * per_step(config.critic),
+    }
