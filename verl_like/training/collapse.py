@@ -1,4 +1,4 @@
-"""A warning where a run's score or entropy collapses: what was found, what it was before, and what helps."""
+"""Warn where a run's score or entropy collapses: what was found, what it was before, and what helps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Window:
 
 @dataclass
 class CollapseWatch:
-    """Compares the newest steps of a run with its first and its best ones; each collapse is reported once."""
+    """Compare the newest steps of a run with its first and its best ones; report each collapse once."""
 
     _newest: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))  # score, entropy
     _first: _Window | None = None
@@ -43,7 +43,7 @@ class CollapseWatch:
     _reported: set[str] = field(default_factory=set)
 
     def restore(self, series: Mapping[str, Mapping[int, float]]) -> None:
-        """Take the steps of a run that goes on, by name of the metric and step; what they had is not reported again."""
+        """Take the steps of a run that continues, by metric and step; do not report their collapses again."""
         for step in sorted(series.get("reward/score_mean", {})):
             self._take(step, {name: values[step] for name, values in series.items() if step in values})
 

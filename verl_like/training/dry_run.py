@@ -1,4 +1,4 @@
-"""``--dry-run`` of train and sft: everything that a run looks at before it starts its workers."""
+"""``--dry-run`` of train and sft: everything that a run checks before it starts its workers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from verl_like.training.tasks import check_reward, sft_task_of, task_of
 
 
 def dry_run(config: Config, *, command: str) -> str:
-    """What was found, a line for each thing.
+    """Return what was found, a line for each thing.
 
     Args:
         command: "train" or "sft".

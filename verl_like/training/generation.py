@@ -1,4 +1,4 @@
-"""Turns prompts into a batch of responses, with scoring under way; shared by training and validation."""
+"""Turn prompts into a batch of responses, with scoring under way; shared by training and validation."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def generate(
     version: int,
     first_sample: int = 0,
 ) -> RemoteBatch:
-    """``n`` responses to each prompt, rows by (prompt, sample) whatever their order of arrival.
+    """Generate ``n`` responses to each prompt; rows are sorted by (prompt, sample), whatever their order of arrival.
 
     Args:
         begin: is called with the facts of some rows and their block the moment they exist, to have them scored; None

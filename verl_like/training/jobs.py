@@ -1,4 +1,4 @@
-"""The jobs that train, train and sft. Each builds what it needs and leaves nothing behind."""
+"""The jobs that train: train and sft. Each builds what it needs and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def train(config: Config, config_yaml: str, *, trainer: type[RolloutTrainer] = P
 
 
 def sft(config: Config, config_yaml: str) -> int:
-    """Supervised training (``verl-like sft``) on prompts and answers; writes ``<run>/model`` and returns the last step.
+    """Train on prompts and answers (``verl-like sft``), write ``<run>/model`` and return the last step.
 
     An interrupted run leaves a checkpoint, and its model is not exported.
     """
@@ -132,7 +132,7 @@ def sft(config: Config, config_yaml: str) -> int:
 
 
 def report(config: Config, folder: RunFolder, progress: Progress, *, steps: int) -> None:
-    """summary.json and curves.png of a run of so many steps that has ended, or was stopped."""
+    """Write summary.json and curves.png of a run of so many steps that has ended, or was stopped."""
     write_summary(
         folder.path,
         Summary(

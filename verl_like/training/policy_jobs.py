@@ -47,7 +47,7 @@ class _Policy:
 
 @contextmanager
 def _policy(config: Config, tokenizer: PreTrainedTokenizerBase, folder: RunFolder) -> Iterator[_Policy]:
-    """The policy of the checkpoint that ``trainer.resume`` names, or of ``model.path`` under ``never``."""
+    """Load the policy of the checkpoint that ``trainer.resume`` names, or of ``model.path`` under ``never``."""
     checkpoint = policy_checkpoint(config)
     state = load_state(checkpoint) if checkpoint is not None else {"step": 0}
     log.info("the policy is that of %s", checkpoint or config.model.path)
@@ -67,10 +67,10 @@ def _policy(config: Config, tokenizer: PreTrainedTokenizerBase, folder: RunFolde
 
 
 def evaluate(config: Config) -> dict[str, float]:
-    """Validation metrics (``verl-like eval``, or ``trainer.val_only``) of a checkpoint or a model.
+    """Return validation metrics (``verl-like eval``, or ``trainer.val_only``) of a checkpoint or a model.
 
-    Appends them to ``<run>/eval/metrics.jsonl`` and writes responses beside it; the rest of the run folder stays as it
-    is.
+    They are appended to ``<run>/eval/metrics.jsonl``, and responses are written next to it; the rest of the run folder
+    stays as it is.
     """
     check(config)
     check_machine(config, generates=True)
@@ -97,9 +97,7 @@ def evaluate(config: Config) -> dict[str, float]:
 
 
 def generate_responses(config: Config) -> Path:
-    """Responses to ``data.val_files`` (``verl-like generate``) of a checkpoint or a model, written as text below
-    ``<run>/eval``.
-    """
+    """Write the responses of a checkpoint or a model (``verl-like generate``) as text below ``<run>/eval``."""
     check(config)
     check_machine(config, generates=True)
     check_hub_models(config)

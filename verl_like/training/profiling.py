@@ -1,4 +1,4 @@
-"""Which steps' stages are traced, in every worker at once, and their calls (``trainer.profile_steps``)."""
+"""Trace the stages of some steps, in every worker at once, and their calls (``trainer.profile_steps``)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Profiles:
 
 
 def _write_calls(path: Path, *, start: float, end: float) -> None:
-    """What Ray has recorded of a step's calls; a file that cannot be written ends no run."""
+    """Write what Ray has recorded of a step's calls; a file that cannot be written does not end the run."""
     trace = call_trace(ray_calls.recorded_calls(), start=start, end=end)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a checkpoint keeps of the driver: where the run stands, and what one step tells the next."""
+"""What a checkpoint keeps of the driver: where the run stands, and what one step leaves for the next."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Progress:
 
     @classmethod
     def read(cls, state: dict[str, Any]) -> Progress:
-        """What ``asdict`` made of a progress."""
+        """Read what ``asdict`` has made of a progress."""
         return cls(**{**state, "prompts": PromptLedger(**state["prompts"])})
 
 
 @dataclass(kw_only=True)
 class Steering:
-    """What one step tells the next.
+    """What one step leaves for the next.
 
     Args:
         kl_coef: weight of the KL penalty in the reward.
@@ -53,7 +53,7 @@ class Steering:
     log_prob_gap: float | None = None
 
     def is_corrected(self, config: Config, *, gap_now: float | None) -> bool:
-        """Whether ``rollout_correction`` applies: by this step's gap where a stage measured it, else by the last
+        """Return whether ``rollout_correction`` applies: by this step's gap where a stage measured it, else by the last
         step's.
 
         Where the engine's log-probs are taken for the old policy's there is nothing to correct.
@@ -64,7 +64,7 @@ class Steering:
         return is_wanted and not config.actor.use_rollout_log_probs
 
     def after(self, metrics: Mapping[str, float], config: AlgorithmConfig, *, num_responses: int) -> Steering:
-        """The state for the next step."""
+        """Return the state for the next step."""
         coef = self.kl_coef
         if config.kl_target > 0:
             controller = AdaptiveKl(coef=coef, target=config.kl_target, horizon=config.kl_horizon)

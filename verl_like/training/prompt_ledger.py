@@ -37,13 +37,13 @@ class PromptLedger:
         self.in_flight += count
 
     def book(self, count: int, outcome: Outcome) -> None:
-        """Say what became of ``count`` prompts in flight."""
+        """Record what became of ``count`` prompts in flight."""
         assert 0 <= count <= self.in_flight, f"{count} of {self.in_flight} prompts in flight cannot be {outcome}"
         self.in_flight -= count
         setattr(self, outcome, getattr(self, outcome) + count)
 
     def leave(self, count: int, outcome: Outcome) -> None:
-        """Say that ``count`` prompts go on, and what became of the others in flight."""
+        """Record that ``count`` prompts go on, and what became of the others in flight."""
         self.book(self.in_flight - count, outcome)
 
     def plus(self, other: PromptLedger) -> PromptLedger:
@@ -51,7 +51,7 @@ class PromptLedger:
         return PromptLedger(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
 
     def check(self, *, drawn: int) -> None:
-        """Hold the books of a finished step against the data loader's count."""
+        """Compare the ledger after a finished step with the data loader's count."""
         booked = self.trained + self.filtered + self.failed + self.in_flight
         assert self.drawn == booked, f"{self} does not add up: {booked} prompts are booked"
         assert not self.in_flight, f"{self}: the step is over, but some of its prompts are in flight"
@@ -72,6 +72,6 @@ class PromptLedger:
 
 
 def num_prompts(batch: RemoteBatch, rows: Array | None = None) -> int:
-    """Prompts that have a row in the batch, or one among ``rows`` ([B] bool)."""
+    """Count the prompts that have a row in the batch, or one among ``rows`` ([B] bool)."""
     group_ids = batch.facts["group_id"]
     return len(np.unique(group_ids if rows is None else group_ids[rows]))

@@ -111,10 +111,10 @@ class Rewards:
         self._functions.keep(batch, columns, folder)
 
     def settle(self) -> None:
-        """Return when all that was to be written is written."""
+        """Return when everything is written."""
         self._functions.settle()
 
 
 def first_rows(batch: RemoteBatch, count: int) -> Array:
-    """Row numbers of the first ``count``; of all where it is negative."""
+    """Return the row numbers of the first ``count``; of all where it is negative."""
     return np.arange(len(batch) if count < 0 else min(count, len(batch)))

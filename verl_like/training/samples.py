@@ -19,7 +19,7 @@ ADVANTAGES = ("advantage", "advantage_mean", "advantage_min", "advantage_max")  
 
 
 class Samples:
-    """Has samples files written, and trackers show some of their rows.
+    """Have samples files written, and have the trackers show some of their rows.
 
     Writing goes on beside the steps, so a tracker shows a file when the next one is begun, or at the end.
 
@@ -36,11 +36,11 @@ class Samples:
         self._unshown: list[tuple[str, int, Path]] = []  # (of what, step, file)
 
     def of_validation(self, step: int) -> Path:
-        """The file of a validation."""
+        """Return the file of a validation."""
         return self._folder / f"val_step_{step}.jsonl"
 
     def validated(self, step: int) -> None:
-        """This step's validation has begun to write its file, unless it keeps no responses."""
+        """Note that this step's validation has begun to write its file, unless it keeps no responses."""
         self._unshown.append(("validation", step, self.of_validation(step)))
 
     def write(self, step: int, scored: RemoteBatch, usable: Array, found: Facts) -> None:
@@ -62,7 +62,7 @@ class Samples:
         self._unshown.append(("train", step, path))
 
     def show(self) -> None:
-        """Have the trackers show what was written and not shown yet; waits for the writing."""
+        """Have the trackers show what was written and not shown yet; wait for the writing."""
         unshown, self._unshown = self._unshown, []
         if not unshown or not self._trackers.show_samples:
             return
@@ -73,7 +73,7 @@ class Samples:
 
 
 def _of_all(found: Mapping[str, Array], usable: Array) -> Facts:
-    """The advantages among these facts of the usable rows, as facts of all rows: NaN for those that have none."""
+    """Return the advantages among these facts of the usable rows, as facts of all rows: NaN where a row has none."""
     facts = {name: np.full(len(usable), np.nan, np.float32) for name in ADVANTAGES if name in found}
     for name, values in facts.items():
         values[usable] = found[name]

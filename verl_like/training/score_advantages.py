@@ -17,7 +17,7 @@ from verl_like.workers.messages import RowRewards
 def score_advantages(
     earned: RowRewards, response_tokens: Array, config: AlgorithmConfig
 ) -> tuple[Facts, dict[str, float]]:
-    """The facts ``advantage`` [B] float32, which all tokens of a response share, and ``has_advantage`` [B] bool,
+    """Return the facts ``advantage`` [B] float32, which all tokens of a response share, and ``has_advantage`` [B] bool,
     whether it is not zero; and metrics, over tokens.
 
     Args:

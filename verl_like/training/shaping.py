@@ -15,14 +15,14 @@ from verl_like.workers.messages import RowRewards
 
 
 def worth(scores: Array, config: AlgorithmConfig) -> Array:
-    """[B] float32: scores held within +-``reward_clip``, times ``reward_scale``."""
+    """Return [B] float32: scores held within +-``reward_clip``, times ``reward_scale``."""
     held = scores.clip(-config.reward_clip, config.reward_clip) if config.reward_clip > 0 else scores
     scaled: Array = (held * config.reward_scale).astype(np.float32)
     return scaled
 
 
 def rewards_of(batch: RemoteBatch, config: Config) -> Array:
-    """[B] float32: what each response earned, its score's :func:`worth` less the over-long penalty.
+    """Return [B] float32: what each response earned, its score's :func:`worth` less the over-long penalty.
 
     The penalty (DAPO, 2503.14476, equation 13) is 0 up to ``overlong_buffer_len`` tokens below
     ``data.max_response_length`` and rises evenly to ``overlong_penalty_factor`` there.
@@ -38,7 +38,7 @@ def rewards_of(batch: RemoteBatch, config: Config) -> Array:
 
 
 def row_rewards(batch: RemoteBatch, config: Config, *, mini_batch_prompts: int | None) -> RowRewards:
-    """What the advantages stage is told of the rows.
+    """Return what the advantages stage is given of the rows.
 
     Args:
         mini_batch_prompts: prompts per mini-batch, where the policy loss compares the tokens of one.
@@ -57,7 +57,7 @@ def row_rewards(batch: RemoteBatch, config: Config, *, mini_batch_prompts: int |
 
 
 def _component(batch: RemoteBatch, name: str) -> Array:
-    """[B] float32: a number that the reward function reported beside its score."""
+    """Return [B] float32: a number that the reward function reported beside its score."""
     details = batch.facts["details"]
     for row, reported in enumerate(details):
         value = reported.get(name)
@@ -72,7 +72,7 @@ def _component(batch: RemoteBatch, name: str) -> Array:
 
 
 def learnt_from(batch: RemoteBatch, config: Config, rng: np.random.Generator) -> Array:
-    """Row indices that the updates see: without over-long responses where ``mask_overlong``, resampled where
+    """Return the row indices that the updates see: without over-long responses where ``mask_overlong``, resampled where
     ``pf_ppo``.
     """
     rows = np.arange(len(batch))
@@ -92,8 +92,9 @@ def learnt_from(batch: RemoteBatch, config: Config, rng: np.random.Generator) ->
 
 
 def is_usable(batch: RemoteBatch) -> Array:
-    """[B] bool: rows that have what the advantage needs. A failed score, or that of its prompt's baseline, is never a
-    zero.
+    """Return [B] bool: rows that have what the advantage needs.
+
+    A failed score, or that of its prompt's baseline, is never a zero.
     """
     usable: Array = ~np.isnan(batch.facts["score"])
     if "baseline_score" in batch.facts:
@@ -102,8 +103,9 @@ def is_usable(batch: RemoteBatch) -> Array:
 
 
 def has_differing_scores(batch: RemoteBatch) -> Array:
-    """[B] bool: rows of groups in which two usable scores differ;
-    in all others siblings say nothing about each other.
+    """Return [B] bool: rows of groups in which two usable scores differ.
+
+    In all other groups siblings say nothing about each other.
     """
     usable = is_usable(batch)
     group = batch.facts["group_id"]
@@ -118,11 +120,11 @@ def has_differing_scores(batch: RemoteBatch) -> Array:
 def groups_with_signal(
     draw: Callable[[int], RemoteBatch], *, num_groups: int, max_batches: int
 ) -> tuple[RemoteBatch, dict[str, float]]:
-    """DAPO's dynamic sampling (2503.14476, section 3.2): draw scored batches until ``num_groups`` groups have differing
+    """Draw scored batches (DAPO's dynamic sampling, 2503.14476, section 3.2) until ``num_groups`` groups have differing
     scores.
 
     Args:
-        draw: makes a scored batch; is told how many it made before in this step.
+        draw: makes a scored batch; takes how many it made before in this step.
 
     Returns:
         The first ``num_groups`` such groups, numbered from 0; what is over is dropped, since the next step's policy is
@@ -154,7 +156,7 @@ def groups_with_signal(
 
 
 def resampled(rewards: Array, *, scheme: str, weight_pow: float, rng: np.random.Generator) -> Array:
-    """[B] row indices drawn with replacement (PF-PPO, 2409.06957): responses whose reward says much come more often.
+    """Return [B] row indices drawn with replacement (PF-PPO, 2409.06957): responses whose reward says much come often.
 
     Args:
         rewards: [B].

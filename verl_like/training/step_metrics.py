@@ -18,7 +18,7 @@ _SUMS = ("gap_sum", "gap_max", "gap_count", "weight_sum", "weight_count")  # of 
 
 
 def detail_means(details: Iterable[Mapping[str, float | str]]) -> Metrics:
-    """Mean of each finite number that was reported beside the scores, over the responses for which it was.
+    """Return the mean of each finite number that was reported beside the scores, over the responses for which it was.
 
     ``unreadable`` is left out: it is counted.
     """
@@ -31,13 +31,13 @@ def detail_means(details: Iterable[Mapping[str, float | str]]) -> Metrics:
 
 
 def num_tokens(batch: RemoteBatch, *, skips_zeros: bool) -> float:
-    """Tokens of all rows, or of those with an advantage."""
+    """Count the tokens of all rows, or of those with an advantage."""
     tokens = batch.facts["prompt_tokens"] + batch.facts["response_tokens"]
     return float((tokens * batch.facts["has_advantage"] if skips_zeros else tokens).sum())
 
 
 def signal_frac(group_ids: Array, scores: Array) -> float:
-    """Groups whose scores differ, of all; rows in any order."""
+    """Return the share of groups whose scores differ; rows are in any order."""
     order = np.argsort(group_ids, kind="stable")
     starts = np.flatnonzero(np.r_[True, np.diff(group_ids[order]) != 0])
     spread = np.maximum.reduceat(scores[order], starts) - np.minimum.reduceat(scores[order], starts)
@@ -57,7 +57,7 @@ class StepMetrics:
         self._values.update(values)
 
     def add_mean(self, reports: Reports) -> None:
-        """The mean over ranks of metrics that are equal, or meant to be averaged."""
+        """Add the mean over ranks of metrics that are equal, or meant to be averaged."""
         self.add({name: float(np.mean([r[name] for r in reports])) for name in reports[0] if name not in _SUMS})
 
     def add_rollout(self, batch: RemoteBatch) -> None:
@@ -78,7 +78,7 @@ class StepMetrics:
         )
 
     def add_log_prob_gap(self, reports: Reports) -> None:
-        """The difference between the engine's and the trainer's log-probs, over all ranks' tokens."""
+        """Add the difference between the engine's and the trainer's log-probs, over all ranks' tokens."""
         self.log_prob_gap = sum(r["gap_sum"] for r in reports) / max(sum(r["gap_count"] for r in reports), 1.0)
         self.add(
             {
@@ -90,13 +90,13 @@ class StepMetrics:
             self.mean_weight = sum(r["weight_sum"] for r in reports) / max(sum(r["weight_count"] for r in reports), 1.0)
 
     def add_update(self, reports: Reports) -> None:
-        """The actor's update; it measured the gap where no old-log-prob stage did."""
+        """Add the actor's update, which has measured the gap where no old-log-prob stage has."""
         self.add_mean(reports)
         if sum(r.get("gap_count", 0.0) for r in reports):
             self.add_log_prob_gap(reports)
 
     def add_rewards(self, batch: RemoteBatch) -> None:
-        """Scores of the rows that have one, what was reported beside them, and the failures by kind."""
+        """Add the scores of the rows that have one, what was reported beside them, and the failures by kind."""
         all_scores, status = batch.facts["score"], batch.facts["reward_status"]
         is_scored = ~np.isnan(all_scores)
         scores = all_scores[is_scored]
@@ -119,7 +119,7 @@ class StepMetrics:
         )
 
     def finish(self, seconds: Mapping[str, float], run_plan: RunPlan | None = None) -> Metrics:
-        """All metrics with the seconds of each stage; ``seconds`` add up to the step."""
+        """Return all metrics, with the seconds of each stage; ``seconds`` add up to the step."""
         total = sum(seconds.values())
         self.add({f"time/{name}_s": value for name, value in seconds.items()})
         if "rollout" in seconds:

@@ -1,4 +1,4 @@
-"""What the object store carried in a step, and a warning before it is too small."""
+"""Measure what the object store carried in a step, and warn before it is too small."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StoreMeter:
         self._has_warned = False
 
     def ask(self) -> None:
-        """Ask for what :meth:`take` tells; the answer comes while other things are done."""
+        """Ask for what :meth:`take` reports; the answer comes while other things are done."""
         if self._clock() >= self._silent_until:
             self._reply = asking_store_use()
 
@@ -65,7 +65,7 @@ class StoreMeter:
             )
 
     def take(self, batch: RemoteBatch) -> dict[str, float]:
-        """The traffic since the last call, as far as it was asked for; ``batch`` still holds its blocks."""
+        """Return the traffic since the last call, as far as it was asked for; ``batch`` still holds its blocks."""
         found: dict[str, float | None] = {
             "store/fetched_bytes": STORE.take(),
             "store/blocks": batch.num_blocks,

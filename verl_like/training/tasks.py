@@ -29,7 +29,7 @@ from verl_like.telemetry.startup import STARTUP
 
 @dataclass(frozen=True, slots=True)
 class TrainTask:
-    """What a run trains on."""
+    """The prompts that a run of reinforcement learning trains on."""
 
     tokenizer: PreTrainedTokenizerBase
     prompts: PromptDataset
@@ -42,7 +42,7 @@ class TrainTask:
 
 
 def task_of(config: Config) -> TrainTask:
-    """Read it, once everything is refused that can be known without it.
+    """Read the prompts, after everything is refused that can be known without them.
 
     Raises:
         ValueError: a configuration or data set that cannot work.
@@ -63,7 +63,7 @@ def task_of(config: Config) -> TrainTask:
 
 @dataclass(frozen=True, slots=True)
 class SftTask:
-    """What a supervised run trains on."""
+    """The rows that a supervised run trains on."""
 
     rows: DataProto
     sampler: EpochSampler
@@ -72,7 +72,7 @@ class SftTask:
 
 
 def sft_task_of(config: Config) -> SftTask:
-    """Read it, once everything is refused that can be known without it; the rows as they were read are let go.
+    """Read the rows, after everything is refused that can be known without them.
 
     Raises:
         ValueError: a configuration or data set that cannot work.
@@ -145,12 +145,12 @@ def prompt_loader(config: Config, prompts: PromptDataset) -> PromptLoader:
 
 
 def num_steps(config: Config, loader: PromptLoader) -> int:
-    """Steps that the run is to have."""
+    """Return how many steps the run has."""
     return config.trainer.total_training_steps or config.trainer.total_epochs * loader.batches_per_epoch
 
 
 def learner_updates(config: Config, steps: int) -> dict[str, int]:
-    """Optimiser updates of actor and critic in so many steps."""
+    """Return the optimiser updates of actor and critic in so many steps."""
 
     def per_step(learner: ActorConfig | CriticConfig) -> int:
         return config.data.train_batch_size // learner.mini_batch_size * learner.epochs

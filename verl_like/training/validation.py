@@ -20,7 +20,7 @@ from verl_like.workers.groups import RolloutGroup
 def validate(
     config: Config, prompts: list[Prompt], *, rollout: RolloutGroup, rewards: Rewards, version: int, samples_path: Path
 ) -> dict[str, float]:
-    """mean@n, pass@n and maj@n of the policy the engines hold.
+    """Return mean@n, pass@n and maj@n of the policy that the engines hold.
 
     Some responses are written to ``samples_path`` as text, and beside it, to ``<its stem>.scores.parquet``, the scores
     of all.

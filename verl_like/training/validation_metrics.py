@@ -33,7 +33,7 @@ class ValidationSample:
 
     @property
     def is_correct(self) -> bool:
-        """``acc`` above one half where the reward returned a number by that name, else a score of 1."""
+        """Return whether ``acc`` is above one half, where the reward returned such a number, or the score is 1."""
         accuracy = self.details.get("acc")
         if isinstance(accuracy, float | int):
             return accuracy > 0.5
@@ -41,12 +41,12 @@ class ValidationSample:
 
     @property
     def answer(self) -> str:
-        """What votes are counted by: ``pred`` where the reward returned it, even an empty one, else the response."""
+        """Return what votes are counted by: ``pred``, where the reward returned it (even empty), else the response."""
         return str(self.details.get("pred", self.response))
 
 
 def validation_metrics(samples: Sequence[ValidationSample], n: int) -> dict[str, float]:
-    """Metrics of ``n`` responses to each prompt.
+    """Return the metrics of ``n`` responses to each prompt.
 
     ``mean@n`` is the mean score, ``pass@n`` the share of prompts with a correct response, ``maj@n`` the share whose
     most frequent answer is correct (the first seen of equals). Each prompt weighs the same. Responses whose reward
@@ -114,7 +114,7 @@ def _by_prompt(samples: Iterable[ValidationSample]) -> list[list[ValidationSampl
 
 
 def _majority(group: Sequence[ValidationSample]) -> ValidationSample:
-    """The first response with the most frequent answer."""
+    """Return the first response with the most frequent answer."""
     votes: dict[str, int] = {}
     for sample in group:
         votes[sample.answer] = votes.get(sample.answer, 0) + 1

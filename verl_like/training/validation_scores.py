@@ -60,5 +60,5 @@ def _row(sample: ValidationSample) -> dict[str, object]:
 
 
 def _text(text: str) -> str:
-    """The text with lone surrogates, which parquet cannot hold, as the escapes that JSON has for them."""
+    """Return the text with lone surrogates, which parquet cannot hold, as the escapes that JSON has for them."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
