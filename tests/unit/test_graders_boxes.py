@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.boxes_in_text import ALONE, PART, WITH_UNIT
-from verl_like.graders import math_answer
+from verl_like_graders import math_answer
 
 GSM8K = Path(__file__).parents[2].parent / "shared/data/gsm8k"
 ANSWERS = ("5", "-3", "1,250", ".5", r"\frac{3}{4}", "x+1", "(1,2)", r"\text{Monday}", r"\{1,2\}", r"[0,\infty)")

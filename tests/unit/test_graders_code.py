@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.unit._programs import ADD, ASSERTS, RIGHT_ADD, RIGHT_SUM, SUMS, passes, result, why
-from verl_like.graders import code
-from verl_like.graders.code import last_program
-from verl_like.graders.programs.code_tests import AssertTests, read_tests
-from verl_like.graders.programs.values import BadMessage, decode, encode
-from verl_like.graders.programs.verdicts import same_text, same_value
+from verl_like_graders import code
+from verl_like_graders.code import last_program
+from verl_like_graders.programs.code_tests import AssertTests, read_tests
+from verl_like_graders.programs.values import BadMessage, decode, encode
+from verl_like_graders.programs.verdicts import same_text, same_value
 
 # --- which code is run ---
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.unit._reward import sample, task
-from verl_like.graders import choice, exact_match
-from verl_like.graders.guard import Verdict, unreadable_is_wrong
 from verl_like.reward.scoring import Scoring
+from verl_like_graders import choice, exact_match
+from verl_like_graders.guard import Verdict, unreadable_is_wrong
 
 UNREADABLE = {"score": 0.0, "acc": 0.0, "pred": "", "unreadable": 1.0}
 

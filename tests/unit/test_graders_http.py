@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from tests.unit._http_service import HttpService, hang, reply, reset
-from verl_like.graders.http import Service, post_json, retry_after_s
-from verl_like.graders.remote_http import compute_score
+from verl_like_graders.http import Service, post_json, retry_after_s
+from verl_like_graders.remote_http import compute_score
 
 SAMPLE: dict[str, Any] = {
     "data_source": "maths",

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from tests.unit._http_service import Behaviour, HttpService, reply
-from verl_like.graders.judging import DEFAULT_TEMPLATE, check_judging, conversation, judge_prompt, judged_score
-from verl_like.graders.llm_judge import compute_score
+from verl_like_graders.judging import DEFAULT_TEMPLATE, check_judging, conversation, judge_prompt, judged_score
+from verl_like_graders.llm_judge import compute_score
 
 SAMPLE: dict[str, Any] = {
     "data_source": "essays",

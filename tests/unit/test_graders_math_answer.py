@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.unit.grading_corpus import CHOICES, CORPUS, KNOWN_LIMITS, Pair
 from tests.unit.grading_corpus_styles import STYLES
 from tests.unit.grading_corpus_values import TABLES, VALUES
-from verl_like.graders import exact_match, gsm8k, math_answer
+from verl_like_graders import exact_match, gsm8k, math_answer
 
 GSM8K = Path(__file__).parents[2].parent / "shared/data/gsm8k/train.jsonl"
 DEADLINE_S = 2.0

@@ -8,9 +8,9 @@ from itertools import combinations, product
 
 import pytest
 
-from verl_like.graders.maths.points import MAX_INDEPENDENT, Scope, points
-from verl_like.graders.maths.units import NO_UNIT, unit_of, without_unit
-from verl_like.graders.maths.values import are_same
+from verl_like_graders.maths.points import MAX_INDEPENDENT, Scope, points
+from verl_like_graders.maths.units import NO_UNIT, unit_of, without_unit
+from verl_like_graders.maths.values import are_same
 
 LETTERS = ["a", "b", "c", "d", "m", "n", "x", "y", "z", "R", "x_{1}", "x_{2}", "\\alpha", "\\beta"]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.unit.gold_answers import MATH_LIKE
 from tests.unit.grading_corpus import CORPUS
-from verl_like.graders import choice, exact_match, gsm8k, math_answer
+from verl_like_graders import choice, exact_match, gsm8k, math_answer
 
 NUM_MUTATED = 100_000
 SLOWEST_S = 0.3

@@ -18,9 +18,9 @@ import psutil
 import pytest
 
 from tests.unit._programs import ADD, ASSERTS, RIGHT_ADD, RIGHT_SUM, SUMS, passes, result
-from verl_like.graders.programs import landlock
-from verl_like.graders.programs.confinement import Limits
-from verl_like.graders.programs.launcher import Ending, ForkServer, fork_server
+from verl_like_graders.programs import landlock
+from verl_like_graders.programs.confinement import Limits
+from verl_like_graders.programs.launcher import Ending, ForkServer, fork_server
 
 ROOT = Path(__file__).parents[2]
 needs_landlock = pytest.mark.skipif(
@@ -167,7 +167,7 @@ def test_without_landlock_nothing_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "old").write_text("kept")
     program = f"""
     import os
-    from verl_like.graders.programs.confinement import Limits, confine
+    from verl_like_graders.programs.confinement import Limits, confine
     os.chdir({str(tmp_path)!r})
     confine(Limits(memory_mib=512, cpu_s=5, file_bytes=2**20), ".", landlock_version=0)
     for change in (lambda: open("new", "w"), lambda: open("old", "a"), lambda: os.remove("old"), lambda: os.truncate("old", 0),
@@ -268,7 +268,7 @@ def test_when_the_caller_is_killed_nothing_of_it_survives(tmp_path: Path) -> Non
     script = f"""
     import tempfile
     tempfile.tempdir = {str(tmp_path)!r}
-    from verl_like.graders.code import compute_score
+    from verl_like_graders.code import compute_score
     program = "import signal\\nfor s in (1, 2, 15): signal.signal(s, signal.SIG_IGN)\\nopen('mark', 'w')\\nwhile True: pass"
     compute_score("", "```python\\n" + program + "\\n```", {{"inputs": [""], "outputs": [""]}}, {{}}, timeout_s=60, total_timeout_s=60)
     """  # noqa: E501

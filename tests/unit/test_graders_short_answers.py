@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_like.graders import exact_match, gsm8k
 from verl_like.reward.resolve import resolve
+from verl_like_graders import exact_match, gsm8k
 
 
 def gsm8k_score(response: str, truth: str = "1080", **kwargs: Any) -> dict[str, Any]:

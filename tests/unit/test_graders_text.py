@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from verl_like.graders import length, repetition, text_format
+from verl_like_graders import length, repetition, text_format
 
 # --- format ---
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit._programs import ADD, passes, result, why
-from verl_like.graders.programs import landlock, system_calls
-from verl_like.graders.programs.confinement import Limits
-from verl_like.graders.programs.launcher import Ending, check_files_are_safe, fork_server
+from verl_like_graders.programs import landlock, system_calls
+from verl_like_graders.programs.confinement import Limits
+from verl_like_graders.programs.launcher import Ending, check_files_are_safe, fork_server
 
 # A ruleset that names only the rights of an older version is treated as that version treats it.
 VERSIONS = range(landlock.version() + 1)
@@ -305,8 +305,9 @@ def test_cleaning_up_after_one_program_holds_up_no_other() -> None:
 NEVER_CONFINED = """
 import json, os, socket, sys, tempfile
 from dataclasses import asdict
-from verl_like.graders.programs import fork_server, landlock
-from verl_like.graders.programs.confinement import Limits
+from verl_like_graders.programs import fork_server
+from verl_like_graders.programs import landlock
+from verl_like_graders.programs.confinement import Limits
 
 fork_server._CONFINED_WITHIN_S = 0.3
 mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.unit.grading_corpus import CHOICES, Pair
 from tests.unit.grading_corpus_styles import CHOICES_IN_STYLES
-from verl_like.graders import choice
+from verl_like_graders import choice
 
 
 def score(response: str, truth: Any, **kwargs: Any) -> dict[str, Any]:

@@ -8,10 +8,11 @@ import pytest
 
 from tests.unit._reward import sample, task
 from verl_like.config.schema import RewardConfig
-from verl_like.config.user_code import PACKAGE
+from verl_like.config.user_code import PACKAGE, told
 from verl_like.reward.messages import Outcome
 from verl_like.reward.scoring import BatchFailed, Scoring
 from verl_like.reward.trial import try_reward
+from verl_like_graders.programs.code_tests import read_tests
 
 SOURCE = """
 def of(text):
@@ -124,3 +125,10 @@ def test_the_trial_tells_the_sentence_once(file: Path) -> None:
     head, sentence, remedy = str(refused.value).splitlines()
     assert "was tried on prompt row 3" in head and sentence.startswith("the reward function returned None")
     assert remedy.startswith("Correct the function, or the row")
+
+
+def test_a_value_error_of_a_grader_is_a_sentence_without_frames() -> None:
+    with pytest.raises(ValueError, match="expected tests") as caught:
+        read_tests("no tests")
+    error = caught.value.with_traceback(caught.tb.tb_next)  # without the frame of this test
+    assert error.__traceback__ is not None and told(error) == str(error)
