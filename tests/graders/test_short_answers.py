@@ -1,15 +1,13 @@
-"""The built-in rewards, and how a function is found."""
+"""gsm8k and exact_match: which answers are right."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_like.reward.resolve import resolve
 from verl_like_graders import exact_match, gsm8k
 
 
@@ -110,71 +108,3 @@ def test_exact_match_ignores_surrounding_white_space_only() -> None:
     assert score("4 2")["score"] == 0.0 and score("042")["score"] == 0.0 and score("")["score"] == 0.0
     with pytest.raises(ValueError, match=r"ground_truth is NoneType None"):
         exact_match.compute_score("s", "42", None, {})
-
-
-# --- resolve ---
-
-
-def function_file(folder: Path, text: str) -> str:
-    path = folder / "my_reward.py"
-    path.write_text(text)
-    return str(path)
-
-
-def test_an_empty_name_chooses_by_data_source() -> None:
-    assert resolve("", "openai/gsm8k") is gsm8k.compute_score
-    assert resolve("", "arithmetic") is exact_match.compute_score
-    assert resolve("gsm8k", "arithmetic") is gsm8k.compute_score
-
-
-def test_an_unknown_data_source_lists_the_known_and_the_remedy() -> None:
-    with pytest.raises(
-        ValueError,
-        match=r"data_source 'maths'; known are gsm8k, .*arithmetic, .*Set reward\.function=path/to/file\.py:name",
-    ):
-        resolve("", "maths")
-
-
-def test_an_unknown_built_in_lists_the_known() -> None:
-    with pytest.raises(
-        ValueError, match=r"reward\.function is 'gsm9k'; expected path/to/file\.py:name, or one of gsm8k, "
-    ):
-        resolve("gsm9k")
-
-
-def test_a_function_is_loaded_from_a_file_and_may_import_its_neighbours(tmp_path: Path) -> None:
-    (tmp_path / "my_reward_neighbour.py").write_text("BONUS = 3\n")
-    path = function_file(
-        tmp_path,
-        "from my_reward_neighbour import BONUS\ndef score(data_source, solution_str, ground_truth, extra_info):\n    "
-        "return BONUS\n",
-    )
-    assert resolve(f"{path}:score")(data_source="", solution_str="", ground_truth="", extra_info={}) == 3
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"the file .*nowhere\.py does not exist"):
-        resolve(f"{tmp_path}/nowhere.py:score")
-
-
-def test_a_failing_import_shows_the_last_lines_of_its_traceback(tmp_path: Path) -> None:
-    path = function_file(tmp_path, "def broken():\n    return undefined_thing\nbroken()\n")
-    with pytest.raises(
-        ValueError,
-        match=r"(?s)importing .*my_reward\.py failed:.*line 2, in broken.*NameError: name 'undefined_thing' is not "
-        r"defined",
-    ):
-        resolve(f"{path}:score")
-
-
-def test_a_file_that_exits_is_an_import_failure(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"(?s)failed:.*SystemExit: 3"):
-        resolve(function_file(tmp_path, "import sys\nsys.exit(3)\n") + ":score")
-
-
-def test_a_missing_name_lists_the_functions_there_are(tmp_path: Path) -> None:
-    path = function_file(tmp_path, "def reward(): ...\nVALUE = 3\n")
-    with pytest.raises(ValueError, match=r"defines no 'score'; its functions are \['reward'\]"):
-        resolve(f"{path}:score")
-    with pytest.raises(ValueError, match=r"'VALUE' in .* is a int, not a function; its functions are \['reward'\]"):
-        resolve(f"{path}:VALUE")

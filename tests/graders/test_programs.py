@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.unit._programs import ADD, ASSERTS, RIGHT_ADD, RIGHT_SUM, SUMS, passes, result
+from tests.graders._programs import ADD, ASSERTS, RIGHT_ADD, RIGHT_SUM, SUMS, passes, result
 from verl_like_graders.programs import landlock
 from verl_like_graders.programs.confinement import Limits
 from verl_like_graders.programs.launcher import Ending, ForkServer, fork_server

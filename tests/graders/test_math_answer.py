@@ -16,9 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.grading_corpus import CHOICES, CORPUS, KNOWN_LIMITS, Pair
-from tests.unit.grading_corpus_styles import STYLES
-from tests.unit.grading_corpus_values import TABLES, VALUES
+from tests.graders._corpus import CHOICES, CLASSES, CORPUS, KNOWN_LIMITS, STYLES, VALUES, Pair
 from verl_like_graders import exact_match, gsm8k, math_answer
 
 GSM8K = Path(__file__).parents[2].parent / "shared/data/gsm8k/train.jsonl"
@@ -61,7 +59,7 @@ def test_a_known_limit_stands(pair: Pair) -> None:
 
 def test_every_class_of_mistakes_has_neighbours_that_are_wrong() -> None:
     assert len({pair[:3] for pair in VALUES}) == len(VALUES) >= 700
-    assert all(any(not pair.is_right for pair in found) for found in TABLES.values())
+    assert all(any(not pair.is_right for pair in found) for found in CLASSES.values())
 
 
 def test_no_less_than_two_fifths_of_the_corpus_are_right_and_as_many_wrong() -> None:

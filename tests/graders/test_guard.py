@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.unit._reward import sample, task
-from verl_like.reward.scoring import Scoring
 from verl_like_graders import choice, exact_match
 from verl_like_graders.guard import Verdict, unreadable_is_wrong
 
@@ -62,18 +60,6 @@ def test_the_first_error_of_a_kind_is_told_with_its_place_and_the_next_is_not(ca
         "string index out of range",
     ]
     assert all("breaks could not read a response" in record.message for record in caplog.records)
-
-
-def raising(*args: Any) -> str:
-    raise KeyError("a mistake of the grader")
-
-
-def test_a_mistake_in_reading_a_response_is_scored_0_by_a_scorer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "chosen_letter", raising)
-    scoring = Scoring(task("choice").functions, max_concurrency=1, timeout_s=5.0)
-    [(_, outcome)] = scoring.outcomes([sample("Answer: B", "B")])
-    assert (outcome.status, outcome.score) == ("ok", 0.0)
-    assert outcome.details == {"acc": 0.0, "pred": "", "unreadable": 1.0}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.gold_answers import MATH_LIKE, rewrites
+from tests.graders._gold import MATH_LIKE, rewrites
 from verl_like_graders import gsm8k, math_answer
 
 GSM8K = Path(__file__).parents[2].parent / "shared/data/gsm8k"

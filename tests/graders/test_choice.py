@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.grading_corpus import CHOICES, Pair
-from tests.unit.grading_corpus_styles import CHOICES_IN_STYLES
+from tests.graders._corpus import CHOICES, CHOICES_IN_STYLES, Pair
 from verl_like_graders import choice
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit._programs import ADD, ASSERTS, RIGHT_ADD, RIGHT_SUM, SUMS, passes, result, why
+from tests.graders._programs import ADD, ASSERTS, RIGHT_ADD, RIGHT_SUM, SUMS, passes, result, why
 from verl_like_graders import code
 from verl_like_graders.code import last_program
 from verl_like_graders.programs.code_tests import AssertTests, read_tests

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.gold_answers import MATH_LIKE
-from tests.unit.grading_corpus import CORPUS
+from tests.graders._corpus import CORPUS
+from tests.graders._gold import MATH_LIKE
 from verl_like_graders import choice, exact_match, gsm8k, math_answer
 
 NUM_MUTATED = 100_000

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit._programs import ADD, passes, result, why
+from tests.graders._programs import ADD, passes, result, why
 from verl_like_graders.programs import landlock, system_calls
 from verl_like_graders.programs.confinement import Limits
 from verl_like_graders.programs.launcher import Ending, check_files_are_safe, fork_server

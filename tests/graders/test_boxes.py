@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.boxes_in_text import ALONE, PART, WITH_UNIT
+from tests.graders._corpus import texts_around_a_box
 from verl_like_graders import math_answer
 
+ALONE, WITH_UNIT, PART = map(texts_around_a_box, ("alone", "with_unit", "part"))
 GSM8K = Path(__file__).parents[2].parent / "shared/data/gsm8k"
 ANSWERS = ("5", "-3", "1,250", ".5", r"\frac{3}{4}", "x+1", "(1,2)", r"\text{Monday}", r"\{1,2\}", r"[0,\infty)")
 WRONG = "71"
