@@ -4,6 +4,8 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
+PACKAGES = ["verl_like", "verl_like.*", "verl_like_graders", "verl_like_graders.*"]
+
 
 def conf_packages() -> dict[str, str]:
     """``conf/`` beside the package becomes ``verl_like.conf`` inside it, one package per folder of YAML files."""
@@ -12,7 +14,11 @@ def conf_packages() -> dict[str, str]:
 
 
 setup(
-    packages=[*find_packages(include=["verl_like", "verl_like.*"]), *conf_packages()],
+    packages=[*find_packages(include=PACKAGES), *conf_packages()],
     package_dir=conf_packages(),
-    package_data={"verl_like": ["py.typed"], **{name: ["*.yaml"] for name in conf_packages()}},
+    package_data={
+        "verl_like": ["py.typed"],
+        "verl_like_graders": ["py.typed", "README.md"],
+        **{name: ["*.yaml"] for name in conf_packages()},
+    },
 )

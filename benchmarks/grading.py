@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.unit.gold_answers import MATH_LIKE, rewrites
-from verl_like.graders import math_answer
+from tests.graders._gold import MATH_LIKE, rewrites
+from verl_like_graders import math_answer
 
 Grade = Callable[[str, str], bool]  # of truth and response
 

@@ -9,11 +9,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from verl_like.graders.programs import landlock
 from verl_like.imports import COMPANIONS
 from verl_like.machine import extensions, look
 from verl_like.machine.findings import Finding, Status, mending
 from verl_like.machine.findings import render as render_findings
+from verl_like_graders.programs import landlock
 
 IMPORT_TIMEOUT_S = 180
 SHOWN = ("torch", "ray", "transformers", "hydra-core", "omegaconf")

@@ -1,8 +1,8 @@
-"""Secrets in what is printed, written or sent: they are known by their names, their forms, or the environment's values.
+"""Mask secrets in settings, records and logs.
 
-A secret is a value whose key says so (``api_key``, ``Authorization``), a text that has the form of one (``sk-...``, a
-password in a URL), or the value of an environment variable with such a name. What this does not know it cannot mask:
-files that may hold such text are made for their owner alone, with ``OWNER_ONLY``.
+A setting whose key names a secret (``api_key``, ``Authorization``) is masked whole; other text is masked by
+:mod:`verl_like_graders.masking`, which recognises secrets by form and by the values of environment variables. Masking
+misses other secrets, so files that may hold such text are readable by their owner alone (``OWNER_ONLY``).
 """
 
 from __future__ import annotations
@@ -10,96 +10,15 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Mapping
 from typing import Any
 
-MASK = "***"
+from verl_like_graders.masking import MASK, is_secret_name, masked_text
+
+__all__ = ["MASK", "OWNER_ONLY", "MaskingFormatter", "is_secret_name", "masked", "masked_text", "owners"]
+
 OWNER_ONLY = 0o600
-SHORTEST = 8  # of what is looked for anywhere: a shorter value stands in other words
-
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_SECRET = {
-    "password",
-    "passwords",
-    "passwd",
-    "pw",
-    "passphrase",
-    "pwd",
-    "secret",
-    "secrets",
-    "credential",
-    "credentials",
-    "authorization",
-}
-_SECRET |= {"apikey", "bearer", "cookie", "token", "signature", "sas", "auth"}
-_KEYS_OF = {"api", "access", "private", "secret", "account", "license", "encryption", "signing", "storage", "service"}
-_KEYS_OF |= {"x", "wandb", "hf", "openai", "anthropic", "mlflow", "swanlab", "ssh"}
-_PLACES = {"env", "file", "path", "name", "url", "folder", "dir"}  # last words of what says where a secret is
-# Words beside "token" that make it one of a text's tokens.
-_OF_TEXT = {
-    "pad",
-    "eos",
-    "bos",
-    "unk",
-    "sep",
-    "cls",
-    "mask",
-    "stop",
-    "special",
-    "image",
-    "max",
-    "min",
-    "num",
-    "per",
-    "id",
-}
-_OF_TEXT |= {
-    "ids",
-    "end",
-    "start",
-    "level",
-    "mean",
-    "added",
-    "extra",
-    "think",
-    "prefix",
-    "loss",
-    "count",
-    "limit",
-    "type",
-}
 _REFERENCE = re.compile(r"\$\{?[A-Za-z_][\w.:-]*\}?|(?:Bearer |Basic |token )\$\{?\w+\}?")
-
-_FORMS = re.compile(
-    r"(?P<url>[a-z][a-z0-9+.-]*://[^\s:/@'\"]*:)(?P<password>[^\s/@'\"]+)(?=@)"
-    r"|(?P<user>(?:https?|s3|gs|hdfs|ftp|ssh)://)(?P<name>[^\s:/@'\"]{8,})(?=@)"
-    r"|(?P<parameter>[?&;](?:[\w.-]*(?:key|token(?!s)|secret|password|passwd|pwd|signature|credential|auth)[\w.-]*|sig)=)"
-    r"(?P<value>[^\s&#;'\"]+)"
-    r"|(?P<scheme>\b(?-i:Bearer|Basic) )(?P<credential>(?=[A-Za-z+/=._~-]*[0-9])[A-Za-z0-9+/=._~-]{8,})"
-    r"|(?P<assigned>\b(?:[\w-]*[_-])?(?:password|passwd|secret|api[_-]?key|access[_-]?key|auth[_-]?token|authorization)"
-    r"['\"]?\s*[=:]\s*['\"]?(?:Bearer |Basic )?)(?P<text>(?![$*])[^\s'\",;&})\]]{8,})"
-    r"|(?<![\w-])(?:(?:sk|pk|rk)-|(?:sk|pk|rk)_(?:live|test)_)(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{16,}|\bhf_[A-Za-z0-9]{16,}|\bgh[opsur]_[A-Za-z0-9]{20,}"
-    r"|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}|\bxox[abeoprs]-[\w-]{10,}|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
-    r"|\bAIza[\w-]{30,}|\bey[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
-    re.IGNORECASE,
-)
-_HEADS = ("url", "user", "parameter", "scheme", "assigned")
-
-
-@lru_cache(maxsize=4096)
-def is_secret_name(name: str) -> bool:
-    """Whether what is called so is a secret; ``max_tokens`` and ``eos_token`` are none."""
-    words = [word.lower() for word in _WORD.findall(name)]
-    if words and words[-1] in _PLACES:
-        return False
-    for before, word in zip(["", *words], words, strict=False):
-        if word == "token" and _OF_TEXT.intersection(words):
-            continue
-        if word in _SECRET or (word in ("key", "keys") and before in _KEYS_OF):
-            return True
-    return False
 
 
 def masked(value: Any, name: str = "") -> Any:
@@ -114,24 +33,6 @@ def masked(value: Any, name: str = "") -> Any:
         return masked_text(value)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return MASK if is_number and is_secret_name(name) else value
-
-
-def masked_text(text: str) -> str:
-    """A text with the secrets masked that it holds, whatever stands around them."""
-    for secret in _of_environment():
-        text = text.replace(secret, MASK)
-    return _FORMS.sub(_masked_form, text)
-
-
-def _masked_form(found: re.Match[str]) -> str:
-    head = next((found[name] for name in _HEADS if found[name]), "")
-    return f"{head}{MASK}"
-
-
-def _of_environment() -> Iterator[str]:
-    """Values of variables with the names of secrets, the longest first: one may be a part of another."""
-    found = {value for name, value in os.environ.items() if len(value) >= SHORTEST and is_secret_name(name)}
-    yield from sorted((value for value in found if not value.startswith("/")), key=len, reverse=True)
 
 
 class MaskingFormatter(logging.Formatter):

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from verl_like.graders.gsm8k import compute_score, read_truth
+from verl_like_graders.gsm8k import compute_score, read_truth
 
 # A grader's module may have read_truth beside the function: every truth of the data is read by it before a run starts.
 __all__ = ["read_truth", "score"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from recipes.published import PublishedFile, RowDict, Splits, converted, prepare, write_splits
 from verl_like.data.files import Row
-from verl_like.graders.gsm8k import strict_number
+from verl_like_graders.gsm8k import strict_number
 
 HUB_NAME = "openai/gsm8k"
 INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from recipes.published import PublishedFile, RowDict, Splits, converted, prepare
 from verl_like.data.files import Row
-from verl_like.graders.maths.boxes import boxed
+from verl_like_graders.maths.boxes import boxed
 
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
 FILES = {

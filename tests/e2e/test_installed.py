@@ -20,7 +20,8 @@ import yaml
 import verl_like
 from tests.e2e.conftest import ROOT, base_overrides
 
-SOURCE = ("verl_like", "conf", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+PACKAGES = ("verl_like", "verl_like_graders")
+SOURCE = (*PACKAGES, "conf", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
 TIMEOUT_S = 120
 SCRIPT = """
@@ -97,7 +98,8 @@ def test_a_wheel_holds_the_package_its_configuration_and_its_types_and_nothing_e
     with zipfile.ZipFile(wheel) as archive:
         found = {name for name in archive.namelist() if ".dist-info/" not in name}
         licence = [name for name in archive.namelist() if name.endswith("/LICENSE")]
-    package = {path.relative_to(ROOT) for path in (ROOT / "verl_like").rglob("*.py")}
+    package = {path.relative_to(ROOT) for name in PACKAGES for path in (ROOT / name).rglob("*.py")}
+    package |= {Path("verl_like_graders") / name for name in ("README.md", "py.typed")}
     shipped = {Path("verl_like") / path.relative_to(ROOT) for path in (ROOT / "conf").rglob("*.yaml")}
     assert found == {path.as_posix() for path in {*package, *shipped, Path("verl_like/py.typed")}}
     assert {"verl_like/conf/config.yaml", "verl_like/conf/compat/verl.yaml"} <= found

@@ -15,9 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "verl_like"
+SIBLINGS = ("verl_like_graders",)  # packages next to it, which import nothing of it; their modules keep the whole name
 
 # From the ground up: each folder and each file of the package's top is a layer, which may import what lies below it.
 LAYERS = (
+    "verl_like_graders",
     "disk",
     "masking",
     "hub",
@@ -91,7 +93,7 @@ SCORER_TO_ESTIMATOR = (
 
 # Words that once named several things -> the one thing, and the only places where a name may hold the word.
 WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "child": ("a module of torch, a node of a syntax tree", ("backends.fsdp", "graders.programs")),
+    "child": ("a module of torch, a node of a syntax tree", ("backends.fsdp", "verl_like_graders.programs")),
     "fact": (
         "a number for each row that the driver knows",
         (
@@ -114,7 +116,7 @@ WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             "checks",
             "config.schema",
-            "graders.judging",
+            "verl_like_graders.judging",
             "training.build",
             "workers.environment",
             "workers.reward_models",
@@ -127,12 +129,23 @@ IN_TABLE = {"algorithms/policy_losses/ratio.py:ppo": "algorithms/policy_losses/_
 
 
 def modules() -> dict[str, ast.Module]:
-    """Dotted name below verl_like ("" for the package itself) -> syntax tree, of every file."""
+    """Map dotted names below verl_like ("" for the package itself), and whole names of siblings, to syntax trees."""
     found = {}
-    for file in sorted(PACKAGE.rglob("*.py")):
-        parts = file.relative_to(PACKAGE).with_suffix("").parts
+    for file in source_files():
+        parts = file.relative_to(PACKAGE if file.is_relative_to(PACKAGE) else PACKAGE.parent).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(file.read_text(), str(file))
     return found
+
+
+def source_files() -> list[Path]:
+    """List the Python files of the package and of its siblings."""
+    folders = (PACKAGE, *(PACKAGE.parent / sibling for sibling in SIBLINGS))
+    return [file for folder in folders for file in sorted(folder.rglob("*.py"))]
+
+
+def whole_name(module: str) -> str:
+    """Return the name by which a module is imported."""
+    return module if module.partition(".")[0] in SIBLINGS else f"verl_like.{module}".rstrip(".")
 
 
 def imported(tree: ast.Module) -> set[str]:
@@ -154,8 +167,8 @@ def covers(prefix: str, name: str) -> bool:
 
 
 def own_imports(tree: ast.Module, known: set[str]) -> set[str]:
-    """Modules of ours that a file imports, without the leading ``verl_like``."""
-    names = {name.removeprefix("verl_like.") for name in imported(tree) if name.startswith("verl_like.")}
+    """Return the modules of ours that a file imports, by their keys in :func:`modules`."""
+    names = {name.removeprefix("verl_like.") for name in imported(tree) if name.startswith(("verl_like.", *SIBLINGS))}
     return names & known
 
 
@@ -290,7 +303,7 @@ def code_lines(source: str) -> int:
 def figures() -> dict[str, object]:
     """Everything this page tells, by name."""
     trees = modules()
-    files = {str(file.relative_to(PACKAGE)): code_lines(file.read_text()) for file in PACKAGE.rglob("*.py")}
+    files = {str(file.relative_to(PACKAGE.parent)): code_lines(file.read_text()) for file in source_files()}
     lengths = {f"{module}:{name}": length(node) for module, tree in trees.items() for name, node in functions(tree)}
     longest_file, longest_function = max(files, key=files.__getitem__), max(lengths, key=lengths.__getitem__)
     return {

@@ -409,7 +409,7 @@ def test_every_knob_has_a_sentence_and_a_default_that_passes_its_check() -> None
 @pytest.mark.slow
 def test_a_wheel_carries_the_groups_and_finds_them(tmp_path: Path) -> None:
     source = tmp_path / "source"  # setuptools leaves build/ and egg-info where it builds
-    for part in ("verl_like", "conf"):
+    for part in ("verl_like", "verl_like_graders", "conf"):
         shutil.copytree(ROOT / part, source / part, ignore=shutil.ignore_patterns("__pycache__"))
     for part in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / part, source)
@@ -423,7 +423,7 @@ def test_a_wheel_carries_the_groups_and_finds_them(tmp_path: Path) -> None:
     shipped = {
         f"verl_like/conf/{file.relative_to(ROOT / 'conf').as_posix()}" for file in (ROOT / "conf").rglob("*.yaml")
     }
-    assert shipped <= set(names)
+    assert shipped | {"verl_like_graders/README.md", "verl_like_graders/py.typed"} <= set(names)
     assert not any(name.startswith(("tests/", "recipes/", "benchmarks/")) for name in names)
     code = "from verl_like.config.compose import compose; from verl_like.config.folders import conf_dir; print(conf_dir(), compose(None, ['algorithm=ppo']).config.algorithm)"  # noqa: E501
     found = subprocess.run(

@@ -15,10 +15,10 @@ pytest.importorskip("reasoning_gym", reason="the package reasoning-gym is not in
 
 from verl_like.data.files import read_rows
 from verl_like.data.reasoning_gym import INSTRUCTION, main, task_rows, write_tasks
-from verl_like.graders import reasoning_gym
-from verl_like.graders.programs.launcher import fork_server
-from verl_like.graders.reasoning_gym import extracted
-from verl_like.graders.reasoning_gym_tasks import MAY_BE, TASKS, metadata_text, task_scorer
+from verl_like_graders import reasoning_gym
+from verl_like_graders.programs.launcher import fork_server
+from verl_like_graders.reasoning_gym import extracted
+from verl_like_graders.reasoning_gym_tasks import MAY_BE, TASKS, metadata_text, task_scorer
 
 REFUSED = {"coin_flip", "game_of_life_halting", "puzzle24"}
 
@@ -327,7 +327,7 @@ def test_a_row_that_cannot_be_scored_is_an_error_and_no_score(
 
 
 def test_without_the_package_the_remedy_is_named() -> None:
-    code = "import sys; sys.modules['reasoning_gym'] = None; import verl_like.graders.reasoning_gym"
+    code = "import sys; sys.modules['reasoning_gym'] = None; import verl_like_graders.reasoning_gym"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert "ValueError: the reward of reasoning_gym needs the package reasoning-gym" in done.stderr
     assert "pip install 'verl-like[reasoning-gym]'" in done.stderr

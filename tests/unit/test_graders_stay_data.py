@@ -15,14 +15,15 @@ from typing import Any
 
 import pytest
 
-from verl_like.graders import GRADERS
+from verl_like_graders import GRADERS
 
-PACKAGE = Path(__file__).parents[2] / "verl_like"
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "verl_like_graders"
 # What runs its argument, or hands it to something that does; ``re.compile`` and its like are other functions.
 RUNS = {"eval", "exec", "compile", "sympify", "parse_expr", "parse_latex", "lambdify", "literal_eval", "__import__"}
 RUNS |= {"exec_module", "execfile", "run_path", "runpy", "loads_pickle", "S"}
 # These run in confined processes alone; code_tests reads tests, which are the data's, and runs nothing.
-CONFINED = {"graders/programs/solution.py", "graders/programs/asserts.py", "graders/reasoning_gym_tasks.py"}
+CONFINED = {"programs/solution.py", "programs/asserts.py", "reasoning_gym_tasks.py"}
 
 
 def calls(tree: ast.AST) -> Iterator[str]:
@@ -38,7 +39,7 @@ def calls(tree: ast.AST) -> Iterator[str]:
                 yield function.attr
 
 
-@pytest.mark.parametrize("file", sorted(str(path.relative_to(PACKAGE)) for path in (PACKAGE / "graders").rglob("*.py")))
+@pytest.mark.parametrize("file", sorted(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py")))
 def test_no_grader_runs_text_where_it_scores(file: str) -> None:
     found = RUNS & set(calls(ast.parse((PACKAGE / file).read_text())))
     assert bool(found) == (file in CONFINED), found
@@ -47,7 +48,7 @@ def test_no_grader_runs_text_where_it_scores(file: str) -> None:
 HOSTILE = """
 import json, sys
 from tests.unit._reward import sample
-from verl_like.graders import GRADERS, grader
+from verl_like_graders import GRADERS, grader
 from verl_like.reward.forms import bind
 CANARY = "canary_8271"
 ran = []
@@ -96,7 +97,7 @@ print(json.dumps([ran, heavy]))
 def test_no_response_is_compiled_in_the_scorer_and_no_library_that_would_is_loaded_there() -> None:
     """Every grader, with every response here; Python's own audit reports what is compiled and executed."""
     done = subprocess.run(
-        [sys.executable, "-c", HOSTILE], capture_output=True, text=True, timeout=300, check=False, cwd=PACKAGE.parent
+        [sys.executable, "-c", HOSTILE], capture_output=True, text=True, timeout=300, check=False, cwd=ROOT
     )
     assert done.stdout, done.stderr
     assert json.loads(done.stdout) == [[], []]
@@ -105,7 +106,7 @@ def test_no_response_is_compiled_in_the_scorer_and_no_library_that_would_is_load
 def test_the_audit_sees_what_it_looks_for() -> None:
     script = HOSTILE.split("FORMS = ")[0] + "eval('[canary_8271 for canary_8271 in [1]]')\nprint(json.dumps(ran))"
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False, cwd=PACKAGE.parent
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT
     )
     assert json.loads(done.stdout), done.stderr
 
@@ -130,7 +131,7 @@ def test_every_task_whose_scorer_runs_answers_is_guarded() -> None:
     pytest.importorskip("reasoning_gym", reason="the package reasoning-gym is not installed (an extra)")
     from reasoning_gym.factory import DATASETS  # type: ignore[import-untyped]
 
-    from verl_like.graders.reasoning_gym_tasks import MAY_BE, TASKS
+    from verl_like_graders.reasoning_gym_tasks import MAY_BE, TASKS
 
     running = {task for task in TASKS if RUNS & set(reached(DATASETS[task][0].score_answer, set()))}
     # These evaluate what the row itself has, and read the response as JSON and as a number.
@@ -138,5 +139,5 @@ def test_every_task_whose_scorer_runs_answers_is_guarded() -> None:
 
 
 def test_the_table_of_graders_is_walked_whole() -> None:
-    files = {path.stem for path in (PACKAGE / "graders").glob("*.py")}
+    files = {path.stem for path in PACKAGE.glob("*.py")}
     assert set(GRADERS.values()) <= files

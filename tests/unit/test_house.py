@@ -51,6 +51,9 @@ def test_the_measures_see_what_they_are_for(monkeypatch: pytest.MonkeyPatch) -> 
     low, high = ast.parse("import verl_like.training.jobs"), ast.parse("class Twice: ...")
     trees = {"ops.low": low, "training.jobs": high, "workers.other": ast.parse("class Twice:\n    sandbox = 1")}
     assert house.upward_imports(trees) == ["ops.low -> training.jobs"]
+    assert house.upward_imports({"verl_like_graders.code": low, "training.jobs": high}) == [
+        "verl_like_graders.code -> training.jobs"
+    ]
     monkeypatch.setattr(house, "WORDS", {"sandbox": ("", ("graders",))})
     assert words_with_two_meanings(trees) == [
         "class Twice: training.jobs, workers.other",

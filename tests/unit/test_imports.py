@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 
 import pytest
 
-from tests.tools.house import PACKAGE, covers, imported, modules, own_imports, upward_imports
+from tests.tools.house import PACKAGE, SIBLINGS, covers, imported, modules, own_imports, upward_imports, whole_name
 
 # Parts of one layer, or of layers that may import each other, that stay independent all the same: importer -> what it
 # may not import.
@@ -51,6 +52,26 @@ def test_what_stays_apart_imports_nothing_of_each_other(importer: str) -> None:
 
 def test_no_import_runs_upwards() -> None:
     assert upward_imports(MODULES) == []
+
+
+def imports_of_the_core(trees: dict[str, ast.Module], sibling: str) -> set[str]:
+    """Return what a sibling package imports of verl_like, at the top of its files and inside functions."""
+    inside = {module: tree for module, tree in trees.items() if covers(sibling, module)}
+    assert inside, f"{sibling} does not exist; remove it from SIBLINGS"
+    return {
+        f"{module} -> {name}" for module, tree in inside.items() for name in imported(tree) if covers("verl_like", name)
+    }
+
+
+def test_the_graders_import_nothing_of_the_core() -> None:
+    assert imports_of_the_core(MODULES, "verl_like_graders") == set()
+
+
+@pytest.mark.parametrize("line", ["import verl_like", "from verl_like import disk", "import verl_like.disk as d"])
+def test_an_import_of_the_core_is_seen_inside_a_function_too(line: str) -> None:
+    trees = {"verl_like_graders.maths": ast.parse(f"def f():\n    {line}"), "verl_like_graders": ast.parse("import re")}
+    assert imports_of_the_core(trees, "verl_like_graders")
+    assert imports_of_the_core({"verl_like_graders": ast.parse("import verl_like_graders.maths")}, SIBLINGS[0]) == set()
 
 
 @pytest.mark.parametrize("library", sorted(ONLY_IN))
@@ -114,9 +135,7 @@ print(*sys.modules)
 
 
 def test_importing_every_module_leaves_environment_threads_and_working_directory_alone() -> None:
-    names = [
-        f"verl_like.{name}" for name in MODULES if name and name != "__main__" and not covers("backends.vllm", name)
-    ]
+    names = [whole_name(name) for name in MODULES if name != "__main__" and not covers("backends.vllm", name)]
     code = f"""
 import importlib, os, threading, torch, transformers, ray, hydra, pyarrow
 def state():

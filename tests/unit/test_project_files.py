@@ -13,7 +13,8 @@ import verl_like
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *(page for name in ("docs", "recipes", "benchmarks", "requirements", "docker", ".github")
+    [*ROOT.glob("*.md"), *(page for name in ("docs", "recipes", "benchmarks", "requirements", "docker", ".github",
+                                        "tests/graders", "verl_like_graders")
                            for page in (ROOT / name).rglob("*.md"))]
 )  # fmt: skip
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))

@@ -251,7 +251,7 @@ def test_of_ultrafeedback_the_prompts_are_kept(tmp_path: Path) -> None:
 def test_without_reasoning_gym_the_line_that_installs_it_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delitem(sys.modules, "verl_like.graders.reasoning_gym", raising=False)
+    monkeypatch.delitem(sys.modules, "verl_like_graders.reasoning_gym", raising=False)
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)  # as where it is not installed
     with pytest.raises(SystemExit) as ended:
         reasoning_gym.main(["--task", "chain_sum", "--out", str(tmp_path / "train.parquet")])

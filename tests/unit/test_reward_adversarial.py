@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from tests.graders.test_math_answer import HOSTILE
 from tests.unit._reward import sample, scorer_process, statuses, task
-from tests.unit.test_graders_math_answer import HOSTILE
 
 pytestmark = pytest.mark.alone
 TIMEOUT_S = 3.0

@@ -11,10 +11,10 @@ import pytest
 
 from tests.unit._reward import sample, scorer_process, statuses, task
 from verl_like import doctor
-from verl_like.graders.programs import landlock
 from verl_like.machine.findings import Status
 from verl_like.reward.environment import scorer_environment
 from verl_like.reward.specs import FunctionSpec
+from verl_like_graders.programs import landlock
 
 RUNS = {
     "PATH": "/bin",

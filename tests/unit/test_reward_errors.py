@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.unit._reward import sample, task
 from verl_like.config.schema import RewardConfig
-from verl_like.config.user_code import PACKAGE
+from verl_like.config.user_code import PACKAGE, told
 from verl_like.reward.messages import Outcome
 from verl_like.reward.scoring import BatchFailed, Scoring
 from verl_like.reward.trial import try_reward
+from verl_like_graders import choice
+from verl_like_graders.programs.code_tests import read_tests
 
 SOURCE = """
 def of(text):
@@ -124,3 +127,22 @@ def test_the_trial_tells_the_sentence_once(file: Path) -> None:
     head, sentence, remedy = str(refused.value).splitlines()
     assert "was tried on prompt row 3" in head and sentence.startswith("the reward function returned None")
     assert remedy.startswith("Correct the function, or the row")
+
+
+def raising(*args: Any) -> str:
+    raise KeyError("a mistake of the grader")
+
+
+def test_a_mistake_in_reading_a_response_is_scored_0_by_a_scorer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "chosen_letter", raising)
+    scoring = Scoring(task("choice").functions, max_concurrency=1, timeout_s=5.0)
+    [(_, outcome)] = scoring.outcomes([sample("Answer: B", "B")])
+    assert (outcome.status, outcome.score) == ("ok", 0.0)
+    assert outcome.details == {"acc": 0.0, "pred": "", "unreadable": 1.0}
+
+
+def test_a_value_error_of_a_grader_is_a_sentence_without_frames() -> None:
+    with pytest.raises(ValueError, match="expected tests") as caught:
+        read_tests("no tests")
+    error = caught.value.with_traceback(caught.tb.tb_next)  # without the frame of this test
+    assert error.__traceback__ is not None and told(error) == str(error)

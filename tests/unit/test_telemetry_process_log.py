@@ -19,6 +19,7 @@ PROCESS_LOG.keep_as_told()
 print("printed", end=" and not flushed")
 subprocess.run(["sh", "-c", "echo; echo of a child; echo its error >&2"])
 logging.getLogger("verl_like.somewhere").info("told to the log")
+logging.getLogger("verl_like_graders.http").info("logged by a grader")
 """
 
 
@@ -41,6 +42,7 @@ def test_a_process_that_is_killed_leaves_everything_it_and_its_children_have_pri
     assert "worker rank 1 is process " in lines[1]
     assert lines[2:5] == ["printed and not flushed", "of a child", "its error"]
     assert lines[5].endswith("INFO verl_like.somewhere: told to the log")
+    assert lines[6].endswith("INFO verl_like_graders.http: logged by a grader")
 
 
 def test_a_process_that_serves_a_second_run_goes_on_in_that_ones_folder(tmp_path: Path) -> None:

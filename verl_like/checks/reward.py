@@ -8,9 +8,9 @@ from pathlib import Path
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
 from verl_like.config.user_code import given_again
-from verl_like.graders import GRADERS
-from verl_like.graders.judging import check_judging
 from verl_like.reward.specs import function_specs
+from verl_like_graders import GRADERS
+from verl_like_graders.judging import check_judging
 
 
 def own_gpus(config: Config) -> dict[str, int]:

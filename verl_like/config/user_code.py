@@ -11,7 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import verl_like_graders
+
 PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+OURS = (PACKAGE, f"{Path(verl_like_graders.__file__).parent}{os.sep}")  # whose ValueErrors are sentences for a reader
 CALLERS = (*(f"{PACKAGE}{name}{os.sep}" for name in ("config", "data", "reward")), "<frozen importlib")
 FROM_PYTHON = "from_python"  # a run's folder of functions and rows that a script or a notebook gave
 MAX_FIRST_LINES, MAX_LAST_LINES = 5, 15  # of an error
@@ -84,7 +87,7 @@ def told(error: BaseException) -> str:
     sentence for the reader, and stands alone.
     """
     chain = traceback.TracebackException.from_exception(error, compact=True)
-    if type(error) is ValueError and all(_is_in(frame, PACKAGE) for frame in chain.stack):
+    if type(error) is ValueError and all(any(_is_in(frame, folder) for folder in OURS) for frame in chain.stack):
         return clipped(str(error), MAX_CHARS)
     # The call itself fails where the parameters do not fit, an import where the syntax is wrong: the sentence says all.
     is_theirs = isinstance(error, SyntaxError) or (bool(chain.stack) and chain.stack[-1].name == "__call__")

@@ -27,7 +27,7 @@ from verl_like.protocol import check_columns
 from verl_like.telemetry import stacks
 from verl_like.telemetry.heartbeat import BEACON, NAME_VARIABLE
 from verl_like.telemetry.ledger import LEDGER, stage
-from verl_like.telemetry.process_log import PROCESS_LOG
+from verl_like.telemetry.process_log import LOGGERS, PROCESS_LOG
 from verl_like.telemetry.process_report import ProcessReport, Reporter
 from verl_like.telemetry.profiler import PROFILER
 
@@ -46,7 +46,8 @@ class WorkerHost:
         self._where = f"rank {rank} on {socket.gethostname()} (pid {os.getpid()})"
         self._roles: dict[str, Any] = {}
         self._log, self._reporter = WorkerLog(), Reporter()
-        logging.getLogger("verl_like").addHandler(self._log)
+        for name in LOGGERS:
+            logging.getLogger(name).addHandler(self._log)
 
     @ray.method(concurrency_group="control")
     def held_address(self) -> tuple[str, int]:

@@ -43,8 +43,8 @@ def task_rows(task: str, *, size: int, seed: int, instruction: str = INSTRUCTION
         ValueError: an unknown task, one whose scorer gets more than half of the problems wrong, or a ``size`` or
             ``seed`` out of range.
     """
-    from verl_like.graders.reasoning_gym import PREFIX, Problem, junk_mark
-    from verl_like.graders.reasoning_gym_tasks import metadata_text, task_scorer
+    from verl_like_graders.reasoning_gym import PREFIX, Problem, junk_mark
+    from verl_like_graders.reasoning_gym_tasks import metadata_text, task_scorer
 
     if not 0 < size <= SEED_STRIDE or not 0 <= seed < 2**32 // SEED_STRIDE:
         raise ValueError(

@@ -17,6 +17,7 @@ from verl_like.masking import OWNER_ONLY, MaskingFormatter
 from verl_like.telemetry.heartbeat import NAME_VARIABLE
 
 LOGS_VARIABLE = "VERL_LIKE_LOGS"
+LOGGERS = ("verl_like", "verl_like_graders")  # the graders' loggers are not below ours
 STDOUT, STDERR = 1, 2
 MAX_EARLIER_BYTES = 2**20  # of what a process has printed before its log begins, from the end
 FORM = MaskingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -92,8 +93,9 @@ class ProcessLog:
             sys.stdout, sys.stderr = _stream(STDOUT), _stream(STDERR)
             handler = logging.StreamHandler(sys.stderr)
             handler.setFormatter(FORM)
-            logging.getLogger("verl_like").addHandler(handler)
-            logging.getLogger("verl_like").setLevel(logging.INFO)
+            for name in LOGGERS:
+                logging.getLogger(name).addHandler(handler)
+                logging.getLogger(name).setLevel(logging.INFO)
         log.info("%s is process %d on %s", who, os.getpid(), socket.gethostname())
 
 

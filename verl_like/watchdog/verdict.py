@@ -12,6 +12,7 @@ from verl_like.watchdog.watch import Watched
 
 Stacks = Mapping[int, "list[ThreadStack] | str"]
 AT_REST = ("_Line._work (", "_print_at_signals (")  # where threads of ours wait for something to do
+OUR_FOLDERS = ("verl_like/", "verl_like_graders/")
 MAX_CALLS = 8  # of the silent process's stack, in the log
 
 
@@ -94,7 +95,7 @@ def excerpt(stacks: list[ThreadStack] | str) -> str:
     if isinstance(stacks, str):
         return stacks
     busy = [stack for stack in stacks if not stack.calls or not stack.calls[0].startswith(AT_REST)]
-    ours = [stack for stack in busy if any("verl_like/" in call for call in stack.calls)]
+    ours = [stack for stack in busy if any(folder in call for call in stack.calls for folder in OUR_FOLDERS)]
     lines = []
     for stack in ours or stacks:
         lines += [f"  thread {stack.name}", *(f"    {call}" for call in stack.calls[:MAX_CALLS])]

@@ -15,12 +15,12 @@ from verl_like.config.schema import ModelConfig, RolloutConfig
 from verl_like.controller.dispatch import Dispatch, dispatch
 from verl_like.controller.store import STORE
 from verl_like.data.templates import load_tokenizer
-from verl_like.graders.judging import check_judging, conversation, judge_prompt, judged_score
 from verl_like.protocol import DataProto
 from verl_like.reward.scores import Scores
 from verl_like.telemetry.heartbeat import BEACON
 from verl_like.workers.reward_models.inputs import decoded, own_tokenizer
 from verl_like.workers.setup import WorkerSetup, join_process_group, with_models_here
+from verl_like_graders.judging import check_judging, conversation, judge_prompt, judged_score
 
 STEP_TOKENS = 8192  # of one engine step; on CPU a whole sequence must fit besides
 VERDICT_CHARS = 500  # of a verdict's end, where the score stands, are kept

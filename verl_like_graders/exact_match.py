@@ -1,0 +1,44 @@
+"""Reward 1 where the response is the answer, character for character."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verl_like_graders.guard import Verdict, unreadable_is_wrong
+
+
+def compute_score(data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any]) -> Verdict:
+    """1 where the response equals the ground truth; white space around either does not count.
+
+    Returns:
+        ``score`` (1 or 0) and ``pred``, the stripped response.
+
+    Raises:
+        ValueError: for a ground truth that is not a string.
+    """
+    return _verdict(solution_str, _truth(ground_truth))
+
+
+def read_truth(ground_truth: Any) -> str:
+    """Return "": text is compared as what it is.
+
+    Raises:
+        ValueError: for a ground truth that is not a string.
+    """
+    _truth(ground_truth)
+    return ""
+
+
+def _truth(ground_truth: Any) -> str:
+    if not isinstance(ground_truth, str):
+        raise ValueError(
+            f"ground_truth is {type(ground_truth).__name__} {ground_truth!r:.80}; exact_match compares strings. Store "
+            f"it as text."
+        )
+    return ground_truth.strip()
+
+
+@unreadable_is_wrong
+def _verdict(response: str, truth: str) -> Verdict:
+    found = response.strip()
+    return {"score": float(found == truth), "pred": found}

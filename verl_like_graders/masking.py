@@ -1,0 +1,115 @@
+"""Mask secrets in text that is printed, written or sent.
+
+A secret is recognised by its form (``sk-...``, a password in a URL, ``api_key=...``), or because it is the value of an
+environment variable whose name says so (``OPENAI_API_KEY``). A secret of neither kind is not masked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+MASK = "***"
+SHORTEST = 8  # of what is looked for anywhere: a shorter value stands in other words
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_SECRET = {
+    "password",
+    "passwords",
+    "passwd",
+    "pw",
+    "passphrase",
+    "pwd",
+    "secret",
+    "secrets",
+    "credential",
+    "credentials",
+    "authorization",
+}
+_SECRET |= {"apikey", "bearer", "cookie", "token", "signature", "sas", "auth"}
+_KEYS_OF = {"api", "access", "private", "secret", "account", "license", "encryption", "signing", "storage", "service"}
+_KEYS_OF |= {"x", "wandb", "hf", "openai", "anthropic", "mlflow", "swanlab", "ssh"}
+_PLACES = {"env", "file", "path", "name", "url", "folder", "dir"}  # last words of what says where a secret is
+# Words beside "token" that make it one of a text's tokens.
+_OF_TEXT = {
+    "pad",
+    "eos",
+    "bos",
+    "unk",
+    "sep",
+    "cls",
+    "mask",
+    "stop",
+    "special",
+    "image",
+    "max",
+    "min",
+    "num",
+    "per",
+    "id",
+}
+_OF_TEXT |= {
+    "ids",
+    "end",
+    "start",
+    "level",
+    "mean",
+    "added",
+    "extra",
+    "think",
+    "prefix",
+    "loss",
+    "count",
+    "limit",
+    "type",
+}
+
+_FORMS = re.compile(
+    r"(?P<url>[a-z][a-z0-9+.-]*://[^\s:/@'\"]*:)(?P<password>[^\s/@'\"]+)(?=@)"
+    r"|(?P<user>(?:https?|s3|gs|hdfs|ftp|ssh)://)(?P<name>[^\s:/@'\"]{8,})(?=@)"
+    r"|(?P<parameter>[?&;](?:[\w.-]*(?:key|token(?!s)|secret|password|passwd|pwd|signature|credential|auth)[\w.-]*|sig)=)"
+    r"(?P<value>[^\s&#;'\"]+)"
+    r"|(?P<scheme>\b(?-i:Bearer|Basic) )(?P<credential>(?=[A-Za-z+/=._~-]*[0-9])[A-Za-z0-9+/=._~-]{8,})"
+    r"|(?P<assigned>\b(?:[\w-]*[_-])?(?:password|passwd|secret|api[_-]?key|access[_-]?key|auth[_-]?token|authorization)"
+    r"['\"]?\s*[=:]\s*['\"]?(?:Bearer |Basic )?)(?P<text>(?![$*])[^\s'\",;&})\]]{8,})"
+    r"|(?<![\w-])(?:(?:sk|pk|rk)-|(?:sk|pk|rk)_(?:live|test)_)(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{16,}|\bhf_[A-Za-z0-9]{16,}|\bgh[opsur]_[A-Za-z0-9]{20,}"
+    r"|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}|\bxox[abeoprs]-[\w-]{10,}|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
+    r"|\bAIza[\w-]{30,}|\bey[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+    re.IGNORECASE,
+)
+_HEADS = ("url", "user", "parameter", "scheme", "assigned")
+
+
+@lru_cache(maxsize=4096)
+def is_secret_name(name: str) -> bool:
+    """Whether what is called so is a secret; ``max_tokens`` and ``eos_token`` are none."""
+    words = [word.lower() for word in _WORD.findall(name)]
+    if words and words[-1] in _PLACES:
+        return False
+    for before, word in zip(["", *words], words, strict=False):
+        if word == "token" and _OF_TEXT.intersection(words):
+            continue
+        if word in _SECRET or (word in ("key", "keys") and before in _KEYS_OF):
+            return True
+    return False
+
+
+def masked_text(text: str) -> str:
+    """A text with the secrets masked that it holds, whatever stands around them."""
+    for secret in _of_environment():
+        text = text.replace(secret, MASK)
+    return _FORMS.sub(_masked_form, text)
+
+
+def _masked_form(found: re.Match[str]) -> str:
+    head = next((found[name] for name in _HEADS if found[name]), "")
+    return f"{head}{MASK}"
+
+
+def _of_environment() -> Iterator[str]:
+    """Values of variables with the names of secrets, the longest first: one may be a part of another."""
+    found = {value for name, value in os.environ.items() if len(value) >= SHORTEST and is_secret_name(name)}
+    yield from sorted((value for value in found if not value.startswith("/")), key=len, reverse=True)

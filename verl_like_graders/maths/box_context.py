@@ -1,0 +1,265 @@
+r"""Whether a box is an answer: it is in "x = \boxed{5}.", but ``2^{\boxed{5}}`` has it as a part.
+
+The next thing on either side decides, once white space, markdown, quotes and the signs of maths are set aside. In prose
+a line's end separates; in a formula it separates factors, but no operator from its operand.
+"""
+
+from __future__ import annotations
+
+import re
+
+from verl_like_graders.maths.neighbours import (
+    OPEN_COMMANDS,
+    SEPARATORS,
+    SHOWING,
+    WORDS,
+    Neighbour,
+    is_changed,
+    is_changing,
+    is_frequency,
+    thing_before,
+    thing_behind,
+    unit_behind,
+)
+from verl_like_graders.maths.surroundings import surroundings
+
+# What means nothing beside a box.
+_SPACING = (
+    r"\\[,;:!> ]|~|\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|thinspace|enspace|large|Large|bf|rm|it"
+    r"|color\s*\{\w+\})(?![a-zA-Z])"
+)
+_IDLE = rf"\s|{_SPACING}|\\?[$€£¥]|(?<!\\)\\[()\[\]]"
+_QUOTE = "[\"'`“”‘’«»„「」『』]"
+_IDLE_BEFORE = re.compile(rf"(?:{_IDLE}|(?:{SHOWING})?\{{|\\\{{|[(\[（【《])\Z")
+_IDLE_BEHIND = re.compile(rf"{_IDLE}|\\\}}|[)\]}}）】》]")
+_QUOTE_BEFORE, _QUOTE_BEHIND = re.compile(rf"{_QUOTE}\Z"), re.compile(_QUOTE)
+
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_BRACKET = re.compile(r"\\[{}]|[()\[\]]")
+_SHOWS = re.compile(rf"(?:\A|[^\^_}}\]a-zA-Z\s]|(?<![\\a-zA-Z])[a-zA-Z]+|{SHOWING})\s*\Z")
+_APPLIED = re.compile(r"[\w})\]]\Z")
+
+_HEADING = re.compile(r"(?<!\w)(?:answers?|ans|results?|solutions?|conclusion|output)\s*\Z", re.IGNORECASE)
+_VERB = re.compile(
+    r"(?<!\w)(?:is|are|was|were|be|equals?|to|of|gets?|have|has|by|so|thus|or|and|than|as|gives?|with|from)\s*\Z",
+    re.IGNORECASE,
+)
+_SUBTRAHEND = re.compile(r"\s*(?:[\d\\($.√\x00]|[a-zA-Zπ](?![a-zA-Z])(?!\s+[a-z]{2,}))")
+_FACTOR = re.compile(r"\s*(?:[\d\\($√\x00]|[a-zA-Zπ]{1,2}(?![a-zA-Z]))")
+_ONLY_VALUES = re.compile(r"\s*[,;]\s*[-+]?[\d\\][^a-zA-Z]*\Z")
+_ONE_NUMBER = re.compile(r"[-$€£\\\s]{0,5}([\d.,]*\d)(?:\s*\\text\{[^{}\d]*\})?")
+_NAMED_NUMBER = re.compile(r"[a-zA-Z]{2,}[\s#]*\Z|[\u3040-\u9fff]\Z")
+
+
+def belonging(text: str, start: int, end: int, *, content: str) -> str | None:
+    """What belongs to the answer in the box at ``text[start:end]``: a unit or a base, or "".
+
+    None where the box is part of a formula, or words beside it change the value.
+    """
+    around = surroundings(text, start, end)
+    if _is_argument(around.paragraph):
+        return None
+    outer_before, outer_behind = around.line
+    belongs, side = "", ""
+    if around.formula is not None:
+        side = "$"
+        before, behind = around.formula
+        rest, gap = _without_idle_end(before, "", is_prose=False)
+        if rest and (_opens_list(before) or _joins_formula_before(rest, gap)):
+            return None
+        if rest or around.is_display:
+            outer_before = ""
+        rest, gap, belongs = _without_idle_start(behind, "", content, is_prose=False)
+        if rest and (_closes_list(behind) or _joins_formula_behind(rest, gap)):
+            return None
+        if rest or around.is_display:
+            outer_behind = ""
+    rest, gap = _without_idle_end(outer_before, side, is_prose=True)
+    if rest and (_opens_list(outer_before) or _joins_prose_before(rest, gap, content)):
+        return None
+    rest, gap, unit = _without_idle_start(outer_behind, side, "" if belongs else content, is_prose=True)
+    if rest and (_closes_list(outer_behind) or _joins_prose_behind(rest, gap)):
+        return None
+    return belongs + unit
+
+
+def _is_argument(before: str) -> bool:
+    """Whether a brace is open that makes the box an exponent, an index or what a command is about."""
+    level = 0
+    for brace in reversed(list(_BRACE.finditer(before))):
+        level += {"}": 1, "{": -1}.get(brace[0], 0)
+        if level < 0:
+            level = 0
+            if _SHOWS.search(before[: brace.start()][-60:]) is None:
+                return True
+    return re.search(r"\\sqrt\s*\[[^\[\]]*\Z", before) is not None
+
+
+def _opens_list(before: str) -> bool:
+    """Whether a bracket is open that holds other values before the box, or is a function's: (3, and P(X=."""
+    level = 0
+    for bracket in reversed(list(_BRACKET.finditer(before))):
+        level += 1 if bracket[0][-1] in ")]}" else -1
+        if level < 0:
+            held = re.sub(r"\\[a-zA-Z]+", "", before[bracket.end() :])
+            is_applied = _APPLIED.search(before[: bracket.start()]) is not None
+            return (
+                bool(held.strip())
+                and WORDS.search(held) is None
+                and (is_applied or re.search("[,;]", held) is not None)
+            )
+    return False
+
+
+def _closes_list(behind: str) -> bool:
+    """Whether a bracket closes that holds other values behind the box."""
+    level = 0
+    for bracket in _BRACKET.finditer(behind):
+        level += -1 if bracket[0][-1] in ")]}" else 1
+        if level < 0:
+            held = re.sub(r"\\[a-zA-Z]+", "", behind[: bracket.start()])
+            return WORDS.search(held) is None and re.search(r"[,;]\s*\S", held) is not None
+    return False
+
+
+def _without_idle_end(text: str, gap: str, *, is_prose: bool) -> tuple[str, str]:
+    r"""The text without what means nothing at its end, and the widest gap there: "", "$", " " or "\n"."""
+    while text:
+        match = _IDLE_BEFORE.search(text[-60:]) or (_QUOTE_BEFORE.search(text[-1:]) if is_prose else None)
+        if match is None:
+            break
+        gap = _wider(gap, match[0])
+        text = text[: -len(match[0])]
+    return text, gap
+
+
+def _without_idle_start(text: str, gap: str, content: str, *, is_prose: bool) -> tuple[str, str, str]:
+    """The text without what means nothing at its start, and without a unit; the gap, and the unit."""
+    unit = ""
+    while text:
+        match = _IDLE_BEHIND.match(text) or (_QUOTE_BEHIND.match(text) if is_prose else None)
+        if match is not None:
+            gap = _wider(gap, match[0])
+            text = text[match.end() :]
+        elif content and not unit and (unit := unit_behind(text, content, is_apart=bool(gap))):
+            text, gap = text[len(unit) :], ""
+            unit = f" {unit}" if unit[0].isalpha() else unit
+        else:
+            break
+    return text, gap, unit
+
+
+def _wider(gap: str, sign: str) -> str:
+    if "\n" in gap or "\n" in sign:
+        return "\n"
+    return " " if sign.isspace() or gap == " " else "$" if sign in ("$", r"\)") or gap else ""
+
+
+def _joins_text(thing: Neighbour) -> bool:
+    r"""Whether upright letters are a factor, as in \text{i}, and no words."""
+    return WORDS.search(thing.text) is None and re.search("[a-zA-Z]", thing.text) is not None
+
+
+def _joins_formula_before(text: str, gap: str) -> bool:
+    thing = thing_before(text)
+    if thing.kind == "text":
+        return is_changed(thing.text) or _joins_text(thing)
+    if thing.kind == "command":
+        is_value = gap == "\n" and (thing.has_argument or thing.command not in OPEN_COMMANDS)
+        return not is_value and thing.command not in SEPARATORS
+    if thing.kind == "word":
+        return not gap.isspace() or is_changed(text)
+    if thing.kind in ("point", "ratio"):
+        return not gap.isspace() or thing.whole.endswith(":")
+    return thing.kind in ("dash", "operator") or (thing.kind in ("letter", "number", "bracket") and gap != "\n")
+
+
+def _joins_formula_behind(text: str, gap: str) -> bool:
+    if _ONLY_VALUES.match(text) or is_changing(text):
+        return True
+    thing = thing_behind(text)
+    if thing.kind == "text":
+        return is_changing(f"{thing.text.strip()} {text[len(thing.whole) :]}") or _joins_text(thing)
+    if thing.kind == "command":
+        is_value = gap == "\n" and thing.command not in OPEN_COMMANDS
+        return not is_value and thing.command not in SEPARATORS
+    if thing.kind in ("point", "ratio"):
+        return not gap.isspace() or thing.whole.startswith(":")
+    if thing.kind == "word":
+        return gap == ""
+    return thing.kind in ("dash", "operator", "mark") or (thing.kind in ("letter", "number", "bracket") and gap != "\n")
+
+
+def _joins_prose_before(text: str, gap: str, content: str) -> bool:
+    thing = thing_before(text)
+    if thing.kind == "text":
+        return is_changed(thing.text) or _joins_text(thing)
+    if thing.kind == "dash":
+        return _is_sign(text[:-1], gap)
+    if _is_said_of_times(text, content):
+        return False
+    if thing.kind == "operator" or is_changed(text):
+        return True
+    if gap == " " and text.endswith(content):
+        return False  # it is said again
+    if thing.kind == "command":
+        return thing.command not in SEPARATORS
+    is_named = _NAMED_NUMBER.search(text.rstrip(": ").rstrip("0123456789")) is not None
+    if thing.kind == "ratio":
+        return not is_named
+    if thing.kind == "number":
+        number = _ONE_NUMBER.fullmatch(content)
+        is_again = number is not None and _same_number(number[1], thing.whole)
+        return gap != " " or not (is_again or is_named)
+    return thing.kind in ("letter", "point", "bracket") and gap != " "
+
+
+def _is_sign(text: str, gap: str) -> bool:
+    """Whether a dash behind the text, and right before a box, is a sign or subtracts: it is not in "Answer - 5"."""
+    if gap != " ":
+        return _HEADING.search(text) is None
+    stem = text.rstrip()
+    thing = thing_before(stem)
+    is_word = thing.kind in ("word", "text") and _VERB.search(stem) is None
+    return not (is_word or (bool(stem) and stem[-1] in ".!?;。"))
+
+
+def _joins_prose_behind(text: str, gap: str) -> bool:
+    if is_changing(text):
+        return True
+    thing = thing_behind(text)
+    rest = text[len(thing.whole) :]
+    if thing.kind == "text":
+        return is_changing(f"{thing.text.strip()} {rest}") or _joins_text(thing)
+    if thing.kind == "command":
+        return thing.command not in SEPARATORS
+    if thing.kind == "dash":
+        return _SUBTRAHEND.match(rest) is not None
+    if thing.kind == "operator":
+        return thing.whole not in ("*", "/") or _FACTOR.match(rest) is not None
+    if thing.kind == "mark":
+        return re.match(r"\s*[-+*/^=]|\d", rest) is not None
+    if thing.kind == "letter":
+        return gap != " " or re.match(r"['’]|\s+[a-zA-Z]{2}", rest) is None
+    if thing.kind == "number":
+        return gap != " " or "/" in thing.whole or len(thing.whole) == 3
+    if thing.kind == "bracket":
+        has_words = thing.whole == "(" and WORDS.search(rest.partition(")")[0]) is not None
+        return gap != " " and not has_words
+    if thing.kind == "ratio":
+        return gap.isspace()
+    return (thing.kind == "point" and gap != " ") or (thing.kind == "word" and gap == "" and thing.whole.isascii())
+
+
+def _is_said_of_times(text: str, content: str) -> bool:
+    """Whether the text ends in the content as how often something happens: she jumps 84 times."""
+    return (
+        is_frequency(text)
+        and (number := _ONE_NUMBER.fullmatch(content)) is not None
+        and _same_number(number[1], text.split()[-2])
+    )
+
+
+def _same_number(text: str, other: str) -> bool:
+    text, other = (re.sub(r"\.0+\Z", "", number.replace(",", "")) for number in (text, other))
+    return text == other

@@ -1,0 +1,245 @@
+"""Whether two answers to a maths problem are equal, in bounded time: numbers exactly, words as text, expressions by
+their values.
+"""
+
+from __future__ import annotations
+
+import re
+
+from verl_like_graders.maths.answers import Answer, Group, Relation
+from verl_like_graders.maths.arithmetic import less
+from verl_like_graders.maths.bases import TEN
+from verl_like_graders.maths.chains import LETTERS
+from verl_like_graders.maths.leaf import Leaf
+from verl_like_graders.maths.names import is_sum
+from verl_like_graders.maths.real_sets import are_same_sets, is_combined
+from verl_like_graders.maths.units import Unit
+from verl_like_graders.maths.values import Term, are_multiples, are_same, has_values, values_of
+
+# Arithmetic between numbers that is yet to be done.
+_UNDONE = re.compile(r"(?:[\d)}!]|\\pi)(?:[-+]|\\cdot|\\div|\()|\d\^\{[^{}]*\}\d")
+_CLOCK = re.compile(r"\d{1,2}(?::\d{2})+")
+
+
+def equal(truth: Answer, answer: Answer) -> bool:
+    """Whether the answer says what the truth says; not symmetric where one names a unit or a variable and the other
+    does not.
+    """
+    if truth == answer:
+        return True
+    if _is(truth, "choice") or _is(answer, "choice"):
+        return _same_choices(truth, answer)
+    if is_combined(truth) or is_combined(answer):
+        same = are_same_sets(truth, answer)
+        if same is not None:
+            return same
+    if isinstance(truth, Leaf) and not truth.name and isinstance(answer, Relation):
+        value = _value_of_sum(answer)
+        return value is not None and _same_leaves(truth, value)
+    if isinstance(truth, Relation) or isinstance(answer, Relation):
+        return _same_relation(truth, answer)
+    if truth.name and answer.name and truth.name != answer.name:
+        return _same_relation(truth, answer)
+    if _is(truth, "ratio") or _is(answer, "ratio"):
+        return _same_ratios(truth, answer)
+    if isinstance(truth, Group) and isinstance(answer, Group):
+        return _same_groups(truth, answer)
+    return isinstance(truth, Leaf) and isinstance(answer, Leaf) and _same_leaves(truth, answer)
+
+
+def _is(answer: Answer, kind: str) -> bool:
+    return isinstance(answer, Group) and answer.kind == kind
+
+
+def _same_choices(truth: Answer, answer: Answer) -> bool:
+    """A letter with its answer, (C) 12: both where the truth has both, else the one that the truth is."""
+    letter, value = answer.parts if isinstance(answer, Group) and answer.kind == "choice" else (answer, answer)
+    if isinstance(truth, Group) and truth.kind == "choice":
+        if letter is not value:
+            return all(map(equal, truth.parts, (letter, value)))
+        return any(equal(part, answer) for part in truth.parts)
+    is_letter = isinstance(truth, Leaf) and re.fullmatch("[A-J]", truth.text) is not None
+    return equal(truth, letter if is_letter else value)
+
+
+def _same_ratios(truth: Answer, answer: Answer) -> bool:
+    """Proportional numbers; a ratio of two is also their quotient."""
+    a, b = _terms(truth), _terms(answer)
+    a = [*a, "1"] if len(a) == 1 and len(b) == 2 else a
+    b = [*b, "1"] if len(b) == 1 and len(a) == 2 else b
+    if len(a) != len(b) or len(a) < 2:
+        return False
+    return all(are_same(f"({a[0]})({v})", f"({b[0]})({u})") for u, v in zip(a[1:], b[1:], strict=True))
+
+
+def _terms(answer: Answer) -> list[str]:
+    if isinstance(answer, Group):
+        return [part.text for part in answer.parts if isinstance(part, Leaf)] if answer.kind == "ratio" else []
+    if isinstance(answer, Leaf) and not answer.unit.name:
+        # 15:30 may be a time, but not where the truth is a ratio such as 1:2.
+        return answer.text.split(":") if _CLOCK.fullmatch(answer.text) else [] if answer.is_words else [answer.text]
+    return []
+
+
+def why_text(truth: Answer) -> str:
+    """Why the truth, or a part of it, can be compared as text alone; "" where it has values."""
+    parts = truth.parts if isinstance(truth, Group) else ()
+    if isinstance(truth, Relation):
+        parts = (truth.left, truth.right)
+    if isinstance(truth, Leaf) and truth.has_formula:
+        return f"{truth.text!r} has words within a formula"
+    if isinstance(truth, Leaf) and truth.number is None and not truth.is_words and not has_values(truth.text):
+        return f"{truth.text!r} is an expression that cannot be evaluated"
+    return next(filter(None, map(why_text, parts)), "")
+
+
+def vote(answer: Answer) -> str:
+    """A text that equal answers share, as far as one text can tell: 1/2 for 0.5, a set's elements sorted."""
+    if isinstance(answer, Relation):
+        return f"{answer.left.text}{answer.sign}{answer.right.text}"
+    if isinstance(answer, Leaf):
+        return f"{answer.text}%" if answer.unit.name == "%" else answer.text
+    if answer.kind == "choice":
+        return vote(answer.parts[1])
+    parts = [vote(part) for part in answer.parts]
+    if answer.kind in ("", "{}", "union"):
+        return ("∪" if answer.kind == "union" else ",").join(sorted(parts))
+    brackets = answer.kind if len(answer.kind) == 2 else "[]"
+    return f"{brackets[0]}{','.join(parts)}{brackets[1]}"
+
+
+def _same_leaves(truth: Leaf, answer: Leaf) -> bool:
+    """Words by their text, numbers exactly, expressions by their values; units of one kind are converted."""
+    if answer.unit.name.startswith("base ") and not _may_have_base(truth.unit, answer.unit):
+        return False
+    if truth.unit.name and answer.unit.name and truth.unit.name != answer.unit.name:
+        return _same_angles(truth, answer)
+    if truth.is_words or answer.is_words:
+        return truth.is_words and answer.is_words and truth.text == answer.text
+    if truth.unit.scale != answer.unit.scale and truth.unit.name == answer.unit.name:
+        return are_same(_in_base_units(truth), _in_base_units(answer))
+    if truth.number is not None and answer.number is not None:
+        return truth.number == answer.number or _same_percents(truth, answer)
+    if truth.text == answer.text:
+        return True
+    # "123 \cdot 456" restates the problem whose answer is 56088.
+    if truth.number is not None and _UNDONE.search(answer.text):
+        return False
+    return are_same(_term(truth), _term(answer)) or _same_angles(truth, answer)
+
+
+def _may_have_base(truth: Unit, answer: Unit) -> bool:
+    """Digits in a base answer the same base; without one the truth is of base ten."""
+    return truth == answer or (not truth.name and answer.name == TEN)
+
+
+def _in_base_units(leaf: Leaf) -> Term:
+    scale = leaf.unit.scale
+    if leaf.number is not None:
+        return leaf.number * scale
+    return f"\\frac{{{scale.numerator}}}{{{scale.denominator}}}({leaf.text})"
+
+
+def _same_angles(truth: Leaf, answer: Leaf) -> bool:
+    r"""\frac{\pi}{2} for 90 degrees: an angle without a unit is in radians where it has a pi."""
+    if truth.unit.name == "degree":
+        degrees, radians = truth, answer
+    elif answer.unit.name == "degree":
+        degrees, radians = answer, truth
+    else:
+        return False
+    if radians.unit.name not in ("", "rad") or r"\pi" not in radians.text or radians.is_words or degrees.is_words:
+        return False
+    return are_same(f"({_in_base_units(degrees)})\\cdot\\pi/180", radians.text)
+
+
+def _same_percents(truth: Leaf, answer: Leaf) -> bool:
+    """50 for 50%, because the question asked for percent; 50% for 50, but not 0.5% for 0.5."""
+    assert truth.number is not None and answer.number is not None, "only numbers are compared as percents"
+    if truth.unit.name == "%" and not answer.unit.name:
+        return truth.number == answer.number / 100
+    is_percent = answer.unit.name == "%" and not truth.unit.name
+    return is_percent and truth.number == answer.number * 100 and abs(truth.number) > 1
+
+
+def _same_groups(truth: Group, answer: Group) -> bool:
+    if {truth.kind, answer.kind} in ({""}, {"", "()"}) and _has_names(answer) and not _has_names(truth):
+        return _in_order_of_names(truth, answer)
+    if {truth.kind, answer.kind} <= {"", "{}"}:
+        if "{}" in (truth.kind, answer.kind) and len(answer.parts) <= 2 * len(truth.parts):
+            return _all_in(truth.parts, answer.parts) and _all_in(answer.parts, truth.parts)
+        return _names_decide(truth, answer) and _rearranged(truth, answer)
+    if truth.kind != answer.kind or len(truth.parts) != len(answer.parts):
+        return False
+    if truth.kind in ("union", "meet", "cases"):
+        return _rearranged(truth, answer)
+    return all(equal(a, b) for a, b in zip(truth.parts, answer.parts, strict=True))
+
+
+def _has_names(group: Group) -> bool:
+    """Whether its parts are values of different names: x = 3, y = 4."""
+    names = [part.name for part in group.parts if not isinstance(part, Relation)]
+    return len(names) == len(group.parts) and all(names) and len(set(names)) == len(names) > 1
+
+
+def _in_order_of_names(truth: Group, answer: Group) -> bool:
+    """Whether the truth without names lists the values as their names are sorted."""
+    parts = sorted(answer.parts, key=lambda part: "" if isinstance(part, Relation) else part.name)
+    return len(parts) == len(truth.parts) and all(map(equal, truth.parts, parts))
+
+
+def _all_in(parts: tuple[Answer, ...], others: tuple[Answer, ...]) -> bool:
+    return all(any(equal(part, other) for other in others) for part in parts)
+
+
+def _rearranged(truth: Group, answer: Group) -> bool:
+    """Whether the parts are the same in some order, each as often."""
+    if len(truth.parts) != len(answer.parts):
+        return False
+    left = list(answer.parts)
+    for part in truth.parts:
+        found = next((i for i, other in enumerate(left) if equal(part, other)), None)
+        if found is None:
+            return False
+        del left[found]
+    return True
+
+
+def _names_decide(truth: Group, answer: Group) -> bool:
+    """x = 1, y = 2 must not be answered by 2, 1."""
+    names = {part.name for part in truth.parts if not isinstance(part, Relation)}
+    return len(names - {""}) < 2 or all(isinstance(part, Relation) or part.name for part in answer.parts)
+
+
+def _same_relation(truth: Answer, answer: Answer) -> bool:
+    """Whether one relation is a multiple of the other: y = 2x + 1 and 2x - y + 1 = 0."""
+    a, b = _as_relation(truth), _as_relation(answer)
+    if a is None or b is None or a.sign != b.sign:
+        return False
+    sides = (a.left, a.right, b.left, b.right)
+    if any(side.is_words for side in sides) or (found := values_of(*map(_term, sides))) is None:
+        return False
+    f, g = map(less, found[0], found[1]), map(less, found[2], found[3])
+    both = [(u, v) for u, v in zip(f, g, strict=True) if u is not None and v is not None]
+    if len(both) < 2 or not any(u and v for u, v in both):
+        return False
+    (first_f, first_g), *_ = both
+    if all(u == first_f for u, _ in both) and all(v == first_g for _, v in both):
+        return False  # 1 < 2 says something else than 1 < 3
+    return are_multiples(both, positive=a.sign not in ("=", r"\ne"))
+
+
+def _value_of_sum(answer: Relation) -> Leaf | None:
+    """17 of m + n = 17, where the question asks for m + n; None where it is an equation between other things."""
+    is_value = answer.sign == "=" and is_sum(answer.left.text) and not LETTERS.search(answer.right.text)
+    return answer.right if is_value else None
+
+
+def _as_relation(answer: Answer) -> Relation | None:
+    if isinstance(answer, Leaf) and answer.name:
+        return Relation(sign="=", left=Leaf(text=answer.name), right=answer)
+    return answer if isinstance(answer, Relation) else None
+
+
+def _term(leaf: Leaf) -> Term:
+    return leaf.number if leaf.number is not None else leaf.text

@@ -1,0 +1,60 @@
+"""Counts what no limit of the kernel counts for one process: its threads, and the files in its folder.
+
+The filter of system calls asks a listener, in the process that forked the confined one, for each thread and each file
+that it wants to make. While nobody answers, it waits; when the listener is closed, it gets an error.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+
+from verl_like_graders.programs.confinement import Limits
+from verl_like_graders.programs.system_calls import number
+
+# linux/seccomp.h
+_RECEIVE, _SEND = 0xC0502100, 0xC0182101
+_REQUEST_BYTES = 80  # struct seccomp_notif: id, thread, flags, then the call's number and arguments
+_CONTINUE = 1  # the call goes on as if nobody had asked
+
+
+class Supervisor:
+    """Answers for one confined process.
+
+    Args:
+        listener: of ``system_calls.restrict``; closed by :meth:`close`.
+    """
+
+    def __init__(self, listener: int, *, pid: int, folder: str, limits: Limits) -> None:
+        self.listener = listener
+        self._tasks, self._folder, self._limits = f"/proc/{pid}/task", folder, limits
+
+    def answer(self) -> None:
+        """Answer one request; call it when ``listener`` is readable."""
+        request = bytearray(_REQUEST_BYTES)
+        try:
+            fcntl.ioctl(self.listener, _RECEIVE, request)
+            call_id, _, _, call_number = struct.unpack_from("QIIi", request)
+            refusal = self._refusal(call_number)
+            answer = (call_id, 0, -refusal, 0) if refusal else (call_id, 0, 0, _CONTINUE)
+            fcntl.ioctl(self.listener, _SEND, struct.pack("QqiI", *answer))
+        except OSError as error:
+            if error.errno == errno.EINVAL:  # before Linux 5.5 no call can go on
+                fcntl.ioctl(self.listener, _SEND, struct.pack("QqiI", call_id, 0, -errno.EPERM, 0))
+            elif error.errno not in (errno.ENOENT, errno.EINTR):  # who asked is gone
+                raise
+
+    def close(self) -> None:
+        os.close(self.listener)
+
+    def _refusal(self, call_number: int) -> int:
+        """The error number that a call fails with; 0 where it may go on."""
+        try:
+            if call_number == number("clone"):
+                # A folder has two links more than folders in it.
+                return errno.EAGAIN if os.stat(self._tasks).st_nlink - 2 >= self._limits.num_threads else 0
+            return errno.EDQUOT if len(os.listdir(self._folder)) >= self._limits.num_kept_files else 0
+        except OSError:  # it ends, or /proc shows nothing
+            return errno.EAGAIN

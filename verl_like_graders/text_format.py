@@ -1,0 +1,51 @@
+"""Reward 1 where the response has the form that was asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+# Each tag once: no text between them contains one. Every position can match in one way only, so that matching is
+# linear.
+_TEXT = r"(?:(?!</?(?:think|answer)>).)*"
+THINK_ANSWER = rf"\s*<think>{_TEXT}</think>\s*<answer>{_TEXT}</answer>\s*"
+
+
+def compute_score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: dict[str, Any],
+    *,
+    pattern: str = THINK_ANSWER,
+    once: Sequence[str] = (),
+    prefix: str = "",
+) -> float:
+    """1 where the whole response matches, else 0. The ground truth does not matter.
+
+    A pattern that backtracks without end is stopped by reward.timeout_s; the response is then masked.
+
+    Args:
+        pattern: regular expression for the whole response, in which a dot matches line ends too. By default
+            ``<think>...</think>``, then ``<answer>...</answer>``, each tag once, and nothing but white space around
+            them.
+        once: texts that must each occur exactly once.
+        prefix: what the chat template has already written of the response, such as ``<think>``; put before it.
+
+    Raises:
+        ValueError: for a pattern that is no regular expression, or ``once`` that is no list of texts.
+    """
+    if isinstance(once, str) or not all(isinstance(tag, str) and tag for tag in once):
+        raise ValueError(
+            f"once is {once!r}; expected a list of texts such as [<answer>, </answer>]. Correct it in the function's "
+            f"kwargs."
+        )
+    try:
+        expression = re.compile(pattern, re.DOTALL)
+    except re.error as error:
+        raise ValueError(
+            f"pattern is {pattern!r}, no regular expression: {error}. Correct it in the function's kwargs."
+        ) from error
+    response = prefix + solution_str
+    return float(expression.fullmatch(response) is not None and all(response.count(tag) == 1 for tag in once))
