@@ -4,6 +4,9 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
+# verl_like, and the packages beside it that are in the same wheel.
+INCLUDED = [pattern for name in ("verl_like", "verl_like_migrate") for pattern in (name, f"{name}.*")]
+
 
 def conf_packages() -> dict[str, str]:
     """``conf/`` beside the package becomes ``verl_like.conf`` inside it, one package per folder of YAML files."""
@@ -12,7 +15,11 @@ def conf_packages() -> dict[str, str]:
 
 
 setup(
-    packages=[*find_packages(include=["verl_like", "verl_like.*"]), *conf_packages()],
+    packages=[*find_packages(include=INCLUDED), *conf_packages()],
     package_dir=conf_packages(),
-    package_data={"verl_like": ["py.typed"], **{name: ["*.yaml"] for name in conf_packages()}},
+    package_data={
+        "verl_like": ["py.typed"],
+        "verl_like_migrate": ["keys/*.yaml"],
+        **{name: ["*.yaml"] for name in conf_packages()},
+    },
 )

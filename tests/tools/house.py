@@ -125,11 +125,11 @@ WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
 IN_TABLE = {"algorithms/policy_losses/ratio.py:ppo": "algorithms/policy_losses/__init__.py"}
 
 
-def modules() -> dict[str, ast.Module]:
-    """Dotted name below verl_like ("" for the package itself) -> syntax tree, of every file."""
+def modules(package: Path = PACKAGE) -> dict[str, ast.Module]:
+    """Dotted name below the package ("" for the package itself) -> syntax tree, of every file."""
     found = {}
-    for file in sorted(PACKAGE.rglob("*.py")):
-        parts = file.relative_to(PACKAGE).with_suffix("").parts
+    for file in sorted(package.rglob("*.py")):
+        parts = file.relative_to(package).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(file.read_text(), str(file))
     return found
 
@@ -152,9 +152,9 @@ def covers(prefix: str, name: str) -> bool:
     return name == prefix or name.startswith(f"{prefix}.")
 
 
-def own_imports(tree: ast.Module, known: set[str]) -> set[str]:
-    """Modules of ours that a file imports, without the leading ``verl_like``."""
-    names = {name.removeprefix("verl_like.") for name in imported(tree) if name.startswith("verl_like.")}
+def own_imports(tree: ast.Module, known: set[str], package: str = PACKAGE.name) -> set[str]:
+    """Modules of a package that a file imports, without the leading ``verl_like``."""
+    names = {name.removeprefix(f"{package}.") for name in imported(tree) if name.startswith(f"{package}.")}
     return names & known
 
 
@@ -165,13 +165,13 @@ def layer(module: str) -> int:
     return LAYERS.index(top)
 
 
-def import_circles(trees: dict[str, ast.Module]) -> list[str]:
+def import_circles(trees: dict[str, ast.Module], package: str = PACKAGE.name) -> list[str]:
     """Return groups of modules that import each other, directly or through others, at the top or inside functions.
 
     A package's ``__init__`` counts as imported only where something is imported from it by name.
     """
     known = set(trees)
-    edges = {module: own_imports(tree, known) - {module} for module, tree in trees.items()}
+    edges = {module: own_imports(tree, known, package) - {module} for module, tree in trees.items()}
     reached: dict[str, set[str]] = {}
     for start in edges:
         seen: set[str] = set()
