@@ -12,10 +12,8 @@ import yaml
 import verl_like
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted(
-    [*ROOT.glob("*.md"), *(page for name in ("docs", "recipes", "benchmarks", "requirements", "docker", ".github")
-                           for page in (ROOT / name).rglob("*.md"))]
-)  # fmt: skip
+FOLDERS = ("docs", "recipes", "benchmarks", "requirements", "docker", "verl_like_migrate", ".github")
+PAGES = sorted([*ROOT.glob("*.md"), *(page for name in FOLDERS for page in (ROOT / name).rglob("*.md"))])
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 
 
