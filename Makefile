@@ -70,7 +70,7 @@ test: setup  ## lint, types and every test this machine can run, two at a time; 
 	[ $$failed = 0 ] && [ $$ran = 1 ]
 
 unit: setup  ## only the tests without Ray and vLLM (about ten minutes on two cores; ARGS="-k hub" is some of them)
-	$(BIN)/python -m pytest tests/unit tests/graders tests/spec $(UNIT_MARKERS) $(ARGS)
+	$(BIN)/python -m pytest tests/unit tests/graders tests/migrate tests/spec $(UNIT_MARKERS) $(ARGS)
 
 e2e: setup  ## only the tests on the real stack
 	$(BIN)/python -m pytest tests/ray tests/e2e $(MARKERS) $(ARGS)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from benchmarks._easyr1_keys import EASYR1_KEYS
 from benchmarks._peer_trees import VERL_VERSIONS, openrlhf_flags, verl_tree
-from verl_like.config.compat.tables import table
+from verl_like_migrate.tables import table
 
 
 def counted(peer: str, keys: Iterable[str]) -> dict[str, int]:

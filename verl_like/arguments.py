@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from verl_like.config.compat.peers import PEERS
+from verl_like.config.readers import key_hint, reader_of
 from verl_like.config.reads import reads
 from verl_like.config.suggestion import suggestion
 
@@ -31,6 +31,7 @@ COMMANDS = {
 # Those that take a recipe and overrides.
 SETTING_COMMANDS = ("train", "sft", "eval", "generate", "plan", "config")
 SHELLS = ("bash",)
+_PROJECTS = "verl, easyr1 or openrlhf"  # in help texts, which look up no readers
 EXAMPLES = {
     "train": (
         "recipes/arithmetic/grpo.yaml actor.optim.lr=1e-5",
@@ -103,8 +104,6 @@ def _meant(word: str) -> str:
 
 def _flag_hint(words: Sequence[str]) -> str:
     """What a flag of another project is called here; the words begin with it."""
-    from verl_like.config.compat.hints import key_hint
-
     value = words[1] if len(words) > 1 and not words[1].startswith("-") else ""
     return key_hint(words[0].lstrip("-").partition("=")[0], words[0].partition("=")[2] or value)
 
@@ -192,9 +191,20 @@ def _sft(command: argparse.ArgumentParser) -> None:
     command.add_argument("--dry-run", action="store_true", help="check all that can be checked, and stop")
 
 
+def _project(name: str) -> str:
+    """Check that commands of a project can be read."""
+    try:
+        reader_of(name)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return name
+
+
 def _train(command: argparse.ArgumentParser) -> None:
     _sft(command)
-    command.add_argument("--from", dest="peer", choices=PEERS, help="the settings that follow are that one's")
+    command.add_argument(
+        "--from", dest="peer", type=_project, metavar="PROJECT", help=f"whose settings follow: {_PROJECTS}"
+    )
 
 
 def _plan(command: argparse.ArgumentParser) -> None:
@@ -246,7 +256,7 @@ def _rescore(command: argparse.ArgumentParser) -> None:
 
 
 def _migrate(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--from", dest="peer", required=True, choices=PEERS, help="whose file it is")
+    command.add_argument("--from", dest="peer", required=True, type=_project, metavar="PROJECT", help=_PROJECTS)
     command.add_argument("--out", type=Path, help="where the recipe goes; default is the file's name with .yaml")
     command.add_argument("file", type=Path, metavar="SCRIPT.sh | CONFIG.yaml", help="read, and never run")
     command.add_argument(

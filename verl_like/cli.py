@@ -117,9 +117,9 @@ def _command(arguments: argparse.Namespace, *, is_program: bool) -> int:
         return _plan(arguments)
     if arguments.command == "migrate":
         from verl_like.checks.cluster import only_on_gpus
-        from verl_like.config.compat.command import migrated
+        from verl_like.config.foreign_command import write_recipe
 
-        text, status = migrated(
+        text, status = write_recipe(
             arguments.peer, arguments.file, arguments.words, out=arguments.out, only_on_gpus=only_on_gpus
         )
         print(text)
@@ -309,7 +309,7 @@ def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
 
     if arguments.command == "train" and arguments.peer:
         from verl_like.checks.cluster import only_on_gpus
-        from verl_like.config.compat.command import read_command
+        from verl_like.config.foreign_command import read_command
 
         composed, found = read_command(arguments.peer, arguments.words, only_on_gpus=only_on_gpus)
     else:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from verl_like.arguments import COMMANDS, SETTING_COMMANDS, SHELLS, options
-from verl_like.config.compat.peers import PEERS
 from verl_like.config.folders import group_dirs
 from verl_like.config.options import knobs, sections
+from verl_like.config.readers import projects
 
 # Asked is what stands before the cursor. bash takes = for the border of a word, and wants what is behind it alone.
 BASH = """\
@@ -46,7 +46,7 @@ def _possible(before: list[str], current: str) -> Iterable[str]:
     if current.startswith("-"):
         return options(command)
     if before[-1] == "--from":
-        return PEERS
+        return projects()
     if command == "completion":
         return SHELLS
     if command == "help":

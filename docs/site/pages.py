@@ -15,7 +15,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("docs", "recipes", "benchmarks", "requirements", "docker", "verl_like_graders")
+FOLDERS = ("docs", "recipes", "benchmarks", "requirements", "docker", "verl_like_graders", "verl_like_migrate")
 INDEX = ROOT / "docs/README.md"
 _LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)]*)?\)")
 

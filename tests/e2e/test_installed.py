@@ -20,7 +20,7 @@ import yaml
 import verl_like
 from tests.e2e.conftest import ROOT, base_overrides
 
-PACKAGES = ("verl_like", "verl_like_graders")
+PACKAGES = ("verl_like", "verl_like_graders", "verl_like_migrate")
 SOURCE = (*PACKAGES, "conf", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
 TIMEOUT_S = 120
@@ -99,10 +99,11 @@ def test_a_wheel_holds_the_package_its_configuration_and_its_types_and_nothing_e
         found = {name for name in archive.namelist() if ".dist-info/" not in name}
         licence = [name for name in archive.namelist() if name.endswith("/LICENSE")]
     package = {path.relative_to(ROOT) for name in PACKAGES for path in (ROOT / name).rglob("*.py")}
-    package |= {Path("verl_like_graders") / name for name in ("README.md", "py.typed")}
+    package |= {Path(sibling) / name for sibling in PACKAGES[1:] for name in ("README.md", "py.typed")}
+    keys = {path.relative_to(ROOT) for path in (ROOT / "verl_like_migrate/keys").glob("*.yaml")}
     shipped = {Path("verl_like") / path.relative_to(ROOT) for path in (ROOT / "conf").rglob("*.yaml")}
-    assert found == {path.as_posix() for path in {*package, *shipped, Path("verl_like/py.typed")}}
-    assert {"verl_like/conf/config.yaml", "verl_like/conf/compat/verl.yaml"} <= found
+    assert found == {path.as_posix() for path in {*package, *shipped, *keys, Path("verl_like/py.typed")}}
+    assert {"verl_like/conf/config.yaml", "verl_like_migrate/keys/verl.yaml"} <= found
     assert len(licence) == 1
 
 

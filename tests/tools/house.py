@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "verl_like"
-SIBLINGS = ("verl_like_graders",)  # packages next to it, which import nothing of it; their modules keep the whole name
+# Packages next to it; their modules keep the whole name.
+SIBLINGS = ("verl_like_graders", "verl_like_migrate")
 
 # From the ground up: each folder and each file of the package's top is a layer, which may import what lies below it.
 LAYERS = (
@@ -53,6 +54,7 @@ LAYERS = (
     "cli",
     "__main__",
     "trainer",
+    "verl_like_migrate",  # reached through an entry point, so that nothing may import it
 )
 
 # Each function calls the next, or hands it to a worker by name. "file:Class.method", without the package's folder.

@@ -409,7 +409,7 @@ def test_every_knob_has_a_sentence_and_a_default_that_passes_its_check() -> None
 @pytest.mark.slow
 def test_a_wheel_carries_the_groups_and_finds_them(tmp_path: Path) -> None:
     source = tmp_path / "source"  # setuptools leaves build/ and egg-info where it builds
-    for part in ("verl_like", "verl_like_graders", "conf"):
+    for part in ("verl_like", "verl_like_graders", "verl_like_migrate", "conf"):
         shutil.copytree(ROOT / part, source / part, ignore=shutil.ignore_patterns("__pycache__"))
     for part in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / part, source)
@@ -435,6 +435,7 @@ def test_a_wheel_carries_the_groups_and_finds_them(tmp_path: Path) -> None:
         text=True,
         env={"PYTHONPATH": str(tmp_path / "site"), "PATH": ""},
     ).stdout
+    assert {f"verl_like_migrate/keys/{peer}.yaml" for peer in ("verl", "easyr1", "openrlhf", "trl")} <= set(names)
     assert found.startswith(f"{tmp_path / 'site/verl_like/conf'} AlgorithmConfig(adv_estimator='gae'")
 
 

@@ -21,7 +21,7 @@ APART: dict[str, tuple[str, ...]] = {
     "workers": ("backends.fsdp", "backends.hf", "backends.vllm"),
     "training": ("backends.fsdp", "backends.hf", "backends.vllm", "workers.hybrid"),
     "reward.scorer_main": ("algorithms", "workers"),
-    "config.schema": ("config.compat", "config.compose", "config.options"),
+    "config.schema": ("config.compose", "config.options"),
 }
 # Library -> the only places that may import it.
 ONLY_IN: dict[str, tuple[str, ...]] = {
@@ -29,8 +29,8 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "vllm": ("backends.vllm",),
     "torch.distributed.fsdp": ("backends.fsdp",),
     "torch.distributed._composable": ("backends.fsdp",),
-    "hydra": ("config.compose", "config.overrides", "config.compat.words"),
-    "omegaconf": ("config.files", "config.compose", "config.compat.translation", "config.compat.words"),
+    "hydra": ("config.compose", "config.overrides", "verl_like_migrate.settings"),
+    "omegaconf": ("config.files", "config.compose", "verl_like_migrate.settings", "verl_like_migrate.translation"),
 }
 
 
@@ -103,8 +103,7 @@ def test_importing_the_package_loads_nothing_heavy_and_takes_less_than_half_a_se
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["cli", "doctor", "config.schema", "config.options", "config.compat.shell", "telemetry.ledger", "runs.status"],
+    "name", ["cli", "doctor", "config.schema", "config.options", "config.readers", "telemetry.ledger", "runs.status"]
 )
 def test_entry_points_load_nothing_heavy_until_they_are_used(name: str) -> None:
     loaded = run(f"import verl_like.{name}, sys; print(*sys.modules)").split()

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import yaml
 
-from verl_like.config.compat.migration import migrate
 from verl_like.config.compose import as_yaml, compose, compose_run
 from verl_like.config.record import recorded_text
 from verl_like.config.render import render, render_changed
@@ -26,6 +25,7 @@ from verl_like.runs.crash import told
 from verl_like.runs.folder import RunFolder
 from verl_like.telemetry.process_log import RUN_LOGS
 from verl_like.telemetry.services import SERVICES
+from verl_like_migrate.migration import migrate
 
 KEY = "sk-proj-a1b2c3d4e5f6g7h8i9j0"
 

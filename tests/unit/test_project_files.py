@@ -12,11 +12,18 @@ import yaml
 import verl_like
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted(
-    [*ROOT.glob("*.md"), *(page for name in ("docs", "recipes", "benchmarks", "requirements", "docker", ".github",
-                                        "tests/graders", "verl_like_graders")
-                           for page in (ROOT / name).rglob("*.md"))]
-)  # fmt: skip
+FOLDERS = (
+    "docs",
+    "recipes",
+    "benchmarks",
+    "requirements",
+    "docker",
+    "verl_like_graders",
+    "verl_like_migrate",
+    "tests/graders",
+    ".github",
+)
+PAGES = sorted([*ROOT.glob("*.md"), *(page for name in FOLDERS for page in (ROOT / name).rglob("*.md"))])
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from verl_like.checks.manifest import damage
-from verl_like.config.compat.hints import value_hint
+from verl_like.config.readers import value_hint
 from verl_like.config.suggestion import suggestion
 
 ANOTHER = "Name another checkpoint, or put a whole copy there."

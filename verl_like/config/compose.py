@@ -23,15 +23,15 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from verl_like.config.compat.peers import PEERS
 from verl_like.config.files import load_file
-from verl_like.config.folders import conf_dir, group_dirs, tables_dir
+from verl_like.config.folders import conf_dir, group_dirs
 from verl_like.config.hidden import holds_mask, kept_beside, masked_options
 from verl_like.config.interpolations import refuse_swollen
 from verl_like.config.limits import bounded
 from verl_like.config.options import Knob, knob_at, knobs, sections, set_default, wrong_values
 from verl_like.config.overrides import read_words
 from verl_like.config.problems import Refused, refuse
+from verl_like.config.readers import key_hint, projects
 from verl_like.config.record import NAME as RECORDED
 from verl_like.config.record import damage_of_file, head, recorded_origins
 from verl_like.config.schema import Config
@@ -195,10 +195,7 @@ def _recipe_path(config_file: str | None) -> Path | None:
             )
         return path.resolve()
     if path.suffix in SCRIPTS:
-        raise ValueError(
-            f"{config_file} is no recipe, which is a .yaml file. A launch script of {', '.join(PEERS)} becomes one: "
-            f"verl-like migrate --from {PEERS[0]} {config_file}"
-        )
+        raise ValueError(f"{config_file} is no recipe, which is a .yaml file.{_migration(config_file)}")
     if path.is_file():
         raise ValueError(f"the configuration file is {config_file}, but must be a .yaml file.")
     if (path / "config.yaml").is_file():
@@ -211,6 +208,13 @@ def _recipe_path(config_file: str | None) -> Path | None:
         "found no configuration file "
         f"{config_file}{near or '; give the path of a YAML file, e.g. recipes/arithmetic/grpo.yaml.'}"
     )
+
+
+def _migration(script: str) -> str:
+    """Return the end of a message: the command that makes a recipe of a launch script, where one is installed."""
+    known = projects()
+    launch = f" A launch script of {', '.join(known)} becomes one: verl-like migrate --from"
+    return f"{launch} {known[0]} {script}" if known else ""
 
 
 def _begins_with_shipped(path: Path) -> bool:
@@ -248,8 +252,6 @@ def _hydra(recipe: Path | None) -> Iterator[ConfigLoaderImpl]:
 
 def _options(group: str, recipe: Path | None) -> set[str]:
     """The files of a group; none for what is no group."""
-    if group == tables_dir().name:
-        return set()
     return {path.stem for folder in _folders(recipe) for path in (folder / group).glob("*.yaml")}
 
 
@@ -341,8 +343,6 @@ def _knob_of(name: str) -> Knob:
 def _unknown_key(name: str, value: Any, origin: str) -> str:
     where = "" if origin == COMMAND_LINE else f" in {origin}"
     groups = [] if "." in name else [folder.name for folder in group_dirs()]
-    from verl_like.config.compat.hints import key_hint  # reads tables, which most commands do without
-
     hint = key_hint(name, value) or suggestion(name, [*knobs(), *groups]) or _keys_of(name.rpartition(".")[0])
     return f"unknown key {name}{where}{hint or '; `verl-like config --docs` lists all keys.'}"
 

@@ -14,11 +14,6 @@ def conf_dir() -> Path:
     raise FileNotFoundError(f"found no conf/config.yaml inside or beside {package}; reinstall verl_like")
 
 
-def tables_dir() -> Path:
-    """The tables of other projects' keys, which are no group."""
-    return conf_dir() / "compat"
-
-
 def group_dirs() -> list[Path]:
     """The folders of groups."""
-    return sorted(path for path in conf_dir().iterdir() if path.is_dir() and path != tables_dir())
+    return sorted(path for path in conf_dir().iterdir() if path.is_dir())

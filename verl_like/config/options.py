@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any, get_origin, get_type_hints
 
+from verl_like.config.readers import value_hint
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
 
@@ -120,8 +121,6 @@ def wrong_values(config: Config, origins: Mapping[str, str] | None = None) -> di
         if not knob.accepts_type(value):
             problems[name] = f"{found}, but must be {knob.expected_type}."
         elif knob.choices and value not in knob.choices:
-            from verl_like.config.compat.hints import value_hint  # reads tables, which most commands do without
-
             hint = value_hint(name, value) or suggestion(str(value), knob.choices)
             expected = f"one of {', '.join(knob.choices)}{hint or '.'}"
             problems[name] = f"{found}, but must be {expected}"

@@ -1,0 +1,149 @@
+"""Readers of other projects' commands and files, which packages beside this one provide.
+
+A package names its reader in the entry point group ``verl_like.command_readers``. Nothing here needs one: without any,
+commands in this project's own options work, and hints on other projects' names are left out.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from verl_like.config.schema import Config
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "verl_like.command_readers"
+SHIPPED = "verl_like_migrate.reader:READER"  # the one in this repository
+
+OnlyOnGpus = Callable[[Config], Set[str]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommandSettings:
+    """The settings of another project's command, under this project's names.
+
+    Args:
+        settings: (option, value, where it came from), as :func:`verl_like.config.compose.read` takes them.
+        translated: the options among them that the command sets under the other project's names, or that follow from
+            that project's defaults. Those that the command names as ours are not among them.
+        problems: what cannot be had here or has no value, one sentence each.
+        notes: what to log, one sentence each.
+    """
+
+    settings: list[tuple[str, Any, str]]
+    translated: frozenset[str]
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TranslatedRecipe:
+    """A recipe made of another project's script or file.
+
+    Args:
+        text: of the recipe.
+        report: what became of each setting, as Markdown.
+        num_problems: settings that cannot be had here.
+        why_not_run: the end of "It cannot be run: "; empty where the recipe can be.
+    """
+
+    text: str
+    report: str
+    num_problems: int
+    why_not_run: str
+
+
+class Reader(Protocol):
+    """Reads commands and files of the projects that it names."""
+
+    @property
+    def projects(self) -> tuple[str, ...]:
+        """The names that ``--from`` takes."""
+
+    def command(self, project: str, words: Sequence[str]) -> CommandSettings:
+        """Read the words of a command.
+
+        Raises:
+            ValueError: words that cannot be read.
+        """
+
+    def recipe(
+        self, project: str, path: Path, arguments: Sequence[str], *, only_on_gpus: OnlyOnGpus
+    ) -> TranslatedRecipe:
+        """Make a recipe of a script, which is not run, or of a YAML file.
+
+        Args:
+            arguments: of the script, its ``$1`` and so on.
+            only_on_gpus: returns the options that this machine cannot follow because it has no GPU.
+
+        Raises:
+            ValueError: a file that cannot be read.
+        """
+
+    def key_hint(self, key: str, value: Any) -> str:
+        """Return ``; write OPTION=VALUE`` for another project's key, or an empty string."""
+
+    def value_hint(self, option: str, value: Any) -> str:
+        """Return ``; it is PROJECT's name for VALUE`` for another project's value, or an empty string."""
+
+
+@functools.cache
+def readers() -> tuple[Reader, ...]:
+    """Return the installed readers.
+
+    The shipped one is also looked up by name, because a checkout that is used without being installed has no entry
+    points.
+    """
+    from importlib.metadata import EntryPoint, entry_points  # takes longer to import than the rest of this module
+
+    shipped = EntryPoint(name="migrate", value=SHIPPED, group=GROUP)
+    points = {point.value: point for point in (*entry_points(group=GROUP), shipped)}
+    return tuple(reader for point in points.values() if (reader := _load(point)) is not None)
+
+
+def _load(point: EntryPoint) -> Reader | None:
+    """Import a reader; return None where its package is not installed."""
+    try:
+        return cast(Reader, point.load())
+    except ModuleNotFoundError as error:
+        if error.name != point.module.partition(".")[0]:
+            raise
+        return None
+
+
+def projects() -> tuple[str, ...]:
+    """Return the projects that have a reader."""
+    return tuple(project for reader in readers() for project in reader.projects)
+
+
+def reader_of(project: str) -> Reader:
+    """Return the reader of a project.
+
+    Raises:
+        ValueError: there is none.
+    """
+    found = next((reader for reader in readers() if project in reader.projects), None)
+    if found is not None:
+        return found
+    if known := projects():
+        raise ValueError(f"found {project}, expected one of {', '.join(known)}.")
+    package = SHIPPED.partition(".")[0]
+    raise ValueError(
+        f"found {project}, but no package that reads other projects' commands; expected {package}. Install verl-like "
+        "again, which contains it, or write the settings in verl_like's own options (`verl-like config --docs`)."
+    )
+
+
+def key_hint(key: str, value: Any) -> str:
+    """Return the first reader's hint on an unknown key, the end of a message; empty where none knows it."""
+    return next((hint for reader in readers() if (hint := reader.key_hint(key, value))), "")
+
+
+def value_hint(option: str, value: Any) -> str:
+    """Return the first reader's hint on a value that an option does not take; empty where none knows it."""
+    return next((hint for reader in readers() if (hint := reader.value_hint(option, value))), "")

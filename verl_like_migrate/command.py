@@ -1,0 +1,61 @@
+"""The settings that follow ``verl-like train --from``, and the recipe of ``verl-like migrate``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from verl_like.config.compose import read
+from verl_like.config.limits import bounded
+from verl_like.config.readers import CommandSettings, OnlyOnGpus, TranslatedRecipe
+from verl_like_migrate.migration import migrate, settings_of, translated
+from verl_like_migrate.modalities import reads_more
+from verl_like_migrate.settings import read_words
+from verl_like_migrate.translation import Translation
+
+
+def command(peer: str, words: Sequence[str]) -> CommandSettings:
+    """Read the words of another project's command.
+
+    Raises:
+        ValueError: words that cannot be read.
+    """
+    with bounded("the command", remedy="Shorten it: values that refer to others, nested brackets, long texts."):
+        given = read_words(peer, words, folder=Path.cwd())
+        found = translated(peer, given)
+    summary = f"{found.told()}. `verl-like migrate --from {peer} SCRIPT` shows each of them and writes a recipe."
+    return CommandSettings(
+        settings=settings_of(found),
+        translated=_translated_options(found),
+        problems=[*found.problems, *found.empty],
+        notes=[*given.notes, summary],
+    )
+
+
+def _translated_options(found: Translation) -> frozenset[str]:
+    """Return the options that are set, without those that the command itself names as ours: these are kept."""
+    return frozenset(name for name, _, _ in settings_of(found)) - {line.key for line in found.lines}
+
+
+def recipe(peer: str, path: Path, arguments: Sequence[str], *, only_on_gpus: OnlyOnGpus) -> TranslatedRecipe:
+    """Make a recipe of another project's script or YAML file.
+
+    Args:
+        arguments: of the script, its ``$1`` and so on.
+        only_on_gpus: returns options that this machine cannot follow; they are left out as ``train --from`` leaves
+            them out.
+
+    Raises:
+        ValueError: a file that cannot be read.
+    """
+    found = migrate(peer, path, arguments, environment=os.environ)
+    config = read(None, [], settings=settings_of(found.translation))[0].config
+    found = found.without_gpus(only_on_gpus(config) & _translated_options(found.translation))
+    pictures = "its model reads pictures, video or sound, and text alone is trained on here."
+    return TranslatedRecipe(
+        text=found.recipe(),
+        report=found.table(),
+        num_problems=len(found.translation.problems),
+        why_not_run=pictures if reads_more(found.translation) else "",
+    )

@@ -1,0 +1,71 @@
+"""What a key or a value that is unknown here is called here, where another project knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from verl_like_migrate.peers import KNOWN, PEERS
+from verl_like_migrate.tables import Entry, Table, likeness, shown, table
+
+
+def key_hint(name: str, value: Any) -> str:
+    """``; verl's X is Y here: write Y=VALUE``, the end of a message, or nothing.
+
+    Args:
+        name: the unknown key; whole, or the end of one (``ppo_mini_batch_size``, ``rollout.val_kwargs.n``).
+        value: what it was given.
+    """
+    for peer in KNOWN:
+        known = table(peer)
+        if any(key.startswith(f"{name}.") for key in known.exact):
+            return f"; it is a section of {peer}'s: `verl-like migrate --from {peer}` makes a recipe of such a file."
+        for key, entry in _entries(known, name):
+            if entry.kind == "renamed":
+                ours = entry.to + key.removeprefix(entry.pattern)
+                if key.endswith(f".{name}"):
+                    return f"; did you mean {ours}?"
+                if ours != name:
+                    return f"; it is {peer}'s name: write {ours}={shown(known.value(ours, value))}."
+            elif entry.kind == "converted":
+                from verl_like_migrate.translation import translate  # which loads more than most commands need
+
+                [line] = translate(known, {key: value}).lines
+                if key.endswith(f".{name}") and line.ours:
+                    return f"; did you mean {max(line.ours, key=partial(likeness, theirs=key))}?"
+                if line.ours:
+                    return f"; it is {peer}'s name: write {_words(line.ours)}."
+                return f"; it is {peer}'s name, and `verl-like migrate --from {peer}` says what it makes here."
+            elif entry.kind == "without_effect":
+                return f"; it is {peer}'s name, and has no effect here: {entry.to}."
+            else:
+                return f"; it is {peer}'s name. {entry.to}"
+    section, _, last = name.rpartition(".")
+    return key_hint(last, value) if section and last in table("trl").exact else ""
+
+
+def _words(settings: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={shown(value)}" for name, value in settings.items())
+
+
+def value_hint(knob: str, value: Any) -> str:
+    """What another project's value of this knob is called here: ``; it is verl's name for k3``, or nothing."""
+    for peer in PEERS:
+        ours = table(peer).value(knob, value)
+        if ours != value:
+            return f"; it is {peer}'s name for {shown(ours)}."
+    return ""
+
+
+def _entries(known: Table, name: str) -> Iterator[tuple[str, Entry]]:
+    """Keys of theirs that the name is, or is the end of."""
+    name = known.called(name)[0]
+    entry = known.entry(name)
+    if entry is not None and entry.is_exact:
+        yield name, entry
+    for key, ending in known.exact.items():
+        if key.endswith(f".{name}"):
+            yield key, ending
+    if entry is not None and not entry.is_exact:
+        yield name, entry

@@ -1,0 +1,42 @@
+"""Runs of another project that train on pictures, video or sound: their model's name says so, before it is here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from verl_like_migrate.translation import Line, Translation
+
+WHY = "it reads pictures, video or sound, and text alone is trained on here. Name a language model of text."
+_KNOBS = ("model.path", "ref.path", "critic.path")
+# Words of a model's name, such as Qwen2.5-VL-7B, GLM-4.1V-9B, Phi-3.5-vision, InternVL3, Qwen2.5-Omni.
+_WORDS = re.compile(
+    r"(?i)(?:^|[-_. \d])vlm?\d?(?=[-_. ]|$)"
+    r"|(?:^|[-_. ])(?:vision|omni|audio|ocr|asr|minicpm-v|minicpm-o|\d(?:\.\d)?v)(?=[-_. ]|$)"
+    r"|gemma-3-(?:4|12|27)b|internvl|llava|pixtral|paligemma|molmo|idefics|smolvlm|qvq|mimo-vl|florence|cogvlm"
+)
+
+
+def text_alone(found: Translation) -> Translation:
+    """The translation, with models that read something else among what cannot be had here."""
+    lines = [_refused(line) if _reads_more(line) else line for line in found.lines]
+    gone = {name for line in found.lines if _reads_more(line) for name in line.ours}
+    return replace(found, lines=lines, settings={name: v for name, v in found.settings.items() if name not in gone})
+
+
+def reads_more(found: Translation) -> bool:
+    """Whether a model was refused by :func:`text_alone`."""
+    return any(line.why == WHY for line in found.lines)
+
+
+def _reads_more(line: Line) -> bool:
+    return any(_is_named_so(line.ours.get(knob)) for knob in _KNOBS)
+
+
+def _is_named_so(path: Any) -> bool:
+    return isinstance(path, str) and _WORDS.search(path.rstrip("/").rpartition("/")[2]) is not None
+
+
+def _refused(line: Line) -> Line:
+    return replace(line, kind="not here", ours={}, why=WHY)

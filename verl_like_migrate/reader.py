@@ -1,0 +1,44 @@
+"""The reader that verl_like finds by its entry point (``verl_like/config/readers.py`` describes the methods).
+
+Methods import what they need: a hint reads tables of keys, and only a command or a script needs the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from verl_like.config.readers import CommandSettings, OnlyOnGpus, Reader, TranslatedRecipe
+from verl_like_migrate.peers import PEERS
+
+
+class OtherProjects:
+    """Reads commands, launch scripts and YAML files of verl, EasyR1 and OpenRLHF; knows TRL's names besides."""
+
+    projects = PEERS
+
+    def command(self, project: str, words: Sequence[str]) -> CommandSettings:
+        from verl_like_migrate.command import command
+
+        return command(project, words)
+
+    def recipe(
+        self, project: str, path: Path, arguments: Sequence[str], *, only_on_gpus: OnlyOnGpus
+    ) -> TranslatedRecipe:
+        from verl_like_migrate.command import recipe
+
+        return recipe(project, path, arguments, only_on_gpus=only_on_gpus)
+
+    def key_hint(self, key: str, value: Any) -> str:
+        from verl_like_migrate.hints import key_hint
+
+        return key_hint(key, value)
+
+    def value_hint(self, option: str, value: Any) -> str:
+        from verl_like_migrate.hints import value_hint
+
+        return value_hint(option, value)
+
+
+READER: Reader = OtherProjects()

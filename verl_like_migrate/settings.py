@@ -1,0 +1,309 @@
+"""What other projects' commands say, word by word, as dotted keys and values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from verl_like.config.files import load_file
+from verl_like.config.options import knob_at
+from verl_like.config.yaml_text import load
+from verl_like_migrate.tables import table
+
+# The last word of the program that a command starts, by project: of a module (verl.trainer.main_ppo, and those of
+# recipes and forks) or of a file.
+PROGRAMS = {
+    "verl": ("main_ppo", "main_dapo"),
+    "easyr1": ("verl.trainer.main",),
+    "openrlhf": ("train_ppo_ray", "train_ppo"),
+}
+_SUPERVISED = "supervised training is `verl-like sft RECIPE.yaml` here, from data.prompt_key to data.answer_key."
+_GENERATION = (
+    "responses to the rows of a file are written by `verl-like generate RECIPE.yaml data.val_files=FILE` here."
+)
+_PREFERENCES = (
+    "training on preferences is not here; a reward model that is trained elsewhere is read by reward.model.path."
+)
+# Programs of theirs that are no training by reinforcement, and what does the same here.
+OTHER_PROGRAMS: dict[str, dict[str, str]] = {
+    "verl": {
+        "fsdp_sft_trainer": _SUPERVISED,
+        "sft_trainer": _SUPERVISED,
+        "sft_trainer_ray": _SUPERVISED,
+        "main_generation": _GENERATION,
+        "main_generation_server": _GENERATION,
+        "main_eval": "responses are scored again by `verl-like rescore RUN` here.",
+        "model_merger": "a policy is written as a Hugging Face folder by `verl-like export RUN` here.",
+    },
+    "easyr1": {"model_merger": "a policy is written as a Hugging Face folder by `verl-like export RUN` here."},
+    "openrlhf": {
+        "train_sft": _SUPERVISED,
+        "batch_inference": _GENERATION,
+        "train_rm": _PREFERENCES,
+        "train_prm": _PREFERENCES,
+        "train_dpo": _PREFERENCES,
+        "train_kto": _PREFERENCES,
+    },
+}
+STARTER = re.compile(r"python|pypy|torchrun|deepspeed|accelerate|uv$|poetry$|-m$|--module$")
+FEWEST_SETTINGS = 3  # that a program takes whose name says nothing
+SPEAKS_OF = ("echo", "printf", "pkill", "pgrep", "killall", "grep", "egrep", "ps")  # a program that others start
+TABLED = ("ppo_trainer", "dapo_trainer")  # configurations of verl's own that its table stands in for
+
+
+@dataclass(slots=True)
+class Given:
+    """What a command says.
+
+    Args:
+        values: dotted key -> value.
+        removed: keys that it takes away.
+        absent: files that it reads and that are not here, by the word that names them.
+        notes: words that say nothing about a run, one sentence each.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    removed: frozenset[str] = frozenset()
+    absent: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def arguments_of(command: Sequence[str], peer: str) -> list[str] | None:
+    """The words behind the program, where a command starts that project's; None where it does not."""
+    started = _started(command, PROGRAMS[peer])
+    return None if started is None else list(command[started[0] + 1 :])
+
+
+def other_program(command: Sequence[str], peer: str) -> tuple[str, str] | None:
+    """A program of that project that a command starts and that does no reinforcement learning; what does it here."""
+    started = _started(command, OTHER_PROGRAMS[peer])
+    return None if started is None else (started[1], OTHER_PROGRAMS[peer][started[1]])
+
+
+def _started(command: Sequence[str], programs: Iterable[str]) -> tuple[int, str] | None:
+    """Which of the programs a command starts, and the place of its word."""
+    if not command or Path(command[0]).name in SPEAKS_OF:
+        return None
+    for place, word in enumerate(command):
+        name = word.removesuffix(".py").replace("/", ".")
+        for program in programs:
+            if name == program or name.endswith(f".{program}"):
+                is_started = place == 0 or any(STARTER.match(Path(before).name) for before in command[:place])
+                return (place, program) if is_started else None
+    return None
+
+
+def with_own_program(command: Sequence[str], peer: str) -> tuple[list[str], str] | None:
+    """The words behind a program of somebody's own that takes that project's settings, and the program; None where a
+    command starts none.
+    """
+    start = next((place for place, word in enumerate(command) if STARTER.match(Path(word).name)), len(command))
+    program = next((place for place in range(start + 1, len(command)) if not command[place].startswith("-")), start)
+    words = list(command[program + 1 :])
+    if sum(_names_setting(word, peer) for word in words) < FEWEST_SETTINGS:
+        return None
+    return words, " ".join(command[start : program + 1])
+
+
+def _names_setting(word: str, peer: str) -> bool:
+    if peer == "openrlhf":
+        key = word.removeprefix("--").partition("=")[0].replace("-", "_") if word.startswith("--") else ""
+    else:
+        key = word.lstrip("+~").partition("=")[0]
+        key = key if "." in key else ""
+    known = table(peer)
+    return bool(key) and known.entry(known.called(key)[0]) is not None
+
+
+def read_words(peer: str, words: Sequence[str], *, folder: Path) -> Given:
+    """What the words of a command say.
+
+    Args:
+        folder: where files that they name are looked for.
+
+    Raises:
+        ValueError: words that nobody can read.
+    """
+    readers: dict[str, Callable[[Sequence[str], Path], Given]] = {
+        "verl": _read_hydra,
+        "easyr1": _read_dotlist,
+        "openrlhf": _read_flags,
+    }
+    return readers[peer](words, folder)
+
+
+def read_file(path: Path) -> Given:
+    """What a configuration file says, each of its leaves."""
+    try:
+        tree = load_file(path)
+    except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException) as error:
+        raise ValueError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}.") from None
+    if not isinstance(tree, dict):
+        raise ValueError(f"{path} holds a {type(tree).__name__}, but a configuration is a mapping of sections.")
+    tree.pop("defaults", None)
+    return Given(dict(_leaves(tree, "")))
+
+
+_START_NOTHING = (
+    *("--cfg", "-c", "--info", "-i", "--resolve", "--package", "-p", "--multirun", "-m", "--hydra-help", "--version"),
+    *("--shell-completion", "-sc", "--experimental-rerun"),
+)
+_NAMES_FOLDER, _NAMES_FILE = ("--config-path", "--config-dir", "-cp", "-cd"), ("--config-name", "-cn")
+
+
+def _read_hydra(words: Sequence[str], folder: Path) -> Given:
+    given, parser, removed = Given(), OverridesParser.create(), set()
+    for word in _without_options(words, folder, given):
+        try:
+            override = parser.parse_override(word)
+        except (HydraException, ValueError) as error:  # of Python's: a number of thousands of digits
+            key, equals, text = word.partition("=")
+            if not equals and word.startswith(("$(", "`")):
+                given.notes.append(f"{word}: what it prints would be settings; write them in its place.")
+                continue
+            if not equals:
+                raise ValueError(
+                    f"cannot read {word:.200} as one of verl's settings: {str(error).splitlines()[0]}. Write key=value."
+                ) from None
+            given.values[key.lstrip("+")] = _as_yaml(text)  # what only Python's or YAML's grammar takes
+            continue
+        key = override.key_or_group
+        if key.startswith("hydra"):
+            given.notes.append(f"{word}: Hydra's own setting; a run's folder is trainer.output_dir/experiment_name.")
+        elif override.is_delete():
+            removed.add(key)
+        elif override.is_sweep_override():
+            raise ValueError(
+                f"{word:.200} holds several values, but a run takes one. Quote a comma that belongs to a value."
+            )
+        else:
+            given.values[key] = override.value()
+    given.removed = frozenset(removed)
+    return given
+
+
+def _without_options(words: Sequence[str], folder: Path, given: Given) -> Iterator[str]:
+    """The words but for Hydra's options, of which the configuration file that they name is read first."""
+    rest, others = iter(words), []
+    place, name = "", ""
+    for word in rest:
+        if not word.startswith("-"):
+            others.append(word)
+            continue
+        option, equals, value = word.partition("=")
+        if option in (*_NAMES_FOLDER, *_NAMES_FILE):
+            value = value if equals else next(rest, "")
+            if "megatron" in value or "torchtitan" in value or "veomni" in value:
+                raise ValueError(f"{word} chooses a trainer of Megatron's kind ({value}); FSDP is what there is here.")
+            place, name = (place, value) if option in _NAMES_FILE else (value, name)
+        elif option in _START_NOTHING:
+            raise ValueError(
+                f"{word} is an option of Hydra's by which no run starts, or several. Leave it out; --dry-run looks at "
+                "everything, and `verl-like config` prints a configuration."
+            )
+        else:
+            given.notes.append(f"{word}: an option of Hydra's, which says nothing about the run.")
+    file = Path(place, f"{name.removesuffix('.yaml') or TABLED[0]}.yaml")
+    if file.stem in TABLED:
+        if place or name:
+            given.notes.append(f"{file}: the table of verl's own defaults stands in for this file.")
+    elif (path := _found(str(file), folder)) is None:
+        given.absent["--config-name"] = str(file)
+    else:
+        own = read_file(path).values
+        given.values |= {key: value for key, value in own.items() if not key.startswith("hydra.")}
+    yield from others
+
+
+def _read_dotlist(words: Sequence[str], folder: Path) -> Given:
+    """``config=FILE`` and ``key=value``, as OmegaConf reads a command line."""
+    given = Given()
+    try:
+        settings = [word for word in words if "=" in word]
+        for word in settings:
+            load(word.partition("=")[2])  # which refuses what OmegaConf would build whatever its size
+        tree = OmegaConf.to_container(OmegaConf.from_dotlist(settings))
+    except (yaml.YAMLError, OmegaConfBaseException, RecursionError, ValueError) as error:
+        raise ValueError(f"a setting cannot be read as YAML: {' '.join(str(error).split())}.") from None
+    assert isinstance(tree, dict), "a list of key=value makes a mapping"
+    own = dict(_leaves(tree, ""))
+    file = own.pop("config", None)
+    if file is not None:
+        path = _found(str(file), folder)
+        if path is None:
+            given.absent["config"] = str(file)
+        else:
+            given.values.update(read_file(path).values)
+    given.values.update(own)
+    given.notes += [f"{word} has no = and says nothing." for word in words if "=" not in word]
+    return given
+
+
+def _found(name: str, folder: Path) -> Path | None:
+    """A file that a command names, in the folder of its script or in one around it."""
+    starts = (Path.cwd(), folder, *folder.resolve().parents)
+    return next((start / name for start in starts if (start / name).is_file()), None)
+
+
+def _read_flags(words: Sequence[str], folder: Path) -> Given:
+    """``--flag``, ``--flag value`` and ``--flag value value``."""
+    found: dict[str, list[str]] = {}
+    given, flag = Given(), ""
+    for word in words:
+        own, equals, text = word.partition("=")
+        if word.startswith("--"):
+            flag, equals, value = word[2:].partition("=")
+            flag = flag.replace("-", "_")
+            found[flag] = [value] if equals else []
+        elif equals and knob_at(own) is not None:
+            given.values[own] = _as_yaml(text)
+        elif flag:
+            found[flag].append(word)
+        else:
+            raise ValueError(
+                f"{word} stands before any flag and says nothing. Write --flag value, or one of our knobs."
+            )
+    for name, values in found.items():
+        read = [_as_flag(value) for value in values]
+        given.values[name] = True if not read else read[0] if len(read) == 1 else read
+    return given
+
+
+def _as_yaml(text: str) -> Any:
+    try:
+        value = load(text)
+    except yaml.YAMLError:
+        return text
+    try:  # YAML takes 1e-6 for a word
+        return float(value) if isinstance(value, str) and value[:1] in "0123456789.-" else value
+    except ValueError:
+        return value
+
+
+def _as_flag(text: str) -> Any:
+    """A number or a truth where it is written as Python writes it; anything else is a name or a path."""
+    if text in ("True", "true", "False", "false"):
+        return text in ("True", "true")
+    for kind in (int, float):
+        with suppress(ValueError):
+            if text[-1:].isdigit() and "_" not in text:
+                return kind(text)
+    return text
+
+
+def _leaves(tree: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

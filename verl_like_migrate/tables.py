@@ -1,0 +1,156 @@
+"""The tables in ``keys/``: each key of another project is in exactly one class."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+KEYS = Path(__file__).with_name("keys")
+KINDS = ("renamed", "converted", "without_effect", "unsupported")
+NEUTRAL: tuple[Any, ...] = (None, False, 0, "", [], {})  # what asks for nothing
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """What becomes of a key, or of all that a pattern stands for.
+
+    Args:
+        kind: one of ``KINDS``.
+        to: the knob it is called here, the name of its converter, why it has no effect, or what to use instead.
+        fine: of an unsupported key, the values that ask for nothing.
+    """
+
+    pattern: str
+    kind: str
+    to: str
+    fine: tuple[Any, ...] = ()
+
+    @property
+    def is_exact(self) -> bool:
+        return "*" not in self.pattern
+
+    def matches(self, key: str) -> bool:
+        return re.fullmatch(re.escape(self.pattern).replace(r"\*", ".*"), key) is not None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """Another project's keys.
+
+    Args:
+        defaults: its own values that a command relies on where it names none, under its keys.
+        values: what it calls values otherwise, by our knob or a pattern of knobs.
+        aliases: older names of keys, and the keys that each stands for.
+    """
+
+    peer: str
+    defaults: Mapping[str, Any]
+    values: Mapping[str, Mapping[Any, Any]]
+    exact: Mapping[str, Entry]
+    patterns: tuple[Entry, ...]
+    aliases: Mapping[str, tuple[str, ...]]
+
+    @property
+    def heads(self) -> frozenset[str]:
+        """What keys begin with."""
+        return frozenset(name.partition(".")[0] for name in (*self.exact, *(entry.pattern for entry in self.patterns)))
+
+    def called(self, key: str) -> tuple[str, ...]:
+        """The keys that a name stands for: itself, unless it is an older one."""
+        return self.aliases.get(key, (key,))
+
+    def entry(self, key: str) -> Entry | None:
+        """What becomes of a key: its own entry, that of a mapping it lies in, or the closest pattern's."""
+        for depth in range(key.count(".") + 1):
+            own = self.exact.get(key.rsplit(".", depth)[0])
+            if own is not None and (depth == 0 or own.kind == "renamed"):
+                return own
+        if key.partition(".")[0] not in self.heads:
+            return None
+        return max(
+            (entry for entry in self.patterns if entry.matches(key)),
+            key=lambda entry: len(entry.pattern.replace("*", "")),
+            default=None,
+        )
+
+    def value(self, knob: str, value: Any) -> Any:
+        """What a value is called here."""
+        for pattern, names in self.values.items():
+            if re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), knob):
+                return [_named(names, each) for each in value] if isinstance(value, list) else _named(names, value)
+        return value
+
+
+def _named(names: Mapping[Any, Any], value: Any) -> Any:
+    # True is 1 to Python, but not to who wrote it.
+    return next((ours for theirs, ours in names.items() if theirs == value and type(theirs) is type(value)), value)
+
+
+@functools.cache
+def table(peer: str) -> Table:
+    """Read ``keys/PEER.yaml``; ``<name>`` in a key stands for each pair of sections under ``sections``."""
+    read = yaml.safe_load((KEYS / f"{peer}.yaml").read_text())
+    sections = read.get("sections", {})
+    entries = list(_entries(read, sections))
+    exact = {entry.pattern: entry for entry in entries if entry.is_exact}
+    assert len(exact) == sum(entry.is_exact for entry in entries), (
+        f"{peer}.yaml has keys twice: {sorted(_twice(entry.pattern for entry in entries))}"
+    )
+    return Table(
+        peer=peer,
+        defaults=read.get("defaults", {}),
+        values=read.get("values", {}),
+        exact=exact,
+        patterns=tuple(entry for entry in entries if not entry.is_exact),
+        aliases={old: (new,) if isinstance(new, str) else tuple(new) for old, new in read.get("aliases", {}).items()},
+    )
+
+
+def _entries(read: Mapping[str, Any], sections: Mapping[str, Mapping[str, str]]) -> Iterator[Entry]:
+    for key, to in read.get("renamed", {}).items():
+        for theirs, ours in _spelled_out(key, to, sections):
+            yield Entry(pattern=theirs, kind="renamed", to=ours)
+    for converter, keys in read.get("converted", {}).items():
+        for key in keys:
+            for theirs, _ in _spelled_out(key, "", sections):
+                yield Entry(pattern=theirs, kind="converted", to=converter)
+    for group in read.get("without_effect", []):
+        for key in group["keys"]:
+            for theirs, _ in _spelled_out(key, "", sections):
+                yield Entry(pattern=theirs, kind="without_effect", to=group["because"])
+    for group in read.get("unsupported", []):
+        for key in group["keys"]:
+            for theirs, _ in _spelled_out(key, "", sections):
+                yield Entry(pattern=theirs, kind="unsupported", to=group["use"], fine=tuple(group.get("fine", NEUTRAL)))
+
+
+def _spelled_out(theirs: str, ours: str, sections: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str]]:
+    name = re.match(r"<(\w+)>", theirs)
+    if name is None:
+        yield theirs, ours
+        return
+    for their_section, our_section in sections[name[1]].items():
+        yield theirs.replace(name[0], their_section), ours.replace(name[0], our_section)
+
+
+def _twice(patterns: Iterator[str]) -> set[str]:
+    seen: set[str] = set()
+    return {pattern for pattern in patterns if pattern in seen or seen.add(pattern)}  # type: ignore[func-returns-value]
+
+
+def likeness(ours: str, theirs: str) -> int:
+    """How many words a knob of ours and a key of theirs share."""
+    return len(set(re.split(r"[._]", ours)).intersection(re.split(r"[._]", theirs)))
+
+
+def shown(value: Any) -> str:
+    """A value as one writes it."""
+    if isinstance(value, list):
+        return f"[{','.join(map(shown, value))}]"
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,302 @@
+"""From another project's settings to ours, with what became of each."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from verl_like.config.interpolations import refuse_swollen
+from verl_like.config.options import knob_at, value_of
+from verl_like.config.schema import Config
+from verl_like.config.suggestion import suggestion
+from verl_like.masking import masked
+from verl_like_migrate import easyr1, openrlhf, verl
+from verl_like_migrate.converters import Converter
+from verl_like_migrate.tables import Table, likeness, shown
+
+CONVERTERS: dict[str, dict[str, Converter]] = {
+    "verl": verl.CONVERTERS,
+    "easyr1": easyr1.CONVERTERS,
+    "openrlhf": openrlhf.CONVERTERS,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """One setting of theirs.
+
+    Args:
+        kind: "kept", "renamed", "converted", "without effect", "to look at", "not here" or "unknown".
+        ours: what it sets here.
+        why: why it has no effect, what to use instead, or what a conversion has done.
+    """
+
+    key: str
+    value: Any
+    kind: str
+    ours: Mapping[str, Any] = field(default_factory=dict)
+    why: str = ""
+
+    @property
+    def said(self) -> str:
+        """The setting as it is written, without a secret."""
+        return f"{self.key}={shown(masked(self.value, self.key.rpartition('.')[2]))}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Translation:
+    """All of a command's settings.
+
+    Args:
+        defaults: what the other project takes where the command says nothing, and ours would be other; by our knob.
+        settings: what the command itself sets, by our knob.
+    """
+
+    peer: str
+    lines: list[Line]
+    defaults: dict[str, Any]
+    settings: dict[str, Any]
+
+    @property
+    def problems(self) -> list[str]:
+        """What cannot be had here, key by key."""
+        return [f"{line.said}: {line.why}" for line in self.lines if line.kind in REFUSED]
+
+    @property
+    def empty(self) -> list[str]:
+        """What has no value, key by key: a script leaves it so where a variable is set nowhere."""
+        return [f"{line.said}: {line.why}" for line in self.lines if line.kind == EMPTY]
+
+    def told(self) -> str:
+        """One line on what was translated."""
+        counts = {kind: sum(line.kind == kind for line in self.lines) for kind in KINDS}
+        parts = [f"{count} {kind}" for kind, count in counts.items() if count]
+        return f"{len(self.lines)} settings of {self.peer}: {', '.join(parts) or 'none'}"
+
+
+OWN = "a knob of verl_like's own"
+CRITIC_ESTIMATORS = ("gae",)  # those that read values
+REFUSED = ("not here", "unknown")
+# What a value of another kind than the other project takes makes of a converter.
+UNREADABLE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
+EMPTY = "to look at"  # as a variable leaves it that is set nowhere
+KINDS = ("kept", "renamed", "converted", "without effect", EMPTY, *REFUSED)
+
+
+def translate(table: Table, given: Mapping[str, Any], *, removed: frozenset[str] = frozenset()) -> Translation:
+    """What another project's settings are here.
+
+    Args:
+        given: dotted key -> value, which may be a mapping or an interpolation of other keys (``${data.seed}``).
+        removed: keys that the command takes away (``~key``).
+
+    Raises:
+        ValueError: an interpolation of what is set nowhere.
+    """
+    given = {key: value for name, value in given.items() for key in table.called(name)}
+    # What converters read beside a key that was taken away keeps its default.
+    defaults = {key: value for key, value in table.defaults.items() if key not in removed or _is_converted(table, key)}
+    theirs = _resolved(table, {**defaults, **given})
+    own = {key for key in theirs if _is_given(key, given)}
+    lines = {key: _line(table, key, value) for key, value in theirs.items()}
+    lines |= _converted(table, theirs, own, lines)
+    ours = {"defaults": _Settings(), "own": _Settings(), "verl_like": _Settings()}
+    for key, line in lines.items():
+        # Whoever writes our knob beside theirs means it.
+        side = ours["defaults" if key not in own else "verl_like" if line.why == OWN else "own"]
+        if clash := side.clash(line):
+            lines[key] = replace(line, kind="not here", ours={}, why=clash)
+        else:
+            side.take(line)
+    settings = ours["own"].values | ours["verl_like"].values
+    beside = {
+        name: value
+        for name, value in ours["defaults"].values.items()
+        if name not in settings and value != value_of(Config(), name)
+    }
+    idle = _idle({**beside, **settings})
+    return Translation(
+        peer=table.peer,
+        lines=[_as_used(line, idle) for key, line in lines.items() if key in own],
+        defaults={name: value for name, value in beside.items() if name not in idle},
+        settings={name: value for name, value in settings.items() if name not in idle},
+    )
+
+
+class _Read(UserDict[str, Any]):
+    """Another project's values, which remember what is asked for."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.data = dict(values)
+        self.keys_read: dict[str, None] = {}
+
+    def __getitem__(self, key: str) -> Any:
+        self.keys_read[key] = None
+        return super().__getitem__(key)
+
+
+class _Settings:
+    """Our knobs, and who set each."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self._lines: dict[str, Line] = {}
+
+    def clash(self, line: Line) -> str:
+        """What another line sets otherwise, if one does; lines of one converter say the same."""
+        for name, value in line.ours.items():
+            if name in self._lines and self.values[name] != value:
+                other = self._lines[name]
+                return f"it sets {name}={shown(value)} here, but {other.key} sets {shown(self.values[name])}. Keep one."
+        return ""
+
+    def take(self, line: Line) -> None:
+        self.values.update(line.ours)
+        self._lines.update(dict.fromkeys(line.ours, line))
+
+
+def _is_converted(table: Table, key: str) -> bool:
+    entry = table.entry(key)
+    return entry is not None and entry.kind == "converted"
+
+
+def _converted(table: Table, theirs: Mapping[str, Any], own: Set[str], lines: Mapping[str, Line]) -> dict[str, Line]:
+    """The lines of keys that have a converter, which sees all of them."""
+    by_converter: dict[str, list[str]] = {}
+    for key, line in lines.items():
+        if line.kind == "converted":
+            by_converter.setdefault(line.why, []).append(key)
+    found: dict[str, Line] = {}
+    for name, keys in by_converter.items():
+        read = _Read(theirs)
+        try:
+            made = CONVERTERS[table.peer][name](read)
+        except UNREADABLE as error:
+            said = error if isinstance(error, TypeError | ValueError) else f"{type(error).__name__} {error}"
+            empty = [key for key in read.keys_read if key in own and theirs.get(key) in ("", None)]
+            why = f"{' and '.join(empty)} is empty, give it." if empty else f"its value cannot be read: {said}."
+            for key in own & set(keys):
+                found[key] = Line(key=key, value=theirs[key], kind=EMPTY if empty else "not here", why=why)
+            continue
+        makers = [key for key in keys if key in own] or keys  # what the command sets makes it, if it sets any
+        shares = _shares(made.settings, makers)
+        into = ", ".join(made.settings)
+        for key in keys:
+            ours = shares.get(key, {})
+            why = made.note if ours or not into else f"goes into {into}{made.note and f': {made.note}'}"
+            found[key] = Line(key=key, value=theirs[key], kind="converted", ours=ours, why=why)
+    return found
+
+
+def _shares(settings: Mapping[str, Any], keys: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Each of our knobs under the key that is most like it, of those that make them."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in settings.items():
+        found.setdefault(max(keys, key=partial(likeness, name)), {})[name] = value
+    return found
+
+
+def _idle(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Our knobs of what a run does without, and why it does."""
+    has_critic = settings.get("algorithm.adv_estimator") in CRITIC_ESTIMATORS
+    has_adapters, has_own_ref = bool(settings.get("model.lora.rank")), bool(settings.get("ref.path"))
+    reasons = {
+        "critic.": "" if has_critic else "there is no critic with this estimator",
+        "ref.": "the reference is the actor without its adapters" if has_adapters and not has_own_ref else "",
+        "model.lora.": "" if has_adapters else "there are no adapters",
+    }
+    offloaded = {
+        f"{name.removesuffix('.cpu_offload')}.offload_params": "cpu_offload keeps them in host memory as it is"
+        for name, value in settings.items()
+        if name.endswith(".cpu_offload") and value
+    }
+    idle = {name: why for name in settings for head, why in reasons.items() if why and name.startswith(head)}
+    return idle | {name: why for name, why in offloaded.items() if name in settings}
+
+
+def _as_used(line: Line, idle: Mapping[str, str]) -> Line:
+    if line.ours and set(idle).issuperset(line.ours):
+        return replace(line, kind="without effect", ours={}, why=idle[next(iter(line.ours))])
+    return line
+
+
+def _line(table: Table, key: str, value: Any) -> Line:
+    entry = table.entry(key)
+    if entry is None and knob_at(key) is not None:
+        return Line(key=key, value=value, kind="kept", ours={key: value}, why=OWN)
+    if entry is None:
+        known = suggestion(key, [*table.exact]).replace("; did", "Did")
+        return Line(
+            key=key,
+            value=value,
+            kind="unknown",
+            why=f"no key of {table.peer}'s, but a fork's or a misspelt one. {known}".strip(),
+        )
+    if entry.kind == "renamed":
+        knob = entry.to + key.removeprefix(entry.pattern)
+        if (ours := table.value(knob, value)) is None:
+            return Line(key=key, value=value, kind="without effect", why="nothing is what is meant without it")
+        target = knob_at(knob)
+        if value == "" and target is not None and target.name == knob and not _may_be_empty(knob):
+            return Line(key=key, value=value, kind=EMPTY, why=f"it is empty, give it: {knob}=...")
+        if isinstance(ours, list) and target is not None and target.name == knob and target.kind is str:
+            return Line(key=key, value=value, kind="not here", why=f"{knob} is one text: quote its words as one.")
+        kind = "kept" if knob == key else "renamed"
+        return Line(key=key, value=value, kind=kind, ours={knob: _fitting(knob, ours)})
+    if entry.kind == "converted":
+        return Line(key=key, value=value, kind="converted", why=entry.to)
+    if entry.kind == "without_effect":
+        return Line(key=key, value=value, kind="without effect", why=entry.to)
+    if any(value == fine and type(value) is type(fine) for fine in entry.fine):
+        return Line(key=key, value=value, kind="without effect", why="asks for nothing")
+    return Line(key=key, value=value, kind="not here", why=entry.to)
+
+
+def _may_be_empty(knob: str) -> bool:
+    """Whether an empty text says something there: nothing of what could be."""
+    return value_of(Config(), knob) in ("", [])
+
+
+def _fitting(knob: str, value: Any) -> Any:
+    """The value as our knob's type, where that is only another way to write it."""
+    known = knob_at(knob)
+    if known is None or known.name != knob:
+        return value
+    if known.kind is list and not isinstance(value, list):
+        return [value]
+    if known.kind is str and not isinstance(value, str):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    return value
+
+
+def _resolved(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The leaves, in the order of the keys, with interpolations filled in."""
+    refuse_swollen(values)
+    tree = OmegaConf.create({})
+    try:
+        for key, value in values.items():
+            OmegaConf.update(tree, key, value, merge=True, force_add=True)
+        plain = OmegaConf.to_container(tree, resolve=True)
+    except OmegaConfBaseException as error:
+        raise ValueError(
+            f"a setting of {table.peer} refers to another that is set nowhere: {str(error).splitlines()[0]}. Write the "
+            "value in its place."
+        ) from None
+    return dict(_leaves(plain, ""))
+
+
+def _leaves(tree: Any, name: str) -> list[tuple[str, Any]]:
+    if not isinstance(tree, dict) or (not tree and name):
+        return [(name, tree)]
+    return [leaf for key, value in tree.items() for leaf in _leaves(value, f"{name}.{key}" if name else str(key))]
+
+
+def _is_given(key: str, given: Mapping[str, Any]) -> bool:
+    return any(key.rsplit(".", depth)[0] in given for depth in range(key.count(".") + 1))

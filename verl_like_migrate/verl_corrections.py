@@ -1,0 +1,58 @@
+"""verl's corrections for what the engine's log-probs are off, whose names and meanings changed with its versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from verl_like_migrate.converters import Converted
+
+CORRECTION = "algorithm.rollout_correction"
+REJECTIONS = {"token_k1": "token", "seq_sum_k1": "sequence", "seq_mean_k1": "geometric"}
+Theirs = Mapping[str, Any]
+
+
+def importance_weights(theirs: Theirs) -> Converted:
+    """As of 0.6.1; as of 0.6.0, whose threshold alone only measured; and the cap before those."""
+    if (cap := theirs.get("actor_rollout_ref.actor.tis_imp_ratio_cap") or 0) > 0:
+        return Converted({f"{CORRECTION}.level": "token", f"{CORRECTION}.upper": cap})
+    if theirs.get("algorithm.rollout_is") and (upper := theirs.get("algorithm.rollout_is_threshold")) is not None:
+        lower = theirs.get("algorithm.rollout_is_threshold_lower")
+        veto = theirs.get("algorithm.rollout_is_veto_threshold", 1e-4)
+        return Converted(
+            {
+                f"{CORRECTION}.level": theirs.get("algorithm.rollout_is_level", "token"),
+                f"{CORRECTION}.mode": theirs.get("algorithm.rollout_is_mode", "truncate"),
+                f"{CORRECTION}.upper": upper,
+                f"{CORRECTION}.lower": 1 / upper if lower is None else lower,
+                f"{CORRECTION}.veto_threshold": veto or 0.0,
+            }
+        )
+    found = {f"{CORRECTION}.level": theirs.get(f"{CORRECTION}.rollout_is") or "off"}
+    if (spec := theirs.get(f"{CORRECTION}.rollout_is_threshold")) is not None:
+        lower, _, upper = str(spec).rpartition("_")
+        found[f"{CORRECTION}.upper"] = float(upper)
+        found |= {f"{CORRECTION}.mode": "mask", f"{CORRECTION}.lower": float(lower)} if lower else {}
+    return Converted(found)
+
+
+def rejection(theirs: Theirs) -> Converted:
+    """Bounds of a ratio; where a name ends in k1 (0.7), of the ratio's inverse, as ``lower_upper``."""
+    name = theirs.get(f"{CORRECTION}.rollout_rs")
+    if not name:
+        return Converted({f"{CORRECTION}.rejection": "off"})
+    spec = theirs.get(f"{CORRECTION}.rollout_rs_threshold")
+    spec = theirs.get(f"{CORRECTION}.rollout_is_threshold", 2.0) if spec is None else spec
+    below, _, above = str(spec).rpartition("_")
+    upper = float(above)
+    lower = float(below or theirs.get(f"{CORRECTION}.rollout_rs_threshold_lower") or 1 / upper)
+    if name.endswith("k1"):
+        upper, lower = 1 / lower, 1 / upper
+    return Converted(
+        {
+            f"{CORRECTION}.rejection": REJECTIONS.get(name, name),
+            f"{CORRECTION}.rejection_upper": upper,
+            f"{CORRECTION}.rejection_lower": lower,
+        },
+        "bounds of the ratio of a token, a response, or the geometric mean over a response",
+    )
