@@ -108,9 +108,6 @@ class IdleRollout:
             }
         )
 
-    def sync(self) -> SyncReport:
-        return SyncReport(version=0, num_bytes=0, seconds=1.0, collectives=0)
-
     def sleep(self) -> None:
         pass
 
@@ -122,6 +119,9 @@ def _column(name: str, table: DataProto, like: str = "response_ids") -> DataProt
 
 class IdleLearner:
     """Actor, reference and critic: fetch what the real roles fetch, return columns of the right size."""
+
+    def sync(self) -> SyncReport:
+        return SyncReport(version=0, num_bytes=0, seconds=1.0, collectives=0)
 
     def log_probs(self, rows: RemoteRows, *, sum_pi_squared: bool) -> tuple[dict[str, float], DataProto]:
         table = rows.fetch([*workload.SEQUENCE, "rollout_log_probs"], timeout_s=TIMEOUT_S)

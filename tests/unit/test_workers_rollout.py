@@ -76,7 +76,7 @@ def streamed(engine: OneAfterTheOther, *, block_kib: float = 0, n: int = 1, own:
             "prompt_text": np.array([""] * PROMPTS, object),
         }
     )
-    role = RolloutRole(setup, engine, SimpleNamespace(), HashStore())  # type: ignore[arg-type]
+    role = RolloutRole(setup, engine, HashStore())
     sampling = Sampling(max_tokens=4, temperature=1.0, top_p=1.0, top_k=-1)
     stream = role.generate(
         rows_of(table.view(0, own)),

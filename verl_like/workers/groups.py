@@ -198,7 +198,7 @@ class RolloutGroup:
         Raises:
             RunError: ranks gave their engines different weights (``rollout.sync_checksum``).
         """
-        reports: list[SyncReport] = self._group.call(RolloutRole.sync)
+        reports: list[SyncReport] = self._group.call(ActorRole.sync)
         _refuse_differing(reports)
         return replace(
             reports[0],

@@ -1,15 +1,13 @@
-"""The rollout: generation that streams finished groups, and the weights it generates from."""
+"""The rollout: generation that streams finished groups, from the weights that its engine holds."""
 
 from __future__ import annotations
 
 import hashlib
 import time
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from torch.distributed.distributed_c10d import Store
 
 from verl_like.backends.base import EngineUsage, Finished, Request, RolloutEngine, Sampling, StaleWeightsError
@@ -20,9 +18,7 @@ from verl_like.controller.remote_batch import Facts, RemoteRows
 from verl_like.protocol import DataProto, Ragged
 from verl_like.telemetry.heartbeat import BEACON
 from verl_like.telemetry.ledger import LEDGER
-from verl_like.workers.actor import ActorRole
 from verl_like.workers.engine_ranks import EngineRanks, Queue
-from verl_like.workers.messages import SyncReport
 from verl_like.workers.setup import WorkerSetup
 
 PROMPT_COLUMNS = ("prompt_ids", "group_id", "uid", "reward_inputs", "prompt_text")
@@ -54,12 +50,6 @@ def sample_seed(run_seed: int, step: int, uid: str, sample: int) -> int:
     """63 bits hashed from everything that names a sample: engines map neighbouring seeds to overlapping samples."""
     digest = hashlib.blake2b(f"{run_seed}/{step}/{uid}/{sample}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
-
-
-def _checksum(name: str, tensor: torch.Tensor, before: int) -> int:
-    """CRC-32 of the name and the bits, behind what came before."""
-    bits = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
-    return zlib.crc32(bits.data, zlib.crc32(name.encode(), before))
 
 
 def _num_bytes(group: _Group, prompt_tokens: int) -> int:
@@ -104,8 +94,8 @@ class _Waiting:
 class RolloutRole:
     """Generation on this rank's engine; ranks that share an engine are given the same rows."""
 
-    def __init__(self, setup: WorkerSetup, engine: RolloutEngine, actor: ActorRole, store: Store) -> None:
-        self._setup, self._engine, self._actor = setup, engine, actor
+    def __init__(self, setup: WorkerSetup, engine: RolloutEngine, store: Store) -> None:
+        self._setup, self._engine = setup, engine
         self._ranks = EngineRanks(setup)
         self._queue = Queue(store, self._ranks)
 
@@ -227,34 +217,6 @@ class RolloutRole:
                 "reward_inputs": source["reward_inputs"],
                 "prompt_text": source["prompt_text"],
             }
-        )
-
-    @dispatch(Dispatch.BROADCAST)
-    def sync(self) -> SyncReport:
-        """Load the actor's weights into the engine and wake it."""
-        policy = self._actor.engine
-        started, gathers, num_bytes = time.perf_counter(), policy.num_gathers, 0
-        checksum = 0 if self._setup.config.rollout.sync_checksum else None
-
-        def counted() -> Iterator[tuple[str, torch.Tensor]]:
-            nonlocal num_bytes, checksum
-            adapter = self._setup.config.syncs_adapter
-            for name, tensor in policy.named_adapter() if adapter else policy.named_weights():
-                num_bytes += tensor.nbytes
-                if checksum is not None:
-                    checksum = _checksum(name, tensor, checksum)
-                yield name, tensor
-
-        self._engine.begin_sync(self._actor.version)
-        self._engine.load(counted())
-        self._engine.finish_sync()
-        self._engine.wake()
-        return SyncReport(
-            version=self._engine.version,
-            num_bytes=num_bytes,
-            seconds=time.perf_counter() - started,
-            collectives=policy.num_gathers - gathers,
-            checksum=checksum,
         )
 
     @dispatch(Dispatch.BROADCAST)
