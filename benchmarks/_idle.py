@@ -37,7 +37,7 @@ def build_roles(response_lengths: Array, block_bytes: int, ranks: int) -> dict[s
     """The roles of a hybrid worker and of the advantages process, under the names that the facades call."""
     idle = IdleLearner()
     return {
-        "RolloutRole": IdleRollout(response_lengths, block_bytes, ranks),
+        "GeneratorRole": IdleRollout(response_lengths, block_bytes, ranks),
         "ActorRole": idle,
         "RefRole": idle,
         "CriticRole": idle,

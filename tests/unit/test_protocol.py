@@ -23,7 +23,7 @@ from verl_like.protocol import (
     token_columns,
     unpad_dataproto,
 )
-from verl_like.workers.rollout import PROMPT_COLUMNS, ROLLOUT_COLUMNS
+from verl_like.workers.generator import PROMPT_COLUMNS, ROLLOUT_COLUMNS
 
 
 def table(num_rows: int = 3) -> DataProto:

@@ -15,7 +15,7 @@ from verl_like.config.schema import Config
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.ops.partition import imbalance, partition
 from verl_like.training.balance import MAX_IMBALANCE, Balance, Plan, by_rank, by_reader, plan
-from verl_like.workers.rollout import sample_seed
+from verl_like.workers.generator import sample_seed
 
 
 def facts_of(group_ids: list[int], response_tokens: list[int]) -> RemoteBatch:

@@ -17,9 +17,9 @@ from verl_like.workers.actor import ActorRole
 from verl_like.workers.advantages import AdvantageRole
 from verl_like.workers.assignment import Deal, ResponseLengths, by_queue, in_advance
 from verl_like.workers.critic import CriticRole
+from verl_like.workers.generator import ROLLOUT_COLUMNS, GeneratorRole
 from verl_like.workers.messages import AdvantageReport, RowRewards, SyncReport, UpdateShare, UpdateTerms
 from verl_like.workers.ref import RefRole
-from verl_like.workers.rollout import ROLLOUT_COLUMNS, RolloutRole
 
 Partition = Sequence[Array]
 Reports = list[dict[str, float]]
@@ -172,7 +172,7 @@ class RolloutGroup:
         size = self._rollout.tensor_parallel_size
         [queue] = prompts.partition([deal.queue])
         for facts, block in self._group.stream(
-            RolloutRole.generate,
+            GeneratorRole.generate,
             prompts,
             [deal.of_engine[rank // size] for rank in range(self._group.world_size)],
             n=n,
@@ -208,7 +208,7 @@ class RolloutGroup:
 
     def sleep(self) -> None:
         """Free the accelerator for training; the next sync wakes the engines."""
-        self._group.call(RolloutRole.sleep)
+        self._group.call(GeneratorRole.sleep)
 
 
 def _refuse_differing(reports: list[SyncReport]) -> None:

@@ -18,9 +18,9 @@ from verl_like.telemetry.ledger import stage
 from verl_like.telemetry.process_report import BASELINE
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.critic import CriticRole
+from verl_like.workers.generator import GeneratorRole, build_rollout_engine
 from verl_like.workers.ref import RefRole
 from verl_like.workers.reward_models.classifier import RewardModelRole, reward_model_engine
-from verl_like.workers.rollout import RolloutRole, build_rollout_engine
 from verl_like.workers.setup import WorkerSetup, join_process_group, with_models_here
 
 
@@ -49,7 +49,7 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
             policy = backend.policy(_settings(setup, config.actor, config.model.path))
             roles["ActorRole"] = ActorRole(setup, policy, EngineSink(rollout) if rollout is not None else None)
     if rollout is not None:
-        roles["RolloutRole"] = RolloutRole(setup, rollout, store)
+        roles["GeneratorRole"] = GeneratorRole(setup, rollout, store)
     if "ref" in setup.roles:
         with stage("build/ref"):
             roles["RefRole"] = _reference(setup, backend, roles["ActorRole"])

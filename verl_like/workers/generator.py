@@ -1,4 +1,4 @@
-"""The rollout: generation that streams finished groups, from the weights that its engine holds."""
+"""The generator: runs episodes on an engine and streams finished groups of responses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from torch.distributed.distributed_c10d import Store
 
-from verl_like.backends.base import EngineUsage, Finished, Request, RolloutEngine, Sampling, StaleWeightsError
+from verl_like.backends.base import EngineUsage, Request, RolloutEngine, Sampling, StaleWeightsError
 from verl_like.backends.rollout import rollout_engine
 from verl_like.controller.blocks import MAX_STREAM_BLOCKS
 from verl_like.controller.dispatch import Dispatch, dispatch
@@ -19,6 +19,7 @@ from verl_like.protocol import DataProto, Ragged
 from verl_like.telemetry.heartbeat import BEACON
 from verl_like.telemetry.ledger import LEDGER
 from verl_like.workers.engine_ranks import EngineRanks, Queue
+from verl_like.workers.episodes import EpisodeFactory, FinishedSample, RunningEpisodes, SingleTurn
 from verl_like.workers.setup import WorkerSetup
 
 PROMPT_COLUMNS = ("prompt_ids", "group_id", "uid", "reward_inputs", "prompt_text")
@@ -31,7 +32,7 @@ MAX_WAIT_S = 0.5  # of a small block: where responses are long and few, their sc
 
 
 def build_rollout_engine(setup: WorkerSetup) -> RolloutEngine:
-    """The engine that the configuration names."""
+    """Build the engine that the configuration names."""
     config = setup.config
     return rollout_engine(
         config.rollout.backend,
@@ -47,27 +48,28 @@ def build_rollout_engine(setup: WorkerSetup) -> RolloutEngine:
 
 
 def sample_seed(run_seed: int, step: int, uid: str, sample: int) -> int:
-    """63 bits hashed from everything that names a sample: engines map neighbouring seeds to overlapping samples."""
+    """Hash everything that names a sample to 63 bits: engines map neighbouring seeds to overlapping samples."""
     digest = hashlib.blake2b(f"{run_seed}/{step}/{uid}/{sample}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
-
-
-def _num_bytes(group: _Group, prompt_tokens: int) -> int:
-    """Bytes of the group's token columns: ids, mask and log-probs of each response token, ids of each prompt token."""
-    return sum(9 * len(finished.response_ids) + 4 * prompt_tokens for finished in group.samples.values())
 
 
 @dataclass
 class _Group:
     """The samples of one prompt, collected as they finish."""
 
-    row: int
-    samples: dict[int, Finished] = field(default_factory=dict)
+    samples: dict[int, FinishedSample] = field(default_factory=dict)
+
+    def in_order(self) -> list[FinishedSample]:
+        return [self.samples[number] for number in sorted(self.samples)]
+
+    def num_bytes(self, prompt_tokens: int) -> int:
+        """Count the bytes of the token columns: ids, mask and log-probs of responses, and the ids of the prompt."""
+        return sum(9 * len(each.response.token_ids) + 4 * prompt_tokens for each in self.samples.values())
 
 
 @dataclass(kw_only=True)
-class _Waiting:
-    """Groups that are finished and have not been handed on: as many as make a block, or for as long as one may wait."""
+class _Block:
+    """Finished groups that wait until they make a block, or for as long as one may wait."""
 
     min_groups: int
     min_bytes: float
@@ -79,23 +81,34 @@ class _Waiting:
         if not self.groups:
             self.since = time.monotonic()
         self.groups.append(group)
-        self.num_bytes += _num_bytes(group, prompt_tokens)
+        self.num_bytes += group.num_bytes(prompt_tokens)
 
-    def are_due(self) -> bool:
+    def is_due(self) -> bool:
         if not self.groups or len(self.groups) < self.min_groups:
             return False
         return self.num_bytes >= self.min_bytes or time.monotonic() - self.since >= MAX_WAIT_S
 
-    def taken(self) -> list[_Group]:
+    def take(self) -> list[FinishedSample]:
+        """Return the samples by (group, number), and begin the next block."""
         groups, self.groups, self.num_bytes = self.groups, [], 0
-        return groups
+        return [sample for group in groups for sample in group.in_order()]
 
 
-class RolloutRole:
-    """Generation on this rank's engine; ranks that share an engine are given the same rows."""
+class GeneratorRole:
+    """Generation on this rank's engine; ranks that share an engine are given the same rows.
 
-    def __init__(self, setup: WorkerSetup, engine: RolloutEngine, store: Store) -> None:
-        self._setup, self._engine = setup, engine
+    It does not know where the engine's weights come from.
+
+    Args:
+        engine: may be asleep; whoever syncs its weights wakes it.
+        store: that of the process group of the generator's ranks.
+        episode: makes the episode of each sample.
+    """
+
+    def __init__(
+        self, setup: WorkerSetup, engine: RolloutEngine, store: Store, episode: EpisodeFactory = SingleTurn
+    ) -> None:
+        self._setup, self._engine, self._episode = setup, engine, episode
         self._ranks = EngineRanks(setup)
         self._queue = Queue(store, self._ranks)
 
@@ -116,30 +129,29 @@ class RolloutRole:
 
         Args:
             rows: prompts of this engine.
-            first_sample: number of a prompt's first sample in this step's seeds; above 0 where a prompt may come again.
-            queue: prompts of which each engine takes the next ones when it has room; the same for all.
+            first_sample: number of a prompt's first sample in this step's seeds; above 0 where a step draws again.
+            queue: prompts of which each engine takes the next ones when it has capacity; the same for all.
 
         Raises:
             StaleWeightsError: the engine does not hold weight ``version``.
         """
-        if self._engine.version != version:
-            held = self._engine.version
-            raise StaleWeightsError(
-                f"asked to generate from weight version {version}, but the engine holds {held}; sync first."
-            )
+        self._check_version(version)
         timeout_s = self._setup.config.trainer.stage_timeout_s
         prompts = DataProto.concat([part.fetch(PROMPT_COLUMNS, timeout_s=timeout_s) for part in (rows, queue)])
+        prompt_tokens = prompts.ragged("prompt_ids").lengths
         self._queue.open(len(queue))
         of_engine = len(rows) + len(queue) // (self._setup.world_size // self._ranks.size)
-        waiting = _Waiting(
+        block = _Block(
             min_groups=max(1, of_engine // MAX_STREAM_BLOCKS), min_bytes=self._setup.config.rollout.block_kib * 1024
         )
         groups: dict[int, _Group] = {}
+        episodes = RunningEpisodes(self._engine)
 
         def begin(taken: Iterable[int]) -> None:
             for row in taken:
-                groups[row] = _Group(row)
-                self._engine.submit(self._requests(prompts, row, n, sampling, step, first_sample))
+                groups[row] = _Group()
+                requests = self._requests(prompts, row, n, sampling, step, first_sample)
+                episodes.begin(row, {number: self._episode(request) for number, request in enumerate(requests)})
 
         self._engine.usage = EngineUsage()
         try:
@@ -149,26 +161,32 @@ class RolloutRole:
                 if not self._engine.has_unfinished():
                     break
                 BEACON.tick()
-                for finished in self._engine.step():
-                    row, sample = map(int, finished.request_id.split(":"))
-                    groups[row].samples[sample] = finished
-                    if len(groups[row].samples) == n:
-                        waiting.add(groups.pop(row), prompt_tokens=len(prompts.ragged("prompt_ids")[row]))
-                if self._ranks.is_first and waiting.are_due():
-                    yield from self._block(prompts, waiting.taken())
-            if self._ranks.is_first and waiting.groups:
-                yield from self._block(prompts, waiting.taken())
+                for sample in episodes.step():
+                    group = groups[sample.row]
+                    group.samples[sample.number] = sample
+                    if len(group.samples) == n:
+                        block.add(groups.pop(sample.row), prompt_tokens=int(prompt_tokens[sample.row]))
+                if self._ranks.is_first and block.is_due():
+                    yield from self._block(prompts, block.take())
+            if self._ranks.is_first and block.groups:
+                yield from self._block(prompts, block.take())
             if self._ranks.is_first and step >= 0:  # no validation
-                self._book_usage()
+                self._record_usage()
         finally:
-            if self._engine.has_unfinished():
-                self._engine.abort([f"{row}:{sample}" for row in groups for sample in range(n)])
+            episodes.abort()
+
+    def _check_version(self, version: int) -> None:
+        if self._engine.version != version:
+            held = self._engine.version
+            raise StaleWeightsError(
+                f"asked to generate from weight version {version}, but the engine holds {held}; sync first."
+            )
 
     def _num_wanted(self, n: int) -> int:
-        """Groups that this engine has room for; one that is idle takes one, however many samples it has."""
+        """Count the groups that this engine has capacity for; an idle one takes one, however many samples it has."""
         return self._engine.room() // n or int(not self._engine.has_unfinished())
 
-    def _book_usage(self) -> None:
+    def _record_usage(self) -> None:
         usage = self._engine.usage
         LEDGER.peak("rollout/running_max", usage.running)
         LEDGER.peak("rollout/waiting_max", usage.waiting)
@@ -178,7 +196,7 @@ class RolloutRole:
     def _requests(
         self, prompts: DataProto, row: int, n: int, sampling: Sampling, step: int, first_sample: int
     ) -> list[Request]:
-        """Those of one prompt."""
+        """Make the first request of each sample of a prompt."""
         seed, uid = self._setup.config.trainer.seed, str(prompts["uid"][row])
         prompt_ids = prompts.ragged("prompt_ids")[row].tolist()
         return [
@@ -191,29 +209,28 @@ class RolloutRole:
             for sample in range(n)
         ]
 
-    def _block(self, prompts: DataProto, groups: list[_Group]) -> Iterator[Facts | DataProto]:
-        """The facts of these groups and then the block with their columns, rows by (group, sample)."""
-        keys = [(g.row, s) for g in groups for s in sorted(g.samples)]
-        done = [g.samples[s] for g in groups for s in sorted(g.samples)]
-        source = prompts.select_idxs([row for row, _ in keys])
-        responses = Ragged.from_rows([f.response_ids for f in done], "int32")
+    def _block(self, prompts: DataProto, samples: list[FinishedSample]) -> Iterator[Facts | DataProto]:
+        """Yield the facts of these samples, then the block with their columns."""
+        source = prompts.select_idxs([sample.row for sample in samples])
+        found = [sample.response for sample in samples]
+        responses = Ragged.from_rows([response.token_ids for response in found], "int32")
         yield {
             "group_id": np.asarray(source["group_id"]),
-            "sample": np.array([s for _, s in keys], np.int32),
+            "sample": np.array([sample.number for sample in samples], np.int32),
             "uid": np.array(source["uid"]),
             "prompt_tokens": source.ragged("prompt_ids").lengths,
             "response_tokens": responses.lengths,
-            "finish_reason": np.array([f.finish_reason for f in done]),
-            "log_prob_sum": np.array([sum(f.log_probs) for f in done], np.float32),
-            "weight_version": np.full(len(done), self._engine.version),
-            "writer": np.full(len(done), self._setup.rank),
+            "finish_reason": np.array([response.finish_reason for response in found]),
+            "log_prob_sum": np.array([sum(response.log_probs) for response in found], np.float32),
+            "weight_version": np.array([sample.version for sample in samples], np.int64),
+            "writer": np.full(len(samples), self._setup.rank),
         }
         yield DataProto(
             {
                 "prompt_ids": source["prompt_ids"],
                 "response_ids": responses,
-                "response_mask": Ragged(np.ones(len(responses.values), bool), responses.offsets),
-                "rollout_log_probs": Ragged.from_rows([f.log_probs for f in done], "float32"),
+                "response_mask": Ragged.from_rows([response.is_sampled for response in found], "bool"),
+                "rollout_log_probs": Ragged.from_rows([response.log_probs for response in found], "float32"),
                 "reward_inputs": source["reward_inputs"],
                 "prompt_text": source["prompt_text"],
             }

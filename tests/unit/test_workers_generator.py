@@ -1,4 +1,4 @@
-"""The rollout's blocks: handed on when they are large, or when their first response has waited."""
+"""The generator: blocks are handed on when they are large, or when their first response has waited."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from torch.distributed import HashStore
 
+from tests.tools.house import modules, own_imports
 from verl_like.backends.base import EngineUsage, Finished, Request, Sampling
 from verl_like.config.schema import Config
 from verl_like.protocol import DataProto, Ragged
-from verl_like.workers import rollout
-from verl_like.workers.rollout import RolloutRole
+from verl_like.workers import generator
+from verl_like.workers.episodes import EpisodeFactory, Response, SingleTurn
+from verl_like.workers.generator import GeneratorRole
 
 STEP_S, PROMPTS = 0.02, 8
 
@@ -63,7 +65,20 @@ def rows_of(table: DataProto) -> Any:
 
 
 def streamed(engine: OneAfterTheOther, *, block_kib: float = 0, n: int = 1, own: int = PROMPTS) -> list[DataProto]:
-    """The blocks of ``n`` responses to each prompt, some of which are the engine's own and the others wait."""
+    """Return the blocks of ``n`` responses to each prompt; ``own`` prompts are the engine's, the others wait."""
+    return [item for item in stream(engine, block_kib=block_kib, n=n, own=own) if isinstance(item, DataProto)]
+
+
+def stream(
+    engine: OneAfterTheOther,
+    *,
+    block_kib: float = 0,
+    n: int = 1,
+    own: int = PROMPTS,
+    episode: EpisodeFactory = SingleTurn,
+    **options: Any,
+) -> list[Any]:
+    """Return all facts and blocks of a call in their order."""
     config = Config()
     config.rollout.block_kib = block_kib
     setup: Any = SimpleNamespace(config=config, rank=0, world_size=1)
@@ -76,18 +91,18 @@ def streamed(engine: OneAfterTheOther, *, block_kib: float = 0, n: int = 1, own:
             "prompt_text": np.array([""] * PROMPTS, object),
         }
     )
-    role = RolloutRole(setup, engine, HashStore())
+    role = GeneratorRole(setup, engine, HashStore(), episode)
     sampling = Sampling(max_tokens=4, temperature=1.0, top_p=1.0, top_k=-1)
-    stream = role.generate(
+    found = role.generate(
         rows_of(table.view(0, own)),
         n=n,
         sampling=sampling,
         step=1,
-        version=1,
         first_sample=0,
         queue=rows_of(table.view(own, PROMPTS)),
+        **{"version": 1, **options},
     )
-    return [block for block in stream if isinstance(block, DataProto)]
+    return list(found)
 
 
 def rows_of_blocks(block_kib: float) -> list[int]:
@@ -104,7 +119,7 @@ def test_small_blocks_wait_for_more_rows() -> None:
 
 
 def test_a_small_block_is_handed_on_when_its_first_response_has_waited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollout, "MAX_WAIT_S", 1.5 * STEP_S)
+    monkeypatch.setattr(generator, "MAX_WAIT_S", 1.5 * STEP_S)
     found = rows_of_blocks(block_kib=256)
     assert sum(found) == PROMPTS and 2 <= len(found) <= PROMPTS / 2, "each has at least the two of its wait"
 
@@ -120,3 +135,37 @@ def test_an_idle_engine_takes_a_group_that_is_larger_than_its_room() -> None:
     engine = OneAfterTheOther(max_num_seqs=2)
     assert sum(len(block) for block in streamed(engine, n=3, own=0)) == 3 * PROMPTS
     assert engine.most == 3
+
+
+class Prefilled:
+    """Puts a token that the policy did not sample before the engine's answer."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    def advance(self, finished: Finished | None) -> Request | Response:
+        if finished is None:
+            return self._request
+        return Response(
+            token_ids=[9, *finished.response_ids],
+            log_probs=[0.0, *finished.log_probs],
+            is_sampled=np.array([False, True]),
+            finish_reason=finished.finish_reason,
+        )
+
+
+def test_the_mask_is_what_the_episode_says() -> None:
+    facts, block = stream(OneAfterTheOther(), block_kib=256, episode=Prefilled)
+    assert block.ragged("response_ids").values.tolist() == [9, 5] * PROMPTS
+    assert block.ragged("response_mask").values.tolist() == [False, True] * PROMPTS
+    assert facts["response_tokens"].tolist() == [2] * PROMPTS and facts["log_prob_sum"].tolist() == [-1.0] * PROMPTS
+
+
+def test_what_is_unfinished_at_an_interrupt_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = OneAfterTheOther()
+    monkeypatch.setattr("verl_like.workers.engine_ranks.EngineRanks.are_interrupted", lambda self: True)
+    assert stream(engine) == [] and not engine.has_unfinished()
+
+
+def test_importing_the_generator_imports_no_actor() -> None:
+    assert not [name for name in own_imports(modules()["workers.generator"], set(modules())) if "actor" in name]
