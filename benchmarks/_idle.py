@@ -67,6 +67,7 @@ class IdleRollout:
         version: int,
         first_sample: int,
         queue: RemoteRows,
+        max_lag: int,
     ) -> Iterator[Facts | DataProto]:
         assert not len(queue), "idle engines are dealt their rows in advance"
         prompts = rows.fetch(["prompt_ids", "group_id", "uid", "reward_inputs", "prompt_text"], timeout_s=TIMEOUT_S)
@@ -120,7 +121,7 @@ def _column(name: str, table: DataProto, like: str = "response_ids") -> DataProt
 class IdleLearner:
     """Actor, reference and critic: fetch what the real roles fetch, return columns of the right size."""
 
-    def sync(self) -> SyncReport:
+    def sync(self, *, keeps_requests: bool) -> SyncReport:
         return SyncReport(version=0, num_bytes=0, seconds=1.0, collectives=0)
 
     def log_probs(self, rows: RemoteRows, *, sum_pi_squared: bool) -> tuple[dict[str, float], DataProto]:

@@ -12,7 +12,7 @@ import pytest
 from torch.distributed import HashStore
 
 from tests.tools.house import modules, own_imports
-from verl_like.backends.base import EngineUsage, Finished, Request, Sampling
+from verl_like.backends.base import EngineUsage, Finished, Request, Sampling, StaleWeightsError
 from verl_like.config.schema import Config
 from verl_like.protocol import DataProto, Ragged
 from verl_like.workers import generator
@@ -165,6 +165,24 @@ def test_what_is_unfinished_at_an_interrupt_is_aborted(monkeypatch: pytest.Monke
     engine = OneAfterTheOther()
     monkeypatch.setattr("verl_like.workers.engine_ranks.EngineRanks.are_interrupted", lambda self: True)
     assert stream(engine) == [] and not engine.has_unfinished()
+
+
+@pytest.mark.parametrize(("asked", "max_lag"), [(2, 0), (0, 0), (3, 1), (0, 1)])
+def test_another_version_than_asked_for_or_one_beyond_the_lag_is_refused(asked: int, max_lag: int) -> None:
+    with pytest.raises(StaleWeightsError, match=f"from weight version {asked}.* the engine holds 1"):
+        stream(OneAfterTheOther(), version=asked, max_lag=max_lag)
+
+
+def test_within_the_lag_rows_say_which_version_they_come_from() -> None:
+    facts, _ = stream(OneAfterTheOther(), block_kib=256, version=3, max_lag=2)
+    assert facts["weight_version"].tolist() == [1] * PROMPTS
+
+
+def test_an_engine_without_weights_is_refused_whatever_the_lag() -> None:
+    engine = OneAfterTheOther()
+    engine.version = -1
+    with pytest.raises(StaleWeightsError, match="the engine holds -1"):
+        stream(engine, version=0, max_lag=5)
 
 
 def test_importing_the_generator_imports_no_actor() -> None:

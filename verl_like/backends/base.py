@@ -90,8 +90,13 @@ class RolloutEngine(Protocol):
     def abort(self, request_ids: Iterable[str]) -> list[Finished]:
         """Stop these requests and return what they had generated."""
 
-    def begin_sync(self, version: int) -> None:
-        """Announce new weights of this version (wakes the weights' memory where it sleeps)."""
+    def begin_sync(self, version: int, *, keeps_requests: bool = False) -> None:
+        """Announce new weights of this version (wakes the weights' memory where it sleeps).
+
+        Args:
+            keeps_requests: let unfinished requests go on after ``finish_sync``: they keep their tokens and log-probs,
+                and compute everything else anew from the new weights. Without it they are refused.
+        """
 
     def load(self, bucket: Iterable[tuple[str, Any]]) -> None:
         """Take (Hugging Face name, full tensor) pairs; called once with one lazy iterable per sync.

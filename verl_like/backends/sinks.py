@@ -11,8 +11,12 @@ from verl_like.backends.base import RolloutEngine
 class WeightSink(Protocol):
     """The receiving end of a sync. Each sync calls ``begin``, ``take`` and ``finish`` once, in this order."""
 
-    def begin(self, version: int) -> None:
-        """Announce weights of this version."""
+    def begin(self, version: int, *, keeps_requests: bool = False) -> None:
+        """Announce weights of this version.
+
+        Args:
+            keeps_requests: let unfinished requests go on with the new weights; without it they are refused.
+        """
 
     def take(self, weights: Iterable[tuple[str, Any]]) -> None:
         """Take all (Hugging Face name, full tensor) pairs from one lazy iterable.
@@ -30,8 +34,8 @@ class EngineSink:
     def __init__(self, engine: RolloutEngine) -> None:
         self._engine = engine
 
-    def begin(self, version: int) -> None:
-        self._engine.begin_sync(version)
+    def begin(self, version: int, *, keeps_requests: bool = False) -> None:
+        self._engine.begin_sync(version, keeps_requests=keeps_requests)
 
     def take(self, weights: Iterable[tuple[str, Any]]) -> None:
         self._engine.load(weights)

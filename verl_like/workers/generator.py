@@ -123,6 +123,7 @@ class GeneratorRole:
         version: int,
         first_sample: int,
         queue: RemoteRows,
+        max_lag: int = 0,
     ) -> Iterator[Facts | DataProto]:
         """Yield the facts of some finished groups, then their block, until every prompt has its ``n`` responses, or
         Ctrl-C.
@@ -131,11 +132,12 @@ class GeneratorRole:
             rows: prompts of this engine.
             first_sample: number of a prompt's first sample in this step's seeds; above 0 where a step draws again.
             queue: prompts of which each engine takes the next ones when it has capacity; the same for all.
+            max_lag: how many versions the engine may be behind ``version``.
 
         Raises:
-            StaleWeightsError: the engine does not hold weight ``version``.
+            StaleWeightsError: the engine holds a version that is older, or newer than ``version``.
         """
-        self._check_version(version)
+        self._check_version(version, max_lag)
         timeout_s = self._setup.config.trainer.stage_timeout_s
         prompts = DataProto.concat([part.fetch(PROMPT_COLUMNS, timeout_s=timeout_s) for part in (rows, queue)])
         prompt_tokens = prompts.ragged("prompt_ids").lengths
@@ -175,11 +177,12 @@ class GeneratorRole:
         finally:
             episodes.abort()
 
-    def _check_version(self, version: int) -> None:
-        if self._engine.version != version:
-            held = self._engine.version
+    def _check_version(self, version: int, max_lag: int) -> None:
+        held = self._engine.version
+        if held < 0 or not version - max_lag <= held <= version:
+            within = f", or at most {max_lag} older" if max_lag else ""
             raise StaleWeightsError(
-                f"asked to generate from weight version {version}, but the engine holds {held}; sync first."
+                f"asked to generate from weight version {version}{within}, but the engine holds {held}; sync first."
             )
 
     def _num_wanted(self, n: int) -> int:

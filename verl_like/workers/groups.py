@@ -165,9 +165,22 @@ class RolloutGroup:
     columns = ROLLOUT_COLUMNS
 
     def generate(
-        self, prompts: RemoteBatch, *, n: int, sampling: Sampling, step: int, version: int, first_sample: int
+        self,
+        prompts: RemoteBatch,
+        *,
+        n: int,
+        sampling: Sampling,
+        step: int,
+        version: int,
+        first_sample: int,
+        max_lag: int = 0,
     ) -> Iterator[tuple[Facts, BlockRef]]:
-        """(facts, block) pairs as groups finish, of prompts with the fact ``uid``."""
+        """Yield (facts, block) pairs as groups finish, of prompts with the fact ``uid``.
+
+        Args:
+            max_lag: how many versions an engine may be behind ``version``; the fact ``weight_version`` says what each
+                row was begun with. An engine outside this bound ends the call with its ``StaleWeightsError``.
+        """
         deal = self._deal(prompts.facts["uid"], n)
         size = self._rollout.tensor_parallel_size
         [queue] = prompts.partition([deal.queue])
@@ -181,6 +194,7 @@ class RolloutGroup:
             version=version,
             first_sample=first_sample,
             queue=queue,
+            max_lag=max_lag,
         ):
             if self._deals_by_queue:
                 self._lengths.learn(facts)
@@ -192,13 +206,16 @@ class RolloutGroup:
             return in_advance(len(uids), engines)
         return by_queue(self._lengths.longest_first(uids), engines, most=self._rollout.max_num_seqs // n)
 
-    def sync(self) -> SyncReport:
+    def sync(self, *, keeps_requests: bool = False) -> SyncReport:
         """Give the engines the actor's weights and wake them; the slowest rank's seconds, and otherwise any rank's.
+
+        Args:
+            keeps_requests: let unfinished requests go on with the new weights; without it they are refused.
 
         Raises:
             RunError: ranks gave their engines different weights (``rollout.sync_checksum``).
         """
-        reports: list[SyncReport] = self._group.call(ActorRole.sync)
+        reports: list[SyncReport] = self._group.call(ActorRole.sync, keeps_requests=keeps_requests)
         _refuse_differing(reports)
         return replace(
             reports[0],

@@ -25,8 +25,12 @@ class WeightSource:
         self._policy, self._sink = policy, sink
         self._sends_adapter, self._has_checksum = sends_adapter, has_checksum
 
-    def send(self, version: int) -> SyncReport:
-        """Send the weights as ``version``; collective."""
+    def send(self, version: int, *, keeps_requests: bool = False) -> SyncReport:
+        """Send the weights as ``version``; collective.
+
+        Args:
+            keeps_requests: let the receiver's unfinished requests go on with the new weights.
+        """
         started, gathers, num_bytes = time.perf_counter(), self._policy.num_gathers, 0
         checksum = 0 if self._has_checksum else None
 
@@ -38,7 +42,7 @@ class WeightSource:
                     checksum = _checksum(name, tensor, checksum)
                 yield name, tensor
 
-        self._sink.begin(version)
+        self._sink.begin(version, keeps_requests=keeps_requests)
         self._sink.take(counted())
         held = self._sink.finish()
         return SyncReport(
