@@ -242,10 +242,12 @@ def idle_trainer(
 ) -> PPOTrainer:
     """The real trainer over idle workers; call its ``step``."""
     config.trainer.output_dir = str(folder)
+    devices = Devices("cpu", num_nodes, workers.world_size // num_nodes)
+    node_of_rank = [node for node, ranks in enumerate(devices.nodes) for _ in ranks]
     parts = Stack(
-        devices=Devices("cpu", num_nodes, workers.world_size // num_nodes),
+        devices=devices,
         actor=ActorGroup(workers),
-        rollout=RolloutGroup(workers, config.rollout),
+        rollout=RolloutGroup(workers, config.rollout, node_of_rank=node_of_rank),
         critic=CriticGroup(workers),
         ref=RefGroup(workers),
         advantages=AdvantageGroup(advantages),

@@ -153,13 +153,23 @@ class RolloutGroup:
     """The engines.
 
     Args:
-        group: the hybrid workers.
+        group: the workers that generate.
         rollout: says how many ranks share an engine, and what that runs at once.
         deals_by_queue: whether engines take prompts when they have room, those of the longest responses first.
+        node_of_rank: the node of each rank of this group, numbered as the nodes of the training ranks are; -1 where no
+            training rank runs on it. None where all ranks are on one node.
     """
 
-    def __init__(self, group: WorkerGroup, rollout: RolloutConfig, *, deals_by_queue: bool = False) -> None:
+    def __init__(
+        self,
+        group: WorkerGroup,
+        rollout: RolloutConfig,
+        *,
+        deals_by_queue: bool = False,
+        node_of_rank: Sequence[int] | None = None,
+    ) -> None:
         self._group, self._rollout, self._deals_by_queue = group, rollout, deals_by_queue
+        self._node_of_rank = None if node_of_rank is None else np.asarray(node_of_rank)
         self._lengths = ResponseLengths()
 
     columns = ROLLOUT_COLUMNS
@@ -198,7 +208,13 @@ class RolloutGroup:
         ):
             if self._deals_by_queue:
                 self._lengths.learn(facts)
-            yield facts, block
+            yield self._with_nodes(facts), block
+
+    def _with_nodes(self, facts: Facts) -> Facts:
+        """Replace the rank that wrote each row, a number in this group alone, by its node."""
+        writer = facts["writer"]
+        node = np.zeros_like(writer) if self._node_of_rank is None else self._node_of_rank[writer]
+        return {name: fact for name, fact in facts.items() if name != "writer"} | {"node": node}
 
     def _deal(self, uids: Array, n: int) -> Deal:
         engines = self._group.world_size // self._rollout.tensor_parallel_size
