@@ -1,6 +1,7 @@
 """Generation with plain transformers behind the RolloutEngine protocol."""
 
 import os
+from dataclasses import replace
 
 import pytest
 import torch
@@ -236,3 +237,12 @@ def test_kept_requests_do_not_go_on_after_a_failed_sync(folder):
         engine.finish_sync()
     with pytest.raises(StaleWeightsError, match="because a sync failed"):
         engine.step()
+
+
+def test_features_are_refused_by_an_engine_that_reads_token_ids_alone(folder):
+    engine = hf_engine(folder)
+    synced(engine, folder, seed=5)
+    with pytest.raises(ValueError, match=r"Request r0 has the features \['picture'\].*reads token ids alone.* Use a"):
+        engine.submit([replace(requests(1)[0], features={"picture": 1})])
+    engine.submit([replace(requests(1)[0], features={})])
+    assert engine.has_unfinished()

@@ -17,7 +17,7 @@ from verl_like.config.schema import Config
 from verl_like.protocol import DataProto, Ragged
 from verl_like.workers import generator
 from verl_like.workers.episodes import EpisodeFactory, Response, SingleTurn
-from verl_like.workers.generator import GeneratorRole
+from verl_like.workers.generator import ROLLOUT_COLUMNS, GeneratorRole
 
 STEP_S, PROMPTS = 0.02, 8
 
@@ -32,9 +32,11 @@ class OneAfterTheOther:
         self._requests: list[Request] = []
         self._max_num_seqs = max_num_seqs
         self.most = 0
+        self.features: list[Any] = []
 
     def submit(self, requests: list[Request]) -> None:
         self._requests += requests
+        self.features += [request.features for request in requests]
         self.most = max(self.most, len(self._requests))
 
     def room(self) -> int:
@@ -55,11 +57,13 @@ class OneAfterTheOther:
 
 def rows_of(table: DataProto) -> Any:
     class Rows:
+        columns = frozenset(table.columns)
+
         def __len__(self) -> int:
             return len(table)
 
         def fetch(self, columns: tuple[str, ...], timeout_s: float) -> DataProto:
-            return table
+            return table.only(columns)
 
     return Rows()
 
@@ -76,6 +80,7 @@ def stream(
     n: int = 1,
     own: int = PROMPTS,
     episode: EpisodeFactory = SingleTurn,
+    features: list[dict[str, Any]] | None = None,
     **options: Any,
 ) -> list[Any]:
     """Return all facts and blocks of a call in their order."""
@@ -88,7 +93,8 @@ def stream(
             "group_id": np.arange(PROMPTS),
             "uid": np.array([str(row) for row in range(PROMPTS)]),
             "reward_inputs": np.array(["{}"] * PROMPTS, object),
-            "prompt_text": np.array([""] * PROMPTS, object),
+            "prompt_text": np.array([str(row) for row in range(PROMPTS)], object),
+            **({} if features is None else {"features": features}),
         }
     )
     role = GeneratorRole(setup, engine, HashStore(), episode)
@@ -183,6 +189,20 @@ def test_an_engine_without_weights_is_refused_whatever_the_lag() -> None:
     engine.version = -1
     with pytest.raises(StaleWeightsError, match="the engine holds -1"):
         stream(engine, version=0, max_lag=5)
+
+
+def test_features_travel_from_the_prompts_to_the_engine_and_into_the_blocks() -> None:
+    engine = OneAfterTheOther()
+    features = [{"picture": row} if row % 2 else {} for row in range(PROMPTS)]
+    _, block = stream(engine, block_kib=256, own=3, features=features)
+    by_prompt = dict(zip(block["prompt_text"], block["features"], strict=True))
+    assert engine.features == features == [by_prompt[str(row)] for row in range(PROMPTS)]
+
+
+def test_prompts_without_features_make_blocks_without_the_column() -> None:
+    engine = OneAfterTheOther()
+    _, block = stream(engine, block_kib=256)
+    assert engine.features == [None] * PROMPTS and set(block.columns) == ROLLOUT_COLUMNS
 
 
 def test_importing_the_generator_imports_no_actor() -> None:

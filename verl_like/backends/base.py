@@ -4,7 +4,7 @@ ValueEngine, with a Learner on top of what learns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,12 +35,17 @@ class Sampling:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """One sample of one prompt."""
+    """One sample of one prompt.
+
+    Args:
+        features: what the model reads besides tokens, by name; an engine that takes none raises ValueError.
+    """
 
     request_id: str
     prompt_ids: list[int]
     seed: int
     sampling: Sampling
+    features: Mapping[str, Any] | None = None
 
 
 @dataclass(kw_only=True, slots=True)

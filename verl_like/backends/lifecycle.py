@@ -27,6 +27,7 @@ class SyncedEngine(ABC):
         vocab_size: prompt ids must be below it.
     """
 
+    takes_features = False  # whether it reads Request.features
     version: int
 
     def __init__(self, *, weight_shapes: Mapping[str, tuple[int, ...]], max_model_len: int, vocab_size: int) -> None:
@@ -151,6 +152,11 @@ class SyncedEngine(ABC):
                 f"Request {name} has {num_prompt} prompt tokens and asks for {max_tokens} more, but the engine was "
                 f"built "
                 f"for {self._max_model_len} in all. Raise data.max_prompt_length or data.max_response_length."
+            )
+        if request.features and not self.takes_features:
+            raise ValueError(
+                f"Request {name} has the features {sorted(request.features)}, but this engine reads token ids alone. "
+                "Use a rollout.backend that takes features, or prompts without them."
             )
         lowest, highest = min(request.prompt_ids), max(request.prompt_ids)
         if lowest < 0 or highest >= self._vocab_size:

@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from torch.distributed.distributed_c10d import Store
@@ -26,7 +27,7 @@ PROMPT_COLUMNS = ("prompt_ids", "group_id", "uid", "reward_inputs", "prompt_text
 ROLLOUT_COLUMNS = frozenset(
     {"prompt_ids", "response_ids", "response_mask", "rollout_log_probs", "reward_inputs", "prompt_text"}
 )
-
+OPTIONAL_COLUMNS = frozenset({"features"})  # of prompts; a block has those that its prompts have
 
 MAX_WAIT_S = 0.5  # of a small block: where responses are long and few, their scores would come after the last of them
 
@@ -139,7 +140,8 @@ class GeneratorRole:
         """
         self._check_version(version, max_lag)
         timeout_s = self._setup.config.trainer.stage_timeout_s
-        prompts = DataProto.concat([part.fetch(PROMPT_COLUMNS, timeout_s=timeout_s) for part in (rows, queue)])
+        columns = [*PROMPT_COLUMNS, *sorted(OPTIONAL_COLUMNS & rows.columns)]
+        prompts = DataProto.concat([part.fetch(columns, timeout_s=timeout_s) for part in (rows, queue)])
         prompt_tokens = prompts.ragged("prompt_ids").lengths
         self._queue.open(len(queue))
         of_engine = len(rows) + len(queue) // (self._setup.world_size // self._ranks.size)
@@ -202,12 +204,14 @@ class GeneratorRole:
         """Make the first request of each sample of a prompt."""
         seed, uid = self._setup.config.trainer.seed, str(prompts["uid"][row])
         prompt_ids = prompts.ragged("prompt_ids")[row].tolist()
+        features: Any = prompts.columns.get("features")
         return [
             Request(
                 request_id=f"{row}:{sample}",
                 prompt_ids=prompt_ids,
                 sampling=sampling,
                 seed=sample_seed(seed, step, uid, first_sample + sample),
+                features=features[row] if features is not None else None,
             )
             for sample in range(n)
         ]
@@ -236,6 +240,7 @@ class GeneratorRole:
                 "rollout_log_probs": Ragged.from_rows([response.log_probs for response in found], "float32"),
                 "reward_inputs": source["reward_inputs"],
                 "prompt_text": source["prompt_text"],
+                **{name: source[name] for name in sorted(OPTIONAL_COLUMNS & source.columns.keys())},
             }
         )
 

@@ -17,7 +17,7 @@ from verl_like.workers.actor import ActorRole
 from verl_like.workers.advantages import AdvantageRole
 from verl_like.workers.assignment import Deal, ResponseLengths, by_queue, in_advance
 from verl_like.workers.critic import CriticRole
-from verl_like.workers.generator import ROLLOUT_COLUMNS, GeneratorRole
+from verl_like.workers.generator import OPTIONAL_COLUMNS, ROLLOUT_COLUMNS, GeneratorRole
 from verl_like.workers.messages import AdvantageReport, RowRewards, SyncReport, UpdateShare, UpdateTerms
 from verl_like.workers.ref import RefRole
 
@@ -172,7 +172,9 @@ class RolloutGroup:
         self._node_of_rank = None if node_of_rank is None else np.asarray(node_of_rank)
         self._lengths = ResponseLengths()
 
-    columns = ROLLOUT_COLUMNS
+    def columns_of(self, prompts: RemoteBatch) -> frozenset[str]:
+        """Return the columns of the blocks that :meth:`generate` gives for these prompts."""
+        return ROLLOUT_COLUMNS | (OPTIONAL_COLUMNS & prompts.columns)
 
     def generate(
         self,
