@@ -38,7 +38,7 @@ def build_roles(response_lengths: Array, block_bytes: int, ranks: int) -> dict[s
     """The roles of a hybrid worker and of the advantages process, under the names that the facades call."""
     idle = IdleLearner()
     return {
-        "RolloutRole": IdleRollout(response_lengths, block_bytes, ranks),
+        "GeneratorRole": IdleRollout(response_lengths, block_bytes, ranks),
         "ActorRole": idle,
         "RefRole": idle,
         "CriticRole": idle,
@@ -68,6 +68,7 @@ class IdleRollout:
         version: int,
         first_sample: int,
         queue: RemoteRows,
+        max_lag: int,
     ) -> Iterator[Facts | DataProto]:
         assert not len(queue), "idle engines are dealt their rows in advance"
         prompts = rows.fetch(["prompt_ids", "group_id", "uid", "reward_inputs", "prompt_text"], timeout_s=TIMEOUT_S)
@@ -109,9 +110,6 @@ class IdleRollout:
             }
         )
 
-    def sync(self) -> SyncReport:
-        return SyncReport(version=0, num_bytes=0, seconds=1.0, collectives=0)
-
     def sleep(self) -> None:
         pass
 
@@ -123,6 +121,9 @@ def _column(name: str, table: DataProto, like: str = "response_ids") -> DataProt
 
 class IdleLearner:
     """Actor, reference and critic: fetch what the real roles fetch, return columns of the right size."""
+
+    def sync(self, *, keeps_requests: bool) -> SyncReport:
+        return SyncReport(version=0, num_bytes=0, seconds=1.0, collectives=0)
 
     def log_probs(self, rows: RemoteRows, *, sum_pi_squared: bool) -> tuple[dict[str, float], DataProto]:
         table = rows.fetch([*workload.SEQUENCE, "rollout_log_probs"], timeout_s=TIMEOUT_S)
@@ -251,10 +252,12 @@ def idle_trainer(
 ) -> PPOTrainer:
     """The real trainer over idle workers; call its ``step``."""
     config.trainer.output_dir = str(folder)
+    devices = Devices("cpu", num_nodes, workers.world_size // num_nodes)
+    node_of_rank = [node for node, ranks in enumerate(devices.nodes) for _ in ranks]
     stack = Stack(
-        devices=Devices("cpu", num_nodes, workers.world_size // num_nodes),
+        devices=devices,
         actor=ActorGroup(workers),
-        rollout=RolloutGroup(workers, config.rollout),
+        rollout=RolloutGroup(workers, config.rollout, node_of_rank=node_of_rank),
         critic=CriticGroup(workers),
         ref=RefGroup(workers),
         advantages=AdvantageGroup(advantages),

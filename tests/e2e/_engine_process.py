@@ -85,12 +85,12 @@ class EngineProcesses:
         return [answer for _, answer in answers]
 
 
-def sync(engine, version, weights):
+def sync(engine, version, weights, keeps_requests=False):
     """``weights``: name -> numpy array, handed over one by one as fresh tensors, which then become others."""
     import torch
 
     handed = {name: torch.tensor(array) for name, array in weights.items()}
-    engine.begin_sync(version)
+    engine.begin_sync(version, keeps_requests=keeps_requests)
     engine.load(iter(handed.items()))
     engine.finish_sync()
     for tensor in handed.values():

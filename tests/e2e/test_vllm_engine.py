@@ -66,11 +66,11 @@ def untied(engines):
     return engines["untied"]
 
 
-def synced(engine, folder, *, seed, version=0):
+def synced(engine, folder, *, seed, version=0, keeps_requests=False):
     """The engine with weights drawn from ``seed``, and a model in transformers with the same."""
     model = AutoModelForCausalLM.from_pretrained(folder)
     weights = weights_of(model, seed=seed)
-    engine.call("sync", version, weights)
+    engine.call("sync", version, weights, keeps_requests)
     return model
 
 
@@ -323,6 +323,20 @@ def test_unknown_and_misshapen_weights_raise_with_their_names(tied, folders):
         match=r"1 unknown: model.layers.9.mlp.up_proj.weight; 1 of the wrong shape: model.norm.weight \(63,\)",
     ):
         tied.call("sync", 7, weights)
+
+
+def test_kept_requests_go_on_with_the_new_weights_and_compute_nothing_from_the_old(tied, folders):
+    old = synced(tied, folders["tied"], seed=5)
+    asked = requests(3, sampling=Sampling(max_tokens=12, ignore_eos=True))
+    assert tied.call("generate", asked, 5) == []
+    new = synced(tied, folders["tied"], seed=6, version=1, keeps_requests=True)
+    done = by_id(tied.call("more_steps"))
+    for request in asked:
+        found = done[request.request_id]
+        expected = torch.cat(
+            [hf_log_probs(old, request, found.response_ids)[:5], hf_log_probs(new, request, found.response_ids)[5:]]
+        )
+        torch.testing.assert_close(torch.tensor(found.log_probs), expected, atol=1e-4, rtol=0)
 
 
 def test_calls_out_of_order_raise(tied, folders):

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -244,6 +245,14 @@ def test_text_in_a_column_of_such_a_name_and_empty_pictures_pass(tokenizer: PreT
     values |= {"figure": {"bytes": None, "path": None}, "videos": None}
     rows = read_rows(["x"], lambda _: [{"prompt": "1+1=", "answer": "2"} | values])
     assert PromptDataset(rows, plain(), tokenizer)[0].columns["image"] == "a red ball"
+
+
+def test_features_make_a_column_where_any_prompt_has_some(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    files = jsonl(tmp_path / "x.jsonl", [{"prompt": "1+1=", "answer": "2"}])
+    [prompt] = prompts(files, plain(), tokenizer)[:]
+    assert "features" not in prompt_table([prompt]).columns
+    table = prompt_table([prompt, replace(prompt, features={"picture": 1})])
+    assert table["features"] == [{}, {"picture": 1}]
 
 
 def test_the_prompt_table_has_one_row_per_prompt(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -1,6 +1,7 @@
 """Generation with plain transformers behind the RolloutEngine protocol."""
 
 import os
+from dataclasses import replace
 
 import pytest
 import torch
@@ -27,10 +28,10 @@ def hf_engine(folder, **rollout):
     )
 
 
-def synced(engine, folder, *, seed):
+def synced(engine, folder, *, seed, keeps_requests=False):
     model = AutoModelForCausalLM.from_pretrained(folder)
     weights_of(model, seed=seed)
-    engine.begin_sync(0)
+    engine.begin_sync(0, keeps_requests=keeps_requests)
     engine.load(model.state_dict().items())
     engine.finish_sync()
     return model
@@ -192,3 +193,56 @@ def test_the_users_logging_level_wins(monkeypatch):
     assert rollout_environment("vllm", device="cpu")["VLLM_LOGGING_LEVEL"] == "WARNING"
     monkeypatch.setitem(os.environ, "VLLM_LOGGING_LEVEL", "DEBUG")
     assert rollout_environment("vllm", device="cuda")["VLLM_LOGGING_LEVEL"] == "DEBUG"
+
+
+def test_kept_requests_go_on_with_the_new_weights_and_compute_nothing_from_the_old(folder):
+    engine = hf_engine(folder)
+    old = synced(engine, folder, seed=5)
+    asked = requests(3, sampling=Sampling(max_tokens=12, ignore_eos=True))
+    engine.submit(asked)
+    for _ in range(5):
+        assert engine.step() == []
+    new = synced(engine, folder, seed=6, keeps_requests=True)
+    done = {}
+    while engine.has_unfinished():
+        done |= {each.request_id: each for each in engine.step()}
+    for request in asked:
+        found = done[request.request_id]
+        expected = torch.cat(
+            [hf_log_probs(old, request, found.response_ids)[:5], hf_log_probs(new, request, found.response_ids)[5:]]
+        )
+        torch.testing.assert_close(torch.tensor(found.log_probs), expected, atol=1e-4, rtol=0)
+
+
+def test_unfinished_requests_are_refused_unless_they_are_kept_and_by_sleep_always(folder):
+    engine = hf_engine(folder)
+    synced(engine, folder, seed=5)
+    engine.submit(requests(1))
+    with pytest.raises(RuntimeError, match="begin_sync was called while requests are unfinished"):
+        engine.begin_sync(1)
+    with pytest.raises(RuntimeError, match="sleep was called while requests are unfinished"):
+        engine.sleep()
+    engine.begin_sync(1, keeps_requests=True)
+    with pytest.raises(StaleWeightsError, match="step was called during the sync to version 1"):
+        engine.step()
+
+
+def test_kept_requests_do_not_go_on_after_a_failed_sync(folder):
+    engine = hf_engine(folder)
+    synced(engine, folder, seed=5)
+    engine.submit(requests(1))
+    engine.begin_sync(1, keeps_requests=True)
+    engine.load(iter(()))
+    with pytest.raises(ValueError, match="missing"):
+        engine.finish_sync()
+    with pytest.raises(StaleWeightsError, match="because a sync failed"):
+        engine.step()
+
+
+def test_features_are_refused_by_an_engine_that_reads_token_ids_alone(folder):
+    engine = hf_engine(folder)
+    synced(engine, folder, seed=5)
+    with pytest.raises(ValueError, match=r"Request r0 has the features \['picture'\].*reads token ids alone.* Use a"):
+        engine.submit([replace(requests(1)[0], features={"picture": 1})])
+    engine.submit([replace(requests(1)[0], features={})])
+    assert engine.has_unfinished()

@@ -23,7 +23,7 @@ from verl_like.protocol import (
     token_columns,
     unpad_dataproto,
 )
-from verl_like.workers.rollout import PROMPT_COLUMNS, ROLLOUT_COLUMNS
+from verl_like.workers.generator import OPTIONAL_COLUMNS, PROMPT_COLUMNS, ROLLOUT_COLUMNS
 
 
 def table(num_rows: int = 3) -> DataProto:
@@ -132,7 +132,7 @@ def test_from_single_dict_sorts_by_kind() -> None:
 
 
 def test_every_column_that_crosses_the_store_is_in_the_column_table() -> None:
-    assert set(ROLLOUT_COLUMNS) | set(PROMPT_COLUMNS) <= set(COLUMNS)
+    assert ROLLOUT_COLUMNS | OPTIONAL_COLUMNS | set(PROMPT_COLUMNS) <= set(COLUMNS)
 
 
 def test_a_column_that_is_not_what_the_table_says_is_refused() -> None:

@@ -15,7 +15,7 @@ from verl_like.config.schema import Config
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.ops.partition import imbalance, partition
 from verl_like.training.balance import MAX_IMBALANCE, Balance, Plan, by_rank, by_reader, plan
-from verl_like.workers.rollout import sample_seed
+from verl_like.workers.generator import sample_seed
 
 
 def facts_of(group_ids: list[int], response_tokens: list[int]) -> RemoteBatch:
@@ -126,19 +126,19 @@ def test_attention_balances_squares_and_tokens_balance_sums() -> None:
     )
 
 
-def written(num_groups: int, *, ranks: int, per_group: int = 8) -> RemoteBatch:
-    """Rows of very different lengths, whose prompts were dealt to the ranks in turn."""
+def written(num_groups: int, *, ranks: int, nodes: int = 2, per_group: int = 8) -> RemoteBatch:
+    """Rows of very different lengths, whose prompts were assigned in turn to ranks on so many nodes."""
     lengths = np.minimum(np.random.default_rng(0).lognormal(5, 0.8, num_groups * per_group), 4096).astype(int)
     groups = np.repeat(np.arange(num_groups), per_group)
     batch = facts_of(groups.tolist(), lengths.tolist())
-    batch.add_facts({"writer": groups % ranks})
+    batch.add_facts({"node": groups % ranks * nodes // ranks})
     return batch
 
 
 def test_of_several_nodes_rows_stay_where_they_were_written_but_for_those_beyond_a_share() -> None:
     batch = written(128, ranks=16)
     imbalance = Balance(64, 16, nodes=2).assign(batch)
-    node, home = batch.facts["rank"] // 8, batch.facts["writer"] // 8
+    node, home = batch.facts["rank"] // 8, batch.facts["node"]
     assert imbalance <= MAX_IMBALANCE
     assert 0.9 <= np.mean(node == home) < 1
     on_both = [len(set(node[batch.facts["group_id"] == group])) == 2 for group in range(128)]
@@ -147,26 +147,33 @@ def test_of_several_nodes_rows_stay_where_they_were_written_but_for_those_beyond
 
 def test_rows_leave_their_node_where_nothing_else_is_even() -> None:
     batch = facts_of([0, 1, 2, 3], [100, 100, 100, 100])
-    batch.add_facts({"writer": np.array([0, 0, 0, 0])})
+    batch.add_facts({"node": np.array([0, 0, 0, 0])})
     assert Balance(4, 4, nodes=2).assign(batch) == 1.0
     assert sorted(batch.facts["rank"]) == [0, 1, 2, 3]
     one_group = facts_of([0] * 8, [10] * 8)
-    one_group.add_facts({"writer": np.zeros(8, np.int64)})
+    one_group.add_facts({"node": np.zeros(8, np.int64)})
     assert Balance(1, 4, nodes=2).assign(one_group) == 1.0, "one group has no place on two nodes"
 
 
 def test_rows_stay_where_one_is_too_long_for_any_dealing_and_leave_where_leaving_helps() -> None:
     batch = facts_of([0, 0, 1, 1, 2, 2, 3, 3], [2000, 10, 30, 31, 32, 13, 14, 15])
-    writer = np.array([0, 0, 0, 0, 2, 2, 2, 2])
-    batch.add_facts({"writer": writer})
+    node = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+    batch.add_facts({"node": node})
     assert Balance(4, 4, nodes=2).assign(batch) > 3
-    assert (batch.facts["rank"] // 2)[2:].tolist() == (writer // 2)[2:].tolist()
+    assert (batch.facts["rank"] // 2)[2:].tolist() == node[2:].tolist()
     for seed in range(100):
         rng = np.random.default_rng(seed)
         batch = facts_of(np.repeat(np.arange(4), 4).tolist(), rng.integers(1, 100, 16).tolist())
-        batch.add_facts({"writer": np.repeat(rng.integers(0, 4, 4), 4)})
+        batch.add_facts({"node": np.repeat(rng.integers(0, 4, 4) // 2, 4)})
         costs = batch.facts["prompt_tokens"] + batch.facts["response_tokens"]
         assert Balance(4, 4, nodes=2).assign(batch) <= max(MAX_IMBALANCE, imbalance(costs, partition(costs, 4)))
+
+
+def test_rows_of_a_node_without_training_ranks_go_to_any_rank() -> None:
+    batch = facts_of(np.repeat(np.arange(8), 2).tolist(), [100] * 16)
+    batch.add_facts({"node": np.repeat([-1, -1, -1, -1, 1, 1, 1, -1], 2)})
+    assert Balance(8, 4, nodes=2).assign(batch) == 1.0
+    assert set((batch.facts["rank"] // 2)[8:14]) == {1}, "rows with a node stay on it"
 
 
 def test_the_same_rows_are_assigned_as_before_and_others_anew() -> None:

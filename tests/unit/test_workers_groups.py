@@ -19,7 +19,7 @@ REPORT = SyncReport(version=7, num_bytes=2**20, seconds=0.5, collectives=0, chec
 
 
 def synced(reports: list[SyncReport]) -> SyncReport:
-    group = cast(WorkerGroup, SimpleNamespace(call=lambda method: reports))
+    group = cast(WorkerGroup, SimpleNamespace(call=lambda method, **options: reports))
     return RolloutGroup(group, RolloutConfig()).sync()
 
 

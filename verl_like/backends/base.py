@@ -4,7 +4,7 @@ ValueEngine, with a Learner on top of what learns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,12 +35,17 @@ class Sampling:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """One sample of one prompt."""
+    """One sample of one prompt.
+
+    Args:
+        features: what the model reads besides tokens, by name; an engine that takes none raises ValueError.
+    """
 
     request_id: str
     prompt_ids: list[int]
     seed: int
     sampling: Sampling
+    features: Mapping[str, Any] | None = None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -90,8 +95,13 @@ class RolloutEngine(Protocol):
     def abort(self, request_ids: Iterable[str]) -> list[Finished]:
         """Stop these requests and return what they had generated."""
 
-    def begin_sync(self, version: int) -> None:
-        """Announce new weights of this version (wakes the weights' memory where it sleeps)."""
+    def begin_sync(self, version: int, *, keeps_requests: bool = False) -> None:
+        """Announce new weights of this version (wakes the weights' memory where it sleeps).
+
+        Args:
+            keeps_requests: let unfinished requests go on after ``finish_sync``: they keep their tokens and log-probs,
+                and compute everything else anew from the new weights. Without it they are refused.
+        """
 
     def load(self, bucket: Iterable[tuple[str, Any]]) -> None:
         """Take (Hugging Face name, full tensor) pairs; called once with one lazy iterable per sync.

@@ -18,12 +18,16 @@ class SyncedEngine(ABC):
     either order)`` around training. Sleeping forgets the weights on every device, so that a run on CPU meets the
     same rules as one on a GPU.
 
+    A sync refuses unfinished requests unless its caller keeps them; ``sleep`` always refuses them. Between
+    ``begin_sync`` and ``finish_sync`` the engine does not step.
+
     Args:
         weight_shapes: Hugging Face name -> shape of every tensor a sync must bring.
         max_model_len: most tokens of prompt plus response.
         vocab_size: prompt ids must be below it.
     """
 
+    takes_features = False  # whether it reads Request.features
     version: int
 
     def __init__(self, *, weight_shapes: Mapping[str, tuple[int, ...]], max_model_len: int, vocab_size: int) -> None:
@@ -46,7 +50,8 @@ class SyncedEngine(ABC):
     def _load_weights(self, weights: Iterator[tuple[str, Any]]) -> None: ...
 
     @abstractmethod
-    def _drop_caches(self) -> None: ...
+    def _drop_caches(self) -> None:
+        """Drop all that was computed from old weights; requests under way compute theirs anew in the next step."""
 
     @abstractmethod
     def _free_memory(self) -> None: ...
@@ -57,7 +62,7 @@ class SyncedEngine(ABC):
     @abstractmethod
     def _wake_cache(self) -> None: ...
 
-    def begin_sync(self, version: int) -> None:
+    def begin_sync(self, version: int, *, keeps_requests: bool = False) -> None:
         if version < 0:
             raise ValueError(f"Weight version {version} was announced, but versions start at 0.")
         if self._sync is not None:
@@ -65,7 +70,8 @@ class SyncedEngine(ABC):
                 f"A sync to version {version} was begun while the one to version {self._sync.version} is open. "
                 "Call finish_sync first; after a failed load the engine must be built anew."
             )
-        self._refuse_unfinished("begin_sync")
+        if not keeps_requests:
+            self._refuse_unfinished("begin_sync")
         # Until finish_sync the engine holds a mix of two versions.
         self.version = -1
         self._sync = _Sync(version, self._weight_shapes)
@@ -147,11 +153,27 @@ class SyncedEngine(ABC):
                 f"built "
                 f"for {self._max_model_len} in all. Raise data.max_prompt_length or data.max_response_length."
             )
+        if request.features and not self.takes_features:
+            raise ValueError(
+                f"Request {name} has the features {sorted(request.features)}, but this engine reads token ids alone. "
+                "Use a rollout.backend that takes features, or prompts without them."
+            )
         lowest, highest = min(request.prompt_ids), max(request.prompt_ids)
         if lowest < 0 or highest >= self._vocab_size:
             raise ValueError(
                 f"Request {name} has token ids from {lowest} to {highest}, but the model knows 0 to "
                 f"{self._vocab_size - 1}. Check that model.tokenizer_path is the model's own tokenizer."
+            )
+
+    def _check_step(self) -> None:
+        if self._sync is not None:
+            raise StaleWeightsError(
+                f"step was called during the sync to version {self._sync.version}. Call finish_sync first."
+            )
+        if self.version < 0 and self.has_unfinished():
+            raise StaleWeightsError(
+                "step was called with unfinished requests on an engine that holds no weights, because a sync failed. "
+                "Sync all weights again, or abort the requests."
             )
 
     def _refuse_unfinished(self, call: str) -> None:

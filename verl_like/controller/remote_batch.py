@@ -90,6 +90,10 @@ class RemoteRows:
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset(name for layer in self.layers for name in layer.columns)
+
     def select(self, rows: Selection) -> RemoteRows:
         """These of the rows, in this order, as in :meth:`RemoteBatch.select`."""
         index = row_index(rows, len(self))

@@ -39,6 +39,7 @@ class Prompt:
     extra_info: dict[str, Any]
     messages: Any  # the prompt as the row has it: a chat list or a string
     columns: dict[str, Any]  # the row's columns that no field above holds
+    features: dict[str, Any] | None = None  # what the engine reads besides the tokens, by name
 
 
 class PromptDataset(Sequence[Prompt]):
@@ -102,7 +103,11 @@ class PromptDataset(Sequence[Prompt]):
 
 
 def prompt_table(prompts: Sequence[Prompt]) -> DataProto:
-    """The columns ``prompt_ids``, ``uid``, ``prompt_text`` and ``reward_inputs`` of these prompts, one row each."""
+    """Return the columns ``prompt_ids``, ``uid``, ``prompt_text`` and ``reward_inputs``, with a row for each prompt.
+
+    Where a prompt has features there is a column ``features`` too, with an empty dict for a prompt without.
+    """
+    has_features = any(prompt.features for prompt in prompts)
     return DataProto(
         {
             "prompt_ids": Ragged.from_rows([prompt.prompt_ids for prompt in prompts], "int32"),
@@ -118,6 +123,7 @@ def prompt_table(prompts: Sequence[Prompt]) -> DataProto:
                 }
                 for prompt in prompts
             ],
+            **({"features": [prompt.features or {} for prompt in prompts]} if has_features else {}),
         }
     )
 

@@ -48,6 +48,7 @@ COLUMNS: dict[str, ColumnSpec] = {
         "token", "float32", "share of the mini-batch's tokens with a higher covariance", "advantages"
     ),
     "reward_inputs": ColumnSpec("object", "dict", "data_source, ground_truth, extra_info", "prompts"),
+    "features": ColumnSpec("object", "dict", "what the engine reads besides tokens, if anything", "prompts"),
 }
 
 

@@ -42,8 +42,9 @@ class Balance:
 
     Args:
         mini_batch_prompts: prompts per cut; every learner's mini-batch holds whole cuts.
-        nodes: as many ranks on each, one node's behind the other's; of more than one, rows stay on the node of their
-            fact ``writer`` where they can, so that few blocks travel, and the driver hands on few references.
+        nodes: nodes of the ranks, with equally many ranks on each, sorted by node. With more than one, rows stay on the
+            node that their fact ``node`` names where they can, so that few blocks travel and the driver hands on few
+            references. A row that was written on another node than these (-1) goes to any.
         by: "tokens", or "attention" for the sum of squares.
         shares_prompts: whether rows of a group compute their prompt once.
     """
@@ -73,7 +74,7 @@ class Balance:
         costs = runs * row_costs(
             batch.facts["prompt_tokens"], batch.facts["response_tokens"], np.maximum(sharers, 1), by=self.by
         )
-        home = batch.facts["writer"] * self.nodes // self.ranks if self.nodes > 1 else np.zeros(len(batch), np.int64)
+        home = batch.facts["node"] if self.nodes > 1 else np.zeros(len(batch), np.int64)
         given = costs, groups, home
         if self._last is None or not all(map(np.array_equal, given, self._last[0])):
             self._last = given, self._rank_of(*given)
@@ -126,7 +127,7 @@ def _dealt(costs: Array, groups: Array, home: Array, *, ranks: int, nodes: int) 
     nodes' where only that is more even.
 
     Args:
-        home: [B] the node of each row.
+        home: [B] the node of each row, -1 for none of these.
     """
     _, first, group_of = np.unique(groups, return_index=True, return_inverse=True)
     of_groups, home_of_group = np.bincount(group_of, weights=costs).astype(np.int64), home[first]
@@ -150,7 +151,7 @@ def _within_share(costs: Array, home: Array, nodes: int) -> Array:
     share, taken, stays = costs.sum() / nodes, [0] * nodes, np.zeros(len(costs), bool)
     for group in np.argsort(-costs, kind="stable").tolist():
         node, cost = int(home[group]), int(costs[group])
-        if taken[node] + cost <= share:
+        if node >= 0 and taken[node] + cost <= share:
             taken[node] += cost
             stays[group] = True
     return stays

@@ -23,6 +23,7 @@ from verl_like.telemetry.heartbeat import beacon_folder
 from verl_like.telemetry.process_log import RUN_LOGS
 from verl_like.telemetry.record_limits import RecordLimits
 from verl_like.telemetry.startup import STARTUP
+from verl_like.training.placement_table import HYBRID, colocated
 from verl_like.training.process_metrics import Reporting
 from verl_like.training.rewards import Rewards, ScoringModel
 from verl_like.workers.environment import judge_environment, reward_model_environment
@@ -61,9 +62,13 @@ def build_workers(
 
 
 def rollout_group(hosts: Hosts, config: Config) -> RolloutGroup:
-    """The engines of the hybrid workers."""
-    deals_by_queue = config.deals_by_queue(hosts.where.kind)
-    return RolloutGroup(hosts.workers, config.rollout, deals_by_queue=deals_by_queue)
+    """Return the facade of the engines in these workers."""
+    return RolloutGroup(
+        hosts.workers,
+        config.rollout,
+        deals_by_queue=config.deals_by_queue(hosts.where.kind),
+        node_of_rank=[node for node, ranks in enumerate(hosts.where.nodes) for _ in ranks],
+    )
 
 
 @contextmanager
@@ -237,17 +242,21 @@ def stack(
         HOSTS.had(config, generates=True) as hosts,
         scorers(hosts, config, tokenizer, folder.samples) as starting,
     ):
-        workers = build_workers(hosts, config, roles=roles, actor_updates=actor_updates, critic_updates=critic_updates)
+        table = colocated(roles)
+        workers = build_workers(
+            hosts, config, roles=table.roles_in(HYBRID), actor_updates=actor_updates, critic_updates=critic_updates
+        )
+        groups = {HYBRID: hosts}
         with advantage_worker(config, run_id=hosts.run_id) as advantages:
             rewards = starting.ready(workers)
             if advantages is not None:
                 advantages.wait_built(timeout_s=timeout_s)
             yield Stack(
                 devices=hosts.where,
-                actor=ActorGroup(workers),
-                rollout=rollout_group(hosts, config),
-                critic=CriticGroup(workers) if "critic" in roles else None,
-                ref=RefGroup(workers) if "ref" in roles else None,
+                actor=ActorGroup(table.find("actor", groups).workers),
+                rollout=rollout_group(table.find("rollout", groups), config),
+                critic=CriticGroup(table.find("critic", groups).workers) if table.hosts("critic") else None,
+                ref=RefGroup(table.find("ref", groups).workers) if table.hosts("ref") else None,
                 advantages=None if advantages is None else AdvantageGroup(advantages),
                 rewards=rewards,
                 processes=tuple(

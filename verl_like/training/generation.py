@@ -64,13 +64,14 @@ def generate(
             where nothing is scored.
         first_sample: number of a prompt's first sample in this step's seeds; above 0 where a prompt may come again.
     """
+    asked = put_prompts(prompts)
     blocks = []
     for facts, block in rollout.generate(
-        put_prompts(prompts), n=n, sampling=sampling, step=step, version=version, first_sample=first_sample
+        asked, n=n, sampling=sampling, step=step, version=version, first_sample=first_sample
     ):
         if begin is not None:
             begin(facts, block)
         blocks.append((facts, block))
-    batch = RemoteBatch.from_blocks(blocks, rollout.columns, producer="rollout")
+    batch = RemoteBatch.from_blocks(blocks, rollout.columns_of(asked), producer="rollout")
     assert len(batch) == len(prompts) * n, f"{len(batch)} responses came back for {len(prompts)} prompts x {n}"
     return batch.select(np.lexsort((batch.facts["sample"], batch.facts["group_id"])))

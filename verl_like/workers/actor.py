@@ -12,23 +12,33 @@ from numpy.typing import NDArray
 from verl_like.algorithms.actor_loss import ActorLoss, LogProbGap, SftLoss
 from verl_like.algorithms.correction import finish, weight_sums
 from verl_like.backends.base import Learner, PolicyEngine
+from verl_like.backends.sinks import WeightSink
 from verl_like.controller.dispatch import Dispatch, dispatch
 from verl_like.controller.remote_batch import RemoteRows
 from verl_like.protocol import DataProto, Ragged
 from verl_like.telemetry.ledger import stage
-from verl_like.workers.messages import UpdateShare, UpdateTerms
+from verl_like.workers.messages import SyncReport, UpdateShare, UpdateTerms
 from verl_like.workers.setup import SEQUENCE, WorkerSetup
 from verl_like.workers.updates import shares, summary
+from verl_like.workers.weight_source import WeightSource
 
 
 class ActorRole:
     """Calls that need the policy's training engine; every method is collective.
 
     Without updates to make (``setup.actor_updates`` of 0) it has weights alone: no optimiser, and nothing compiled.
+
+    Args:
+        sink: takes the weights at each :meth:`sync`; None where nothing generates from them.
     """
 
-    def __init__(self, setup: WorkerSetup, engine: PolicyEngine) -> None:
+    def __init__(self, setup: WorkerSetup, engine: PolicyEngine, sink: WeightSink | None = None) -> None:
         self._setup, self.engine, self.version = setup, engine, 0
+        self._source: WeightSource | None = None
+        if sink is not None:
+            self._source = WeightSource(
+                engine, sink, sends_adapter=setup.config.syncs_adapter, has_checksum=setup.config.rollout.sync_checksum
+            )
         self._timeout_s = setup.config.trainer.stage_timeout_s
         self._correction = setup.config.algorithm.rollout_correction
         self._learner: Learner | None = None
@@ -119,6 +129,12 @@ class ActorRole:
         updates = [self._learning().update(table, SftLoss())]
         self.version += 1
         return summary(updates, prefix="actor/"), None
+
+    @dispatch(Dispatch.BROADCAST)
+    def sync(self, *, keeps_requests: bool) -> SyncReport:
+        """Send the weights to the sink, which then generates from them."""
+        assert self._source is not None, "this actor was built without a sink, so nothing takes its weights"
+        return self._source.send(self.version, keeps_requests=keeps_requests)
 
     @dispatch(Dispatch.BROADCAST)
     def save(self, path: str) -> None:

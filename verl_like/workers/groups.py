@@ -17,9 +17,9 @@ from verl_like.workers.actor import ActorRole
 from verl_like.workers.advantages import AdvantageRole
 from verl_like.workers.assignment import Deal, ResponseLengths, by_queue, in_advance
 from verl_like.workers.critic import CriticRole
+from verl_like.workers.generator import OPTIONAL_COLUMNS, ROLLOUT_COLUMNS, GeneratorRole
 from verl_like.workers.messages import AdvantageReport, RowRewards, SyncReport, UpdateShare, UpdateTerms
 from verl_like.workers.ref import RefRole
-from verl_like.workers.rollout import ROLLOUT_COLUMNS, RolloutRole
 
 Partition = Sequence[Array]
 Reports = list[dict[str, float]]
@@ -153,26 +153,51 @@ class RolloutGroup:
     """The engines.
 
     Args:
-        group: the hybrid workers.
+        group: the workers that generate.
         rollout: says how many ranks share an engine, and what that runs at once.
         deals_by_queue: whether engines take prompts when they have room, those of the longest responses first.
+        node_of_rank: the node of each rank of this group, numbered as the nodes of the training ranks are; -1 where no
+            training rank runs on it. None where all ranks are on one node.
     """
 
-    def __init__(self, group: WorkerGroup, rollout: RolloutConfig, *, deals_by_queue: bool = False) -> None:
+    def __init__(
+        self,
+        group: WorkerGroup,
+        rollout: RolloutConfig,
+        *,
+        deals_by_queue: bool = False,
+        node_of_rank: Sequence[int] | None = None,
+    ) -> None:
         self._group, self._rollout, self._deals_by_queue = group, rollout, deals_by_queue
+        self._node_of_rank = None if node_of_rank is None else np.asarray(node_of_rank)
         self._lengths = ResponseLengths()
 
-    columns = ROLLOUT_COLUMNS
+    def columns_of(self, prompts: RemoteBatch) -> frozenset[str]:
+        """Return the columns of the blocks that :meth:`generate` gives for these prompts."""
+        return ROLLOUT_COLUMNS | (OPTIONAL_COLUMNS & prompts.columns)
 
     def generate(
-        self, prompts: RemoteBatch, *, n: int, sampling: Sampling, step: int, version: int, first_sample: int
+        self,
+        prompts: RemoteBatch,
+        *,
+        n: int,
+        sampling: Sampling,
+        step: int,
+        version: int,
+        first_sample: int,
+        max_lag: int = 0,
     ) -> Iterator[tuple[Facts, BlockRef]]:
-        """(facts, block) pairs as groups finish, of prompts with the fact ``uid``."""
+        """Yield (facts, block) pairs as groups finish, of prompts with the fact ``uid``.
+
+        Args:
+            max_lag: how many versions an engine may be behind ``version``; the fact ``weight_version`` says what each
+                row was begun with. An engine outside this bound ends the call with its ``StaleWeightsError``.
+        """
         deal = self._deal(prompts.facts["uid"], n)
         size = self._rollout.tensor_parallel_size
         [queue] = prompts.partition([deal.queue])
         for facts, block in self._group.stream(
-            RolloutRole.generate,
+            GeneratorRole.generate,
             prompts,
             [deal.of_engine[rank // size] for rank in range(self._group.world_size)],
             n=n,
@@ -181,10 +206,17 @@ class RolloutGroup:
             version=version,
             first_sample=first_sample,
             queue=queue,
+            max_lag=max_lag,
         ):
             if self._deals_by_queue:
                 self._lengths.learn(facts)
-            yield facts, block
+            yield self._with_nodes(facts), block
+
+    def _with_nodes(self, facts: Facts) -> Facts:
+        """Replace the rank that wrote each row, a number in this group alone, by its node."""
+        writer = facts["writer"]
+        node = np.zeros_like(writer) if self._node_of_rank is None else self._node_of_rank[writer]
+        return {name: fact for name, fact in facts.items() if name != "writer"} | {"node": node}
 
     def _deal(self, uids: Array, n: int) -> Deal:
         engines = self._group.world_size // self._rollout.tensor_parallel_size
@@ -192,13 +224,16 @@ class RolloutGroup:
             return in_advance(len(uids), engines)
         return by_queue(self._lengths.longest_first(uids), engines, most=self._rollout.max_num_seqs // n)
 
-    def sync(self) -> SyncReport:
+    def sync(self, *, keeps_requests: bool = False) -> SyncReport:
         """Give the engines the actor's weights and wake them; the slowest rank's seconds, and otherwise any rank's.
+
+        Args:
+            keeps_requests: let unfinished requests go on with the new weights; without it they are refused.
 
         Raises:
             RunError: ranks gave their engines different weights (``rollout.sync_checksum``).
         """
-        reports: list[SyncReport] = self._group.call(RolloutRole.sync)
+        reports: list[SyncReport] = self._group.call(ActorRole.sync, keeps_requests=keeps_requests)
         _refuse_differing(reports)
         return replace(
             reports[0],
@@ -208,7 +243,7 @@ class RolloutGroup:
 
     def sleep(self) -> None:
         """Free the accelerator for training; the next sync wakes the engines."""
-        self._group.call(RolloutRole.sleep)
+        self._group.call(GeneratorRole.sleep)
 
 
 def _refuse_differing(reports: list[SyncReport]) -> None:

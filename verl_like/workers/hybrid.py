@@ -11,15 +11,16 @@ import torch
 
 from verl_like.backends.base import EngineSettings, RolloutEngine
 from verl_like.backends.rollout import load_backend
+from verl_like.backends.sinks import EngineSink
 from verl_like.backends.train import TrainBackend, train_backend
 from verl_like.config.schema import ActorConfig, CriticConfig, RefConfig
 from verl_like.telemetry.ledger import stage
 from verl_like.telemetry.process_report import BASELINE
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.critic import CriticRole
+from verl_like.workers.generator import GeneratorRole, build_rollout_engine
 from verl_like.workers.ref import RefRole
 from verl_like.workers.reward_models.classifier import RewardModelRole, reward_model_engine
-from verl_like.workers.rollout import RolloutRole, build_rollout_engine
 from verl_like.workers.setup import WorkerSetup, join_process_group, with_models_here
 
 
@@ -45,10 +46,10 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
             rollout.sleep()  # the accelerator is free for models and checkpoints until the first sync wakes it
     if "actor" in setup.roles:
         with stage("build/actor"):
-            actor = ActorRole(setup, backend.policy(_settings(setup, config.actor, config.model.path)))
-        roles["ActorRole"] = actor
-        if rollout is not None:
-            roles["RolloutRole"] = RolloutRole(setup, rollout, actor, store)
+            policy = backend.policy(_settings(setup, config.actor, config.model.path))
+            roles["ActorRole"] = ActorRole(setup, policy, EngineSink(rollout) if rollout is not None else None)
+    if rollout is not None:
+        roles["GeneratorRole"] = GeneratorRole(setup, rollout, store)
     if "ref" in setup.roles:
         with stage("build/ref"):
             roles["RefRole"] = _reference(setup, backend, roles["ActorRole"])

@@ -87,6 +87,7 @@ class HfEngine(SyncedEngine):
 
     @torch.no_grad()
     def step(self) -> list[Finished]:
+        self._check_step()
         if not self._wave and not self._waiting:
             return []
         if not self._wave:
@@ -131,12 +132,14 @@ class HfEngine(SyncedEngine):
 
     def _start_wave(self) -> None:
         self._wave = [self._waiting.popleft() for _ in range(min(self._max_num_seqs, len(self._waiting)))]
-        prompts = [row.request.prompt_ids for row in self._wave]
-        width = max(len(prompt) for prompt in prompts)
-        self._next_ids = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in prompts], device=self._device)
-        self._mask = torch.tensor(
-            [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=self._device
-        )
+        self._prefill()
+
+    def _prefill(self) -> None:
+        """Have the next step run the wave's whole sequences, from an empty cache."""
+        sequences = [row.request.prompt_ids + row.token_ids for row in self._wave]
+        width = max(len(ids) for ids in sequences)
+        self._next_ids = torch.tensor([[0] * (width - len(ids)) + ids for ids in sequences], device=self._device)
+        self._mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in sequences], device=self._device)
         self._cache = DynamicCache(config=self._model.config)
 
     def _keep(self, indices: list[int]) -> None:
@@ -164,6 +167,8 @@ class HfEngine(SyncedEngine):
 
     def _drop_caches(self) -> None:
         self._cache = DynamicCache()
+        if self._wave:
+            self._prefill()
 
     def _free_memory(self) -> None:
         self._model.to("cpu")

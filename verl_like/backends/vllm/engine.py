@@ -128,6 +128,7 @@ class VllmEngine(SyncedEngine):
             )
 
     def step(self) -> list[Finished]:
+        self._check_step()
         _, waiting = internals.queues(self._engine)
         with self._eager():
             outputs = self._engine.step()
@@ -180,7 +181,8 @@ class VllmEngine(SyncedEngine):
             self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": taken})
 
     def _drop_caches(self) -> None:
-        is_dropped = self._engine.reset_prefix_cache()
+        # Requests that a sync keeps go back into the queue, in their order, with the tokens that they have.
+        is_dropped = self._engine.reset_prefix_cache(reset_running_requests=self.has_unfinished())
         assert is_dropped, "the prefix cache could not be dropped although no request is running"
 
     def _free_memory(self) -> None:

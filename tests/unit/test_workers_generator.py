@@ -1,0 +1,209 @@
+"""The generator: blocks are handed on when they are large, or when their first response has waited."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from torch.distributed import HashStore
+
+from tests.tools.house import modules, own_imports
+from verl_like.backends.base import EngineUsage, Finished, Request, Sampling, StaleWeightsError
+from verl_like.config.schema import Config
+from verl_like.protocol import DataProto, Ragged
+from verl_like.workers import generator
+from verl_like.workers.episodes import EpisodeFactory, Response, SingleTurn
+from verl_like.workers.generator import ROLLOUT_COLUMNS, GeneratorRole
+
+STEP_S, PROMPTS = 0.02, 8
+
+
+class OneAfterTheOther:
+    """An engine that finishes a response with each step."""
+
+    version = 1
+    usage = EngineUsage()
+
+    def __init__(self, max_num_seqs: int = 0) -> None:
+        self._requests: list[Request] = []
+        self._max_num_seqs = max_num_seqs
+        self.most = 0
+        self.features: list[Any] = []
+
+    def submit(self, requests: list[Request]) -> None:
+        self._requests += requests
+        self.features += [request.features for request in requests]
+        self.most = max(self.most, len(self._requests))
+
+    def room(self) -> int:
+        return max(self._max_num_seqs - len(self._requests), 0)
+
+    def step(self) -> list[Finished]:
+        time.sleep(STEP_S)
+        request = self._requests.pop(0)
+        return [Finished(request_id=request.request_id, response_ids=[5], log_probs=[-1.0], finish_reason="stop")]
+
+    def has_unfinished(self) -> bool:
+        return bool(self._requests)
+
+    def abort(self, request_ids: Iterable[str]) -> list[Finished]:
+        self._requests = []
+        return []
+
+
+def rows_of(table: DataProto) -> Any:
+    class Rows:
+        columns = frozenset(table.columns)
+
+        def __len__(self) -> int:
+            return len(table)
+
+        def fetch(self, columns: tuple[str, ...], timeout_s: float) -> DataProto:
+            return table.only(columns)
+
+    return Rows()
+
+
+def streamed(engine: OneAfterTheOther, *, block_kib: float = 0, n: int = 1, own: int = PROMPTS) -> list[DataProto]:
+    """Return the blocks of ``n`` responses to each prompt; ``own`` prompts are the engine's, the others wait."""
+    return [item for item in stream(engine, block_kib=block_kib, n=n, own=own) if isinstance(item, DataProto)]
+
+
+def stream(
+    engine: OneAfterTheOther,
+    *,
+    block_kib: float = 0,
+    n: int = 1,
+    own: int = PROMPTS,
+    episode: EpisodeFactory = SingleTurn,
+    features: list[dict[str, Any]] | None = None,
+    **options: Any,
+) -> list[Any]:
+    """Return all facts and blocks of a call in their order."""
+    config = Config()
+    config.rollout.block_kib = block_kib
+    setup: Any = SimpleNamespace(config=config, rank=0, world_size=1)
+    table = DataProto(
+        {
+            "prompt_ids": Ragged.from_rows([[1, 2]] * PROMPTS, "int32"),
+            "group_id": np.arange(PROMPTS),
+            "uid": np.array([str(row) for row in range(PROMPTS)]),
+            "reward_inputs": np.array(["{}"] * PROMPTS, object),
+            "prompt_text": np.array([str(row) for row in range(PROMPTS)], object),
+            **({} if features is None else {"features": features}),
+        }
+    )
+    role = GeneratorRole(setup, engine, HashStore(), episode)
+    sampling = Sampling(max_tokens=4, temperature=1.0, top_p=1.0, top_k=-1)
+    found = role.generate(
+        rows_of(table.view(0, own)),
+        n=n,
+        sampling=sampling,
+        step=1,
+        first_sample=0,
+        queue=rows_of(table.view(own, PROMPTS)),
+        **{"version": 1, **options},
+    )
+    return list(found)
+
+
+def rows_of_blocks(block_kib: float) -> list[int]:
+    """How many rows each block has, of one response to each prompt."""
+    return [len(block) for block in streamed(OneAfterTheOther(), block_kib=block_kib)]
+
+
+def test_large_blocks_are_handed_on_at_once() -> None:
+    assert rows_of_blocks(block_kib=0) == [1] * PROMPTS
+
+
+def test_small_blocks_wait_for_more_rows() -> None:
+    assert rows_of_blocks(block_kib=256) == [PROMPTS]
+
+
+def test_a_small_block_is_handed_on_when_its_first_response_has_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generator, "MAX_WAIT_S", 1.5 * STEP_S)
+    found = rows_of_blocks(block_kib=256)
+    assert sum(found) == PROMPTS and 2 <= len(found) <= PROMPTS / 2, "each has at least the two of its wait"
+
+
+def test_an_engine_takes_from_the_queue_what_it_has_room_for_until_every_prompt_is_done() -> None:
+    engine = OneAfterTheOther(max_num_seqs=5)
+    blocks = streamed(engine, n=2, own=1)
+    assert sorted(np.concatenate([block.ragged("prompt_ids").lengths for block in blocks]).tolist()) == [2] * 16
+    assert engine.most == 5, "the next two began when there was room for both"
+
+
+def test_an_idle_engine_takes_a_group_that_is_larger_than_its_room() -> None:
+    engine = OneAfterTheOther(max_num_seqs=2)
+    assert sum(len(block) for block in streamed(engine, n=3, own=0)) == 3 * PROMPTS
+    assert engine.most == 3
+
+
+class Prefilled:
+    """Puts a token that the policy did not sample before the engine's answer."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    def advance(self, finished: Finished | None) -> Request | Response:
+        if finished is None:
+            return self._request
+        return Response(
+            token_ids=[9, *finished.response_ids],
+            log_probs=[0.0, *finished.log_probs],
+            is_sampled=np.array([False, True]),
+            finish_reason=finished.finish_reason,
+        )
+
+
+def test_the_mask_is_what_the_episode_says() -> None:
+    facts, block = stream(OneAfterTheOther(), block_kib=256, episode=Prefilled)
+    assert block.ragged("response_ids").values.tolist() == [9, 5] * PROMPTS
+    assert block.ragged("response_mask").values.tolist() == [False, True] * PROMPTS
+    assert facts["response_tokens"].tolist() == [2] * PROMPTS and facts["log_prob_sum"].tolist() == [-1.0] * PROMPTS
+
+
+def test_what_is_unfinished_at_an_interrupt_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = OneAfterTheOther()
+    monkeypatch.setattr("verl_like.workers.engine_ranks.EngineRanks.are_interrupted", lambda self: True)
+    assert stream(engine) == [] and not engine.has_unfinished()
+
+
+@pytest.mark.parametrize(("asked", "max_lag"), [(2, 0), (0, 0), (3, 1), (0, 1)])
+def test_another_version_than_asked_for_or_one_beyond_the_lag_is_refused(asked: int, max_lag: int) -> None:
+    with pytest.raises(StaleWeightsError, match=f"from weight version {asked}.* the engine holds 1"):
+        stream(OneAfterTheOther(), version=asked, max_lag=max_lag)
+
+
+def test_within_the_lag_rows_say_which_version_they_come_from() -> None:
+    facts, _ = stream(OneAfterTheOther(), block_kib=256, version=3, max_lag=2)
+    assert facts["weight_version"].tolist() == [1] * PROMPTS
+
+
+def test_an_engine_without_weights_is_refused_whatever_the_lag() -> None:
+    engine = OneAfterTheOther()
+    engine.version = -1
+    with pytest.raises(StaleWeightsError, match="the engine holds -1"):
+        stream(engine, version=0, max_lag=5)
+
+
+def test_features_travel_from_the_prompts_to_the_engine_and_into_the_blocks() -> None:
+    engine = OneAfterTheOther()
+    features = [{"picture": row} if row % 2 else {} for row in range(PROMPTS)]
+    _, block = stream(engine, block_kib=256, own=3, features=features)
+    by_prompt = dict(zip(block["prompt_text"], block["features"], strict=True))
+    assert engine.features == features == [by_prompt[str(row)] for row in range(PROMPTS)]
+
+
+def test_prompts_without_features_make_blocks_without_the_column() -> None:
+    engine = OneAfterTheOther()
+    _, block = stream(engine, block_kib=256)
+    assert engine.features == [None] * PROMPTS and set(block.columns) == ROLLOUT_COLUMNS
+
+
+def test_importing_the_generator_imports_no_actor() -> None:
+    assert not [name for name in own_imports(modules()["workers.generator"], set(modules())) if "actor" in name]

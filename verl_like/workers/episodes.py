@@ -1,0 +1,129 @@
+"""Episodes: how a sample becomes a response, by one request to the engine or by several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from verl_like.backends.base import Finished, Request, RolloutEngine
+from verl_like.protocol import Array
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Response:
+    """The tokens after the prompt, as an episode leaves them.
+
+    Args:
+        token_ids: [T], those that the policy sampled and those that it was given in between.
+        log_probs: [T] nats, 0 where the policy was given the token.
+        is_sampled: [T] bool, the column ``response_mask``.
+        finish_reason: that of the last request.
+    """
+
+    token_ids: list[int]
+    log_probs: list[float]
+    is_sampled: Array
+    finish_reason: str
+
+
+class Episode(Protocol):
+    """One sample of one prompt. It has one request under way at a time."""
+
+    def advance(self, finished: Finished | None) -> Request | Response:
+        """Return the next request, or the response once it is complete.
+
+        Ranks that share an engine advance episodes of their own on the same tokens, so all must return the same.
+
+        Args:
+            finished: the outcome of the last request; None in the first call, which returns a request.
+        """
+
+
+EpisodeFactory: TypeAlias = Callable[[Request], Episode]  # makes the episode that a sample's first request begins
+
+
+class SingleTurn:
+    """The plain rollout: the response is what the engine makes of the first request."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    def advance(self, finished: Finished | None) -> Request | Response:
+        if finished is None:
+            return self._request
+        return Response(
+            token_ids=finished.response_ids,
+            log_probs=finished.log_probs,
+            is_sampled=np.ones(len(finished.response_ids), bool),
+            finish_reason=finished.finish_reason,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FinishedSample:
+    """An episode that has ended.
+
+    Args:
+        row: of the prompt.
+        number: among the samples of the prompt.
+        version: of the weights that the engine held at the first request.
+    """
+
+    row: int
+    number: int
+    version: int
+    response: Response
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Running:
+    row: int
+    number: int
+    version: int
+    episode: Episode
+
+
+class RunningEpisodes:
+    """The episodes in progress on an engine, by the id of the request that each waits for."""
+
+    def __init__(self, engine: RolloutEngine) -> None:
+        self._engine = engine
+        self._waiting_for: dict[str, _Running] = {}
+
+    def begin(self, row: int, episodes: Mapping[int, Episode]) -> None:
+        """Submit the first requests of a prompt's episodes, which are given by sample number."""
+        requests = []
+        for number, episode in episodes.items():
+            request = episode.advance(None)
+            assert isinstance(request, Request), "an episode ended before its first request"
+            self._waiting_for[request.request_id] = _Running(
+                row=row, number=number, version=self._engine.version, episode=episode
+            )
+            requests.append(request)
+        self._engine.submit(requests)
+
+    def step(self) -> list[FinishedSample]:
+        """Advance the engine by one step, submit what episodes ask for next, and return those that ended."""
+        ended, requests = [], []
+        for finished in self._engine.step():
+            running = self._waiting_for.pop(finished.request_id)
+            found = running.episode.advance(finished)
+            if isinstance(found, Request):
+                self._waiting_for[found.request_id] = running
+                requests.append(found)
+            else:
+                ended.append(
+                    FinishedSample(row=running.row, number=running.number, version=running.version, response=found)
+                )
+        if requests:
+            self._engine.submit(requests)
+        return ended
+
+    def abort(self) -> None:
+        """Drop all episodes that have not ended."""
+        if self._waiting_for:
+            self._engine.abort(list(self._waiting_for))
+            self._waiting_for.clear()
