@@ -1,0 +1,84 @@
+"""Opening and closing steps: what a step keeps to itself, and what closing it adds to the run."""
+
+from __future__ import annotations
+
+import time
+from unittest.mock import Mock
+
+import pytest
+
+from verl_like.config.schema import Config
+from verl_like.telemetry.ledger import LEDGER, stage
+from verl_like.training import stages
+from verl_like.training.ppo import PPOTrainer
+from verl_like.training.step_state import StepState
+
+
+class Loader:
+    """Counts prompts."""
+
+    batches_per_epoch = 1
+
+    def __init__(self) -> None:
+        self.num_drawn = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"num_drawn": self.num_drawn}
+
+    def metrics(self) -> dict[str, float]:
+        return {}
+
+
+@pytest.fixture
+def trainer() -> PPOTrainer:
+    return PPOTrainer(Mock(config=Config(), loader=Loader(), run_plan=None))
+
+
+def drawn(trainer: PPOTrainer, step: int, num_prompts: int = 4) -> StepState:
+    """An open step with so many prompts in flight and the position after them."""
+    state, loader = trainer.open_step(step), trainer.parts.loader
+    loader.num_drawn += num_prompts
+    state.num_drawn = loader.num_drawn
+    state.prompts.draw(num_prompts)
+    stages.keep_position(trainer.parts, state)
+    state.metrics.add({"perf/tokens": 1.0})
+    return state
+
+
+def test_a_closed_step_is_added_to_the_run_and_the_others_stay_out_of_it(trainer: PPOTrainer) -> None:
+    first, second = drawn(trainer, 1), drawn(trainer, 2)
+    first.prompts.leave(0, "trained")
+    first.version = 1
+    metrics = trainer.close_step(first)
+    assert metrics["prompts/drawn"] == metrics["prompts/trained"] == 4
+    assert trainer.loader_state == {"num_drawn": 4}, "a run that continues draws the prompts of the open step again"
+    assert (trainer.version, trainer.num_in_flight) == (1, 4)
+    second.prompts.leave(0, "filtered")
+    assert trainer.close_step(second)["prompts/drawn"] == 8
+    assert (trainer.progress.prompts.trained, trainer.progress.prompts.filtered) == (4, 4)
+
+
+def test_a_step_with_prompts_in_flight_cannot_be_closed(trainer: PPOTrainer) -> None:
+    with pytest.raises(AssertionError, match="some of its prompts are in flight"):
+        trainer.close_step(drawn(trainer, 1))
+
+
+def test_a_step_that_has_not_kept_the_loaders_position_cannot_be_closed(trainer: PPOTrainer) -> None:
+    with pytest.raises(AssertionError, match="step 1 has not kept the data loader's position"):
+        trainer.close_step(trainer.open_step(1))
+
+
+def test_opening_a_step_takes_no_seconds_from_the_open_one(trainer: PPOTrainer) -> None:
+    LEDGER.take()
+    with stage("validation"):  # between steps
+        time.sleep(0.02)
+    first = drawn(trainer, 1)
+    with stage("rollout"):
+        time.sleep(0.02)
+    second = drawn(trainer, 2)
+    for state in (first, second):
+        state.prompts.leave(0, "trained")
+        state.metrics.add({"perf/response_tokens": 1.0})
+    metrics = trainer.close_step(first)
+    assert metrics["time/rollout_s"] >= 0.02 and "time/validation_s" not in metrics
+    assert "time/rollout_s" not in trainer.close_step(second), "the first step has had them"
