@@ -74,7 +74,9 @@ def measure(lengths: list[int], *, max_num_seqs: int) -> dict[str, Any]:
         with HOSTS.had(config, generates=True) as hosts:
             workers = build_workers(hosts, config, roles=frozenset({"actor", "rollout"}))
             workers.wait_built(timeout_s=config.cluster.start_timeout_s)
-            ahead, knowing = (RolloutGroup(workers, config.rollout, deals_by_queue=queued) for queued in (False, True))
+            ahead, knowing = (
+                RolloutGroup(workers, config.rollout, assigns_by_queue=queued) for queued in (False, True)
+            )
             version = ahead.sync().version
             prompts = prompts_of(lengths)
 
@@ -95,7 +97,7 @@ def measure(lengths: list[int], *, max_num_seqs: int) -> dict[str, Any]:
                 return taken
 
             def contenders() -> dict[str, RolloutGroup]:
-                new = RolloutGroup(workers, config.rollout, deals_by_queue=True)
+                new = RolloutGroup(workers, config.rollout, assigns_by_queue=True)
                 return {"ahead": ahead, "queue_unseen": new, "queue": knowing}
 
             rounds = timed(contenders, seconds, len(lengths))

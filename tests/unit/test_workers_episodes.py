@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from verl_like.backends.base import Finished, Request, Sampling
-from verl_like.workers.episodes import Episode, Response, RunningEpisodes, SingleTurn
+from verl_like.workers.episodes import Episode, EpisodeFactory, Response, RunningEpisodes, SingleTurn
 
 SAMPLING = Sampling(max_tokens=4)
 
@@ -65,8 +65,12 @@ class TwoTurns:
         )
 
 
-def running(engine: Echo) -> RunningEpisodes:
-    return RunningEpisodes(engine)  # type: ignore[arg-type]
+def running(engine: Any, firsts: list[Request], *kinds: EpisodeFactory) -> RunningEpisodes:
+    """Begin the samples of prompt 5, each as an episode of its kind."""
+    kind = iter(kinds)
+    episodes = RunningEpisodes(engine, lambda first: next(kind)(first), lambda row: firsts)
+    episodes.begin([5])
+    return episodes
 
 
 def test_one_turn_is_the_request_and_then_all_that_the_engine_sampled() -> None:
@@ -82,8 +86,8 @@ def test_one_turn_is_the_request_and_then_all_that_the_engine_sampled() -> None:
 
 def test_the_samples_of_a_prompt_are_submitted_at_once_and_found_by_any_name() -> None:
     engine = Echo()
-    episodes = running(engine)
-    episodes.begin(5, {0: SingleTurn(request("x", [1])), 1: SingleTurn(request("not:a:number", [1, 2]))})
+    firsts = [request("x", [1]), request("not:a:number", [1, 2])]
+    episodes = running(engine, firsts, SingleTurn, SingleTurn)
     assert engine.calls == [["x", "not:a:number"]]
     [second], [first] = episodes.step(), episodes.step()
     assert [(each.row, each.number, each.version) for each in (first, second)] == [(5, 0, 3), (5, 1, 3)]
@@ -92,8 +96,7 @@ def test_the_samples_of_a_prompt_are_submitted_at_once_and_found_by_any_name() -
 
 def test_an_episode_of_two_turns_asks_again_and_keeps_the_mask_of_what_was_sampled() -> None:
     engine = Echo()
-    episodes = running(engine)
-    episodes.begin(0, {0: TwoTurns(request("0:0", [1, 2]))})
+    episodes = running(engine, [request("0:0", [1, 2])], TwoTurns)
     assert episodes.step() == []
     engine.version = 4  # the first token is still that of version 3
     [sample] = episodes.step()
@@ -104,8 +107,7 @@ def test_an_episode_of_two_turns_asks_again_and_keeps_the_mask_of_what_was_sampl
 
 def test_abort_names_the_requests_that_episodes_wait_for_now() -> None:
     engine = Echo()
-    episodes = running(engine)
-    episodes.begin(0, {0: TwoTurns(request("0:0", [1])), 1: SingleTurn(request("0:1", [1]))})
+    episodes = running(engine, [request("0:0", [1]), request("0:1", [1])], TwoTurns, SingleTurn)
     episodes.step()
     episodes.step()
     episodes.abort()
@@ -116,8 +118,10 @@ def test_abort_names_the_requests_that_episodes_wait_for_now() -> None:
 
 def test_an_episode_must_begin_with_a_request() -> None:
     class Over:
+        def __init__(self, first: Request) -> None: ...
+
         def advance(self, finished: Finished | None) -> Request | Response:
             return Response(token_ids=[], log_probs=[], is_sampled=np.ones(0, bool), finish_reason="stop")
 
     with pytest.raises(AssertionError, match="before its first request"):
-        running(Echo()).begin(0, {0: Over()})
+        running(Echo(), [request("0:0", [1])], Over)

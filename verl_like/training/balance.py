@@ -1,5 +1,5 @@
-"""Which rank works on which rows: mini-batches cut first, then equal work per rank, on the node that wrote the rows and
-in whole groups where that is even enough.
+"""Which rank works on which rows: mini-batches are cut first, then each rank gets equal work, on the node that wrote
+the rows and in whole groups where that is even enough.
 
 The assignment is a fact of the batch, ``rank``, which survives ``select``. It is made twice a step: after the rollout,
 for all stages before the update, and before the update, because by then rows may have left the batch and the slowest
@@ -20,7 +20,7 @@ from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.ops.partition import imbalance, partition, row_costs
 from verl_like.protocol import Array
 
-MAX_IMBALANCE = 1.02  # above it, single rows are dealt: they balance better, and groups fall apart over ranks
+MAX_IMBALANCE = 1.02  # above it, single rows are assigned: they balance better, and groups fall apart over ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ class Balance:
     def _rank_of(self, costs: Array, groups: Array, home: Array) -> Array:
         rank_of = np.empty(len(costs), np.int64)
         for members in _cuts(groups, self.mini_batch_prompts):
-            dealt = _dealt(costs[members], groups[members], home[members], ranks=self.ranks, nodes=self.nodes)
-            for rank, part in enumerate(dealt):
+            assigned = _assigned(costs[members], groups[members], home[members], ranks=self.ranks, nodes=self.nodes)
+            for rank, part in enumerate(assigned):
                 rank_of[members[part]] = rank
         return rank_of
 
@@ -122,7 +122,7 @@ def _cuts(groups: Array, prompts: int) -> list[Array]:
     return [np.flatnonzero(cut == number) for number in np.unique(cut)]
 
 
-def _dealt(costs: Array, groups: Array, home: Array, *, ranks: int, nodes: int) -> list[Array]:
+def _assigned(costs: Array, groups: Array, home: Array, *, ranks: int, nodes: int) -> list[Array]:
     """Rows of each rank, ascending: whole groups where they balance, else single rows of a node's groups, or of all
     nodes' where only that is more even.
 

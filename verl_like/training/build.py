@@ -66,7 +66,7 @@ def rollout_group(hosts: Hosts, config: Config) -> RolloutGroup:
     return RolloutGroup(
         hosts.workers,
         config.rollout,
-        deals_by_queue=config.deals_by_queue(hosts.where.kind),
+        assigns_by_queue=config.deals_by_queue(hosts.where.kind),
         node_of_rank=[node for node, ranks in enumerate(hosts.where.nodes) for _ in ranks],
     )
 

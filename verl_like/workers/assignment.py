@@ -1,4 +1,4 @@
-"""Which engine generates for which prompts: dealt in advance, or taken from one queue as engines get free."""
+"""Which engine generates for which prompts: assigned in advance, or taken from one queue as engines get free."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from verl_like.protocol import Array
 
 
 @dataclass(frozen=True, slots=True)
-class Deal:
-    """Rows of a batch of prompts.
+class Assignment:
+    """Which engines get which rows of a batch of prompts.
 
     Args:
         of_engine: the rows that each engine begins with.
@@ -23,35 +23,36 @@ class Deal:
     queue: Array
 
 
-def in_advance(num_prompts: int, engines: int) -> Deal:
-    """Every prompt is some engine's, in turn."""
+def assigned_in_advance(num_prompts: int, engines: int) -> Assignment:
+    """Assign every prompt to an engine, in turn."""
     rows = np.arange(num_prompts)
-    return Deal([rows[engine::engines] for engine in range(engines)], rows[:0])
+    return Assignment([rows[engine::engines] for engine in range(engines)], rows[:0])
 
 
-def by_queue(order: Array, engines: int, *, most: int) -> Deal:
-    """Each engine begins with its share of the prompts, but not with more than ``most``.
+def assigned_by_queue(order: Array, engines: int, *, most: int) -> Assignment:
+    """Assign each engine its share of the prompts, but not more than ``most``; the others wait in the queue.
 
-    What all could begin with at once is dealt, since the first engine to be there would take more than its share.
+    Prompts with which all engines could begin at once do not wait, since the first engine would take more than its
+    share.
     """
     first = max(1, min(most, len(order) // engines)) * engines
-    return Deal([order[:first][engine::engines] for engine in range(engines)], order[first:])
+    return Assignment([order[:first][engine::engines] for engine in range(engines)], order[first:])
 
 
 class ResponseLengths:
-    """How long the responses to each prompt were when it was last generated for; a hundred bytes a prompt."""
+    """Remembers how long the responses to each prompt were when it was last generated for; 100 bytes a prompt."""
 
     def __init__(self) -> None:
         self._tokens: dict[str, int] = {}  # by uid, of the longest response
 
     def learn(self, facts: Facts) -> None:
-        """Look at rows as they come from an engine, which are whole groups."""
+        """Remember the lengths of some rows from an engine, which are whole groups."""
         starts = np.flatnonzero(np.r_[True, facts["group_id"][1:] != facts["group_id"][:-1]])
         longest = np.maximum.reduceat(facts["response_tokens"], starts)
         self._tokens.update(zip(facts["uid"][starts].tolist(), longest.tolist(), strict=True))
 
     def longest_first(self, uids: Array) -> Array:
-        """Rows by the tokens to expect of each, most first; what was never seen is taken for one like the others."""
+        """Sort rows by expected response tokens, most first; a prompt never seen before counts as an average one."""
         known = [self._tokens.get(uid) for uid in uids.tolist()]
         seen = [tokens for tokens in known if tokens is not None]
         usual = float(np.mean(seen)) if seen else 0.0

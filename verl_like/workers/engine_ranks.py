@@ -1,4 +1,4 @@
-"""The ranks that share one engine: they do the same at each of its steps, or hang."""
+"""The ranks that share one engine. They make the same calls at each of its steps; otherwise they hang."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AGREE_EVERY_STEPS = 32  # a gloo round costs a few milliseconds, as does a step 
 
 
 class EngineRanks:
-    """What the ranks of this rank's engine agree on; all of them make the same calls."""
+    """Lets the ranks of one engine agree; all of them make the same calls."""
 
     def __init__(self, setup: WorkerSetup) -> None:
         size = setup.config.rollout.tensor_parallel_size
@@ -30,7 +30,7 @@ class EngineRanks:
                 self._group = group
 
     def are_interrupted(self) -> bool:
-        """Whether Ctrl-C has come; to be asked once a step."""
+        """Return whether Ctrl-C has come. Call it once a step."""
         if self._group is None:
             return INTERRUPT.is_set()
         self._calls += 1
@@ -40,8 +40,8 @@ class EngineRanks:
         dist.all_reduce(has_come, op=dist.ReduceOp.MAX, group=self._group)
         return bool(has_come)
 
-    def told(self, number: int) -> int:
-        """The first rank's number."""
+    def from_first(self, number: int) -> int:
+        """Return the number that the first rank passed."""
         if self._group is None:
             return number
         of_first = torch.tensor(number)
@@ -69,9 +69,9 @@ class Queue:
         self._length, self._is_empty = length, length == 0
 
     def take(self, wanted: int) -> range:
-        """The next numbers, as many as wanted or as there are."""
+        """Return the next numbers, as many as wanted or as are left."""
         if self._is_empty or not wanted:
             return range(0)
-        end = self._ranks.told(self._store.add(str(self._opened), wanted) if self._ranks.is_first else 0)
+        end = self._ranks.from_first(self._store.add(str(self._opened), wanted) if self._ranks.is_first else 0)
         self._is_empty = end >= self._length
         return range(min(end - wanted, self._length), min(end, self._length))

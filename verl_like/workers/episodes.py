@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -87,23 +87,32 @@ class _Running:
 
 
 class RunningEpisodes:
-    """The episodes in progress on an engine, by the id of the request that each waits for."""
+    """The episodes in progress on an engine, by the id of the request that each waits for.
 
-    def __init__(self, engine: RolloutEngine) -> None:
-        self._engine = engine
+    Args:
+        episode: makes the episode of each sample.
+        first_requests: makes the first request of each sample of the prompt in a row.
+    """
+
+    def __init__(
+        self, engine: RolloutEngine, episode: EpisodeFactory, first_requests: Callable[[int], list[Request]]
+    ) -> None:
+        self._engine, self._episode, self._first_requests = engine, episode, first_requests
         self._waiting_for: dict[str, _Running] = {}
 
-    def begin(self, row: int, episodes: Mapping[int, Episode]) -> None:
-        """Submit the first requests of a prompt's episodes, which are given by sample number."""
-        requests = []
-        for number, episode in episodes.items():
-            request = episode.advance(None)
-            assert isinstance(request, Request), "an episode ended before its first request"
-            self._waiting_for[request.request_id] = _Running(
-                row=row, number=number, version=self._engine.version, episode=episode
-            )
-            requests.append(request)
-        self._engine.submit(requests)
+    def begin(self, rows: Iterable[int]) -> None:
+        """Begin all samples of the prompts in these rows, one prompt after the other."""
+        for row in rows:
+            requests = []
+            for number, first in enumerate(self._first_requests(row)):
+                episode = self._episode(first)
+                request = episode.advance(None)
+                assert isinstance(request, Request), "an episode ended before its first request"
+                self._waiting_for[request.request_id] = _Running(
+                    row=row, number=number, version=self._engine.version, episode=episode
+                )
+                requests.append(request)
+            self._engine.submit(requests)
 
     def step(self) -> list[FinishedSample]:
         """Advance the engine by one step, submit what episodes ask for next, and return those that ended."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -148,25 +149,19 @@ class GeneratorRole:
         block = _Block(
             min_groups=max(1, of_engine // MAX_STREAM_BLOCKS), min_bytes=self._setup.config.rollout.block_kib * 1024
         )
-        groups: dict[int, _Group] = {}
-        episodes = RunningEpisodes(self._engine)
-
-        def begin(taken: Iterable[int]) -> None:
-            for row in taken:
-                groups[row] = _Group()
-                requests = self._requests(prompts, row, n, sampling, step, first_sample)
-                episodes.begin(row, {number: self._episode(request) for number, request in enumerate(requests)})
-
+        groups: dict[int, _Group] = {}  # of which some samples have ended
+        requests = partial(self._requests, prompts, n=n, sampling=sampling, step=step, first_sample=first_sample)
+        episodes = RunningEpisodes(self._engine, self._episode, requests)
         self._engine.usage = EngineUsage()
         try:
-            begin(range(len(rows)))
+            episodes.begin(range(len(rows)))
             while not self._ranks.are_interrupted():
-                begin(len(rows) + number for number in self._queue.take(self._num_wanted(n)))
+                episodes.begin(len(rows) + number for number in self._queue.take(self._num_wanted(n)))
                 if not self._engine.has_unfinished():
                     break
                 BEACON.tick()
                 for sample in episodes.step():
-                    group = groups[sample.row]
+                    group = groups.setdefault(sample.row, _Group())
                     group.samples[sample.number] = sample
                     if len(group.samples) == n:
                         block.add(groups.pop(sample.row), prompt_tokens=int(prompt_tokens[sample.row]))
@@ -199,7 +194,7 @@ class GeneratorRole:
         LEDGER.count("rollout/cached_prompt_tokens", usage.cached_prompt_tokens)
 
     def _requests(
-        self, prompts: DataProto, row: int, n: int, sampling: Sampling, step: int, first_sample: int
+        self, prompts: DataProto, row: int, *, n: int, sampling: Sampling, step: int, first_sample: int
     ) -> list[Request]:
         """Make the first request of each sample of a prompt."""
         seed, uid = self._setup.config.trainer.seed, str(prompts["uid"][row])

@@ -15,7 +15,7 @@ from verl_like.controller.worker_group import WorkerGroup
 from verl_like.protocol import Array
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.advantages import AdvantageRole
-from verl_like.workers.assignment import Deal, ResponseLengths, by_queue, in_advance
+from verl_like.workers.assignment import Assignment, ResponseLengths, assigned_by_queue, assigned_in_advance
 from verl_like.workers.critic import CriticRole
 from verl_like.workers.generator import OPTIONAL_COLUMNS, ROLLOUT_COLUMNS, GeneratorRole
 from verl_like.workers.messages import AdvantageReport, RowRewards, SyncReport, UpdateShare, UpdateTerms
@@ -155,7 +155,7 @@ class RolloutGroup:
     Args:
         group: the workers that generate.
         rollout: says how many ranks share an engine, and what that runs at once.
-        deals_by_queue: whether engines take prompts when they have room, those of the longest responses first.
+        assigns_by_queue: whether engines take prompts when they have capacity, those with the longest responses first.
         node_of_rank: the node of each rank of this group, numbered as the nodes of the training ranks are; -1 where no
             training rank runs on it. None where all ranks are on one node.
     """
@@ -165,10 +165,10 @@ class RolloutGroup:
         group: WorkerGroup,
         rollout: RolloutConfig,
         *,
-        deals_by_queue: bool = False,
+        assigns_by_queue: bool = False,
         node_of_rank: Sequence[int] | None = None,
     ) -> None:
-        self._group, self._rollout, self._deals_by_queue = group, rollout, deals_by_queue
+        self._group, self._rollout, self._assigns_by_queue = group, rollout, assigns_by_queue
         self._node_of_rank = None if node_of_rank is None else np.asarray(node_of_rank)
         self._lengths = ResponseLengths()
 
@@ -193,13 +193,13 @@ class RolloutGroup:
             max_lag: how many versions an engine may be behind ``version``; the fact ``weight_version`` says what each
                 row was begun with. An engine outside this bound ends the call with its ``StaleWeightsError``.
         """
-        deal = self._deal(prompts.facts["uid"], n)
+        assignment = self._assignment(prompts.facts["uid"], n)
         size = self._rollout.tensor_parallel_size
-        [queue] = prompts.partition([deal.queue])
+        [queue] = prompts.partition([assignment.queue])
         for facts, block in self._group.stream(
             GeneratorRole.generate,
             prompts,
-            [deal.of_engine[rank // size] for rank in range(self._group.world_size)],
+            [assignment.of_engine[rank // size] for rank in range(self._group.world_size)],
             n=n,
             sampling=sampling,
             step=step,
@@ -208,7 +208,7 @@ class RolloutGroup:
             queue=queue,
             max_lag=max_lag,
         ):
-            if self._deals_by_queue:
+            if self._assigns_by_queue:
                 self._lengths.learn(facts)
             yield self._with_nodes(facts), block
 
@@ -218,11 +218,11 @@ class RolloutGroup:
         node = np.zeros_like(writer) if self._node_of_rank is None else self._node_of_rank[writer]
         return {name: fact for name, fact in facts.items() if name != "writer"} | {"node": node}
 
-    def _deal(self, uids: Array, n: int) -> Deal:
+    def _assignment(self, uids: Array, n: int) -> Assignment:
         engines = self._group.world_size // self._rollout.tensor_parallel_size
-        if not self._deals_by_queue or engines == 1:
-            return in_advance(len(uids), engines)
-        return by_queue(self._lengths.longest_first(uids), engines, most=self._rollout.max_num_seqs // n)
+        if not self._assigns_by_queue or engines == 1:
+            return assigned_in_advance(len(uids), engines)
+        return assigned_by_queue(self._lengths.longest_first(uids), engines, most=self._rollout.max_num_seqs // n)
 
     def sync(self, *, keeps_requests: bool = False) -> SyncReport:
         """Give the engines the actor's weights and wake them; the slowest rank's seconds, and otherwise any rank's.

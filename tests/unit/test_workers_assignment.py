@@ -14,29 +14,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_like.config.schema import Config
-from verl_like.workers.assignment import ResponseLengths, by_queue, in_advance
+from verl_like.workers.assignment import ResponseLengths, assigned_by_queue, assigned_in_advance
 
 
-def test_dealt_in_advance_every_prompt_is_some_engines_in_turn() -> None:
-    deal = in_advance(5, 2)
-    assert [rows.tolist() for rows in deal.of_engine] == [[0, 2, 4], [1, 3]] and not len(deal.queue)
+def test_in_advance_every_prompt_is_assigned_to_an_engine_in_turn() -> None:
+    assignment = assigned_in_advance(5, 2)
+    assert [rows.tolist() for rows in assignment.of_engine] == [[0, 2, 4], [1, 3]] and not len(assignment.queue)
 
 
 def test_engines_begin_with_what_they_can_run_at_once_and_the_rest_waits_in_order() -> None:
-    deal = by_queue(np.array([4, 2, 0, 1, 3]), 2, most=1)
-    assert [rows.tolist() for rows in deal.of_engine] == [[4], [2]] and deal.queue.tolist() == [0, 1, 3]
+    assignment = assigned_by_queue(np.array([4, 2, 0, 1, 3]), 2, most=1)
+    assert [rows.tolist() for rows in assignment.of_engine] == [[4], [2]] and assignment.queue.tolist() == [0, 1, 3]
 
 
 def test_where_all_run_at_once_engines_begin_with_their_share() -> None:
-    deal = by_queue(np.arange(5), 2, most=100)
-    assert [rows.tolist() for rows in deal.of_engine] == [[0, 2], [1, 3]] and deal.queue.tolist() == [4]
+    assignment = assigned_by_queue(np.arange(5), 2, most=100)
+    assert [rows.tolist() for rows in assignment.of_engine] == [[0, 2], [1, 3]] and assignment.queue.tolist() == [4]
 
 
 @given(st.integers(0, 20), st.integers(1, 5), st.integers(0, 9))
-def test_every_prompt_is_dealt_or_waits_once(num_prompts: int, engines: int, most: int) -> None:
-    for deal in (by_queue(np.arange(num_prompts), engines, most=most), in_advance(num_prompts, engines)):
-        assert sorted(np.concatenate([*deal.of_engine, deal.queue]).tolist()) == list(range(num_prompts))
-        assert len(deal.of_engine) == engines
+def test_every_prompt_is_assigned_or_waits_once(num_prompts: int, engines: int, most: int) -> None:
+    for assignment in (
+        assigned_by_queue(np.arange(num_prompts), engines, most=most),
+        assigned_in_advance(num_prompts, engines),
+    ):
+        assert sorted(np.concatenate([*assignment.of_engine, assignment.queue]).tolist()) == list(range(num_prompts))
+        assert len(assignment.of_engine) == engines
 
 
 def came(*groups: tuple[str, list[int]]) -> dict[str, Any]:
@@ -107,7 +110,7 @@ def test_engines_take_each_number_once_and_the_ranks_of_one_take_the_same(tmp_pa
         ("ahead", "cuda", False, False),
     ],
 )
-def test_what_repeats_bit_for_bit_is_dealt_in_advance_unless_told_otherwise(
+def test_runs_that_repeat_bit_for_bit_assign_in_advance_unless_configured_otherwise(
     dealing: str, device: str, is_deterministic: bool, by: bool
 ) -> None:
     config = Config()
