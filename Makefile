@@ -27,7 +27,7 @@ MARKERS := -m "not whole_recipe$(if $(filter cpu,$(ACCELERATOR)), and not gpu)"
 JOBS ?= 2
 SIDE_BY_SIDE := not alone and not gpu and not whole_recipe
 ALONE := $(if $(filter cpu,$(ACCELERATOR)),alone and not gpu,alone or gpu)
-SLOWEST := --durations=30 --durations-min=5  # so that a suite that grows shows where
+SLOWEST := --durations=20 --durations-min=5  # ARGS=--record-durations keeps them in tests/durations.json
 # Written out in a recipe, $(MAKE) would make `make -n test` run the tests instead of printing the commands.
 AGAIN := $(MAKE) --no-print-directory
 UNIT_MARKERS := -m "not slow and not gpu"

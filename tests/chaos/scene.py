@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -214,19 +214,21 @@ def started(
     fault: str = "",
     sleep_s: float = 0.0,
     shm_mib: int = 0,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Run]:
     """The command, running; ended at the end whatever became of it.
 
     Args:
+        environment: variables that are added to those of this process.
         fault: one that is injected, as ``injected/sitecustomize.py`` reads it.
         shm_mib: size of a /dev/shm that the run has for itself; 0 for the machine's.
     """
     words = [f"{key}={value}" for key, value in {**overrides(data, out, name), **changes}.items()]
     log = out / f"{name}.log"
     out.mkdir(parents=True, exist_ok=True)
-    environment = dict(os.environ)
+    variables = {**os.environ, **(environment or {})}
     if fault:
-        environment |= {
+        variables |= {
             "PYTHONPATH": f"{INJECTED}:{ROOT}",
             "VERL_LIKE_CHAOS": fault,
             "VERL_LIKE_CHAOS_FOLDER": str(out),
@@ -238,7 +240,7 @@ def started(
         process = subprocess.Popen(
             [*prefix, sys.executable, "-m", "verl_like", "train", *words],
             cwd=ROOT,
-            env=environment,
+            env=variables,
             stdout=stream,
             stderr=subprocess.STDOUT,
             start_new_session=True,

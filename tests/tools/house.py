@@ -1,11 +1,14 @@
-"""The house in figures: ``PYTHONPATH=. python tests/tools/house.py``.
+"""Print the project's structure in figures: ``PYTHONPATH=. python tests/tools/house.py [--trace]``.
 
-How large files and functions are, whether imports run upwards, how far it is from the step to the loss and from a
-scorer process to the estimator, and whether a word names two things. ``tests/unit/test_house.py`` holds the bounds.
+The figures are the sizes of files and functions, upward imports, import circles, and words with two meanings;
+``tests/unit/test_house.py`` and ``tests/unit/test_imports.py`` hold their bounds. With ``--trace`` they include how
+many functions a step passes, as ``tests/tools/trace_step.py`` measures it in a run of about 20 s;
+``tests/ray/test_step_depth.py`` holds those bounds.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import json
 import re
@@ -57,42 +60,6 @@ LAYERS = (
     "verl_like_migrate",  # reached through an entry point, so that nothing may import it
 )
 
-# Each function calls the next, or hands it to a worker by name. "file:Class.method", without the package's folder.
-# Those of TRANSPORT carry every call of every stage between processes; they are listed and told apart.
-TRANSPORT = (
-    "controller/wait.py:arrivals",
-    "controller/worker_group.py:WorkerGroup.map_rows",
-    "controller/worker.py:WorkerHost.map",
-)
-STEP_TO_LOSS = (
-    "training/ppo.py:PPOTrainer.step",
-    "training/stages.py:update_actor",
-    "workers/groups.py:ActorGroup.update",
-    "controller/worker_group.py:WorkerGroup.map_rows",
-    "controller/worker.py:WorkerHost.map",
-    "workers/actor.py:ActorRole.update",
-    "backends/fsdp/learner.py:FsdpLearner.update",
-    "algorithms/actor_loss.py:ActorLoss.__call__",
-    "algorithms/policy_losses/ratio.py:ppo",
-)
-SCORER_TO_ESTIMATOR = (
-    "training/ppo.py:PPOTrainer.step",
-    "training/stages.py:score",
-    "training/rewards.py:StepRewards.scores",
-    "reward/pool.py:PoolScoring.scores",
-    "controller/wait.py:arrivals",
-    "reward/host.py:ScorerHost.score",
-    "reward/team.py:ScorerTeam.score",
-    "reward/team.py:ScorerTeam._piece",
-    "reward/scorer_process.py:ScorerProcess.score",
-    "training/stages.py:add_advantages",
-    "training/shaping.py:row_rewards",
-    "workers/groups.py:AdvantageGroup.add",
-    "controller/worker_group.py:WorkerGroup.map_rows",
-    "controller/worker.py:WorkerHost.map",
-    "workers/advantages.py:AdvantageRole.advantages",
-)
-
 # Words that once named several things -> the one thing, and the only places where a name may hold the word.
 WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "child": ("a module of torch, a node of a syntax tree", ("backends.fsdp", "verl_like_graders.programs")),
@@ -126,8 +93,6 @@ WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "sandbox": ("", ()),
 }
-# A function that no other mentions, because a table names it.
-IN_TABLE = {"algorithms/policy_losses/ratio.py:ppo": "algorithms/policy_losses/__init__.py"}
 
 
 def modules() -> dict[str, ast.Module]:
@@ -238,32 +203,6 @@ def length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return lines
 
 
-def broken_links(chain: tuple[str, ...]) -> list[str]:
-    """Functions of a chain that do not exist, or that no earlier function of it mentions."""
-    problems, mentioned = [], set[str]()
-    for index, link in enumerate(chain):
-        file, _, name = link.partition(":")
-        nodes = dict(functions(ast.parse((PACKAGE / file).read_text()))) if (PACKAGE / file).is_file() else {}
-        if name not in nodes:
-            problems.append(f"{link} does not exist")
-            continue
-        called = name.rsplit(".", 1)[-1]
-        # An object that is called mentions nobody; its class or the word for it stands in a variable.
-        if link in IN_TABLE:
-            mentioned |= set(re.findall(r"\w+", (PACKAGE / IN_TABLE[link]).read_text()))
-        if index and called != "__call__" and called not in mentioned:
-            problems.append(f"{link} is mentioned by no function before it")
-        for node in ast.walk(nodes[name]):
-            mentioned |= {node.attr} if isinstance(node, ast.Attribute) else set()
-            mentioned |= {node.id} if isinstance(node, ast.Name) else set()
-    return problems
-
-
-def own(chain: tuple[str, ...]) -> list[str]:
-    """The functions of a chain that are no transport."""
-    return [link for link in chain if link not in TRANSPORT]
-
-
 def names_in(tree: ast.Module) -> set[str]:
     """Every name that a file gives to something: classes, functions, parameters, fields, variables."""
     found: set[str] = set()
@@ -303,7 +242,7 @@ def code_lines(source: str) -> int:
 
 
 def figures() -> dict[str, object]:
-    """Everything this page tells, by name."""
+    """Measure everything that needs no run, by name."""
     trees = modules()
     files = {str(file.relative_to(PACKAGE.parent)): code_lines(file.read_text()) for file in source_files()}
     lengths = {f"{module}:{name}": length(node) for module, tree in trees.items() for name, node in functions(tree)}
@@ -318,14 +257,20 @@ def figures() -> dict[str, object]:
         "function_lines_max": f"{lengths[longest_function]} ({longest_function})",
         "imports_upwards": upward_imports(trees),
         "import_circles": import_circles(trees),
-        "functions_step_to_loss": len(own(STEP_TO_LOSS)),
-        "functions_step_to_loss_with_transport": len(STEP_TO_LOSS),
-        "functions_scorer_to_estimator": len(own(SCORER_TO_ESTIMATOR)),
-        "functions_scorer_to_estimator_with_transport": len(SCORER_TO_ESTIMATOR),
-        "broken_links": broken_links(STEP_TO_LOSS) + broken_links(SCORER_TO_ESTIMATOR),
         "words_with_two_meanings": words_with_two_meanings(trees),
     }
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Print the project's structure in figures.")
+    parser.add_argument("--trace", action="store_true", help="also trace one real step (Ray, two workers, about 20 s)")
+    found = figures()
+    if parser.parse_args().trace:
+        from tests.tools.trace_step import step_figures  # imports what a run needs
+
+        found |= step_figures()
+    print(json.dumps(found, indent=2))
+
+
 if __name__ == "__main__":
-    print(json.dumps(figures(), indent=2))
+    main()

@@ -7,27 +7,9 @@ import ast
 import pytest
 
 from tests.tools import house
-from tests.tools.house import (
-    SCORER_TO_ESTIMATOR,
-    STEP_TO_LOSS,
-    broken_links,
-    import_circles,
-    modules,
-    own,
-    words_with_two_meanings,
-)
+from tests.tools.house import import_circles, modules, words_with_two_meanings
 
 MODULES = modules()
-
-
-def test_from_the_step_to_the_loss_it_is_at_most_eight_functions() -> None:
-    assert 0 < len(own(STEP_TO_LOSS)) <= 8
-    assert broken_links(STEP_TO_LOSS) == []
-
-
-def test_from_a_scorer_process_to_the_estimator_it_is_at_most_twelve_functions() -> None:
-    assert 0 < len(own(SCORER_TO_ESTIMATOR)) <= 12
-    assert broken_links(SCORER_TO_ESTIMATOR) == []
 
 
 def test_import_circles_are_seen_through_any_number_of_modules() -> None:
@@ -58,8 +40,4 @@ def test_the_measures_see_what_they_are_for(monkeypatch: pytest.MonkeyPatch) -> 
     assert words_with_two_meanings(trees) == [
         "class Twice: training.jobs, workers.other",
         "sandbox: workers.other has sandbox",
-    ]
-    assert broken_links(("cli.py:main", "cli.py:nowhere")) == ["cli.py:nowhere does not exist"]
-    assert broken_links(("doctor.py:main", "config/suggestion.py:suggestion")) == [
-        "config/suggestion.py:suggestion is mentioned by no function before it"
     ]
