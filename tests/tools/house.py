@@ -20,6 +20,7 @@ PACKAGE = Path(__file__).parents[2] / "verl_like"
 LAYERS = (
     "disk",
     "masking",
+    "call_threads",
     "hub",
     "imports",
     "protocol",
