@@ -35,7 +35,7 @@ REASONS = {
     "reward.team:ScorerTeam._read_piece: self._free.get": "as in _piece",
     "call_threads:CallThreads._work: self._calls.get": "a thread at rest, for which nobody waits",
     "controller.ray_calls:arrived.look: ray.get": "made on a call thread, as all calls in that module",
-    "telemetry.background_tracker:BackgroundTracker._send: self._reports.get": "its end is waited for with a timeout",
+    "telemetry.background_tracker:BackgroundTracker._next: self._reports.get": "its end is waited for with a timeout",
     "telemetry.stacks:_print_at_signals: os.read": "a thread at rest, for which nobody waits",
     "runs.signals:_End._watch: os.read": "poll has said that there is something",
     "watchdog.guard:_Guard._hear: os.read": "select has said that there is something",

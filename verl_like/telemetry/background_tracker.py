@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from queue import Full, Queue
+from queue import Empty, Full, Queue
 
 from verl_like.call_threads import THREADS
 from verl_like.telemetry.sample_rows import SampleRow
@@ -38,7 +37,7 @@ class BackgroundTracker:
     ) -> None:
         self._name, self._opened, self._close_s = name, opened, close_s
         self._reports: Queue[Callable[[Tracker], None] | None] = Queue(MAX_WAITING)
-        self._has_tried = threading.Event()
+        self._has_tried, self._is_closed = threading.Event(), False
         self._num_refused = self._num_dropped = 0
         self._work = THREADS.begin(f"tracker {name}", self._send)
         if not self._has_tried.wait(open_s):
@@ -60,10 +59,10 @@ class BackgroundTracker:
 
     def close(self) -> None:
         """Wait until the service has all reports, up to the limit; then abandon it."""
-        deadline = time.monotonic() + self._close_s
-        with suppress(Full):
-            self._reports.put(None, timeout=self._close_s)
-        if not self._work.wait(max(0.0, deadline - time.monotonic())):
+        self._is_closed = True
+        with suppress(Full):  # then it is not empty, and nothing waits for a report
+            self._reports.put_nowait(None)
+        if not self._work.wait(self._close_s):
             self._work.abandon()
             log.warning(
                 "%s has not taken %d reports within %g s of the end; the run's own files have them",
@@ -90,7 +89,7 @@ class BackgroundTracker:
         except BaseException as error:  # noqa: BLE001 (some services leave by SystemExit)
             self._warn(error, "could not be opened")
         self._has_tried.set()
-        while (report := self._reports.get()) is not None:
+        while (report := self._next()) is not None:
             if tracker is None:
                 self._num_refused += 1
                 continue
@@ -105,6 +104,13 @@ class BackgroundTracker:
                 tracker.close()
             except BaseException as error:  # noqa: BLE001
                 self._warn(error, "could not be closed")
+
+    def _next(self) -> Callable[[Tracker], None] | None:
+        """Wait for the next report; return None at the end."""
+        try:
+            return self._reports.get_nowait() if self._is_closed else self._reports.get()
+        except Empty:
+            return None
 
     def _warn(self, error: BaseException, what: str) -> None:
         log.warning("%s %s, and the run goes on: %s: %s", self._name, what, type(error).__name__, error)
