@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_like.arguments import parsed
-from verl_like.controller.bounded import LINES
+from verl_like.call_threads import RAY_THREADS, THREADS
 from verl_like.controller.errors import ANNOUNCE, INTERRUPT, Interrupted, OutOfGrace, RayLost, RunError, StageTimeout
 from verl_like.disk import DiskRefused, refuse_unwritable, unused, writing
 from verl_like.imports import importing
 from verl_like.masking import MaskingFormatter, masked_text
-from verl_like.telemetry.beside import HUNG
 from verl_like.telemetry.startup import STARTUP
 
 if TYPE_CHECKING:
@@ -46,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _ended(status: int) -> int:
     """The exit status; where Ray or a service cannot be ended, the process ends here."""
-    if LINES.are_stuck or LINES.is_library_lost or HUNG:  # their own exit handlers would wait for what never comes
+    # The exit handlers of a library in which a call hangs would wait for what never comes.
+    if RAY_THREADS.is_busy or RAY_THREADS.is_library_lost or THREADS.abandoned():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

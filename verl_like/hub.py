@@ -8,8 +8,8 @@ import ssl
 import sys
 import urllib.error
 import urllib.request
-from queue import Empty, SimpleQueue
-from threading import Thread
+
+from verl_like.call_threads import THREADS, NoAnswer
 
 TIMEOUT_S = 5.0
 OFFLINE = "HF_HUB_OFFLINE"
@@ -40,12 +40,10 @@ def out_of_reach() -> str | None:
 
 @functools.cache
 def _out_of_reach(url: str) -> str | None:
-    found: SimpleQueue[str | None] = SimpleQueue()
-    # On a thread that may be abandoned: a name server that is silent has no timeout.
-    Thread(target=lambda: found.put(_no_connection(url)), daemon=True).start()
+    # A name server that is silent has no timeout. Left and not abandoned: it does not delay the interpreter's exit.
     try:
-        return found.get(timeout=TIMEOUT_S)
-    except Empty:
+        return THREADS.begin(f"the hub at {url}", lambda: _no_connection(url)).result(TIMEOUT_S)
+    except NoAnswer:
         return f"no answer within {TIMEOUT_S:g} s"
 
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from fnmatch import fnmatch
 from pathlib import Path
 
-from verl_like.remote import Look, Store, is_remote
+from verl_like.call_threads import Check
+from verl_like.remote import RemoteFolder, is_remote
 
 # Weights in other formats, and what training has left beside them, are never read.
 READ = (".json", ".txt", ".model", ".safetensors", ".jinja", ".py", ".tiktoken")
@@ -27,14 +28,14 @@ def copied_folder(url: str) -> Path:
     return model if model.is_dir() or not _tokenizer_folder(url).is_dir() else _tokenizer_folder(url)
 
 
-def here(path: str, look: Look = lambda: None) -> str:
+def here(path: str, check: Check = lambda: None) -> str:
     """The folder of this machine that has the model at a URL; a folder or a hub name is returned as it is.
 
     The copy is made once and never looked at again; of several processes that want it one makes it. Of a URL without a
     whole model the tokenizer is copied, into a folder of its own, so that a model which comes later is seen.
 
     Args:
-        look: called now and then; what it raises ends the copy.
+        check: called now and then; what it raises ends the copy.
 
     Raises:
         FileNotFoundError: the URL has neither a whole model nor a tokenizer. Else whatever the store's library raises.
@@ -47,7 +48,7 @@ def here(path: str, look: Look = lambda: None) -> str:
         with folder.with_name(f".{folder.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not _is_whole(folder):
-                folder = _copied(path, look)
+                folder = _copied(path, check)
     return str(folder)
 
 
@@ -59,11 +60,11 @@ def lacking_at(url: str) -> str | None:
     """
     if _is_whole(_model_folder(url)):
         return None
-    store = Store(url)
-    names = store.files()
+    remote = RemoteFolder(url)
+    names = remote.files()
     if "config.json" not in names:
         raise FileNotFoundError(f"{url} has no config.json")
-    return lacking_weights(names, store.read)
+    return lacking_weights(names, remote.read)
 
 
 def lacking_weights(names: Iterable[str], read: Callable[[str], bytes | None]) -> str | None:
@@ -131,11 +132,11 @@ def _is_whole(folder: Path) -> bool:
     return folder.is_dir() and lacking_in(folder) is None
 
 
-def _copied(url: str, look: Look) -> Path:
+def _copied(url: str, check: Check) -> Path:
     """The folder into which the model, or else the tokenizer, was copied."""
-    store = Store(url)
-    names = [name for name in store.files() if name.endswith(READ)]
-    lacking = lacking_weights(names, store.read) if "config.json" in names else None
+    remote = RemoteFolder(url)
+    names = [name for name in remote.files() if name.endswith(READ)]
+    lacking = lacking_weights(names, remote.read) if "config.json" in names else None
     if "config.json" in names and lacking is None:
         folder = _model_folder(url)
     elif any(name in names for name in _TOKENIZER):
@@ -146,8 +147,7 @@ def _copied(url: str, look: Look) -> Path:
         raise FileNotFoundError(f"{url} has no {lacking or 'config.json'}")
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    for name in names:
-        store.get(name, partial / name, look)
+    remote.get({name: partial / name for name in names}, check)
     shutil.rmtree(_model_folder(url), ignore_errors=True)  # what is there is not whole
     partial.rename(folder)
     return folder

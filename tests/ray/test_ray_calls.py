@@ -8,33 +8,33 @@ import sys
 TWICE = """
 import threading
 import ray
+from verl_like.call_threads import RAY_THREADS
 from verl_like.controller import ray_calls
-from verl_like.controller.bounded import LINES
 
 HERE = {"address": "local", "num_cpus": 1, "include_dashboard": False, "logging_level": 40}
 
 
 def put_side_by_side():
     door = threading.Event()
-    held = LINES.begin("a line that is held", lambda: (ray.put("held"), door.wait(20))[0])
+    held = RAY_THREADS.begin("a thread that is held", lambda: (ray.put("held"), door.wait(20))[0])
     other = ray_calls.put("other")
     door.set()
-    return [held.within(20), other]
+    return [held.result(20), other]
 
 
 with ray_calls.cluster(start_timeout_s=60, **HERE):
     put_side_by_side()
 door = threading.Event()
-busy = LINES.begin("a call that is left behind", lambda: door.wait(60))
+busy = RAY_THREADS.begin("a call that is left behind", lambda: door.wait(60))
 with ray_calls.cluster(start_timeout_s=60, **HERE):
     door.set()
-    busy.within(20)
+    busy.result(20)
     refs = [ref for _ in range(5) for ref in put_side_by_side()]
     assert len(set(refs)) == len(refs), refs
     assert ray.get(refs) == ["held", "other"] * 5
 """
 
 
-def test_what_lines_put_into_a_second_ray_has_names_of_its_own() -> None:
+def test_what_call_threads_put_into_a_second_ray_has_names_of_its_own() -> None:
     done = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr

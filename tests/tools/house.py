@@ -26,6 +26,7 @@ LAYERS = (
     "verl_like_graders",
     "disk",
     "masking",
+    "call_threads",
     "hub",
     "imports",
     "protocol",

@@ -26,7 +26,7 @@ from verl_like.checks.models import models_are_there
 from verl_like.config.problems import Refused
 from verl_like.config.schema import Config, ModelConfig, RefConfig
 from verl_like.data.templates import load_tokenizer
-from verl_like.remote import Store
+from verl_like.remote import RemoteFolder
 from verl_like.remote_models import copied_folder, here
 from verl_like.workers.setup import WorkerSetup, with_models_here
 
@@ -295,17 +295,17 @@ OUTSIDE = (
 def test_a_listed_key_that_leads_out_of_the_folder_is_refused(key: str, listed: type[Listing]) -> None:
     listed.keys = ("/bucket/run/config.json", key)
     with pytest.raises(ValueError, match=r"lists the file .* which would be written outside of the folder"):
-        Store("s3://bucket/run").files()
+        RemoteFolder("s3://bucket/run").files()
 
 
 def test_a_key_that_only_looks_odd_is_a_file(listed: type[Listing]) -> None:
     listed.keys = ("/bucket/run/a..b/...json", "/bucket/run/é ü", "/bucket/run/folder/")
-    assert list(Store("s3://bucket/run").files()) == ["a..b/...json", "é ü"]
+    assert list(RemoteFolder("s3://bucket/run").files()) == ["a..b/...json", "é ü"]
 
 
 def test_no_file_is_copied_by_a_name_that_leads_out(listed: type[Listing], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="outside of the folder"):
-        Store("s3://bucket/run").get("../evil", tmp_path / "evil", lambda: None)
+        RemoteFolder("s3://bucket/run").get({"../evil": tmp_path / "evil"}, lambda: None)
     assert list(tmp_path.iterdir()) == []
 
 

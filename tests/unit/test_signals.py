@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from tests.unit._reward import sample, scorer_process, task
-from verl_like.controller.bounded import ENDING_SIGNALS, Lines
+from verl_like.call_threads import BLOCKED_SIGNALS, ENDING_SIGNALS, CallThreads
 from verl_like.runs import signals
 from verl_like.telemetry.live import LiveDisplay
 
@@ -52,7 +52,8 @@ def test_what_a_reward_starts_can_be_ended_by_sigterm(tmp_path: Path) -> None:
             [outcome] = scorer.score([sample("anything")])
         return outcome.score
 
-    assert Lines().call("a score", scored, limit_s=60) == -signal.SIGTERM
+    threads = CallThreads("score", blocked_signals=BLOCKED_SIGNALS)
+    assert threads.call("a score", scored, limit_s=60) == -signal.SIGTERM
 
 
 @pytest.mark.parametrize("signum", sorted(ENDING_SIGNALS))

@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 
+from verl_like.call_threads import THREADS
 from verl_like.checks.rules import LOGGERS
 from verl_like.checks.rules import SERVICES as CHECKED
 from verl_like.config.schema import Config, TrainerConfig
-from verl_like.telemetry import beside, loggers
-from verl_like.telemetry.beside import Beside
+from verl_like.telemetry import background_tracker, loggers
+from verl_like.telemetry.background_tracker import BackgroundTracker
 from verl_like.telemetry.loggers import NAMES, trackers
 from verl_like.telemetry.sample_rows import COLUMNS
 from verl_like.telemetry.services import SERVICES
@@ -62,7 +63,7 @@ def opened(recorders: list[Recorder], **settings: Any) -> Recorder:
 
 def test_a_service_gets_every_report_in_order_on_one_thread_that_is_not_the_runs() -> None:
     recorders: list[Recorder] = []
-    tracker = Beside("service", lambda: opened(recorders))
+    tracker = BackgroundTracker("service", lambda: opened(recorders))
     tracker.truncate_after(0)
     metrics = {"a/b": 1.0}
     for step in range(1, 51):
@@ -78,7 +79,7 @@ def test_a_service_gets_every_report_in_order_on_one_thread_that_is_not_the_runs
 
 def test_what_a_service_refuses_is_told_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     recorders: list[Recorder] = []
-    tracker = Beside("service", lambda: opened(recorders, refuses=3))
+    tracker = BackgroundTracker("service", lambda: opened(recorders, refuses=3))
     for step in range(1, 6):
         tracker.log(step, {})
     tracker.close()
@@ -91,7 +92,7 @@ def test_a_service_that_cannot_be_opened_is_told_and_the_run_goes_on(caplog: pyt
     def refuse() -> Recorder:
         raise SystemExit("no API key")  # as swanlab leaves
 
-    tracker = Beside("service", refuse)
+    tracker = BackgroundTracker("service", refuse)
     tracker.log(1, {})
     tracker.close()
     assert "service could not be opened, and the run goes on: SystemExit: no API key" in caplog.text
@@ -101,8 +102,7 @@ def test_a_service_that_cannot_be_opened_is_told_and_the_run_goes_on(caplog: pyt
 def test_neither_start_nor_step_nor_end_waits_for_a_service_that_hangs(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beside, "MAX_WAITING", 10)
-    monkeypatch.setattr(beside, "HUNG", set())
+    monkeypatch.setattr(background_tracker, "MAX_WAITING", 10)
     answer = threading.Event()
 
     def open_late() -> Recorder:
@@ -110,22 +110,25 @@ def test_neither_start_nor_step_nor_end_waits_for_a_service_that_hangs(
         return Recorder()
 
     started = time.monotonic()
-    tracker = Beside("service", open_late, open_s=0.1, close_s=0.1)
+    tracker = BackgroundTracker("service", open_late, open_s=0.1, close_s=0.1)
     for step in range(1, 16):
         tracker.log(step, {})
     tracker.close()
     took_s = time.monotonic() - started
+    hanging = THREADS.abandoned()  # so that the command does not wait for its libraries' exit handlers
     answer.set()
-    assert took_s < 5
-    assert {"service"} == beside.HUNG  # so that the command does not wait for its libraries' exit handlers
+    assert took_s < 5 and hanging == ["tracker service"]
+    deadline = time.monotonic() + 20
+    while THREADS.abandoned():  # once the service answers, its thread takes what is left and ends
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     assert "service has not answered within 0.1 s" in caplog.text
     assert "service is 10 reports behind" in caplog.text
     assert "service has not taken 15 reports within 0.1 s of the end" in caplog.text
 
 
 def test_a_service_that_is_behind_at_the_end_and_catches_up_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beside, "MAX_WAITING", 10)
-    monkeypatch.setattr(beside, "HUNG", set())
+    monkeypatch.setattr(background_tracker, "MAX_WAITING", 10)
     recorders: list[Recorder] = []
     answer = threading.Event()
 
@@ -133,12 +136,12 @@ def test_a_service_that_is_behind_at_the_end_and_catches_up_is_closed(monkeypatc
         answer.wait(30)
         return opened(recorders)
 
-    tracker = Beside("service", open_late, open_s=0.1, close_s=10)
+    tracker = BackgroundTracker("service", open_late, open_s=0.1, close_s=10)
     for step in range(1, 11):
         tracker.log(step, {})
     threading.Timer(0.2, answer.set).start()
     tracker.close()
-    assert len(recorders[0].taken) == 10 and recorders[0].is_closed and set() == beside.HUNG
+    assert len(recorders[0].taken) == 10 and recorders[0].is_closed and THREADS.abandoned() == []
 
 
 def test_the_rules_the_table_and_the_extras_name_the_same_services() -> None:

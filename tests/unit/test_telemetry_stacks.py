@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from verl_like.controller.bounded import Lines
+from verl_like.call_threads import BLOCKED_SIGNALS, CallThreads
 from verl_like.telemetry import stacks
 
 BUSY = """
@@ -117,7 +117,7 @@ def test_a_signal_that_comes_before_a_process_listens_is_answered_when_it_does(t
 
 
 def test_what_ray_starts_has_the_signal_blocked_and_a_worker_lets_it_through(tmp_path: Path) -> None:
-    """Ray's servers are started on a line, and pass its mask on to workers."""
+    """Ray's servers are started on a call thread, and pass its mask on to workers."""
     worker = """
 from verl_like.controller import signals
 from verl_like.telemetry import stacks
@@ -138,7 +138,7 @@ sys.stdin.read()
             cwd=Path(__file__).parents[2],
         )
 
-    process = Lines().call("a start", started, limit_s=60)
+    process = CallThreads("start", blocked_signals=BLOCKED_SIGNALS).call("a start", started, limit_s=60)
     process.send_signal(signal.SIGUSR1)
     assert process.stdout is not None and process.stdout.readline() == "set()\n"
     until_printed(tmp_path)

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import importlib.util
 import os
 import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
+from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from tests.unit._savers import save
+from verl_like.call_threads import THREADS
 from verl_like.checks.manifest import damage
 from verl_like.config.compose import as_yaml
 from verl_like.config.schema import Config, TrainerConfig
-from verl_like.remote import Store, unreadable_kind
+from verl_like.remote import BATCH_FILES, RemoteFolder, unreadable_kind
 from verl_like.runs import restore as bring_module
 from verl_like.runs import upload as mirror_module
 from verl_like.runs.checkpoint import Checkpoints, load_state
@@ -30,7 +34,6 @@ from verl_like.runs.lock import FolderLock
 from verl_like.runs.remote_run import RemoteRun
 from verl_like.runs.restore import bring
 from verl_like.runs.upload import Mirror, mirrored
-from verl_like.telemetry import beside
 
 
 def nothing() -> None:
@@ -256,15 +259,15 @@ def test_the_best_is_named_there_once_it_is_there(
 def test_a_checkpoint_that_is_forgotten_while_it_is_copied_is_told(
     file_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run, put = started(tmp_path / "one", file_store, 1), Store.put
+    run, put = started(tmp_path / "one", file_store, 1), RemoteFolder.put
 
-    def slow(self: Store, *args: Any) -> None:
-        if args[1].startswith("checkpoints/"):
+    def slow(self: RemoteFolder, files: Mapping[str, Path], *args: Any, **kwargs: Any) -> None:
+        if any(name.startswith("checkpoints/") for name in files):
             for step in range(run.checkpoints.steps()[-1] + 1, run.checkpoints.steps()[-1] + 3):
                 run.step(step)
-        put(self, *args)
+        put(self, files, *args, **kwargs)
 
-    monkeypatch.setattr(Store, "put", slow)
+    monkeypatch.setattr(RemoteFolder, "put", slow)
     run.remote().copy(nothing)
     assert "step_1 was forgotten before all of it was in" in caplog.text
     assert "Raise trainer.max_checkpoints or trainer.save_freq" in caplog.text
@@ -273,9 +276,9 @@ def test_a_checkpoint_that_is_forgotten_while_it_is_copied_is_told(
 def test_whoever_was_given_up_removes_nothing_of_its_successors(
     file_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, read, is_given_up = started(tmp_path / "one", file_store, 1), Store.read, threading.Event()
+    run, read, is_given_up = started(tmp_path / "one", file_store, 1), RemoteFolder.read, threading.Event()
 
-    def overtaken(self: Store, name: str) -> bytes | None:
+    def overtaken(self: RemoteFolder, name: str) -> bytes | None:
         found = read(self, name)
         if not is_given_up.is_set():
             is_given_up.set()
@@ -286,7 +289,7 @@ def test_whoever_was_given_up_removes_nothing_of_its_successors(
         if is_given_up.is_set():
             raise CutOff
 
-    monkeypatch.setattr(Store, "read", overtaken)
+    monkeypatch.setattr(RemoteFolder, "read", overtaken)
     with pytest.raises(CutOff):
         run.remote().copy(look)
     assert run.remote().steps() == [1]
@@ -394,31 +397,100 @@ def test_what_was_given_up_replaces_nothing_of_the_run_that_went_on(
 ) -> None:
     first = started(tmp_path / "one", file_store, 1)
     first.remote().copy(nothing)
-    second, get, is_given_up = started(tmp_path / "two", file_store), Store.get, threading.Event()
+    second, get, is_given_up = started(tmp_path / "two", file_store), RemoteFolder.get, threading.Event()
     first.step(2)
     first.step(3, is_best=last.startswith("checkpoints/step_3"))  # the last file of all is one of the best checkpoint
     first.remote().copy(nothing)
 
-    def late(self: Store, name: str, file: Path, look: Callable[[], None]) -> None:
-        if name != last:
-            get(self, name, file, look)
+    def late(self: RemoteFolder, files: Mapping[str, Path], check: Callable[[], None]) -> None:
+        if last not in files:
+            get(self, files, check)
             return
         second.folder.metrics.write_text("of the run itself")
         with second.checkpoints.written({"step": 2, "by": "the run itself"}, is_best=False):
-            get(self, name, file, nothing)
+            get(self, files, nothing)
             is_given_up.set()
 
     def look() -> None:
         if is_given_up.is_set():
             raise CutOff
 
-    monkeypatch.setattr(Store, "get", late)
+    monkeypatch.setattr(RemoteFolder, "get", late)
     with pytest.raises(CutOff):
         second.remote().bring(2, look)
     assert second.checkpoints.steps() == [1, 2] and damage(second.checkpoints.path(2)) is None
     assert load_state(second.checkpoints.path(2)) == {"step": 2, "by": "the run itself"}
     assert second.folder.metrics.read_text() == "of the run itself"
     assert not list(second.folder.path.rglob("*.part")) and second.checkpoints.best() is None
+
+
+@pytest.mark.parametrize("gone", ["samples/step_2.jsonl", "metrics.jsonl"])
+def test_a_file_that_goes_while_files_are_copied_is_passed_over_and_no_other_is_copied_twice(
+    file_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    run, put_file = started(tmp_path / "one", file_store, 1, 2), LocalFileSystem.put_file
+    put: list[str] = []
+
+    def vanishing(self: Any, here: str, there: str, **options: Any) -> None:
+        if here.endswith(gone):
+            Path(here).unlink()
+        put_file(self, here, there, **options)
+        put.append(there)
+
+    monkeypatch.setattr(LocalFileSystem, "put_file", vanishing)
+    run.remote().copy(nothing)
+    there = tmp_path / "store/run"
+    assert run.remote().steps() == [1, 2] and len(put) == len(set(put))
+    kept = {"metrics.jsonl", "samples/step_1.jsonl", "samples/step_2.jsonl"} - {gone}
+    assert not (there / gone).exists() and all((there / name).is_file() for name in kept)
+
+
+class BatchStore(AsyncFileSystem):
+    """A local folder below a library that copies several files at once."""
+
+    protocol = "batch"
+    most_at_once = num_open = 0
+
+    async def _put_file(self, lpath: str, rpath: str, callback: Any = None, **options: Any) -> None:
+        assert not options, "the options of a copy are the store's own"
+        cls = type(self)
+        cls.num_open += 1
+        cls.most_at_once = max(cls.most_at_once, cls.num_open)
+        await asyncio.sleep(0.02)
+        cls.num_open -= 1
+        Path(rpath).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(lpath, rpath)
+        callback.relative_update(1)
+
+    async def _get_file(self, rpath: str, lpath: str, callback: Any = None, **options: Any) -> None:
+        assert not options
+        callback.relative_update(1)
+        shutil.copy(rpath, lpath)
+        callback.relative_update(1)
+
+
+def test_a_library_that_can_copies_several_files_at_once_and_each_is_reported_when_it_is_there(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    fsspec.register_implementation("batch", BatchStore, clobber=True)
+    BatchStore.most_at_once = 0
+    there, copied = RemoteFolder(f"batch://{tmp_path}/store"), list[str]()
+    names = [f"folder/{number}" for number in range(10)]
+    for name in names:
+        (tmp_path / "here" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "here" / name).write_text(name)
+    there.put({name: tmp_path / "here" / name for name in names}, nothing, on_copied=copied.append)
+    assert sorted(copied) == names and BatchStore.most_at_once == BATCH_FILES
+    there.get({name: tmp_path / "back" / name for name in names}, nothing)
+    assert [(tmp_path / "back" / name).read_text() for name in names] == names
+    copied.clear()
+    with pytest.raises(CutOff):
+        there.put({name: tmp_path / "here" / name for name in names}, cut_at(4), on_copied=copied.append)
+    assert len(copied) < len(names)
+    with pytest.raises(CutOff):
+        there.get({name: tmp_path / "cut" / name for name in names}, cut_at(4))
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn] == [], "no coroutine was left behind"
 
 
 def test_a_folder_that_goes_meanwhile_is_passed_over(
@@ -482,8 +554,6 @@ def test_reading_commands_bring_the_run_too_whatever_their_settings(file_store: 
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirror_module, "LOOK_S", 0.02)
     monkeypatch.setattr(mirror_module, "GIVE_UP_S", 0.2)
-    monkeypatch.setattr(beside, "HUNG", set())
-    monkeypatch.setattr(mirror_module, "HUNG", beside.HUNG)
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -526,7 +596,7 @@ def test_a_store_that_fails_is_told_and_tried_again_at_the_next_checkpoint(
         until(lambda: run.remote().steps() == [1, 2])
     assert f"the copy of the run to trainer.remote_dir={file_store} failed (" in caplog.text
     assert "The run's own folder has all of it, and the next checkpoint tries again." in caplog.text
-    assert run.checkpoints.steps() == [1, 2] and set() == beside.HUNG
+    assert run.checkpoints.steps() == [1, 2] and THREADS.abandoned() == []
 
 
 def test_a_folder_that_cannot_be_looked_at_is_told_once_and_its_next_checkpoint_copied(
@@ -555,14 +625,14 @@ def test_what_is_not_copied_is_told_at_the_end(
 ) -> None:
     run = started(tmp_path / "one", file_store)
 
-    def full(self: Store, *args: object) -> None:
+    def full(self: RemoteFolder, *args: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device")
 
     with mirrored(run.config, run.folder):
         run.step(1)
         until(lambda: run.remote().steps() == [1])
         time.sleep(0.2)  # until all else of the copy is there
-        monkeypatch.setattr(Store, "put", full)
+        monkeypatch.setattr(RemoteFolder, "put", full)
         run.step(2)
         run.step(3)
     assert (
@@ -620,10 +690,10 @@ def test_bringing_that_takes_too_long_is_told_and_leaves_the_folder_free(
     first.step(2)
     first.remote().copy(nothing)
     StuckStore.may_get.clear()
-    slow = Run(tmp_path / "two", f"stuck://{tmp_path}/store", remote_timeout_s=0.5)
+    slow = Run(tmp_path / "two", f"stuck://{tmp_path}/store", remote_timeout_s=2.0)
     if has_own:
         slow.start()
-        assert "did not give step_2 within trainer.remote_timeout_s=0.5; the run goes on from" in caplog.text
+        assert "did not give step_2 within trainer.remote_timeout_s=2; the run goes on from" in caplog.text
     else:
         with pytest.raises(ValueError, match=r"did not give step_2 within .* Raise trainer.remote_timeout_s"):
             slow.start()
@@ -648,7 +718,8 @@ def test_a_store_that_hangs_holds_up_neither_steps_nor_the_end(
     mirror.finish()
     assert time.monotonic() - began < 3
     assert "and the same command tries again" in caplog.text
-    assert {"trainer.remote_dir"} == beside.HUNG  # so that the command does not wait for its libraries' exit handlers
+    # So that the command does not wait for the exit handlers of the store's library.
+    assert set(THREADS.abandoned()) == {f"the copy to {run.config.trainer.remote_dir}"}
     assert run.checkpoints.steps() == [1, 2] and run.remote().steps() == []
 
 

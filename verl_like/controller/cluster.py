@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import psutil
 
-from verl_like.controller.bounded import LINES, NoAnswer
+from verl_like.call_threads import RAY_THREADS, NoAnswer
 from verl_like.controller.errors import ANNOUNCE, RayLost
 from verl_like.machine.oom import OomKills
 from verl_like.machine.shared_memory import SharedMemory
@@ -67,7 +67,7 @@ class Cluster:
             if self._why is not None:
                 return self._why
             self._why, self.lost = RayLost(f"{why}. {REMEDY}"), True
-        LINES.is_library_lost = True
+        RAY_THREADS.is_library_lost = True
         ANNOUNCE(self._why)
         faulthandler.dump_traceback_later(LAST_S, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
         for process in self._members():
@@ -82,7 +82,7 @@ class Cluster:
             return
         started = time.monotonic()
         try:
-            LINES.call(what, call, limit_s=self._farewell_s)
+            RAY_THREADS.call(what, call, limit_s=self._farewell_s)
         except Exception as error:  # noqa: BLE001 (Ray's own kinds of errors; the run has its result, or its error)
             log.debug("%s failed: %s", what, error)
         self._farewell_s -= time.monotonic() - started
@@ -103,7 +103,7 @@ class Cluster:
 
         try:
             if not self.lost:
-                LINES.call("ray.shutdown", shut_down, limit_s=SHUTDOWN_S, look=kill_servers)
+                RAY_THREADS.call("ray.shutdown", shut_down, limit_s=SHUTDOWN_S, check=kill_servers)
         except NoAnswer as error:
             log.debug("%s", error)
         finally:  # after a second Ctrl-C too
@@ -112,12 +112,12 @@ class Cluster:
     def _kill(self, members: list[psutil.Process]) -> None:
         # Ray's library ends this process when it notices the raylet's end in the middle of a call. If one is under
         # way, the raylet is left to the kernel, which kills it when the thread that started it ends.
-        spared = [self._servers["raylet"]] if self._servers and LINES.are_stuck else []
+        spared = [self._servers["raylet"]] if self._servers and RAY_THREADS.is_busy else []
         doomed = [process for process in members if process not in spared]
         for process in doomed:
             _kill(process)
         _wait_ended(doomed, timeout_s=KILLED_S)
-        if not self.lost and not LINES.are_stuck:
+        if not self.lost and not RAY_THREADS.is_busy:
             faulthandler.cancel_dump_traceback_later()
 
     def _members(self) -> list[psutil.Process]:

@@ -1,7 +1,7 @@
 """Every call into Ray, each with a deadline.
 
 A raylet or GCS that is stopped makes Ray's calls block in its library, beyond the timeouts that they take themselves
-and beyond Ctrl-C. So each is made on another thread (``bounded.py``), and the servers are watched (``cluster.py``).
+and beyond Ctrl-C. So another thread makes each (``call_threads.py``), and the servers are watched (``cluster.py``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ray._private.node import Node
 from ray._private.state import state
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
-from verl_like.controller.bounded import LINES, NoAnswer
+from verl_like.call_threads import RAY_THREADS, NoAnswer
 from verl_like.controller.cluster import Cluster
 from verl_like.controller.errors import RayLost, StageTimeout
 from verl_like.controller.ray_start import RayStart
@@ -53,12 +53,12 @@ def within(what: str, call: Callable[[], T], *, limit_s: float = ANSWER_S) -> T:
     cluster = _CURRENT.cluster
     if cluster is None:
         try:
-            return LINES.call(what, call, limit_s=limit_s)
+            return RAY_THREADS.call(what, call, limit_s=limit_s)
         except NoAnswer as error:
             raise StageTimeout(f"Ray gives {error}; its raylet or GCS is stopped or overloaded.") from None
     cluster.look()
     try:
-        return LINES.call(what, call, limit_s=limit_s, look=cluster.look)
+        return RAY_THREADS.call(what, call, limit_s=limit_s, check=cluster.look)
     except NoAnswer as error:
         raise cluster.lose(f"Ray gives {error}: its raylet or GCS hangs or is overloaded") from None
 
@@ -67,11 +67,11 @@ def asking(what: str, call: Callable[[], T], *, limit_s: float = ASK_S) -> Calla
     """Ask for a statistic; what is returned gives it, or None where it cannot be had soon."""
     if _CURRENT.cluster is not None:
         _CURRENT.cluster.look()
-    answer = LINES.begin(what, call)
+    answer = RAY_THREADS.begin(what, call)
 
     def found() -> T | None:
         try:
-            return answer.within(limit_s)
+            return answer.result(limit_s)
         except Exception as error:  # noqa: BLE001 (Ray's and gRPC's own kinds; a statistic ends no run)
             log.debug("%s: %s", what, error)
             return None

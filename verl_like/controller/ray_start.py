@@ -13,15 +13,15 @@ import psutil
 import ray
 from ray._private import node, services
 
+from verl_like.call_threads import BLOCKED_SIGNALS, RAY_THREADS, CallThreads, NoAnswer
 from verl_like.controller import signals
-from verl_like.controller.bounded import LINES, Lines, NoAnswer
 from verl_like.controller.cluster import REMEDY, SERVERS, Health, kill_tree
 from verl_like.controller.errors import INTERRUPT, Interrupted, RayLost
 
 _start_ray_process = services.start_ray_process
 _wait_for_persisted_port, _port_filename = node.wait_for_persisted_port, node.get_port_filename
 LOOK_S = 0.01  # for the file in which the GCS writes down its port
-_GIVEN_UP: list[Lines] = []  # on which ``ray.init`` may still be under way
+_GIVEN_UP: list[CallThreads] = []  # on which ``ray.init`` may still be under way
 
 
 class RayStart:
@@ -36,7 +36,7 @@ class RayStart:
     """
 
     def __init__(self, init: Callable[[], object], marks: Mapping[str, str]) -> None:
-        if any(lines.are_stuck for lines in _GIVEN_UP):
+        if any(threads.is_busy for threads in _GIVEN_UP):
             raise RayLost("a start of Ray was given up in this process and still hangs: begin in a new process")
         self._marks = dict(marks)
         self._lock, self._is_given_up = threading.Lock(), False
@@ -46,11 +46,11 @@ class RayStart:
         self._health = Health()
         services.start_ray_process = self._start_process
         node.wait_for_persisted_port = self._wait_for_port
-        # On a line, whose mask Ray's servers inherit: SIGTERM or SIGHUP to all processes leaves them to the driver.
+        # On a thread whose mask Ray's servers inherit: SIGTERM or SIGHUP to all processes leaves them to the driver.
         # One that makes no other call: Ray numbers what a thread puts into the store by itself, and those that start a
         # Ray alike. Two of them in one process would give two objects one number, and rows would be others' (2.60).
-        self._lines = Lines()
-        self._starting = self._lines.begin("ray.init", signals.with_own_handlers(init))
+        self._threads = CallThreads("start of Ray", max_threads=1, blocked_signals=BLOCKED_SIGNALS)
+        self._starting = self._threads.begin("ray.init", signals.with_own_handlers(init))
 
     def started(self) -> list[psutil.Process]:
         """The processes that this one has started meanwhile and that have not been reaped."""
@@ -66,7 +66,7 @@ class RayStart:
             ValueError, OSError: its own, of arguments and of files.
         """
         try:
-            self._starting.within(timeout_s, look=self._look)
+            self._starting.result(timeout_s, check=self._look)
             self._look()
         except (ValueError, RayLost, NoAnswer):
             raise
@@ -109,8 +109,8 @@ class RayStart:
         """
         with self._lock:
             self._is_given_up = True
-        _GIVEN_UP.append(self._lines)
-        LINES.is_library_lost = True
+        _GIVEN_UP.append(self._threads)
+        RAY_THREADS.is_library_lost = True
         atexit.unregister(ray.shutdown)
         kill_tree(self.started())
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TypeVar
 
-from verl_like.controller.bounded import BLOCKED_SIGNALS, ENDING_SIGNALS
+from verl_like.call_threads import BLOCKED_SIGNALS, ENDING_SIGNALS
 
 T = TypeVar("T")
 _C = ctypes.CDLL(None)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 from pathlib import Path
 
+from verl_like.call_threads import THREADS, Check, NoAnswer
 from verl_like.checks.manifest import damage
 from verl_like.config.schema import Config
-from verl_like.controller.bounded import LINES, NoAnswer
 from verl_like.controller.errors import INTERRUPT
 from verl_like.runs.checkpoint import Checkpoints, load_state
 from verl_like.runs.folder import RunFolder, refuse_recorded
@@ -45,11 +44,16 @@ def bring(config: Config, config_yaml: str, *, job: str) -> None:
         STARTUP.now(f"looking for the run in {config.trainer.remote_dir}")
     attempt = _Attempt(config, config_yaml, job=job, newest=newest)
     try:
-        further = LINES.call(url, attempt.further, limit_s=timeout_s, look=_go_on)
+        further = THREADS.call(url, attempt.further, limit_s=timeout_s, check=_go_on)
         if further:
-            # Held here: the attempt's thread may hang for long after it was given up, and the run goes on.
-            with FolderLock(folder.path), attempt:
-                LINES.call(url, lambda: attempt.have(further), limit_s=timeout_s, look=_go_on)
+            # Held here: the thread may hang for long after the call was abandoned, and the run goes on.
+            with FolderLock(folder.path):
+                copying = THREADS.begin_with_check(url, lambda check: attempt.have(further, check))
+                try:
+                    copying.result(timeout_s, check=_go_on)
+                finally:
+                    copying.abandon()
+                    copying.wait(GIVE_UP_S)
         return
     except ValueError:
         raise
@@ -74,30 +78,14 @@ def bring(config: Config, config_yaml: str, *, job: str) -> None:
     log.warning("%s %s; the run goes on from %s", url, reason, folder.checkpoints / f"step_{newest}")
 
 
-class _GivenUp(Exception):
-    """Nobody waits for what is being brought any longer."""
-
-
 class _Attempt:
-    """Brings what is further on a thread that its caller may leave; then it ends at its next look, and leaves the
-    folder alone.
-
-    As a context it is given up at the end, which means nothing to one that is over.
-    """
+    """What a call thread does for :func:`bring`; once abandoned, it leaves the folder alone from its next check on."""
 
     def __init__(self, config: Config, config_yaml: str, *, job: str, newest: int) -> None:
         self.bringing = ""  # the newest checkpoint that is on its way
         self._folder, self._resume = RunFolder(config), config.trainer.resume
         self._url, self._max_checkpoints = config.trainer.remote_dir, config.trainer.max_checkpoints
         self._yaml, self._job, self._newest = config_yaml, job, newest
-        self._is_given_up, self._is_over = threading.Event(), threading.Event()
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *exception: object) -> None:
-        self._is_given_up.set()
-        self._is_over.wait(GIVE_UP_S)
 
     def further(self) -> list[int]:
         """Steps that the store has beyond the run's folder, once it is known that they are this run's."""
@@ -120,13 +108,6 @@ class _Attempt:
                 self._folder.refuse_replacing(run.url, run.config())
         return further
 
-    def have(self, steps: list[int]) -> None:
-        """Bring the newest of these steps that is whole, the best one and the other files."""
-        try:
-            self._have(self._remote(), steps, has_own=self._newest >= 0)
-        finally:
-            self._is_over.set()
-
     def _remote(self) -> RemoteRun:
         return RemoteRun(self._url, self._folder, max_checkpoints=self._max_checkpoints)
 
@@ -148,22 +129,20 @@ class _Attempt:
             return
         refuse_recorded(run.url, there, self._yaml, job=self._job, resume=self._resume)
 
-    def _look(self) -> None:
-        _go_on()
-        if self._is_given_up.is_set():
-            raise _GivenUp
-
-    def _have(self, run: RemoteRun, steps: list[int], *, has_own: bool) -> None:
+    def have(self, steps: list[int], check: Check) -> None:
+        """Bring the newest of these steps that is whole, the best one and the other files."""
+        check()
+        run = self._remote()
         damaged: list[str] = []
         for step in reversed(steps):
             self.bringing = f"step_{step}"
             STARTUP.now(f"bringing step_{step} from {run.url}")
-            reason = run.bring(step, self._look)
+            reason = run.bring(step, check)
             if reason is None:
                 return
             damaged.append(f"step_{step} ({reason})")
             log.warning("%s holds a damaged %s; an older one is tried", run.url, damaged[-1])
-        if not has_own:
+        if self._newest < 0:
             raise ValueError(
                 f"{run.url} holds no checkpoint that is whole: {'; '.join(damaged)}. Begin anew with another "
                 "trainer.experiment_name."

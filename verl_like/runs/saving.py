@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Protocol
 
-from verl_like.controller.bounded import LINES, Awaited, NoAnswer
+from verl_like.call_threads import THREADS, Check, NoAnswer
 from verl_like.controller.errors import ANNOUNCE, INTERRUPT, StageTimeout, StallError
 from verl_like.controller.verdicts import VERDICTS
 from verl_like.runs.checkpoint import Checkpoints
@@ -34,37 +34,30 @@ class Savable(Protocol):
         """Write the copy, on another thread; what ``look`` raises now and then ends the wait for it."""
 
 
-class _GivenUp(Exception):
-    """Nobody wants this checkpoint any longer."""
-
-
 class _Writing:
-    """A checkpoint that is being written, on a thread of its own.
+    """A checkpoint that another thread writes.
 
     Args:
-        write: takes what is to be called now and then, and raises where the writing is to end.
+        write: calls the check that it takes now and then, and ends with what that raises.
     """
 
-    def __init__(self, step: int, write: Callable[[Callable[[], None]], None]) -> None:
-        self.step, self.is_over, self._is_given_up = step, threading.Event(), threading.Event()
-        self._answer: Awaited[None] = LINES.begin(f"the checkpoint of step {step}", lambda: self._run(write))
+    def __init__(self, step: int, write: Callable[[Check], None]) -> None:
+        self.step = step
+        self._call = THREADS.begin_with_check(f"the checkpoint of step {step}", partial(self._run, write))
 
-    def _run(self, write: Callable[[Callable[[], None]], None]) -> None:
+    @property
+    def is_over(self) -> bool:
+        return self._call.is_over
+
+    def _run(self, write: Callable[[Check], None], check: Check) -> None:
         started = time.monotonic()
-        try:
-            write(self._look)
-        finally:
-            self.is_over.set()
+        write(check)
         log.info("the checkpoint of step %d was written in %.1f s", self.step, time.monotonic() - started)
-
-    def _look(self) -> None:
-        if self._is_given_up.is_set():
-            raise _GivenUp
 
     def finish(self, timeout_s: float) -> None:
         """Wait for the end, and raise what went wrong."""
         try:
-            self._answer.within(timeout_s, look=_look)
+            self._call.result(timeout_s, check=_check)
         except NoAnswer:
             raise StageTimeout(
                 f"the checkpoint of step {self.step} was not written within {timeout_s:.0f} s, which is "
@@ -73,12 +66,12 @@ class _Writing:
 
     def give_up(self, wait_s: float) -> None:
         """Have it end, unless it is being published."""
-        self._is_given_up.set()
-        self.is_over.wait(wait_s)
+        self._call.abandon()
+        self._call.wait(wait_s)
 
 
-def _look() -> None:
-    """While the driver itself waits for the end: it lives, and ends early where the run does."""
+def _check() -> None:
+    """Show that the driver lives while it waits, and end its wait where the run ends."""
     BEACON.tick()
     VERDICTS.check()
     INTERRUPT.stop_in("checkpoint")
@@ -158,7 +151,7 @@ class Saves:
 
     def look(self) -> None:
         """Raise what went wrong with the checkpoint that is under way, if anything has; waits for nothing."""
-        if self._writing is not None and self._writing.is_over.is_set():
+        if self._writing is not None and self._writing.is_over:
             self.finish()
 
     def finish(self) -> None:
@@ -169,7 +162,7 @@ class Saves:
             with stage("checkpoint", waits_for=f"the checkpoint of step {writing.step}"):
                 writing.finish(self._timeout_s)
         finally:
-            if writing.is_over.is_set():
+            if writing.is_over:
                 self._writing = None
 
 

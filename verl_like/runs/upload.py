@@ -8,51 +8,24 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from verl_like.call_threads import THREADS, Check, NoAnswer, PendingCall
 from verl_like.checks.checkpoints import steps_in
 from verl_like.checks.manifest import NAME as MANIFEST
 from verl_like.config.schema import Config
 from verl_like.controller.errors import INTERRUPT, Interrupted, OutOfGrace
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.remote_run import RemoteRun
-from verl_like.telemetry.beside import HUNG
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0  # between looks at the run's folder
 GIVE_UP_S = 2.0  # for a copy that was told to end, which looks between pieces of a file
+MAX_HANGING = 8  # copies to a store that hangs, each of which holds a thread
 REMEDY = "Look at the store's credentials, its network and its room"
 
 
-class _Over(Exception):
-    """Nobody waits for this copy any longer."""
-
-
-class _Attempt:
-    """One copy of what is new, on a thread of its own: a store's library may hang."""
-
-    def __init__(self, opened: Callable[[], RemoteRun]) -> None:
-        self.run: RemoteRun | None = None
-        self._opened = opened
-        self.error: BaseException | None = None
-        self._is_given_up, self.is_over = threading.Event(), threading.Event()
-        threading.Thread(target=self._work, name="remote copy", daemon=True).start()
-
-    def give_up(self) -> None:
-        self._is_given_up.set()
-
-    def _work(self) -> None:
-        try:
-            run = self._opened()
-            run.copy(self._look)
-            self.run = run
-        except BaseException as error:  # noqa: BLE001 (of any store's library)
-            self.error = error
-        finally:
-            self.is_over.set()
-
-    def _look(self) -> None:
-        if self._is_given_up.is_set():
-            raise _Over
+class _GivenUp(Exception):
+    """The run waits for no copy any longer."""
 
 
 class Mirror:
@@ -68,14 +41,14 @@ class Mirror:
         self._max_checkpoints = config.trainer.max_checkpoints
         self._is_ending, self._is_given_up = threading.Event(), threading.Event()
         self._known: RemoteRun | None = None  # what the last copy has learnt of the store
-        self._given_up: list[_Attempt] = []
+        self._hanging: list[PendingCall[RemoteRun]] = []  # copies that were abandoned
         self._tried: list[tuple[int, int]] = []  # the checkpoints that were here when a copy last began
         self._copied: list[tuple[int, int]] = []  # when one began that succeeded
         self._has_all, self._trouble = False, ""
-        self._thread = threading.Thread(target=self._work, name="remote folder", daemon=True)
+        self._copying: PendingCall[None] | None = None
 
     def start(self) -> None:
-        self._thread.start()
+        self._copying = THREADS.begin("remote folder", self._work)
 
     def finish(self) -> None:
         """Wait for the last copy, as long as it may take and the user lets it."""
@@ -83,8 +56,8 @@ class Mirror:
         try:
             # Twice: the copy that is under way, and the last one.
             deadline = time.monotonic() + 2 * self._timeout_s + GIVE_UP_S
-            while self._thread.is_alive() and time.monotonic() < deadline:
-                self._thread.join(LOOK_S / 4)
+            assert self._copying is not None, "start comes before finish"
+            while not self._copying.wait(LOOK_S / 4) and time.monotonic() < deadline:
                 INTERRUPT.stop_in("remote copy")
             if not self._has_all:
                 self._tell_left()
@@ -101,9 +74,8 @@ class Mirror:
         """Have what is under way end; what is not copied stays in the run's folder."""
         self._is_ending.set()
         self._is_given_up.set()
-        self._thread.join(GIVE_UP_S)
-        if self._thread.is_alive() or not all(attempt.is_over.is_set() for attempt in self._given_up):
-            HUNG.add("trainer.remote_dir")
+        if self._copying is not None and not self._copying.wait(GIVE_UP_S):
+            self._copying.abandon()
 
     def _work(self) -> None:
         while not self._is_ending.wait(LOOK_S):
@@ -161,30 +133,42 @@ class Mirror:
                 continue
         return found
 
-    def _opened(self) -> RemoteRun:
-        """What is known of the store since the last copy, or that which has to look at all of it."""
-        return self._known or RemoteRun(self._url, self._folder, max_checkpoints=self._max_checkpoints)
-
     def _copy(self) -> bool:
         """Whether all of the run as it is now has come to the store."""
-        attempt = _Attempt(self._opened)
-        deadline = time.monotonic() + self._timeout_s
-        while not attempt.is_over.wait(LOOK_S / 4):
-            is_late = time.monotonic() >= deadline
-            if is_late or self._is_given_up.is_set():
-                attempt.give_up()
-                self._known = None
-                self._given_up.append(attempt)
-                if is_late:
-                    self._warn(f"took longer than trainer.remote_timeout_s={self._timeout_s:g}")
-                else:
-                    attempt.is_over.wait(GIVE_UP_S / 2)
-                return False
-        self._known = attempt.run
-        if attempt.error is not None:
-            self._warn(f"failed ({type(attempt.error).__name__}: {attempt.error})")
-            log.debug("details", exc_info=attempt.error)
-        return attempt.error is None
+        self._hanging = [copy for copy in self._hanging if not copy.is_over]
+        if len(self._hanging) >= MAX_HANGING:
+            self._warn(f"was not begun, because {MAX_HANGING} earlier ones still hang")
+            return False
+        run = self._known
+        self._known = None
+
+        def copied(check: Check) -> RemoteRun:
+            """Copy what is new by what is known of the store since the last copy, or else by a listing of it."""
+            here = run or RemoteRun(self._url, self._folder, max_checkpoints=self._max_checkpoints)
+            here.copy(check)
+            return here
+
+        copy = THREADS.begin_with_check(f"the copy to {self._url}", copied)
+        try:
+            self._known = copy.result(self._timeout_s, check=self._check)
+        except NoAnswer:
+            self._abandon(copy)
+            self._warn(f"took longer than trainer.remote_timeout_s={self._timeout_s:g}")
+        except _GivenUp:
+            self._abandon(copy)
+            copy.wait(GIVE_UP_S / 2)
+        except BaseException as error:
+            self._warn(f"failed ({type(error).__name__}: {error})")
+            log.debug("details", exc_info=error)
+        return self._known is not None
+
+    def _check(self) -> None:
+        if self._is_given_up.is_set():
+            raise _GivenUp
+
+    def _abandon(self, copy: PendingCall[RemoteRun]) -> None:
+        copy.abandon()
+        self._hanging.append(copy)
 
     def _warn(self, what: str, *, remedy: str = REMEDY) -> None:
         then = "the same command tries again" if self._is_ending.is_set() else "the next checkpoint tries again"

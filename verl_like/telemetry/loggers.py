@@ -8,7 +8,7 @@ from pathlib import Path
 
 from verl_like.config.schema import Config
 from verl_like.disk import writing
-from verl_like.telemetry.beside import Beside
+from verl_like.telemetry.background_tracker import BackgroundTracker
 from verl_like.telemetry.console import ConsoleTracker
 from verl_like.telemetry.services import SERVICES, package
 from verl_like.telemetry.trackers import JsonlTracker, TensorboardTracker, Tracker, Trackers
@@ -46,4 +46,4 @@ def _opened(name: str, config: Config, run_dir: Path, *, total_steps: int) -> Tr
         return JsonlTracker(run_dir / "metrics.jsonl")
     if name == "tensorboard":
         return TensorboardTracker(run_dir / "tensorboard")
-    return Beside(name, partial(SERVICES[name], package(name), config, run_dir))
+    return BackgroundTracker(name, partial(SERVICES[name], package(name), config, run_dir))

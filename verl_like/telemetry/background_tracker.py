@@ -1,14 +1,14 @@
-"""A tracking service beside the run: no step waits for it, and nothing that becomes of it ends the run."""
+"""Send reports to a tracking service in the background: no step waits for it, and no failure of it ends the run."""
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from queue import Full, Queue
+from queue import Empty, Full, Queue
 
+from verl_like.call_threads import THREADS
 from verl_like.telemetry.sample_rows import SampleRow
 from verl_like.telemetry.trackers import ShowsSamples, Tracker
 
@@ -18,14 +18,11 @@ OPEN_S = 30.0  # that a start waits for a service; it may answer later
 CLOSE_S = 15.0  # that an end waits for one; within the grace of a run that is stopped
 MAX_WAITING = 1000  # reports that wait for a service; further ones are dropped
 
-# What hangs when the process ends: its libraries' exit handlers would wait for what never comes.
-HUNG: set[str] = set()
 
+class BackgroundTracker:
+    """Make a tracker's calls one after the other on a thread of its own.
 
-class Beside:
-    """A tracker whose calls are made one after the other on a thread of their own.
-
-    What a service does not take is counted and told: the first failure at once, the number at the end. Metrics that
+    What a service does not take is counted and reported: the first failure at once, the number at the end. Metrics that
     wandb or another service misses are in the run's files all the same.
 
     Args:
@@ -39,11 +36,10 @@ class Beside:
         self, name: str, opened: Callable[[], Tracker], *, open_s: float = OPEN_S, close_s: float = CLOSE_S
     ) -> None:
         self._name, self._opened, self._close_s = name, opened, close_s
-        self._calls: Queue[Callable[[Tracker], None] | None] = Queue(MAX_WAITING)
-        self._has_tried = threading.Event()
+        self._reports: Queue[Callable[[Tracker], None] | None] = Queue(MAX_WAITING)
+        self._has_tried, self._is_closed = threading.Event(), False
         self._num_refused = self._num_dropped = 0
-        self._thread = threading.Thread(target=self._work, name=f"tracker {name}", daemon=True)
-        self._thread.start()
+        self._work = THREADS.begin(f"tracker {name}", self._send)
         if not self._has_tried.wait(open_s):
             log.warning("%s has not answered within %g s; the run goes on, and its metrics wait for it", name, open_s)
 
@@ -62,53 +58,60 @@ class Beside:
         self._put(lambda tracker: tracker.truncate_after(step))
 
     def close(self) -> None:
-        deadline = time.monotonic() + self._close_s
-        with suppress(Full):
-            self._calls.put(None, timeout=self._close_s)
-        self._thread.join(max(0.0, deadline - time.monotonic()))
-        if self._thread.is_alive():
-            HUNG.add(self._name)
+        """Wait until the service has all reports, up to the limit; then abandon it."""
+        self._is_closed = True
+        with suppress(Full):  # then it is not empty, and nothing waits for a report
+            self._reports.put_nowait(None)
+        if not self._work.wait(self._close_s):
+            self._work.abandon()
             log.warning(
                 "%s has not taken %d reports within %g s of the end; the run's own files have them",
                 self._name,
-                self._calls.qsize() + self._num_dropped + self._num_refused,
+                self._reports.qsize() + self._num_dropped + self._num_refused,
                 self._close_s,
             )
         elif self._num_refused or self._num_dropped:
             num_lost = self._num_refused + self._num_dropped
             log.warning("%s did not take %d reports; the run's own files have them", self._name, num_lost)
 
-    def _put(self, call: Callable[[Tracker], None]) -> None:
+    def _put(self, report: Callable[[Tracker], None]) -> None:
         try:
-            self._calls.put_nowait(call)
+            self._reports.put_nowait(report)
         except Full:
             if not self._num_dropped:
                 log.warning("%s is %d reports behind; further ones are dropped", self._name, MAX_WAITING)
             self._num_dropped += 1
 
-    def _work(self) -> None:
+    def _send(self) -> None:
         tracker: Tracker | None = None
         try:
             tracker = self._opened()
         except BaseException as error:  # noqa: BLE001 (some services leave by SystemExit)
-            self._tell(error, "could not be opened")
+            self._warn(error, "could not be opened")
         self._has_tried.set()
-        while (call := self._calls.get()) is not None:
+        while (report := self._next()) is not None:
             if tracker is None:
                 self._num_refused += 1
                 continue
             try:
-                call(tracker)
+                report(tracker)
             except BaseException as error:  # noqa: BLE001
                 if not self._num_refused:
-                    self._tell(error, "refused a report")
+                    self._warn(error, "refused a report")
                 self._num_refused += 1
         if tracker is not None:
             try:
                 tracker.close()
             except BaseException as error:  # noqa: BLE001
-                self._tell(error, "could not be closed")
+                self._warn(error, "could not be closed")
 
-    def _tell(self, error: BaseException, what: str) -> None:
+    def _next(self) -> Callable[[Tracker], None] | None:
+        """Wait for the next report; return None at the end."""
+        try:
+            return self._reports.get_nowait() if self._is_closed else self._reports.get()
+        except Empty:
+            return None
+
+    def _warn(self, error: BaseException, what: str) -> None:
         log.warning("%s %s, and the run goes on: %s: %s", self._name, what, type(error).__name__, error)
         log.debug("details", exc_info=error)

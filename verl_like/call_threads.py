@@ -1,0 +1,242 @@
+"""Make calls that may never return on threads that their callers can abandon.
+
+Whoever waits for such a call has a deadline and sees Ctrl-C. The threads are daemons: a call that hangs does not delay
+the interpreter's exit.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Generic, TypeAlias, TypeVar
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Check: TypeAlias = Callable[[], None]
+
+MAX_THREADS = 128  # of a set; as many calls may hang for ever before further ones wait for a thread
+FIRST_SLICE_S, SLICE_S = 0.02, 0.5  # between checks; each is twice as long as the one before
+
+# The driver alone acts on these. Ray's servers inherit the mask of the thread that starts them.
+ENDING_SIGNALS = frozenset({signal.SIGTERM, signal.SIGHUP, signal.SIGINT})
+# What Ray starts has these blocked from its first instruction on, until it handles them; SIGUSR1 prints stacks.
+BLOCKED_SIGNALS = ENDING_SIGNALS | {signal.SIGUSR1}
+
+
+class NoAnswer(TimeoutError):
+    """A call did not return in time; it may still be under way."""
+
+
+class Abandoned(Exception):
+    """Nobody waits for this call any longer; raised inside the call by its check."""
+
+
+class PendingCall(Generic[T]):
+    """A call that is under way on a thread, or waits for one.
+
+    An exception that comes after the last wait has ended is logged once.
+    """
+
+    def __init__(self, what: str, *, has_check: bool = False) -> None:
+        self.what, self._has_check = what, has_check
+        self._over, self._lock = threading.Event(), threading.Lock()
+        self._outcome: tuple[bool, Any] | None = None  # (is a result, result or exception), until it is taken
+        self._has_begun = self._is_abandoned = self._is_logged = False
+        self._left_at: float | None = None
+        self._late_level = logging.DEBUG
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the call has returned or raised."""
+        return self._over.is_set()
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the call has been abandoned, be it over or not."""
+        return self._is_abandoned
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until the call is over; return whether it is. The outcome stays for :meth:`result`."""
+        return self._over.wait(timeout_s)
+
+    def result(self, limit_s: float, *, check: Check | None = None) -> T:
+        """Return the call's result, or raise what it raises. The outcome is given once.
+
+        Args:
+            limit_s: seconds that this process itself has run; while it is stopped (Ctrl-Z), none pass.
+            check: called now and then; what it raises ends the wait.
+
+        Raises:
+            NoAnswer: the limit has passed. The call goes on, and may be waited for again.
+        """
+        self._left_at = None
+        try:
+            self._wait(limit_s, check)
+        except BaseException as error:
+            self._leave(logging.INFO if isinstance(error, NoAnswer) else logging.DEBUG)
+            raise
+        with self._lock:
+            outcome, self._outcome = self._outcome, None
+        assert outcome is not None, f"the outcome of {self.what} was taken before"
+        is_result, value = outcome
+        del outcome
+        if is_result:
+            result: T = value
+            return result
+        try:
+            raise value
+        finally:
+            del value  # the traceback holds this frame
+
+    def abandon(self) -> None:
+        """Leave the call for good. One with a check ends there; another one that was not begun yet is not made."""
+        self._is_abandoned = True
+        if self._left_at is None:
+            self._leave(logging.DEBUG)
+
+    def check(self) -> None:
+        """Raise :class:`Abandoned` where the call has been abandoned; for the call itself."""
+        if self._is_abandoned:
+            raise Abandoned(self.what)
+
+    def _wait(self, limit_s: float, check: Check | None) -> None:
+        left_s, longest_s = limit_s, FIRST_SLICE_S
+        while True:
+            slice_s = min(longest_s, max(left_s, 0.001))  # the clock goes on while a process is stopped
+            if self._over.wait(slice_s):
+                return
+            left_s, longest_s = left_s - slice_s, min(2 * longest_s, SLICE_S)
+            if check is not None:
+                check()
+            if left_s <= 0:
+                why = "" if self._has_begun else "; it was not begun, because as many calls hang as there are threads"
+                raise NoAnswer(f"no answer to {self.what} within {limit_s:g} s{why}")
+
+    def _leave(self, late_level: int) -> None:
+        if not self._has_begun:
+            self._is_abandoned = True
+        self._left_at, self._late_level = time.monotonic(), late_level
+        self._log_late()
+
+    def begin(self) -> None:
+        """Note that a thread makes the call now. One with a check is made in any case: it may have to clean up.
+
+        Raises:
+            Abandoned: nobody waits for it any longer.
+        """
+        if not self._has_check:
+            self.check()
+        self._has_begun = True
+
+    def finish(self, *, is_result: bool, value: Any) -> None:
+        """Take the outcome from the thread that has made the call."""
+        self._outcome = is_result, value
+        self._over.set()
+        self._log_late()
+
+    def _log_late(self) -> None:
+        with self._lock:
+            if self._left_at is None or self._outcome is None or self._is_logged:
+                return
+            is_result, error = self._outcome
+            if is_result or isinstance(error, Abandoned):
+                return
+            self._is_logged = True
+        late_s = time.monotonic() - self._left_at
+        kind = type(error).__name__
+        log.log(self._late_level, "%s failed %.1f s after it was left: %s: %s", self.what, late_s, kind, error)
+
+
+class CallThreads:
+    """A set of threads that make one call each at a time, in the order in which the calls come.
+
+    A thread without a call is reused. No thread ever ends: the kernel ends Ray's servers when the thread that has
+    started them ends.
+
+    Args:
+        name: begins the name of each thread; what the thread calls follows.
+        max_threads: further calls wait for a thread, within their own deadlines.
+        blocked_signals: of the threads, and of the processes that the calls start.
+    """
+
+    def __init__(
+        self, name: str, *, max_threads: int = MAX_THREADS, blocked_signals: frozenset[signal.Signals] = frozenset()
+    ) -> None:
+        self._name, self._max_threads, self._blocked_signals = name, max_threads, blocked_signals
+        self._calls: SimpleQueue[tuple[PendingCall[Any], Callable[[], Any]]] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._num_threads = 0
+        self._open: set[PendingCall[Any]] = set()
+        self.is_library_lost = False  # the exit handlers of what is called would wait for ever, or for long
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether any call is under way or waits for a thread."""
+        return bool(self._open)
+
+    def abandoned(self) -> list[str]:
+        """Return the names of the calls that were abandoned and are still under way."""
+        with self._lock:
+            return [pending.what for pending in self._open if pending.is_abandoned]
+
+    def begin(self, what: str, call: Callable[[], T]) -> PendingCall[T]:
+        """Have a call made; ``what`` names it in errors."""
+        return self._begun(PendingCall(what), call)
+
+    def begin_with_check(self, what: str, call: Callable[[Check], T]) -> PendingCall[T]:
+        """Have a call made that takes a check, calls it now and then, and ends with what it raises."""
+        pending = PendingCall[T](what, has_check=True)
+        return self._begun(pending, lambda: call(pending.check))
+
+    def call(self, what: str, call: Callable[[], T], *, limit_s: float, check: Check | None = None) -> T:
+        """Return a call's result, and abandon the call where the wait for it ends earlier.
+
+        Arguments and errors are those of :meth:`begin` and :meth:`PendingCall.result`.
+        """
+        pending = self.begin(what, call)
+        try:
+            return pending.result(limit_s, check=check)
+        finally:
+            pending.abandon()
+
+    def _begun(self, pending: PendingCall[T], call: Callable[[], T]) -> PendingCall[T]:
+        with self._lock:
+            if self._num_threads <= len(self._open) and self._num_threads < self._max_threads:
+                threading.Thread(target=self._work, name=f"{self._name}: idle", daemon=True).start()
+                self._num_threads += 1
+            self._open.add(pending)
+        self._calls.put((pending, call))
+        return pending
+
+    def _work(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._blocked_signals)
+        while True:
+            self._make(*self._calls.get())
+
+    def _make(self, pending: PendingCall[Any], call: Callable[[], Any]) -> None:
+        """Make a call; in a frame of its own, so that an idle thread holds neither arguments nor results."""
+        thread = threading.current_thread()
+        thread.name = f"{self._name}: {pending.what}"
+        try:
+            pending.begin()
+            result = call()
+        except BaseException as error:  # noqa: BLE001 (raised again where the result is waited for)
+            self._close(pending)
+            pending.finish(is_result=False, value=error)
+        else:
+            self._close(pending)
+            pending.finish(is_result=True, value=result)
+        thread.name = f"{self._name}: idle"
+
+    def _close(self, pending: PendingCall[Any]) -> None:
+        with self._lock:
+            self._open.remove(pending)
+
+
+THREADS = CallThreads("call")
+RAY_THREADS = CallThreads("Ray call", blocked_signals=BLOCKED_SIGNALS)  # its own exit handlers may hang with a call
