@@ -110,16 +110,14 @@ class _Line:
     def _work(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
         while True:
-            self._answer(*self.calls.get())
-
-    def _answer(self, answer: Awaited[Any], call: Callable[[], Any]) -> None:
-        """In a frame of its own, so that a line at rest holds neither arguments nor results."""
-        try:
-            reply = True, call()
-        except BaseException as error:  # noqa: BLE001 (raised again where the result is waited for)
-            reply = False, error
-        self._lines.release(self)
-        answer.reply.put(reply)
+            answer, call = self.calls.get()
+            try:
+                reply = True, call()
+            except BaseException as error:  # noqa: BLE001 (raised again where the result is waited for)
+                reply = False, error
+            self._lines.release(self)
+            answer.reply.put(reply)
+            del answer, call, reply  # a line at rest holds neither arguments nor results
 
 
 LINES = Lines()
