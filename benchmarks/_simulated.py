@@ -1,9 +1,9 @@
 """The driver over groups of up to a thousand ranks that are simulated, and what a step costs it.
 
-The real driver code (``PPOTrainer.step``: facades, worker groups, batches, partition, waits). A simulated rank or relay
-is a name: its calls are real Ray calls with the arguments and results of that rank or node, answered by a few shared
-processes that do no arithmetic. The driver's CPU seconds are what can be measured so, since those processes compete for
-the cores here.
+The real driver code (``PPOTrainer.step``: facades, worker groups, batches, partition, waits). A simulated rank or
+aggregator is a name: its calls are real Ray calls with the arguments and results of that rank or node, answered by a
+few shared processes that do no arithmetic. The driver's CPU seconds are what can be measured so, since those processes
+compete for the cores here.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from benchmarks import _workload as workload
 from benchmarks._idle import TIMEOUT_S, idle_trainer, step_config
 from verl_like.config.schema import ClusterConfig
 from verl_like.controller import ray_calls
-from verl_like.controller.hubs import Hub
 from verl_like.controller.placement import ray_cluster
-from verl_like.controller.rank_calls import Ranks
-from verl_like.controller.reach import ByHub, Direct
 from verl_like.controller.store import store_use
-from verl_like.controller.worker_group import MAX_HUBS, WorkerGroup
+from verl_like.controller.transport import Direct
+from verl_like.controller.tree import LATE_S, Branch, Tree
+from verl_like.controller.worker_group import MAX_BRANCHES, WorkerGroup
 from verl_like.protocol import Array
 from verl_like.training.ppo import PPOTrainer
 
@@ -52,14 +51,16 @@ class SimulatedGroup(WorkerGroup):
         processes = self._actors
         # neighbours share a process
         self._actors = [processes[rank // RANKS_PER_NODE % len(processes)] for rank in range(ranks)]
-        self._ranks = Ranks(self.name, dict(enumerate(self._actors)))
-        self._direct = self._reach = Direct(self._ranks, timeout_s=TIMEOUT_S)
+        self._direct = self._transport = Direct(self.name, dict(enumerate(self._actors)))
         nodes = [range(first, first + RANKS_PER_NODE) for first in range(0, ranks, RANKS_PER_NODE)]
         if len(nodes) > 1:
-            self.relay([range(ranks)] * len(processes), timeout_s=TIMEOUT_S)
-            handles = [hub.handle for hub in self._hubs]
-            relays = [Hub(f"the relay of node {i}", handles[i % len(handles)], [node]) for i, node in enumerate(nodes)]
-            self._reach = ByHub(relays if len(relays) <= MAX_HUBS else self._led(relays), timeout_s=TIMEOUT_S)
+            self.use_tree([range(ranks)] * len(processes), timeout_s=TIMEOUT_S)
+            handles = [branch.handle for branch in self._aggregators]
+            branches = [
+                Branch(f"the aggregator of node {i}", handles[i % len(handles)], [node]) for i, node in enumerate(nodes)
+            ]
+            top = branches if len(branches) <= MAX_BRANCHES else self._of_branches(branches)
+            self._transport = Tree(top, late_s=2 * LATE_S)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

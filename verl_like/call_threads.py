@@ -215,23 +215,19 @@ class CallThreads:
 
     def _work(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, self._blocked_signals)
-        while True:
-            self._make(*self._calls.get())
-
-    def _make(self, pending: PendingCall[Any], call: Callable[[], Any]) -> None:
-        """Make a call; in a frame of its own, so that an idle thread holds neither arguments nor results."""
         thread = threading.current_thread()
-        thread.name = f"{self._name}: {pending.what}"
-        try:
-            pending.begin()
-            result = call()
-        except BaseException as error:  # noqa: BLE001 (raised again where the result is waited for)
+        while True:
+            pending, call = self._calls.get()
+            thread.name = f"{self._name}: {pending.what}"
+            try:
+                pending.begin()
+                is_result, value = True, call()
+            except BaseException as error:  # noqa: BLE001 (raised again where the result is waited for)
+                is_result, value = False, error
             self._close(pending)
-            pending.finish(is_result=False, value=error)
-        else:
-            self._close(pending)
-            pending.finish(is_result=True, value=result)
-        thread.name = f"{self._name}: idle"
+            pending.finish(is_result=is_result, value=value)
+            thread.name = f"{self._name}: idle"
+            del pending, call, value  # an idle thread holds neither arguments nor results
 
     def _close(self, pending: PendingCall[Any]) -> None:
         with self._lock:

@@ -41,8 +41,8 @@ def test_a_lost_node_is_told_as_stage_and_rows(happened: dict[str, Any]) -> None
 
 def test_each_node_is_watched_from_that_node(happened: dict[str, Any]) -> None:
     far, near = happened["far"], "echo rank 1" if happened["far"] == "echo rank 0" else "echo rank 0"
-    assert happened["watched_there"] == [far, f"the relay of {far}", "the watchdog of this node"]
-    assert happened["watched_here"] == [near, "the driver", f"the relay of {near}"]
+    assert happened["watched_there"] == [far, f"the aggregator of {far}", "the watchdog of this node"]
+    assert happened["watched_here"] == [near, "the driver", f"the aggregator of {near}"]
     assert happened["stall"].startswith(f"{far} (pid ") and "is stopped by a signal (SIGSTOP)" in happened["stall"]
 
 
@@ -56,7 +56,8 @@ def test_a_raylet_of_another_node_that_is_stopped_is_named_and_not_those_that_wa
 def test_who_dies_with_its_node_is_reported_with_the_node(happened: dict[str, Any]) -> None:
     far = happened["far"]
     assert any(
-        f"{who} died, unseen by any watchdog; the node " in happened["died"] for who in (far, f"the relay of {far}")
+        f"{who} died, unseen by any watchdog; the node " in happened["died"]
+        for who in (far, f"the aggregator of {far}")
     )
     assert "is dead: the machine, or Ray's raylet there, has ended" in happened["died"]
 

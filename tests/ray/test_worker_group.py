@@ -26,16 +26,16 @@ from verl_like.telemetry.ledger import stage
 from verl_like.telemetry.startup import STARTUP
 
 ROWS = [[1], [2, 3], [], [4, 5, 6], [7]]
-REACHED = ["each by itself", "by a relay", "by leaders of relays"]
+REACHED = ["each by itself", "by an aggregator", "by aggregators of aggregators"]
 
 
 def reached(how: str, *, timeout_s: float = 20) -> WorkerGroup:
-    """A group whose two ranks the driver calls, or a relay for it, as on several nodes, or leaders, as on many."""
+    """Return a group whose two ranks the driver calls, or aggregators as on several nodes or on many."""
     group = echo_group(timeout_s)
-    if how == "by a relay":
-        group.relay([range(2)], timeout_s=60)
-    elif how == "by leaders of relays":
-        group.relay([range(1), range(1, 2)], timeout_s=60, most=1)
+    if how == "by an aggregator":
+        group.use_tree([range(2)], timeout_s=60)
+    elif how == "by aggregators of aggregators":
+        group.use_tree([range(1), range(1, 2)], timeout_s=60, most=1)
     return group
 
 
@@ -155,23 +155,23 @@ def test_a_dead_worker_is_named_at_once(ray_cluster: None, how: str) -> None:
     group.shut_down()
 
 
-def test_a_dead_relay_is_named(ray_cluster: None) -> None:
-    group = reached("by a relay")
-    for relay in group._hubs:
-        ray_calls.end(relay.handle)
-    with pytest.raises(WorkerError, match="the relay of echo ranks 0 to 1 died"):
+def test_a_dead_aggregator_is_named(ray_cluster: None) -> None:
+    group = reached("by an aggregator")
+    for branch in group._aggregators:
+        ray_calls.end(branch.handle)
+    with pytest.raises(WorkerError, match="the aggregator of echo ranks 0 to 1 died"):
         group.call(EchoRole.who)
     group.shut_down()
 
 
-@pytest.mark.parametrize(("most", "hubs"), [(16, 2), (1, 4)])
+@pytest.mark.parametrize(("most", "aggregators"), [(16, 2), (1, 4)])
 def test_nodes_answer_in_the_order_of_ranks_and_join_the_blocks_of_theirs(
-    ray_cluster: None, most: int, hubs: int
+    ray_cluster: None, most: int, aggregators: int
 ) -> None:
     group = WorkerGroup("echo", world_size=3, placement=None, env={"PYTHONPATH": str(ROOT)}, timeout_s=20)
     group.build("tests.ray.echo_role:build", lambda rank: (rank,), timeout_s=60)
     group.wait_built(timeout_s=60)
-    group.relay([range(2), range(2, 3)], timeout_s=60, most=most)
+    group.use_tree([range(2), range(2, 3)], timeout_s=60, most=most)
     try:
         assert [rank for rank, _ in group.call(EchoRole.who)] == [0, 1, 2]
         parts = [np.array([3, 0]), np.array([4]), np.array([2, 1])]
@@ -189,7 +189,7 @@ def test_nodes_answer_in_the_order_of_ranks_and_join_the_blocks_of_theirs(
         reports = [
             report for found in wait(group.asked_for_reports(), stage="report", timeout_s=20) for report in found
         ]
-        assert len(reports) == 3 + hubs
+        assert len(reports) == 3 + aggregators
     finally:
         group.shut_down()
 
@@ -206,12 +206,12 @@ def test_ctrl_c_ends_a_wait_that_may_be_abandoned_and_no_other(group: WorkerGrou
 
 def test_a_call_beside_a_step_runs_while_others_do_and_is_booked_to_no_stage(group: WorkerGroup) -> None:
     with ThreadPoolExecutor() as threads:
-        beside = threads.submit(group.call_beside, EchoRole.wait_for_let_go, stage="checkpoint", look=lambda: None)
+        beside = threads.submit(group.call_beside, EchoRole.wait_for_let_go, stage="checkpoint", check=lambda: None)
         assert group.call(EchoRole.first) == [0] and not beside.done()
         with stage("update_actor"):
             assert group.call(EchoRole.let_go) == ["update_actor"] * 2
         beside.result(timeout=20)
-        failing = threads.submit(group.call_beside, EchoRole.fail_on_first, stage="checkpoint", look=lambda: None)
+        failing = threads.submit(group.call_beside, EchoRole.fail_on_first, stage="checkpoint", check=lambda: None)
         told = r"stage 'checkpoint' failed: rank 0 on .* failed in EchoRole\.fail_on_first:[\s\S]*the real reason"
         with pytest.raises(WorkerError, match=told):
             failing.result(timeout=20)
@@ -224,17 +224,17 @@ def test_the_wait_for_a_call_beside_a_step_has_a_deadline_can_be_given_up_and_se
     group = echo_group(timeout_s=1)
     try:
         with pytest.raises(InterruptedError):
-            group.call_beside(EchoRole.wait_for_let_go, stage="checkpoint", look=give_up)
+            group.call_beside(EchoRole.wait_for_let_go, stage="checkpoint", check=give_up)
         with pytest.raises(
             StageTimeout, match=r"stage 'checkpoint' took longer than 1 s; still waiting for echo rank 0"
         ):
-            group.call_beside(EchoRole.wait_for_let_go, stage="checkpoint", look=lambda: None)
+            group.call_beside(EchoRole.wait_for_let_go, stage="checkpoint", check=lambda: None)
     finally:
         group.shut_down()
     group = echo_group()
     try:
         with pytest.raises(WorkerError, match=r"stage 'checkpoint' failed: echo rank 0 died"):
-            group.call_beside(EchoRole.die_first, stage="checkpoint", look=lambda: None)
+            group.call_beside(EchoRole.die_first, stage="checkpoint", check=lambda: None)
     finally:
         group.shut_down()
 

@@ -71,7 +71,7 @@ WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
             "reward.pool",
             "reward.scores",
             "controller.blocks",
-            "controller.relay",
+            "controller.aggregator",
             "controller.remote_batch",
             "controller.worker_group",
             "runs.first_difference",

@@ -10,7 +10,7 @@ import pytest
 
 from verl_like.controller import ray_calls
 from verl_like.controller.call_trace import call_trace, called
-from verl_like.controller.rank_calls import RankCall
+from verl_like.controller.transport import RankCall
 from verl_like.controller.worker import WorkerHost
 from verl_like.training.profiling import Profiles
 

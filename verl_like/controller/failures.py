@@ -33,7 +33,7 @@ class Failed:
 
 
 class RanksFailed(Exception):
-    """What a relay raises: the failures of the ranks that it has called."""
+    """Raised by a tree aggregator: the failures of the ranks that it has called."""
 
     def __init__(self, failed: list[Failed]) -> None:
         super().__init__(failed)

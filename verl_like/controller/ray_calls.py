@@ -7,9 +7,11 @@ and beyond Ctrl-C. So another thread makes each (``call_threads.py``), and the s
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import ray
@@ -18,7 +20,7 @@ from ray._private.node import Node
 from ray._private.state import state
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
-from verl_like.call_threads import RAY_THREADS, NoAnswer
+from verl_like.call_threads import RAY_THREADS, NoAnswer, PendingCall
 from verl_like.controller.cluster import Cluster
 from verl_like.controller.errors import RayLost, StageTimeout
 from verl_like.controller.ray_start import RayStart
@@ -50,23 +52,32 @@ def within(what: str, call: Callable[[], T], *, limit_s: float = ANSWER_S) -> T:
         RayLost: Ray's servers have ended, are stopped or do not answer (in the driver).
         StageTimeout: no answer (in a worker).
     """
+    _refuse_if_lost()
+    return _answer(RAY_THREADS.begin(what, call), limit_s)
+
+
+def _refuse_if_lost() -> None:
+    """Raise RayLost where the servers of the driver's Ray were lost."""
+    if _CURRENT.cluster is not None:
+        _CURRENT.cluster.look()
+
+
+def _answer(pending: PendingCall[T], limit_s: float) -> T:
+    """Return the result of a call that is under way, or abandon it; raise as :func:`within` does."""
     cluster = _CURRENT.cluster
-    if cluster is None:
-        try:
-            return RAY_THREADS.call(what, call, limit_s=limit_s)
-        except NoAnswer as error:
-            raise StageTimeout(f"Ray gives {error}; its raylet or GCS is stopped or overloaded.") from None
-    cluster.look()
     try:
-        return RAY_THREADS.call(what, call, limit_s=limit_s, check=cluster.look)
+        return pending.result(limit_s, check=None if cluster is None else cluster.look)
     except NoAnswer as error:
+        if cluster is None:
+            raise StageTimeout(f"Ray gives {error}; its raylet or GCS is stopped or overloaded.") from None
         raise cluster.lose(f"Ray gives {error}: its raylet or GCS hangs or is overloaded") from None
+    finally:
+        pending.abandon()
 
 
 def asking(what: str, call: Callable[[], T], *, limit_s: float = ASK_S) -> Callable[[], T | None]:
     """Ask for a statistic; what is returned gives it, or None where it cannot be had soon."""
-    if _CURRENT.cluster is not None:
-        _CURRENT.cluster.look()
+    _refuse_if_lost()
     answer = RAY_THREADS.begin(what, call)
 
     def found() -> T | None:
@@ -229,28 +240,48 @@ def started(kind: Any, options: Mapping[str, Any], *args: Any, **kwargs: Any) ->
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A method of an actor with its arguments and Ray's options."""
+    """A method of an actor with its arguments and Ray's options.
+
+    Args:
+        who: the process, for messages; empty where whoever waits names it.
+    """
 
     method: Any
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    who: str = ""
 
-    def begin(self) -> Any:
+    def bound(self) -> Callable[[], Any]:
+        """Return Ray's ``.remote`` with the arguments; it has not been called yet."""
         method = self.method.options(**self.options) if self.options else self.method
-        return method.remote(*self.args, **self.kwargs)
+        return partial(method.remote, *self.args, **self.kwargs)
 
 
 def begun(calls: Sequence[Call]) -> list[Any]:
-    """What each call returns at once: a reference, several, or a stream. Large arguments go to the store here."""
-    return within("calls to workers", lambda: [call.begin() for call in calls], limit_s=PUT_S)
+    """Make calls; return what Ray returns at once: a reference, several, or a stream. Large arguments go to the store.
+
+    The thread calls ``.remote`` itself, without functions of ours between (``tests/unit/test_call_depth.py``).
+    """
+    _refuse_if_lost()
+    each = map(operator.call, [call.bound() for call in calls])
+    return _answer(RAY_THREADS.begin("calls to workers", partial(list, each)), PUT_S)
+
+
+def answers_of(calls: Sequence[Call], made: Sequence[Any]) -> dict[Ref, str]:
+    """Return the reference of each call's answer with the name of who gives it.
+
+    Args:
+        made: what :func:`begun` has returned for the calls; the answer is the first reference of several.
+    """
+    return {refs[0] if isinstance(refs, list) else refs: call.who for call, refs in zip(calls, made, strict=True)}
 
 
 def bid_farewell(calls: Sequence[Call], *, timeout_s: float) -> None:
     """Make these calls at the end of a run, and give them a moment; what is not done then is not done."""
 
     def bid() -> None:
-        ray.wait([call.begin() for call in calls], num_returns=len(calls), timeout=timeout_s)
+        ray.wait([call.bound()() for call in calls], num_returns=len(calls), timeout=timeout_s)
 
     at_the_end("last calls to workers", bid)
 

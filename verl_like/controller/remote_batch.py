@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -254,6 +254,10 @@ class RemoteBatch:
         """What the ranks are sent, ``parts[rank]`` being the rows of each, as in :meth:`select`."""
         indices = [row_index(rows, len(self)) for rows in parts]
         return [RemoteRows(tuple(layer.select(i) for layer in self.layers), i.astype(np.int32)) for i in indices]
+
+    def slices(self, order: Array) -> Callable[[slice], RemoteRows]:
+        """Return what gives slices of these rows, in this order."""
+        return lambda part: self.partition([order[part]])[0]
 
     def attach(
         self, columns: frozenset[str], refs: Sequence[BlockRef], parts: Sequence[Array], *, producer: str

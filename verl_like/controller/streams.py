@@ -3,53 +3,48 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from verl_like.controller import ray_calls
 from verl_like.controller.remote_batch import BlockRef, Facts
-from verl_like.controller.wait import POLL_S, timed_out
+from verl_like.controller.wait import POLL_S, Waits, timed_out
 
-PAUSE_S = 2e-5  # per stream, between looks at all of them, of which one takes Ray a tenth of that
+PAUSE_S = 2e-5  # per stream, between polls of all of them; a poll takes Ray a tenth of that
 
 Pair: TypeAlias = tuple[Facts, BlockRef]
-Waiting: TypeAlias = AbstractContextManager[None]
 Items: TypeAlias = list[tuple[Any, BlockRef]]
 
 
-def items(
-    streams: Mapping[Any, str], *, stage: str, timeout_s: float, waiting: Callable[[Iterable[str]], Waiting]
-) -> Iterator[Items]:
-    """(stream, reference of its next item) pairs, those of a moment at once, until all streams have ended.
+def items(streams: Mapping[Any, str], waits: Waits) -> Iterator[Items]:
+    """Yield (stream, reference of its next item) pairs, those of a moment at once, until all streams have ended.
 
     Args:
         streams: each with the name of whoever produces it.
-        waiting: entered for each look, which takes half a second at most, with the names of those whose streams go on.
 
     Raises:
         StageTimeout: the deadline passed.
     """
-    going_on = dict(streams)
-    deadline = time.monotonic() + timeout_s
-    while going_on:
-        with waiting(going_on.values()):
-            ready = ray_calls.next_items(list(going_on), timeout_s=POLL_S)
+    open_streams = dict(streams)
+    deadline = time.monotonic() + waits.timeout_s
+    while open_streams:
+        with waits.watching(open_streams.values()):
+            ready = ray_calls.next_items(list(open_streams), timeout_s=POLL_S)
         if time.monotonic() >= deadline:
-            raise timed_out(stage, timeout_s, going_on.values())
+            raise timed_out(waits.stage, waits.timeout_s, open_streams.values())
         for stream, ref in ready:
             if ref is None:
-                del going_on[stream]
+                del open_streams[stream]
         yield [(stream, ref) for stream, ref in ready if ref is not None]
-        time.sleep(PAUSE_S * len(going_on))
+        time.sleep(PAUSE_S * len(open_streams))
 
 
 class Pairing:
-    """Puts facts and blocks together.
+    """Pairs the facts of rows with their block.
 
     Args:
         streams: each with the name of its producer.
-        opened: the values of references, each given with the name of its producer.
+        opened: returns the values of references, each given with the name of its producer.
     """
 
     def __init__(self, streams: Mapping[Any, str], opened: Callable[[dict[BlockRef, str]], list[Facts]]) -> None:
@@ -57,7 +52,7 @@ class Pairing:
         self._facts: dict[Any, Facts] = {}
 
     def pairs(self, ready: Items) -> list[Pair]:
-        """The pairs that these items complete."""
+        """Return the pairs that these items complete."""
         complete = [(self._facts.pop(stream), ref) for stream, ref in ready if stream in self._facts]
         blocks = {ref for _, ref in complete}
         # a failure arrives as a stream's last item, where facts were due

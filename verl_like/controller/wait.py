@@ -1,16 +1,18 @@
-"""The one place where the driver waits: every wait has a stage, a deadline and the names of those waited for."""
+"""Waits for calls under way: every wait has a stage, a deadline and the names of those waited for."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import ray
 
 from verl_like.controller import ray_calls
 from verl_like.controller.errors import INTERRUPT, StageTimeout
-from verl_like.controller.failures import explained, failures
+from verl_like.controller.failures import Failed, explained, failures
 from verl_like.controller.store import STORE, Reply
 from verl_like.controller.verdicts import VERDICTS
 from verl_like.telemetry.heartbeat import BEACON
@@ -18,6 +20,36 @@ from verl_like.telemetry.heartbeat import BEACON
 POLL_S = 0.5  # how soon a failure on one rank, or Ctrl-C, ends the wait for the others
 MAX_NAMED = 8
 STARTS = ("start", "build", "reward_start", "watchdog_start")  # stages in which processes are being started
+
+Watching: TypeAlias = Callable[[Iterable[str]], AbstractContextManager[None]]
+
+
+def unwatched(names: Iterable[str]) -> AbstractContextManager[None]:
+    """Report to nobody whom this process waits for."""
+    return nullcontext()
+
+
+class Waits(NamedTuple):
+    """How a process waits for what ranks stream.
+
+    Args:
+        all: returns the results of references, each given with the name of its producer.
+        first: returns (reference, result) pairs of those that have arrived first.
+        watching: entered for each poll, which takes half a second at most, with the names of those waited for.
+    """
+
+    stage: str
+    timeout_s: float
+    all: Callable[[Mapping[ray.ObjectRef, str]], list[Any]]
+    first: Callable[[Mapping[ray.ObjectRef, str]], list[tuple[ray.ObjectRef, Any]]]
+    watching: Watching
+
+
+def driver_waits(stage: str, timeout_s: float) -> Waits:
+    """The driver's waits for a stream, which Ctrl-C and verdicts end."""
+    every = partial(wait, stage=stage, timeout_s=timeout_s)
+    first = partial(_soonest, stage=stage, timeout_s=timeout_s)
+    return Waits(stage, timeout_s, every, first, partial(_streaming, stage))
 
 
 def wait(
@@ -28,7 +60,7 @@ def wait(
     interruptible: bool = False,
     meanwhile: Callable[[list[str]], None] | None = None,
 ) -> list[Any]:
-    """Results of all refs, in order.
+    """Return the results of all refs, in order; for the driver.
 
     Args:
         refs: each reference with the name of whoever produces it ("rank 3").
@@ -38,7 +70,7 @@ def wait(
         meanwhile: called twice a second with the names of those that are still waited for.
 
     Raises:
-        WorkerError: a producer failed; the earliest failure is told.
+        WorkerError: a producer failed; the message is that of the earliest failure.
         FeedbackError: it failed because the rewards cannot be used.
         StageTimeout: the deadline passed.
         Interrupted: Ctrl-C, where ``interruptible``.
@@ -56,65 +88,46 @@ def arrivals(
     interruptible: bool = False,
     meanwhile: Callable[[list[str]], None] | None = None,
 ) -> Iterator[tuple[ray.ObjectRef, Any]]:
-    """(reference, result) pairs, those of the last half second at once; otherwise as :func:`wait`."""
-    looks = _looks(
-        refs, stage=stage, timeout_s=timeout_s, interruptible=interruptible, meanwhile=meanwhile, at_least=len(refs)
-    )
-    for arrived in looks:
+    """Yield (reference, result) pairs, those of the last half second at once; otherwise as :func:`wait`."""
+    polled = _driver_polls(refs, stage=stage, timeout_s=timeout_s, interruptible=interruptible, meanwhile=meanwhile)
+    for arrived in polled:
         yield from arrived
 
 
-def soonest(
-    refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float, interruptible: bool = False
-) -> list[tuple[ray.ObjectRef, Any]]:
-    """(reference, result) pairs of those that are there first; otherwise as :func:`wait`."""
-    looks = _looks(refs, stage=stage, timeout_s=timeout_s, interruptible=interruptible, meanwhile=None, at_least=1)
-    return next(arrived for arrived in looks if arrived)
+def _soonest(refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float) -> list[tuple[ray.ObjectRef, Any]]:
+    """Return (reference, result) pairs of those that arrive first; otherwise as :func:`wait`, interruptible."""
+    polled = _driver_polls(refs, stage=stage, timeout_s=timeout_s, interruptible=True, at_least=1)
+    return next(arrived for arrived in polled if arrived)
 
 
-def wait_beside(refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float, look: Callable[[], None]) -> None:
-    """Return when all refs are there; for another thread than the driver's own, of whose waiting and ending it knows
-    nothing.
+def wait_beside(refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float, check: Callable[[], None]) -> None:
+    """Return when all refs have arrived; for a thread of the driver that knows nothing of how the run waits and ends.
 
     Args:
-        look: done twice a second; what it raises ends the wait.
+        check: called twice a second; what it raises ends the wait.
 
     Raises:
         WorkerError, StageTimeout: as of :func:`wait`.
     """
-    deadline = time.monotonic() + timeout_s
-    pending = list(refs)
-    while pending:
-        try:
-            _, pending = ray_calls.arrived(pending, timeout_s=min(POLL_S, max(0.0, deadline - time.monotonic())))
-        except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError):
-            raise explained(failures({ref: refs[ref] for ref in pending}), stage) from None
-        look()
-        if pending and time.monotonic() >= deadline:
-            raise timed_out(stage, timeout_s, [refs[ref] for ref in pending])
+    for _ in polls(refs, stage=stage, timeout_s=timeout_s, failed=partial(explained, stage=stage)):
+        check()
 
 
-def _looks(
+def _driver_polls(
     refs: Mapping[ray.ObjectRef, str],
     *,
     stage: str,
     timeout_s: float,
     interruptible: bool,
-    meanwhile: Callable[[list[str]], None] | None,
-    at_least: int,
+    meanwhile: Callable[[list[str]], None] | None = None,
+    at_least: int | None = None,
 ) -> Iterator[list[tuple[ray.ObjectRef, Any]]]:
-    """What each look finds, which ends when ``at_least`` so many are there, or all, or after half a second."""
-    deadline = time.monotonic() + timeout_s
-    pending = list(refs)
-    while pending:
-        poll_s = min(POLL_S, max(0.0, deadline - time.monotonic()))
-        try:
-            with BEACON.waiting(named(refs[ref] for ref in pending)):
-                results, waiting = ray_calls.arrived(pending, timeout_s=poll_s, at_least=at_least)
-        except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError):
-            raise explained(failures({ref: refs[ref] for ref in pending}), stage) from None
+    """Yield what each poll finds; arguments as of :func:`wait` and :func:`polls`."""
+    failed = partial(explained, stage=stage)
+    for results, pending in polls(
+        refs, stage=stage, timeout_s=timeout_s, failed=failed, at_least=at_least, watching=_waiting
+    ):
         yield [(ref, _opened(result)) for ref, result in results]
-        pending = waiting
         VERDICTS.check(is_start=stage in STARTS)
         if interruptible:
             INTERRUPT.stop_before(stage)
@@ -122,8 +135,59 @@ def _looks(
             INTERRUPT.stop_in(stage)
         if pending and meanwhile is not None:
             meanwhile([refs[ref] for ref in pending])
+
+
+def polls(
+    refs: Mapping[ray.ObjectRef, str],
+    *,
+    stage: str,
+    timeout_s: float,
+    failed: Callable[[list[Failed]], Exception],
+    began_at: float | None = None,
+    at_least: int | None = None,
+    watching: Watching = unwatched,
+) -> Iterator[tuple[list[tuple[ray.ObjectRef, Any]], Sequence[ray.ObjectRef]]]:
+    """Yield what each poll finds, (reference, value) pairs, and those that are still pending, until all have arrived.
+
+    Args:
+        refs: each reference with the name of whoever produces it.
+        failed: makes the error that is raised for failed calls.
+        began_at: when the deadline's time began (monotonic); None for now.
+        at_least: a poll ends when so many have arrived, or all, or after half a second; None for all.
+        watching: as of :class:`Waits`.
+
+    Raises:
+        StageTimeout: the deadline passed.
+    """
+    deadline = (time.monotonic() if began_at is None else began_at) + timeout_s
+    pending = list(refs)
+    while pending:
+        poll_s = min(POLL_S, max(0.0, deadline - time.monotonic()))
+        try:
+            with watching(refs[ref] for ref in pending):
+                results, waiting = ray_calls.arrived(pending, timeout_s=poll_s, at_least=at_least)
+        except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError):
+            raise failed(failures({ref: refs[ref] for ref in pending})) from None
+        yield results, waiting
+        pending = waiting
         if pending and time.monotonic() >= deadline:
             raise timed_out(stage, timeout_s, [refs[ref] for ref in pending])
+
+
+@contextmanager
+def _waiting(names: Iterable[str]) -> Iterator[None]:
+    """Have the heartbeat name those whom this process waits for."""
+    with BEACON.waiting(named(names)):
+        yield
+
+
+@contextmanager
+def _streaming(stage: str, names: Iterable[str]) -> Iterator[None]:
+    """A driver's poll of streams, after which Ctrl-C or a verdict ends the wait."""
+    with _waiting(names):
+        yield
+    INTERRUPT.stop_before(stage)
+    VERDICTS.check()
 
 
 def _opened(result: Any) -> Any:
@@ -134,14 +198,14 @@ def _opened(result: Any) -> Any:
 
 
 def named(whom: Iterable[str]) -> str:
-    """Some of those who are waited for, and how many more there are."""
+    """Return some of those who are waited for, and how many more there are."""
     names = list(dict.fromkeys(whom))
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return ", ".join(names[:MAX_NAMED]) + more
 
 
 def timed_out(stage: str, timeout_s: float, waited_for: Iterable[str]) -> StageTimeout:
-    """The error of a stage that outlasted its deadline."""
+    """Return the error of a stage that outlasted its deadline."""
     return StageTimeout(
         f"stage {stage!r} took longer than {timeout_s:.0f} s; still waiting for {', '.join(waited_for)}."
     )

@@ -9,20 +9,18 @@ from typing import Any
 import numpy as np
 
 from verl_like.controller import ray_calls
-from verl_like.controller.blocks import Block
+from verl_like.controller.aggregator import AggregatorProcess
+from verl_like.controller.blocks import Block, cut
 from verl_like.controller.build_progress import BuildProgress
 from verl_like.controller.dispatch import Dispatch, RemoteMethod, remote_method
 from verl_like.controller.errors import Interrupted
-from verl_like.controller.hubs import Hub, begun_on
-from verl_like.controller.leader import LeaderProcess
 from verl_like.controller.placement import Placement
-from verl_like.controller.rank_calls import RankCall, Ranks
 from verl_like.controller.ray_calls import Call
-from verl_like.controller.reach import ByHub, Dealt, Direct, Reach
-from verl_like.controller.relay import RelayProcess
 from verl_like.controller.remote_batch import BlockRef, RemoteBatch
 from verl_like.controller.streams import Pair
-from verl_like.controller.wait import wait, wait_beside
+from verl_like.controller.transport import Direct, RankCall, Transport
+from verl_like.controller.tree import LATE_S, Branch, Tree
+from verl_like.controller.wait import driver_waits, wait, wait_beside
 from verl_like.controller.worker import WorkerHost, WorkerProcess
 from verl_like.controller.worker_log import pass_on
 from verl_like.protocol import Array
@@ -31,7 +29,7 @@ from verl_like.telemetry.ledger import LEDGER
 from verl_like.telemetry.process_log import LOGS_VARIABLE, RUN_LOGS
 
 Method = Callable[..., Any]
-MAX_HUBS = 16  # that the driver speaks to itself
+MAX_BRANCHES = 16  # aggregators that the driver calls itself
 INTERRUPT_TIMEOUT_S = 20.0  # a control call answers at once, unless something holds the interpreter lock
 
 
@@ -68,13 +66,14 @@ class WorkerGroup:
             self._started(WorkerProcess, rank, name=f"{name} rank {rank}", num_devices=1, args=(rank,))
             for rank in range(world_size)
         ]
-        self._ranks = Ranks(name, dict(enumerate(self._actors)))
-        self._direct = Direct(self._ranks, timeout_s=timeout_s)
-        self._reach: Reach = self._direct
-        self._hubs: list[Hub] = []
+        self._direct = Direct(name, dict(enumerate(self._actors)))
+        self._transport: Transport = self._direct
+        self._aggregators: list[Branch] = []
 
-    def _started(self, kind: Any, rank: int, *, name: str, num_devices: int, args: tuple[Any, ...]) -> Any:
-        """A process on the rank's node, known by this name from its first instruction on.
+    def _started(
+        self, kind: Any, rank: int, *, name: str, num_devices: int, args: tuple[Any, ...], **kwargs: Any
+    ) -> Any:
+        """Start a process on the rank's node, known by this name from its first instruction on.
 
         Args:
             num_devices: how many of what a worker takes.
@@ -85,7 +84,7 @@ class WorkerGroup:
             options["scheduling_strategy"] = self._placement.of(rank)
             options["num_cpus"] = num_devices * self._placement.per_worker["CPU"]
             options["num_gpus"] = num_devices * self._placement.per_worker.get("GPU", 0)
-        return ray_calls.started(kind, options, *args)
+        return ray_calls.started(kind, options, *args, **kwargs)
 
     @property
     def world_size(self) -> int:
@@ -94,14 +93,14 @@ class WorkerGroup:
     def prepare(self, function: str, *args: Any) -> None:
         """Have every rank call this ``module:function`` as soon as it lives, before it is built."""
         calls = [RankCall(rank, WorkerHost.prepare, (function, *args)) for rank in range(self.world_size)]
-        self._preparing, _ = self._ranks.begun(calls)
+        self._preparing = self._begun(calls)
 
     def build(self, factory: str, args_of_rank: Callable[[int], tuple[Any, ...]], *, timeout_s: float) -> None:
         """Rendezvous at rank 0, then start ``factory(*args_of_rank(rank))`` on every rank; :meth:`wait_built` waits for
         it.
         """
-        asking, _ = self._ranks.begun([RankCall(0, WorkerHost.held_address)])
-        [(host, port)] = wait(asking, stage="start", timeout_s=timeout_s)
+        asked = self._begun([RankCall(0, WorkerHost.held_address)])
+        [(host, port)] = wait(asked, stage="start", timeout_s=timeout_s)
         calls = []
         for rank in range(self.world_size):
             rendezvous = {
@@ -114,7 +113,7 @@ class WorkerGroup:
             environment = {name: str(value) for name, value in rendezvous.items()}
             environment[LOGS_VARIABLE] = RUN_LOGS.folder
             calls.append(RankCall(rank, WorkerHost.build, (factory, environment, *args_of_rank(rank))))
-        self._building, _ = self._ranks.begun(calls)
+        self._building = self._begun(calls)
 
     def wait_built(self, *, timeout_s: float) -> None:
         """Return when every rank is built, or raise the first one's failure; the start's line says how far they are."""
@@ -123,54 +122,73 @@ class WorkerGroup:
         pass_on(zip(self._building.values(), warnings, strict=True))
         self._preparing = self._building = {}
         if self._placement is not None and len(self._placement.nodes) > 1:
-            self.relay(self._placement.nodes, timeout_s=timeout_s)
+            self.use_tree(self._placement.nodes, timeout_s=timeout_s)
 
-    def relay(self, nodes: Sequence[range], *, timeout_s: float, most: int = MAX_HUBS) -> None:
-        """From now on speak to a relay on each of these nodes, which have all ranks between them; where these are more
-        than ``most``, to leaders of about as many relays as there are leaders.
+    def use_tree(self, nodes: Sequence[range], *, timeout_s: float, most: int = MAX_BRANCHES) -> None:
+        """Call the ranks through an aggregator on each of these nodes from now on, which have all ranks between them;
+        of more than ``most``, through aggregators of about as many of these as there are of the former.
         """
-        relays = []
-        for node in nodes:
-            ranks = self._ranks.only(node)
-            name, args = ranks.relay_name, ({LOGS_VARIABLE: RUN_LOGS.folder}, ranks)
-            handle = self._started(RelayProcess, ranks.first, name=name, num_devices=0, args=args)
-            relays.append(Hub(name, handle, [node]))
-        hubs = relays if len(relays) <= most else self._led(relays)
-        self._hubs = [*relays, *(hub for hub in hubs if hub not in relays)]
-        starting = begun_on(self._hubs, [Call(hub.handle.ready) for hub in self._hubs])
-        wait(starting, stage="build", timeout_s=timeout_s)
-        self._reach = ByHub(hubs, timeout_s=self.timeout_s)
+        branches = [self._of_node(node) for node in nodes]
+        top = branches if len(branches) <= most else self._of_branches(branches)
+        self._aggregators = [*branches, *(branch for branch in top if branch not in branches)]
+        starting = [Call(branch.handle.ready, who=branch.name) for branch in self._aggregators]
+        wait(ray_calls.answers_of(starting, ray_calls.begun(starting)), stage="build", timeout_s=timeout_s)
+        self._transport = Tree(top, late_s=2 * LATE_S)
 
-    def _led(self, relays: Sequence[Hub]) -> list[Hub]:
-        """Leaders of these relays, about as many as each has relays; each on its first node."""
-        parts = np.array_split(np.arange(len(relays)), math.ceil(math.sqrt(len(relays))))
-        return [self._leader([relays[index] for index in part]) for part in parts]
+    def _of_node(self, node: range) -> Branch:
+        ranks = Direct(self.name, {rank: self._direct.actors[rank] for rank in node})
+        return self._aggregator(f"the aggregator of {self._ranks_named(node)}", ranks, [node])
 
-    def _leader(self, relays: Sequence[Hub]) -> Hub:
-        nodes = [node for relay in relays for node in relay.nodes]
-        name = f"the leader of {self.name} ranks {nodes[0][0]} to {nodes[-1][-1]}"
-        args = {LOGS_VARIABLE: RUN_LOGS.folder}, relays
-        return Hub(name, self._started(LeaderProcess, nodes[0][0], name=name, num_devices=0, args=args), nodes)
+    def _of_branches(self, branches: Sequence[Branch]) -> list[Branch]:
+        """Start aggregators of these branches, about as many as each has branches; each on its first node."""
+        found = []
+        for part in np.array_split(np.arange(len(branches)), math.ceil(math.sqrt(len(branches)))):
+            children = Tree([branches[index] for index in part])
+            ranks = range(children.branches[0].first, children.leaves[-1][-1] + 1)
+            name = f"the aggregator of nodes of {self._ranks_named(ranks)}"
+            found.append(self._aggregator(name, children, children.leaves))
+        return found
+
+    def _aggregator(self, name: str, children: Direct | Tree, nodes: Sequence[range]) -> Branch:
+        handle = self._started(
+            AggregatorProcess,
+            nodes[0][0],
+            name=name,
+            num_devices=0,
+            args=({LOGS_VARIABLE: RUN_LOGS.folder}, children),
+            is_of_node=isinstance(children, Direct),
+        )
+        return Branch(name, handle, nodes)
+
+    def _ranks_named(self, ranks: range) -> str:
+        if len(ranks) == 1:
+            return self._direct.who(ranks[0])
+        return f"{self.name} ranks {ranks[0]} to {ranks[-1]}"
 
     def call(self, method: Method, *args: Any, interruptible: bool = False, **kwargs: Any) -> list[Any]:
         """Results of a BROADCAST method by rank, or the one result of a RANK_ZERO method."""
         of = remote_method(method, Dispatch.BROADCAST, Dispatch.RANK_ZERO)
+        stage, timeout_s = _stage(of), self.timeout_s
         ranks = range(self.world_size if of.mode is Dispatch.BROADCAST else 1)
-        calls = [RankCall(rank, WorkerHost.call, (_stage(of), of.role, of.name, *args), kwargs) for rank in ranks]
-        reach = self._reach if len(calls) == self.world_size else self._direct
-        return reach.answers(calls, stage=_stage(of), interruptible=interruptible)
+        of_ranks = [RankCall(rank, WorkerHost.call, (stage, of.role, of.name, *args), kwargs) for rank in ranks]
+        transport = self._transport if len(ranks) == self.world_size else self._direct
+        calls = transport.calls(of_ranks, stage=stage, timeout_s=timeout_s)
+        made = ray_calls.begun(calls)
+        waiting, late_s = ray_calls.answers_of(calls, made), transport.late_s
+        values = wait(waiting, stage=stage, timeout_s=timeout_s + late_s, interruptible=interruptible)
+        return transport.answers(made, values)[0]
 
-    def call_beside(self, method: Method, *, stage: str, look: Callable[[], None]) -> None:
+    def call_beside(self, method: Method, *, stage: str, check: Callable[[], None]) -> None:
         """Call a BROADCAST method on every rank beside the calls of the step, one such call at a time; from any thread
         but the driver's own.
 
         Args:
             stage: for messages.
-            look: done now and then; what it raises ends the wait.
+            check: called now and then; what it raises ends the wait.
         """
         of = remote_method(method, Dispatch.BROADCAST)
         calls = [RankCall(rank, WorkerHost.beside, (stage, of.role, of.name)) for rank in range(self.world_size)]
-        wait_beside(self._ranks.begun(calls)[0], stage=stage, timeout_s=self.timeout_s, look=look)
+        wait_beside(self._begun(calls), stage=stage, timeout_s=self.timeout_s, check=check)
 
     def start(self, method: Method, args_of_rank: Sequence[tuple[Any, ...] | None]) -> dict[BlockRef, str]:
         """Begin a BROADCAST method with each rank's own arguments, and not at all on a rank whose entry is None.
@@ -181,12 +199,13 @@ class WorkerGroup:
         """
         of = remote_method(method, Dispatch.BROADCAST)
         ranks = zip(range(self.world_size), args_of_rank, strict=True)
-        calls = [
+        of_ranks = [
             RankCall(rank, WorkerHost.call, (_stage(of), of.role, of.name, *args))
             for rank, args in ranks
             if args is not None
         ]
-        return self._ranks.begun(calls)[0]
+        calls = self._direct.calls(of_ranks)
+        return ray_calls.answers_of(calls, ray_calls.begun(calls))
 
     def map_rows(
         self,
@@ -215,17 +234,26 @@ class WorkerGroup:
             Each rank's report.
         """
         of = remote_method(method, Dispatch.SPLIT)
-        calls = []
+        assert blocks is None or self.world_size == 1, "only a group of one takes blocks"
+        stage, transport = _stage(of), self._transport
+        of_ranks = []
         for rank, rows in enumerate(partition):
             own = () if per_rank is None else (per_rank[rank],)
-            calls.append(RankCall(rank, WorkerHost.map, (_stage(of), of.role, of.name, *own, *args), kwargs, len(rows)))
-        found = self._reach.mapped(
-            calls, Dealt(batch, partition), adds=adds, blocks=blocks, stage=_stage(of), interruptible=interruptible
+            of_ranks.append(RankCall(rank, WorkerHost.map, (stage, of.role, of.name, *own, *args), kwargs, len(rows)))
+        of_leaves = [np.concatenate([partition[rank] for rank in ranks]) for ranks in transport.leaves]
+        cuts = [(blocks or cut(batch.facts, rows, adds)) if adds else [] for rows in of_leaves]
+        calls = transport.calls(
+            of_ranks, batch.slices(np.concatenate(of_leaves)), cuts, stage=stage, timeout_s=self.timeout_s
         )
-        pass_on((self._ranks.who(rank), warnings) for rank, (_, warnings) in enumerate(found.answers))
+        made = ray_calls.begun(calls)
+        waiting, timeout_s = ray_calls.answers_of(calls, made), self.timeout_s + transport.late_s
+        values = wait(waiting, stage=stage, timeout_s=timeout_s, interruptible=interruptible)
+        answers, refs = transport.answers(made, values)
+        pass_on((self._direct.who(rank), warnings) for rank, (_, warnings) in enumerate(answers))
         if adds:
-            batch.attach(adds, found.refs, found.parts, producer=of.name)
-        return [report for report, _ in found.answers]
+            parts = [rows[block] for rows, of_leaf in zip(of_leaves, cuts, strict=True) for block in of_leaf]
+            batch.attach(adds, refs, parts, producer=of.name)
+        return [report for report, _ in answers]
 
     def stream(
         self, method: Method, batch: RemoteBatch, partition: Sequence[Array], *args: Any, **kwargs: Any
@@ -235,10 +263,20 @@ class WorkerGroup:
         Ranks stream as many groups as there are rows in the batch, in all.
         """
         of = remote_method(method, Dispatch.STREAM)
-        given = _stage(of), of.role, of.name, *args
-        calls = [RankCall(rank, WorkerHost.stream, given, kwargs, len(rows)) for rank, rows in enumerate(partition)]
+        stage, transport = _stage(of), self._transport
+        given = stage, of.role, of.name, *args
+        of_ranks = [RankCall(rank, WorkerHost.stream, given, kwargs, len(rows)) for rank, rows in enumerate(partition)]
+        calls = transport.stream_calls(
+            of_ranks,
+            batch.slices(np.concatenate(partition)),
+            num_groups=len(batch),
+            stage=stage,
+            timeout_s=self.timeout_s,
+        )
+        made = ray_calls.begun(calls)
         try:
-            yield from self._reach.pairs(calls, Dealt(batch, partition), stage=_stage(of))
+            for pairs in transport.pairs(calls, made, driver_waits(stage, self.timeout_s + transport.late_s)):
+                yield from pairs
         except Interrupted:
             # ray.cancel would be noticed at the next block only, and at another step by each rank of an engine.
             self.interrupt()
@@ -246,29 +284,33 @@ class WorkerGroup:
 
     def interrupt(self) -> None:
         """Have every rank end the stream it is busy with; for good, since a run that is interrupted streams no more."""
-        refs, _ = self._ranks.begun(self._calls_of_all(WorkerHost.interrupt))
-        wait(refs, stage="interrupt", timeout_s=INTERRUPT_TIMEOUT_S)
+        wait(self._begun(self._calls_of_all(WorkerHost.interrupt)), stage="interrupt", timeout_s=INTERRUPT_TIMEOUT_S)
 
     def asked_for_reports(self) -> dict[BlockRef, str]:
         """A report on every rank, under way: lists of reports, with the names of the ranks in each."""
-        return self._reach.reports(self._calls_of_all(WorkerHost.report))
+        calls = self._transport.report_calls(self._calls_of_all(WorkerHost.report))
+        return ray_calls.answers_of(calls, ray_calls.begun(calls))
 
     def status(self, *, timeout_s: float) -> list[dict[str, Any]]:
         """Stage and process id of every rank; answers while a stage runs."""
-        refs, _ = self._ranks.begun(self._calls_of_all(WorkerHost.status))
-        return wait(refs, stage="status", timeout_s=timeout_s)
+        return wait(self._begun(self._calls_of_all(WorkerHost.status)), stage="status", timeout_s=timeout_s)
 
     def profile(self, folder: str) -> None:
         """Have every rank write traces of its stages into this folder from now on, until it is given an empty one."""
         calls = [RankCall(rank, WorkerHost.profile, (folder,)) for rank in range(self.world_size)]
-        wait(self._ranks.begun(calls)[0], stage="profile", timeout_s=self.timeout_s)
+        wait(self._begun(calls), stage="profile", timeout_s=self.timeout_s)
+
+    def _begun(self, of_ranks: Sequence[RankCall]) -> dict[BlockRef, str]:
+        """Make these calls directly; return the reference of each answer with its rank's name."""
+        calls = self._direct.calls(of_ranks)
+        return ray_calls.answers_of(calls, ray_calls.begun(calls))
 
     def _calls_of_all(self, method: Method) -> list[RankCall]:
         return [RankCall(rank, method) for rank in range(self.world_size)]
 
     def shut_down(self) -> None:
         """End every process now."""
-        for actor in (*self._actors, *(hub.handle for hub in self._hubs)):
+        for actor in (*self._actors, *(branch.handle for branch in self._aggregators)):
             ray_calls.end(actor)
 
 

@@ -66,7 +66,7 @@ class ActorGroup:
         Args:
             look: done now and then; what it raises ends the wait.
         """
-        self._group.call_beside(ActorRole.write, stage="checkpoint", look=look)
+        self._group.call_beside(ActorRole.write, stage="checkpoint", check=look)
 
     def load(self, path: str, version: int) -> None:
         self._group.call(ActorRole.load, path, version)
@@ -111,7 +111,7 @@ class CriticGroup:
         Args:
             look: done now and then; what it raises ends the wait.
         """
-        self._group.call_beside(CriticRole.write, stage="checkpoint", look=look)
+        self._group.call_beside(CriticRole.write, stage="checkpoint", check=look)
 
     def load(self, path: str) -> None:
         self._group.call(CriticRole.load, path)

@@ -1,0 +1,172 @@
+"""The process of a tree that makes calls for its user and answers for all ranks below it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import ray
+
+from verl_like.controller import ray_calls, signals
+from verl_like.controller.blocks import MAX_STREAM_BLOCKS, Block, blocks_of
+from verl_like.controller.failures import RanksFailed
+from verl_like.controller.remote_batch import BlockRef, RemoteRows, joined_facts
+from verl_like.controller.store import STORE, Reply
+from verl_like.controller.streams import Pair
+from verl_like.controller.transport import RankCall, Transport
+from verl_like.controller.tree import REPORT_S
+from verl_like.controller.wait import Waits, polls, unwatched
+from verl_like.protocol import DataProto
+from verl_like.telemetry import stacks
+from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.ledger import LEDGER
+from verl_like.telemetry.process_log import PROCESS_LOG
+from verl_like.telemetry.process_report import ProcessReport, Reporter
+
+
+class Aggregator:
+    """Makes calls of ranks: of those of its node, or through other aggregators those of several nodes.
+
+    It is none of the ranks, because Ray's library ends a process that streams blocks to itself (2.60).
+
+    Args:
+        children: the way to the ranks.
+        is_of_node: whether the ranks are those of one node, whose blocks it joins; else it passes on references.
+
+    Raises (all methods):
+        RanksFailed: some rank failed.
+        StageTimeout: the deadline passed; it names who was waited for.
+    """
+
+    def __init__(self, environment: dict[str, str], children: Transport, *, is_of_node: bool) -> None:
+        stacks.listen()
+        signals.leave_to_driver()
+        LEDGER.rest("wait/driver")
+        os.environ.update(environment)
+        BEACON.light_as_told(ray_calls.own_node)
+        PROCESS_LOG.keep_as_told()
+        self._reporter = Reporter()
+        self._children, self._is_of_node = children, is_of_node
+        self._streams: dict[int, Iterator[list[Pair]]] = {}  # by the first rank of their calls
+
+    def ready(self) -> None:
+        """Return once the process has started."""
+
+    def answers(
+        self,
+        calls: Sequence[RankCall],
+        rows: RemoteRows | None,
+        cuts: Sequence[Sequence[Block]] | None,
+        stage: str,
+        timeout_s: float,
+    ) -> Reply:
+        """Make calls; a reply of their answers and blocks, as of :meth:`Transport.answers`.
+
+        Args:
+            cuts: the blocks of each node; None for calls that return no table.
+        """
+        is_joined = self._is_of_node and cuts is not None
+        of_children = [[slice(0, call.num_rows)] if any(cuts or ()) else [] for call in calls] if is_joined else cuts
+        children = self._children.calls(
+            calls, None if rows is None else rows.select, of_children, stage=stage, timeout_s=timeout_s
+        )
+        made = ray_calls.begun(children)
+        timeout_s += self._children.late_s
+        replies = _arrived(ray_calls.answers_of(children, made), stage=stage, timeout_s=timeout_s)
+        answers, refs = self._children.answers(made, [reply.value for reply in replies])
+        if is_joined and refs:
+            refs = [ray_calls.put(block) for blocks in cuts or () for block in blocks_of(_table(refs), blocks)]
+        return Reply((answers, refs), sum(reply.fetched_bytes for reply in replies) + STORE.take())
+
+    def reports(self, calls: Sequence[RankCall]) -> list[ProcessReport]:
+        """Make calls for reports; return them with its own before."""
+        children = self._children.report_calls(calls)
+        asked = ray_calls.answers_of(children, ray_calls.begun(children))
+        replies = _arrived(asked, stage="report", timeout_s=REPORT_S + self._children.late_s)
+        return [self._reporter.take(), *(report for reply in replies for report in reply.value)]
+
+    def first_pairs(
+        self, calls: Sequence[RankCall], rows: RemoteRows, num_groups: int, stage: str, timeout_s: float
+    ) -> list[Pair]:
+        """Make calls that stream; :meth:`more_pairs` has what comes later.
+
+        No stream itself, since Ray loses references within a stream's items (2.60), and a block that the driver owns
+        costs it three times as much.
+
+        Args:
+            num_groups: that the ranks stream in all.
+        """
+        children = self._children.stream_calls(
+            calls, rows.select, num_groups=num_groups, stage=stage, timeout_s=timeout_s
+        )
+        waits = _waits(stage, timeout_s + self._children.late_s)
+        found = self._children.pairs(children, ray_calls.begun(children), waits)
+        if self._is_of_node:
+            found = _joined(found, min_groups=max(1, num_groups // MAX_STREAM_BLOCKS))
+        self._streams[calls[0].rank] = filter(None, found)
+        return self.more_pairs(calls[0].rank)
+
+    def more_pairs(self, first_rank: int) -> list[Pair]:
+        """Wait for more blocks of what the ranks stream; return none after the last.
+
+        Args:
+            first_rank: of the calls.
+        """
+        return next(self._streams[first_rank], [])
+
+
+def _arrived(refs: Mapping[BlockRef, str], *, stage: str, timeout_s: float) -> list[Reply]:
+    """Return the replies of all, in order; raise as :class:`Aggregator` does."""
+    found: dict[BlockRef, Any] = {}
+    for values, _ in polls(refs, stage=stage, timeout_s=timeout_s, failed=RanksFailed):
+        found.update(values)
+    return [found[ref] if isinstance(found[ref], Reply) else Reply(found[ref], 0) for ref in refs]
+
+
+def _waits(stage: str, timeout_s: float) -> Waits:
+    """The waits of a stage that begins now. What ends a run early, Ctrl-C or a verdict, reaches driver and ranks."""
+    began_at = time.monotonic()
+
+    def every(refs: Mapping[BlockRef, str]) -> list[Any]:
+        return [reply.value for reply in _arrived(refs, stage=stage, timeout_s=timeout_s)]
+
+    def first(refs: Mapping[BlockRef, str]) -> list[tuple[BlockRef, Any]]:
+        found = polls(refs, stage=stage, timeout_s=timeout_s, failed=RanksFailed, began_at=began_at, at_least=1)
+        return next(values for values, _ in found if values)
+
+    return Waits(stage, timeout_s, every, first, unwatched)
+
+
+def _table(refs: Sequence[BlockRef]) -> DataProto:
+    """Fetch blocks that lie on this node as one table."""
+    table = DataProto.concat(ray_calls.fetched(refs, timeout_s=ray_calls.PUT_S))
+    STORE.add_fetched(table.nbytes)
+    return table
+
+
+def _joined(moments: Iterable[Sequence[Pair]], *, min_groups: int) -> Iterator[list[Pair]]:
+    """Yield what several ranks have made as one block, as soon as it has ``min_groups`` groups."""
+    waiting: list[Pair] = []
+    num_groups = 0
+    for pairs in moments:
+        waiting += pairs
+        num_groups += sum(len(np.unique(facts["group_id"])) for facts, _ in pairs)
+        if num_groups >= min_groups:
+            yield [_one(waiting)]
+            waiting, num_groups = [], 0
+    if waiting:
+        yield [_one(waiting)]
+
+
+def _one(pairs: Sequence[Pair]) -> Pair:
+    if len(pairs) == 1:
+        return pairs[0]
+    return joined_facts([facts for facts, _ in pairs]), ray_calls.put(_table([block for _, block in pairs]))
+
+
+# Not a decorator: Ray would pickle the class by value; a plain class travels by reference. Several at once: reports are
+# asked for while a stage runs.
+AggregatorProcess = ray.remote(num_cpus=0, max_concurrency=4, enable_task_events=False)(Aggregator)

@@ -1,0 +1,135 @@
+"""Calls of ranks through a tree of aggregators: each is a process that answers for all ranks below it.
+
+Calls of Ray, and references to blocks, were nearly all that a step cost the driver, which made ten calls for each rank;
+so the driver of several nodes knows nodes and blocks of nodes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple
+
+from verl_like.controller import ray_calls
+from verl_like.controller.blocks import Block
+from verl_like.controller.ray_calls import Call
+from verl_like.controller.streams import Pair
+from verl_like.controller.transport import Answers, RankCall, RowSlices
+from verl_like.controller.wait import Waits
+
+LATE_S = 5.0  # of each level, beyond a call's deadline, which node aggregators keep: they know which rank is late
+REPORT_S = 20.0  # for a report, which takes a moment; its call holds one of an aggregator's few threads
+PAUSE_S = 5e-3  # per branch: their blocks are large, and so much later several are there at once
+
+
+class Branch(NamedTuple):
+    """A tree aggregator as its user sees it.
+
+    Args:
+        name: for messages.
+        handle: of its process.
+        nodes: the ranks of each node below it, ascending.
+    """
+
+    name: str
+    handle: Any
+    nodes: Sequence[range]
+
+    @property
+    def first(self) -> int:
+        return self.nodes[0][0]
+
+    @property
+    def num_ranks(self) -> int:
+        return sum(map(len, self.nodes))
+
+
+class _Share(NamedTuple):
+    """What a branch has of the calls."""
+
+    branch: Branch
+    calls: Sequence[RankCall]
+    rows: slice
+    nodes: slice
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Calls aggregators, which have all ranks between them.
+
+    Args:
+        branches: in the order of their ranks.
+    """
+
+    branches: Sequence[Branch]
+    late_s: float = LATE_S
+
+    @property
+    def leaves(self) -> list[range]:
+        return [node for branch in self.branches for node in branch.nodes]
+
+    def calls(
+        self,
+        calls: Sequence[RankCall],
+        rows: RowSlices | None = None,
+        cuts: Sequence[Sequence[Block]] | None = None,
+        *,
+        stage: str,
+        timeout_s: float,
+    ) -> list[Call]:
+        return [
+            Call(
+                share.branch.handle.answers,
+                (
+                    share.calls,
+                    None if rows is None else rows(share.rows),
+                    None if cuts is None else cuts[share.nodes],
+                    stage,
+                    timeout_s,
+                ),
+                who=share.branch.name,
+            )
+            for share in self._shares(calls)
+        ]
+
+    def answers(self, made: Sequence[Any], values: Sequence[Any]) -> Answers:
+        return [each for answers, _ in values for each in answers], [ref for _, refs in values for ref in refs]
+
+    def report_calls(self, calls: Sequence[RankCall]) -> list[Call]:
+        shares = self._shares(calls)
+        return [Call(share.branch.handle.reports, (share.calls,), who=share.branch.name) for share in shares]
+
+    def stream_calls(
+        self, calls: Sequence[RankCall], rows: RowSlices, *, num_groups: int, stage: str, timeout_s: float
+    ) -> list[Call]:
+        found = []
+        for share in self._shares(calls):
+            # Ranks take as many of the groups that wait in a queue as others.
+            of_branch = num_groups * len(share.calls) // len(calls)
+            args = share.calls, rows(share.rows), of_branch, stage, timeout_s
+            found.append(Call(share.branch.handle.first_pairs, args, who=share.branch.name))
+        return found
+
+    def pairs(self, calls: Sequence[Call], made: Sequence[Any], waits: Waits) -> Iterator[list[Pair]]:
+        waiting = ray_calls.answers_of(calls, made)
+        of_name = {branch.name: branch for branch in self.branches}
+        while waiting:
+            found = waits.first(waiting)
+            goes_on = [(of_name[waiting.pop(ref)], bool(pairs)) for ref, pairs in found]
+            more = [Call(each.handle.more_pairs, (each.first,), who=each.name) for each, does in goes_on if does]
+            waiting |= ray_calls.answers_of(more, ray_calls.begun(more))
+            yield list(chain.from_iterable(pairs for _, pairs in found))
+            time.sleep(PAUSE_S * len(waiting))
+
+    def _shares(self, calls: Sequence[RankCall]) -> list[_Share]:
+        shares: list[_Share] = []
+        rank = row = node = 0
+        for branch in self.branches:
+            own = calls[rank : rank + branch.num_ranks]
+            num_rows = sum(call.num_rows for call in own)
+            shares.append(_Share(branch, own, slice(row, row + num_rows), slice(node, node + len(branch.nodes))))
+            rank, row, node = rank + len(own), row + num_rows, node + len(branch.nodes)
+        assert rank == len(calls), f"{len(calls)} calls for {rank} ranks of the tree"
+        return shares
