@@ -184,14 +184,21 @@ class CallThreads:
         with self._lock:
             return [pending.what for pending in self._open if pending.is_abandoned]
 
-    def begin(self, what: str, call: Callable[[], T]) -> PendingCall[T]:
+    def begin(self, what: str, call: Callable[[], T], *, pending: PendingCall[T] | None = None) -> PendingCall[T]:
         """Have a call made; ``what`` names it in errors."""
-        return self._begun(PendingCall(what), call)
+        pending = PendingCall[T](what) if pending is None else pending
+        with self._lock:
+            if self._num_threads <= len(self._open) and self._num_threads < self._max_threads:
+                threading.Thread(target=self._work, name=f"{self._name}: idle", daemon=True).start()
+                self._num_threads += 1
+            self._open.add(pending)
+        self._calls.put((pending, call))
+        return pending
 
     def begin_with_check(self, what: str, call: Callable[[Check], T]) -> PendingCall[T]:
         """Have a call made that takes a check, calls it now and then, and ends with what it raises."""
         pending = PendingCall[T](what, has_check=True)
-        return self._begun(pending, lambda: call(pending.check))
+        return self.begin(what, lambda: call(pending.check), pending=pending)
 
     def call(self, what: str, call: Callable[[], T], *, limit_s: float, check: Check | None = None) -> T:
         """Return a call's result, and abandon the call where the wait for it ends earlier.
@@ -203,15 +210,6 @@ class CallThreads:
             return pending.result(limit_s, check=check)
         finally:
             pending.abandon()
-
-    def _begun(self, pending: PendingCall[T], call: Callable[[], T]) -> PendingCall[T]:
-        with self._lock:
-            if self._num_threads <= len(self._open) and self._num_threads < self._max_threads:
-                threading.Thread(target=self._work, name=f"{self._name}: idle", daemon=True).start()
-                self._num_threads += 1
-            self._open.add(pending)
-        self._calls.put((pending, call))
-        return pending
 
     def _work(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, self._blocked_signals)
