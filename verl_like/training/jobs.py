@@ -17,17 +17,14 @@ from verl_like.runs.status import finished_step, nothing_to_do, start_of
 from verl_like.runs.upload import mirrored
 from verl_like.telemetry.loggers import trackers
 from verl_like.telemetry.process_log import RUN_LOGS
-from verl_like.telemetry.record_limits import RecordLimits
 from verl_like.telemetry.report import Summary, write_curves, write_summary
 from verl_like.telemetry.versions import git_commit, versions
 from verl_like.training.build import build_workers, stack
-from verl_like.training.loop import TrainingLoop
 from verl_like.training.policy_jobs import write_model
 from verl_like.training.ppo import PPOTrainer
-from verl_like.training.process_metrics import ProcessMetrics
 from verl_like.training.progress import Progress
 from verl_like.training.rollout_trainer import RolloutTrainer, rollout_loop
-from verl_like.training.sft import SftTrainer
+from verl_like.training.sft import sft_loop
 from verl_like.training.tasks import check_reward, learner_updates, prompt_loader, sft_task_of, task_of
 from verl_like.workers.groups import ActorGroup
 
@@ -106,24 +103,10 @@ def sft(config: Config, config_yaml: str) -> int:
                 with RUN_LOGS.kept(folder.logs), HOSTS.had(config, generates=False) as hosts:
                     workers = build_workers(hosts, config, roles=frozenset({"actor"}), actor_updates=steps)
                     workers.wait_built(timeout_s=config.cluster.start_timeout_s)
-                    actor = ActorGroup(workers)
-                    books = ProcessMetrics(folder.path, [workers], limits=RecordLimits(config.trainer.max_records_gib))
-                    trainer = SftTrainer(task, actor, ranks=hosts.where.world_size, process_metrics=books)
-                    step = (
-                        TrainingLoop(
-                            config,
-                            trainer,
-                            folder,
-                            tracker,
-                            process_metrics=books,
-                            processes=[workers],
-                            total_steps=steps,
-                        )
-                        .run()
-                        .step
-                    )
+                    ranks = hosts.where.world_size
+                    step = sft_loop(config, task, workers, folder, ranks=ranks, trackers=tracker).run().step
                     if step >= steps:
-                        write_model(actor, folder.model)
+                        write_model(ActorGroup(workers), folder.model)
                 return step
 
             step = with_restarts(config, start)

@@ -8,12 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from verl_like.config.schema import Config
 from verl_like.controller.remote_batch import RemoteBatch
+from verl_like.controller.worker_group import WorkerGroup
 from verl_like.data.loader import refuse_other_rows
 from verl_like.ops.partition import partition
+from verl_like.runs.folder import RunFolder
 from verl_like.runs.saving import Savable
 from verl_like.telemetry.ledger import LEDGER, stage
-from verl_like.training.loop import Trainer
+from verl_like.telemetry.record_limits import RecordLimits
+from verl_like.telemetry.trackers import Trackers
+from verl_like.training.loop import Trainer, TrainingLoop
 from verl_like.training.process_metrics import ProcessMetrics
 from verl_like.training.progress import Progress
 from verl_like.training.step_metrics import Metrics, StepMetrics
@@ -70,3 +75,20 @@ class SftTrainer(Trainer):
             refuse_other_rows(self._identity, checkpoint=state["dataset"])
         self._actor.load(str(path / "actor"), state["weight_version"])
         self.progress = Progress(step=int(state["step"]))
+
+
+def sft_loop(
+    config: Config, task: SftTask, workers: WorkerGroup, folder: RunFolder, *, ranks: int, trackers: Trackers
+) -> TrainingLoop:
+    """Return the loop of supervised training on workers that have an actor."""
+    limits = RecordLimits(config.trainer.max_records_gib)
+    process_metrics = ProcessMetrics(folder.path, [workers], limits=limits)
+    return TrainingLoop(
+        config,
+        SftTrainer(task, ActorGroup(workers), ranks=ranks, process_metrics=process_metrics),
+        folder,
+        trackers,
+        process_metrics=process_metrics,
+        processes=[workers],
+        total_steps=task.steps,
+    )
