@@ -22,7 +22,7 @@ _REFERENCE = re.compile(r"\$\{?[A-Za-z_][\w.:-]*\}?|(?:Bearer |Basic |token )\$\
 
 
 def masked(value: Any, name: str = "") -> Any:
-    """A tree of mappings and lists with its secrets masked; a name of an environment variable is none."""
+    """Return a tree of mappings and lists with its secrets masked; a reference to a variable (``$NAME``) stays."""
     if isinstance(value, Mapping):
         return {key: masked(each, str(key)) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -43,5 +43,5 @@ class MaskingFormatter(logging.Formatter):
 
 
 def owners(name: str, flags: int) -> int:
-    """Open a file, which only its owner may read if it is new; an ``opener`` for ``open``."""
+    """Open a file that only its owner may read if it is new; an ``opener`` for ``open``."""
     return os.open(name, flags, OWNER_ONLY)

@@ -46,11 +46,11 @@ FAMILIES = {"aime": "math", "numina_": "math"}
 
 
 def grader(name: str) -> Callable[..., Any]:
-    """The function of a key of ``GRADERS``."""
+    """Return the function of a key of ``GRADERS``."""
     function: Callable[..., Any] = vars(import_module(f"verl_like_graders.{GRADERS[name]}"))["compute_score"]
     return function
 
 
 def prepare(function: Callable[..., Any]) -> None:
-    """Start what the first call of a grader would wait for, where its module has something of that kind."""
+    """Start what the first call of a grader would wait for, if its module has a ``prepare``."""
     vars(import_module(function.__module__)).get("prepare", lambda: None)()

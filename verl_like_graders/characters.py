@@ -14,7 +14,7 @@ _DIGIT = re.compile(r"[^\x00-\x7f]")
 
 
 def plain(text: str) -> str:
-    """The text with ASCII digits, spaces and minus signs, and wide signs in their usual width."""
+    """Return the text with ASCII digits, spaces and minus signs, and full-width characters in their usual width."""
     if text.isascii():
         return text
     text = _GROUPED.sub(lambda match: re.sub(r"\D", "", match[0]), text)

@@ -79,7 +79,7 @@ _HEDGE = re.compile(
 def compute_score(
     data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any], *, letters: str = "ABCD"
 ) -> Verdict:
-    r"""1 where the response chose the true letter.
+    r"""Score 1 if the response chooses the true letter.
 
     A letter is chosen by a statement ("The answer is (B)", "Answer: b", "\boxed{B}", "I choose B", "option B is
     correct") or by the last line, if it is that letter or points at it ("so it must be **B**."); the last one wins.
@@ -100,7 +100,7 @@ def compute_score(
 
 
 def read_truth(ground_truth: Any, *, letters: str = "ABCD") -> str:
-    """Return "": a letter is compared as what it is.
+    """Return "": a letter is compared as it is.
 
     Raises:
         ValueError: as :func:`compute_score`.
@@ -110,7 +110,7 @@ def read_truth(ground_truth: Any, *, letters: str = "ABCD") -> str:
 
 
 def _truth(ground_truth: Any, letters: str) -> str:
-    """The true letter, as a capital."""
+    """Return the true letter, as a capital."""
     if len(letters) < 2 or len(set(letters)) < len(letters) or not re.fullmatch("[A-Z]*", letters):
         raise ValueError(
             f"letters is {letters!r}; expected two or more distinct capital letters, such as ABCDE. Set "
@@ -134,7 +134,7 @@ def _verdict(response: str, truth: str) -> Verdict:
 
 
 def chosen_letter(text: str) -> str:
-    """The letter that the text settles on, as a capital; "" where it settles on none, or on several."""
+    """Return the letter that the text settles on, as a capital, or "" if it settles on none or on several."""
     text = text.rstrip()
     found = [match for pattern in _STATEMENTS for match in pattern.finditer(text)]
     statement = max(found, key=lambda match: match.start("letter"), default=None)

@@ -106,7 +106,7 @@ def prepare() -> None:
 
 
 def last_program(text: str) -> str | None:
-    """The code in the last fenced block of Python that is closed; None where there is none.
+    """Return the code of the last fenced block of Python that is closed, or None.
 
     A fence stands at the start of its line, maybe indented; the code may be indented with it.
     """

@@ -8,7 +8,7 @@ from verl_like_graders.guard import Verdict, unreadable_is_wrong
 
 
 def compute_score(data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any]) -> Verdict:
-    """1 where the response equals the ground truth; white space around either does not count.
+    """Score 1 if the response equals the ground truth, ignoring white space around either.
 
     Returns:
         ``score`` (1 or 0) and ``pred``, the stripped response.
@@ -20,7 +20,7 @@ def compute_score(data_source: str, solution_str: str, ground_truth: Any, extra_
 
 
 def read_truth(ground_truth: Any) -> str:
-    """Return "": text is compared as what it is.
+    """Return "": text is compared as it is.
 
     Raises:
         ValueError: for a ground truth that is not a string.

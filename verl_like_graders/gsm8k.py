@@ -63,7 +63,7 @@ def compute_score(
     method: str = "strict",
     format_score: float = 0.0,
 ) -> dict[str, float | str]:
-    """1 where the response's final number equals the ground truth's.
+    """Score 1 if the response's final number equals the ground truth's.
 
     Thousands separators, a dollar sign and a trailing period do not count. 18.00 equals 18, 1/2 equals 0.5, 1 1/2
     equals 1.5, and 18 thousand equals 18000. Minus signs, digits and spaces of any script are read.
@@ -86,7 +86,7 @@ def compute_score(
 
 
 def read_truth(ground_truth: Any) -> str:
-    """Nothing: a truth of GSM8K is a number, or cannot be used.
+    """Return "": a truth of GSM8K is a number, or is refused.
 
     Raises:
         ValueError: for a ground truth without a number.
@@ -112,7 +112,7 @@ def _graded(response: str, truth: str, method: str, format_score: float) -> dict
 
 
 def strict_number(text: str) -> str | None:
-    """The number behind the last ``####`` that is followed by one, as plain digits; None where there is none."""
+    """Return the number after the last ``####`` that has one, as plain digits, or None."""
     text = _unmarked(text)
     match = _last(_STRICT, text)
     if match is None:
@@ -122,7 +122,7 @@ def strict_number(text: str) -> str | None:
 
 
 def flexible_number(text: str) -> str | None:
-    """The last number in the text, as plain digits; None where there is none."""
+    """Return the last number in the text, as plain digits, or None."""
     text = _unmarked(text)
     match = _last(_NUMBER, text)
     if match is None or _CUT_BEHIND.match(text, match.end()) or _CUT_BEFORE.search(text[: match.start()][-20:]):

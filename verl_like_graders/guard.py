@@ -19,7 +19,7 @@ P = ParamSpec("P")
 
 
 def unreadable_is_wrong(grade: Callable[P, Verdict]) -> Callable[P, Verdict]:
-    """Wrap the half of a grader that reads the response: what raises there is a wrong answer.
+    """Wrap the half of a grader that reads the response: an exception there scores 0.
 
     A recursion that goes too deep counts as one, too. ``MemoryError`` passes: it is the limit's doing and no verdict.
 

@@ -36,7 +36,7 @@ _TEMPORARY = (408, 429)  # besides 5xx: statuses that another attempt may not me
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What a service said, as far as it was read."""
+    """Holds the part of a service's answer that was read."""
 
     status: int
     headers: Mapping[str, str]
@@ -50,7 +50,7 @@ class HttpAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """A URL and how it is called.
+    """Describes a URL and how to call it.
 
     Args:
         headers: ``$NAME`` in a value stands for that environment variable, ``$$`` for a dollar; what came from the
@@ -128,7 +128,7 @@ async def post_json(service: Service, payload: Mapping[str, Any]) -> Any:
 
 
 class _Pace:
-    """Lets calls through in the order they came, no two closer than the interval."""
+    """Lets calls through in the order of their arrival, no two closer than the interval."""
 
     def __init__(self) -> None:
         self._queue = asyncio.Lock()
@@ -145,7 +145,7 @@ class _Pace:
 
 
 class _Shared:
-    """What all calls of one event loop use together; it lives as long as the loop."""
+    """Holds what all calls of one event loop share; it lives as long as the loop."""
 
     def __init__(self) -> None:
         # Attempts are timed as a whole: httpx would start its own clock anew with every piece of an answer.
@@ -222,7 +222,7 @@ def retry_after_s(value: str) -> float:
 
 
 def _filled(headers: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The headers as they are sent, and what of them came from the environment."""
+    """Return the headers to send, and the values in them that came from the environment."""
     filled = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
     secrets: list[str] = []
     for name, value in headers.items():
@@ -276,7 +276,7 @@ def _parsed(answer: HttpAnswer, url: str, secrets: list[str]) -> Any:
 
 
 def _without(secrets: list[str], answer: Any) -> Any:
-    """The answer with the keys masked that it quotes: what it says goes into messages and samples."""
+    """Mask the keys that an answer quotes, because it goes into messages and samples."""
     if isinstance(answer, str):
         for secret in secrets:
             answer = answer.replace(secret, MASK)

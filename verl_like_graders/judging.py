@@ -53,7 +53,7 @@ _OF_VALUES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueErro
 
 
 def judge_prompt(template: str, *, prompt: str, response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> str:
-    """The question to the judge about one response.
+    """Return the prompt that asks the judge about one response.
 
     Args:
         template: Jinja text, or the path of a ``.jinja`` file; empty takes ``DEFAULT_TEMPLATE``. It reads the arguments
@@ -81,7 +81,7 @@ def judge_prompt(template: str, *, prompt: str, response: str, ground_truth: Any
 
 
 def judged_score(verdict: str, *, pattern: str, max_score: float) -> float:
-    """The score in what the judge said, as a fraction of ``max_score``.
+    """Read the score from the judge's answer, as a fraction of ``max_score``.
 
     Args:
         pattern: regular expression whose last match's group 1 is the score; empty takes ``DEFAULT_PATTERN``.
@@ -108,7 +108,7 @@ def judged_score(verdict: str, *, pattern: str, max_score: float) -> float:
 
 
 def check_judging(template: str, *, pattern: str, max_score: float) -> None:
-    """Raise ValueError for settings that no verdict could satisfy, before the first response is there."""
+    """Raise ValueError, before the first response, for settings that no verdict could satisfy."""
     _compiled(template)
     _pattern(pattern)
     if not 0 < max_score < math.inf:

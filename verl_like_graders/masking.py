@@ -85,7 +85,7 @@ _HEADS = ("url", "user", "parameter", "scheme", "assigned")
 
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
-    """Whether what is called so is a secret; ``max_tokens`` and ``eos_token`` are none."""
+    """Return whether a name says that its value is a secret; ``max_tokens`` and ``eos_token`` do not."""
     words = [word.lower() for word in _WORD.findall(name)]
     if words and words[-1] in _PLACES:
         return False
@@ -98,7 +98,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def masked_text(text: str) -> str:
-    """A text with the secrets masked that it holds, whatever stands around them."""
+    """Return the text with its secrets masked."""
     for secret in _of_environment():
         text = text.replace(secret, MASK)
     return _FORMS.sub(_masked_form, text)
@@ -110,6 +110,6 @@ def _masked_form(found: re.Match[str]) -> str:
 
 
 def _of_environment() -> Iterator[str]:
-    """Values of variables with the names of secrets, the longest first: one may be a part of another."""
+    """Yield the values of variables that are named as secrets, longest first because one may contain another."""
     found = {value for name, value in os.environ.items() if len(value) >= SHORTEST and is_secret_name(name)}
     yield from sorted((value for value in found if not value.startswith("/")), key=len, reverse=True)

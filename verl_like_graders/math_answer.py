@@ -57,7 +57,7 @@ def compute_score(
 
 
 def read_truth(ground_truth: Any) -> str:
-    """Why the truth can be compared as text alone; "" where it is compared by value.
+    """Return why the truth can only be compared as text, or "" if it is compared by value.
 
     Raises:
         ValueError: for what is no text and no number, is empty, too long, or has a box that never closes or is

@@ -44,7 +44,7 @@ _WRONG = {"puzzle24": "6*4*1*1", "coin_flip": "0"}  # well-formed, and right for
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One entry of a task."""
+    """Holds one entry of a task."""
 
     task: str
     question: str
@@ -63,7 +63,7 @@ def compute_score(
     timeout_s: float = 4.0,
     allow_without_landlock: bool = False,
 ) -> dict[str, float | str]:
-    """What the task's scorer gives the answer: 1 or nothing, unless ``partial``.
+    """Score the answer with the task's scorer: 1 or 0, unless ``partial``.
 
     Rows come from ``python -m verl_like.data.reasoning_gym``; the task is what follows ``reasoning_gym/`` in
     ``data_source``. Most scorers need milliseconds; those of codeio and intermediate_integration take seconds over some
@@ -100,7 +100,7 @@ def compute_score(
 
 
 def prepare() -> None:
-    """Start what the first answer would wait for: the library takes a second to load."""
+    """Start what the first answer would wait for: loading the library takes a second."""
     fork_server(_TASKS)
 
 
@@ -141,7 +141,7 @@ def junk_mark(problem: Problem, timeout_s: float = 4.0) -> float:
 
 
 def extracted(response: str, tag: str) -> str:
-    """The text in the last pair of tags, or the whole response where there is none; stripped."""
+    """Return the stripped text in the last pair of tags, or the whole response."""
     head, closing, _ = response.rpartition(f"</{tag}>") if tag else ("", "", "")
     _, opening, inside = head.rpartition(f"<{tag}>")
     return (inside if closing and opening else response).strip()
@@ -164,7 +164,7 @@ def _problem(data_source: str, truth: Any, extra_info: Mapping[str, Any]) -> Pro
 
 
 def marks(problem: Problem, answers: Sequence[str], *, timeout_s: float) -> Iterator[float]:
-    """What the task's scorer gives each answer, in a confined process of their own.
+    """Score each answer with the task's scorer, in one confined process.
 
     Raises:
         ValueError: an unknown task.

@@ -66,7 +66,7 @@ MAY_BE: Mapping[str, Callable[[str], bool]] = {
 
 
 def warm_up() -> None:
-    """Have sympy fill its caches, which takes a fifth of a second, before there is a process for each answer."""
+    """Fill sympy's caches, which takes 0.2 s, before a process is forked for each answer."""
     metadata = metadata_text({"variable": "x", "integrand": "2*x*sin(x)"})
     guarded_mark("simple_integration", "", None, metadata, "x**2*cos(x)*exp(x) + log(x)")
 
@@ -84,7 +84,7 @@ def run(job: Mapping[str, Any]) -> None:
 
 
 def guarded_mark(task: str, question: str, truth: str | None, metadata: str, answer: str) -> float:
-    """What the task's scorer gives; 0 for an answer that it must not be handed."""
+    """Return the mark of the task's scorer, or 0 for an answer that it must not see."""
     if not answer.strip() or len(answer) > MAX_ANSWER_CHARS:
         return 0.0
     # Of boards and lists, the right one is compared as text before anything is run.
@@ -128,7 +128,7 @@ def _suggestion(task: str) -> str:
 
 @cache
 def task_scorer(task: str) -> Callable[[str, dict[str, Any]], float]:
-    """The task's ``score_answer``.
+    """Return the task's ``score_answer``.
 
     Raises:
         ValueError: for an unknown task.

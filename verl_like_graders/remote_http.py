@@ -27,7 +27,7 @@ async def compute_score(
     retry_s: float = 0.5,
     request_timeout_s: float = 30.0,
 ) -> dict[str, Any]:
-    """The score in the service's answer.
+    """Return the score in the service's answer.
 
     With ``protocol="verl_like"`` it is sent ``{"data_source", "prompt", "response", "ground_truth", "extra_info"}`` and
     answers with a number, or with ``{"score": number}`` and whatever else is worth logging.

@@ -8,7 +8,7 @@ from typing import Any
 def compute_score(
     data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any], *, num_words: int = 8
 ) -> float:
-    """Minus the share of runs of ``num_words`` words that have occurred before in the response: 0 to -1.
+    """Score minus the fraction of runs of ``num_words`` words that repeat earlier ones: 0 to -1.
 
     -(1 - distinct runs / runs). Words are what stands between white space. Ordinary prose repeats few runs of eight
     words, a loop nearly all. A response too short for one run gets 0.

@@ -22,7 +22,7 @@ def compute_score(
     once: Sequence[str] = (),
     prefix: str = "",
 ) -> float:
-    """1 where the whole response matches, else 0. The ground truth does not matter.
+    """Score 1 if the whole response matches, else 0; the ground truth is ignored.
 
     A pattern that backtracks without end is stopped by reward.timeout_s; the response is then masked.
 

@@ -46,7 +46,7 @@ def boxed(text: str) -> str | None:
 
 
 def has_box(text: str) -> bool:
-    """Whether a box opens somewhere."""
+    """Return whether a box opens in the text."""
     return _BOX.search(text) is not None
 
 

@@ -82,7 +82,7 @@ def _terms(answer: Answer) -> list[str]:
 
 
 def why_text(truth: Answer) -> str:
-    """Why the truth, or a part of it, can be compared as text alone; "" where it has values."""
+    """Return why the truth, or a part of it, can only be compared as text, or "" if it has values."""
     parts = truth.parts if isinstance(truth, Group) else ()
     if isinstance(truth, Relation):
         parts = (truth.left, truth.right)

@@ -50,7 +50,7 @@ ONE, MINUS_ONE = Node("number", number=Fraction(1)), Node("number", number=Fract
 
 
 def parse(text: str) -> Node:
-    """The tree of an expression.
+    """Parse an expression into a tree.
 
     Raises:
         Unreadable: what is no expression, may mean several things, or is too long or too deep.

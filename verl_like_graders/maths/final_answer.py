@@ -54,7 +54,7 @@ _SPOILS_BEFORE = (
 
 
 def unboxed(text: str) -> str | None:
-    """The answer of a response without a box; None where there is none.
+    """Return the answer of a response without a box, or None.
 
     That is what stands between ``<answer>`` tags, behind the last "answer is" or "Answer:", or else the formula or
     number that ends last, as a whole: of ``n = 2^{10}`` it is never 10.

@@ -60,7 +60,7 @@ _ALL = Group(kind="()", parts=(Leaf(text=r"-\infty", is_words=True), Leaf(text=r
 
 
 def read(text: str) -> Answer:
-    """What the text says.
+    """Read the text as an answer.
 
     Raises:
         Unreadable: for text that is empty, longer than ``MAX_CHARS``, of characters that are no text, of unbalanced

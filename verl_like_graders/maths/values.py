@@ -61,13 +61,13 @@ def values_of(*terms: Term) -> tuple[tuple[Value | None, ...], ...] | None:
 
 
 def has_values(term: Term) -> bool:
-    """Whether an expression has a value somewhere."""
+    """Return whether an expression has a value at some point."""
     scope = _joined(term)
     return scope is not None and any(_value(term, scope, index) is not None for index in range(len(points(scope))))
 
 
 def are_same(a: Term, b: Term) -> bool:
-    """Whether two expressions have the same values, at two points at least and wherever both have one."""
+    """Return whether two expressions agree at two or more points, and wherever both have a value."""
     if (scope := _joined(a, b)) is None:
         return False
     num_both = 0
@@ -91,7 +91,7 @@ def may_be_rounded(exact: str, rounded: str) -> bool:
 
 
 def real_value(term: Term) -> Value | None:
-    """The real number that an expression without names is; None for any other."""
+    """Return the real number that an expression without names equals, or None."""
     if isinstance(term, Fraction):
         return term
     formula = _formula(term)

@@ -69,7 +69,7 @@ def _reports(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _failure(code: str, namespace: dict[str, Any], link: Link, *, is_test: bool) -> str:
-    """Why a step fails; "" where it does not."""
+    """Return why a step fails, or "" if it passes."""
     try:
         exec(compile(code, "tests", "exec"), namespace)
     except (SolutionEnded, UnusableTests):
@@ -86,7 +86,7 @@ def _failure(code: str, namespace: dict[str, Any], link: Link, *, is_test: bool)
 
 
 def _names_of_solution(steps: list[dict[str, Any]], entry_point: str) -> list[str]:
-    """The names that the tests use and do not define.
+    """Return the names that the tests use and do not define.
 
     Built-in names are not the solution's to define, unless one is the entry point, or the tests use no other: MBPP asks
     for a function ``sum``.

@@ -171,7 +171,7 @@ def _parsed(text: str) -> list[ast.stmt]:
 
 
 def _steps(text: str, entry_point: str = "") -> tuple[list[Step], str]:
-    """The steps, and the function that ``check`` is called with."""
+    """Return the steps, and the name of the function that ``check`` is called with."""
     statements = _parsed(text)
     check = next(
         (s for s in statements if isinstance(s, ast.FunctionDef) and s.name == "check" and len(s.args.args) == 1), None

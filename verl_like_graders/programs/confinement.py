@@ -22,7 +22,7 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one confined process may use."""
+    """Bounds what one confined process may use."""
 
     memory_mib: int  # address space
     cpu_s: int
@@ -57,7 +57,7 @@ def confine(limits: Limits, folder: str, *, landlock_version: int, site_folders:
 
 
 def prepare(site_folders: tuple[str, ...]) -> None:
-    """Make what every confined process needs, in the process that forks them."""
+    """Create what every confined process needs, in the process that forks them."""
     landlock.readable(site_folders)
     with suppress(OSError):  # of an architecture without a table: each process says so
         system_calls.prepare()

@@ -55,13 +55,13 @@ _READABLE = (
 
 
 def version() -> int:
-    """The version of the kernel's Landlock; 0 where it has none, or a container's profile hides it."""
+    """Return the version of the kernel's Landlock, or 0 if there is none or a container's profile hides it."""
     return max(0, int(LIBC.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)))
 
 
 @cache
 def interpreter_folders() -> tuple[str, ...]:
-    """Folders of the interpreter's modules and libraries, below its prefixes and never a prefix itself."""
+    """List the folders of the interpreter's modules and libraries, below its prefixes and never a prefix itself."""
     of_modules = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     prefixes = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
     of_libraries = [os.path.join(prefix, name) for prefix in prefixes for name in ("lib", "lib64")]
@@ -69,7 +69,7 @@ def interpreter_folders() -> tuple[str, ...]:
 
 
 def is_interpreters(path: str) -> bool:
-    """Whether a path lies in one of the interpreter's folders."""
+    """Return whether a path lies in one of the interpreter's folders."""
     real = os.path.realpath(path)
     return any(real == folder or real.startswith(folder + os.sep) for folder in interpreter_folders())
 

@@ -33,7 +33,7 @@ _START = "import sys; sys.path.insert(0, {root!r}); from verl_like_graders.progr
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a confined process ended."""
+    """Describes how a confined process ended."""
 
     code: int | None  # exit code, or minus the signal that killed it; None where its time was up
     output: bytes  # what it printed; as long as ``file_bytes`` where it wanted to print more
@@ -41,13 +41,13 @@ class Ending:
 
 
 class ConfinedProcess:
-    """A process under way. :meth:`end` must be called once."""
+    """Represents a running process. :meth:`end` must be called once."""
 
     def __init__(self, server: ForkServer, pid: int, output: int, errors: int) -> None:
         self._server, self._pid, self._output, self._errors = server, pid, output, errors
 
     def end(self, *, grace_s: float = 0.0) -> Ending:
-        """Wait for it for up to ``grace_s``, then kill it."""
+        """Wait for the process for up to ``grace_s``, then kill it."""
         try:
             if not self._server.is_usable:  # its processes have ended with it
                 return Ending(None, b"", "")
@@ -101,7 +101,7 @@ class ForkServer:
 
     @property
     def is_usable(self) -> bool:
-        """False once it is closed, and in a fork of the process that started it."""
+        """Return False once it is closed, and in a fork of the process that started it."""
         return self.close.alive and self._owner == os.getpid() and self._process.poll() is None
 
     def start(
@@ -165,7 +165,7 @@ class ForkServer:
 
 
 def check_files_are_safe(*, allow_without_landlock: bool) -> None:
-    """Refuse a kernel on which a program could read what the user can, unless that is allowed.
+    """Refuse a kernel on which a program could read the user's files, unless that is allowed.
 
     Raises:
         ValueError: the kernel has no Landlock.
@@ -181,12 +181,12 @@ def check_files_are_safe(*, allow_without_landlock: bool) -> None:
 
 
 def _site_folders() -> list[str]:
-    """The folders of packages that this process imports from."""
+    """List the folders of packages that this process imports from."""
     return [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
 
 
 def _file(content: bytes) -> int:
-    """A file in memory, to be read from its start."""
+    """Create a file in memory that is read from its start."""
     fd = os.memfd_create("input")
     with open(fd, "wb", closefd=False) as file:
         file.write(content)
@@ -209,7 +209,7 @@ _OF_THREAD = threading.local()
 
 
 def fork_server(preloaded: str = "") -> ForkServer:
-    """The calling thread's; started when it is first needed, and again where it has died."""
+    """Return the calling thread's server, starting it at the first call and again after it died."""
     servers: dict[str, ForkServer] = vars(_OF_THREAD).setdefault("servers", {})
     if preloaded not in servers or not servers[preloaded].is_usable:
         servers[preloaded] = ForkServer(preloaded)

@@ -53,7 +53,7 @@ class Link:
             raise self._lost(f"the solution gave {error}") from None
 
     def named(self, name: str) -> Any:
-        """What the solution has by this name; raises NameError where it has nothing."""
+        """Return the solution's object of this name, or raise NameError."""
         return self.do("named", name, gives=_CLASS if _CLASS_NAME.fullmatch(name) else _NAME)
 
     def has_raised(self, error: BaseException) -> bool:
@@ -138,7 +138,7 @@ def _update(mine: Any, changed: Any) -> None:
 
 
 class StandIn:
-    """An object of the solution's process."""
+    """Stands for an object of the solution's process."""
 
     __slots__ = ("_kind", "_link", "_number")
     _link: Link

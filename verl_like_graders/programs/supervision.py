@@ -21,7 +21,7 @@ _CONTINUE = 1  # the call goes on as if nobody had asked
 
 
 class Supervisor:
-    """Answers for one confined process.
+    """Answers the requests of one confined process.
 
     Args:
         listener: of ``system_calls.restrict``; closed by :meth:`close`.

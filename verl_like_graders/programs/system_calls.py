@@ -101,19 +101,19 @@ def restrict(*, may_write: bool, may_truncate: bool) -> int | None:
 
 
 def prepare() -> None:
-    """Make the filters before there is a process that needs one."""
+    """Build the filters before a process needs one."""
     for may_write, may_truncate in ((True, True), (True, False), (False, False)):
         program(may_write=may_write, may_truncate=may_truncate, has_listener=True)
 
 
 def number(name: str) -> int:
-    """A call's number on this machine."""
+    """Return a call's number on this machine."""
     return _numbers(_CONDITIONAL)[name]
 
 
 @cache
 def program(*, may_write: bool, may_truncate: bool, has_listener: bool) -> bytes:
-    """The filter, as the kernel takes it."""
+    """Return the filter in the kernel's format."""
     machine = platform.machine()
     if machine not in _ARCHS:
         raise OSError(errno.ENOSYS, f"the filter of system calls is written for {sorted(_ARCHS)}, not for {machine}")

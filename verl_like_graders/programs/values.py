@@ -20,7 +20,7 @@ MAX_MESSAGE_BYTES = 2**24
 
 
 class BadMessage(Exception):
-    """What arrived is not what the protocol allows."""
+    """Raised for a message that the protocol does not allow."""
 
 
 class Channel:
@@ -30,13 +30,13 @@ class Channel:
         self._socket = connection
 
     def send(self, message: Mapping[str, Any], *, timeout_s: float | None = None) -> None:
-        """Raises OSError where the other side is gone or does not read (TimeoutError)."""
+        """Send a message. Raises OSError if the other side is gone or does not read (TimeoutError)."""
         body = json.dumps(message).encode()
         self._socket.settimeout(timeout_s)
         self._socket.sendall(struct.pack("!I", len(body)) + body)
 
     def receive(self, *, timeout_s: float | None = None, max_bytes: int = MAX_MESSAGE_BYTES) -> dict[str, Any]:
-        """The next message.
+        """Return the next message.
 
         Raises:
             EOFError: the other side is gone.

@@ -26,7 +26,7 @@ _TIME_IS_UP = "not run: the time for all tests was used up before"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grading:
-    """How a program is graded."""
+    """Describes how to grade a program."""
 
     timeout_s: float  # of each test
     deadline: float  # of all, on time.monotonic's clock
@@ -34,7 +34,7 @@ class Grading:
     tolerance: float  # between numbers, absolute or relative; 0 compares exactly
 
     def left_s(self) -> float:
-        """Time that the next test has; none where it is not positive."""
+        """Return the seconds that are left to the next test; none if it is not positive."""
         return min(self.timeout_s, self.deadline - time.monotonic())
 
     def limits(self, *, expected_bytes: int = 0) -> Limits:
@@ -83,7 +83,7 @@ def _print_failure(ending: Ending, expected: str, limits: Limits, grading: Gradi
 
 
 def same_text(found: str, expected: str, tolerance: float = 0.0) -> bool:
-    """Equal but for line ends and white space at the end of lines and of the text.
+    """Compare texts, ignoring line ends and white space at the end of lines and of the text.
 
     With a ``tolerance``, words that are numbers may differ by that much, absolutely or relatively to the expected.
     """
@@ -125,7 +125,7 @@ class _Lost(Exception):
 
 
 class _Solution:
-    """A process that has loaded the code and answers calls."""
+    """Represents a process that has loaded the code and answers calls."""
 
     def __init__(self, code: str, limits: Limits, max_bytes: int) -> None:
         mine, theirs = socket.socketpair()
@@ -137,7 +137,7 @@ class _Solution:
             raise
 
     def loaded(self, *, timeout_s: float) -> str:
-        """Why the code cannot be loaded; "" where it is."""
+        """Return why the code cannot be loaded, or ""."""
         answer = _message(self._channel, timeout_s, self._max_bytes)
         return text(answer["failed"])[:_MAX_REASON] or "?" if "failed" in answer else ""
 
