@@ -4,8 +4,7 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
-# verl_like, and the packages beside it that are in the same wheel.
-INCLUDED = [pattern for name in ("verl_like", "verl_like_migrate") for pattern in (name, f"{name}.*")]
+PACKAGES = ["verl_like", "verl_like.*", "verl_like_migrate", "verl_like_migrate.*"]
 
 
 def conf_packages() -> dict[str, str]:
@@ -15,7 +14,7 @@ def conf_packages() -> dict[str, str]:
 
 
 setup(
-    packages=[*find_packages(include=INCLUDED), *conf_packages()],
+    packages=[*find_packages(include=PACKAGES), *conf_packages()],
     package_dir=conf_packages(),
     package_data={
         "verl_like": ["py.typed"],

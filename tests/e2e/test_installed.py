@@ -20,7 +20,8 @@ import yaml
 import verl_like
 from tests.e2e.conftest import ROOT, base_overrides
 
-SOURCE = ("verl_like", "verl_like_migrate", "conf", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+PACKAGES = ("verl_like", "verl_like_migrate")
+SOURCE = (*PACKAGES, "conf", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
 TIMEOUT_S = 120
 SCRIPT = """
@@ -97,8 +98,7 @@ def test_a_wheel_holds_the_package_its_configuration_and_its_types_and_nothing_e
     with zipfile.ZipFile(wheel) as archive:
         found = {name for name in archive.namelist() if ".dist-info/" not in name}
         licence = [name for name in archive.namelist() if name.endswith("/LICENSE")]
-    packages = ("verl_like", "verl_like_migrate")
-    package = {path.relative_to(ROOT) for name in packages for path in (ROOT / name).rglob("*.py")}
+    package = {path.relative_to(ROOT) for name in PACKAGES for path in (ROOT / name).rglob("*.py")}
     keys = {path.relative_to(ROOT) for path in (ROOT / "verl_like_migrate/keys").glob("*.yaml")}
     shipped = {Path("verl_like") / path.relative_to(ROOT) for path in (ROOT / "conf").rglob("*.yaml")}
     assert found == {path.as_posix() for path in {*package, *shipped, *keys, Path("verl_like/py.typed")}}

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "verl_like"
+SIBLINGS = ("verl_like_migrate",)  # packages next to it; their modules keep the whole name
 
 # From the ground up: each folder and each file of the package's top is a layer, which may import what lies below it.
 LAYERS = (
@@ -51,6 +52,7 @@ LAYERS = (
     "cli",
     "__main__",
     "trainer",
+    "verl_like_migrate",
 )
 
 # Each function calls the next, or hands it to a worker by name. "file:Class.method", without the package's folder.
@@ -125,13 +127,24 @@ WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
 IN_TABLE = {"algorithms/policy_losses/ratio.py:ppo": "algorithms/policy_losses/__init__.py"}
 
 
-def modules(package: Path = PACKAGE) -> dict[str, ast.Module]:
-    """Dotted name below the package ("" for the package itself) -> syntax tree, of every file."""
+def modules() -> dict[str, ast.Module]:
+    """Map dotted names below verl_like ("" for the package itself), and whole names of siblings, to syntax trees."""
     found = {}
-    for file in sorted(package.rglob("*.py")):
-        parts = file.relative_to(package).with_suffix("").parts
+    for file in source_files():
+        parts = file.relative_to(PACKAGE if file.is_relative_to(PACKAGE) else PACKAGE.parent).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(file.read_text(), str(file))
     return found
+
+
+def source_files() -> list[Path]:
+    """List the Python files of the package and of its siblings."""
+    folders = (PACKAGE, *(PACKAGE.parent / sibling for sibling in SIBLINGS))
+    return [file for folder in folders for file in sorted(folder.rglob("*.py"))]
+
+
+def whole_name(module: str) -> str:
+    """Return the name by which a module is imported."""
+    return module if module.partition(".")[0] in SIBLINGS else f"verl_like.{module}".rstrip(".")
 
 
 def imported(tree: ast.Module) -> set[str]:
@@ -152,9 +165,9 @@ def covers(prefix: str, name: str) -> bool:
     return name == prefix or name.startswith(f"{prefix}.")
 
 
-def own_imports(tree: ast.Module, known: set[str], package: str = PACKAGE.name) -> set[str]:
-    """Modules of a package that a file imports, without the leading ``verl_like``."""
-    names = {name.removeprefix(f"{package}.") for name in imported(tree) if name.startswith(f"{package}.")}
+def own_imports(tree: ast.Module, known: set[str]) -> set[str]:
+    """Return the modules of ours that a file imports, by their keys in :func:`modules`."""
+    names = {name.removeprefix("verl_like.") for name in imported(tree) if name.startswith(("verl_like.", *SIBLINGS))}
     return names & known
 
 
@@ -165,13 +178,13 @@ def layer(module: str) -> int:
     return LAYERS.index(top)
 
 
-def import_circles(trees: dict[str, ast.Module], package: str = PACKAGE.name) -> list[str]:
+def import_circles(trees: dict[str, ast.Module]) -> list[str]:
     """Return groups of modules that import each other, directly or through others, at the top or inside functions.
 
     A package's ``__init__`` counts as imported only where something is imported from it by name.
     """
     known = set(trees)
-    edges = {module: own_imports(tree, known, package) - {module} for module, tree in trees.items()}
+    edges = {module: own_imports(tree, known) - {module} for module, tree in trees.items()}
     reached: dict[str, set[str]] = {}
     for start in edges:
         seen: set[str] = set()
@@ -289,7 +302,7 @@ def code_lines(source: str) -> int:
 def figures() -> dict[str, object]:
     """Everything this page tells, by name."""
     trees = modules()
-    files = {str(file.relative_to(PACKAGE)): code_lines(file.read_text()) for file in PACKAGE.rglob("*.py")}
+    files = {str(file.relative_to(PACKAGE.parent)): code_lines(file.read_text()) for file in source_files()}
     lengths = {f"{module}:{name}": length(node) for module, tree in trees.items() for name, node in functions(tree)}
     longest_file, longest_function = max(files, key=files.__getitem__), max(lengths, key=lengths.__getitem__)
     return {
