@@ -1,4 +1,4 @@
-"""What converters of other projects' settings have in common."""
+"""Functions that converters of several projects share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """Our settings, and a sentence on what was done where the numbers do not say it."""
+    """Holds options with values, and a note on the conversion where the numbers do not explain it."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
@@ -34,12 +34,12 @@ def truth(value: Any) -> bool:
 
 
 def in_updates(batch: Any, mini_batch: Any, epochs: Any) -> int:
-    """Updates of the optimiser in a step of training."""
+    """Return the optimiser updates in a training step."""
     return -(-int(batch) // int(mini_batch)) * int(epochs)
 
 
 def two_betas(theirs: Mapping[str, Any], sections: Mapping[str, str]) -> Converted:
-    """``(beta1, beta2)`` under their keys, as two knobs of our sections."""
+    """Split ``(beta1, beta2)`` of each key into two options of a section."""
     found: dict[str, Any] = {}
     for key, ours in sections.items():
         if theirs.get(key) is not None:
@@ -48,13 +48,13 @@ def two_betas(theirs: Mapping[str, Any], sections: Mapping[str, str]) -> Convert
 
 
 def without_name(folder: str, experiment_name: str) -> str:
-    """The folder in which a run's folder is made, where theirs is that folder itself."""
+    """Return the folder, or its parent if the folder is named after the experiment."""
     path = PurePosixPath(folder)
     return str(path.parent if path.name == experiment_name else path)
 
 
 def entries(names: Any, *, split: str) -> list[str]:
-    """Data files as they are named here; what is no file is a Hugging Face dataset, or a folder of one."""
+    """Return data files as they are named here; a name that is no file is a Hugging Face dataset or its folder."""
     listed = names.split(",") if isinstance(names, str) else names or []
     return [_entry(str(name).strip(), split) for name in listed]
 

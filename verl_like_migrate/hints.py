@@ -1,4 +1,4 @@
-"""What a key or a value that is unknown here is called here, where another project knows it."""
+"""Suggest the option or value that another project's key or value is called here."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _words(settings: Mapping[str, Any]) -> str:
 
 
 def value_hint(knob: str, value: Any) -> str:
-    """What another project's value of this knob is called here: ``; it is verl's name for k3``, or nothing."""
+    """Return ``; it is verl's name for k3`` if another project has such a value, else an empty string."""
     for peer in PEERS:
         ours = table(peer).value(knob, value)
         if ours != value:
@@ -59,7 +59,7 @@ def value_hint(knob: str, value: Any) -> str:
 
 
 def _entries(known: Table, name: str) -> Iterator[tuple[str, Entry]]:
-    """Keys of theirs that the name is, or is the end of."""
+    """Yield another project's keys that equal the name or end with it."""
     name = known.called(name)[0]
     entry = known.entry(name)
     if entry is not None and entry.is_exact:

@@ -1,4 +1,4 @@
-"""A launch script or a configuration of another project as a recipe of ours, with what became of each setting."""
+"""Make a recipe of another project's launch script or configuration file, with a report on each setting."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Migration:
     notes: list[str]
 
     def without_gpus(self, names: Set[str]) -> Migration:
-        """The same without options that this machine cannot follow, which has no GPU; a note says which."""
+        """Leave out options that a machine without GPUs cannot follow, and add a note that names them."""
         found = self.translation
         left_out = {name: value for name, value in {**found.defaults, **found.settings}.items() if name in names}
         if not left_out:
@@ -68,7 +68,7 @@ class Migration:
         )
 
     def recipe(self) -> str:
-        """The recipe's text."""
+        """Return the recipe's text."""
         found = self.translation
         origins = dict.fromkeys(found.defaults, f"{found.peer}'s own default")
         for line in found.lines:
@@ -83,7 +83,7 @@ class Migration:
         return f"{missing}{head}{laid_out((name, values[name], origins[name]) for name in names)}"
 
     def table(self) -> str:
-        """What became of each setting, as Markdown."""
+        """Report what became of each setting, as Markdown."""
         parts = [f"{self.translation.told()}."]
         for kind in KINDS:
             lines = [line for line in self.translation.lines if line.kind == kind]
@@ -107,7 +107,7 @@ def _here(line: Line) -> str:
 
 
 def translated(peer: str, given: Given) -> Translation:
-    """What the settings are here; a file of settings that is not here is one that cannot be had."""
+    """Translate the settings; a missing file of settings counts as one that cannot be had here."""
     found = text_alone(translate(table(peer), given.values, removed=given.removed))
     absent = [
         Line(
@@ -119,7 +119,7 @@ def translated(peer: str, given: Given) -> Translation:
 
 
 def settings_of(found: Translation) -> list[tuple[str, Any, str]]:
-    """Knobs, values and where each came from, as :func:`verl_like.config.compose.read` takes them."""
+    """Return (option, value, origin) triples, as :func:`verl_like.config.compose.read` takes them."""
     keys = {name: line.key for line in found.lines for name in line.ours}
     return [
         *((name, value, f"{found.peer}'s default") for name, value in found.defaults.items()),
@@ -164,7 +164,7 @@ def _migrated(peer: str, path: Path, arguments: Sequence[str], environment: Mapp
 
 
 def refuse_other_program(peer: str, commands: Sequence[Sequence[str]]) -> None:
-    """Raise where one of these starts a program of that project that is none of reinforcement learning."""
+    """Raise if a command starts a program of that project that does no reinforcement learning."""
     for command in commands:
         if (found := other_program(command, peer)) is not None:
             program, instead = found
@@ -172,7 +172,7 @@ def refuse_other_program(peer: str, commands: Sequence[Sequence[str]]) -> None:
 
 
 def _readings(path: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> Iterator[Script]:
-    """The script as it stands; where that starts nothing, on the first node; then behind what it looks for."""
+    """Yield readings of the script: as it is, then as on the first node, then past its exits."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -193,7 +193,7 @@ def _readings(path: Path, arguments: Sequence[str], environment: Mapping[str, st
 
 
 def _started(script: Script, peer: str) -> list[tuple[list[str], list[str]]]:
-    """The words of each run that a script starts, with notes on it."""
+    """Return the words of each run that a script starts, with notes."""
     ran = [command for command in (*script.commands, *script.inside) if other_program(command, peer) is None]
     known = [(words, list[str]()) for command in ran if (words := arguments_of(command, peer)) is not None]
     own = [found for command in ran if (found := with_own_program(command, peer)) is not None]

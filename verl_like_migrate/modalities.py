@@ -1,4 +1,4 @@
-"""Runs of another project that train on pictures, video or sound: their model's name says so, before it is here."""
+"""Recognise models of pictures, video or sound by their names, before they are downloaded."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _WORDS = re.compile(
 
 
 def text_alone(found: Translation) -> Translation:
-    """The translation, with models that read something else among what cannot be had here."""
+    """Refuse models that read more than text: move them to what cannot be had here."""
     lines = [_refused(line) if _reads_more(line) else line for line in found.lines]
     gone = {name for line in found.lines if _reads_more(line) for name in line.ours}
     return replace(found, lines=lines, settings={name: v for name, v in found.settings.items() if name not in gone})
 
 
 def reads_more(found: Translation) -> bool:
-    """Whether a model was refused by :func:`text_alone`."""
+    """Return whether :func:`text_alone` refused a model."""
     return any(line.why == WHY for line in found.lines)
 
 

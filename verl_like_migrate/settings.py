@@ -1,4 +1,4 @@
-"""What other projects' commands say, word by word, as dotted keys and values."""
+"""Parse the words of other projects' commands into dotted keys and values."""
 
 from __future__ import annotations
 
@@ -79,19 +79,19 @@ class Given:
 
 
 def arguments_of(command: Sequence[str], peer: str) -> list[str] | None:
-    """The words behind the program, where a command starts that project's; None where it does not."""
+    """Return the words after the program if a command starts one of that project, else None."""
     started = _started(command, PROGRAMS[peer])
     return None if started is None else list(command[started[0] + 1 :])
 
 
 def other_program(command: Sequence[str], peer: str) -> tuple[str, str] | None:
-    """A program of that project that a command starts and that does no reinforcement learning; what does it here."""
+    """Return the started program of that project that does no reinforcement learning, and its replacement here."""
     started = _started(command, OTHER_PROGRAMS[peer])
     return None if started is None else (started[1], OTHER_PROGRAMS[peer][started[1]])
 
 
 def _started(command: Sequence[str], programs: Iterable[str]) -> tuple[int, str] | None:
-    """Which of the programs a command starts, and the place of its word."""
+    """Return the index of the word that names one of the programs, and which one the command starts."""
     if not command or Path(command[0]).name in SPEAKS_OF:
         return None
     for place, word in enumerate(command):
@@ -143,7 +143,7 @@ def read_words(peer: str, words: Sequence[str], *, folder: Path) -> Given:
 
 
 def read_file(path: Path) -> Given:
-    """What a configuration file says, each of its leaves."""
+    """Read every leaf of a configuration file."""
     try:
         tree = load_file(path)
     except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException) as error:
@@ -193,7 +193,7 @@ def _read_hydra(words: Sequence[str], folder: Path) -> Given:
 
 
 def _without_options(words: Sequence[str], folder: Path, given: Given) -> Iterator[str]:
-    """The words but for Hydra's options, of which the configuration file that they name is read first."""
+    """Yield the words that are no options of Hydra, after reading the configuration file that the options name."""
     rest, others = iter(words), []
     place, name = "", ""
     for word in rest:
@@ -226,7 +226,7 @@ def _without_options(words: Sequence[str], folder: Path, given: Given) -> Iterat
 
 
 def _read_dotlist(words: Sequence[str], folder: Path) -> Given:
-    """``config=FILE`` and ``key=value``, as OmegaConf reads a command line."""
+    """Read ``config=FILE`` and ``key=value`` as OmegaConf reads a command line."""
     given = Given()
     try:
         settings = [word for word in words if "=" in word]
@@ -250,13 +250,13 @@ def _read_dotlist(words: Sequence[str], folder: Path) -> Given:
 
 
 def _found(name: str, folder: Path) -> Path | None:
-    """A file that a command names, in the folder of its script or in one around it."""
+    """Find a file that a command names, in the script's folder or a parent of it."""
     starts = (Path.cwd(), folder, *folder.resolve().parents)
     return next((start / name for start in starts if (start / name).is_file()), None)
 
 
 def _read_flags(words: Sequence[str], folder: Path) -> Given:
-    """``--flag``, ``--flag value`` and ``--flag value value``."""
+    """Read ``--flag``, ``--flag value`` and ``--flag value value``."""
     found: dict[str, list[str]] = {}
     given, flag = Given(), ""
     for word in words:
@@ -291,7 +291,7 @@ def _as_yaml(text: str) -> Any:
 
 
 def _as_flag(text: str) -> Any:
-    """A number or a truth where it is written as Python writes it; anything else is a name or a path."""
+    """Return a number or a boolean that is written as in Python; any other text stays text."""
     if text in ("True", "true", "False", "false"):
         return text in ("True", "true")
     for kind in (int, float):

@@ -1,4 +1,4 @@
-"""The tables in ``keys/``: each key of another project is in exactly one class."""
+"""Read the tables in ``keys/``, which put each key of another project into exactly one class."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ class Table:
 
     @property
     def heads(self) -> frozenset[str]:
-        """What keys begin with."""
+        """Return the first parts of all keys."""
         return frozenset(name.partition(".")[0] for name in (*self.exact, *(entry.pattern for entry in self.patterns)))
 
     def called(self, key: str) -> tuple[str, ...]:
-        """The keys that a name stands for: itself, unless it is an older one."""
+        """Return the keys that a name stands for; older names have aliases."""
         return self.aliases.get(key, (key,))
 
     def entry(self, key: str) -> Entry | None:
-        """What becomes of a key: its own entry, that of a mapping it lies in, or the closest pattern's."""
+        """Return a key's own entry, that of a mapping that contains it, or the closest pattern's."""
         for depth in range(key.count(".") + 1):
             own = self.exact.get(key.rsplit(".", depth)[0])
             if own is not None and (depth == 0 or own.kind == "renamed"):
@@ -80,7 +80,7 @@ class Table:
         )
 
     def value(self, knob: str, value: Any) -> Any:
-        """What a value is called here."""
+        """Translate a value of an option."""
         for pattern, names in self.values.items():
             if re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), knob):
                 return [_named(names, each) for each in value] if isinstance(value, list) else _named(names, value)
@@ -145,12 +145,12 @@ def _twice(patterns: Iterator[str]) -> set[str]:
 
 
 def likeness(ours: str, theirs: str) -> int:
-    """How many words a knob of ours and a key of theirs share."""
+    """Count the words that an option and another project's key share."""
     return len(set(re.split(r"[._]", ours)).intersection(re.split(r"[._]", theirs)))
 
 
 def shown(value: Any) -> str:
-    """A value as one writes it."""
+    """Format a value as it is written on a command line."""
     if isinstance(value, list):
         return f"[{','.join(map(shown, value))}]"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

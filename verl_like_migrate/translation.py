@@ -1,4 +1,4 @@
-"""From another project's settings to ours, with what became of each."""
+"""Translate another project's settings into options, and record what became of each."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Line:
 
     @property
     def said(self) -> str:
-        """The setting as it is written, without a secret."""
+        """Return the setting as it is written, with secrets masked."""
         return f"{self.key}={shown(masked(self.value, self.key.rpartition('.')[2]))}"
 
 
@@ -65,16 +65,16 @@ class Translation:
 
     @property
     def problems(self) -> list[str]:
-        """What cannot be had here, key by key."""
+        """Return what cannot be had here, key by key."""
         return [f"{line.said}: {line.why}" for line in self.lines if line.kind in REFUSED]
 
     @property
     def empty(self) -> list[str]:
-        """What has no value, key by key: a script leaves it so where a variable is set nowhere."""
+        """Return the keys without a value, as a script leaves them if a variable is unset."""
         return [f"{line.said}: {line.why}" for line in self.lines if line.kind == EMPTY]
 
     def told(self) -> str:
-        """One line on what was translated."""
+        """Summarise the translation in one line."""
         counts = {kind: sum(line.kind == kind for line in self.lines) for kind in KINDS}
         parts = [f"{count} {kind}" for kind, count in counts.items() if count]
         return f"{len(self.lines)} settings of {self.peer}: {', '.join(parts) or 'none'}"
@@ -90,7 +90,7 @@ KINDS = ("kept", "renamed", "converted", "without effect", EMPTY, *REFUSED)
 
 
 def translate(table: Table, given: Mapping[str, Any], *, removed: frozenset[str] = frozenset()) -> Translation:
-    """What another project's settings are here.
+    """Translate another project's settings.
 
     Args:
         given: dotted key -> value, which may be a mapping or an interpolation of other keys (``${data.seed}``).
@@ -130,7 +130,7 @@ def translate(table: Table, given: Mapping[str, Any], *, removed: frozenset[str]
 
 
 class _Read(UserDict[str, Any]):
-    """Another project's values, which remember what is asked for."""
+    """Holds another project's values and records which keys are read."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         super().__init__()
@@ -143,14 +143,14 @@ class _Read(UserDict[str, Any]):
 
 
 class _Settings:
-    """Our knobs, and who set each."""
+    """Holds options with the line that set each."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self._lines: dict[str, Line] = {}
 
     def clash(self, line: Line) -> str:
-        """What another line sets otherwise, if one does; lines of one converter say the same."""
+        """Describe another line that sets the same option to another value; empty if none does."""
         for name, value in line.ours.items():
             if name in self._lines and self.values[name] != value:
                 other = self._lines[name]
@@ -168,7 +168,7 @@ def _is_converted(table: Table, key: str) -> bool:
 
 
 def _converted(table: Table, theirs: Mapping[str, Any], own: Set[str], lines: Mapping[str, Line]) -> dict[str, Line]:
-    """The lines of keys that have a converter, which sees all of them."""
+    """Return the lines of keys that have a converter; a converter sees all keys."""
     by_converter: dict[str, list[str]] = {}
     for key, line in lines.items():
         if line.kind == "converted":
@@ -196,7 +196,7 @@ def _converted(table: Table, theirs: Mapping[str, Any], own: Set[str], lines: Ma
 
 
 def _shares(settings: Mapping[str, Any], keys: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Each of our knobs under the key that is most like it, of those that make them."""
+    """Assign each option to the key with the most similar name among those that make it."""
     found: dict[str, dict[str, Any]] = {}
     for name, value in settings.items():
         found.setdefault(max(keys, key=partial(likeness, name)), {})[name] = value
@@ -204,7 +204,7 @@ def _shares(settings: Mapping[str, Any], keys: Sequence[str]) -> dict[str, dict[
 
 
 def _idle(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Our knobs of what a run does without, and why it does."""
+    """Return options of parts that the run does not have, each with the reason."""
     has_critic = settings.get("algorithm.adv_estimator") in CRITIC_ESTIMATORS
     has_adapters, has_own_ref = bool(settings.get("model.lora.rank")), bool(settings.get("ref.path"))
     reasons = {
@@ -260,12 +260,12 @@ def _line(table: Table, key: str, value: Any) -> Line:
 
 
 def _may_be_empty(knob: str) -> bool:
-    """Whether an empty text says something there: nothing of what could be."""
+    """Return whether an empty text is a valid value of an option."""
     return value_of(Config(), knob) in ("", [])
 
 
 def _fitting(knob: str, value: Any) -> Any:
-    """The value as our knob's type, where that is only another way to write it."""
+    """Convert the value to the option's type where that does not change its meaning."""
     known = knob_at(knob)
     if known is None or known.name != knob:
         return value
@@ -277,7 +277,7 @@ def _fitting(knob: str, value: Any) -> Any:
 
 
 def _resolved(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The leaves, in the order of the keys, with interpolations filled in."""
+    """Return the leaves in the order of the keys, with interpolations resolved."""
     refuse_swollen(values)
     tree = OmegaConf.create({})
     try:

@@ -1,4 +1,4 @@
-"""Launch scripts in bash, read as bash reads them and without running anything.
+"""Read launch scripts as bash reads them, without running anything.
 
 What only a running shell would know stays in the words as it is written, and a note says so: what most commands print,
 which files there are. A command that would run is taken to succeed.
@@ -20,7 +20,7 @@ _LONGEST_SCRIPT = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What a script would run.
+    """Lists the commands that a script would run.
 
     ``commands`` are the words of every simple command that is reached, in order, builtins such as ``export`` included;
     calls of functions are replaced by what these run, and assignments in front of a command are none of its words.

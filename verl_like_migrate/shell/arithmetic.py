@@ -1,4 +1,4 @@
-"""Calculations with whole numbers, as bash does them."""
+"""Integer arithmetic, as in bash."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _Number = Callable[[], int]
 
 
 def whole_number(text: str) -> int | None:
-    """The number that a text of ASCII digits is; None for any other, and for one beyond 64 bits."""
+    """Return the integer that a text of ASCII digits is; None for any other text, and beyond 64 bits."""
     return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else None
 
 
 def _quotient(left: int, right: int) -> int:
-    """Rounded towards zero, as in C."""
+    """Divide and round towards zero, as in C."""
     if right == 0:
         raise UnknownError("a division by zero")
     return abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
@@ -168,7 +168,7 @@ class Arithmetic:
 
 
 def _wrapped(value: int) -> int:
-    """In 64 bits."""
+    """Wrap a number to 64 bits."""
     return (value + 2**63) % 2**64 - 2**63
 
 

@@ -1,4 +1,4 @@
-"""How much one script may take to read; a script that launches a run takes a hundredth of it."""
+"""Limit what reading one script may cost; a launch script needs a hundredth of it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ MOST_CHARACTERS = 10_000_000
 
 
 class Spent(Exception):
-    """The budget is used up: no part of the script is read any further, whoever asked for it."""
+    """The budget is used up; reading stops everywhere."""
 
 
 @dataclass(slots=True)
 class Budget:
-    """What is spent on a script so far, by all of its shells and readings together."""
+    """Counts what all shells and readings of a script have used so far."""
 
     steps: int = 0
     characters: int = 0

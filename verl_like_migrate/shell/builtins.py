@@ -1,4 +1,4 @@
-"""Commands of the shell itself that change what it remembers, or that answer a question."""
+"""Builtin commands that change the state of the shell or test a condition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from verl_like_migrate.shell.words import assign, assigned_text, fields, split
 
 
 class ExitStatus(Enum):
-    """How a command ends. One that ``RAN`` is taken to succeed behind ``&&`` and ``||``; it decides no ``if``."""
+    """How a command ends. One that ``RAN`` counts as a success after ``&&`` and ``||``, but decides no ``if``."""
 
     TRUE = "true"
     FALSE = "false"
@@ -27,17 +27,17 @@ class ExitStatus(Enum):
 
     @property
     def text(self) -> str:
-        """What ``$?`` is after it."""
+        """Return the value of ``$?`` after the command."""
         return {ExitStatus.FALSE: "1", ExitStatus.UNDECIDED: UNKNOWN + "$?"}.get(self, "0")
 
     @staticmethod
     def of(answer: bool | None) -> ExitStatus:
-        """That of a condition."""
+        """Return the status of a condition."""
         return ExitStatus.UNDECIDED if answer is None else ExitStatus.TRUE if answer else ExitStatus.FALSE
 
 
 def declare(node: Simple, state: State) -> list[str]:
-    """``export``, ``local`` and their like; the result is the words, expanded."""
+    """Run ``export``, ``local`` and the like; return the expanded words."""
     command, flags = node.words[0].text, ""
     # All words are expanded before the first of them assigns anything.
     expanded: list[tuple[Word | None, str]] = []
@@ -67,14 +67,14 @@ def declare(node: Simple, state: State) -> list[str]:
 
 
 def _shown(word: Word) -> str:
-    """``name=`` of an assignment, and all of an array's."""
+    """Return ``name=`` of an assignment, and the whole text of an array's."""
     match = ASSIGNMENT.match(word.text)
     assert match, f"{word.text} assigns nothing"
     return match[0] if word.items is None else f"{match[0]}({' '.join(item.text for item in word.items)})"
 
 
 def _test(words: list[str], node: Simple, state: State) -> ExitStatus:
-    """``test`` and ``[``."""
+    """Run ``test`` and ``[``."""
     try:
         if words[0] == "[" and words.pop() != "]":
             raise ValueError("found [ without ] as the last word, expected it behind a space")
@@ -119,7 +119,7 @@ def _let(words: list[str], node: Simple, state: State) -> ExitStatus:
 
 
 def calculate(texts: list[str], line: int, state: State) -> ExitStatus:
-    """``let`` and ``((...))``: true where the last number is not 0."""
+    """Run ``let`` and ``((...))``: true if the last number is not 0."""
     status = ExitStatus.FALSE
     for text in texts:
         try:
@@ -140,7 +140,7 @@ def _cd(words: list[str], node: Simple, state: State) -> ExitStatus:
 
 
 def _options(words: list[str], with_value: str) -> tuple[dict[str, str], list[str]]:
-    """Options of one letter with their values, and the words behind them."""
+    """Return one-letter options with their values, and the remaining words."""
     options: dict[str, str] = {}
     rest = words[1:]
     while rest and rest[0].startswith("-") and rest[0] != "-":

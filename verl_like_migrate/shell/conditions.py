@@ -1,4 +1,4 @@
-"""The conditions of ``test``, ``[ ]`` and ``[[ ]]``; None is the answer where the script alone does not tell."""
+"""Evaluate the conditions of ``test``, ``[ ]`` and ``[[ ]]``; None: the script alone does not determine it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Operand(NamedTuple):
 def holds(
     words: Sequence[str | Operand], *, number: Callable[[str], int], is_set: Callable[[str], bool]
 ) -> bool | None:
-    """Whether a condition holds.
+    """Return whether a condition holds.
 
     Args:
         words: texts, and for ``[[ ]]`` an ``Operand`` for each word that is no operator.

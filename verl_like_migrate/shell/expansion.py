@@ -1,4 +1,4 @@
-"""What the signs within a word stand for: quotes, variables and calculations."""
+"""Expand the parts of a word: quotes, variables and arithmetic."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Expansion:
         self.line = line
 
     def fragments(self, text: str, *, quoted: bool = False) -> list[Fragment]:
-        """The parts of a text, which stands within double quotes if ``quoted``."""
+        """Expand a text, which is inside double quotes if ``quoted``, into fragments."""
         found: list[Fragment] = []
         at = 0
         while at < len(text):
@@ -58,15 +58,15 @@ class Expansion:
         return found
 
     def text(self, text: str, *, quoted: bool = False) -> str:
-        """A text expanded to one text, as to the right of an assignment."""
+        """Expand a text to one text, as on the right of an assignment."""
         return "".join(" " if fragment is BREAK else fragment.text for fragment in self.fragments(text, quoted=quoted))
 
     def expression(self, text: str) -> str:
-        """The regular expression of a pattern."""
+        """Return the regular expression of a pattern."""
         return pattern([(fragment.text, fragment.is_quoted) for fragment in self.fragments(text)])
 
     def number(self, text: str) -> int:
-        """The value of a calculation.
+        """Evaluate an arithmetic expression.
 
         Raises:
             UnknownError: it has none, or one that only a running shell knows.
@@ -80,7 +80,7 @@ class Expansion:
             raise UnknownError("it is too deep, or its variables refer to each other") from None
 
     def key(self, name: str, text: str) -> str:
-        """What is between the brackets of an array's element: a word for some arrays, a calculation for most.
+        """Evaluate an array's subscript: a word for associative arrays, arithmetic for others.
 
         Raises:
             UnknownError: as :meth:`number`.
@@ -88,7 +88,7 @@ class Expansion:
         return self.text(text) if name in self.state.keyed else str(self.number(text))
 
     def _operand(self, name: str) -> str:
-        """A variable, or an element ``name[key]`` of an array, in a calculation."""
+        """Return a variable or an array element ``name[key]`` for arithmetic."""
         self.state.budget.step(self.line)
         name, _, key = name.removesuffix("]").partition("[")
         values = self._values(name, key or None)
@@ -121,7 +121,7 @@ class Expansion:
         return [Fragment(unit, quoted)]
 
     def _substituted(self, unit: str, *, quoted: bool) -> Fragment:
-        """What a command prints, where that follows from its words."""
+        """Return the output of a command substitution if it follows from its words."""
         is_plain = unit[0] == "`" and "\\" not in unit
         source = unit[1:-1] if is_plain else unit[2:-1] if unit[:2] == "$(" else None
         text = None if source is None else self.state.substitute(self.state, source, self.line)
@@ -130,7 +130,7 @@ class Expansion:
         return Fragment(text.rstrip("\n"), quoted, splits=not quoted)
 
     def _unknown(self, source: str, why: str) -> Fragment:
-        """The source of what cannot be known, in its place; whoever reads settings takes ``${`` for their names."""
+        """Keep the source of an unknown value in its place, without ``${``, which means names of settings."""
         self.state.note(self.line, f"{' '.join(source.split())} {why}; its own text stands in its place")
         return Fragment(UNKNOWN + source.replace("\\\n", "").replace("${", "{"), is_quoted=True)
 
@@ -141,7 +141,7 @@ class Expansion:
             return self._unknown(unit, f"is not computed ({error})")
 
     def _parameter(self, text: str, unit: str, *, quoted: bool) -> list[Fragment]:
-        """``$name`` and all forms of ``${...}``; ``text`` is what is inside."""
+        """Expand ``$name`` and all forms of ``${...}``; ``text`` is the part inside."""
         match = _PARAMETER.match(text)
         if match is None:
             return [self._unknown(unit, "is no expansion that is read here")]
@@ -180,7 +180,7 @@ class Expansion:
         return found[1:]
 
     def _values(self, name: str, key: str | None) -> list[str]:
-        """The value in a list, all elements of an array, or nothing where nothing is set."""
+        """Return the value in a list, or all elements of an array; empty if nothing is set."""
         if name in "@*" or key in ("@", "*"):
             return list(self.state.elements(name).values())
         if name in "#?":
@@ -204,7 +204,7 @@ class Expansion:
         return str(len(values) if is_list else len("".join(values)))
 
     def _default(self, name: str, sign: str, word: str, *, quoted: bool) -> list[Fragment]:
-        """What stands in for a variable, or with ``+`` for one that is set."""
+        """Return the replacement of an unset variable, or with ``+`` of a set one."""
         if sign == "?":
             self.state.note(self.line, f"{name} is set nowhere, and bash ends the script here; it is taken to be empty")
             return [Fragment("", quoted)]
@@ -217,7 +217,7 @@ class Expansion:
         ]
 
     def _changed(self, values: list[str], operation: str, *, name: str, is_list: bool) -> list[str]:
-        """What the operation behind a name makes of its values; unknown ones stay as they are."""
+        """Apply the operation after a name to its values; unknown ones stay unchanged."""
         if not operation:
             return values
         if operation[0] == ":":
@@ -248,7 +248,7 @@ class Expansion:
 
 
 def _parts(value: str) -> list[Fragment]:
-    """A value that falls apart at its spaces, but for those of an unknown text: nobody knows what stands there."""
+    """Split a value at its spaces, except inside an unknown text."""
     found, at = list[Fragment](), 0
     while (start := value.find(UNKNOWN, at)) >= 0:
         try:
@@ -261,7 +261,7 @@ def _parts(value: str) -> list[Fragment]:
 
 
 def _cut(text: str, sign: str) -> tuple[str, str, str]:
-    """As ``str.partition``, at the first sign that is outside of quotes and expansions."""
+    """Partition like ``str.partition``, at the first sign outside quotes and expansions."""
     at = 0
     while at < len(text) and text[at] != sign:
         at = after(text, at)
@@ -269,14 +269,14 @@ def _cut(text: str, sign: str) -> tuple[str, str, str]:
 
 
 def _part(whole: _TextOrList, first: int, count: int | None) -> _TextOrList:
-    """``${name:first:count}``; what is negative counts from the end."""
+    """Return ``${name:first:count}``; negative numbers count from the end."""
     first = first if first >= 0 else max(len(whole) + first, 0)
     last = len(whole) if count is None else first + count if count >= 0 else len(whole) + count
     return whole[first:last]
 
 
 def _unescaped(match: re.Match[str]) -> str:
-    """A sign behind a backslash in ``$'...'``."""
+    """Decode an escape sequence in ``$'...'``."""
     sign = match[1]
     if sign[0] in "xu" and len(sign) > 1:
         number = int(sign[1:], 16)

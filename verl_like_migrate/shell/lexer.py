@@ -1,4 +1,4 @@
-"""The signs and words of a bash script; words are left as they are written."""
+"""Tokenise a bash script into signs and words; words stay as they are written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Word(NamedTuple):
 
 
 def after(text: str, at: int, *, quoted: bool = False) -> int:
-    """Where the unit at ``at`` ends: a quotation, an expansion, an escaped sign, or a single sign.
+    """Return the end of the unit at ``at``: a quotation, an expansion, an escaped sign, or a single sign.
 
     Raises:
         ValueError: it does not end.
@@ -52,7 +52,7 @@ def after(text: str, at: int, *, quoted: bool = False) -> int:
 
 
 def closing(text: str, at: int, sign: str, *, quoted: bool = False) -> int:
-    """The place behind the ``sign`` that closes what was opened before ``at``."""
+    """Return the position after the ``sign`` that closes what was opened before ``at``."""
     start = at
     while at < len(text):
         if text[at] == sign:
@@ -76,7 +76,7 @@ def closing(text: str, at: int, sign: str, *, quoted: bool = False) -> int:
 
 
 class Lexer:
-    """A place in a script, and the steps forward from it over blanks, signs and words."""
+    """Steps through a script over blanks, signs and words."""
 
     def __init__(self, text: str, first_line: int) -> None:
         self.text = text
@@ -172,7 +172,7 @@ class Lexer:
         return Word(self.text[start : self.at], line)
 
     def items(self, line: int) -> list[Word]:
-        """The words up to the parenthesis that closes an array."""
+        """Read the words up to the parenthesis that closes an array."""
         found: list[Word] = []
         while True:
             self.newlines(in_array=True)

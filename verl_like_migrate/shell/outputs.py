@@ -1,4 +1,4 @@
-"""What commands print that compute a text out of their words; no program and no file is asked."""
+"""Compute the output of commands that follows from their words alone, without running a program or reading a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_NUMBERS = 10_000
 
 
 def printed(words: list[str], node: Simple, state: State) -> str | None:
-    """The text with its line end, or None where only a running command would tell."""
+    """Return the output with its line end, or None if only running the command would determine it."""
     if words[0] not in _OUTPUTS:
         return None
     text = _OUTPUTS[words[0]](words[1:], node, state)

@@ -1,4 +1,4 @@
-"""Bash's patterns as regular expressions, and what is cut out of texts by them."""
+"""Translate bash patterns into regular expressions, and cut and replace texts by them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Parts = Sequence[tuple[str, bool]]  # texts, and whether they are quoted
 
 
 def pattern(parts: Parts) -> str:
-    """The regular expression of ``*``, ``?`` and ``[...]``; what is quoted stands for itself.
+    """Return the regular expression of ``*``, ``?`` and ``[...]``; quoted parts match literally.
 
     Raises:
         UnknownError: it has alternatives, ``@(a|b)``.
@@ -44,7 +44,7 @@ def pattern(parts: Parts) -> str:
 
 
 def regular_expression(parts: Parts) -> str:
-    """What is on the right of ``=~``."""
+    """Return the regular expression on the right of ``=~``."""
     return "".join(re.escape(text) if is_quoted else _with_classes(text) for text, is_quoted in parts)
 
 
@@ -53,12 +53,12 @@ def _with_classes(text: str) -> str:
 
 
 def fits(text: str, expression: str) -> bool:
-    """Whether the whole of a text is of a pattern."""
+    """Return whether a pattern matches the whole text."""
     return re.fullmatch(expression, text, re.DOTALL) is not None
 
 
 def without_end(text: str, expression: str, operator: str, *, made: Callable[[int], None]) -> str:
-    """What ``#``, ``##``, ``%`` and ``%%`` leave of a text; ``made`` is called with the characters of each try."""
+    """Apply ``#``, ``##``, ``%`` and ``%%`` to a text; ``made`` is called with the characters of each try."""
     lengths = range(len(text) + 1) if len(operator) == 1 else range(len(text), -1, -1)
     for length in lengths:
         rest = len(text) - length
@@ -71,7 +71,7 @@ def without_end(text: str, expression: str, operator: str, *, made: Callable[[in
 
 
 def replaced(text: str, expression: str, replacement: str, where: str, *, made: Callable[[int], None]) -> str:
-    """What ``/``, ``//``, ``/#`` and ``/%`` make of a text; ``where`` is the sign after the first stroke.
+    """Apply ``/``, ``//``, ``/#`` and ``/%`` to a text; ``where`` is the sign after the first slash.
 
     ``made`` is called with the characters of each replacement.
     """
@@ -87,6 +87,6 @@ def replaced(text: str, expression: str, replacement: str, where: str, *, made: 
 
 
 def recased(text: str, operator: str) -> str:
-    """What ``^``, ``^^``, ``,`` and ``,,`` make of a text."""
+    """Apply ``^``, ``^^``, ``,`` and ``,,`` to a text."""
     change: Callable[[str], str] = str.upper if operator[0] == "^" else str.lower
     return change(text) if len(operator) == 2 else change(text[:1]) + text[1:]

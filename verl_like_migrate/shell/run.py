@@ -1,4 +1,4 @@
-"""A walk through a script as bash would take it. Nothing is run: commands are written down instead."""
+"""Walk through a script as bash would. Nothing is run; commands are recorded instead."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Left(Exception):
 
 
 def _script_of_shell(texts: list[str]) -> str | None:
-    """What ``bash -c`` runs, also behind ``srun`` and the like."""
+    """Return the script of ``bash -c``, also after ``srun`` and the like."""
     for place, text in enumerate(texts):
         if text.rpartition("/")[2] in ("bash", "sh"):
             options = list(takewhile(lambda word: word.startswith("-"), texts[place + 1 :]))
@@ -56,7 +56,7 @@ def _script_of_shell(texts: list[str]) -> str | None:
 
 
 def substituted(state: State, source: str, line: int) -> str | None:
-    """What the commands of ``$(source)`` print; None where only running them would tell."""
+    """Return the output of ``$(source)``; None if only running it would determine it."""
     noted = len(state.notes)
     state.budget.text(len(source))
     walk = Walk(state.copy())
@@ -87,7 +87,7 @@ class Walk:
         self._loops = self._calls = 0
 
     def script(self, tree: list[Chain]) -> None:
-        """The whole of a script."""
+        """Walk through a whole script."""
         try:
             self.block(tree)
         except _Left as left:
@@ -95,7 +95,7 @@ class Walk:
                 self.state.note(left.line, f"the script ends here, with {left.word} {left.number}")
 
     def block(self, chains: list[Chain]) -> ExitStatus:
-        """Commands one after the other; the status is the last one's."""
+        """Walk through commands in turn; return the last one's status."""
         status = ExitStatus.TRUE
         for chain in chains:
             status = self._chain(chain)
@@ -178,7 +178,7 @@ class Walk:
             return self._called(texts, node)
 
     def _called(self, texts: list[str], node: Simple) -> ExitStatus:
-        """A command with its words, expanded."""
+        """Call a function, run a builtin, or record the command; its words are expanded."""
         name, line = texts[0], node.line
         if name in self._functions:
             return self._function(texts, line)
@@ -205,7 +205,7 @@ class Walk:
         return ExitStatus.RAN
 
     def _evaluated(self, text: str, line: int) -> list[Chain] | None:
-        """What ``eval`` or ``bash -c`` is given, as commands; None where it cannot be read."""
+        """Parse the argument of ``eval`` or ``bash -c``; None if it cannot be read."""
         self.state.budget.text(len(text))
         self.state.note(line, "what eval or bash -c is given is read as if it stood here, as far as it is known")
         try:
@@ -299,7 +299,7 @@ class Walk:
         return ExitStatus.TRUE
 
     def _round(self, body: list[Chain]) -> bool:
-        """The body of a loop, once; whether the loop goes on."""
+        """Walk once through a loop's body; return whether the loop continues."""
         self._loops += 1
         try:
             self.block(body)

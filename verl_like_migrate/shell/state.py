@@ -1,4 +1,4 @@
-"""What a shell remembers: variables, arrays, arguments; and the notes of its reader."""
+"""The state of a shell: variables, arrays, arguments; and notes for the user."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class State:
             self.notes[note] = None
 
     def copy(self) -> State:
-        """For a subshell: what it sets is its own, and its notes are everybody's."""
+        """Copy the state for a subshell, which keeps its own variables and shares the notes."""
         return replace(
             self,
             variables=dict(self.variables),
@@ -63,11 +63,11 @@ class State:
         self.keyed, self.scopes, self.status = earlier.keyed, earlier.scopes, earlier.status
 
     def is_set(self, name: str) -> bool:
-        """Whether there is a variable, an array or an argument of that name."""
+        """Return whether a variable, an array or an argument has that name."""
         return name in self.variables or name in self.arrays or self.element(name, "0") is not None
 
     def element(self, name: str, key: str) -> str | None:
-        """An element of an array; of what is no array, the value is element 0."""
+        """Return an element of an array; a plain variable is element 0."""
         if name == "0":
             return self.path or None
         if name.isdigit():
@@ -81,7 +81,7 @@ class State:
         return self.variables.get(name) if key == "0" else None
 
     def elements(self, name: str) -> dict[str, str]:
-        """All elements by key, in order."""
+        """Return all elements by key, in order."""
         if name in "@*":
             return {str(number): text for number, text in enumerate(self.arguments, 1)}
         if name in self.keyed:

@@ -1,4 +1,4 @@
-"""From the text of a bash script to the tree of its commands."""
+"""Parse a bash script into a tree of commands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ENDS_OF_CLAUSES = (";;", ";&", ";;&")
 
 
 def parse(text: str, *, first_line: int = 1) -> tuple[list[Chain], list[str]]:
-    """The commands of a script, and notes on what its author can hardly have meant.
+    """Parse a script; return its commands, and notes on likely mistakes.
 
     Raises:
         ValueError: bash could not read it either.
@@ -43,7 +43,7 @@ def _chain(node: Node, line: int, *, is_negated: bool = False) -> Chain:
 
 
 class _Parser(Lexer):
-    """A method for each form of command, which is called where the form begins and returns behind its end."""
+    """Has a method for each form of command, which starts where the form begins and returns after its end."""
 
     def sees(self, *closers: str) -> bool:
         return self.sign() in closers or self.keyword() in closers
@@ -58,7 +58,7 @@ class _Parser(Lexer):
         return found
 
     def block(self, opened: str, line: int, *closers: str) -> list[Chain]:
-        """Commands up to one of ``closers``, which stays, or up to the end of the script."""
+        """Parse commands up to one of ``closers``, which is not consumed, or to the end of the script."""
         chains: list[Chain] = []
         while True:
             self.newlines()
@@ -181,7 +181,7 @@ class _Parser(Lexer):
         return Branching(branches, otherwise)
 
     def body(self, opened: str, line: int) -> list[Chain]:
-        """The commands between ``do`` and ``done``."""
+        """Parse the commands between ``do`` and ``done``."""
         self.take("do", opened=opened, line=line)
         commands = self.block(opened, line, "done")
         self.at += len("done")

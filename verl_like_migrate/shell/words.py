@@ -1,4 +1,4 @@
-"""From a word of a script to the words that a command gets: braces, then expansion, then splitting."""
+"""Expand a word of a script into the words that a command gets: braces, then expansion, then splitting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_WORDS = 10_000
 
 
 def fields(word: Word, state: State) -> list[str]:
-    """The words that a command gets for one that is written: none, one or several."""
+    """Return the words that a command gets for one that is written: none, one or several."""
     found: list[str] = []
     state.budget.text(len(word.text))
     for text in braces(word.text):
@@ -29,7 +29,7 @@ def fields(word: Word, state: State) -> list[str]:
 
 
 def assigned_text(word: Word, state: State) -> str:
-    """What ``name=text`` gives the name."""
+    """Return the value that ``name=text`` assigns."""
     match = ASSIGNMENT.match(word.text)
     assert match, f"{word.text} assigns nothing"
     return Expansion(state, word.line).text(with_home(word.text, state)[match.end() :])
@@ -64,7 +64,7 @@ def assign(word: Word, state: State, text: str) -> None:
 
 
 def split(fragments: list[Fragment], separators: str) -> list[str]:
-    """The words that an expansion falls apart into at white space and other separators."""
+    """Split an expansion into words at white space and other separators."""
     found: list[str] = []
     current: str | None = None
     was_space = False  # of one word's end, white space and one other separator are one
@@ -89,7 +89,7 @@ def split(fragments: list[Fragment], separators: str) -> list[str]:
 
 
 def with_home(text: str, state: State) -> str:
-    """A text with ``~`` at its beginning, or at that of what it assigns, made the home folder."""
+    """Replace ``~`` at the beginning of a text, or of the value that it assigns, by the home folder."""
     match = ASSIGNMENT.match(text)
     start = match.end() if match else 0
     if text[start : start + 2] in ("~", "~/") and "HOME" in state.variables:
@@ -98,7 +98,7 @@ def with_home(text: str, state: State) -> str:
 
 
 def braces(text: str) -> list[str]:
-    """``a{b,c}d`` as ``abd`` and ``acd``, ``{1..3}`` as ``1 2 3``; anything else is as it was."""
+    """Expand ``a{b,c}d`` to ``abd`` and ``acd``, ``{1..3}`` to ``1 2 3``; anything else stays unchanged."""
     at = 0
     while at < len(text):
         parts, end = _alternatives(text, at) if text[at] == "{" else ([], 0)
@@ -112,7 +112,7 @@ def braces(text: str) -> list[str]:
 
 
 def _alternatives(text: str, start: int) -> tuple[list[str], int]:
-    """What stands between braces, each part with its own braces expanded, and where they end."""
+    """Return the alternatives between braces, with nested braces expanded, and where the braces end."""
     parts, depth, begin, at = list[str](), 0, start + 1, start
     while at < len(text):
         if text[at] == "{":
