@@ -11,7 +11,10 @@ from tests.tools.house import (
     SCORER_TO_ESTIMATOR,
     STEP_TO_LOSS,
     broken_links,
+    code_lines,
+    functions,
     import_circles,
+    length,
     modules,
     own,
     words_with_two_meanings,
@@ -47,6 +50,16 @@ def test_no_modules_import_each_other() -> None:
     # The reader of other projects' commands still does.
     circles = [circle for circle in import_circles(MODULES) if "config.compat" not in circle]
     assert circles == []
+
+
+def test_no_file_has_more_than_four_hundred_code_lines() -> None:
+    sizes = {str(file.relative_to(house.PACKAGE)): code_lines(file.read_text()) for file in house.PACKAGE.rglob("*.py")}
+    assert {file: size for file, size in sizes.items() if size > 400} == {}
+
+
+def test_no_function_has_more_than_sixty_lines() -> None:
+    sizes = {f"{module}:{name}": length(node) for module, tree in MODULES.items() for name, node in functions(tree)}
+    assert {name: size for name, size in sizes.items() if size > 60} == {}
 
 
 def test_no_word_names_two_things() -> None:

@@ -55,21 +55,21 @@ def from_tensordict(kind: type[Table], tensor_dict: TensorDict, meta_info: Mappi
     """
     tensordict = _imported("from_tensordict")
     columns: dict[str, Column] = {}
-    facts: dict[str, Any] = {}
+    of_table: dict[str, Any] = {}
     for name, entry in tensor_dict.items():
         if is_tensor(entry):
             columns[name] = entry
         elif isinstance(entry, tensordict.NonTensorStack):
             columns[name] = entry.tolist()
         elif isinstance(entry, tensordict.NonTensorData):
-            facts[name] = entry.data
+            of_table[name] = entry.data
         else:
             raise ValueError(
                 f"entry {name!r} of the TensorDict is a {type(entry).__name__}; expected a tensor, a NonTensorStack or "
                 f"a NonTensorData. Flatten it first: tensor_dict.flatten_keys()."
             )
     num_rows = int(tensor_dict.batch_size[0]) if len(tensor_dict.batch_size) else None
-    return kind(columns, facts, num_rows).union(kind(meta_info=meta_info))
+    return kind(columns, of_table, num_rows).union(kind(meta_info=meta_info))
 
 
 def _entry(name: str, column: Column, tensordict: Any) -> Any:
