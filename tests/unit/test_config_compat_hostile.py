@@ -12,7 +12,7 @@ import yaml
 from verl_like.config.compat import migration
 from verl_like.config.compat.migration import Migration, migrate
 from verl_like.config.compat.shell import budget
-from verl_like.config.limits import bounded
+from verl_like.config.reading_limits import bounded
 from verl_like.config.render import laid_out
 
 RUN = "python3 -m verl.trainer.main_ppo data.train_batch_size=8"

@@ -16,7 +16,7 @@ from verl_like.data.custom_sampler import SamplerError
 from verl_like.data.files import read_rows
 from verl_like.data.loader import PromptLoader, refuse_other_rows, sft_identity
 from verl_like.data.prompts import PromptDataset
-from verl_like.reward.messages import Sample
+from verl_like.reward.scorer_messages import Sample
 from verl_like.training import jobs as run
 from verl_like.training.ppo import PPOTrainer
 from verl_like.training.profiling import Profiles

@@ -10,7 +10,7 @@ import pytest
 from tests.unit._reward import sample, task
 from verl_like.graders import choice, exact_match
 from verl_like.graders.guard import Verdict, unreadable_is_wrong
-from verl_like.reward.scoring import Scoring
+from verl_like.reward.functions import Scoring
 
 UNREADABLE = {"score": 0.0, "acc": 0.0, "pred": "", "unreadable": 1.0}
 

@@ -9,8 +9,8 @@ import pytest
 from tests.unit._reward import sample, task
 from verl_like.config.schema import RewardConfig
 from verl_like.config.user_code import PACKAGE
-from verl_like.reward.messages import Outcome
-from verl_like.reward.scoring import BatchFailed, Scoring
+from verl_like.reward.functions import BatchFailed, Scoring
+from verl_like.reward.scorer_messages import Outcome
 from verl_like.reward.trial import try_reward
 
 SOURCE = """
@@ -95,7 +95,7 @@ def test_a_result_that_is_none_is_one_sentence(file: Path, name: str, sentence: 
 
 
 def test_a_mistake_of_ours_keeps_the_place_where_it_happened(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("verl_like.reward.scoring.Scoring._value", None)  # as if a call had been misspelt
+    monkeypatch.setattr("verl_like.reward.functions.Scoring._value", None)  # as if a call had been misspelt
     message = outcome("gsm8k").message
     assert "in _one" in message and message.endswith("TypeError: 'NoneType' object is not callable")
 

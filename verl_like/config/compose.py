@@ -28,12 +28,12 @@ from verl_like.config.files import load_file
 from verl_like.config.folders import conf_dir, group_dirs, tables_dir
 from verl_like.config.hidden import holds_mask, kept_beside, masked_options
 from verl_like.config.interpolations import refuse_swollen
-from verl_like.config.limits import bounded
 from verl_like.config.options import Knob, knob_at, knobs, sections, set_default, wrong_values
 from verl_like.config.overrides import read_words
 from verl_like.config.problems import Refused, refuse
-from verl_like.config.record import NAME as RECORDED
-from verl_like.config.record import damage_of_file, head, recorded_origins
+from verl_like.config.reading_limits import bounded
+from verl_like.config.run_file import NAME as RECORDED
+from verl_like.config.run_file import damage_of_file, head, recorded_origins
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
 from verl_like.masking import masked

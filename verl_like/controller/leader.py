@@ -19,7 +19,7 @@ from verl_like.controller.remote_batch import BlockRef, RemoteRows
 from verl_like.controller.store import Reply
 from verl_like.controller.streams import Pair
 from verl_like.controller.wait import POLL_S, timed_out
-from verl_like.telemetry.process_report import ProcessReport
+from verl_like.telemetry.process_usage import ProcessReport
 
 
 class Leader(HubProcess):

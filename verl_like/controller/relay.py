@@ -29,7 +29,7 @@ from verl_like.telemetry import stacks
 from verl_like.telemetry.heartbeat import BEACON
 from verl_like.telemetry.ledger import LEDGER
 from verl_like.telemetry.process_log import PROCESS_LOG
-from verl_like.telemetry.process_report import ProcessReport, Reporter
+from verl_like.telemetry.process_usage import ProcessReport, Reporter
 
 
 class HubProcess:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from verl_like.config.schema import DataConfig
-from verl_like.data.hub import PREFIX, hub_rows
+from verl_like.data.hub_datasets import PREFIX, hub_rows
 
 SUFFIXES = (".parquet", ".jsonl")
 Reader = Callable[[str], Iterable[dict[str, Any]]]  # an entry of the list of files -> its rows

@@ -8,10 +8,10 @@ from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
 from verl_like.plan.advice import advice
 from verl_like.plan.devices import GIB
+from verl_like.plan.location import place_of
 from verl_like.plan.memory import Parts
-from verl_like.plan.place import place_of
 from verl_like.plan.run_plan import RunPlan, made, shapes_of
-from verl_like.plan.show import host_shortage, line, shortage
+from verl_like.plan.tables import host_shortage, line, shortage
 
 log = logging.getLogger(__name__)
 

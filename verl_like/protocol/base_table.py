@@ -22,7 +22,7 @@ from verl_like.protocol.columns import (
     viewed_rows,
 )
 from verl_like.protocol.ragged import Ragged
-from verl_like.protocol.rows import Names, Selection, names_of, row_index
+from verl_like.protocol.selection import Names, Selection, names_of, row_index
 from verl_like.protocol.storage import packed, same
 from verl_like.protocol.views import ColumnView
 

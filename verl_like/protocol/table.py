@@ -11,7 +11,7 @@ import verl_like.protocol.tensordicts as tensordicts
 import verl_like.protocol.verl_methods as verl_methods
 from verl_like.protocol.base_table import BaseTable, united_meta_info
 from verl_like.protocol.columns import Column, check_column, concatenated, described, taken_rows
-from verl_like.protocol.rows import Names, Selection, names_of, order_index, repeat_index
+from verl_like.protocol.selection import Names, Selection, names_of, order_index, repeat_index
 
 if TYPE_CHECKING:
     from tensordict import TensorDict

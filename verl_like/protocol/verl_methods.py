@@ -15,7 +15,7 @@ import numpy as np
 from verl_like.protocol.base_table import BaseTable
 from verl_like.protocol.columns import Column, described, kind_of, taken_rows
 from verl_like.protocol.ragged import Ragged
-from verl_like.protocol.rows import Names, names_of
+from verl_like.protocol.selection import Names, names_of
 from verl_like.protocol.storage import Array, Values, is_tensor, on_host, packed
 
 if TYPE_CHECKING:

@@ -22,15 +22,15 @@ from verl_like.disk import writing
 from verl_like.protocol import DataProto, write_rows
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.failure_file import FailureFile
-from verl_like.reward.failures import Failure, clipped_failure
-from verl_like.reward.messages import Outcome, Sample, scorer_task
+from verl_like.reward.failure_limit import Failure, clipped_failure
+from verl_like.reward.scorer_messages import Outcome, Sample, scorer_task
 from verl_like.reward.scores import Scores, objects
 from verl_like.reward.team import ScorerTeam
 from verl_like.telemetry import stacks
 from verl_like.telemetry.heartbeat import BEACON
 from verl_like.telemetry.ledger import LEDGER, stage
 from verl_like.telemetry.process_log import PROCESS_LOG
-from verl_like.telemetry.process_report import ProcessReport, Reporter
+from verl_like.telemetry.process_usage import ProcessReport, Reporter
 
 MAX_VOTE_CHARS = 200
 SCORERS = "scorer processes, for each sample reward.timeout_s at most"  # so that none is a stall

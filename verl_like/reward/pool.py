@@ -19,7 +19,7 @@ from verl_like.controller.verdicts import VERDICTS
 from verl_like.controller.wait import arrivals, wait
 from verl_like.protocol import Array
 from verl_like.reward.decoding import Decoder
-from verl_like.reward.failures import Failure, check_failures, failures_of, too_slow
+from verl_like.reward.failure_limit import Failure, check_failures, failures_of, too_slow
 from verl_like.reward.host import MAX_BLOCKS, ScorerHost
 from verl_like.reward.scores import Scores
 from verl_like.telemetry.heartbeat import FOLDER_VARIABLE, NAME_VARIABLE

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from verl_like.config.user_code import from_file
 from verl_like.graders import FAMILIES, GRADERS, grader
-from verl_like.reward.forms import RewardFunction
+from verl_like.reward.signatures import RewardFunction
 
 
 def resolve(function: str, data_source: str | None = None, *, knob: str = "reward.function") -> RewardFunction:

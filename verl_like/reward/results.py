@@ -11,7 +11,7 @@ from typing import Any
 
 from verl_like.config.user_code import clipped, plain_text, safely_told
 from verl_like.masking import masked_text
-from verl_like.reward.messages import Outcome
+from verl_like.reward.scorer_messages import Outcome
 
 Details = dict[str, float | str]
 SCORE_KEYS = ("score", "overall")  # verl's and EasyR1's

@@ -22,11 +22,11 @@ import sys
 
 from verl_like.controller import signals
 from verl_like.reward.forks import watch
-from verl_like.reward.messages import Answer, ReadTruths, Ready, Sample, Task, TruthsRead, Unusable
+from verl_like.reward.framing import AnswerWriter, next_request
+from verl_like.reward.functions import BatchFailed, Scoring
 from verl_like.reward.output import OutputFilter
-from verl_like.reward.scoring import BatchFailed, Scoring
+from verl_like.reward.scorer_messages import Answer, ReadTruths, Ready, Sample, Task, TruthsRead, Unusable
 from verl_like.reward.subreaper import Keeper, adopt_orphans
-from verl_like.reward.wire import AnswerWriter, next_request
 from verl_like.telemetry import stacks
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4

@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from verl_like.reward.environment import scorer_environment
-from verl_like.reward.launch import launch
-from verl_like.reward.messages import (
+from verl_like.reward.framing import AnswerReader, send_request
+from verl_like.reward.output import OutputBudget
+from verl_like.reward.scorer_launch import launch
+from verl_like.reward.scorer_messages import (
     Answer,
     Ended,
     Gone,
@@ -34,8 +36,6 @@ from verl_like.reward.messages import (
     TruthsRead,
     Unusable,
 )
-from verl_like.reward.output import OutputBudget
-from verl_like.reward.wire import AnswerReader, send_request
 
 START_TIMEOUT_S = 60.0  # covers the imports of a user's file
 PIECE_TIMEOUT_S = 5.0  # for the next news of several truths that are read

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from verl_like.protocol import Array
-from verl_like.reward.failures import Failure
+from verl_like.reward.failure_limit import Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Sequence
 
 from verl_like.controller.errors import FeedbackError
-from verl_like.reward.failures import clipped_failure
-from verl_like.reward.messages import Outcome, Sample, Task
+from verl_like.reward.failure_limit import clipped_failure
+from verl_like.reward.scorer_messages import Outcome, Sample, Task
 from verl_like.reward.specs import told_names
 
 # Of the stage's time. What is lost may come on top of a slow rollout's samples; three quarters are left for these.

@@ -21,9 +21,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from verl_like.reward.messages import Ended
+from verl_like.reward.framing import encoded
 from verl_like.reward.output import OutputFilter
-from verl_like.reward.wire import encoded
+from verl_like.reward.scorer_messages import Ended
 
 PR_SET_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 GRACE_S = 2.0  # between asking a process to end and killing it: it may have a folder to remove

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from verl_like.config.schema import RewardConfig
-from verl_like.reward.messages import NOT_ASKED, UNREADABLE, RowTruth, Sample, scorer_task
+from verl_like.reward.ground_truth_check import Progress, check_readings, distinct, first_of_each_source, read, untold
+from verl_like.reward.scorer_messages import NOT_ASKED, UNREADABLE, RowTruth, Sample, scorer_task
 from verl_like.reward.specs import told_names
 from verl_like.reward.team import ScorerTeam
-from verl_like.reward.truths import Progress, check_readings, distinct, first_of_each_source, read, untold
 
 
 def try_reward(

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from verl_like.backends.rollout import remove_leftovers
-from verl_like.checks.cores import shares_of
+from verl_like.checks.cpu_workers import shares_of
 from verl_like.checks.rules import check_devices
 from verl_like.config.schema import Config
 from verl_like.controller.errors import ANNOUNCE, INTERRUPT

@@ -14,8 +14,8 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.algorithms.roles import needs
-from verl_like.checks.hub import check_hub_models
-from verl_like.checks.machine import check_machine
+from verl_like.checks.hub_models import check_hub_models
+from verl_like.checks.requirements import check_machine
 from verl_like.checks.rules import check
 from verl_like.checks.validation import best_metric_problem
 from verl_like.config.problems import refuse
@@ -29,7 +29,7 @@ from verl_like.data.templates import load_tokenizer
 from verl_like.disk import refuse_unwritable, unused, writing
 from verl_like.plan.check import check_memory
 from verl_like.protocol import DataProto
-from verl_like.reward.messages import RowTruth, Sample
+from verl_like.reward.scorer_messages import RowTruth, Sample
 from verl_like.reward.trial import try_reward
 from verl_like.runs.checkpoint import Checkpoints, load_state
 from verl_like.runs.folder import RunFolder

@@ -23,8 +23,8 @@ from verl_like.backends.fsdp.loading import load_weights
 from verl_like.backends.fsdp.micro_batches import MicroBatch, MicroBatchPlan, agree, resolve_max_tokens
 from verl_like.backends.fsdp.models import ShardedModel
 from verl_like.backends.fsdp.replicas import Replicas
+from verl_like.backends.fsdp.sequence_parallel import shared_rows, sharers_of
 from verl_like.backends.fsdp.sharding import Sharding
-from verl_like.backends.fsdp.sharing import shared_rows, sharers_of
 from verl_like.backends.fsdp.weights import Named, export_folder, stream_full_tensors, whole_tensors
 from verl_like.ops.attention import resolve_kernel
 from verl_like.ops.packing import ModelInputs

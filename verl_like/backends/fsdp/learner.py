@@ -18,7 +18,7 @@ from verl_like.backends.fsdp.engine import FsdpEngine, Model
 from verl_like.backends.fsdp.micro_batches import agree, aligned_columns, padded_columns
 from verl_like.backends.fsdp.offload import HostCopies
 from verl_like.backends.fsdp.optim import build_optimizer, build_schedule, clip_grad_norm
-from verl_like.backends.fsdp.sharing import shared_rows
+from verl_like.backends.fsdp.sequence_parallel import shared_rows
 from verl_like.backends.fsdp.state_copies import StateCopies
 from verl_like.config.schema import OptimConfig
 from verl_like.protocol import DataProto

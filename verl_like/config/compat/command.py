@@ -12,7 +12,7 @@ from verl_like.config.compat.senses import reads_more
 from verl_like.config.compat.translation import Translation
 from verl_like.config.compat.words import read_words
 from verl_like.config.compose import Composed, read
-from verl_like.config.limits import bounded
+from verl_like.config.reading_limits import bounded
 from verl_like.config.schema import Config
 from verl_like.disk import writing
 

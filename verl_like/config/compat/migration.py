@@ -23,8 +23,8 @@ from verl_like.config.compat.words import (
     read_words,
     with_own_program,
 )
-from verl_like.config.limits import bounded
 from verl_like.config.options import knobs
+from verl_like.config.reading_limits import bounded
 from verl_like.config.render import laid_out, on_one_line
 from verl_like.masking import masked
 

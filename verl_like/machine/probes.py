@@ -15,8 +15,8 @@ from pathlib import Path
 
 from verl_like.machine.cores import usable_cores
 from verl_like.machine.findings import Finding, Package, Status
-from verl_like.machine.limits import open_files, processes
 from verl_like.machine.packages import COMMANDS, HEADERS, LIBRARIES, VENV
+from verl_like.machine.process_limits import open_files, processes
 
 OLDEST_PYTHON = (3, 11)
 NEWEST_PYTHON = (3, 13)  # with which the locks were tried

@@ -10,8 +10,8 @@ from inspect import Parameter
 from typing import Any
 
 from verl_like.config.user_code import clipped, plain_text, safely_told, told
-from verl_like.reward.forms import BoundFunction, RewardFunction
-from verl_like.reward.messages import COMPARED_AS_TEXT, COMPARED_AS_VALUE, NOT_ASKED, UNREADABLE, TruthReading
+from verl_like.reward.scorer_messages import COMPARED_AS_TEXT, COMPARED_AS_VALUE, NOT_ASKED, UNREADABLE, TruthReading
+from verl_like.reward.signatures import BoundFunction, RewardFunction
 
 NAME = "read_truth"
 MAX_CHARS = 600  # of a reason; there may be one for each row

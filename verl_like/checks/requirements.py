@@ -8,7 +8,7 @@ from pathlib import Path
 from verl_like.config.schema import Config
 from verl_like.machine import extensions
 from verl_like.machine.findings import Status, refuse
-from verl_like.machine.look import what_runs_need
+from verl_like.machine.probes import what_runs_need
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 from verl_like.reward.forks import end_if_forked
-from verl_like.reward.messages import (
+from verl_like.reward.scorer_messages import (
     COMPARED_AS_TEXT,
     COMPARED_AS_VALUE,
     FAILURES,

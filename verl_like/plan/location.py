@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from verl_like.checks.cores import shares_of
+from verl_like.checks.cpu_workers import shares_of
 from verl_like.checks.gpus import gpus_here, smallest_gpu
 from verl_like.config.schema import Config
 from verl_like.machine.cores import usable_cores
-from verl_like.machine.look import memory_gib
+from verl_like.machine.probes import memory_gib
 from verl_like.plan.devices import GIB, Device, known, named, this_cpu
 from verl_like.plan.stages import Place
 

@@ -9,12 +9,12 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from verl_like.graders import prepare
-from verl_like.reward.forms import BoundFunction, bind
-from verl_like.reward.messages import Outcome, RowTruth, Sample, TruthReading
+from verl_like.reward.ground_truth import TruthReader, truth_reader, truth_reading
 from verl_like.reward.resolve import resolve
 from verl_like.reward.results import MAX_SCORE, Details, check_result, check_size, failed, split_results
+from verl_like.reward.scorer_messages import Outcome, RowTruth, Sample, TruthReading
+from verl_like.reward.signatures import BoundFunction, bind
 from verl_like.reward.specs import FunctionSpec
-from verl_like.reward.truth_reader import TruthReader, truth_reader, truth_reading
 
 if TYPE_CHECKING:
     from verl_like.reward.event_loop import EventLoop

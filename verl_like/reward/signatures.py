@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from inspect import Parameter
 from typing import Any
 
-from verl_like.reward.messages import Sample
+from verl_like.reward.scorer_messages import Sample
 
 RewardFunction = Callable[..., Any]
 Arguments = dict[str, Any]

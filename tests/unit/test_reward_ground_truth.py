@@ -15,12 +15,12 @@ import pytest
 from tests.unit._reward import sample, task
 from verl_like.config.schema import Config, RewardConfig
 from verl_like.data.prompts import Prompt
-from verl_like.reward.forms import bind
-from verl_like.reward.messages import RowTruth
-from verl_like.reward.scoring import Scoring
+from verl_like.reward.functions import Scoring
+from verl_like.reward.ground_truth import truth_reader
+from verl_like.reward.ground_truth_check import MAX_PIECE_BYTES, distinct, pieces
+from verl_like.reward.scorer_messages import RowTruth
+from verl_like.reward.signatures import bind
 from verl_like.reward.trial import try_reward
-from verl_like.reward.truth_reader import truth_reader
-from verl_like.reward.truths import MAX_PIECE_BYTES, distinct, pieces
 from verl_like.telemetry.startup import Startup
 from verl_like.training import jobs as run
 

@@ -12,10 +12,10 @@ import torch
 
 from tests.unit._reward import sample
 from verl_like.config.user_code import from_file
-from verl_like.reward.forms import FORMS, bind
-from verl_like.reward.messages import Outcome, Sample
+from verl_like.reward.functions import BatchFailed, Scoring
 from verl_like.reward.results import check_result, split_results
-from verl_like.reward.scoring import BatchFailed, Scoring
+from verl_like.reward.scorer_messages import Outcome, Sample
+from verl_like.reward.signatures import FORMS, bind
 from verl_like.reward.specs import FunctionSpec
 
 CHAT = [{"role": "user", "content": "6*7="}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 from unittest.mock import patch
 
-from verl_like.config.limits import bounded
+from verl_like.config.reading_limits import bounded
 
 INFINITE = resource.RLIM_INFINITY
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from verl_like.reward.messages import COMPARED_AS_TEXT, NOT_ASKED, UNREADABLE, RowTruth, Task, TruthReading
+from verl_like.reward.scorer_messages import COMPARED_AS_TEXT, NOT_ASKED, UNREADABLE, RowTruth, Task, TruthReading
 from verl_like.reward.team import ScorerTeam
 
 MAX_PIECE = 256  # truths sent at once,

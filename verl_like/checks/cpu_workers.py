@@ -12,7 +12,7 @@ from verl_like.checks.reward import own_gpus
 from verl_like.checks.weights import tensors
 from verl_like.config.schema import Config
 from verl_like.machine.cores import USUAL_WORKERS, Shares, shared_out
-from verl_like.machine.look import memory_gib
+from verl_like.machine.probes import memory_gib
 
 # Of all models, for more than two workers: each steps its own replica of all parameters, and there is a sum of all
 # gradients. With 28M one worker of two threads was faster than two of one (docs/scale.md).

@@ -13,7 +13,7 @@ from verl_like.checks.rules import contradictions
 from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
 from verl_like.controller.errors import INTERRUPT
-from verl_like.data.hub import is_on_hub
+from verl_like.data.hub_datasets import is_on_hub
 from verl_like.remote import is_remote
 from verl_like.remote_models import copied_folder, here, lacking_at
 from verl_like.telemetry.startup import STARTUP

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from verl_like.config.compose import DEFAULT, as_yaml, compose
-from verl_like.config.record import MAX_STARTS, recorded_origins, shown_command
+from verl_like.config.run_file import MAX_STARTS, recorded_origins, shown_command
 from verl_like.config.schema import Config
 from verl_like.runs.folder import RunFolder
 from verl_like.scripting import config_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from verl_like.algorithms.advantages.responses import Responses
+from verl_like.algorithms.advantages.packed import Responses
 from verl_like.algorithms.types import Advantages
 
 RESERVED = frozenset({"mean", "std"})  # which the advantages stage reports
