@@ -20,7 +20,7 @@ from verl_like.controller.streams import Pair, Pairing, items
 from verl_like.controller.verdicts import VERDICTS
 from verl_like.controller.wait import named, soonest, wait
 from verl_like.protocol import Array
-from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.heartbeat import HEARTBEAT
 
 REPORT_S = 20.0  # for a report, which takes a moment; its call holds one of a hub's few threads
 
@@ -159,7 +159,7 @@ Reach: TypeAlias = Direct | ByHub
 @contextmanager
 def _waiting(stage: str, names: Iterable[str]) -> Iterator[None]:
     """A look at streams."""
-    with BEACON.waiting(named(names)):
+    with HEARTBEAT.waiting(named(names)):
         yield
     INTERRUPT.stop_before(stage)
     VERDICTS.check()

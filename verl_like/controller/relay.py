@@ -26,7 +26,7 @@ from verl_like.controller.streams import Pair, Pairing, items
 from verl_like.controller.wait import POLL_S, timed_out
 from verl_like.protocol import DataProto
 from verl_like.telemetry import stacks
-from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.heartbeat import HEARTBEAT
 from verl_like.telemetry.ledger import LEDGER
 from verl_like.telemetry.process_log import PROCESS_LOG
 from verl_like.telemetry.process_usage import ProcessReport, Reporter
@@ -40,7 +40,7 @@ class HubProcess:
         signals.leave_to_driver()
         LEDGER.rest("wait/driver")
         os.environ.update(environment)
-        BEACON.light_as_told(ray_calls.own_node)
+        HEARTBEAT.start_from_environment(ray_calls.own_node)
         PROCESS_LOG.keep_as_told()
         self.reporter = Reporter()
 

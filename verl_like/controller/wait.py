@@ -13,7 +13,7 @@ from verl_like.controller.errors import INTERRUPT, StageTimeout
 from verl_like.controller.failures import explained, failures
 from verl_like.controller.store import STORE, Reply
 from verl_like.controller.verdicts import VERDICTS
-from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.heartbeat import HEARTBEAT
 
 POLL_S = 0.5  # how soon a failure on one rank, or Ctrl-C, ends the wait for the others
 MAX_NAMED = 8
@@ -109,7 +109,7 @@ def _looks(
     while pending:
         poll_s = min(POLL_S, max(0.0, deadline - time.monotonic()))
         try:
-            with BEACON.waiting(named(refs[ref] for ref in pending)):
+            with HEARTBEAT.waiting(named(refs[ref] for ref in pending)):
                 results, waiting = ray_calls.arrived(pending, timeout_s=poll_s, at_least=at_least)
         except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError):
             raise explained(failures({ref: refs[ref] for ref in pending}), stage) from None

@@ -27,7 +27,7 @@ from verl_like.reward.scorer_messages import Outcome, Sample, scorer_task
 from verl_like.reward.scores import Scores, objects
 from verl_like.reward.team import ScorerTeam
 from verl_like.telemetry import stacks
-from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.heartbeat import HEARTBEAT
 from verl_like.telemetry.ledger import LEDGER, stage
 from verl_like.telemetry.process_log import PROCESS_LOG
 from verl_like.telemetry.process_usage import ProcessReport, Reporter
@@ -63,7 +63,7 @@ class ScorerHost:
         stacks.listen()
         signals.leave_to_driver()
         os.environ.update(environment)
-        BEACON.light_as_told(ray_calls.own_node)
+        HEARTBEAT.start_from_environment(ray_calls.own_node)
         PROCESS_LOG.keep_as_told()
         LEDGER.rest("wait/driver")
         self._reporter = Reporter()

@@ -66,7 +66,7 @@ class RewardPool:
         max_failure_bytes: of these files; the older failures give way.
         env: environment of the scorers.
         timeout_s: deadline of :meth:`scores` beyond the samples' own deadlines.
-        beacons: folder of this run on every node, where the watchdog looks; empty for hosts that nobody watches.
+        heartbeats: folder of this run on every node, where the watchdog looks; empty for hosts that nobody watches.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class RewardPool:
         failures: Path,
         env: dict[str, str],
         timeout_s: float,
-        beacons: str = "",
+        heartbeats: str = "",
         max_failure_bytes: float = math.inf,
     ) -> None:
         self._config, self._timeout_s = config, timeout_s
@@ -87,10 +87,10 @@ class RewardPool:
             ray_calls.started(
                 Host,
                 {
-                    **ray_calls.from_the_first_instruction({**env, **_watched(number, beacons)} if env else {}),
+                    **ray_calls.from_the_first_instruction({**env, **_watched(number, heartbeats)} if env else {}),
                     "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
                 },
-                {**_watched(number, beacons), LOGS_VARIABLE: RUN_LOGS.folder},
+                {**_watched(number, heartbeats), LOGS_VARIABLE: RUN_LOGS.folder},
                 config,
                 share,
                 decoder,
@@ -190,6 +190,6 @@ class RewardPool:
             ray_calls.end(host)
 
 
-def _watched(number: int, beacons: str) -> dict[str, str]:
+def _watched(number: int, heartbeats: str) -> dict[str, str]:
     """Variables by which the watchdog knows a host."""
-    return {FOLDER_VARIABLE: beacons, NAME_VARIABLE: f"scorer host {number}"}
+    return {FOLDER_VARIABLE: heartbeats, NAME_VARIABLE: f"scorer host {number}"}

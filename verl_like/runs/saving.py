@@ -13,7 +13,7 @@ from verl_like.controller.bounded import LINES, Awaited, NoAnswer
 from verl_like.controller.errors import ANNOUNCE, INTERRUPT, StageTimeout, StallError
 from verl_like.controller.verdicts import VERDICTS
 from verl_like.runs.checkpoint import Checkpoints
-from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.heartbeat import HEARTBEAT
 from verl_like.telemetry.ledger import stage
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class _Writing:
 
 def _look() -> None:
     """While the driver itself waits for the end: it lives, and ends early where the run does."""
-    BEACON.tick()
+    HEARTBEAT.tick()
     VERDICTS.check()
     INTERRUPT.stop_in("checkpoint")
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.heartbeat import HEARTBEAT
 
 MAX_SPANS = 2000  # of a process between two looks; older ones give way
 
@@ -88,10 +88,10 @@ class Ledger:
             self._show()
 
     def _show(self) -> None:
-        """Have the beacon show the innermost stage that is no waiting; the two clocks are one on Linux."""
+        """Have the heartbeat show the innermost stage that is no waiting; the two clocks are one on Linux."""
         inner = next((v for v in reversed(self._visits) if not v.stage.startswith("wait/")), self._visits[0])
         waits_for = next((v.waits_for for v in reversed(self._visits) if v.waits_for), "")
-        BEACON.enter(inner.stage, inner.start, waits_for)
+        HEARTBEAT.enter(inner.stage, inner.start, waits_for)
 
     def count(self, name: str, number: float) -> None:
         """Add to what is counted under this name, a metric's."""

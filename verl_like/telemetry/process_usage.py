@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.heartbeat import HEARTBEAT
 from verl_like.telemetry.ledger import LEDGER, Span
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -59,7 +59,7 @@ class Reporter:
         device, device_peak = _device_bytes()
         counts, peaks = LEDGER.take_numbers()
         return ProcessReport(
-            who=BEACON.who,
+            who=HEARTBEAT.who,
             pid=os.getpid(),
             wall_s=wall_s,
             seconds={name: value for name, value in seconds.items() if value > 0},

@@ -45,7 +45,7 @@ class Settings:
     """What the process is told on its command line.
 
     Args:
-        folder: of the beacons.
+        folder: of the heartbeats.
         driver: its process id.
         stalls: folder that verdicts and stacks are written below.
         floor_s: as in :class:`Deadlines`.
@@ -230,7 +230,7 @@ class Sibling:
         """Say what nobody else can: it was killed, or crashed, or Ray's library ended it, as it does when it notices in
         the middle of a call that its raylet is gone.
         """
-        # Its beacon, and not a look at the process: that may have been seen dead before, or still be ending.
+        # Its heartbeat, and not a look at the process: that may have been seen dead before, or still be ending.
         reading = read(Path(self._settings.folder) / f"{self._settings.driver}{SUFFIX}")
         where = f", in stage {reading.stage!r}" if reading is not None else ""
         sys.stderr.write(

@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from verl_like.ops.ulysses import OTHERS, Sharers
 from verl_like.protocol import DataProto
-from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.heartbeat import HEARTBEAT
 
 
 def sharers_of(size: int, *, timeout_s: float) -> Sharers | None:
@@ -38,7 +38,7 @@ def shared_rows(rows: DataProto, sharers: Sharers | None) -> tuple[DataProto, sl
     if sharers is None:
         return rows, slice(0, len(rows))
     parts: list[DataProto] = [rows] * sharers.size
-    with BEACON.waiting(OTHERS):
+    with HEARTBEAT.waiting(OTHERS):
         dist.all_gather_object(parts, rows, group=sharers.group)
     before = sum(len(part) for part in parts[: sharers.index])
     filled = [part for part in parts if len(part)]  # one without rows may lack columns
