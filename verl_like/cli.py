@@ -284,11 +284,11 @@ def _plan(arguments: argparse.Namespace) -> int:
     from verl_like.config.problems import refuse
 
     with importing():
-        from verl_like.plan.command import told
+        from verl_like.plan.command import plan_text
 
     composed, found = read(*_recipe_and_overrides(arguments))
     refuse(found)
-    text, fits = told(composed.config, device=arguments.device, response_tokens=arguments.response_tokens)
+    text, fits = plan_text(composed.config, device=arguments.device, response_tokens=arguments.response_tokens)
     print(text)
     return int(not fits)
 

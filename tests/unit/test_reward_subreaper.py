@@ -60,7 +60,7 @@ def score(solution_str, extra_info):
     if what == "sleep":
         time.sleep(1000)
     if what == "pids":
-        return {"score": 1.0, "pid": os.getpid(), "keeper": os.getppid()}
+        return {"score": 1.0, "pid": os.getpid(), "subreaper": os.getppid()}
     if what == "print":
         for _ in range(int(rest)):
             print("x" * 1023)
@@ -111,18 +111,18 @@ with scorer_process(task({file + ":score"!r}, timeout_s=1000)) as scorer:
         assert host.stdout is not None
         pids = [int(pid) for pid in host.stdout.readline().split()]
         host.kill()
-    assert int(pid_file.read_text()) in pids and len(pids) >= 4, "keepers, scorers and the daemon"
+    assert int(pid_file.read_text()) in pids and len(pids) >= 4, "subreapers, scorers and the daemon"
     assert eventually(lambda: not any(is_running(pid) for pid in pids))
 
 
-def test_a_keeper_that_is_killed_or_stopped_takes_no_sample_along_and_leaves_nothing(scorer: ScorerTeam) -> None:
+def test_a_subreaper_that_is_killed_or_stopped_takes_no_sample_along_and_leaves_nothing(scorer: ScorerTeam) -> None:
     # Who is stopped tells nobody that the scorer process has exited: its deadline does.
     for number, status in ((signal.SIGKILL, "crash"), (signal.SIGSTOP, "timeout"), (signal.SIGTERM, "crash")):
         [outcome] = scorer.score([sample("pids")])
-        pid, keeper = int(outcome.details["pid"]), int(outcome.details["keeper"])
-        os.kill(keeper, number)
+        pid, subreaper = int(outcome.details["pid"]), int(outcome.details["subreaper"])
+        os.kill(subreaper, number)
         assert statuses(scorer.score([sample("1"), sample("exit"), sample("2")])) == ["ok", status, "ok"]
-        assert not is_running(pid) and not is_running(keeper)
+        assert not is_running(pid) and not is_running(subreaper)
 
 
 def test_a_scorer_that_is_stopped_is_a_timeout_and_is_gone(scorer: ScorerTeam) -> None:
@@ -172,7 +172,7 @@ def test_all_processes_of_a_team_share_a_limit(
 
 
 def test_a_flood_holds_nobody_up_even_where_nobody_reads_the_log(file: str) -> None:
-    """The log is a pipe that is full: a keeper that waited for it would stop its scorer."""
+    """The log is a pipe that is full: a subreaper that waited for it would stop its scorer."""
     program = f"""
 import time
 from tests.unit._reward import sample, scorer_process, statuses, task
@@ -211,13 +211,13 @@ def test_a_spare_that_cannot_start_says_why(tmp_path: Path) -> None:
 def test_an_interpreter_that_does_not_start_says_why(
     file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before there is a keeper, what the process says is read by its parent."""
+    """Before there is a subreaper, what the process says is read by its parent."""
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho no such library >&2\nexit 5\n")
     broken.chmod(0o755)
     descriptors = psutil.Process().num_fds()
     monkeypatch.setattr(sys, "executable", str(broken))
-    with pytest.raises(RuntimeError, match=r"lost its keeper \(code 5\) .*It printed last:\nno such library"):
+    with pytest.raises(RuntimeError, match=r"lost its subreaper \(code 5\) .*It printed last:\nno such library"):
         with scorer_process(task(f"{file}:score")):
             pass
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nowhere"))
@@ -238,7 +238,7 @@ def test_a_process_killed_while_it_loads_is_replaced(tmp_path: Path) -> None:
 def test_processes_that_are_killed_together_are_no_samples_fault(scorer: ScorerTeam) -> None:
     """The signal takes a moment, in which each of them still looks alive: five times, with the spare ready."""
     for _ in range(5):
-        assert eventually(lambda: len(child_pids()) == 4)  # keeper and scorer, twice
+        assert eventually(lambda: len(child_pids()) == 4)  # subreaper and scorer, twice
         scorer.score([sample("1")])
         for pid in child_pids():
             os.kill(pid, signal.SIGKILL)
@@ -259,7 +259,7 @@ def log(tmp_path: Path) -> Iterator[Path]:
 def test_usr1_to_any_of_the_processes_ends_none_and_shows_the_scorers_stacks(log: Path, scorer: ScorerTeam) -> None:
     scorer.score([sample("print 2000")])  # past its limit: what is asked for comes all the same
     [outcome] = scorer.score([sample("pids")])
-    for name in ("keeper", "pid"):
+    for name in ("subreaper", "pid"):
         os.kill(int(outcome.details[name]), signal.SIGUSR1)
     assert eventually(lambda: f"stacks of process {outcome.details['pid']:.0f} at" in log.read_text())
     assert scorer.score([sample("pids")])[0].details == outcome.details

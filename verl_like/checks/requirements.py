@@ -1,4 +1,4 @@
-"""Whether this machine can run what the configuration asks for, told before Ray starts and any model is made."""
+"""Whether this machine can run what the configuration asks for, reported before Ray starts and any model is made."""
 
 from __future__ import annotations
 

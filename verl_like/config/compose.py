@@ -376,12 +376,12 @@ def _shadowed_choices(groups: list[str], layers: list[_Layer]) -> Iterator[str]:
 
 
 def _innermost_message(error: BaseException) -> str:
-    """What went wrong in one line: Hydra wraps the telling exception in general ones, and some have no text."""
+    """What went wrong in one line: Hydra wraps the exception that matters in general ones, and some have no text."""
     messages = [str(error)]
     while error.__cause__ is not None:
         error = error.__cause__
         messages.append(str(error))
-    telling = next(text for text in reversed(messages) if text not in ("", "None"))
+    deepest = next(text for text in reversed(messages) if text not in ("", "None"))
     # OmegaConf adds the Python types that hold the key; they mean nothing to a user.
-    lines = (line.strip() for line in telling.splitlines())
+    lines = (line.strip() for line in deepest.splitlines())
     return "; ".join(line for line in lines if line and not line.startswith(("reference_type=", "object_type=")))

@@ -41,7 +41,7 @@ class HubProcess:
         LEDGER.rest("wait/driver")
         os.environ.update(environment)
         HEARTBEAT.start_from_environment(ray_calls.own_node)
-        PROCESS_LOG.keep_as_told()
+        PROCESS_LOG.keep_from_environment()
         self.reporter = Reporter()
 
     def ready(self) -> None:

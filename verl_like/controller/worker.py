@@ -85,7 +85,7 @@ class WorkerHost:
         """Call ``module:function`` with ``args``; it returns the roles by class name. Returns the warnings it gave."""
         signals.let_through()
         os.environ.update(environment)
-        PROCESS_LOG.keep_as_told()
+        PROCESS_LOG.keep_from_environment()
         with self._reporting(factory, "build"):
             self._roles = _named(factory)(*args)
         rendezvous.let_go()

@@ -172,7 +172,7 @@ def _has_a_python_value(value: pa.Scalar) -> bool:
 
 
 def _jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open("rb") as lines:  # bytes, so that those that are no text are told with their line
+    with path.open("rb") as lines:  # bytes, so that those that are no text are reported with their line
         for number, line in enumerate(lines, start=1):
             if line.strip():
                 yield _json_object(line, f"line {number} of {path}")

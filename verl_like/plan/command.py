@@ -17,7 +17,7 @@ from verl_like.plan.run_plan import made, shapes_of
 from verl_like.plan.tables import text
 
 
-def told(config: Config, *, device: str, response_tokens: float | None) -> tuple[str, bool]:
+def plan_text(config: Config, *, device: str, response_tokens: float | None) -> tuple[str, bool]:
     """The plan as text, and whether it fits.
 
     Args:

@@ -16,7 +16,7 @@ from verl_like.plan.stages import Place
 
 def place_of(config: Config, *, is_timed: bool) -> Place | None:
     """The place of a run on this machine; None where its devices are not known: those of a cluster that is joined, and
-    GPUs whose driver does not tell their memory.
+    GPUs whose driver does not report their memory.
 
     Args:
         is_timed: whether seconds are wanted, for which a CPU is measured.
@@ -60,7 +60,7 @@ def _untimed(memory: float, *, name: str = "cpu", kind: str = "cpu") -> Device:
 
 
 def _gpu_here() -> Device | None:
-    """The table's entry, with the memory that the driver tells."""
+    """The table's entry, with the memory that the driver reports."""
     found = smallest_gpu()
     if found is None:
         return None

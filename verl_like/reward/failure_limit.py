@@ -1,4 +1,4 @@
-"""When failed samples end a run, and what is told of them."""
+"""When failed samples end a run, and what is reported of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from verl_like.config.schema import RewardConfig
 from verl_like.config.user_code import clipped
 from verl_like.controller.errors import FeedbackError
 from verl_like.protocol import Array
-from verl_like.reward.specs import function_specs, told_names
+from verl_like.reward.specs import function_names, function_specs
 
 NUM_SHOWN = 3
 NUM_CHARS = 300  # of each text in a message
@@ -74,17 +74,17 @@ def check_failures(failures: Sequence[Failure], num_samples: int, config: Reward
 
 
 def too_slow(config: RewardConfig, *, num_scored: int, num_rows: int) -> str:
-    """What to tell of reward functions that are too slow for a stage, beside whom it waited for."""
+    """What to report of reward functions that are too slow for a stage, beside whom it waited for."""
     return (
-        f"{told_names(function_specs(config))} has scored {num_scored} of {num_rows} responses in that time, counted "
-        f"by blocks. Where each takes long but ends within reward.timeout_s={config.timeout_s:g}, raise "
+        f"{function_names(function_specs(config))} has scored {num_scored} of {num_rows} responses in that time, "
+        f"counted by blocks. Where each takes long but ends within reward.timeout_s={config.timeout_s:g}, raise "
         f"reward.num_workers (now {config.num_workers}) or trainer.stage_timeout_s; reward/seconds_max of past steps "
         "has the longest."
     )
 
 
 def _shown(failures: Sequence[Failure]) -> str:
-    texts: dict[str, str] = {}  # by reason, which most failures share: each is told once
+    texts: dict[str, str] = {}  # by reason, which most failures share: each is reported once
     for failure in failures[:NUM_SHOWN]:
         texts[failure.reason] = texts.get(failure.reason, "") + failure.texts
     shown = "\n".join(reason + of_samples for reason, of_samples in texts.items())

@@ -121,14 +121,14 @@ class AnswerReader:
 
     Args:
         connection: one end of a pair of stream sockets, on which ``SO_PASSCRED`` was set before the other was used.
-        keeper_pid: who writes beside the scorer process, whose number is that of whoever writes first.
+        subreaper_pid: who writes beside the scorer process, whose number is that of whoever writes first.
     """
 
-    def __init__(self, connection: socket.socket, keeper_pid: int) -> None:
-        self._connection, self._keeper_pid = connection, keeper_pid
+    def __init__(self, connection: socket.socket, subreaper_pid: int) -> None:
+        self._connection, self._subreaper_pid = connection, subreaper_pid
         self._scorer_pid: int | None = None
         self._is_at_end = False
-        self._rest = {True: b"", False: b""}  # of a line; whether it is the keeper's
+        self._rest = {True: b"", False: b""}  # of a line; whether it is the subreaper's
         self._arrived: deque[Message] = deque()
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
@@ -162,28 +162,28 @@ class AnswerReader:
             self._is_at_end = True
             return
         pid = next((_CREDENTIALS.unpack(words)[0] for _, kind, words in ancillary if kind == socket.SCM_CREDENTIALS), 0)
-        is_keeper = pid == self._keeper_pid
-        if self._scorer_pid is None and not is_keeper:
+        is_subreaper = pid == self._subreaper_pid
+        if self._scorer_pid is None and not is_subreaper:
             self._scorer_pid = pid
-        if pid not in (self._keeper_pid, self._scorer_pid):
+        if pid not in (self._subreaper_pid, self._scorer_pid):
             self._arrived.append(Intrusion(f"an answer of process {pid}"))
             return
-        *lines, rest = (self._rest[is_keeper] + chunk).split(b"\n")
-        self._rest[is_keeper] = rest
-        self._arrived.extend(_of_keeper(each) if is_keeper else _of_scorer(each) for each in lines if each)
+        *lines, rest = (self._rest[is_subreaper] + chunk).split(b"\n")
+        self._rest[is_subreaper] = rest
+        self._arrived.extend(_of_subreaper(each) if is_subreaper else _of_scorer(each) for each in lines if each)
         if len(rest) > MAX_LINE:
-            self._rest[is_keeper] = b""
+            self._rest[is_subreaper] = b""
             self._arrived.append(Intrusion("a line without an end"))
 
 
-def _of_keeper(line: bytes) -> Message:
+def _of_subreaper(line: bytes) -> Message:
     found = decoded(line)
-    return found if isinstance(found, Ended) else Intrusion(f"the keeper's line {line[:80]!r}")
+    return found if isinstance(found, Ended) else Intrusion(f"the subreaper's line {line[:80]!r}")
 
 
 def _of_scorer(line: bytes) -> Message:
     found = decoded(line)
-    return Intrusion("the keeper's last word") if isinstance(found, Ended) else found
+    return Intrusion("the subreaper's last word") if isinstance(found, Ended) else found
 
 
 class AnswerWriter:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from inspect import Parameter
 from typing import Any
 
-from verl_like.config.user_code import clipped, plain_text, safely_told, told
+from verl_like.config.user_code import clipped, error_text, plain_text, safe_error_text
 from verl_like.reward.scorer_messages import COMPARED_AS_TEXT, COMPARED_AS_VALUE, NOT_ASKED, UNREADABLE, TruthReading
 from verl_like.reward.signatures import BoundFunction, RewardFunction
 
@@ -56,7 +56,7 @@ def _globals(function: RewardFunction) -> Mapping[str, Any]:
 
 
 def truth_reading(readers: Sequence[tuple[str, TruthReader]], ground_truth: Any) -> TruthReading:
-    """What these readers say of a truth, each told by the name of its function; the worst counts."""
+    """What these readers say of a truth, each with the name of its function; the worst counts."""
     found = [_read(name, reader, ground_truth) for name, reader in readers]
     for status in (UNREADABLE, COMPARED_AS_TEXT, COMPARED_AS_VALUE):
         if reasons := [reason for each, reason in found if each == status]:
@@ -83,7 +83,7 @@ def _reason(error: BaseException) -> str:
     if issubclass(type(error), MemoryError):
         return "reading it takes more than reward.max_memory_gib"
     # A ValueError is what the reader has to say; anything else is a mistake in it, whose place its author needs.
-    return safely_told(error, str if type(error) is ValueError else told)
+    return safe_error_text(error, str if type(error) is ValueError else error_text)
 
 
 def _clipped(name: str, text: str) -> str:

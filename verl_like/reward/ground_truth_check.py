@@ -23,11 +23,11 @@ NUM_PLACES = 50  # of rows, in a message
 NUM_CHARS = 120  # of a truth
 
 log = logging.getLogger(__name__)
-Progress = Callable[[int, int], None]  # told of the truths read so far, and of how many there are
+Progress = Callable[[int, int], None]  # called with the truths read so far, and of how many there are
 
 
-def untold(num_read: int, num_truths: int) -> None:
-    """Nobody is told."""
+def no_progress(num_read: int, num_truths: int) -> None:
+    """Report nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def read(
     Args:
         num_processes: at most; a machine with fewer cores, or few truths, get fewer.
         alone: a team of one process that is there already, for where one is enough.
-        progress: told at the beginning, and with each piece.
+        progress: called at the beginning, and with each piece.
     """
     if not truths:
         return []

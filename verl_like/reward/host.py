@@ -64,7 +64,7 @@ class ScorerHost:
         signals.leave_to_driver()
         os.environ.update(environment)
         HEARTBEAT.start_from_environment(ray_calls.own_node)
-        PROCESS_LOG.keep_as_told()
+        PROCESS_LOG.keep_from_environment()
         LEDGER.rest("wait/driver")
         self._reporter = Reporter()
         decoder.load()
@@ -74,7 +74,7 @@ class ScorerHost:
         try:
             if task.functions:
                 self._team = ScorerTeam(task, num_processes, stage_timeout_s=stage_timeout_s)
-        except (ValueError, RuntimeError) as error:  # told by ready(): Ray would wrap it in its own frames and ours
+        except (ValueError, RuntimeError) as error:  # reported by ready(): Ray would wrap it in its own frames and ours
             self._refusal = str(error)
         self._failures = FailureFile(Path(failures), max_failure_bytes)
 

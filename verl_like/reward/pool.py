@@ -122,7 +122,7 @@ class RewardPool:
         """The scores of all rows begun since the last call, in the order of :meth:`begin`.
 
         Raises:
-            FeedbackError: too many samples failed, or many in a row have timed out; told as soon as that is certain.
+            FeedbackError: too many samples failed, or many in a row have timed out; raised as soon as that is certain.
             StageTimeout: samples that were slow, but within their own deadlines, took too long together.
         """
         answers, num_rows = self._answers, sum(self._num_rows)

@@ -17,33 +17,33 @@ from verl_like.reward.output import MAX_LAST_WORDS
 from verl_like.telemetry import stacks
 
 SOCKET_TIMEOUT_S = 30.0  # one message through a pipe; only a stopped process takes that long
-KILL_TIMEOUT_S = 5.0  # for a keeper to end what the functions have started
+KILL_TIMEOUT_S = 5.0  # for a subreaper to end what the functions have started
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A keeper and its scorer process, seen from their parent."""
+    """A subreaper and its scorer process, seen from their parent."""
 
-    keeper: subprocess.Popen[bytes]
+    subreaper: subprocess.Popen[bytes]
     connection: socket.socket  # requests go out, answers come in
     lifeline: BinaryIO  # both end when this is closed
-    printed: BinaryIO  # the pipe that the keeper empties; does not block
+    printed: BinaryIO  # the pipe that the subreaper empties; does not block
 
     def end(self) -> None:
-        """Have the kernel end the scorer process, and the keeper what that has started; by any thread, at any time."""
+        """Have the kernel end the scorer process, and the subreaper its descendants; by any thread, at any time."""
         self.lifeline.close()
-        self.keeper.send_signal(signal.SIGCONT)  # where it was stopped
+        self.subreaper.send_signal(signal.SIGCONT)  # where it was stopped
 
     def wait(self) -> None:
         """Return when both have ended; after :meth:`end`."""
         try:
-            self.keeper.wait(timeout=KILL_TIMEOUT_S)
+            self.subreaper.wait(timeout=KILL_TIMEOUT_S)
         except subprocess.TimeoutExpired:  # what the functions have started cannot be killed, or forks as fast
-            self.keeper.kill()
-            self.keeper.wait(timeout=SOCKET_TIMEOUT_S)
+            self.subreaper.kill()
+            self.subreaper.wait(timeout=SOCKET_TIMEOUT_S)
 
     def rest(self) -> str:
-        """The end of what was printed and no keeper has read."""
+        """The end of what was printed and no subreaper has read."""
         with suppress(OSError):
             return (self.printed.read(1 << 20) or b"")[-MAX_LAST_WORDS:].decode(errors="replace").strip()
         return ""
@@ -55,7 +55,7 @@ class Launched:
 
 
 def launch(*, max_printed: int, environment: Mapping[str, str]) -> Launched:
-    """Start a keeper and its scorer process, without waiting for them.
+    """Start a subreaper and its scorer process, without waiting for them.
 
     Args:
         max_printed: bytes of what they print that come out of this process's standard error.
@@ -78,7 +78,7 @@ def launch(*, max_printed: int, environment: Mapping[str, str]) -> Launched:
         os.set_blocking(printed.fileno(), False)
         lent_fds = (their_socket.fileno(), lifeline_end.fileno(), printed.fileno(), _standard_error(theirs))
         with stacks.held_back():
-            keeper = subprocess.Popen(
+            subreaper = subprocess.Popen(
                 [sys.executable, "-m", "verl_like.reward.scorer_main", *map(str, (*lent_fds, max_printed))],
                 pass_fds=lent_fds,
                 stdin=subprocess.DEVNULL,
@@ -88,7 +88,7 @@ def launch(*, max_printed: int, environment: Mapping[str, str]) -> Launched:
                 env={**environment, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             )
         undone.pop_all()
-        return Launched(keeper, connection, lifeline, printed)
+        return Launched(subreaper, connection, lifeline, printed)
 
 
 def _pipe(of_reader: ExitStack, of_writer: ExitStack) -> tuple[BinaryIO, BinaryIO]:

@@ -121,7 +121,7 @@ class TruthsRead:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The last word of a keeper: how its scorer process ended, and what that and its descendants printed."""
+    """The last word of a subreaper: how its scorer process ended, and what that and its descendants printed."""
 
     code: int  # exit code, or minus the signal that killed it
     num_printed: int  # bytes

@@ -74,7 +74,7 @@ class Spares:
             return process
 
     def close(self) -> None:
-        """Kill those that wait; whoever asks for another from now on is told."""
+        """Kill those that wait; whoever asks for another from now on gets an error."""
         with self._lock:
             self._is_closed = True
             for process in self._warm:

@@ -99,7 +99,7 @@ class Ledger:
             self._counts[name] = self._counts.get(name, 0.0) + number
 
     def peak(self, name: str, number: float) -> None:
-        """The same for what is told by its largest."""
+        """The same for what is reported by its largest."""
         with self._lock:
             self._peaks[name] = max(self._peaks.get(name, number), number)
 
@@ -139,7 +139,7 @@ def stage(name: str, *, waits_for: str = "") -> Iterator[None]:
     """Book the time inside to ``name``.
 
     Args:
-        waits_for: whom the process waits for all that time, as messages name it; the watchdog is told.
+        waits_for: whom the process waits for all that time, as messages name it; the watchdog reads it.
     """
     visit = LEDGER.enter(name, waits_for)
     try:
@@ -149,7 +149,7 @@ def stage(name: str, *, waits_for: str = "") -> Iterator[None]:
 
 
 def waiting(kind: str, whom: str) -> AbstractContextManager[None]:
-    """Book the time inside to ``wait/kind``, and tell the watchdog who is waited for.
+    """Book the time inside to ``wait/kind``, and show the watchdog who is waited for.
 
     Args:
         kind: "peer" (another rank), "store" (a block of a batch).

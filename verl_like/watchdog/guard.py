@@ -29,7 +29,7 @@ HELD = "held"  # a file that the driver has locked
 
 
 class Listener(Protocol):
-    """Who is told of what the watchdog finds; called from a thread of its own."""
+    """Who gets what the watchdog finds; called from a thread of its own."""
 
     def stalled(self, text: str, *, is_certain: bool) -> None:
         """A process stands still; certain where it is stopped, or beyond a deadline that the run itself has taught."""

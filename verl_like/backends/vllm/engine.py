@@ -143,8 +143,8 @@ class VllmEngine(SyncedEngine):
         aborted = []
         for request_id in running:
             internal_id = self._internal_ids[request_id]
-            token_ids, told = internals.partial_output(self._engine, internal_id)
-            log_probs = self._log_probs(internal_id, len(token_ids), told)
+            token_ids, flat = internals.partial_output(self._engine, internal_id)
+            log_probs = self._log_probs(internal_id, len(token_ids), flat)
             aborted.append(
                 Finished(request_id=request_id, response_ids=token_ids, log_probs=log_probs, finish_reason="abort")
             )
@@ -188,16 +188,16 @@ class VllmEngine(SyncedEngine):
             self._engine.wake_up(tags=["kv_cache"])
 
     def _eager(self) -> AbstractContextManager[Any]:
-        # vLLM compiles its log-prob and embedding helpers on first use even when told to be eager: 20 s of C++ compiler
+        # vLLM compiles its log-prob and embedding helpers on first use even with enforce_eager: 20 s of C++ compiler
         # inside the first rollout on CPU.
         return torch.compiler.set_stance("force_eager") if self._device == "cpu" else nullcontext()
 
-    def _log_probs(self, internal_id: str, num_tokens: int, told: FlatLogprobs | None) -> list[float]:
+    def _log_probs(self, internal_id: str, num_tokens: int, flat: FlatLogprobs | None) -> list[float]:
         """Log-probs of the tokens that a request which ends has, in nats."""
-        if told is None:
+        if flat is None:
             assert self._counted is not None, "vLLM was asked for no log-probs, and nobody else has any"
             return self._counted.taken(internal_id, num_tokens)
-        return internals.sampled_log_probs(told, num_tokens)
+        return internals.sampled_log_probs(flat, num_tokens)
 
     def _sampling_params(self, sampling: Sampling, seed: int) -> SamplingParams:
         is_counted = self._counted is not None and sampling.temperature > 0

@@ -21,11 +21,11 @@ class TrainerConfig(Section):
     )
     remote_timeout_s: float = positive(
         600.0,
-        "Longest time of one copy to or from remote_dir; what is not done then is told and tried again with the next.",
+        "Longest time of one copy to or from remote_dir; the rest is reported and retried with the next copy.",
         unit="seconds",
     )
     prepare_command: str = knob(
-        "", "Command that makes the files and models a recipe names; told where one of them is missing."
+        "", "Command that makes the files and models a recipe names; printed where one of them is missing."
     )
     seed: int = non_negative(1, "Seed of data order, sampling and initialisation.")
     deterministic: bool = knob(
