@@ -54,8 +54,8 @@ def load(rank: int, num_ranks: int, folder: Path, answers: Any) -> None:
 
     from benchmarks._allocated import most_allocated
     from verl_like.backends.base import EngineSettings
-    from verl_like.backends.fsdp.engine import FsdpPolicy
     from verl_like.backends.fsdp.optim import local_shard
+    from verl_like.backends.fsdp.policy import FsdpPolicy
     from verl_like.config.schema import FsdpConfig, ModelConfig
 
     torch.set_num_threads(1)

@@ -107,7 +107,7 @@ def own_update(path: Path, table: Any, *, is_padded: bool) -> Callable[[int], No
 
     from verl_like.algorithms.actor_loss import ActorLoss
     from verl_like.backends.base import EngineSettings
-    from verl_like.backends.fsdp.engine import FsdpPolicy
+    from verl_like.backends.fsdp.policy import FsdpPolicy
     from verl_like.config.schema import Config, ModelConfig
 
     config = Config()

@@ -70,7 +70,7 @@ def language_model(folder: Path) -> Any:
     import torch
 
     from verl_like.backends.base import EngineSettings
-    from verl_like.backends.fsdp.engine import FsdpPolicy
+    from verl_like.backends.fsdp.policy import FsdpPolicy
     from verl_like.config.schema import FsdpConfig, ModelConfig
 
     settings = EngineSettings(

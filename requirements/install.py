@@ -24,7 +24,7 @@ from pathlib import Path
 
 from verl_like.machine.capacity import ROOM, room_wanted
 from verl_like.machine.findings import Status
-from verl_like.machine.look import disk
+from verl_like.machine.probes import disk
 
 HERE = Path(__file__).parent
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]

@@ -212,7 +212,7 @@ def _is_training(command: str, config: Config) -> bool:
 
 def _job(command: str, composed: Composed) -> str:
     """Do it; what there is to say at the end."""
-    from verl_like.checks.machine import check_machine
+    from verl_like.checks.requirements import check_machine
     from verl_like.config.render import render_changed
     from verl_like.runs.folder import RunFolder
     from verl_like.runs.launch import HOSTS
@@ -284,11 +284,11 @@ def _plan(arguments: argparse.Namespace) -> int:
     from verl_like.config.problems import refuse
 
     with importing():
-        from verl_like.plan.command import told
+        from verl_like.plan.command import plan_text
 
     composed, found = read(*_recipe_and_overrides(arguments))
     refuse(found)
-    text, fits = told(composed.config, device=arguments.device, response_tokens=arguments.response_tokens)
+    text, fits = plan_text(composed.config, device=arguments.device, response_tokens=arguments.response_tokens)
     print(text)
     return int(not fits)
 
@@ -299,12 +299,12 @@ def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
     Returns:
         It, and for a dry run why its folder keeps the run from starting, which hides nothing else there.
     """
-    from verl_like.checks.hub import hub_problems
+    from verl_like.checks.hub_models import hub_problems
     from verl_like.checks.rules import problems
     from verl_like.config.compose import read
     from verl_like.config.problems import refuse, without_echoes
     from verl_like.config.reads import without_effect
-    from verl_like.config.record import shown_command
+    from verl_like.config.run_file import shown_command
     from verl_like.runs.start import start_problems
 
     if arguments.command == "train" and arguments.peer:
@@ -379,7 +379,7 @@ def _rescore(arguments: argparse.Namespace) -> int:
 
 def _replay(run: Path, step: int) -> int:
     """Take a step again; 1 where it comes out differently."""
-    from verl_like.checks.machine import check_machine
+    from verl_like.checks.requirements import check_machine
     from verl_like.runs.launch import HOSTS
     from verl_like.runs.replay_plan import replay_plan
     from verl_like.runs.signals import ends_in_order

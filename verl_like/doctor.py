@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from verl_like.imports import COMPANIONS
-from verl_like.machine import extensions, look
+from verl_like.machine import extensions
+from verl_like.machine import probes as look
 from verl_like.machine.findings import Finding, Status, mending
 from verl_like.machine.findings import render as render_findings
 from verl_like_graders.programs import landlock

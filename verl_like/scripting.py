@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from verl_like.config.compose import DEFAULT, Composed, as_yaml, compose_run, read
 from verl_like.config.options import knobs, value_of
 from verl_like.config.problems import refuse
-from verl_like.config.record import shown_command
+from verl_like.config.run_file import shown_command
 from verl_like.config.schema import Config
 from verl_like.from_python import is_object, stored
 from verl_like.imports import leave_out_unloadable

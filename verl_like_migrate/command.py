@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from verl_like.config.compose import read
-from verl_like.config.limits import bounded
 from verl_like.config.readers import CommandSettings, OnlyOnGpus, TranslatedRecipe
+from verl_like.config.reading_limits import bounded
 from verl_like_migrate.migration import migrate, settings_of, translated
 from verl_like_migrate.modalities import reads_more
 from verl_like_migrate.settings import read_words

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from verl_like.config.limits import bounded
 from verl_like.config.options import knobs
+from verl_like.config.reading_limits import bounded
 from verl_like.config.render import laid_out, on_one_line
 from verl_like.masking import masked
 from verl_like_migrate.modalities import text_alone

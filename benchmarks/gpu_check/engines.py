@@ -9,7 +9,8 @@ import numpy as np
 from benchmarks.gpu_check.policies import model_path, synchronize
 from benchmarks.gpu_check.scene import Scene
 from verl_like.backends.base import Finished, PolicyEngine, Request, RolloutEngine, Sampling
-from verl_like.backends.fsdp.engine import FsdpPolicy, resolve_dtype
+from verl_like.backends.fsdp.engine import resolve_dtype
+from verl_like.backends.fsdp.policy import FsdpPolicy
 from verl_like.backends.rollout import rollout_engine
 from verl_like.config.schema import ModelConfig, RolloutConfig
 from verl_like.protocol import DataProto, Ragged

@@ -21,7 +21,7 @@ from benchmarks import plan_table
 from benchmarks.gpu_check.scene import TINY, Scene
 from recipes.arithmetic.model import character_tokenizer, small_qwen3
 from verl_like.backends.base import EngineSettings
-from verl_like.backends.fsdp.engine import FsdpPolicy
+from verl_like.backends.fsdp.policy import FsdpPolicy
 from verl_like.config.schema import FsdpConfig, ModelConfig
 from verl_like.protocol import DataProto, Ragged
 

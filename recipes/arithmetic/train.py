@@ -11,7 +11,7 @@ from pathlib import Path
 
 from recipes.arithmetic.model import write_model
 from recipes.arithmetic.prepare import write_all
-from verl_like.checks.machine import check_machine
+from verl_like.checks.requirements import check_machine
 from verl_like.cli import main
 from verl_like.config.compose import compose
 

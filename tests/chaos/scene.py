@@ -166,10 +166,10 @@ class Run:
         return found
 
     def scorers(self) -> list[int]:
-        """The scorer processes, without the keepers that they were forked from, in the order of whose starts."""
+        """The scorer processes, without the subreapers that they were forked from, in the order of whose starts."""
         found = self.pids_of("verl_like.reward.scorer_main")
-        keepers = {pid: self.members[pid].ppid() for pid in found}
-        return sorted((pid for pid in found if keepers[pid] in found), key=lambda pid: keepers[pid])
+        subreapers = {pid: self.members[pid].ppid() for pid in found}
+        return sorted((pid for pid in found if subreapers[pid] in found), key=lambda pid: subreapers[pid])
 
     def ended(self, timeout_s: float) -> int | None:
         """The exit status; None where it has none in time."""

@@ -21,7 +21,7 @@ from verl_like.controller import ray_calls, worker_group
 from verl_like.controller.errors import INTERRUPT
 from verl_like.controller.worker import NUM_THREADS, WorkerHost
 from verl_like.controller.worker_group import WorkerGroup
-from verl_like.telemetry.heartbeat import BEACON, FOLDER_VARIABLE, NAME_VARIABLE
+from verl_like.telemetry.heartbeat import FOLDER_VARIABLE, HEARTBEAT, NAME_VARIABLE
 
 LEAVE_TIMEOUT_S = 20.0
 OF_A_RUN = {FOLDER_VARIABLE, NAME_VARIABLE}  # variables that a process gets anew from each run
@@ -45,7 +45,7 @@ class KeptHost(WorkerHost):
     def join(self, variables: dict[str, str]) -> None:
         """Begin the heartbeat of another run, as a new process does in its constructor."""
         os.environ.update(variables)
-        BEACON.light_as_told(ray_calls.own_node)
+        HEARTBEAT.start_from_environment(ray_calls.own_node)
 
     @ray.method(concurrency_group="engine")
     def leave(self) -> None:

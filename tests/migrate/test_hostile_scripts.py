@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from verl_like.config.limits import bounded
+from verl_like.config.reading_limits import bounded
 from verl_like.config.render import laid_out
 from verl_like_migrate import migration
 from verl_like_migrate.migration import Migration, migrate

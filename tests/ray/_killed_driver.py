@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from ray.cluster_utils import Cluster
 
 from tests.ray.conftest import ROOT
-from verl_like.telemetry.heartbeat import beacon_folder
+from verl_like.telemetry.heartbeat import heartbeat_folder
 
 SETTLED_S = 3.0  # the watchdog of the other node has looked around by then
 LIMIT_S = 30.0
@@ -38,7 +38,7 @@ with (
 
 
 def folders(run_id: str) -> list[Path]:
-    place = beacon_folder(run_id)
+    place = heartbeat_folder(run_id)
     return list(place.parent.glob(f"{place.name}*"))
 
 

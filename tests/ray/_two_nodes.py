@@ -27,7 +27,7 @@ from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.controller.verdicts import VERDICTS
 from verl_like.controller.worker_group import WorkerGroup
 from verl_like.protocol import DataProto, Ragged
-from verl_like.telemetry.heartbeat import beacon_folder, of_node, read_all
+from verl_like.telemetry.heartbeat import heartbeat_folder, of_node, read_all
 from verl_like.watchdog.guard import watchdog
 
 ROWS, TOKENS, PER_GROUP = 64, 32 * 1024, 4  # a row's column is 128 KiB
@@ -44,8 +44,8 @@ def created_bytes(node_id: str) -> int:
 
 def placed_group() -> WorkerGroup:
     placement = Placement(Devices("cpu", 2, 1), timeout_s=30)
-    env, beacons = {"PYTHONPATH": str(ROOT)}, str(beacon_folder(RUN_ID))
-    group = WorkerGroup("echo", world_size=2, placement=placement, env=env, timeout_s=60, beacons=beacons)
+    env, heartbeats = {"PYTHONPATH": str(ROOT)}, str(heartbeat_folder(RUN_ID))
+    group = WorkerGroup("echo", world_size=2, placement=placement, env=env, timeout_s=60, heartbeats=heartbeats)
     group.build("tests.ray.echo_role:build", lambda rank: (rank,), timeout_s=60)
     group.wait_built(timeout_s=60)
     return group
@@ -118,12 +118,12 @@ def main() -> None:
         group = placed_group()
         nodes = group.call(EchoRole.node)
         far = nodes.index(second.node_id)
-        pids = {reading.who: reading.pid for reading in read_all(beacon_folder(of_node(RUN_ID, second.node_id)))}
+        pids = {reading.who: reading.pid for reading in read_all(heartbeat_folder(of_node(RUN_ID, second.node_id)))}
         happened = {
             "nodes": len(set(nodes)),
             "far": f"echo rank {far}",
             "watched_there": sorted(pids),
-            "watched_here": sorted(reading.who for reading in read_all(beacon_folder(RUN_ID))),
+            "watched_here": sorted(reading.who for reading in read_all(heartbeat_folder(RUN_ID))),
             "stall": stand_still(pids[f"echo rank {far}"]),
             "stopped_raylet": stand_still(psutil.Process(pids[f"echo rank {far}"]).ppid()),
             **lose_blocks(group, cluster, second, far),

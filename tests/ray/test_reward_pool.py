@@ -78,7 +78,7 @@ def pool(
     function: str = "score",
     env: dict[str, str] | None = None,
     stage_timeout_s: float = 60,
-    beacons: str = "",
+    heartbeats: str = "",
     **knobs: Any,
 ) -> Iterator[RewardPool]:
     config = RewardConfig(function=f"{folder}/scorer.py:{function}", **{"num_workers": 2, "timeout_s": 2.0, **knobs})
@@ -88,7 +88,7 @@ def pool(
         failures=out,
         env=env or {},
         timeout_s=stage_timeout_s,
-        beacons=beacons,
+        heartbeats=heartbeats,
     )
     try:
         made.wait_ready(timeout_s=60)
@@ -126,7 +126,7 @@ def begin(made: RewardPool, tables: Sequence[DataProto]) -> PoolScoring:
 
 
 def test_the_watchdog_sees_a_host_by_the_name_that_messages_use(folder: Path, tmp_path: Path) -> None:
-    with pool(folder, tmp_path, beacons=str(tmp_path)):
+    with pool(folder, tmp_path, heartbeats=str(tmp_path)):
         assert [reading.who for reading in read_all(tmp_path)] == ["scorer host 0"]
 
 

@@ -45,10 +45,11 @@ from verl_like.algorithms.actor_loss import ActorLoss
 from verl_like.algorithms.types import BatchTotals, LossOutput
 from verl_like.backends.base import EngineSettings
 from verl_like.backends.fsdp import loading, sharding
-from verl_like.backends.fsdp.engine import FsdpClassifier, FsdpPolicy, FsdpValue
 from verl_like.backends.fsdp.gathering import CollectiveGather, SharedGather, gather_on
 from verl_like.backends.fsdp.learner import FsdpLearner
 from verl_like.backends.fsdp.optim import local_shard
+from verl_like.backends.fsdp.policy import FsdpPolicy
+from verl_like.backends.fsdp.value import FsdpClassifier, FsdpValue
 from verl_like.config.schema import ActorConfig, FsdpConfig, LoraConfig, ModelConfig, OptimConfig
 from verl_like.protocol import DataProto, Ragged
 

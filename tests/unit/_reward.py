@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from verl_like.reward.messages import Outcome, Sample, Task
+from verl_like.reward.scorer_messages import Outcome, Sample, Task
 from verl_like.reward.scores import Scores
 from verl_like.reward.specs import FunctionSpec
 from verl_like.reward.team import ScorerTeam

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from verl_like.algorithms.advantages.responses import BLOCK, Responses
+from verl_like.algorithms.advantages.packed import BLOCK, Responses
 
 LENGTHS = [0, 1, BLOCK - 1, BLOCK, 0, BLOCK + 1, 5 * BLOCK + 7, 3]
 

@@ -12,7 +12,7 @@ import pytest
 from tests.unit._weights import NO_WEIGHTS
 from verl_like.checks.families import _families
 from verl_like.checks.gpus import Gpus
-from verl_like.checks.hub import check_hub_models
+from verl_like.checks.hub_models import check_hub_models
 from verl_like.checks.models import CPU_HEAD_SIZES, MODEL_RULES
 from verl_like.checks.rules import missing
 from verl_like.config.problems import Refused

@@ -19,9 +19,9 @@ from hydra.core.global_hydra import GlobalHydra
 
 from verl_like.config.compose import Composed, compose, read
 from verl_like.config.folders import group_dirs
-from verl_like.config.limits import bounded
 from verl_like.config.options import knobs, value_of
 from verl_like.config.problems import Refused, without_echoes
+from verl_like.config.reading_limits import bounded
 from verl_like.config.render import render, render_changed
 from verl_like.config.schema import Config
 

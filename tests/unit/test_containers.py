@@ -13,7 +13,7 @@ from tests.tools.bare_image import BareImage
 from tests.tools.dockerfile import Image, chain, context, parse, seconds, words_of
 from verl_like.arguments import parsed
 from verl_like.config.schema import Config
-from verl_like.machine.look import NEEDED_SHM_GIB
+from verl_like.machine.probes import NEEDED_SHM_GIB
 
 ROOT = Path(__file__).parents[2]
 STAGES = parse((ROOT / "docker/Dockerfile").read_text())

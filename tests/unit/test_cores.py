@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from verl_like.checks import cores as checks_cores
+from verl_like.checks import cpu_workers as checks_cores
 from verl_like.checks.cluster import threads_are_for_workers_on_cpu, threads_have_cores, threads_problem
-from verl_like.checks.cores import most_workers, num_parameters, shares_of
+from verl_like.checks.cpu_workers import most_workers, num_parameters, shares_of
 from verl_like.checks.gpus import Gpus
 from verl_like.config.schema import Config
 from verl_like.machine.cores import MAX_WORKERS, USUAL_WORKERS, Shares, quota_cores, shared_out, usable_cores
-from verl_like.plan.place import place_of
+from verl_like.plan.location import place_of
 
 COUNTS = st.integers(1, 512)
 
@@ -154,7 +154,7 @@ def test_parameters_are_counted_in_the_heads_of_files(config: Config, tmp_path: 
 def test_the_plan_has_the_workers_and_threads_of_the_run(
     config: Config, memory: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("checks.gpus", "plan.place"):
+    for module in ("checks.gpus", "plan.location"):
         monkeypatch.setattr(f"verl_like.{module}.usable_cores", lambda: 16)
     place = place_of(config, is_timed=False)
     assert place is not None and (place.ranks, place.threads) == (8, 2)

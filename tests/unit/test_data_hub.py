@@ -14,7 +14,7 @@ from recipes.arithmetic.model import character_tokenizer
 from verl_like.config.compose import compose
 from verl_like.config.schema import DataConfig
 from verl_like.data.files import read_rows
-from verl_like.data.hub import HubTable
+from verl_like.data.hub_datasets import HubTable
 from verl_like.data.prompts import PromptDataset
 from verl_like.data.selection import train_rows
 

@@ -19,7 +19,7 @@ from verl_like.data.custom_sampler import SamplerError
 from verl_like.data.files import read_rows
 from verl_like.data.loader import PromptLoader, refuse_other_rows, sft_identity
 from verl_like.data.prompts import PromptDataset
-from verl_like.reward.messages import Sample
+from verl_like.reward.scorer_messages import Sample
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.saving import Savable
 from verl_like.telemetry.trackers import Trackers

@@ -49,7 +49,7 @@ HOSTILE = """
 import json, sys
 from tests.unit._reward import sample
 from verl_like_graders import GRADERS, grader
-from verl_like.reward.forms import bind
+from verl_like.reward.signatures import bind
 CANARY = "canary_8271"
 ran = []
 def hook(event, args):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from verl_like import hub
-from verl_like.checks.hub import hub_problems
+from verl_like.checks.hub_models import hub_problems
 from verl_like.config.schema import Config
 
 

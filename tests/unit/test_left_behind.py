@@ -28,10 +28,10 @@ def test_a_file_that_nobody_has_is_left_behind(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_somebodys_while_a_file_in_it_is(tmp_path: Path) -> None:
-    """Such as the beacons of a run."""
+    """Such as the heartbeats of a run."""
     for name in ("ours", "gone"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "1.beacon").write_bytes(b"1")
-    with (tmp_path / "ours" / "1.beacon").open("rb") as held, mmap.mmap(held.fileno(), 1, prot=mmap.PROT_READ):
+        (tmp_path / name / "1.heartbeat").write_bytes(b"1")
+    with (tmp_path / "ours" / "1.heartbeat").open("rb") as held, mmap.mmap(held.fileno(), 1, prot=mmap.PROT_READ):
         assert leaked_shared_memory(set(), folder=str(tmp_path)) == {"gone"}
     assert leaked_shared_memory(set(), folder=str(tmp_path)) == {"ours", "gone"}

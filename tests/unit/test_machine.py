@@ -12,10 +12,12 @@ import pytest
 
 from tests._tiny_model import save_model
 from verl_like.backends.rollout import rollout_engine
-from verl_like.checks import machine as checks_machine
-from verl_like.checks.machine import check_machine
+from verl_like.checks import requirements as checks_machine
+from verl_like.checks.requirements import check_machine
 from verl_like.config.schema import Config, ModelConfig, RolloutConfig
-from verl_like.machine import extensions, limits, look, packages
+from verl_like.machine import extensions, packages
+from verl_like.machine import probes as look
+from verl_like.machine import process_limits as limits
 from verl_like.machine.capacity import Room, room_wanted
 from verl_like.machine.findings import Finding, Package, Status, install_line, mending, refuse
 from verl_like.runs import launch as hosts

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from verl_like.config.compose import as_yaml, compose, compose_run
-from verl_like.config.record import recorded_text
 from verl_like.config.render import render, render_changed
+from verl_like.config.run_file import recorded_text
 from verl_like.config.schema import Config
 from verl_like.controller.token import close_token
 from verl_like.masking import MASK, MaskingFormatter, is_secret_name, masked, masked_text

@@ -18,7 +18,7 @@ from verl_like.config.schema import Config, FsdpConfig, ModelConfig
 from verl_like.plan import check
 from verl_like.plan.advice import advice
 from verl_like.plan.devices import DEVICES, GIB, Device, named
-from verl_like.plan.place import place_on
+from verl_like.plan.location import place_on
 from verl_like.plan.run_plan import made, shapes_of
 from verl_like.plan.shape import model_shape
 from verl_like.plan.stages import Place
@@ -310,9 +310,9 @@ def test_a_run_that_cannot_fit_is_refused_before_it_starts(
 def test_a_gpu_that_the_table_lacks_has_memory_but_no_seconds(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("verl_like.plan.place.gpus_here", lambda: Gpus(8))
+    monkeypatch.setattr("verl_like.plan.location.gpus_here", lambda: Gpus(8))
     monkeypatch.setattr("verl_like.plan.command.gpus_here", lambda: Gpus(8))
-    monkeypatch.setattr("verl_like.plan.place.smallest_gpu", lambda: ("NVIDIA B300", 288 * GIB))
+    monkeypatch.setattr("verl_like.plan.location.smallest_gpu", lambda: ("NVIDIA B300", 288 * GIB))
     assert main(["plan", f"model.path={folder}"]) == 0
     shown = capsys.readouterr().out
     assert "8 workers, NVIDIA B300, 288.0 GiB each" in shown
@@ -336,7 +336,7 @@ def test_a_run_that_hardly_fits_is_warned_of(
 def test_the_memory_of_a_cpu_run_is_that_of_the_machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_for(folder)
     config.cluster.device, config.cluster.workers_per_node = "cpu", 2
-    monkeypatch.setattr("verl_like.plan.place.memory_gib", lambda: 24.0)
+    monkeypatch.setattr("verl_like.plan.location.memory_gib", lambda: 24.0)
     with pytest.raises(Refused, match=r"each of 2 workers on this machine has 12\.0"):
         check.check_memory(config)
 
@@ -346,11 +346,11 @@ def test_more_processes_than_a_machine_without_gpus_holds_do_not_fit(
 ) -> None:
     config = config_for(folder)
     config.cluster.device, config.cluster.workers_per_node = "cpu", 8
-    monkeypatch.setattr("verl_like.plan.place.memory_gib", lambda: 1400.0)
+    monkeypatch.setattr("verl_like.plan.location.memory_gib", lambda: 1400.0)
     plan = check.check_memory(config)
     assert plan is not None and plan.fits_host and "processes of the run" not in caplog.text
     needed = sum(plan.host.values()) / GIB
-    monkeypatch.setattr("verl_like.plan.place.memory_gib", lambda: 0.99 * needed)
+    monkeypatch.setattr("verl_like.plan.location.memory_gib", lambda: 0.99 * needed)
     plan = check.check_memory(config)
     assert plan is not None and not plan.fits
     assert f"take {needed:.1f} GiB, but this machine has {0.99 * needed:.1f}. Lower cluster.workers" in caplog.text
@@ -387,8 +387,8 @@ def test_no_change_takes_the_cache_from_the_engine(folder: Path) -> None:
 def test_gpus_whose_driver_does_not_tell_their_memory_have_no_plan(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("verl_like.plan.place.gpus_here", lambda: Gpus(8))
-    monkeypatch.setattr("verl_like.plan.place.smallest_gpu", lambda: None)
+    monkeypatch.setattr("verl_like.plan.location.gpus_here", lambda: Gpus(8))
+    monkeypatch.setattr("verl_like.plan.location.smallest_gpu", lambda: None)
     assert check.check_memory(config_for(folder)) is None
     assert main(["plan", f"model.path={folder}"]) == 2
     assert "the GPUs' driver does not tell. Say what they are" in capsys.readouterr().err

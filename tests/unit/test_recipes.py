@@ -23,8 +23,8 @@ from verl_like.plan.devices import GIB
 from verl_like.plan.devices import named as device_named
 from verl_like.plan.run_plan import made, shapes_of
 from verl_like.plan.stages import Place
-from verl_like.reward.messages import RowTruth, Sample
-from verl_like.reward.scoring import Scoring
+from verl_like.reward.functions import Scoring
+from verl_like.reward.scorer_messages import RowTruth, Sample
 from verl_like.reward.specs import function_specs
 
 TABLE = table()

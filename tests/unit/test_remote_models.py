@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
-from verl_like.checks.hub import check_hub_models
+from verl_like.checks.hub_models import check_hub_models
 from verl_like.checks.models import models_are_there
 from verl_like.config.problems import Refused
 from verl_like.config.schema import Config, ModelConfig, RefConfig
@@ -242,7 +242,7 @@ def mirror() -> Iterator[str]:
 
 def test_hub_names_are_asked_of_the_mirror_in_hf_endpoint(mirror: str, tmp_path: Path) -> None:
     script = (
-        "from verl_like.checks.hub import check_hub_models\n"
+        "from verl_like.checks.hub_models import check_hub_models\n"
         "from verl_like.config.schema import Config, DataConfig, ModelConfig\n"
         "data = DataConfig(train_files=['x.parquet'], max_prompt_length=32, max_response_length=64)\n"
         "check_hub_models(Config(data=data, model=ModelConfig(path='someone/model')))\n"

@@ -62,7 +62,7 @@ def test_running_scorers_have_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
         truth = {"inputs": [""], "outputs": ["3\n"]}
         assert statuses(scorer.score([sample("```python\nprint(3)\n```", truth)])) == ["ok"]
         found = [each for each in below(os.getpid()) if each not in before]
-        assert len(found) >= 5, "keepers, scorers and a fork server"
+        assert len(found) >= 5, "subreapers, scorers and a fork server"
         for process in found:
             # Where it can be read at all: it is root's, whoever the user is.
             with suppress(PermissionError):

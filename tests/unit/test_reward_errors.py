@@ -9,9 +9,9 @@ import pytest
 
 from tests.unit._reward import sample, task
 from verl_like.config.schema import RewardConfig
-from verl_like.config.user_code import PACKAGE, told
-from verl_like.reward.messages import Outcome
-from verl_like.reward.scoring import BatchFailed, Scoring
+from verl_like.config.user_code import PACKAGE, error_text
+from verl_like.reward.functions import BatchFailed, Scoring
+from verl_like.reward.scorer_messages import Outcome
 from verl_like.reward.trial import try_reward
 from verl_like_graders import choice
 from verl_like_graders.programs.code_tests import read_tests
@@ -98,7 +98,7 @@ def test_a_result_that_is_none_is_one_sentence(file: Path, name: str, sentence: 
 
 
 def test_a_mistake_of_ours_keeps_the_place_where_it_happened(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("verl_like.reward.scoring.Scoring._value", None)  # as if a call had been misspelt
+    monkeypatch.setattr("verl_like.reward.functions.Scoring._value", None)  # as if a call had been misspelt
     message = outcome("gsm8k").message
     assert "in _one" in message and message.endswith("TypeError: 'NoneType' object is not callable")
 
@@ -145,4 +145,4 @@ def test_a_value_error_of_a_grader_is_a_sentence_without_frames() -> None:
     with pytest.raises(ValueError, match="expected tests") as caught:
         read_tests("no tests")
     error = caught.value.with_traceback(caught.tb.tb_next)  # without the frame of this test
-    assert error.__traceback__ is not None and told(error) == str(error)
+    assert error.__traceback__ is not None and error_text(error) == str(error)

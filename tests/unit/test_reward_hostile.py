@@ -12,9 +12,9 @@ import pytest
 
 from tests.unit._reward import sample, scorer_process, statuses, task
 from tests.unit.test_reward_scorer_process import child_pids, eventually
-from verl_like.reward.messages import Answer, Ended, Intrusion, Outcome
+from verl_like.reward.framing import decoded, encoded
+from verl_like.reward.scorer_messages import Answer, Ended, Intrusion, Outcome
 from verl_like.reward.team import ScorerTeam
-from verl_like.reward.wire import decoded, encoded
 
 pytestmark = pytest.mark.alone
 # The response names what the function does; a number is its own score.

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit._reward import sample, statuses, task
 from verl_like.controller.errors import FeedbackError
-from verl_like.reward.messages import Outcome
+from verl_like.reward.scorer_messages import Outcome
 from verl_like.reward.streak import Streak
 from verl_like.reward.team import ScorerTeam
 

@@ -23,7 +23,7 @@ import pytest
 from tests.unit._savers import save
 from verl_like.checks.checkpoints import checkpoint_of
 from verl_like.config.compose import Composed, compose, compose_run
-from verl_like.config.record import damage_of
+from verl_like.config.run_file import damage_of
 from verl_like.protocol import write_rows
 from verl_like.runs.checkpoint import Checkpoints
 from verl_like.runs.folder import RunFolder

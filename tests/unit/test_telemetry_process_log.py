@@ -15,7 +15,7 @@ PRINTS = """
 import logging, os, subprocess, sys
 from verl_like.telemetry.process_log import PROCESS_LOG
 print("before it was told", flush=True)
-PROCESS_LOG.keep_as_told()
+PROCESS_LOG.keep_from_environment()
 print("printed", end=" and not flushed")
 subprocess.run(["sh", "-c", "echo; echo of a child; echo its error >&2"])
 logging.getLogger("verl_like.somewhere").info("told to the log")
@@ -46,7 +46,8 @@ def test_a_process_that_is_killed_leaves_everything_it_and_its_children_have_pri
 
 
 def test_a_process_that_serves_a_second_run_goes_on_in_that_ones_folder(tmp_path: Path) -> None:
-    second = f"os.environ['VERL_LIKE_LOGS'] = {str(tmp_path / 'other')!r}; PROCESS_LOG.keep_as_told(); print('second')"
+    second = f"os.environ['VERL_LIKE_LOGS'] = {str(tmp_path / 'other')!r}; PROCESS_LOG.keep_from_environment()"
+    second += "; print('second')"
     status, text = ran(PRINTS + second, tmp_path)
     other = (tmp_path / "other/worker-rank-1.log").read_text()
     assert status == 0 and "second" not in text and "told to the log" not in other

@@ -14,7 +14,7 @@ import pytest
 from tests.unit.test_telemetry_run_ledger import report
 from verl_like.config.schema import Config
 from verl_like.reward.failure_file import NAME, OLDER_NAME, FailureFile
-from verl_like.reward.messages import Outcome, Sample
+from verl_like.reward.scorer_messages import Outcome, Sample
 from verl_like.runs.step_snapshots import MAX_KEPT, RowWriter, StepSnapshots
 from verl_like.telemetry import record_limits
 from verl_like.telemetry.ledger import Span

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from verl_like.telemetry.ledger import LEDGER, Span, stage, waiting
-from verl_like.telemetry.process_report import ProcessReport, Reporter
+from verl_like.telemetry.process_usage import ProcessReport, Reporter
 from verl_like.telemetry.run_ledger import RunLedger, slowest
 
 

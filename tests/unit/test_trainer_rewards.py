@@ -15,7 +15,7 @@ from verl_like.backends.base import Sampling
 from verl_like.config.schema import RewardConfig
 from verl_like.controller.errors import FeedbackError
 from verl_like.controller.remote_batch import Facts, RemoteBatch
-from verl_like.reward.failures import Failure, check_failures
+from verl_like.reward.failure_limit import Failure, check_failures
 from verl_like.reward.scores import Scores, objects
 from verl_like.training import generation
 from verl_like.training.generation import generate

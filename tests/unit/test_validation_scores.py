@@ -14,7 +14,7 @@ from tests.unit._validation_scores import assert_scores_give
 from verl_like.config.schema import Config, DataConfig, RolloutConfig, TrainerConfig, ValSamplingConfig
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.protocol import Array
-from verl_like.reward.failures import Failure
+from verl_like.reward.failure_limit import Failure
 from verl_like.reward.scores import Scores, objects
 from verl_like.training import validation
 from verl_like.training.validation import validate

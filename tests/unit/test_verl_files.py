@@ -18,8 +18,8 @@ from tests.unit._reward import sample
 from verl_like.config.schema import DataConfig
 from verl_like.data.files import read_rows
 from verl_like.data.prompts import Prompt, PromptDataset
+from verl_like.reward.functions import Scoring
 from verl_like.reward.resolve import resolve
-from verl_like.reward.scoring import Scoring
 from verl_like.reward.specs import FunctionSpec
 
 QUESTION = "Natalia sold 48 clips in April and half as many in May. How many together?"

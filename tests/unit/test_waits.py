@@ -27,7 +27,7 @@ REASONS = {
     "verl_like_graders.programs.values:Channel._exactly: self._socket.recv": "select has said that there is something",
     "remote_models:here: fcntl.flock": "who holds it copies a model, and builds have cluster.start_timeout_s",
     "reward.event_loop:EventLoop.outcomes: arrived.get": "every call that is awaited has reward.timeout_s",
-    "reward.subreaper:Keeper._turn: os.read": "poll has said that there is something",
+    "reward.subreaper:Subreaper._turn: os.read": "poll has said that there is something",
     "reward.output:OutputFilter._write: self._queue.get": "a thread at rest, which is waited for with a timeout",
     "reward.output:OutputFilter.read: os.read": "the pipe does not block",
     "reward.scorer_process:ScorerProcess.kill: self._launched.wait": "has its timeouts within",

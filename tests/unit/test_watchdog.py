@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from verl_like.telemetry.heartbeat import BEACON, beacon_folder, read_all
+from verl_like.telemetry.heartbeat import HEARTBEAT, heartbeat_folder, read_all
 from verl_like.telemetry.ledger import Ledger
 from verl_like.watchdog import guard
 from verl_like.watchdog import watch as watch_module
@@ -31,10 +31,10 @@ FLOOR_S = 1.5
 WORKER = """
 import sys, time, threading
 from pathlib import Path
-from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.heartbeat import HEARTBEAT
 from verl_like.telemetry.ledger import LEDGER, stage, waiting
 LEDGER.rest("wait/driver")
-BEACON.light(Path(sys.argv[1]), sys.argv[2])
+HEARTBEAT.start(Path(sys.argv[1]), sys.argv[2])
 for _ in range(2):
     with stage("update"):
         time.sleep(0.1)
@@ -96,12 +96,12 @@ def heard(tmp_path: Path) -> Iterator[Heard]:
     run_id = f"test-{os.getpid()}"
     with watchdog(run_id, tmp_path / "stalls", listener, floor_s=FLOOR_S, ends=False):
         yield listener
-    assert not beacon_folder(run_id).exists()
+    assert not heartbeat_folder(run_id).exists()
 
 
 @pytest.fixture
 def folder(heard: Heard) -> Path:
-    return beacon_folder(f"test-{os.getpid()}")
+    return heartbeat_folder(f"test-{os.getpid()}")
 
 
 def test_who_holds_the_interpreter_lock_or_spins_is_named_and_who_waits_is_not(
@@ -126,7 +126,7 @@ def test_who_holds_the_interpreter_lock_or_spins_is_named_and_who_waits_is_not(
 
 
 def test_stopped_workers_are_named_at_rest_too_and_those_that_go_on_are_not(heard: Heard, folder: Path) -> None:
-    works = "for _ in range(500): time.sleep(0.1); BEACON.tick()"
+    works = "for _ in range(500): time.sleep(0.1); HEARTBEAT.tick()"
     writes = "f = open('/dev/null', 'wb')\nwhile True: f.write(b'0' * 2**21); time.sleep(0.2)"
     with (
         worker(folder, "worker rank 0", works) as in_a_stage,
@@ -179,9 +179,9 @@ def test_processes_that_wait_for_one_another_are_told_once(heard: Heard, folder:
 DRIVER = """
 import sys
 from pathlib import Path
-from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.heartbeat import HEARTBEAT
 from verl_like.telemetry.ledger import stage
-BEACON.light(Path(sys.argv[1]), "driver")
+HEARTBEAT.start(Path(sys.argv[1]), "driver")
 with stage("checkpoint"):
     print("at it", flush=True)
     sys.stdin.read()
@@ -237,9 +237,9 @@ def test_a_watchdog_that_is_stopped_is_replaced(
 def test_a_first_deadline_is_longer_and_time_that_the_machine_slept_does_not_count(tmp_path: Path) -> None:
     now = time.monotonic()
     watch = Watch(tmp_path, driver=os.getpid(), deadlines=Deadlines(floor_s=10.0), clock=lambda: now)
-    BEACON.light(tmp_path, "this")
+    HEARTBEAT.start(tmp_path, "this")
     try:
-        BEACON.enter("checkpoint", now)
+        HEARTBEAT.enter("checkpoint", now)
         for second in range(99):
             now += 1.0
             assert watch.look() == ({}, []), f"{second} s"
@@ -248,7 +248,7 @@ def test_a_first_deadline_is_longer_and_time_that_the_machine_slept_does_not_cou
         now += 3600.0  # a machine that slept
         assert watch.look() == ({}, [])
     finally:
-        BEACON.darken()
+        HEARTBEAT.stop()
 
 
 def test_the_memory_of_a_process_that_is_ending_is_no_part_of_how_it_went(
@@ -257,7 +257,7 @@ def test_the_memory_of_a_process_that_is_ending_is_no_part_of_how_it_went(
     """The kernel takes a process's memory before it lets go of the process, and then reports 0."""
     now, known = time.monotonic(), watch_module.process_state
     watch = Watch(tmp_path, driver=os.getpid(), deadlines=Deadlines(floor_s=60.0), clock=lambda: now)
-    BEACON.light(tmp_path, "this")
+    HEARTBEAT.start(tmp_path, "this")
     try:
         for rss_bytes in (600, 609, 0):
             now += 1.0
@@ -267,7 +267,7 @@ def test_the_memory_of_a_process_that_is_ending_is_no_part_of_how_it_went(
             watch.look()
         assert [held for _, held in watch.processes[os.getpid()].memory] == [600, 609]
     finally:
-        BEACON.darken()
+        HEARTBEAT.stop()
 
 
 def test_whoever_stands_still_while_the_driver_is_stopped_is_no_stall(tmp_path: Path) -> None:
@@ -276,8 +276,8 @@ def test_whoever_stands_still_while_the_driver_is_stopped_is_no_stall(tmp_path: 
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as driver:
         try:
             watch = Watch(tmp_path, driver=driver.pid, deadlines=Deadlines(floor_s=1.0), clock=lambda: now)
-            BEACON.light(tmp_path, "this")
-            BEACON.enter("update", now)
+            HEARTBEAT.start(tmp_path, "this")
+            HEARTBEAT.enter("update", now)
             driver.send_signal(signal.SIGSTOP)
             until(lambda: psutil.Process(driver.pid).status() == psutil.STATUS_STOPPED)
             for _ in range(100):
@@ -291,15 +291,15 @@ def test_whoever_stands_still_while_the_driver_is_stopped_is_no_stall(tmp_path: 
             now += 1.0
             assert watch.look() == ({os.getpid(): 10.0}, [])
         finally:
-            BEACON.darken()
+            HEARTBEAT.stop()
             driver.kill()
 
 
-def test_a_run_goes_on_unwatched_where_there_is_no_room_for_beacons(
+def test_a_run_goes_on_unwatched_where_there_is_no_room_for_heartbeats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "a file").touch()
-    monkeypatch.setattr(guard, "beacon_folder", lambda run_id: tmp_path / "a file/folder")
+    monkeypatch.setattr(guard, "heartbeat_folder", lambda run_id: tmp_path / "a file/folder")
     with watchdog("full", tmp_path, Heard(), floor_s=FLOOR_S, ends=False):
         assert not siblings()
     assert "the watchdog is off: " in caplog.text
@@ -316,7 +316,7 @@ time.sleep(60)
 
 
 def test_what_a_run_that_was_killed_with_its_watchdog_has_left_goes_with_the_next_start(tmp_path: Path) -> None:
-    folders = [tmp_path / beacon_folder(name).name for name in ("killed", "alive", "of-something-else")]
+    folders = [tmp_path / heartbeat_folder(name).name for name in ("killed", "alive", "of-something-else")]
     folders[2].mkdir()
     with ExitStack() as ends:
         for folder in folders[:2]:
@@ -324,38 +324,38 @@ def test_what_a_run_that_was_killed_with_its_watchdog_has_left_goes_with_the_nex
             ends.callback(process.communicate)
             ends.callback(process.kill)
             assert process.stdout is not None and process.stdout.readline() == b"held\n"
-            (folder / "1.beacon").touch()
+            (folder / "1.heartbeat").touch()
             if folder is folders[0]:
                 process.kill()
                 process.wait(10)
         guard.remove_forsaken(tmp_path)
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted(folder.name for folder in folders[1:])
-        assert (folders[1] / "1.beacon").exists()
+        assert (folders[1] / "1.heartbeat").exists()
 
 
 def test_deadlines_are_learnt_from_whole_passes(tmp_path: Path) -> None:
     deadlines = Deadlines(floor_s=0.2)
-    BEACON.light(tmp_path, "this")
+    HEARTBEAT.start(tmp_path, "this")
     try:
-        BEACON.enter("update", time.monotonic())
+        HEARTBEAT.enter("update", time.monotonic())
         time.sleep(0.1)
-        BEACON.tick()
+        HEARTBEAT.tick()
         deadlines.learn(read_all(tmp_path))
         assert deadlines.of("update") == 2.0 and not deadlines.is_learnt("update")
-        with BEACON.waiting("all ranks"):
+        with HEARTBEAT.waiting("all ranks"):
             time.sleep(0.3)  # is no silence of this process
-        BEACON.enter("sync", time.monotonic())
+        HEARTBEAT.enter("sync", time.monotonic())
         deadlines.learn(read_all(tmp_path))
         assert 0.5 <= deadlines.of("update") < 1.0 and deadlines.is_learnt("update")
         assert deadlines.of("checkpoint") == 2.0
     finally:
-        BEACON.darken()
+        HEARTBEAT.stop()
 
 
 def test_threads_leave_their_own_visits_whichever_ends_first(tmp_path: Path) -> None:
     """A scorer host writes samples down while it scores: the end of the one is not the end of the other."""
     ledger = Ledger("wait/driver")
-    BEACON.light(tmp_path, "scorer host 0")
+    HEARTBEAT.start(tmp_path, "scorer host 0")
     try:
         scoring = ledger.enter("reward", "scorer processes")
         writing = ledger.enter("wait/store", "a block")
@@ -368,12 +368,12 @@ def test_threads_leave_their_own_visits_whichever_ends_first(tmp_path: Path) -> 
         ledger.leave(writing)
         assert ledger.is_resting
     finally:
-        BEACON.darken()
+        HEARTBEAT.stop()
 
 
-def test_a_beacon_shows_the_stage_around_a_wait(tmp_path: Path) -> None:
+def test_a_heartbeat_shows_the_stage_around_a_wait(tmp_path: Path) -> None:
     ledger = Ledger()
-    BEACON.light(tmp_path, "this")
+    HEARTBEAT.start(tmp_path, "this")
     try:
         update = ledger.enter("update")
         wait = ledger.enter("wait/peer", "all ranks")
@@ -385,7 +385,7 @@ def test_a_beacon_shows_the_stage_around_a_wait(tmp_path: Path) -> None:
         ledger.leave(update)
         assert read_all(tmp_path)[0].stage == "idle"
     finally:
-        BEACON.darken()
+        HEARTBEAT.stop()
     assert not read_all(tmp_path)
 
 

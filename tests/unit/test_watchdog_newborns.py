@@ -17,7 +17,7 @@ import pytest
 
 from verl_like.controller.errors import WorkerError
 from verl_like.controller.verdicts import Verdicts
-from verl_like.telemetry.heartbeat import FOLDER_VARIABLE, NAME_VARIABLE, beacon_folder
+from verl_like.telemetry.heartbeat import FOLDER_VARIABLE, NAME_VARIABLE, heartbeat_folder
 from verl_like.watchdog import raylets as raylets_module
 from verl_like.watchdog import sibling as sibling_module
 from verl_like.watchdog.deadlines import Deadlines
@@ -71,7 +71,7 @@ def started(tmp_path: Path) -> Iterator[Callable[[list[tuple[list[str], dict[str
 
 @pytest.fixture
 def folder() -> Path:
-    return beacon_folder(f"newborns-{os.getpid()}")
+    return heartbeat_folder(f"newborns-{os.getpid()}")
 
 
 def test_workers_are_known_by_their_variables_from_the_program_on_that_becomes_them(
@@ -141,10 +141,10 @@ def test_a_newborn_that_is_stopped_or_killed_is_noticed_and_one_with_a_heartbeat
         now += 1.0
         [dead] = watch.look()[1]
         assert (dead.who, dead.stage) == ("worker rank 1", "start")
-        (folder / f"{first}.beacon").touch()
+        (folder / f"{first}.heartbeat").touch()
         assert Newborns(folder).look() == {}
     finally:
-        (folder / f"{first}.beacon").unlink(missing_ok=True)
+        (folder / f"{first}.heartbeat").unlink(missing_ok=True)
         folder.rmdir()
 
 
@@ -211,7 +211,7 @@ def test_the_end_of_a_nodes_watchdog_ends_what_is_left_of_the_run_there_and_noth
             started.enter_context(
                 subprocess.Popen(
                     [sys.executable, "-c", "import time; time.sleep(50)"],
-                    env={**os.environ, FOLDER_VARIABLE: str(beacon_folder(run))},
+                    env={**os.environ, FOLDER_VARIABLE: str(heartbeat_folder(run))},
                 )
             )
             for run in (run_id, f"{run_id}-another")

@@ -24,7 +24,8 @@ class TrainBackend:
 
 
 def _fsdp() -> TrainBackend:
-    from verl_like.backends.fsdp.engine import FsdpClassifier, FsdpPolicy, FsdpValue
+    from verl_like.backends.fsdp.policy import FsdpPolicy
+    from verl_like.backends.fsdp.value import FsdpClassifier, FsdpValue
 
     return TrainBackend(policy=FsdpPolicy, value=FsdpValue, classifier=FsdpClassifier)
 

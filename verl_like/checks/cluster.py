@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from verl_like.checks.cores import shares_of
+from verl_like.checks.cpu_workers import shares_of
 from verl_like.checks.gpus import Gpus, gpus_here
 from verl_like.checks.reward import own_gpus
 from verl_like.config.schema import Config, FsdpConfig

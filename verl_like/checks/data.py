@@ -95,7 +95,7 @@ def first_rows_have_their_columns(config: Config) -> Iterator[str]:
         return
     files = [*([] if trainer.val_only else data.train_files)]
     files += data.val_files if config.validates or trainer.val_only else []
-    # Of the others the rule on files tells.
+    # The rule on files reports the others.
     there = [file for file in files if file.endswith(DATA_SUFFIXES) and Path(file).expanduser().is_file()]
     if there:
         from verl_like.data.files import first_row, ground_truth  # here, because pyarrow takes a fifth of a second

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verl_like.checks.cores import shares_of
+from verl_like.checks.cpu_workers import shares_of
 from verl_like.config.schema import Config
 from verl_like.machine.cores import usable_cores
 

@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: size and checksum of every file, so that a damaged one is told before it is read."""
+"""The manifest of a checkpoint: size and checksum of every file, so that damage is reported before it is read."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _config_of(path: str, override: Mapping[str, Any] | None = None) -> Mapping[
 def _read(file: str) -> dict[str, Any]:
     try:
         found = json.loads(Path(file).read_text())
-    except (OSError, ValueError):  # that it is missing or broken is told by a rule of its own
+    except (OSError, ValueError):  # that it is missing or broken is reported by a rule of its own
         return {}
     return found if isinstance(found, dict) else {}
 

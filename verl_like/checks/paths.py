@@ -8,7 +8,7 @@ from pathlib import Path
 
 from verl_like.config.suggestion import suggestion
 from verl_like.config.user_code import given_again
-from verl_like.data.hub import PREFIX, hub_problem
+from verl_like.data.hub_datasets import PREFIX, hub_problem
 from verl_like.remote import is_remote
 
 DATA_SUFFIXES = (".parquet", ".jsonl")

@@ -40,7 +40,7 @@ def reward_functions_are_known(config: Config) -> Iterator[str]:
 def reward_files_are_there(config: Config) -> Iterator[str]:
     try:
         specs = function_specs(config.reward)
-    except ValueError:  # reward_functions_are_known tells it
+    except ValueError:  # reward_functions_are_known reports it
         return
     for spec in specs:
         file, _, _ = spec.function.rpartition(":")

@@ -1,7 +1,7 @@
 """All that can be known to be wrong before anything starts. Nothing here imports torch, transformers or Ray.
 
 A rule is a small function that yields what is wrong: what was found, what would work and how to get there. All of them
-run, so that a user is told everything at once. A single value's own rule is in the schema.
+run, so that a user sees everything at once. A single value's own rule is in the schema.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def check_devices(config: Config, *, world_size: int, device: str, cores: int) -
         *shard_size_problem(config, ranks=world_size),
         *sequence_parallel_problem(config, ranks=world_size),
     ]
-    if device == "cpu":  # which a cluster that is joined tells only now
+    if device == "cpu":  # which a joined cluster reports only now
         for rule in (engine_holds_a_whole_row, gpu_only_knobs_have_a_gpu, kernels_have_a_gpu, heads_fit_the_engine):
             found += rule(config, Gpus(0))
         found += threads_problem(config, workers=per_node, cores=cores)

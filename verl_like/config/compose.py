@@ -27,13 +27,13 @@ from verl_like.config.files import load_file
 from verl_like.config.folders import conf_dir, group_dirs
 from verl_like.config.hidden import holds_mask, kept_beside, masked_options
 from verl_like.config.interpolations import refuse_swollen
-from verl_like.config.limits import bounded
 from verl_like.config.options import Knob, knob_at, knobs, sections, set_default, wrong_values
 from verl_like.config.overrides import read_words
 from verl_like.config.problems import Refused, refuse
 from verl_like.config.readers import key_hint, projects
-from verl_like.config.record import NAME as RECORDED
-from verl_like.config.record import damage_of_file, head, recorded_origins
+from verl_like.config.reading_limits import bounded
+from verl_like.config.run_file import NAME as RECORDED
+from verl_like.config.run_file import damage_of_file, head, recorded_origins
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
 from verl_like.masking import masked
@@ -376,12 +376,12 @@ def _shadowed_choices(groups: list[str], layers: list[_Layer]) -> Iterator[str]:
 
 
 def _innermost_message(error: BaseException) -> str:
-    """What went wrong in one line: Hydra wraps the telling exception in general ones, and some have no text."""
+    """What went wrong in one line: Hydra wraps the exception that matters in general ones, and some have no text."""
     messages = [str(error)]
     while error.__cause__ is not None:
         error = error.__cause__
         messages.append(str(error))
-    telling = next(text for text in reversed(messages) if text not in ("", "None"))
+    deepest = next(text for text in reversed(messages) if text not in ("", "None"))
     # OmegaConf adds the Python types that hold the key; they mean nothing to a user.
-    lines = (line.strip() for line in telling.splitlines())
+    lines = (line.strip() for line in deepest.splitlines())
     return "; ".join(line for line in lines if line and not line.startswith(("reference_type=", "object_type=")))

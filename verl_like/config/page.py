@@ -18,7 +18,7 @@ from verl_like.config.suggestion import suggestion
 
 HEAD = (
     "# Every knob\n\n"
-    "Made from the schema (`verl_like/config/schema.py`) by `python -m verl_like.config.page > docs/config.md`. A\n"
+    "Made from the schema (`verl_like/config/schema/`) by `python -m verl_like.config.page > docs/config.md`. A\n"
     "knob is set on the command line (`rollout.n=16`) or in a recipe; `verl-like help rollout` prints a section of\n"
     "this page, and `verl-like config recipes/arithmetic/grpo.yaml` who set what.\n"
 )

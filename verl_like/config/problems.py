@@ -1,4 +1,4 @@
-"""All that is wrong with a command, told at once."""
+"""All that is wrong with a command, reported at once."""
 
 from __future__ import annotations
 

@@ -76,11 +76,11 @@ def _imported(path: Path, spec: str) -> Any:
         module_spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # a user's file may raise anything
         del sys.modules[module_name]
-        raise ValueError(f"{spec}: importing {path} failed:\n{told(error)}\nCorrect the file.") from error
+        raise ValueError(f"{spec}: importing {path} failed:\n{error_text(error)}\nCorrect the file.") from error
     return module
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """What the author of a function needs to see of its error: their own frames and the sentence, each once.
 
     What loads and calls the function is left out, of the causes too. A ``ValueError`` that our own code raised is a
@@ -100,10 +100,10 @@ def told(error: BaseException) -> str:
     return "\n".join(lines)
 
 
-def safely_told(error: BaseException, tell: Callable[[BaseException], str] = told) -> str:
-    """What :func:`told`, or another, says of an error; its type's name where making the text raises another one."""
+def safe_error_text(error: BaseException, as_text: Callable[[BaseException], str] = error_text) -> str:
+    """Return the error as ``as_text`` gives it; if that raises, the name of its type."""
     try:
-        return plain_text(tell(error))
+        return plain_text(as_text(error))
     except BaseException as broken:  # noqa: BLE001 (an error may have anything for its text, cause or place)
         # Not type(error).__name__, which a metaclass may replace.
         names = [type.__dict__["__name__"].__get__(type(each)) for each in (error, broken)]

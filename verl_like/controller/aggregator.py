@@ -21,10 +21,10 @@ from verl_like.controller.tree import REPORT_S
 from verl_like.controller.wait import Waits, polls, unwatched
 from verl_like.protocol import DataProto
 from verl_like.telemetry import stacks
-from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.heartbeat import HEARTBEAT
 from verl_like.telemetry.ledger import LEDGER
 from verl_like.telemetry.process_log import PROCESS_LOG
-from verl_like.telemetry.process_report import ProcessReport, Reporter
+from verl_like.telemetry.process_usage import ProcessReport, Reporter
 
 
 class Aggregator:
@@ -46,8 +46,8 @@ class Aggregator:
         signals.leave_to_driver()
         LEDGER.rest("wait/driver")
         os.environ.update(environment)
-        BEACON.light_as_told(ray_calls.own_node)
-        PROCESS_LOG.keep_as_told()
+        HEARTBEAT.start_from_environment(ray_calls.own_node)
+        PROCESS_LOG.keep_from_environment()
         self._reporter = Reporter()
         self._children, self._is_of_node = children, is_of_node
         self._streams: dict[int, Iterator[list[Pair]]] = {}  # by the first rank of their calls

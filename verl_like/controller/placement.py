@@ -18,7 +18,7 @@ from verl_like.controller import ray_calls
 from verl_like.controller.errors import INTERRUPT, Interrupted, StageTimeout
 from verl_like.controller.wait import POLL_S
 from verl_like.machine.cores import Shares, usable_cores
-from verl_like.telemetry.heartbeat import FOLDER_VARIABLE, beacon_folder
+from verl_like.telemetry.heartbeat import FOLDER_VARIABLE, heartbeat_folder
 
 KNOCK_TIMEOUT_S = 5.0
 
@@ -79,7 +79,7 @@ def ray_cluster(config: ClusterConfig, run_id: str, *, meanwhile: Callable[[], o
             entered.enter_context(
                 ray_calls.cluster(
                     start_timeout_s=config.start_timeout_s,
-                    marks={FOLDER_VARIABLE: str(beacon_folder(run_id))},
+                    marks={FOLDER_VARIABLE: str(heartbeat_folder(run_id))},
                     meanwhile=meanwhile,
                     namespace=run_id,
                     log_to_driver=False,

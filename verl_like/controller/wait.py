@@ -15,7 +15,7 @@ from verl_like.controller.errors import INTERRUPT, StageTimeout
 from verl_like.controller.failures import Failed, explained, failures
 from verl_like.controller.store import STORE, Reply
 from verl_like.controller.verdicts import VERDICTS
-from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.heartbeat import HEARTBEAT
 
 POLL_S = 0.5  # how soon a failure on one rank, or Ctrl-C, ends the wait for the others
 MAX_NAMED = 8
@@ -177,7 +177,7 @@ def polls(
 @contextmanager
 def _waiting(names: Iterable[str]) -> Iterator[None]:
     """Have the heartbeat name those whom this process waits for."""
-    with BEACON.waiting(named(names)):
+    with HEARTBEAT.waiting(named(names)):
         yield
 
 

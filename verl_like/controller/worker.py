@@ -25,10 +25,10 @@ from verl_like.controller.worker_log import WorkerLog
 from verl_like.imports import importing
 from verl_like.protocol import check_columns
 from verl_like.telemetry import stacks
-from verl_like.telemetry.heartbeat import BEACON, NAME_VARIABLE
+from verl_like.telemetry.heartbeat import HEARTBEAT, NAME_VARIABLE
 from verl_like.telemetry.ledger import LEDGER, stage
 from verl_like.telemetry.process_log import LOGGERS, PROCESS_LOG
-from verl_like.telemetry.process_report import ProcessReport, Reporter
+from verl_like.telemetry.process_usage import ProcessReport, Reporter
 from verl_like.telemetry.profiler import PROFILER
 
 
@@ -42,7 +42,7 @@ class WorkerHost:
         stacks.listen()
         signals.leave_to_driver()
         LEDGER.rest("wait/driver")
-        BEACON.light_as_told(ray_calls.own_node)
+        HEARTBEAT.start_from_environment(ray_calls.own_node)
         self._where = f"rank {rank} on {socket.gethostname()} (pid {os.getpid()})"
         self._roles: dict[str, Any] = {}
         self._log, self._reporter = WorkerLog(), Reporter()
@@ -86,7 +86,7 @@ class WorkerHost:
         """Call ``module:function`` with ``args``; it returns the roles by class name. Returns the warnings it gave."""
         signals.let_through()
         os.environ.update(environment)
-        PROCESS_LOG.keep_as_told()
+        PROCESS_LOG.keep_from_environment()
         with self._reporting(factory, "build"):
             self._roles = _named(factory)(*args)
         rendezvous.let_go()

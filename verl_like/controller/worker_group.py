@@ -45,7 +45,7 @@ class WorkerGroup:
         placement: bundle of each rank; None for light processes that need no accelerator.
         env: environment of the processes from their first instruction on.
         timeout_s: deadline of each call unless it brings its own.
-        beacons: folder of this run on every node, where the watchdog looks; empty for processes that nobody watches.
+        heartbeats: folder of this run on every node, where the watchdog looks; empty for processes that nobody watches.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class WorkerGroup:
         placement: Placement | None,
         env: dict[str, str],
         timeout_s: float,
-        beacons: str = "",
+        heartbeats: str = "",
     ) -> None:
-        self.name, self._beacons = name, beacons
+        self.name, self._heartbeats = name, heartbeats
         self.timeout_s, self._placement, self._env = timeout_s, placement, env
         self._preparing: dict[BlockRef, str] = {}
         self._building: dict[BlockRef, str] = {}
@@ -78,7 +78,7 @@ class WorkerGroup:
         Args:
             num_devices: how many of what a worker takes.
         """
-        env = {**self._env, FOLDER_VARIABLE: self._beacons, NAME_VARIABLE: name}
+        env = {**self._env, FOLDER_VARIABLE: self._heartbeats, NAME_VARIABLE: name}
         options = {**ray_calls.from_the_first_instruction(env), "num_cpus": 0, "max_restarts": 0}
         if self._placement is not None:
             options["scheduling_strategy"] = self._placement.of(rank)

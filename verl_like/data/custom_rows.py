@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from verl_like.config.schema import DataConfig
-from verl_like.config.user_code import from_file, told
+from verl_like.config.user_code import error_text, from_file
 
 # What a row may hold besides lists and dicts: scorers and workers, which never see the user's file, are to read it.
 PLAIN = (type(None), bool, int, float, str, bytes, date, datetime, time, timedelta, Decimal)
@@ -40,8 +40,8 @@ class CustomRows:
             raise
         except (Exception, SystemExit) as error:  # a user's function may raise anything
             raise ValueError(
-                f"{self._spec} failed on {entry!r}:\n{told(error)}\nCorrect the function, data.custom_dataset_kwargs, "
-                f"or the entry of data.train_files or data.val_files."
+                f"{self._spec} failed on {entry!r}:\n{error_text(error)}\nCorrect the function, "
+                f"data.custom_dataset_kwargs, or the entry of data.train_files or data.val_files."
             ) from error
 
     def _rows(self, found: object, entry: str) -> Iterable[Any]:

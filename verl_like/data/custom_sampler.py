@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from verl_like.config.schema import DataConfig
-from verl_like.config.user_code import from_file, told
+from verl_like.config.user_code import error_text, from_file
 from verl_like.data.orders import Order
 from verl_like.data.prompts import PromptDataset
 
@@ -137,7 +137,7 @@ class _Calls:
             return function(*arguments, **keywords)
         except (Exception, SystemExit) as error:  # a user's code may raise anything
             raise SamplerError(
-                f"{self.spec} failed:\n{told(error)}\nCorrect the file, or data.sampler_kwargs."
+                f"{self.spec} failed:\n{error_text(error)}\nCorrect the file, or data.sampler_kwargs."
             ) from error
 
     def rows(self, found: object, most: int, *, num_rows: int, of: str) -> list[int]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from verl_like.config.schema import DataConfig
-from verl_like.data.hub import PREFIX, hub_rows
+from verl_like.data.hub_datasets import PREFIX, hub_rows
 
 SUFFIXES = (".parquet", ".jsonl")
 Reader = Callable[[str], Iterable[dict[str, Any]]]  # an entry of the list of files -> its rows
@@ -172,7 +172,7 @@ def _has_a_python_value(value: pa.Scalar) -> bool:
 
 
 def _jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open("rb") as lines:  # bytes, so that those that are no text are told with their line
+    with path.open("rb") as lines:  # bytes, so that those that are no text are reported with their line
         for number, line in enumerate(lines, start=1):
             if line.strip():
                 yield _json_object(line, f"line {number} of {path}")

@@ -41,7 +41,7 @@ class PromptLoader:
     def next_batch(self) -> list[Prompt]:
         """The next prompts."""
         rows = self._sampler.next_batch()
-        prompts = _told_apart([self._dataset[row] for row in rows])
+        prompts = _with_distinct_uids([self._dataset[row] for row in rows])
         if self._sampler.learns:
             self._row.update(zip((prompt.uid for prompt in prompts), rows, strict=True))
         self.num_drawn += len(prompts)
@@ -161,12 +161,12 @@ def rehearse(dataset: PromptDataset, data: DataConfig, *, seed: int) -> None:
         )
 
 
-def _told_apart(prompts: list[Prompt]) -> list[Prompt]:
+def _with_distinct_uids(prompts: list[Prompt]) -> list[Prompt]:
     """The prompts, of which one that comes again has another uid: sampling is seeded by it, so responses differ."""
     times: Counter[str] = Counter()
-    told = []
+    distinct = []
     for prompt in prompts:
         times[prompt.uid] += 1
         count = times[prompt.uid]
-        told.append(prompt if count == 1 else replace(prompt, uid=f"{prompt.uid}#{count}"))
-    return told
+        distinct.append(prompt if count == 1 else replace(prompt, uid=f"{prompt.uid}#{count}"))
+    return distinct

@@ -228,8 +228,8 @@ def _is_media(column: str, value: Any) -> bool:
 def _warn_of_tools(rows: Sequence[Row]) -> None:
     asking = sum(bool(_extra_info(row).get("need_tools_kwargs")) for row in rows)
     if asking:
-        told = "%d of %d rows are meant for tools (extra_info.need_tools_kwargs); a response is one turn here"
-        log.warning(told, asking, len(rows))
+        sentence = "%d of %d rows are meant for tools (extra_info.need_tools_kwargs); a response is one turn here"
+        log.warning(sentence, asking, len(rows))
 
 
 def _token_ids(

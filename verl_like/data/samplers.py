@@ -21,7 +21,7 @@ class Sampler(Protocol):
 
     @property
     def learns(self) -> bool:
-        """Whether scores change what it gives; no other sampler is told them."""
+        """Whether scores change what it gives; no other sampler gets them."""
 
     def next_batch(self) -> list[int]: ...
 

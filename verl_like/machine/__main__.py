@@ -8,7 +8,7 @@ from pathlib import Path
 
 from verl_like.machine.capacity import ROOM, room_wanted
 from verl_like.machine.findings import Finding, Status, mending, render
-from verl_like.machine.look import what_set_up_needs
+from verl_like.machine.probes import what_set_up_needs
 
 
 def main() -> int:

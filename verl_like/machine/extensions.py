@@ -65,7 +65,7 @@ def missing_libraries(files: list[Path]) -> dict[str, list[Path]]:
 def look(engine: str) -> list[Finding]:
     """One finding for each library that an extension of ``engine`` misses, or one that says that all are there.
 
-    An engine without extensions here has none: that it is not installed is told elsewhere.
+    An engine without extensions here has none: that it is not installed is reported elsewhere.
     """
     files = extensions(engine)
     if not files:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.heartbeat import HEARTBEAT
 
 OTHERS = "the ranks that share a sequence"
 
@@ -90,7 +90,7 @@ class _Gathered(torch.autograd.Function):
         padded = own.new_zeros(piece.most)
         padded[: len(own)] = own
         parts = [torch.empty_like(padded) for _ in range(piece.sharers.size)]
-        with BEACON.waiting(OTHERS):
+        with HEARTBEAT.waiting(OTHERS):
             dist.all_gather(parts, padded, group=piece.sharers.group)
         return torch.cat(parts)
 
@@ -147,6 +147,6 @@ def _tokens_of_own(states: Tensor, sharers: Sharers) -> Tensor:
 def _sent_to_all(parts: Tensor, sharers: Sharers) -> Tensor:
     """[ranks, ...], of which each rank gets its own part -> [ranks, ...] from each rank."""
     received = torch.empty_like(parts)
-    with BEACON.waiting(OTHERS):
+    with HEARTBEAT.waiting(OTHERS):
         dist.all_to_all_single(received, parts, group=sharers.group)
     return received

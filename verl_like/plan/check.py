@@ -1,4 +1,4 @@
-"""Before a training starts: what cannot fit is refused, and what hardly fits is told."""
+"""Before a training starts: what cannot fit is refused, and what hardly fits is reported."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
 from verl_like.plan.advice import advice
 from verl_like.plan.devices import GIB
+from verl_like.plan.location import place_of
 from verl_like.plan.memory import Parts
-from verl_like.plan.place import place_of
 from verl_like.plan.run_plan import RunPlan, made, shapes_of
-from verl_like.plan.show import host_shortage, line, shortage
+from verl_like.plan.tables import host_shortage, line, shortage
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ def check_memory(config: Config) -> RunPlan | None:
         return None
     shapes = shapes_of(config)
     plan = made(config, shapes, place)
-    if not plan.holds_a_row:  # no more than told: how much of its share an engine works with is an estimate
+    if not plan.holds_a_row:  # only reported: how much of its share an engine works with is an estimate
         log.warning("%s", shortage(plan))
     if not plan.fits_host:
         log.warning("%s", host_shortage(plan))

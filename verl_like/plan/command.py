@@ -12,12 +12,12 @@ from verl_like.checks.paths import missing_folder
 from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
 from verl_like.plan.advice import advice
-from verl_like.plan.place import place_of, place_on
+from verl_like.plan.location import place_of, place_on
 from verl_like.plan.run_plan import made, shapes_of
-from verl_like.plan.show import text
+from verl_like.plan.tables import text
 
 
-def told(config: Config, *, device: str, response_tokens: float | None) -> tuple[str, bool]:
+def plan_text(config: Config, *, device: str, response_tokens: float | None) -> tuple[str, bool]:
     """The plan as text, and whether it fits.
 
     Args:

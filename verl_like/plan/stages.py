@@ -47,7 +47,7 @@ class Place:
 
     @property
     def workers(self) -> str:
-        """Those of a node, as they are told."""
+        """Those of a node, as they are reported."""
         return f"{self.ranks_per_node} worker{'s' * (self.ranks_per_node > 1)}"
 
 

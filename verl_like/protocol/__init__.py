@@ -5,13 +5,14 @@ axis is the rows. An *object column* holds Python objects. Every slice, chunk or
 whatever is pickled costs its payload and nothing more.
 """
 
+from verl_like.protocol.base_table import DataProtoItem
 from verl_like.protocol.columns import COLUMNS, Column, ColumnSpec, bytes_per_token, token_columns
 from verl_like.protocol.folding import fold_batch_dim, unfold_batch_dim
 from verl_like.protocol.ragged import Ragged
-from verl_like.protocol.rows import Selection, row_index
 from verl_like.protocol.rows_file import read_rows, write_rows
+from verl_like.protocol.selection import Selection, row_index
 from verl_like.protocol.storage import Array
-from verl_like.protocol.table import DataProto, DataProtoItem, check_columns
+from verl_like.protocol.table import DataProto, check_columns
 from verl_like.protocol.verl_methods import pad_dataproto_to_divisor, unpad_dataproto
 
 __all__ = [

@@ -5,19 +5,19 @@ Each function takes the table first and is bound as a method of the same name in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from verl_like.protocol.base_table import BaseTable
 from verl_like.protocol.columns import Column, concatenated, described
 from verl_like.protocol.ragged import Ragged
 from verl_like.protocol.storage import is_values
 
-if TYPE_CHECKING:
-    from verl_like.protocol.table import DataProto
+Table = TypeVar("Table", bound=BaseTable)
 
 
-def fold_batch_dim(table: DataProto, new_batch_size: int) -> DataProto:
+def fold_batch_dim(table: Table, new_batch_size: int) -> Table:
     """Put B rows, in their order, into ``new_batch_size`` rows of k = B / ``new_batch_size`` each.
 
     A fixed column goes from [B, ...] to [new_batch_size, k, ...], on the same storage where that is contiguous. An
@@ -36,7 +36,7 @@ def fold_batch_dim(table: DataProto, new_batch_size: int) -> DataProto:
     return type(table)(columns, table.meta_info, new_batch_size)
 
 
-def unfold_batch_dim(table: DataProto, batch_dims: int = 2) -> DataProto:
+def unfold_batch_dim(table: Table, batch_dims: int = 2) -> Table:
     """Make one axis of rows of the first ``batch_dims`` axes: the inverse of :func:`fold_batch_dim` where that is 2.
 
     A fixed column goes from [B, k, ...] to [B * k, ...], on the same storage where that is contiguous. An object column
@@ -64,7 +64,7 @@ def _folded(column: Column, num_rows: int, size: int) -> Column:
     return column.reshape((num_rows, size, *column.shape[1:]))
 
 
-def _with_axes_merged(table: DataProto) -> DataProto:
+def _with_axes_merged(table: Table) -> Table:
     sizes = {name: _entries_per_row(name, column) for name, column in table.columns.items()}
     if len(set(sizes.values())) > 1:
         found = ", ".join(f"{name!r} {size}" for name, size in sizes.items())

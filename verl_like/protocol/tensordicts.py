@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from verl_like.protocol.base_table import BaseTable
 from verl_like.protocol.columns import Column, described, moved
 from verl_like.protocol.ragged import Ragged
 from verl_like.protocol.storage import is_tensor
@@ -12,10 +13,10 @@ from verl_like.protocol.storage import is_tensor
 if TYPE_CHECKING:
     from tensordict import TensorDict
 
-    from verl_like.protocol.table import DataProto
+Table = TypeVar("Table", bound=BaseTable)
 
 
-def to_tensordict(table: DataProto) -> TensorDict:
+def to_tensordict(table: BaseTable) -> TensorDict:
     """The table as a TensorDict of batch size [B].
 
     A fixed column is a tensor, which shares memory with the table's where it can. A token column is a nested tensor
@@ -38,38 +39,37 @@ def to_tensordict(table: DataProto) -> TensorDict:
     return tensordict.TensorDict({**entries, **beside}, batch_size=[len(table)])
 
 
-def from_tensordict(tensor_dict: TensorDict, meta_info: Mapping[str, Any] | None = None) -> DataProto:
+def from_tensordict(kind: type[Table], tensor_dict: TensorDict, meta_info: Mapping[str, Any] | None = None) -> Table:
     """The table of a TensorDict.
 
     Tensors become fixed columns on their own storage, nested tensors [B, *] become token columns (copied), entries of a
     NonTensorStack an object column, and what a NonTensorData holds a fact of ``meta_info``.
 
     Args:
+        kind: the class of the table.
         tensor_dict: its first axis is the rows; without a batch size, that of its tensors.
         meta_info: further facts.
 
     Raises:
         ValueError: tensordict is not installed, an entry is a TensorDict itself, or a fact is given twice and differs.
     """
-    from verl_like.protocol.table import DataProto
-
     tensordict = _imported("from_tensordict")
     columns: dict[str, Column] = {}
-    told: dict[str, Any] = {}
+    of_table: dict[str, Any] = {}
     for name, entry in tensor_dict.items():
         if is_tensor(entry):
             columns[name] = entry
         elif isinstance(entry, tensordict.NonTensorStack):
             columns[name] = entry.tolist()
         elif isinstance(entry, tensordict.NonTensorData):
-            told[name] = entry.data
+            of_table[name] = entry.data
         else:
             raise ValueError(
                 f"entry {name!r} of the TensorDict is a {type(entry).__name__}; expected a tensor, a NonTensorStack or "
                 f"a NonTensorData. Flatten it first: tensor_dict.flatten_keys()."
             )
     num_rows = int(tensor_dict.batch_size[0]) if len(tensor_dict.batch_size) else None
-    return DataProto(columns, told, num_rows).union(DataProto(meta_info=meta_info))
+    return kind(columns, of_table, num_rows).union(kind(meta_info=meta_info))
 
 
 def _entry(name: str, column: Column, tensordict: Any) -> Any:

@@ -8,29 +8,28 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from verl_like.protocol.base_table import BaseTable
 from verl_like.protocol.columns import Column, described, kind_of, taken_rows
 from verl_like.protocol.ragged import Ragged
-from verl_like.protocol.rows import Names, names_of
+from verl_like.protocol.selection import Names, names_of
 from verl_like.protocol.storage import Array, Values, is_tensor, on_host, packed
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from verl_like.protocol.table import DataProto
+Table = TypeVar("Table", bound=BaseTable)
 
 
-def slice_rows(
-    table: DataProto, start: int | None = None, end: int | None = None, step: int | None = None
-) -> DataProto:
+def slice_rows(table: Table, start: int | None = None, end: int | None = None, step: int | None = None) -> Table:
     """Rows ``start`` to ``end`` (excluded), every ``step``-th."""
     return table.select_idxs(slice(start, end, step))
 
 
-def print_size(table: DataProto, prefix: str = "") -> None:
+def print_size(table: Table, prefix: str = "") -> None:
     """Print one line: MiB of token, fixed and object columns (these as pickled) and their sum."""
     sizes = dict.fromkeys(("token", "fixed", "object"), 0)
     for column in table.columns.values():
@@ -42,12 +41,12 @@ def print_size(table: DataProto, prefix: str = "") -> None:
     print(f"{prefix}, {line}" if prefix else line)  # noqa: T201  (printing is what it is for)
 
 
-def sample_level_repeat(table: DataProto, repeat_times: Sequence[int] | Array | Tensor) -> DataProto:
+def sample_level_repeat(table: Table, repeat_times: Sequence[int] | Array | Tensor) -> Table:
     """Row i ``repeat_times[i]`` times in a row; ``repeat_times`` [B] ints."""
     return table.select_idxs(_repeat_index(len(table), repeat_times))
 
 
-def unfold_column_chunks(table: DataProto, n_split: int, split_keys: Names | None = None) -> DataProto:
+def unfold_column_chunks(table: Table, n_split: int, split_keys: Names | None = None) -> Table:
     """Each row cut into ``n_split``: ``split_keys`` go from [B, n_split * m, ...] to [B * n_split, m, ...], other
     columns are repeated.
 
@@ -63,12 +62,12 @@ def unfold_column_chunks(table: DataProto, n_split: int, split_keys: Names | Non
 
 
 def make_iterator(
-    table: DataProto,
+    table: Table,
     mini_batch_size: int,
     epochs: int,
     seed: int | None = None,
     dataloader_kwargs: Mapping[str, Any] | None = None,
-) -> Iterator[DataProto]:
+) -> Iterator[Table]:
     """Tables of ``mini_batch_size`` rows, all rows ``epochs`` times.
 
     Args:
@@ -96,13 +95,13 @@ def make_iterator(
     return (mini_batch for _ in range(epochs) for mini_batch in loader)
 
 
-def save_to_disk(table: DataProto, filepath: str | Path) -> None:
+def save_to_disk(table: Table, filepath: str | Path) -> None:
     """Write the table as a pickle, for ``load_from_disk``."""
     with Path(filepath).open("wb") as file:
         pickle.dump(table, file, protocol=5)
 
 
-def load_from_disk(filepath: str | Path) -> DataProto:
+def load_from_disk(kind: type[Table], filepath: str | Path) -> Table:
     """Read what ``save_to_disk`` wrote; tensors come back on the CPU.
 
     A pickle can run any code while it is read: load only files of your own.
@@ -110,8 +109,6 @@ def load_from_disk(filepath: str | Path) -> DataProto:
     Raises:
         ValueError: the file holds something else.
     """
-    from verl_like.protocol.table import DataProto
-
     with Path(filepath).open("rb") as file:
         try:
             table = pickle.load(file) if file.peek(2)[:2] == b"\x80\x05" else None
@@ -119,13 +116,13 @@ def load_from_disk(filepath: str | Path) -> DataProto:
             raise ValueError(
                 f"{filepath} is cut off or damaged ({error}); expected a DataProto written by save_to_disk."
             ) from error
-    if not isinstance(table, DataProto):
+    if not isinstance(table, kind):
         found = "is no pickle of protocol 5" if table is None else f"holds a {type(table).__name__}"
         raise ValueError(f"{filepath} {found}; expected a DataProto written by save_to_disk.")
     return table
 
 
-def pad_dataproto_to_divisor(table: DataProto, size_divisor: int) -> tuple[DataProto, int]:
+def pad_dataproto_to_divisor(table: Table, size_divisor: int) -> tuple[Table, int]:
     """The table with rows repeated from its start until ``size_divisor`` divides their number, and how many were added.
 
     A table that divides already (an empty one always does) is returned itself.
@@ -138,7 +135,7 @@ def pad_dataproto_to_divisor(table: DataProto, size_divisor: int) -> tuple[DataP
     return table.select_idxs(np.arange(len(table) + num_added) % len(table)), num_added
 
 
-def unpad_dataproto(table: DataProto, pad_size: int) -> DataProto:
+def unpad_dataproto(table: Table, pad_size: int) -> Table:
     """The table without its last ``pad_size`` rows; itself where that is 0."""
     if not 0 <= pad_size <= len(table):
         raise ValueError(

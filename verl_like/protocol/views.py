@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from typing import Protocol
 
 from verl_like.protocol.columns import Column, described, kind_of
 
-if TYPE_CHECKING:
-    from verl_like.protocol.table import DataProto
+
+class HasColumns(Protocol):
+    """What a view needs of its table."""
+
+    columns: dict[str, Column]
+
+    def __len__(self) -> int: ...
+
+    def remove(self, names: Iterable[str]) -> None: ...
 
 
 class ColumnView(MutableMapping[str, Column]):
@@ -22,7 +29,7 @@ class ColumnView(MutableMapping[str, Column]):
     """
 
     def __init__(
-        self, table: DataProto, *, name: str, kinds: tuple[str, ...], convert: Callable[[str, Column], Column]
+        self, table: HasColumns, *, name: str, kinds: tuple[str, ...], convert: Callable[[str, Column], Column]
     ) -> None:
         self._table = table
         self._columns = table.columns

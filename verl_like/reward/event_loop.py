@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 from verl_like.reward.forks import end_if_forked
-from verl_like.reward.messages import Outcome, Sample
 from verl_like.reward.results import Details, failed
+from verl_like.reward.scorer_messages import Outcome, Sample
 
 Call = Callable[[Sample], Awaitable[tuple[float, Details]]]
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from verl_like.disk import writing
-from verl_like.reward.messages import Outcome, Sample
+from verl_like.reward.scorer_messages import Outcome, Sample
 
 NAME, OLDER_NAME = "reward_failures.jsonl", "reward_failures.older.jsonl"
 

@@ -22,15 +22,15 @@ from verl_like.disk import writing
 from verl_like.protocol import DataProto, write_rows
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.failure_file import FailureFile
-from verl_like.reward.failures import Failure, clipped_failure
-from verl_like.reward.messages import Outcome, Sample, scorer_task
+from verl_like.reward.failure_limit import Failure, clipped_failure
+from verl_like.reward.scorer_messages import Outcome, Sample, scorer_task
 from verl_like.reward.scores import Scores, objects
 from verl_like.reward.team import ScorerTeam
 from verl_like.telemetry import stacks
-from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.heartbeat import HEARTBEAT
 from verl_like.telemetry.ledger import LEDGER, stage
 from verl_like.telemetry.process_log import PROCESS_LOG
-from verl_like.telemetry.process_report import ProcessReport, Reporter
+from verl_like.telemetry.process_usage import ProcessReport, Reporter
 
 MAX_VOTE_CHARS = 200
 SCORERS = "scorer processes, for each sample reward.timeout_s at most"  # so that none is a stall
@@ -63,8 +63,8 @@ class ScorerHost:
         stacks.listen()
         signals.leave_to_driver()
         os.environ.update(environment)
-        BEACON.light_as_told(ray_calls.own_node)
-        PROCESS_LOG.keep_as_told()
+        HEARTBEAT.start_from_environment(ray_calls.own_node)
+        PROCESS_LOG.keep_from_environment()
         LEDGER.rest("wait/driver")
         self._reporter = Reporter()
         decoder.load()
@@ -74,7 +74,7 @@ class ScorerHost:
         try:
             if task.functions:
                 self._team = ScorerTeam(task, num_processes, stage_timeout_s=stage_timeout_s)
-        except (ValueError, RuntimeError) as error:  # told by ready(): Ray would wrap it in its own frames and ours
+        except (ValueError, RuntimeError) as error:  # reported by ready(): Ray would wrap it in its own frames and ours
             self._refusal = str(error)
         self._failures = FailureFile(Path(failures), max_failure_bytes)
 

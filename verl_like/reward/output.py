@@ -24,7 +24,7 @@ class OutputBudget:
     """How much the scorer processes of a team may still print; for use by several threads."""
 
     def __init__(self) -> None:
-        self._left, self._is_told = MAX_PRINTED_IN_ALL, False
+        self._left, self._is_reported = MAX_PRINTED_IN_ALL, False
         self._lock = threading.Lock()
 
     def share(self) -> int:
@@ -35,7 +35,7 @@ class OutputBudget:
         """Count what a process that has ended had passed on."""
         with self._lock:
             self._left = max(0, self._left - num_passed_on)
-            is_news, self._is_told = not self._left and not self._is_told, self._is_told or not self._left
+            is_news, self._is_reported = not self._left and not self._is_reported, self._is_reported or not self._left
         if is_news:
             log.warning(
                 "the scorer processes have printed %d MiB; what those that start from now on print is dropped, but "
@@ -50,7 +50,7 @@ class OutputFilter:
     Args:
         pipe_fd: does not block; ``log_fd`` may.
         max_printed: bytes that are passed on.
-        name: of the process, for the line that tells that the rest is dropped.
+        name: of the process, for the line that reports that the rest is dropped.
     """
 
     def __init__(self, pipe_fd: int, log_fd: int, *, max_printed: int, name: str) -> None:
@@ -92,7 +92,7 @@ class OutputFilter:
         return self._last_words.decode(errors="replace").strip()
 
     def close(self) -> None:
-        """Pass on what is left, for a second at most; what was dropped is told."""
+        """Pass on what is left, for a second at most; what was dropped is reported."""
         if self.num_dropped and self._max_printed:
             self._queue.put(f"[{self._name} printed {self.num_printed} bytes, {self.num_dropped} dropped]\n".encode())
         self._queue.put(b"")

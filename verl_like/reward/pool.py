@@ -20,7 +20,7 @@ from verl_like.controller.verdicts import VERDICTS
 from verl_like.controller.wait import arrivals, wait
 from verl_like.protocol import Array
 from verl_like.reward.decoding import Decoder
-from verl_like.reward.failures import Failure, check_failures, failures_of, too_slow
+from verl_like.reward.failure_limit import Failure, check_failures, failures_of, too_slow
 from verl_like.reward.host import MAX_BLOCKS, ScorerHost
 from verl_like.reward.scores import Scores
 from verl_like.telemetry.heartbeat import FOLDER_VARIABLE, NAME_VARIABLE
@@ -107,7 +107,7 @@ class RewardPool:
         max_failure_bytes: of these files; the older failures give way.
         env: environment of the scorers.
         timeout_s: deadline of :meth:`PoolScoring.scores` beyond the samples' own deadlines.
-        beacons: folder of this run on every node, where the watchdog looks; empty for hosts that nobody watches.
+        heartbeats: folder of this run on every node, where the watchdog looks; empty for hosts that nobody watches.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class RewardPool:
         failures: Path,
         env: dict[str, str],
         timeout_s: float,
-        beacons: str = "",
+        heartbeats: str = "",
         max_failure_bytes: float = math.inf,
     ) -> None:
         self._config, self._timeout_s = config, timeout_s
@@ -128,10 +128,10 @@ class RewardPool:
             ray_calls.started(
                 Host,
                 {
-                    **ray_calls.from_the_first_instruction({**env, **_watched(number, beacons)} if env else {}),
+                    **ray_calls.from_the_first_instruction({**env, **_watched(number, heartbeats)} if env else {}),
                     "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
                 },
-                {**_watched(number, beacons), LOGS_VARIABLE: RUN_LOGS.folder},
+                {**_watched(number, heartbeats), LOGS_VARIABLE: RUN_LOGS.folder},
                 config,
                 share,
                 decoder,
@@ -201,6 +201,6 @@ class RewardPool:
             ray_calls.end(host)
 
 
-def _watched(number: int, beacons: str) -> dict[str, str]:
+def _watched(number: int, heartbeats: str) -> dict[str, str]:
     """Variables by which the watchdog knows a host."""
-    return {FOLDER_VARIABLE: beacons, NAME_VARIABLE: f"scorer host {number}"}
+    return {FOLDER_VARIABLE: heartbeats, NAME_VARIABLE: f"scorer host {number}"}

@@ -14,7 +14,7 @@ import numpy as np
 from verl_like.config.schema import RewardConfig
 from verl_like.protocol import Array
 from verl_like.reward.failure_file import NAME, OLDER_NAME
-from verl_like.reward.messages import Outcome, Sample, scorer_task
+from verl_like.reward.scorer_messages import Outcome, Sample, scorer_task
 from verl_like.reward.team import ScorerTeam
 
 EQUAL = 1e-6  # scores that differ by less agree

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from verl_like.config.user_code import from_file
-from verl_like.reward.forms import RewardFunction
+from verl_like.reward.signatures import RewardFunction
 from verl_like_graders import FAMILIES, GRADERS, grader
 
 

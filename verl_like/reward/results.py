@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from verl_like.config.user_code import clipped, plain_text, safely_told
+from verl_like.config.user_code import clipped, plain_text, safe_error_text
 from verl_like.masking import masked_text
-from verl_like.reward.messages import Outcome
+from verl_like.reward.scorer_messages import Outcome
 
 Details = dict[str, float | str]
 SCORE_KEYS = ("score", "overall")  # verl's and EasyR1's
@@ -92,7 +92,7 @@ def split_results(value: Any, count: int) -> list[Any]:
 def failed(error: BaseException, started: float) -> Outcome:
     """The outcome of a sample whose function raised; ``started`` is of ``time.perf_counter``."""
     status = "memory" if issubclass(type(error), MemoryError) else "error"
-    return Outcome(status, None, {}, masked_text(safely_told(error)), time.perf_counter() - started)
+    return Outcome(status, None, {}, masked_text(safe_error_text(error)), time.perf_counter() - started)
 
 
 def _list(value: Any, count: int, subject: str) -> list[Any]:

@@ -1,6 +1,6 @@
 """What runs in a scorer process: ``python -m verl_like.reward.scorer_main SOCKET LIFELINE PIPE LOG MAX_PRINTED``.
 
-The process that is started forks the one that scores and becomes its keeper. The arguments are file descriptors: of
+The process that is started forks the one that scores and becomes its subreaper. The arguments are file descriptors: of
 answers and requests, of a pipe that the parent holds the other end of, of the pipe that standard output and error go
 into, and of the log into which at most ``MAX_PRINTED`` bytes of that are passed on.
 
@@ -22,11 +22,11 @@ import sys
 
 from verl_like.controller import signals
 from verl_like.reward.forks import watch
-from verl_like.reward.messages import Answer, ReadTruths, Ready, Sample, Task, TruthsRead, Unusable
+from verl_like.reward.framing import AnswerWriter, next_request
+from verl_like.reward.functions import BatchFailed, Scoring
 from verl_like.reward.output import OutputFilter
-from verl_like.reward.scoring import BatchFailed, Scoring
-from verl_like.reward.subreaper import Keeper, adopt_orphans
-from verl_like.reward.wire import AnswerWriter, next_request
+from verl_like.reward.scorer_messages import Answer, ReadTruths, Ready, Sample, Task, TruthsRead, Unusable
+from verl_like.reward.subreaper import Subreaper, adopt_orphans
 from verl_like.telemetry import stacks
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
@@ -35,7 +35,7 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 def main() -> None:
     socket_fd, lifeline_fd, pipe_fd, log_fd, max_printed = map(int, sys.argv[1:])
     _hide_memory()
-    keeper_pid = os.getpid()
+    subreaper_pid = os.getpid()
     adopt_orphans()
     scorer_pid = os.fork()
     if scorer_pid:
@@ -44,9 +44,9 @@ def main() -> None:
         name = f"scorer process {scorer_pid}"
         output = OutputFilter(pipe_fd, log_fd, max_printed=max_printed, name=name)
         answers = socket.socket(fileno=socket_fd)
-        Keeper(scorer_pid, lifeline_fd=lifeline_fd, answers=answers, output=output).keep()
-    os.setsid()  # a kill reaches what the scorer has started, and not the keeper
-    _die_with_keeper(keeper_pid)
+        Subreaper(scorer_pid, lifeline_fd=lifeline_fd, answers=answers, output=output).keep()
+    os.setsid()  # a kill reaches what the scorer has started, and not the subreaper
+    _die_with_subreaper(subreaper_pid)
     _die_with_parent(lifeline_fd)
     os.close(pipe_fd)
     for fd in (lifeline_fd, log_fd):
@@ -100,15 +100,15 @@ def _limit_memory(max_memory_gib: float) -> None:
 def _hide_memory() -> None:
     """Keep memory and environment from the user's other processes, graded programs among them, and from core dumps.
 
-    Holds for the keeper and the scorer process that it forks.
+    Holds for the subreaper and the scorer process that it forks.
     """
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, ctypes.c_ulong(0), 0, 0, 0)
 
 
-def _die_with_keeper(keeper_pid: int) -> None:
-    """Have the kernel kill this process when its keeper dies, whose only thread that forks has forked it."""
+def _die_with_subreaper(subreaper_pid: int) -> None:
+    """Have the kernel kill this process when its subreaper dies, whose only thread that forks has forked it."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != keeper_pid:  # it had died before
+    if os.getppid() != subreaper_pid:  # it had died before
         os._exit(1)
 
 

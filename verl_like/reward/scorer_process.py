@@ -1,7 +1,7 @@
 """A process that scores samples and that can be killed.
 
 A thread that holds the interpreter lock cannot be stopped; a process can. What runs inside is
-:mod:`verl_like.reward.scorer_main`, beneath a keeper (:mod:`verl_like.reward.subreaper`).
+:mod:`verl_like.reward.scorer_main`, beneath a subreaper (:mod:`verl_like.reward.subreaper`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from verl_like.reward.environment import scorer_environment
-from verl_like.reward.launch import launch
-from verl_like.reward.messages import (
+from verl_like.reward.framing import AnswerReader, send_request
+from verl_like.reward.output import OutputBudget
+from verl_like.reward.scorer_launch import launch
+from verl_like.reward.scorer_messages import (
     Answer,
     Ended,
     Gone,
@@ -34,13 +36,11 @@ from verl_like.reward.messages import (
     TruthsRead,
     Unusable,
 )
-from verl_like.reward.output import OutputBudget
-from verl_like.reward.wire import AnswerReader, send_request
 
 START_TIMEOUT_S = 60.0  # covers the imports of a user's file
 PIECE_TIMEOUT_S = 5.0  # for the next news of several truths that are read
 CANCEL_GRACE_S = 1.0  # an async call is cancelled by its own process first
-ENDING_TIMEOUT_S = 2.0  # for a keeper to tell how its scorer process ended
+ENDING_TIMEOUT_S = 2.0  # for a subreaper to report how its scorer process ended
 MAX_CHARS = 1500  # of what a process printed last, in a message
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Why samples were left without an answer, told as the outcome of the one at fault."""
+    """Why samples were left without an answer, reported as the outcome of the one at fault."""
 
     outcome: Outcome
     was_killed: bool = False  # the process, by somebody else
@@ -71,7 +71,7 @@ class ScorerProcess:
             raise RuntimeError(
                 f"a scorer process cannot be started: {error}. Is the machine short of memory, processes or files?"
             ) from error
-        self._reader = AnswerReader(self._launched.connection, self._launched.keeper.pid)
+        self._reader = AnswerReader(self._launched.connection, self._launched.subreaper.pid)
         self._ready: Ready | None = None
         self._last_words = ""
         self._is_dead = False
@@ -116,7 +116,7 @@ class ScorerProcess:
         return self._ready is not None or any(isinstance(each, Ready) for each in self._reader.arrived())
 
     def is_running(self) -> bool:
-        return self._launched.keeper.poll() is None
+        return self._launched.subreaper.poll() is None
 
     def is_fit(self) -> bool:
         """Whether it runs, and has said nothing that it was not asked."""
@@ -214,7 +214,7 @@ class ScorerProcess:
             pass
 
     def end(self) -> None:
-        """Have the kernel end the process, and its keeper what that has started, whichever thread is using it.
+        """Have the kernel end the process, and its subreaper what that has started, whichever thread is using it.
 
         That thread is told by its next look at the process; :meth:`kill` is for itself.
         """
@@ -228,7 +228,7 @@ class ScorerProcess:
         self._launched.wait()
         for each in self._reader.arrived():
             self._note(each)
-        self._last_words = self._last_words or self._launched.rest()  # where no keeper got that far
+        self._last_words = self._last_words or self._launched.rest()  # where no subreaper got that far
         self._launched.close()
         self._is_dead = True
 
@@ -240,12 +240,12 @@ class ScorerProcess:
     def _ending(self, last: Message) -> str:
         """How it ended, by its last message; it is dead then."""
         self._note(last)
-        keeper_code = None
+        subreaper_code = None
         if isinstance(last, Gone):
             with suppress(subprocess.TimeoutExpired):
-                keeper_code = self._launched.keeper.wait(timeout=ENDING_TIMEOUT_S)
+                subreaper_code = self._launched.subreaper.wait(timeout=ENDING_TIMEOUT_S)
         self.kill()
-        self.was_killed = -signal.SIGKILL in (keeper_code, last.code if isinstance(last, Ended) else None)
+        self.was_killed = -signal.SIGKILL in (subreaper_code, last.code if isinstance(last, Ended) else None)
         match last:
             case Intrusion(what):
                 return (
@@ -258,7 +258,9 @@ class ScorerProcess:
                 hint = " (out of memory?)" if -code == signal.SIGKILL else ""
                 how = f"was killed by {_signal_name(-code)}{hint}"
             case _:
-                how = "closed its connection" if keeper_code is None else f"lost its keeper (code {keeper_code})"
+                how = (
+                    "closed its connection" if subreaper_code is None else f"lost its subreaper (code {subreaper_code})"
+                )
         return how
 
     def _words(self) -> str:

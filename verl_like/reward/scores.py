@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from verl_like.protocol import Array
-from verl_like.reward.failures import Failure
+from verl_like.reward.failure_limit import Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class Scores:
         return len(self.score)
 
     def plus(self, model: Scores, *, name: str, weight: float) -> Scores:
-        """The scores once a model's are added, which are told under ``name``; the first failure of a row stays."""
+        """The scores once a model's are added, which are reported under ``name``; the first failure of a row stays."""
         details, failure = self.details.copy(), self.failure.copy()
         for i in range(len(self)):
             own = {} if np.isnan(model.score[i]) else {name: float(model.score[i])}

@@ -6,8 +6,8 @@ import logging
 import threading
 from collections import deque
 
-from verl_like.reward.messages import Task
 from verl_like.reward.output import OutputBudget
+from verl_like.reward.scorer_messages import Task
 from verl_like.reward.scorer_process import ScorerProcess
 
 MAX_ATTEMPTS = 3  # where somebody kills processes before they are needed, e.g. for memory: no function's fault
@@ -74,7 +74,7 @@ class Spares:
             return process
 
     def close(self) -> None:
-        """Kill those that wait; whoever asks for another from now on is told."""
+        """Kill those that wait; whoever asks for another from now on gets an error."""
         with self._lock:
             self._is_closed = True
             for process in self._warm:

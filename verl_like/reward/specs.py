@@ -74,6 +74,6 @@ def _spec(name: str, entry: Any) -> FunctionSpec:
     return spec
 
 
-def told_names(specs: Sequence[FunctionSpec]) -> str:
+def function_names(specs: Sequence[FunctionSpec]) -> str:
     """The functions as the configuration names them."""
     return ", ".join(f"{spec.knob}={spec.function or '(by data_source)'}" for spec in specs)

@@ -1,4 +1,4 @@
-"""Timeouts in a row: a reward function that does not answer any more is told as that, before the stage's time is up.
+"""Timeouts in a row: a reward function that stopped answering is reported before the stage's time is up.
 
 One sample past its deadline costs ``reward.timeout_s`` of a scorer process. A function that waits for a service that is
 gone loses that with each sample, and the step's wait for its scores ends in an error that can only say who was waited
@@ -11,9 +11,9 @@ import threading
 from collections.abc import Sequence
 
 from verl_like.controller.errors import FeedbackError
-from verl_like.reward.failures import clipped_failure
-from verl_like.reward.messages import Outcome, Sample, Task
-from verl_like.reward.specs import told_names
+from verl_like.reward.failure_limit import clipped_failure
+from verl_like.reward.scorer_messages import Outcome, Sample, Task
+from verl_like.reward.specs import function_names
 
 # Of the stage's time. What is lost may come on top of a slow rollout's samples; three quarters are left for these.
 MAX_LOST_FRAC = 0.25
@@ -64,8 +64,8 @@ class Streak:
         if count < MIN_TIMEOUTS or lost_s < MAX_LOST_FRAC * self._stage_timeout_s:
             return
         raise FeedbackError(
-            f"{told_names(self._task.functions)} has not answered for {lost_s:.0f} s: {count} samples in a row had no "
-            f"score within reward.timeout_s={self._task.timeout_s:g}, which is more than a quarter of "
+            f"{function_names(self._task.functions)} has not answered for {lost_s:.0f} s: {count} samples in a row had "
+            f"no score within reward.timeout_s={self._task.timeout_s:g}, which is more than a quarter of "
             f"trainer.stage_timeout_s={self._stage_timeout_s:g}. Does it wait for something that is gone? Correct it; "
             f"raise reward.timeout_s where samples do take longer, and reward.num_workers with it. The last of "
             f"them:{self._last}"

@@ -5,7 +5,7 @@ own children, and so are found. It starts nothing else and runs no code of a use
 that it does its work also when the scorer host is killed.
 
 What remains impossible: processes that others start on request (cron, systemd, a container's daemon); those with
-another user's rights; one that forks faster than it is killed; and, where the keeper itself is killed by ``kill -9``,
+another user's rights; one that forks faster than it is killed; and, if the subreaper itself is killed by ``kill -9``,
 those that had left the scorer's session.
 """
 
@@ -21,9 +21,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from verl_like.reward.messages import Ended
+from verl_like.reward.framing import encoded
 from verl_like.reward.output import OutputFilter
-from verl_like.reward.wire import encoded
+from verl_like.reward.scorer_messages import Ended
 
 PR_SET_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 GRACE_S = 2.0  # between asking a process to end and killing it: it may have a folder to remove
@@ -39,7 +39,7 @@ def adopt_orphans() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
-class Keeper:
+class Subreaper:
     """What the process does after it has forked the scorer process.
 
     Args:

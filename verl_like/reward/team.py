@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from types import TracebackType
 
 from verl_like.controller.errors import RunError
-from verl_like.reward.messages import UNREADABLE, Outcome, RowTruth, Sample, Task, TruthReading
+from verl_like.reward.scorer_messages import UNREADABLE, Outcome, RowTruth, Sample, Task, TruthReading
 from verl_like.reward.scorer_process import ScorerProcess
 from verl_like.reward.spares import Spares
 from verl_like.reward.streak import Streak

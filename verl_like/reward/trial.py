@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from verl_like.config.schema import RewardConfig
-from verl_like.reward.messages import NOT_ASKED, UNREADABLE, RowTruth, Sample, scorer_task
-from verl_like.reward.specs import told_names
+from verl_like.reward.ground_truth_check import (
+    Progress,
+    check_readings,
+    distinct,
+    first_of_each_source,
+    no_progress,
+    read,
+)
+from verl_like.reward.scorer_messages import NOT_ASKED, UNREADABLE, RowTruth, Sample, scorer_task
+from verl_like.reward.specs import function_names
 from verl_like.reward.team import ScorerTeam
-from verl_like.reward.truths import Progress, check_readings, distinct, first_of_each_source, read, untold
 
 
 def try_reward(
@@ -16,7 +23,7 @@ def try_reward(
     samples: Mapping[str, Sample],
     truths: Iterable[tuple[str, RowTruth]] = (),
     *,
-    progress: Progress = untold,
+    progress: Progress = no_progress,
 ) -> None:
     """Load the reward functions and, where ``reward.try_first``, score these samples and read these truths.
 
@@ -25,7 +32,7 @@ def try_reward(
     Args:
         samples: one for each data source, by the name of its prompt.
         truths: those of all rows, each with the name of its prompt.
-        progress: told how many truths have been read.
+        progress: called with how many truths have been read.
 
     Raises:
         ValueError: a function that cannot be loaded or called, or that gives a sample no score; truths that nothing can
@@ -34,14 +41,14 @@ def try_reward(
     task = scorer_task(config)
     if not task.functions:
         return
-    names = told_names(task.functions)
+    names = function_names(task.functions)
     try:
         with ScorerTeam(task, num_processes=1) as scorer:
             if config.try_first:
                 wanted = distinct(truths)
-                first = read(first_of_each_source(wanted), task, num_processes=1, alone=scorer, progress=untold)
+                first = read(first_of_each_source(wanted), task, num_processes=1, alone=scorer, progress=no_progress)
                 status = {truth.truth.data_source: reading.status for truth, reading in first}
-                # A sample whose truth cannot be read fails for that alone, and such truths are told all together.
+                # A sample whose truth cannot be read fails for that alone, and such truths are reported all together.
                 sound = {name: each for name, each in samples.items() if status.get(each.data_source) != UNREADABLE}
                 _try_each(scorer, sound, names)
                 done = {truth.index for truth, _ in first}

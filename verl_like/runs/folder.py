@@ -13,7 +13,7 @@ from verl_like.checks.checkpoints import steps_in
 from verl_like.checks.manifest import damage
 from verl_like.config.hidden import NAME as SECRETS
 from verl_like.config.hidden import holds_mask, without_secrets
-from verl_like.config.record import damage_of, damage_of_file, first_line, recorded_text, with_earlier_starts
+from verl_like.config.run_file import damage_of, damage_of_file, first_line, recorded_text, with_earlier_starts
 from verl_like.config.schema import Config
 from verl_like.config.user_code import FROM_PYTHON
 from verl_like.config.yaml_text import load

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from verl_like.backends.rollout import remove_leftovers
-from verl_like.checks.cores import shares_of
+from verl_like.checks.cpu_workers import shares_of
 from verl_like.checks.rules import check_devices
 from verl_like.config.schema import Config
 from verl_like.controller.errors import ANNOUNCE, INTERRUPT
@@ -24,7 +24,7 @@ from verl_like.controller.ray_calls import calls_recorded
 from verl_like.controller.verdicts import VERDICTS
 from verl_like.imports import importing
 from verl_like.runs.folder import RunFolder
-from verl_like.telemetry.heartbeat import beacon_folder
+from verl_like.telemetry.heartbeat import heartbeat_folder
 from verl_like.telemetry.ledger import stage
 from verl_like.telemetry.startup import STARTUP
 from verl_like.watchdog.guard import watchdog
@@ -108,7 +108,7 @@ def _hosts(config: Config, *, generates: bool) -> Iterator[Hosts]:
             placement=placement,
             env=worker_environment(config, where.kind, num_threads=where.threads_per_worker),
             timeout_s=config.trainer.stage_timeout_s,
-            beacons=str(beacon_folder(run_id)),
+            heartbeats=str(heartbeat_folder(run_id)),
         )
         with ended_by(workers.shut_down, placement.remove, partial(remove_leftovers, run_id)):
             workers.prepare("verl_like.workers.hybrid:load_libraries", config.rollout.backend if generates else "")

@@ -13,7 +13,7 @@ from verl_like.call_threads import THREADS, Check, NoAnswer
 from verl_like.controller.errors import ANNOUNCE, INTERRUPT, StageTimeout, StallError
 from verl_like.controller.verdicts import VERDICTS
 from verl_like.runs.checkpoint import Checkpoints
-from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.heartbeat import HEARTBEAT
 from verl_like.telemetry.ledger import stage
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class _Writing:
 
 def _check() -> None:
     """Show that the driver lives while it waits, and end its wait where the run ends."""
-    BEACON.tick()
+    HEARTBEAT.tick()
     VERDICTS.check()
     INTERRUPT.stop_in("checkpoint")
 

@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-FOLDER_VARIABLE, NAME_VARIABLE = "VERL_LIKE_BEACONS", "VERL_LIKE_PROCESS"
-SUFFIX = ".beacon"
+FOLDER_VARIABLE, NAME_VARIABLE = "VERL_LIKE_HEARTBEATS", "VERL_LIKE_PROCESS"
+SUFFIX = ".heartbeat"
 MAX_STAGES = 48  # of which the longest silence is kept; a run has about twenty
 NUM_TRIES = 20
 _STAGE_BYTES, _TEXT_BYTES = 64, 256
@@ -42,7 +42,7 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a beacon says.
+    """What a heartbeat file holds.
 
     Args:
         who: the process as messages name it ("worker rank 3").
@@ -63,21 +63,21 @@ class Reading:
     silences: Mapping[str, Silence]
 
 
-class Beacon:
-    """The beacon of this process; dark until :meth:`light`, and everything it is told until then is forgotten."""
+class Heartbeat:
+    """The heartbeat of this process; before :meth:`start`, calls have no effect."""
 
     def __init__(self) -> None:
         self._map: mmap.mmap | None = None
         self._path: Path | None = None
         self.who = ""
 
-    def light(self, folder: Path, who: str) -> None:
+    def start(self, folder: Path, who: str) -> None:
         """Make the file, in a folder of this node that the watchdog reads.
 
         Raises:
-            OSError: there is no room for it; the beacon stays dark.
+            OSError: no space is left for the file; the heartbeat stays off.
         """
-        self.darken()
+        self.stop()
         self.who, self._stage, self._whom = who, "start", ""
         self._since = self._moved_at = time.monotonic()
         self._num_moves = 0
@@ -92,21 +92,22 @@ class Beacon:
         _SELF.pack_into(self._map, _SELF_AT, os.getpid(), _cut(who, _TEXT_BYTES))
         self._write()
 
-    def light_as_told(self, node: Callable[[], str]) -> None:
-        """Light it as the environment says, in the node's own folder or else in that of the driver's node; where there
-        is neither, nobody looks, and it only gets its name.
+    def start_from_environment(self, node: Callable[[], str]) -> None:
+        """Start in the folder that the environment names: the node's own, or else that of the driver's node.
+
+        Without such a folder the process is not watched and only gets its name.
 
         Args:
             node: gives the node's id.
         """
         self.who = os.environ.get(NAME_VARIABLE, "")
-        told = os.environ.get(FOLDER_VARIABLE)
-        places = (of_node(told, node()), told) if told else ()
-        if folder := next((place for place in places if Path(place).is_dir()), None):
+        named = os.environ.get(FOLDER_VARIABLE)
+        folders = (of_node(named, node()), named) if named else ()
+        if folder := next((each for each in folders if Path(each).is_dir()), None):
             with suppress(OSError):  # a process that nobody watches works like any other
-                self.light(Path(folder), self.who)
+                self.start(Path(folder), self.who)
 
-    def darken(self) -> None:
+    def stop(self) -> None:
         """Remove the file: this process is no longer watched."""
         if self._map is not None and self._path is not None:
             self._map.close()
@@ -159,12 +160,12 @@ class Beacon:
             _KNOWN.pack_into(self._map, _KNOWN_AT + slot * _KNOWN.size, name, silence.longest_s, silence.num_visits)
 
     def _write(self) -> None:
-        assert self._map is not None, "the beacon is dark"
+        assert self._map is not None, "the heartbeat has not started"
         _NOW.pack_into(self._map, 0, self._since, self._moved_at, self._num_moves)
         _WORDS.pack_into(self._map, _WORDS_AT, _cut(self._stage, _STAGE_BYTES), _cut(self._whom, _TEXT_BYTES))
 
 
-BEACON = Beacon()
+HEARTBEAT = Heartbeat()
 
 
 def of_node(run: str, node: str) -> str:
@@ -172,16 +173,16 @@ def of_node(run: str, node: str) -> str:
     return f"{run}.{node[:8]}"  # not with a hyphen, as engines name their shared memory
 
 
-def beacon_folder(run_id: str) -> Path:
-    """Where the processes of a run on this node light their beacons: in memory, where the machine has such a place."""
+def heartbeat_folder(run_id: str) -> Path:
+    """Return the folder of the heartbeats of a run's processes on this node: in ``/dev/shm`` if it exists."""
     memory = Path("/dev/shm")
     return (memory if memory.is_dir() else Path(tempfile.gettempdir())) / f"verl_like-{run_id}"
 
 
 def read(path: Path) -> Reading | None:
-    """What the beacon in this file says; None where there is none, or it is being made."""
+    """Read a heartbeat file; None if it does not exist or is being made."""
     content = b""
-    for _ in range(NUM_TRIES):  # the process may write meanwhile: two equal looks are one that is whole
+    for _ in range(NUM_TRIES):  # the process may write meanwhile: two equal reads are one that is whole
         before = content
         try:
             content = path.read_bytes()
@@ -202,7 +203,7 @@ def read(path: Path) -> Reading | None:
 
 
 def read_all(folder: Path) -> list[Reading]:
-    """What all beacons of a folder say, by process id."""
+    """Read all heartbeats of a folder, sorted by process id."""
     readings = (read(path) for path in folder.glob(f"*{SUFFIX}"))
     return sorted((reading for reading in readings if reading is not None), key=lambda reading: reading.pid)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.heartbeat import HEARTBEAT
 
 MAX_SPANS = 2000  # of a process between two looks; older ones give way
 
@@ -88,10 +88,10 @@ class Ledger:
             self._show()
 
     def _show(self) -> None:
-        """Have the beacon show the innermost stage that is no waiting; the two clocks are one on Linux."""
+        """Have the heartbeat show the innermost stage that is no waiting; the two clocks are one on Linux."""
         inner = next((v for v in reversed(self._visits) if not v.stage.startswith("wait/")), self._visits[0])
         waits_for = next((v.waits_for for v in reversed(self._visits) if v.waits_for), "")
-        BEACON.enter(inner.stage, inner.start, waits_for)
+        HEARTBEAT.enter(inner.stage, inner.start, waits_for)
 
     def count(self, name: str, number: float) -> None:
         """Add to what is counted under this name, a metric's."""
@@ -99,7 +99,7 @@ class Ledger:
             self._counts[name] = self._counts.get(name, 0.0) + number
 
     def peak(self, name: str, number: float) -> None:
-        """The same for what is told by its largest."""
+        """The same for what is reported by its largest."""
         with self._lock:
             self._peaks[name] = max(self._peaks.get(name, number), number)
 
@@ -139,7 +139,7 @@ def stage(name: str, *, waits_for: str = "") -> Iterator[None]:
     """Book the time inside to ``name``.
 
     Args:
-        waits_for: whom the process waits for all that time, as messages name it; the watchdog is told.
+        waits_for: whom the process waits for all that time, as messages name it; the watchdog reads it.
     """
     visit = LEDGER.enter(name, waits_for)
     try:
@@ -149,7 +149,7 @@ def stage(name: str, *, waits_for: str = "") -> Iterator[None]:
 
 
 def waiting(kind: str, whom: str) -> AbstractContextManager[None]:
-    """Book the time inside to ``wait/kind``, and tell the watchdog who is waited for.
+    """Book the time inside to ``wait/kind``, and show the watchdog who is waited for.
 
     Args:
         kind: "peer" (another rank), "store" (a block of a batch).

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class RunLogs:
-    """Where the processes that the driver starts are told to keep their logs."""
+    """Where the processes that the driver starts keep their logs."""
 
     def __init__(self) -> None:
         self.folder = ""  # of this start; empty where none is kept
@@ -53,19 +53,19 @@ class RunLogs:
 
 class _DriverLog(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
-        """Nothing: the terminal has the record, and whatever needs the disk tells that it is full."""
+        """Nothing: the terminal has the record, and whatever needs the disk reports that it is full."""
 
 
 RUN_LOGS = RunLogs()
 
 
 class ProcessLog:
-    """The log of this process, once it was told to keep one."""
+    """The log of this process, once it keeps one."""
 
     def __init__(self) -> None:
         self._is_kept = False
 
-    def keep_as_told(self) -> None:
+    def keep_from_environment(self) -> None:
         """From now on all that this process and its libraries print is appended to a file in the folder that its
         environment names, which is named after the process; where there is no folder, nothing changes.
 

@@ -71,7 +71,7 @@ def _named(stage: str) -> Iterator[None]:
 
 @contextmanager
 def _told(name: str) -> Iterator[None]:
-    """A trace that cannot be written is told."""
+    """Report a trace that cannot be written."""
     try:
         yield
     except (OSError, RuntimeError) as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from verl_like.disk import writing
-from verl_like.telemetry.process_report import ProcessReport
+from verl_like.telemetry.process_usage import ProcessReport
 from verl_like.telemetry.record_limits import RecordLimits, thin_ledger, thin_trace
 from verl_like.telemetry.trackers import drop_rows_after
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from verl_like.telemetry.live import LiveDisplay
 
-EVERY_S = 10.0  # how often a plain log is told that a phase still lasts
+EVERY_S = 10.0  # how often a plain log says that a phase still lasts
 
 
 class Startup:

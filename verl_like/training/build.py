@@ -19,7 +19,7 @@ from verl_like.reward.decoding import Decoder
 from verl_like.reward.pool import RewardPool
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.launch import HOSTS, Hosts, ended_by
-from verl_like.telemetry.heartbeat import beacon_folder
+from verl_like.telemetry.heartbeat import heartbeat_folder
 from verl_like.telemetry.process_log import RUN_LOGS
 from verl_like.telemetry.record_limits import RecordLimits
 from verl_like.telemetry.startup import STARTUP
@@ -84,7 +84,7 @@ def advantage_worker(config: Config, *, run_id: str) -> Iterator[WorkerGroup | N
         placement=None,
         env={"OMP_NUM_THREADS": "1", **config.cluster.env},
         timeout_s=timeout_s,
-        beacons=str(beacon_folder(run_id)),
+        heartbeats=str(heartbeat_folder(run_id)),
     )
     with ended_by(group.shut_down):
         factory = "verl_like.workers.advantages:build_roles"
@@ -115,7 +115,7 @@ def scorer_workers(config: Config, name: str, *, where: Devices, run_id: str) ->
         placement=placement,
         env=env,
         timeout_s=config.trainer.stage_timeout_s,
-        beacons=str(beacon_folder(run_id)),
+        heartbeats=str(heartbeat_folder(run_id)),
     )
 
     def setup(rank: int) -> tuple[WorkerSetup]:
@@ -151,7 +151,7 @@ def reward_pool(
         max_failure_bytes=RecordLimits(config.trainer.max_records_gib).failures,
         env=config.cluster.env,
         timeout_s=config.trainer.stage_timeout_s,
-        beacons=str(beacon_folder(run_id)),
+        heartbeats=str(heartbeat_folder(run_id)),
     )
     with ended_by(pool.shut_down):
         yield pool

@@ -12,8 +12,8 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.algorithms.roles import needs
-from verl_like.checks.hub import check_hub_models
-from verl_like.checks.machine import check_machine
+from verl_like.checks.hub_models import check_hub_models
+from verl_like.checks.requirements import check_machine
 from verl_like.checks.rules import check
 from verl_like.config.schema import Config
 from verl_like.disk import refuse_unwritable, unused, writing

@@ -10,7 +10,7 @@ from typing import Protocol
 from verl_like.controller.errors import RunError, StageTimeout
 from verl_like.controller.remote_batch import BlockRef
 from verl_like.controller.wait import arrivals
-from verl_like.telemetry.process_report import Reporter
+from verl_like.telemetry.process_usage import Reporter
 from verl_like.telemetry.record_limits import RecordLimits
 from verl_like.telemetry.run_ledger import RunLedger
 

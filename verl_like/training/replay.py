@@ -6,7 +6,7 @@ import logging
 import shutil
 
 from verl_like.algorithms.roles import needs
-from verl_like.checks.machine import check_machine
+from verl_like.checks.requirements import check_machine
 from verl_like.checks.rules import check
 from verl_like.controller.errors import INTERRUPT
 from verl_like.data.templates import load_tokenizer

@@ -11,7 +11,7 @@ import numpy as np
 from verl_like.config.schema import RewardConfig
 from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.protocol import Array
-from verl_like.reward.failures import check_failures, failures_of, value_of_failure
+from verl_like.reward.failure_limit import check_failures, failures_of, value_of_failure
 from verl_like.reward.pool import PoolScoring, RewardPool
 from verl_like.reward.scores import Scores
 

@@ -9,7 +9,7 @@ import numpy as np
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.plan.run_plan import RunPlan
 from verl_like.protocol import Array
-from verl_like.reward.messages import FAILURES
+from verl_like.reward.scorer_messages import FAILURES
 from verl_like.reward.scores import is_unreadable_mark, was_unreadable
 
 Metrics = dict[str, float]

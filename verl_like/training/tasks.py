@@ -9,8 +9,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from verl_like.checks.hub import check_hub_models
-from verl_like.checks.machine import check_machine
+from verl_like.checks.hub_models import check_hub_models
+from verl_like.checks.requirements import check_machine
 from verl_like.checks.rules import check
 from verl_like.checks.validation import best_metric_problem
 from verl_like.config.problems import refuse
@@ -22,7 +22,7 @@ from verl_like.data.samplers import EpochSampler, epoch_sampler
 from verl_like.data.selection import train_rows, val_rows
 from verl_like.data.templates import load_tokenizer
 from verl_like.protocol import DataProto
-from verl_like.reward.messages import RowTruth, Sample
+from verl_like.reward.scorer_messages import RowTruth, Sample
 from verl_like.reward.trial import try_reward
 from verl_like.telemetry.startup import STARTUP
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from verl_like.telemetry import stacks
-from verl_like.telemetry.heartbeat import BEACON, beacon_folder
+from verl_like.telemetry.heartbeat import HEARTBEAT, heartbeat_folder
 from verl_like.watchdog.sibling import BYE, Settings
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ HELD = "held"  # a file that the driver has locked
 
 
 class Listener(Protocol):
-    """Who is told of what the watchdog finds; called from a thread of its own."""
+    """Who gets what the watchdog finds; called from a thread of its own."""
 
     def stalled(self, text: str, *, is_certain: bool) -> None:
         """A process stands still; certain where it is stopped, or beyond a deadline that the run itself has taught."""
@@ -48,7 +48,7 @@ class Listener(Protocol):
 def watchdog(
     run_id: str, stalls: Path, listener: Listener, *, floor_s: float, ends: bool, who: str = "the driver"
 ) -> Iterator[None]:
-    """Have this process and those that light beacons in the run's folder watched.
+    """Have this process and those that light heartbeats in the run's folder watched.
 
     Args:
         stalls: folder that verdicts and stacks are written below.
@@ -56,7 +56,7 @@ def watchdog(
         ends: whether a driver that takes no notice of a verdict is ended.
         who: this process, as messages name it.
     """
-    folder = beacon_folder(run_id)
+    folder = heartbeat_folder(run_id)
     settings = Settings(
         folder=str(folder), driver=os.getpid(), stalls=str(stalls.absolute()), floor_s=floor_s, ends=ends
     )
@@ -64,10 +64,10 @@ def watchdog(
     try:
         remove_forsaken(folder.parent)
         held = made_and_held(folder)
-        BEACON.light(folder, who)
+        HEARTBEAT.start(folder, who)
         guard = _Guard(settings, listener)
     except OSError as error:
-        BEACON.darken()
+        HEARTBEAT.stop()
         if held is not None:
             held.close()
         shutil.rmtree(folder, ignore_errors=True)
@@ -79,13 +79,13 @@ def watchdog(
         yield
     finally:
         guard.close()
-        BEACON.darken()
+        HEARTBEAT.stop()
         shutil.rmtree(folder, ignore_errors=True)  # by the watchdog's process, unless that was killed or stopped
         held.close()
 
 
 def made_and_held(folder: Path) -> IO[str]:
-    """Make a folder of beacons with a locked file in it; it is nobody's once that file is closed.
+    """Make a folder of heartbeats with a locked file in it; it is nobody's once that file is closed.
 
     Raises:
         OSError: there is no room for it.
@@ -106,7 +106,7 @@ def remove_forsaken(place: Path) -> None:
     """Remove the folders of runs whose driver and watchdog were killed both; the kernel's locks tell, which see other
     containers too.
     """
-    for file in place.glob(f"{beacon_folder('*').name}/{HELD}"):
+    for file in place.glob(f"{heartbeat_folder('*').name}/{HELD}"):
         with suppress(OSError), file.open("r+") as left:  # another user's, or held
             fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(file.parent, ignore_errors=True)

@@ -61,14 +61,14 @@ def marked_by(folder: Path) -> list[int]:
 def _who(pid: int, folder: str) -> str:
     """The name of a process of this run; empty for another's, and for one that nobody waits for."""
     words = _words(pid, "cmdline")
-    told = dict(word.split("=", 1) for word in _words(pid, "environ") if "=" in word)
+    variables = dict(word.split("=", 1) for word in _words(pid, "environ") if "=" in word)
     line = " ".join(words)
     if line.startswith(IDLE):
         return ""
-    told |= next((_variables(word) for word in words if word.startswith("--serialized-runtime-env-context=")), {})
-    if told.get(FOLDER_VARIABLE) != folder:
+    variables |= next((_variables(word) for word in words if word.startswith("--serialized-runtime-env-context=")), {})
+    if variables.get(FOLDER_VARIABLE) != folder:
         return ""
-    if name := told.get(NAME_VARIABLE):
+    if name := variables.get(NAME_VARIABLE):
         return name
     if line.startswith(TITLE):
         return f"a process that Ray has started, {line.strip()}"

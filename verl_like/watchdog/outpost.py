@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from verl_like.telemetry import stacks
-from verl_like.telemetry.heartbeat import beacon_folder
+from verl_like.telemetry.heartbeat import heartbeat_folder
 from verl_like.telemetry.ledger import LEDGER
 from verl_like.watchdog.guard import watchdog
 from verl_like.watchdog.newborns import marked_by, run_folder
@@ -31,7 +31,7 @@ class Notice:
 
 
 class Outpost:
-    """Watches the processes that light beacons in one folder of its node.
+    """Watches the processes that light heartbeats in one folder of its node.
 
     Args:
         watched: names the folder, which is this node's alone.
@@ -42,7 +42,7 @@ class Outpost:
     def __init__(self, watched: str, stalls: str, floor_s: float) -> None:
         stacks.listen()
         LEDGER.rest("wait/driver")
-        self._folder = beacon_folder(watched)
+        self._folder = heartbeat_folder(watched)
         self._notices: list[Notice] = []
         self._lock = threading.Lock()
         self._watching = ExitStack()

@@ -1,6 +1,6 @@
-"""What the watchdog's process does: look, decide, write down, tell the driver, and end a driver that does not listen.
+"""What the watchdog's process does: check, decide, write down, report, and end a driver that does not listen.
 
-It tells in lines of JSON on its standard output. Its standard input is the driver's lifeline: ``bye`` is an orderly
+It reports in lines of JSON on its standard output. Its standard input is the driver's lifeline: ``bye`` is an orderly
 end, and an end of file without it means that the driver is gone.
 """
 
@@ -33,7 +33,7 @@ NUM_GLANCES = 20  # between two rounds, at processes that Ray has just started
 ALIVE_EVERY_S = 5.0
 GRACE_S = 6.0  # for the culprit to pass its deadline too, where all that have passed theirs only wait for it
 BUSY_S = 0.5  # over which the use of processor time is measured
-KILL_AFTER_S = 45.0  # a driver that was told to end and is still there then: more than its own teardown takes
+KILL_AFTER_S = 45.0  # a driver that was asked to end and is still there then: more than its own teardown takes
 ORPHANS_S = 3.0  # until what a vanished driver left behind is ended
 REPLACED_S = 4.0  # for Ray to start another process in place of one that it has ended
 BYE = b"bye"
@@ -42,10 +42,10 @@ SERVERS = ("raylet", "gcs_server")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """What the process is told on its command line.
+    """What the process is given on its command line.
 
     Args:
-        folder: of the beacons.
+        folder: of the heartbeats.
         driver: its process id.
         stalls: folder that verdicts and stacks are written below.
         floor_s: as in :class:`Deadlines`.
@@ -76,7 +76,7 @@ class Sibling:
         # Processes of the verdicts so far -> their moves by then, and whether they were named, or only waited.
         self._told: dict[int, tuple[int, bool]] = {}
         self._suspected_at: float | None = None
-        self._told_alive_at = 0.0
+        self._reported_alive_at = 0.0
         self._kill_at: float | None = None
         self._oom_kills, self._shared_memory = OomKills(), SharedMemory()
         self._raylets = Raylets()
@@ -113,8 +113,8 @@ class Sibling:
                 self._unreplaced[watched.who] = now
         self._tell_of_unreplaced(now)
         self._look_at_raylets(now)
-        if now - self._told_alive_at >= ALIVE_EVERY_S:
-            self._told_alive_at = now
+        if now - self._reported_alive_at >= ALIVE_EVERY_S:
+            self._reported_alive_at = now
             self._say("alive")
             self._count_servants()
         self._forget_moved()
@@ -164,14 +164,14 @@ class Sibling:
         if not is_sure and now - self._suspected_at < GRACE_S:
             return
         if not self._told or any(watched.pid not in self._told for watched in verdict.silent):
-            self._tell(verdict, limits, stacks, now)
-        # Those that wait for somebody who was told of are beyond their deadlines too by now, and no news.
+            self._report(verdict, limits, stacks, now)
+        # Those that wait for somebody who was reported are beyond their deadlines too by now, and no news.
         named = {watched.pid for watched in verdict.silent}
         for pid in named | limits.keys():
             was_named = pid in named or (pid in self._told and self._told[pid][1])
             self._told[pid] = processes[pid].reading.num_moves, was_named
 
-    def _tell(
+    def _report(
         self, verdict: Verdict, limits: dict[int, float], stacks: dict[int, list[ThreadStack] | str], now: float
     ) -> None:
         cores = {watched.pid: cores_used(watched.pid, BUSY_S) for watched in verdict.silent}
@@ -184,7 +184,7 @@ class Sibling:
         self._say("stall", text=found, calls=calls, folder=folder, is_certain=acts)
         if acts and self._settings.ends:
             self._kill_at = now + KILL_AFTER_S
-        if any(watched.pid == self._settings.driver for watched in verdict.silent):  # it may not read what it is told
+        if any(watched.pid == self._settings.driver for watched in verdict.silent):  # it may not read the report
             sys.stderr.write(f"watchdog: {found}\n")
             sys.stderr.flush()
 
@@ -217,7 +217,7 @@ class Sibling:
         return f"last seen in stage {watched.stage!r}, {seconds:.0f} s after it began; {memory}{span}{why}"
 
     def _end_driver(self) -> None:
-        """The driver was told 45 s ago and has not ended: it cannot."""
+        """Kill the driver: it was asked to end 45 s ago and has not."""
         self._kill_at = None
         state = process_state(self._settings.driver)
         if state is None or state.is_stopped:  # somebody has stopped it, and may let it go on
@@ -230,7 +230,7 @@ class Sibling:
         """Say what nobody else can: it was killed, or crashed, or Ray's library ended it, as it does when it notices in
         the middle of a call that its raylet is gone.
         """
-        # Its beacon, and not a look at the process: that may have been seen dead before, or still be ending.
+        # Its heartbeat, and not a look at the process: that may have been seen dead before, or still be ending.
         reading = read(Path(self._settings.folder) / f"{self._settings.driver}{SUFFIX}")
         where = f", in stage {reading.stage!r}" if reading is not None else ""
         sys.stderr.write(

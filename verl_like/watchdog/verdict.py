@@ -40,8 +40,8 @@ def verdict_on(limits: Collection[int], processes: Mapping[int, Watched], stacks
     if not silent:
         at_work = [w for pid, w in processes.items() if w.has_deadline and pid not in waiting]
         silent = sorted(at_work, key=lambda watched: watched.moved_at)[:1]
-    told = {watched.pid for watched in silent}
-    return Verdict(tuple(silent), tuple(processes[pid] for pid in sorted(waiting) if pid not in told))
+    reported = {watched.pid for watched in silent}
+    return Verdict(tuple(silent), tuple(processes[pid] for pid in sorted(waiting) if pid not in reported))
 
 
 def _waits(watched: Watched, stacks: list[ThreadStack] | str) -> bool:

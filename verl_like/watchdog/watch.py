@@ -1,6 +1,6 @@
 """The look, once a second, at every process of a run: who is silent beyond the deadline of its stage.
 
-A process is judged by what its beacon and the kernel say; nobody is asked. One that is silent because it waits for
+A process is judged by what its heartbeat and the kernel say; nobody is asked. One that is silent because it waits for
 another is no culprit.
 """
 
@@ -42,7 +42,7 @@ class Watched:
     pid: int
     created: float
     reading: Reading
-    moved_at: float  # of monotonic time; the beacon's, or later where it moved files
+    moved_at: float  # of monotonic time; the heartbeat's, or later where it moved files
     memory: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=MAX_MEMORY_POINTS))
     moved_bytes: int = 0
     stopped_since: float | None = None
@@ -68,7 +68,7 @@ class Watch:
     """The processes of one run on this node.
 
     Args:
-        folder: of the beacons.
+        folder: of the heartbeats.
         driver: process id of the driver, below which all others are.
         clock: ``time.monotonic``.
     """
@@ -109,7 +109,9 @@ class Watch:
             if (state := process_state(reading.pid)) is not None:
                 alive[reading.pid] = self._seen(state, reading, now)
         dead = [watched for pid, watched in self._watched.items() if pid not in alive and not _is_unnamed(watched)]
-        left = {reading.pid: reading for reading in readings}  # a beacon outlives its process, and says its last stage
+        left = {
+            reading.pid: reading for reading in readings
+        }  # a heartbeat outlives its process, and says its last stage
         for watched in dead:
             watched.reading = left.get(watched.pid, watched.reading)
         self._watched = alive

@@ -10,8 +10,8 @@ import torch
 
 from verl_like.algorithms.advantages import ROW_COLUMNS, estimator, estimator_of
 from verl_like.algorithms.advantages.batch import batch_advantages
-from verl_like.algorithms.advantages.own_metrics import OwnMetrics
-from verl_like.algorithms.advantages.responses import Responses
+from verl_like.algorithms.advantages.packed import Responses
+from verl_like.algorithms.advantages.user_estimator import OwnMetrics
 from verl_like.algorithms.advantages.whitening import Moments, whiten_stats
 from verl_like.algorithms.covariance import covariance_ranks
 from verl_like.algorithms.critic_loss import explained_variance

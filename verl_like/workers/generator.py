@@ -18,7 +18,7 @@ from verl_like.controller.blocks import MAX_STREAM_BLOCKS
 from verl_like.controller.dispatch import Dispatch, dispatch
 from verl_like.controller.remote_batch import Facts, RemoteRows
 from verl_like.protocol import DataProto, Ragged
-from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.heartbeat import HEARTBEAT
 from verl_like.telemetry.ledger import LEDGER
 from verl_like.workers.engine_ranks import EngineRanks, Queue
 from verl_like.workers.episodes import EpisodeFactory, FinishedSample, RunningEpisodes, SingleTurn
@@ -159,7 +159,7 @@ class GeneratorRole:
                 episodes.begin(len(rows) + number for number in self._queue.take(self._num_wanted(n)))
                 if not self._engine.has_unfinished():
                     break
-                BEACON.tick()
+                HEARTBEAT.tick()
                 for sample in episodes.step():
                     group = groups.setdefault(sample.row, _Group())
                     group.samples[sample.number] = sample

@@ -15,7 +15,7 @@ from verl_like.backends.sinks import EngineSink
 from verl_like.backends.train import TrainBackend, train_backend
 from verl_like.config.schema import ActorConfig, CriticConfig, RefConfig
 from verl_like.telemetry.ledger import stage
-from verl_like.telemetry.process_report import BASELINE
+from verl_like.telemetry.process_usage import BASELINE
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.critic import CriticRole
 from verl_like.workers.generator import GeneratorRole, build_rollout_engine

@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.gpu_check.policies import model_path, policy, rows, synchronize
 from benchmarks.gpu_check.scene import Scene
 from benchmarks.gpu_check.verdict import Findings
-from verl_like.backends.fsdp.engine import FsdpPolicy
+from verl_like.backends.fsdp.policy import FsdpPolicy
 from verl_like.protocol import DataProto
 
 DEADLINE_S = 120.0

@@ -24,7 +24,7 @@ from verl_like.backends.fsdp.learner import FsdpLearner
 from verl_like.backends.fsdp.optim import local_shard
 from verl_like.config.schema import Config, OptimConfig
 from verl_like.plan.devices import COMPUTE_SHARE, GIB, Device
-from verl_like.plan.place import place_of
+from verl_like.plan.location import place_of
 from verl_like.plan.run_plan import ROOM_SHARE, shapes_of
 from verl_like.plan.seconds import BACKWARD
 from verl_like.plan.shape import ModelShape

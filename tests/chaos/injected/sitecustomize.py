@@ -109,7 +109,7 @@ def _inject(ledger):
 
 
 def _is_me(process, ledger):
-    return ledger.BEACON.who.replace(" ", "_") == process
+    return ledger.HEARTBEAT.who.replace(" ", "_") == process
 
 
 def _first_time():

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from verl_like.algorithms.advantages.batch import needed
 from verl_like.algorithms.advantages.groups import group_index, group_mean, group_sum, scored
-from verl_like.algorithms.advantages.responses import Responses
+from verl_like.algorithms.advantages.packed import Responses
 from verl_like.algorithms.types import Advantages
 from verl_like.config.schema import AlgorithmConfig
 

@@ -11,7 +11,7 @@ from verl_like.config.schema import AlgorithmConfig
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from verl_like.algorithms.advantages.responses import Responses
+    from verl_like.algorithms.advantages.packed import Responses
     from verl_like.algorithms.types import AdvantageInputs, Advantages
 
 TOKEN_COLUMNS = frozenset({"values", "old_log_probs", "ref_log_probs", "rollout_log_probs", "sum_pi_squared"})  # [B, T]
@@ -53,7 +53,7 @@ class Estimator:
         if self.takes == "padded":
             found: Advantages = self.fn(inputs, config)
             return found
-        from verl_like.algorithms.advantages.responses import Responses
+        from verl_like.algorithms.advantages.packed import Responses
 
         found = self.of_responses(Responses.of_padded(inputs), config)
         shape = inputs.response_mask.shape
@@ -70,7 +70,7 @@ class Estimator:
             return spread(self.fn(scored(responses), config), responses)
         from torch import Tensor
 
-        from verl_like.algorithms.advantages.own_metrics import checked
+        from verl_like.algorithms.advantages.user_estimator import checked
 
         inputs = responses.padded()
         found = checked(self.fn(inputs, config), inputs.rewards.shape, name=config.adv_estimator)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from verl_like.algorithms.advantages.responses import Responses
+from verl_like.algorithms.advantages.packed import Responses
 from verl_like.algorithms.types import Advantages
 
 

@@ -39,5 +39,5 @@ class PolicyLoss:
 
     @property
     def function(self) -> Callable[[LossInputs, PolicyLossConfig], TokenLosses]:
-        """``fn`` itself; where it is told by its place, its module is imported now."""
+        """``fn`` itself; where it is named by its location, its module is imported now."""
         return self.fn.function if isinstance(self.fn, Imported) else self.fn

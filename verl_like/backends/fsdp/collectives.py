@@ -1,4 +1,4 @@
-"""What ranks tell each other: a gather, which torch renamed between the versions this project runs on, and a sum."""
+"""What ranks exchange: a gather, which torch renamed between the versions this project runs on, and a sum."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ from verl_like.ops.tiles import without_compiling
 from verl_like.ops.ulysses import Sharers
 from verl_like.protocol import Ragged
 
-if TYPE_CHECKING:  # an engine compiles its layers
-    from verl_like.backends.fsdp.engine import FsdpPolicy
+if TYPE_CHECKING:  # the trial process does without it
+    from verl_like.backends.fsdp.engine import FsdpEngine
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class LayerSpec:
     num_threads: int  # on CPU
 
 
-def compile_layers(engine: FsdpPolicy, spec: LayerSpec, deadline_s: float) -> bool:
+def compile_layers(engine: FsdpEngine[PolicyModel], spec: LayerSpec, deadline_s: float) -> bool:
     """Compile the engine's layers; no later call compiles anything. Collective.
 
     Args:

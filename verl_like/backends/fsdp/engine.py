@@ -1,12 +1,10 @@
-"""Models sharded with FSDP2, and their forward passes over rows; ``learner.py`` has them learn."""
+"""FsdpEngine: a model sharded with FSDP2, its forward passes over rows, and what is read, gathered and exported."""
 
 from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import asdict
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -19,29 +17,17 @@ from torch.distributed._composable.checkpoint_activation import checkpoint
 
 from verl_like.backends.base import EngineSettings
 from verl_like.backends.fsdp.checkpoint import load_sharded_weights
-from verl_like.backends.fsdp.compiled_layers import LayerSpec, compile_layers
 from verl_like.backends.fsdp.gathering import CACHE_LINE_BYTES, Gather, gather_on
 from verl_like.backends.fsdp.layout import Layout, is_cut, ranks_per_shard_group
-from verl_like.backends.fsdp.learner import FsdpLearner
 from verl_like.backends.fsdp.loading import load_weights
 from verl_like.backends.fsdp.micro_batches import MicroBatch, MicroBatchPlan, agree, resolve_max_tokens
-from verl_like.backends.fsdp.models import (
-    PolicyModel,
-    ShardedModel,
-    ValueModel,
-    policy_skeleton,
-    score_skeleton,
-    value_skeleton,
-)
+from verl_like.backends.fsdp.models import ShardedModel
 from verl_like.backends.fsdp.replicas import Replicas
+from verl_like.backends.fsdp.sequence_parallel import shared_rows, sharers_of
 from verl_like.backends.fsdp.sharding import Sharding
-from verl_like.backends.fsdp.sharing import shared_rows, sharers_of
 from verl_like.backends.fsdp.weights import Named, export_folder, stream_full_tensors, whole_tensors
-from verl_like.config.schema import OptimConfig
 from verl_like.ops.attention import resolve_kernel
-from verl_like.ops.compilation import TileSpec, compile_tile_functions
-from verl_like.ops.log_probs import TokenStatsFunction
-from verl_like.ops.packing import ModelInputs, to_padded
+from verl_like.ops.packing import ModelInputs
 from verl_like.protocol import DataProto
 
 log = logging.getLogger(__name__)
@@ -122,10 +108,6 @@ class FsdpEngine(ABC, Generic[Model]):
     @abstractmethod
     def outputs(self, batch: MicroBatch, *, entropy: bool) -> dict[str, Tensor]:
         """Run one forward pass with gradients, for what a loss reads: [b, T] each."""
-
-    def learner(self, optim: OptimConfig, *, total_updates: int, max_response_tokens: int) -> FsdpLearner:
-        """Implement ``ForwardEngine.learner``."""
-        return FsdpLearner(self, optim, total_updates=total_updates, max_response_tokens=max_response_tokens)
 
     def plan(self, rows: DataProto) -> MicroBatchPlan:
         """How this rank, and those that share tokens with it, run these rows."""
@@ -225,117 +207,8 @@ class FsdpEngine(ABC, Generic[Model]):
         if self.device.type != "cpu" and self.settings.fsdp.offload_params:
             self.module.to(self.device)
 
-
-class FsdpPolicy(FsdpEngine[PolicyModel]):
-    """The PolicyEngine of :mod:`verl_like.backends.base`."""
-
-    def __init__(self, settings: EngineSettings) -> None:
-        self._token_stats = TokenStatsFunction(budget_mib=settings.log_prob_chunk_mib)
-        super().__init__(settings)
-
-    def _skeleton(self, *, kernel: str | None, dtype: torch.dtype) -> PolicyModel:
-        model = self.settings.model
-        return policy_skeleton(model.path, model=model, kernel=kernel, dtype=dtype, token_stats=self._token_stats)
-
-    def outputs(self, batch: MicroBatch, *, entropy: bool) -> dict[str, Tensor]:
-        """Compute ``log_probs`` and, where asked, ``entropy``."""
-        stats = self.module(batch.inputs, temperature=self.settings.temperature, entropy=entropy)
-        outputs = {"log_probs": to_padded(stats.log_probs, batch.valid)}
-        if stats.entropy is not None:
-            outputs["entropy"] = to_padded(stats.entropy, batch.valid)
-        return outputs
-
-    def forward_log_probs(
-        self,
-        rows: DataProto,
-        *,
-        temperature: float,
-        entropy: bool = False,
-        sum_pi_squared: bool = False,
-        as_read: bool = False,
-    ) -> dict[str, NDArray[np.float32]]:
-        """Implement ``PolicyEngine.forward_log_probs``."""
-        assert not as_read or self.module.adapters is not None, "without adapters the model is no longer as it was read"
-
-        def run(inputs: ModelInputs) -> Mapping[str, Tensor]:
-            stats = self.module(inputs, temperature=temperature, entropy=entropy, sum_pi_squared=sum_pi_squared)
-            return stats._asdict()
-
-        names = ["log_probs"] + ["entropy"] * entropy + ["sum_pi_squared"] * sum_pi_squared
-        with self.module.adapters.switched_off() if self.module.adapters and as_read else nullcontext():
-            return self._forward(rows, names, run)
-
-    def warm_up(self, deadline_s: float, *, entropy: bool = False) -> bool:
-        """Implement ``PolicyEngine.warm_up``.
-
-        All ranks use the compiled function, or none does. The variant that ``entropy`` does not ask for stays
-        uncompiled.
-        """
-        if not self.settings.use_torch_compile:
-            return False
-        compiled = compile_tile_functions(TileSpec(device=str(self.device), with_entropy=entropy), deadline_s)
-        if not self.holds_everywhere(compiled is not None) or compiled is None:
-            return False
-        self._token_stats.tile_functions = compiled
-        return True
-
-    def compile_layers(self, deadline_s: float) -> bool:
-        """Implement ``PolicyEngine.compile_layers``."""
-        model, kernel = self.settings.model, self.module.kernel
-        if not self.settings.compile_layers:
-            return False
-        assert kernel is not None, "padded rows have an attention that would be compiled too"
-        dtype = str(self._dtype).removeprefix("torch.")
-        spec = LayerSpec(
-            model=asdict(model),
-            kernel=kernel,
-            dtype=dtype,
-            device=str(self.device),
-            num_threads=torch.get_num_threads(),
-        )
-        return compile_layers(self, spec, deadline_s)
-
     def holds_everywhere(self, found: bool) -> bool:
         """Whether something was found on all ranks; collective."""
         everywhere = torch.tensor(float(found), device=self.device)
         dist.all_reduce(everywhere, op=dist.ReduceOp.MIN)
         return bool(everywhere.item())
-
-    @property
-    def num_gathers(self) -> int:
-        """Implement ``PolicyEngine.num_gathers``."""
-        return self.gather.num_tables if self.gather is not None and self.layout.is_sharded else 0
-
-    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Implement ``PolicyEngine.named_weights``, in the rollout's dtype."""
-        self.layout.reshard()
-        dtype = resolve_dtype(self.settings.rollout_dtype, self.device)
-        yield from self.full_tensors(self.module.backbone, dtype)
-
-    def named_adapter(self) -> Iterator[tuple[str, Tensor]]:
-        """Implement ``PolicyEngine.named_adapter``, in the rollout's dtype."""
-        yield from self._adapter_tensors(resolve_dtype(self.settings.rollout_dtype, self.device))
-
-
-class FsdpValue(FsdpEngine[ValueModel]):
-    """The ValueEngine of :mod:`verl_like.backends.base` with the head of a critic."""
-
-    def _skeleton(self, *, kernel: str | None, dtype: torch.dtype) -> ValueModel:
-        model = self.settings.model
-        return value_skeleton(model.path, model=model, kernel=kernel, dtype=dtype)
-
-    def outputs(self, batch: MicroBatch, *, entropy: bool) -> dict[str, Tensor]:
-        """Compute ``values``."""
-        return {"values": to_padded(self.module(batch.inputs), batch.valid)}
-
-    def forward_values(self, rows: DataProto) -> NDArray[np.float32]:
-        """Implement ``ValueEngine.forward_values``."""
-        return self._forward(rows, ["values"], lambda inputs: {"values": self.module(inputs)})["values"]
-
-
-class FsdpClassifier(FsdpValue):
-    """The ValueEngine of :mod:`verl_like.backends.base` with the head of a sequence classifier of one label."""
-
-    def _skeleton(self, *, kernel: str | None, dtype: torch.dtype) -> ValueModel:
-        model = self.settings.model
-        return score_skeleton(model.path, model=model, kernel=kernel, dtype=dtype)

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from verl_like.backends.fsdp.collectives import all_gather
-from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.heartbeat import HEARTBEAT
 
 TOKEN_BYTES = 16
 CACHE_LINE_BYTES = 64
@@ -98,7 +98,7 @@ class CollectiveGather(Gather):
     def _table(self, fill: Fill, num_elements: int, dtype: torch.dtype) -> Tensor:
         piece = torch.empty(num_elements, dtype=dtype, device=self._device)
         fill(piece)
-        with BEACON.waiting(OTHERS):
+        with HEARTBEAT.waiting(OTHERS):
             return all_gather(piece, self._group)
 
     @property
@@ -107,7 +107,7 @@ class CollectiveGather(Gather):
 
     def _sum(self, parts: list[Tensor]) -> None:
         flat = torch.cat(parts)
-        with BEACON.waiting(OTHERS):
+        with HEARTBEAT.waiting(OTHERS):
             dist.all_reduce(flat, group=self._group)
         _copy(flat, parts)
 
@@ -156,7 +156,7 @@ class SharedGather(Gather):
         _copy(sums.view(-1)[: sum(sizes)], parts)
 
     def _wait(self) -> None:
-        with BEACON.waiting(OTHERS):
+        with HEARTBEAT.waiting(OTHERS):
             dist.barrier(group=self._group)
 
 
@@ -186,11 +186,11 @@ def shared_memory(num_bytes: int, group: dist.ProcessGroup | None = None) -> Ten
     """
     with ExitStack() as closed:
         offer = [_offer(num_bytes, closed) if dist.get_rank(group) == 0 else ("", b"")]
-        with BEACON.waiting(OTHERS):
+        with HEARTBEAT.waiting(OTHERS):
             dist.broadcast_object_list(offer, group_src=0, group=group)
         memory = opened(offer[0][0], num_bytes, offer[0][1])
         is_there = torch.tensor(float(memory is not None))
-        with BEACON.waiting(OTHERS):
+        with HEARTBEAT.waiting(OTHERS):
             dist.all_reduce(is_there, op=dist.ReduceOp.MIN, group=group)  # all have opened it, or failed to
     return memory if is_there else None
 

@@ -15,7 +15,7 @@ MAX_REPLICA_BYTES = 2**29
 
 
 class Layout(ABC):
-    """What the passes of an engine tell it. Every method is collective."""
+    """What the passes of an engine ask of it. Every method is collective."""
 
     is_sharded: bool  # whether a pass of one rank needs the other ranks
     group: dist.ProcessGroup | None = None  # of ranks that have the whole model between them; None for all

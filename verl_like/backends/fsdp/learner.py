@@ -1,11 +1,11 @@
-"""FsdpLearner: optimiser, schedule and the update passes of a sharded model."""
+"""FsdpLearner: optimiser, schedule and updates of a sharded model; LearningEngine: the engine that makes one."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,16 +14,14 @@ from torch import Tensor
 from verl_like.algorithms.types import BatchTotals, MicroBatchLoss
 from verl_like.backends.fsdp.checkpoint import begin_checkpoint, load_checkpoint, save_checkpoint
 from verl_like.backends.fsdp.collectives import summed
+from verl_like.backends.fsdp.engine import FsdpEngine, Model
 from verl_like.backends.fsdp.micro_batches import agree, aligned_columns, padded_columns
 from verl_like.backends.fsdp.offload import HostCopies
 from verl_like.backends.fsdp.optim import build_optimizer, build_schedule, clip_grad_norm
-from verl_like.backends.fsdp.sharing import shared_rows
+from verl_like.backends.fsdp.sequence_parallel import shared_rows
 from verl_like.backends.fsdp.state_copies import StateCopies
 from verl_like.config.schema import OptimConfig
 from verl_like.protocol import DataProto
-
-if TYPE_CHECKING:  # an engine makes its learner
-    from verl_like.backends.fsdp.engine import FsdpEngine
 
 log = logging.getLogger(__name__)
 
@@ -134,3 +132,11 @@ class FsdpLearner:
     def onload(self) -> None:
         """Implement ``Learner.onload``; nothing on CPU. An offloaded optimiser's state comes with each step."""
         self.engine.onload()
+
+
+class LearningEngine(FsdpEngine[Model]):
+    """An FsdpEngine whose weights can learn."""
+
+    def learner(self, optim: OptimConfig, *, total_updates: int, max_response_tokens: int) -> FsdpLearner:
+        """Implement ``ForwardEngine.learner``."""
+        return FsdpLearner(self, optim, total_updates=total_updates, max_response_tokens=max_response_tokens)

@@ -102,7 +102,7 @@ def _on_host(rows: Tensor, like: DTensor) -> DTensor:
 
 
 def _refuse_others(found: LoadStateDictInfo, path: str) -> None:
-    """Raise ValueError for weights of another shape; the shapes told are those of this rank's rows."""
+    """Raise ValueError for weights of another shape; the shapes reported are those of this rank's rows."""
     shapes = [f"{name} is {tuple(file)}, expected {tuple(model)}" for name, file, model in found.mismatched_keys]
     problems = sorted(shapes) + [f"{name}: {error}" for name, error in found.conversion_errors.items()]
     if problems:

@@ -17,7 +17,7 @@ from verl_like.ops.packing import ModelInputs, input_lengths, pack_rows, valid_m
 from verl_like.ops.partition import attention_costs, micro_batches
 from verl_like.ops.ulysses import Sharers
 from verl_like.protocol import DataProto, Ragged
-from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.heartbeat import HEARTBEAT
 from verl_like.telemetry.ledger import LEDGER, waiting
 
 # Two ranks on two cores. With 2 million parameters and 192 dimensions 2,048 are 4 to 13 % faster than 1,024, with 0.2
@@ -124,7 +124,7 @@ class MicroBatchPlan:
         """``count`` passes, at least as many as this rank has rows for."""
         assert count >= len(self._parts), f"{len(self._parts)} micro-batches do not fit into {count} passes"
         for part in self._parts:
-            BEACON.tick()
+            HEARTBEAT.tick()
             responses = self._responses.take(part)
             inputs = pack_rows(
                 self._prompts.take(part),
@@ -138,7 +138,7 @@ class MicroBatchPlan:
             LEDGER.count(f"tokens/{LEDGER.current}", inputs.num_tokens / (self._sharers.size if self._sharers else 1))
             yield MicroBatch(inputs=inputs, rows=part, valid=valid_mask(responses.lengths, device=self._device))
         for _ in range(count - len(self._parts)):
-            BEACON.tick()
+            HEARTBEAT.tick()
             token = Ragged.from_rows([[0]], "int32")
             inputs = pack_rows(
                 token, token, remove_padding=self._remove_padding, device=self._device, sharers=self._sharers

@@ -10,7 +10,7 @@ from torch import nn
 
 from verl_like.backends.fsdp.gathering import Gather
 from verl_like.backends.fsdp.layout import Layout
-from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.heartbeat import HEARTBEAT
 
 
 class Replicas(Layout):
@@ -34,7 +34,7 @@ class Replicas(Layout):
             return
         parameters = [parameter for parameter in self._module.parameters() if parameter.requires_grad]
         has_any = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.uint8)
-        with BEACON.waiting("all ranks, before their gradients are summed"):
+        with HEARTBEAT.waiting("all ranks, before their gradients are summed"):
             dist.all_reduce(has_any, op=dist.ReduceOp.MAX)
         for parameter, is_there in zip(parameters, has_any.tolist(), strict=True):
             if is_there and parameter.grad is None:

@@ -68,11 +68,11 @@ def check_engine(engine: LLMEngine, *, device: str, tensor_parallel_size: int) -
     parts = Parts(engine, tensor_parallel_size)
     broken = [each for each in EVERYWHERE + (ON_GPU if device == "cuda" else ()) if not each.holds(parts)]
     if broken:
-        told = "; ".join(f"{each.what} ({each.why})" for each in broken)
+        found = "; ".join(f"{each.what} ({each.why})" for each in broken)
         raise RuntimeError(
-            f"vLLM {vllm.__version__} built an engine that the adapter cannot use; not so: {told}. Install the version "
-            f"that the lock file in requirements/ names, and take out what rollout.engine_kwargs or VLLM_* variables "
-            f"change of it."
+            f"vLLM {vllm.__version__} built an engine that the adapter cannot use; not so: {found}. Install the "
+            "version that the lock file in requirements/ names, and take out what rollout.engine_kwargs or VLLM_* "
+            "variables change of it."
         )
 
 

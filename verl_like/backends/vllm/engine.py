@@ -91,20 +91,9 @@ class VllmEngine(SyncedEngine):
         )
         if self._adapter is not None:
             arguments |= self._adapter.arguments
-        with internals.construction(device), named_by_run(run_id, device):
-            internals.inspect_here(folder.config.architectures or [])
-            try:
-                self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
-            except ValueError as error:  # it speaks of its own arguments
-                cache = (
-                    f"rollout.kv_cache_memory_gib={rollout.kv_cache_memory_gib}"
-                    if device == "cpu"
-                    else f"rollout.gpu_memory_utilization={rollout.gpu_memory_utilization}"
-                )
-                raise ValueError(
-                    f"vLLM refused its configuration: {error}\nIts longest sequence is data.max_prompt_length + "
-                    f"data.max_response_length={max_model_len}; its cache is set by {cache}."
-                ) from error
+        self._engine = _constructed(
+            arguments, folder, rollout=rollout, max_model_len=max_model_len, device=device, run_id=run_id
+        )
         internals.leave_process_group(self._engine)
         check_engine(self._engine, device=device, tensor_parallel_size=rollout.tensor_parallel_size)
         is_counted = device == "cpu" and CountedSampling.is_there()
@@ -308,6 +297,36 @@ def engine_arguments(
     for problem in unusable(rollout.engine_kwargs, known=known, own=own):
         raise ValueError(problem)
     return arguments | rollout.engine_kwargs
+
+
+def _constructed(
+    arguments: dict[str, Any],
+    folder: ModelFolder,
+    *,
+    rollout: RolloutConfig,
+    max_model_len: int,
+    device: str,
+    run_id: str,
+) -> LLMEngine:
+    """Construct vLLM's engine; a refusal names the options behind its arguments.
+
+    Raises:
+        ValueError: vLLM refuses the arguments.
+    """
+    with internals.construction(device), named_by_run(run_id, device):
+        internals.inspect_here(folder.config.architectures or [])
+        try:
+            return LLMEngine.from_engine_args(EngineArgs(**arguments))
+        except ValueError as error:  # it speaks of its own arguments
+            cache = (
+                f"rollout.kv_cache_memory_gib={rollout.kv_cache_memory_gib}"
+                if device == "cpu"
+                else f"rollout.gpu_memory_utilization={rollout.gpu_memory_utilization}"
+            )
+            raise ValueError(
+                f"vLLM refused its configuration: {error}\nIts longest sequence is data.max_prompt_length + "
+                f"data.max_response_length={max_model_len}; its cache is set by {cache}."
+            ) from error
 
 
 def _cpu_block_tokens(max_model_len: int) -> int:

@@ -101,7 +101,7 @@ def queues(engine: LLMEngine) -> tuple[int, int]:
 def drain(engine: LLMEngine) -> None:
     """Finish what was planned ahead for requests that have ended since; the GPU must be at rest when memory goes.
 
-    With asynchronous scheduling the core holds a step more than it has told of (vllm 0.32, step_with_batch_queue).
+    With asynchronous scheduling the core holds a step more than it has reported (vllm 0.32, step_with_batch_queue).
     """
     core = engine.engine_core.engine_core
     for _ in range(2 * core.batch_queue_size):

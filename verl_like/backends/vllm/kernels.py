@@ -33,8 +33,8 @@ def check_kernels() -> None:
         except ImportError as error:
             if HARMLESS not in str(error):
                 reasons[f"vllm.{name}"] = str(error)
-    told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or f"vLLM {vllm.__version__} has none"
+    found = "; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or f"vLLM {vllm.__version__} has none"
     raise ValueError(
-        f"vLLM's kernels cannot be loaded ({told}), and without them it generates nothing. `verl-like doctor` says "
+        f"vLLM's kernels cannot be loaded ({found}), and without them it generates nothing. `verl-like doctor` says "
         "what is missing on this machine; rollout.backend=hf generates without vLLM, slowly."
     )

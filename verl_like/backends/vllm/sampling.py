@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 
-SEED = "verl_like_seed"  # in a request's extra_args: samples here, and is told its log-probs by here
+SEED = "verl_like_seed"  # in a request's extra_args: samples here, and gets its log-probs by here
 
 _GOLDEN, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 

@@ -17,7 +17,7 @@ from verl_like.controller.store import STORE
 from verl_like.data.templates import load_tokenizer
 from verl_like.protocol import DataProto
 from verl_like.reward.scores import Scores
-from verl_like.telemetry.heartbeat import BEACON
+from verl_like.telemetry.heartbeat import HEARTBEAT
 from verl_like.workers.reward_models.inputs import decoded, own_tokenizer
 from verl_like.workers.setup import WorkerSetup, join_process_group, with_models_here
 from verl_like_graders.judging import check_judging, conversation, judge_prompt, judged_score
@@ -157,7 +157,7 @@ class JudgeRole:
         )
         verdicts: dict[int, Finished] = {}
         while self._engine.has_unfinished():
-            BEACON.tick()
+            HEARTBEAT.tick()
             verdicts |= {int(done.request_id): done for done in self._engine.step()}
         return verdicts
 

@@ -1,0 +1,108 @@
+"""FsdpPolicy: a causal language model that gives log-probs and weights for the rollout engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from verl_like.backends.base import EngineSettings
+from verl_like.backends.fsdp.compiled_layers import LayerSpec, compile_layers
+from verl_like.backends.fsdp.engine import resolve_dtype
+from verl_like.backends.fsdp.learner import LearningEngine
+from verl_like.backends.fsdp.micro_batches import MicroBatch
+from verl_like.backends.fsdp.models import PolicyModel, policy_skeleton
+from verl_like.ops.compilation import TileSpec, compile_tile_functions
+from verl_like.ops.log_probs import TokenStatsFunction
+from verl_like.ops.packing import ModelInputs, to_padded
+from verl_like.protocol import DataProto
+
+
+class FsdpPolicy(LearningEngine[PolicyModel]):
+    """The PolicyEngine of :mod:`verl_like.backends.base`."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._token_stats = TokenStatsFunction(budget_mib=settings.log_prob_chunk_mib)
+        super().__init__(settings)
+
+    def _skeleton(self, *, kernel: str | None, dtype: torch.dtype) -> PolicyModel:
+        model = self.settings.model
+        return policy_skeleton(model.path, model=model, kernel=kernel, dtype=dtype, token_stats=self._token_stats)
+
+    def outputs(self, batch: MicroBatch, *, entropy: bool) -> dict[str, Tensor]:
+        """Compute ``log_probs`` and, where asked, ``entropy``."""
+        stats = self.module(batch.inputs, temperature=self.settings.temperature, entropy=entropy)
+        outputs = {"log_probs": to_padded(stats.log_probs, batch.valid)}
+        if stats.entropy is not None:
+            outputs["entropy"] = to_padded(stats.entropy, batch.valid)
+        return outputs
+
+    def forward_log_probs(
+        self,
+        rows: DataProto,
+        *,
+        temperature: float,
+        entropy: bool = False,
+        sum_pi_squared: bool = False,
+        as_read: bool = False,
+    ) -> dict[str, NDArray[np.float32]]:
+        """Implement ``PolicyEngine.forward_log_probs``."""
+        assert not as_read or self.module.adapters is not None, "without adapters the model is no longer as it was read"
+
+        def run(inputs: ModelInputs) -> Mapping[str, Tensor]:
+            stats = self.module(inputs, temperature=temperature, entropy=entropy, sum_pi_squared=sum_pi_squared)
+            return stats._asdict()
+
+        names = ["log_probs"] + ["entropy"] * entropy + ["sum_pi_squared"] * sum_pi_squared
+        with self.module.adapters.switched_off() if self.module.adapters and as_read else nullcontext():
+            return self._forward(rows, names, run)
+
+    def warm_up(self, deadline_s: float, *, entropy: bool = False) -> bool:
+        """Implement ``PolicyEngine.warm_up``.
+
+        All ranks use the compiled function, or none does. The variant that ``entropy`` does not ask for stays
+        uncompiled.
+        """
+        if not self.settings.use_torch_compile:
+            return False
+        compiled = compile_tile_functions(TileSpec(device=str(self.device), with_entropy=entropy), deadline_s)
+        if not self.holds_everywhere(compiled is not None) or compiled is None:
+            return False
+        self._token_stats.tile_functions = compiled
+        return True
+
+    def compile_layers(self, deadline_s: float) -> bool:
+        """Implement ``PolicyEngine.compile_layers``."""
+        model, kernel = self.settings.model, self.module.kernel
+        if not self.settings.compile_layers:
+            return False
+        assert kernel is not None, "padded rows have an attention that would be compiled too"
+        dtype = str(self._dtype).removeprefix("torch.")
+        spec = LayerSpec(
+            model=asdict(model),
+            kernel=kernel,
+            dtype=dtype,
+            device=str(self.device),
+            num_threads=torch.get_num_threads(),
+        )
+        return compile_layers(self, spec, deadline_s)
+
+    @property
+    def num_gathers(self) -> int:
+        """Implement ``PolicyEngine.num_gathers``."""
+        return self.gather.num_tables if self.gather is not None and self.layout.is_sharded else 0
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Implement ``PolicyEngine.named_weights``, in the rollout's dtype."""
+        self.layout.reshard()
+        dtype = resolve_dtype(self.settings.rollout_dtype, self.device)
+        yield from self.full_tensors(self.module.backbone, dtype)
+
+    def named_adapter(self) -> Iterator[tuple[str, Tensor]]:
+        """Implement ``PolicyEngine.named_adapter``, in the rollout's dtype."""
+        yield from self._adapter_tensors(resolve_dtype(self.settings.rollout_dtype, self.device))

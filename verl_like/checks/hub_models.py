@@ -1,0 +1,102 @@
+"""Models with hub names or URLs: fetched before workers load them, so that a wrong name is reported at once."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+
+from verl_like import hub
+from verl_like.checks.models import hub_cache, named_models
+from verl_like.checks.paths import is_local_path
+from verl_like.checks.rules import contradictions
+from verl_like.config.problems import refuse
+from verl_like.config.schema import Config
+from verl_like.controller.errors import INTERRUPT
+from verl_like.data.hub_datasets import is_on_hub
+from verl_like.remote import is_remote
+from verl_like.remote_models import copied_folder, here, lacking_at
+from verl_like.telemetry.startup import STARTUP
+
+log = logging.getLogger(__name__)
+
+
+def hub_problems(config: Config) -> Iterator[str]:
+    """Models and tokenizers that only the hub has, where no connection to it can be made.
+
+    Where the hub's cache has them all, it alone is asked from now on, by this process and those it starts.
+    """
+    tokenizer = config.model.tokenizer_path
+    named = named_models(config) | ({"model.tokenizer_path": tokenizer} if tokenizer else {})
+    names = {knob: path for knob, path in named.items() if not is_local_path(path) and not is_remote(path)}
+    tables = [entry for entry in (*config.data.train_files, *config.data.val_files) if is_on_hub(entry)]
+    if not (names or tables) or hub.is_offline() or (reason := hub.out_of_reach()) is None:
+        return
+    found = [(knob, name) for knob, name in names.items() if not hub_cache(name).is_dir()]
+    for knob, name in found:
+        yield (
+            f"{knob} is {name}, which is no folder here, but the hub at {hub.endpoint()} is out of reach ({reason}) "
+            "and its cache has no such model. Name a folder, or a mirror in HF_ENDPOINT."
+        )
+    if not found:
+        log.warning(
+            "the hub at %s is out of reach (%s): its cache alone is read (HF_HUB_OFFLINE=1)", hub.endpoint(), reason
+        )
+        hub.go_offline()
+
+
+def check_hub_models(config: Config) -> None:
+    """Refuse hub names and URLs that cannot be reached, and then what the rules say, who can read more now.
+
+    Of a hub name the ``config.json`` is fetched; a model or tokenizer at a URL is copied here, where that was not done
+    before, once its store lists all that it needs.
+
+    Raises:
+        Refused: all that is wrong.
+    """
+    refuse(hub_problems(config))
+    names = {knob: path for knob, path in named_models(config).items() if not is_local_path(path)}
+    tokenizer = config.model.tokenizer_path
+    if not names and not is_remote(tokenizer):
+        return
+    problems = [
+        _unreachable_url(knob, name, needs_weights=True) if is_remote(name) else _unreachable_name(knob, name)
+        for knob, name in names.items()
+    ]
+    if is_remote(tokenizer):
+        problems.append(_unreachable_url("model.tokenizer_path", tokenizer, needs_weights=False))
+    refuse([problem for problem in problems if problem] or contradictions(config))
+
+
+def _unreachable_url(knob: str, url: str, *, needs_weights: bool) -> str | None:
+    try:
+        if needs_weights and (lacking := lacking_at(url)):
+            return f"{knob} is {url}, a folder without {lacking}"
+        if not copied_folder(url).is_dir():
+            STARTUP.now(f"copying {url} to {copied_folder(url)}")
+        here(url, lambda: INTERRUPT.stop_before("start"))
+    except Exception as error:  # noqa: BLE001 (of any store's library)
+        return (
+            f"{knob} is {url}, which cannot be copied here ({type(error).__name__}: {error}). Correct the URL, or look "
+            "at the store's credentials and address."
+        )
+    return None
+
+
+def _unreachable_name(knob: str, name: str) -> str | None:
+    from huggingface_hub import hf_hub_download  # half a second, and only where there is a hub name
+
+    try:
+        hf_hub_download(name, "config.json")
+    except (OSError, ValueError) as error:  # no such model, no access, no network and not in the cache
+        elsewhere = (
+            " VERL_USE_MODELSCOPE is verl's: `modelscope download` a model, and give the folder."
+            if os.environ.get("VERL_USE_MODELSCOPE", "").lower() in ("1", "true", "yes")
+            else ""
+        )
+        return (
+            f"{knob} is {name}, but the hub gave no config.json of that name ({str(error).splitlines()[0]}). "
+            "Correct the name or give a folder; where a model needs permission, run `hf auth login`; where the hub is "
+            f"out of reach, name a mirror in HF_ENDPOINT.{elsewhere}"
+        )
+    return None

@@ -1,0 +1,37 @@
+"""Whether this machine can run what the configuration asks for, reported before Ray starts and any model is made."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from verl_like.config.schema import Config
+from verl_like.machine import extensions
+from verl_like.machine.findings import Status, refuse
+from verl_like.machine.probes import what_runs_need
+
+log = logging.getLogger(__name__)
+
+
+def check_machine(config: Config, *, generates: bool, warns: bool = True) -> None:
+    """Refuse a run that this machine cannot carry, and warn of what will make it slow, where that is wanted.
+
+    On a cluster that is joined the workers look at their own machines, when their engines are built.
+
+    Args:
+        generates: whether the run has rollout engines.
+
+    Raises:
+        ValueError: everything that is missing, and what mends it.
+    """
+    if config.cluster.address:
+        return
+    engines = ["ray", "torch"]
+    if generates:
+        engines += [config.rollout.backend, *([config.reward.judge.backend] if config.reward.judge.path else [])]
+    found = what_runs_need(Path(config.trainer.output_dir).expanduser())
+    found += [finding for engine in dict.fromkeys(engines) for finding in extensions.look(engine)]
+    refuse(found)
+    for finding in found if warns else ():
+        if finding.status is Status.NOTE:
+            log.warning("%s: %s; %s", finding.name, finding.value, finding.remedy)

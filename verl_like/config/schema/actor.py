@@ -1,0 +1,98 @@
+"""The section ``actor``: the policy loss and its updates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from verl_like.config.schema.fields import (
+    fraction,
+    knob,
+    micro_batch_tokens,
+    non_negative,
+    positive,
+    ranks_per_sequence,
+)
+from verl_like.config.schema.fsdp import FsdpConfig
+from verl_like.config.schema.optim import OptimConfig
+from verl_like.config.section import Section
+
+
+@dataclass(kw_only=True)
+class PolicyLossConfig(Section):
+    """What a policy loss may read; the actor's section extends it."""
+
+    policy_loss: str = knob("ppo", "Loss of the policy: a name of docs/algorithms.md, or `path/to/file.py:function`.")
+    policy_loss_kwargs: dict[str, Any] = knob({}, "Keyword arguments passed to a policy loss from a file of yours.")
+    clip_ratio_low: float = non_negative(
+        0.2, "The ratio may fall to 1 - this; gmpo bounds the log-ratio by it, dppo the divergence."
+    )
+    clip_ratio_high: float = non_negative(
+        0.2, "The ratio may rise to 1 + this (clip-higher when above clip_ratio_low); others as there."
+    )
+    clip_ratio_dual: float = knob(
+        0.0,
+        "Dual-clip bound for negative advantages (ppo); 0 turns it off.",
+        check=lambda v: v == 0 or v > 1,
+        expected="0, or a number above 1",
+    )
+    tau_pos: float = positive(1.0, "Steepness of sapo's gate for positive advantages.")
+    tau_neg: float = positive(
+        1.05, "Steepness of sapo's gate for the others; above tau_pos their gradient fades faster."
+    )
+    clip_cov_ratio: float = fraction(0.0002, "Share of the mini-batch's tokens that clip_cov leaves out.")
+    clip_cov_rank_low: float = fraction(
+        0.0002, "clip_cov spares this share of the tokens, those of highest covariance."
+    )
+    clip_cov_rank_high: float = fraction(
+        0.02, "clip_cov chooses among this share of the tokens of highest covariance, less those spared."
+    )
+    kl_cov_ratio: float = fraction(
+        0.0002, "Share of the mini-batch's tokens, those of highest covariance, that kl_cov penalises."
+    )
+    ppo_kl_coef: float = non_negative(1.0, "Weight of kl_cov's penalty |log ratio|.")
+    dppo_max_ratio: float = positive(20.0, "dppo_tv and dppo_kl weight a token by its ratio, up to this.")
+    dro_beta: float = positive(1.0, "Weight of dro's squared log-ratio.")
+    loss_aggregation: str = knob(
+        "token-mean",
+        "How token losses become one number; all counts are global.",
+        choices=("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"),
+    )
+    entropy_coef: float = non_negative(0.0, "Weight of the entropy bonus.")
+    kl_loss_coef: float = non_negative(
+        0.0, "Weight of the KL(actor, ref) term in the loss; above 0 a reference exists."
+    )
+    kl_loss_type: str = knob(
+        "k3",
+        "Estimator of that KL; with a + its value has the gradient of k2, which is the KL's own.",
+        choices=("k1", "k2", "k3", "abs", "k1+", "k2+", "k3+", "abs+"),
+    )
+
+
+@dataclass(kw_only=True)
+class ActorConfig(PolicyLossConfig):
+    mini_batch_size: int = positive(32, "Prompts per optimiser update.", unit="prompts")
+    epochs: int = positive(1, "Passes over each batch.")
+    use_rollout_log_probs: bool = knob(
+        False, "Take the engine's log-probs for the old policy's, and skip the stage that computes them."
+    )
+    skip_zero_advantages: bool = knob(
+        False,
+        "Leave responses without advantage out of the passes. The loss does not change; "
+        "metrics per token count them as zeros.",
+    )
+    max_tokens_per_micro_batch: str = micro_batch_tokens("forward/backward")
+    sequence_parallel_size: int = ranks_per_sequence()
+    use_torch_compile: bool = knob(
+        False, "Compile the log-prob and entropy function in a warm-up before the first step."
+    )
+    compile_layers: bool = knob(
+        False, "Compile the actor's decoder layers, but for their attention, in a warm-up before the first step."
+    )
+    log_prob_chunk_mib: int = positive(
+        512,
+        "Logits that exist at once in the log-prob function; those beyond it are computed again in backward.",
+        unit="MiB",
+    )
+    optim: OptimConfig = knob(OptimConfig, "Optimiser of the actor.")
+    fsdp: FsdpConfig = knob(FsdpConfig, "Sharding of the actor.")

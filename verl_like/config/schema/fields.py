@@ -1,0 +1,68 @@
+"""How a section declares an option: default, sentence, unit and check, in one call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import field
+from typing import Any
+
+Check = Callable[[Any], bool]
+
+
+def knob(
+    default: Any,
+    doc: str,
+    *,
+    unit: str = "",
+    choices: tuple[str, ...] = (),
+    check: Check | None = None,
+    expected: str = "",
+) -> Any:
+    """A dataclass field that carries its own documentation and its own check.
+
+    Args:
+        default: the value when nobody sets it; lists and dicts are copied for each instance.
+        doc: one sentence for the user.
+        unit: "tokens", "seconds", "GiB", ...
+        choices: the literal values allowed, when the knob is an enumeration.
+        check: true for values that can work; ``expected`` says in words what it accepts.
+    """
+    metadata = {"doc": doc, "unit": unit, "choices": choices, "check": check, "expected": expected}
+    if isinstance(default, (list, dict)):
+        return field(default_factory=lambda: type(default)(default), metadata=metadata)
+    if isinstance(default, type):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def positive(default: Any, doc: str, *, unit: str = "") -> Any:
+    return knob(default, doc, unit=unit, check=lambda v: 0 < v < math.inf, expected="a number above 0")
+
+
+def non_negative(default: Any, doc: str, *, unit: str = "") -> Any:
+    return knob(default, doc, unit=unit, check=lambda v: v >= 0, expected="a number of at least 0")
+
+
+def steps_between(doc: str) -> Any:
+    return knob(0, doc, unit="steps", check=lambda v: v >= -1, expected="a number of at least -1")
+
+
+def micro_batch_tokens(passes: str) -> Any:
+    return knob(
+        "auto",
+        f"Token budget of one {passes} pass per rank; auto is 1,024 to 2,048 on CPU, and more on GPU.",
+        unit="tokens",
+        check=lambda v: v == "auto" or (str(v).isdecimal() and int(v) > 0),
+        expected="auto, or a number above 0",
+    )
+
+
+def ranks_per_sequence() -> Any:
+    return positive(
+        1, "Ranks that share the tokens of their rows in every pass (Ulysses), for rows too long for one.", unit="ranks"
+    )
+
+
+def fraction(default: Any, doc: str) -> Any:
+    return knob(default, doc, check=lambda v: 0 <= v <= 1, expected="a number from 0 to 1")

@@ -1,0 +1,108 @@
+"""The sections ``reward``, ``reward.model`` and ``reward.judge``: scoring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from verl_like.config.schema.fields import fraction, knob, micro_batch_tokens, non_negative, positive
+from verl_like.config.schema.fsdp import FsdpConfig
+from verl_like.config.section import Section
+
+
+def _is_on_failure(text: str) -> bool:
+    kind, _, number = text.partition(":")
+    if kind != "score":
+        return text in ("mask", "abort")
+    try:
+        return abs(float(number)) < float("inf")
+    except ValueError:
+        return False
+
+
+@dataclass(kw_only=True)
+class RewardModelConfig(Section):
+    """A sequence classifier whose one output is a response's score."""
+
+    path: str = knob("", "Folder or hub name of a sequence-classification model with one label; empty for none.")
+    weight: float = knob(1.0, "Weight of its score in the sum.", check=lambda v: v == v, expected="a number")
+    placement: str = knob(
+        "colocated",
+        "colocated shares the hybrid workers and scores when the rollout is over; own has workers of its "
+        "own that score while it runs.",
+        choices=("colocated", "own"),
+    )
+    num_workers: int = positive(1, "Workers with placement=own; the model is sharded over them.", unit="workers")
+    max_length: int = non_negative(
+        0,
+        "Longest prompt and response in the model's own tokens; longer ones lose their beginning. 0 is as "
+        "long as the model reads.",
+        unit="tokens",
+    )
+    max_tokens_per_micro_batch: str = micro_batch_tokens("forward")
+    fsdp: FsdpConfig = knob(FsdpConfig, "Sharding of the reward model.")
+
+
+@dataclass(kw_only=True)
+class JudgeConfig(Section):
+    """A language model that is asked for a verdict, in engines of its own."""
+
+    path: str = knob(
+        "",
+        "Folder or hub name of the judge; empty for none. One that is served elsewhere is reward.function=llm_judge.",
+    )
+    weight: float = knob(1.0, "Weight of its score in the sum.", check=lambda v: v == v, expected="a number")
+    backend: str = knob("vllm", "Engine of the judge.", choices=("vllm", "hf"))
+    num_workers: int = positive(1, "Workers of the judge, a multiple of tensor_parallel_size.", unit="workers")
+    tensor_parallel_size: int = positive(1, "Workers that share one engine.", unit="ranks")
+    template: str = knob(
+        "", "Jinja template (text or path of a .jinja file) of the question; empty takes the built-in one."
+    )
+    score_pattern: str = knob(
+        "", "Regular expression whose last match's group 1 is the score; empty takes that of the built-in template."
+    )
+    max_score: float = positive(
+        10.0, "The best verdict; scores are divided by it, and a verdict outside 0 to this is a failure."
+    )
+    temperature: float = non_negative(0.0, "Sampling temperature of the verdict; 0 is greedy.")
+    max_tokens: int = positive(512, "Longest verdict.", unit="tokens")
+    max_model_len: int = positive(8192, "Longest question plus verdict.", unit="tokens")
+    gpu_memory_utilization: float = fraction(0.8, "Share of each GPU its engine may take (GPU only).")
+    kv_cache_memory_gib: float = positive(0.25, "Size of its engine's key-value cache on CPU.", unit="GiB")
+
+
+@dataclass(kw_only=True)
+class RewardConfig(Section):
+    function: str = knob(
+        "", "`path/to/file.py:name` of a scorer, or a built-in's name; empty chooses per row by data_source."
+    )
+    function_kwargs: dict[str, Any] = knob({}, "Keyword arguments passed to the function with each sample.")
+    functions: dict[str, Any] = knob(
+        {},
+        "Several scorers instead of one: {name: {function: ..., weight: 1.0, kwargs: {...}}}; the score "
+        "is their weighted sum.",
+    )
+    num_workers: int = positive(1, "Scorer processes, over all nodes.", unit="processes")
+    timeout_s: float = positive(
+        10.0, "Longest time one sample may take; past it the scorer is killed and the sample masked.", unit="seconds"
+    )
+    max_memory_gib: float = positive(
+        4.0, "Address space a scorer process may take beyond what it has once its function is loaded.", unit="GiB"
+    )
+    max_concurrency: int = positive(
+        32, "Calls of an async function under way at once in each scorer process.", unit="calls"
+    )
+    on_failure: str = knob(
+        "mask",
+        "What a sample without a score is worth: mask leaves it out, score:<x> gives it x, abort ends the run.",
+        check=_is_on_failure,
+        expected="mask, abort, or score:<number>, e.g. score:-1",
+    )
+    max_failure_frac: float = fraction(
+        0.5, "Share of a step's (or a validation batch's) samples that may fail before the run ends."
+    )
+    try_first: bool = knob(
+        True, "Before models load, try the function on one sample of each data source and read every ground truth."
+    )
+    model: RewardModelConfig = knob(RewardModelConfig, "A reward model; its score is added to the function's.")
+    judge: JudgeConfig = knob(JudgeConfig, "A judge in engines of its own; its score is added to the function's.")

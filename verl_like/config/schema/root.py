@@ -1,0 +1,60 @@
+"""The whole configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from verl_like.config.schema.actor import ActorConfig
+from verl_like.config.schema.algorithm import AlgorithmConfig
+from verl_like.config.schema.cluster import ClusterConfig
+from verl_like.config.schema.critic import CriticConfig
+from verl_like.config.schema.data import DataConfig
+from verl_like.config.schema.fields import knob
+from verl_like.config.schema.model import ModelConfig
+from verl_like.config.schema.ref import RefConfig
+from verl_like.config.schema.reward import RewardConfig
+from verl_like.config.schema.rollout import RolloutConfig
+from verl_like.config.schema.trainer import TrainerConfig
+from verl_like.config.section import Section
+
+
+@dataclass(kw_only=True)
+class Config(Section):
+    """The whole configuration; its sections are the words users type on the command line."""
+
+    data: DataConfig = knob(DataConfig, "Rows and prompts.")
+    model: ModelConfig = knob(ModelConfig, "The actor's model.")
+    actor: ActorConfig = knob(ActorConfig, "The policy that learns.")
+    rollout: RolloutConfig = knob(RolloutConfig, "Generation.")
+    ref: RefConfig = knob(RefConfig, "The frozen reference.")
+    critic: CriticConfig = knob(CriticConfig, "The value model.")
+    reward: RewardConfig = knob(RewardConfig, "Scoring.")
+    algorithm: AlgorithmConfig = knob(AlgorithmConfig, "Advantages and KL.")
+    trainer: TrainerConfig = knob(TrainerConfig, "The loop.")
+    cluster: ClusterConfig = knob(ClusterConfig, "Machines and processes.")
+
+    @property
+    def validates(self) -> bool:
+        """Whether training is interrupted by validations: there are rows, and not both ways to ask for it are off."""
+        return bool(self.data.val_files) and (self.trainer.val_before_train or self.trainer.test_freq > 0)
+
+    @property
+    def ref_is_actor(self) -> bool:
+        """Whether a reference is the actor without its adapters: the model that both began with."""
+        return self.model.lora.rank > 0 and not self.ref.path
+
+    @property
+    def syncs_adapter(self) -> bool:
+        """Whether the engine is given adapters alone."""
+        return self.model.lora.rank > 0 and self.rollout.lora == "adapter"
+
+    def deals_by_queue(self, device: str) -> bool:
+        """Whether engines on "cpu" or "cuda" take prompts as they get free."""
+        if self.rollout.dealing == "auto":
+            return device == "cuda" and not self.trainer.deterministic
+        return self.rollout.dealing == "queue"
+
+    @property
+    def val_metric(self) -> str:
+        """The validation metric that a run is judged by."""
+        return self.trainer.best_metric or f"val/mean@{self.rollout.val.n}"

@@ -1,0 +1,194 @@
+"""Looking at the machine: each function asks one thing and returns what it found, with what mends it."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import replace
+from pathlib import Path
+
+from verl_like.machine.cores import usable_cores
+from verl_like.machine.findings import Finding, Package, Status
+from verl_like.machine.packages import COMMANDS, HEADERS, LIBRARIES, VENV
+from verl_like.machine.process_limits import open_files, processes
+
+OLDEST_PYTHON = (3, 11)
+NEWEST_PYTHON = (3, 13)  # with which the locks were tried
+OLDEST_GLIBC = (2, 28)  # of the wheels: manylinux_2_28
+# Ray's object store at its default size; Docker gives a container 64 MiB unless told otherwise.
+NEEDED_SHM_GIB = 1.0
+# A hybrid worker of a tiny model takes 0.7 GiB, nearly all of it libraries; two of them, the driver and Ray fit in
+# this.
+NEEDED_MEMORY_GIB = 4.0
+RUN_GIB = 1.0
+NVIDIA_SMI_TIMEOUT_S = 20
+
+
+def what_set_up_needs(room: dict[Path, float]) -> list[Finding]:
+    """Everything that must be there before packages are downloaded; ``room`` is the GiB wanted in each folder."""
+    return [python(), libc(), *commands(), headers(), venv(), *libraries(), disk(room), memory(), shared_memory()]
+
+
+def what_runs_need(folder: Path) -> list[Finding]:
+    """What a run asks of its machine besides packages; it writes its results below ``folder``."""
+    room = disk({folder: RUN_GIB})
+    if room.status is Status.MISSING:  # for what, only the run knows: a small model's checkpoints take megabytes
+        room = replace(room, status=Status.NOTE, remedy="checkpoints go there: make room, or set trainer.output_dir")
+    return [room, memory(), shared_memory(), open_files(), processes()]
+
+
+def python() -> Finding:
+    """The interpreter that runs this."""
+    value = f"{platform.python_version()} at {sys.executable}"
+    oldest, newest = (".".join(map(str, version)) for version in (OLDEST_PYTHON, NEWEST_PYTHON))
+    if sys.version_info[:2] > NEWEST_PYTHON:
+        remedy = (
+            f"tried with {oldest} to {newest}: where a package has no wheel for it, make setup PYTHON=python{newest}"
+        )
+        return Finding(name="python", value=value, status=Status.NOTE, remedy=remedy)
+    if sys.version_info >= OLDEST_PYTHON:
+        return Finding(name="python", value=value)
+    remedy = f"make setup PYTHON=python3.12 (needs {oldest} or newer)"
+    return Finding(name="python", value=value, status=Status.MISSING, remedy=remedy)
+
+
+def libc() -> Finding:
+    """The C library, which decides what wheels the machine can use."""
+    name, version = platform.libc_ver()
+    value = f"{name} {version} on {platform.machine()}".strip()
+    if name == "glibc" and tuple(map(int, version.split(".")[:2])) >= OLDEST_GLIBC:
+        return Finding(name="C library", value=value)
+    oldest = ".".join(map(str, OLDEST_GLIBC))
+    remedy = f"vLLM, Ray and torch have wheels for glibc {oldest} or newer: use Debian 12, Ubuntu 22.04 or newer"
+    return Finding(name="C library", value=value, status=Status.MISSING, remedy=remedy)
+
+
+def commands() -> list[Finding]:
+    """Programs that set-up, torch's compiler and the version stamps of runs call."""
+    found = {name: shutil.which(name) for name in COMMANDS}
+    return [
+        Finding(name=name, value=path) if path else _absent(name, "not found", COMMANDS[name])
+        for name, path in found.items()
+    ]
+
+
+def headers() -> Finding:
+    """Python.h of this interpreter, against which packages without a wheel are built."""
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    if header.is_file():
+        return Finding(name="Python headers", value=str(header))
+    return _absent("Python headers", f"{header} does not exist", _of_this_python(HEADERS))
+
+
+def venv() -> Finding:
+    """Whether this interpreter can make a virtual environment; Debian packs ensurepip by itself."""
+    if importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip"):
+        return Finding(name="venv", value="venv and ensurepip")
+    return _absent("venv", "Python's venv or ensurepip is missing", _of_this_python(VENV))
+
+
+def libraries() -> list[Finding]:
+    """Shared libraries that wheels load and do not bring, asked of the loader itself."""
+    findings = []
+    for name, package in LIBRARIES.items():
+        try:
+            ctypes.CDLL(name)
+            findings.append(Finding(name=name, value="found"))
+        except OSError as error:
+            findings.append(_absent(name, f"cannot be loaded: {error}", package))
+    return findings
+
+
+def disk(room: dict[Path, float]) -> Finding:
+    """Free room against the GiB wanted in each folder; folders on one file system add up."""
+    wanted: dict[int, float] = {}
+    places: dict[int, list[Path]] = {}
+    for folder, gib in room.items():
+        there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
+        device = there.stat().st_dev
+        wanted[device] = wanted.get(device, 0.0) + gib
+        places.setdefault(device, []).append(there)
+    values, short = [], []
+    for device, gib in wanted.items():
+        free = shutil.disk_usage(places[device][0]).free / 2**30
+        where = " and ".join(dict.fromkeys(map(str, places[device])))
+        values.append(f"{free:.1f} GiB free in {where}")
+        if free < gib:
+            short.append(f"{where} has {free:.1f} GiB free, {gib:.1f} are wanted")
+    if not short:
+        return Finding(name="disk", value=", ".join(values))
+    remedy = "make room there, or point elsewhere: TMPDIR and PIP_CACHE_DIR name pip's folders"
+    return Finding(name="disk", value=", ".join(short), status=Status.MISSING, remedy=remedy)
+
+
+def cores() -> Finding:
+    """CPU cores that this process may use."""
+    count = usable_cores()
+    if count >= 2:
+        return Finding(name="cpu cores", value=str(count))
+    remedy = "runs with cluster.workers_per_node=1, slowly"
+    return Finding(name="cpu cores", value=str(count), status=Status.NOTE, remedy=remedy)
+
+
+def memory_gib() -> float:
+    """Memory of the machine, or of the container where that is less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    limit = Path("/sys/fs/cgroup/memory.max")
+    if limit.is_file() and (text := limit.read_text().strip()) != "max":
+        total = min(total, int(text) / 2**30)
+    return total
+
+
+def memory() -> Finding:
+    """Whether the machine has enough of it."""
+    total = memory_gib()
+    if total >= NEEDED_MEMORY_GIB:
+        return Finding(name="memory", value=f"{total:.1f} GiB")
+    remedy = f"two workers of a small model want about {NEEDED_MEMORY_GIB:.0f} GiB; set cluster.workers_per_node=1"
+    return Finding(name="memory", value=f"{total:.1f} GiB", status=Status.NOTE, remedy=remedy)
+
+
+def shared_memory() -> Finding:
+    """/dev/shm, where Ray and torch put their blocks."""
+    folder = Path("/dev/shm")
+    if not folder.is_dir():
+        remedy = "mount -t tmpfs -o size=2g tmpfs /dev/shm"
+        return Finding(name="/dev/shm", value="absent", status=Status.MISSING, remedy=remedy)
+    usage = shutil.disk_usage(folder)
+    value = f"{usage.free / 2**30:.1f} GiB free of {usage.total / 2**30:.1f}"
+    if usage.free / 2**30 >= NEEDED_SHM_GIB:
+        return Finding(name="/dev/shm", value=value)
+    remedy = "Ray falls back to slow files; docker run --shm-size=2g, or mount -o remount,size=2g /dev/shm"
+    return Finding(name="/dev/shm", value=value, status=Status.NOTE, remedy=remedy)
+
+
+def gpu_names() -> list[str]:
+    """GPUs as the driver lists them, whatever torch can see."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    try:
+        listing = subprocess.run(
+            [tool, "-L"], capture_output=True, text=True, timeout=NVIDIA_SMI_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return []
+    return [line.split(" (UUID")[0] for line in listing.stdout.splitlines() if line.startswith("GPU")]
+
+
+def _absent(name: str, value: str, package: Package) -> Finding:
+    return Finding(name=name, value=value, status=Status.MISSING, package=package)
+
+
+def _of_this_python(package: Package) -> Package:
+    """The package for this interpreter where it is not the system's default one: python3.12-dev for python3-dev."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    if Path("/usr/bin/python3").resolve().name == version:
+        return package
+    return Package(package.apt.replace("python3", version, 1), package.dnf.replace("python3", version, 1))

@@ -1,0 +1,203 @@
+"""The words between a scorer process and its parent.
+
+Requests are pickled: they come from the parent. Answers are lines of JSON, for the process that writes them runs
+whatever a reward function is: numbers and text alone cross, and what has not the right form counts as an intrusion.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pickle
+import select
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, BinaryIO
+
+from verl_like.reward.forks import end_if_forked
+from verl_like.reward.scorer_messages import (
+    COMPARED_AS_TEXT,
+    COMPARED_AS_VALUE,
+    FAILURES,
+    NOT_ASKED,
+    UNREADABLE,
+    Answer,
+    Ended,
+    Gone,
+    Intrusion,
+    Message,
+    Outcome,
+    Ready,
+    TruthReading,
+    TruthsRead,
+    Unusable,
+)
+
+HELLO = b"\n"  # an empty line, by which the parent learns the number of the scorer process
+MAX_LINE = 16 << 20  # bytes; several times what the limits on messages, details and truths allow
+_CREDENTIALS = struct.Struct("3i")  # pid, user, group
+_LENGTH = struct.Struct("Q")
+_MAX_CHUNKS = 64
+_MAX_WAIT_S = 1e6  # poll takes milliseconds as an int
+_READINGS = (NOT_ASKED, COMPARED_AS_VALUE, COMPARED_AS_TEXT, UNREADABLE)
+# Taken before a reward function could put another in its place.
+_json = json.JSONEncoder().encode
+
+
+def send_request(connection: socket.socket, number: int, wanted: Any) -> None:
+    """Write a request; raises OSError where the process has ended, or does not read."""
+    request = pickle.dumps((number, wanted), pickle.HIGHEST_PROTOCOL)
+    connection.sendall(_LENGTH.pack(len(request)) + request)
+
+
+def next_request(file: BinaryIO) -> tuple[int, Any]:
+    """The next request with its number; raises EOFError where there is none."""
+    header = file.read(_LENGTH.size)
+    if len(header) < _LENGTH.size:
+        raise EOFError
+    number, wanted = pickle.loads(file.read(*_LENGTH.unpack(header)))
+    return number, wanted
+
+
+def encoded(message: Message) -> bytes:
+    """A message as a line."""
+    match message:
+        case Answer(request, position, o):
+            words: list[Any] = ["answer", request, position, o.status, o.score, o.details, o.message, o.seconds]
+        case TruthsRead(request, readings):
+            words = ["readings", request, [[each.status, each.reason] for each in readings]]
+        case Ready(mode):
+            words = ["ready", mode]
+        case Unusable(reason):
+            words = ["refused", reason]
+        case Ended(code, num_printed, num_passed_on, last_words):
+            words = ["ended", code, num_printed, num_passed_on, last_words]
+        case _:
+            raise AssertionError(f"{message} is nothing that a scorer process says")
+    return _json(words).encode() + b"\n"
+
+
+def decoded(line: bytes) -> Message:
+    """What a line says; an :class:`Intrusion` where it is none of ours."""
+    try:
+        match json.loads(line):
+            case ["answer", int(request), int(position), str(status), score, dict(details), str(text), float(seconds)]:
+                outcome = Outcome(status, score, details, text, seconds)
+                if _is_sound(outcome):
+                    return Answer(request, position, outcome)
+            case ["readings", int(request), list(pairs)]:
+                return TruthsRead(request, [_reading(*pair) for pair in pairs])
+            case ["ready", str(mode)]:
+                return Ready(mode)
+            case ["refused", str(reason)]:
+                return Unusable(reason)
+            case ["ended", int(code), int(num_printed), int(num_passed_on), str(last_words)]:
+                return Ended(code, num_printed, num_passed_on, last_words)
+    except (ValueError, TypeError, RecursionError):
+        pass
+    return Intrusion(f"the line {line[:80]!r}")
+
+
+def _is_sound(outcome: Outcome) -> bool:
+    is_scored = isinstance(outcome.score, float) and math.isfinite(outcome.score)
+    fits = is_scored if outcome.status == "ok" else outcome.status in FAILURES and outcome.score is None
+    return fits and all(isinstance(each, float | str) for each in outcome.details.values())
+
+
+def _reading(status: str, reason: str) -> TruthReading:
+    if status not in _READINGS or not isinstance(reason, str):
+        raise ValueError(status)
+    return TruthReading(status, reason)
+
+
+class AnswerReader:
+    """The parent's end, for reading: it knows from the kernel which process has written what.
+
+    A process that a reward function forked may hold the socket, and write the same words as the scorer process.
+
+    Args:
+        connection: one end of a pair of stream sockets, on which ``SO_PASSCRED`` was set before the other was used.
+        subreaper_pid: who writes beside the scorer process, whose number is that of whoever writes first.
+    """
+
+    def __init__(self, connection: socket.socket, subreaper_pid: int) -> None:
+        self._connection, self._subreaper_pid = connection, subreaper_pid
+        self._scorer_pid: int | None = None
+        self._is_at_end = False
+        self._rest = {True: b"", False: b""}  # of a line; whether it is the subreaper's
+        self._arrived: deque[Message] = deque()
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLIN)
+
+    def next(self, timeout_s: float) -> Message | None:
+        """The next message; None where none comes in time."""
+        deadline = time.monotonic() + min(timeout_s, _MAX_WAIT_S)
+        while not self._arrived:
+            if self._is_at_end:
+                return Gone()
+            if not self._poll.poll(max(0.0, deadline - time.monotonic()) * 1e3):
+                return None
+            self._read()
+        return self._arrived.popleft()
+
+    def arrived(self) -> Sequence[Message]:
+        """What has come and was not asked for with :meth:`next`."""
+        for _ in range(_MAX_CHUNKS):  # an intruder may write without end
+            if self._is_at_end or not self._poll.poll(0):
+                break
+            self._read()
+        return self._arrived
+
+    def _read(self) -> None:
+        try:
+            # The kernel puts no more than one writer's bytes into an answer.
+            chunk, ancillary, _, _ = self._connection.recvmsg(1 << 18, socket.CMSG_SPACE(_CREDENTIALS.size))
+        except OSError:  # reset
+            chunk, ancillary = b"", []
+        if not chunk:
+            self._is_at_end = True
+            return
+        pid = next((_CREDENTIALS.unpack(words)[0] for _, kind, words in ancillary if kind == socket.SCM_CREDENTIALS), 0)
+        is_subreaper = pid == self._subreaper_pid
+        if self._scorer_pid is None and not is_subreaper:
+            self._scorer_pid = pid
+        if pid not in (self._subreaper_pid, self._scorer_pid):
+            self._arrived.append(Intrusion(f"an answer of process {pid}"))
+            return
+        *lines, rest = (self._rest[is_subreaper] + chunk).split(b"\n")
+        self._rest[is_subreaper] = rest
+        self._arrived.extend(_of_subreaper(each) if is_subreaper else _of_scorer(each) for each in lines if each)
+        if len(rest) > MAX_LINE:
+            self._rest[is_subreaper] = b""
+            self._arrived.append(Intrusion("a line without an end"))
+
+
+def _of_subreaper(line: bytes) -> Message:
+    found = decoded(line)
+    return found if isinstance(found, Ended) else Intrusion(f"the subreaper's line {line[:80]!r}")
+
+
+def _of_scorer(line: bytes) -> Message:
+    found = decoded(line)
+    return Intrusion("the subreaper's last word") if isinstance(found, Ended) else found
+
+
+class AnswerWriter:
+    """The scorer process's end."""
+
+    def __init__(self, fd: int) -> None:
+        self._connection = socket.socket(fileno=fd)
+        os.set_inheritable(fd, False)  # programs that a reward function starts have no part in it
+        self.requests: BinaryIO = self._connection.makefile("rb")
+
+    def send(self, message: Message) -> None:
+        end_if_forked()
+        self._connection.sendall(encoded(message))
+
+    def greet(self) -> None:
+        """Tell the parent who writes, before a reward function's code runs."""
+        self._connection.sendall(HELLO)

@@ -1,0 +1,91 @@
+"""A grader's ``read_truth``: whether its truths can be compared with anything. Found and called in scorer processes."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import Parameter
+from typing import Any
+
+from verl_like.config.user_code import clipped, error_text, plain_text, safe_error_text
+from verl_like.reward.scorer_messages import COMPARED_AS_TEXT, COMPARED_AS_VALUE, NOT_ASKED, UNREADABLE, TruthReading
+from verl_like.reward.signatures import BoundFunction, RewardFunction
+
+NAME = "read_truth"
+MAX_CHARS = 600  # of a reason; there may be one for each row
+
+
+@dataclass(frozen=True, slots=True)
+class TruthReader:
+    """The ``read_truth`` that stands beside a reward function, with those of the function's arguments that it names."""
+
+    function: Callable[..., Any]
+    kwargs: Mapping[str, Any]
+
+    def __call__(self, ground_truth: Any) -> Any:
+        return self.function(ground_truth=ground_truth, **self.kwargs)
+
+
+def truth_reader(bound: BoundFunction) -> TruthReader | None:
+    """The reader that the module of a reward function defines; None where it defines none."""
+    function = _globals(bound.function).get(NAME)
+    if not callable(function):
+        return None
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:  # some C functions have none
+        return TruthReader(function, {})
+    takes_any = any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values())
+    return TruthReader(
+        function, {name: value for name, value in bound.kwargs.items() if takes_any or name in parameters}
+    )
+
+
+def _globals(function: RewardFunction) -> Mapping[str, Any]:
+    """What the module that defines a function defines; a wrapper's is that of what it wraps."""
+    function = inspect.unwrap(function)
+    if isinstance(function, functools.partial):
+        return _globals(function.func)
+    if inspect.ismethod(function):
+        return _globals(function.__func__)
+    if not inspect.isfunction(function) and inspect.isfunction(call := type(function).__call__):
+        return _globals(call)
+    return function.__globals__ if inspect.isfunction(function) else {}
+
+
+def truth_reading(readers: Sequence[tuple[str, TruthReader]], ground_truth: Any) -> TruthReading:
+    """What these readers say of a truth, each with the name of its function; the worst counts."""
+    found = [_read(name, reader, ground_truth) for name, reader in readers]
+    for status in (UNREADABLE, COMPARED_AS_TEXT, COMPARED_AS_VALUE):
+        if reasons := [reason for each, reason in found if each == status]:
+            return TruthReading(status, "; ".join(filter(None, reasons)))
+    return TruthReading(NOT_ASKED, "")
+
+
+def _read(name: str, reader: TruthReader, ground_truth: Any) -> tuple[str, str]:
+    """(status, reason) of a truth by one reader."""
+    try:
+        words = reader(ground_truth)
+        if not isinstance(words, str):
+            raise ValueError(
+                f"{NAME} returned {words!r:.80} ({type(words).__name__}); expected '' where the truth can be compared "
+                "as what it is, else a few words. Correct the reward function's file."
+            )
+        words = plain_text(words)
+    except BaseException as error:  # noqa: BLE001 (the border of user code: a reader may raise anything)
+        return UNREADABLE, _clipped(name, _reason(error))
+    return (COMPARED_AS_TEXT, _clipped(name, words)) if words else (COMPARED_AS_VALUE, "")
+
+
+def _reason(error: BaseException) -> str:
+    if issubclass(type(error), MemoryError):
+        return "reading it takes more than reward.max_memory_gib"
+    # A ValueError is what the reader has to say; anything else is a mistake in it, whose place its author needs.
+    return safe_error_text(error, str if type(error) is ValueError else error_text)
+
+
+def _clipped(name: str, text: str) -> str:
+    text = clipped(text, MAX_CHARS)
+    return f"reward.functions.{name}: {text}" if name else text

@@ -1,0 +1,85 @@
+"""Metrics of the actor's updates."""
+
+from __future__ import annotations
+
+from verl_like.telemetry.metrics.metric import Metric
+
+ACTOR: tuple[Metric, ...] = (
+    Metric("actor/loss", "", "The whole loss: policy loss + KL term - entropy bonus.", "update"),
+    Metric("actor/policy_loss", "", "The policy loss alone.", "update"),
+    Metric(
+        "actor/kl_loss",
+        "nats",
+        "KL(actor, ref) under actor.loss_aggregation, unweighted; only with actor.kl_loss_coef.",
+        "update",
+    ),
+    Metric(
+        "actor/entropy",
+        "nats",
+        "Mean entropy per token in the update's forward; only with actor.entropy_coef.",
+        "update",
+    ),
+    Metric(
+        "actor/clip_frac",
+        "fraction",
+        "Tokens that the clip holds; what it bounds depends on actor.policy_loss.",
+        "update",
+    ),
+    Metric("actor/cov_frac", "fraction", "Tokens chosen by their covariance; only with clip_cov and kl_cov.", "update"),
+    Metric(
+        "actor/clip_frac_dual", "fraction", "Tokens held by the dual clip; only with actor.clip_ratio_dual.", "update"
+    ),
+    Metric("actor/ppo_kl", "nats", "KL(old actor, new actor) per token, k3 estimate.", "update"),
+    Metric("actor/ratio_mean", "", "Mean probability ratio of new to old actor; near 1 when all is well.", "update"),
+    Metric("actor/grad_norm", "", "Gradient norm before clipping.", "update"),
+    Metric("actor/lr", "", "Learning rate, mean over the step's updates.", "update"),
+    Metric(
+        "actor/is_compiled",
+        "0 or 1",
+        "Whether the log-prob function runs compiled (actor.use_torch_compile).",
+        "update",
+    ),
+    Metric(
+        "actor/has_compiled_layers",
+        "0 or 1",
+        "Whether the decoder layers run compiled (actor.compile_layers).",
+        "update",
+    ),
+    Metric(
+        "actor/is_corrected",
+        "0 or 1",
+        "Whether algorithm.rollout_correction applied; off while the gap is below its min_gap.",
+        "update",
+    ),
+    Metric(
+        "actor/correction_kl_k1",
+        "nats",
+        "KL(engine, trainer) per token, k1 estimate; this and the following where corrected.",
+        "update",
+    ),
+    Metric("actor/correction_kl_k3", "nats", "The same, k3 estimate.", "update"),
+    Metric("actor/correction_chi2_token", "", "Chi-square of trainer from engine, over tokens.", "update"),
+    Metric("actor/correction_chi2_sequence", "", "The same over whole responses.", "update"),
+    Metric(
+        "actor/correction_log_ppl_gap_mean",
+        "nats",
+        "Log perplexity of the trainer less that of the engine, mean over responses.",
+        "update",
+    ),
+    Metric("actor/correction_log_ppl_gap_abs_mean", "nats", "Mean of its absolute value.", "update"),
+    Metric("actor/correction_weight_mean", "", "Mean weight per token; rejected tokens count as 0.", "update"),
+    Metric(
+        "actor/correction_ess_frac",
+        "fraction",
+        "Effective sample size over all tokens: 1 where all weights are equal.",
+        "update",
+    ),
+    Metric("actor/correction_kept_frac", "fraction", "Tokens that are learned from.", "update"),
+    Metric("actor/correction_truncated_frac", "fraction", "Tokens whose weight was capped.", "update"),
+    Metric(
+        "actor/correction_masked_frac", "fraction", "Tokens whose weight left its bounds; with mode=mask.", "update"
+    ),
+    Metric("actor/correction_rejected_frac", "fraction", "Tokens dropped by rejection.", "update"),
+    Metric("actor/correction_vetoed_frac", "fraction", "Responses dropped for one token.", "update"),
+    Metric("actor/skipped_updates", "updates", "Updates left out because the gradient norm was not finite.", "update"),
+)

@@ -1,0 +1,116 @@
+"""What a process says of itself once a step: its seconds by stage, its visits to stages, its memory, its work."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from verl_like.telemetry.heartbeat import HEARTBEAT
+from verl_like.telemetry.ledger import LEDGER, Span
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessReport:
+    """One process over the time since its last report.
+
+    Args:
+        who: as messages name it ("worker rank 3").
+        wall_s: seconds since then; those of all stages add up to it.
+        rss_bytes: of host memory, now; ``peak_bytes`` is the most since the last report, ``baseline_bytes`` what
+            libraries alone took; 0 where nobody looked.
+        device_bytes: of the accelerator's memory that PyTorch has handed out; 0 without one.
+        counts, peaks: of the work it did, by the metrics that add them up, or take the largest, over all processes.
+    """
+
+    who: str
+    pid: int
+    wall_s: float
+    seconds: dict[str, float]
+    spans: list[Span]
+    rss_bytes: int
+    peak_bytes: int
+    baseline_bytes: int
+    device_bytes: int
+    device_peak_bytes: int
+    counts: dict[str, float]
+    peaks: dict[str, float]
+
+
+@dataclass
+class Reporter:
+    """Reports on this process, each from where the last one ended."""
+
+    _totals: dict[str, float] = field(default_factory=LEDGER.totals)
+    _taken_at: float = field(default_factory=time.perf_counter)
+
+    def take(self) -> ProcessReport:
+        """The report since the last one."""
+        now, totals = time.perf_counter(), LEDGER.totals()
+        seconds = {name: total - self._totals.get(name, 0.0) for name, total in totals.items()}
+        wall_s, self._totals, self._taken_at = now - self._taken_at, totals, now
+        rss, peak = _host_bytes()
+        device, device_peak = _device_bytes()
+        counts, peaks = LEDGER.take_numbers()
+        return ProcessReport(
+            who=HEARTBEAT.who,
+            pid=os.getpid(),
+            wall_s=wall_s,
+            seconds={name: value for name, value in seconds.items() if value > 0},
+            spans=LEDGER.take_spans(),
+            rss_bytes=rss,
+            peak_bytes=peak,
+            baseline_bytes=BASELINE.num_bytes,
+            device_bytes=device,
+            device_peak_bytes=device_peak,
+            counts=counts,
+            peaks=peaks,
+        )
+
+
+@dataclass
+class Baseline:
+    """The memory of this process with its libraries, before it builds anything."""
+
+    num_bytes: int = 0
+
+    def mark(self) -> None:
+        """It is so far."""
+        self.num_bytes = _rss()
+
+
+BASELINE = Baseline()
+
+
+def _rss() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+
+
+def _host_bytes() -> tuple[int, int]:
+    """Resident memory now, and its peak since the last call."""
+    rss = _rss()
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            peak = int(line.split()[1]) * 1024
+            break
+    else:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    with suppress(OSError):  # the kernel's way to have the peak counted anew
+        Path("/proc/self/clear_refs").write_text("5")
+    return rss, max(peak, rss)
+
+
+def _device_bytes() -> tuple[int, int]:
+    """The accelerator's memory that PyTorch has handed out, and its peak since the last call."""
+    torch = sys.modules.get("torch")  # a process that has not imported it uses none
+    if torch is None or not torch.cuda.is_initialized():
+        return 0, 0
+    found = torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    return found
