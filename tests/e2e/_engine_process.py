@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 from verl_like.config.schema import LoraConfig, ModelConfig, RolloutConfig
-from verl_like.controller.malloc_trim import trim
+from verl_like.controller.malloc_trim import malloc_trim
 
 TIMEOUT_S = 180.0
 
@@ -159,7 +159,7 @@ def growth_one_by_one(engine, requests, warm_up):
     """
 
     def private_mib():
-        trim()()
+        malloc_trim()()
         with open("/proc/self/statm") as statm:
             _, resident, shared, *_ = map(int, statm.read().split())
         return (resident - shared) * os.sysconf("SC_PAGE_SIZE") / 2**20

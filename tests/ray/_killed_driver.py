@@ -22,7 +22,7 @@ LIMIT_S = 30.0
 DRIVER = """
 import sys, time, ray
 from pathlib import Path
-from verl_like.controller.outposts import outposts
+from verl_like.controller.node_watchdogs import node_watchdogs
 from verl_like.controller.verdicts import VERDICTS
 from verl_like.watchdog.guard import watchdog
 
@@ -30,7 +30,7 @@ address, run_id, stalls = sys.argv[1:]
 ray.init(address, log_to_driver=False)
 with (
     watchdog(run_id, Path(stalls), VERDICTS, floor_s=60, ends=False),
-    outposts(run_id, Path(stalls), VERDICTS, floor_s=60, start_timeout_s=60),
+    node_watchdogs(run_id, Path(stalls), VERDICTS, floor_s=60, start_timeout_s=60),
 ):
     print("ready", flush=True)
     time.sleep(100)

@@ -21,7 +21,7 @@ from ray.cluster_utils import Cluster
 from tests.ray.conftest import ROOT
 from tests.ray.echo_role import EchoRole
 from verl_like.controller.errors import LostBlockError, StallError, WorkerError
-from verl_like.controller.outposts import outposts
+from verl_like.controller.node_watchdogs import node_watchdogs
 from verl_like.controller.placement import Devices, Placement
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.controller.verdicts import VERDICTS
@@ -113,7 +113,7 @@ def main() -> None:
     with (
         TemporaryDirectory() as stalls,
         watchdog(RUN_ID, Path(stalls), VERDICTS, floor_s=60, ends=False),
-        outposts(RUN_ID, Path(stalls), VERDICTS, floor_s=60, start_timeout_s=60),
+        node_watchdogs(RUN_ID, Path(stalls), VERDICTS, floor_s=60, start_timeout_s=60),
     ):
         group = placed_group()
         nodes = group.call(EchoRole.node)

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from tests.ray.conftest import ROOT, echo_group
 from tests.ray.echo_role import EchoRole
-from verl_like.controller import outposts, ray_calls
+from verl_like.controller import node_watchdogs, ray_calls
 from verl_like.controller.errors import INTERRUPT, Interrupted, OutOfGrace, StageTimeout, WorkerError
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.controller.wait import wait
@@ -288,7 +288,8 @@ def test_what_a_worker_starts_can_be_ended_by_sigterm(group: WorkerGroup) -> Non
 def test_a_node_whose_watchdog_does_not_start_is_told_and_left_out(
     group: WorkerGroup, caplog: pytest.LogCaptureFixture
 ) -> None:
-    posts = {"id": outposts._Post("node-7", outposts.PostProcess.remote("nobody", 5, 60.0))}  # 5 is no folder
-    outposts._wait_for(posts, timeout_s=30)
-    assert posts == {}
+    broken = node_watchdogs.NodeWatchdogProcess.remote("nobody", 5, 60.0)  # 5 is no folder
+    watchdogs = {"id": node_watchdogs._WatchdogHandle("node-7", broken)}
+    node_watchdogs._wait_for(watchdogs, timeout_s=30)
+    assert watchdogs == {}
     assert "the watchdog of node-7 did not start, and processes there are not watched: " in caplog.text

@@ -13,11 +13,11 @@ import psutil
 import pytest
 
 from verl_like.controller.cluster import Health
-from verl_like.controller.outposts import _pass_on
+from verl_like.controller.node_watchdogs import _pass_on
 from verl_like.controller.verdicts import Verdicts
 from verl_like.machine import shared_memory
 from verl_like.machine.shared_memory import MIB, RECENT_S, SharedMemory
-from verl_like.watchdog.outpost import Notice
+from verl_like.watchdog.node import Notice
 from verl_like.watchdog.sibling import Settings, Sibling
 
 FULL = "; /dev/shm was full (0 of 1,024 MiB left), and the kernel ends by SIGBUS what writes there then."

@@ -205,7 +205,9 @@ def test_a_start_ends_where_a_process_died_before_its_first_call(is_start: bool)
 def test_the_end_of_a_nodes_watchdog_ends_what_is_left_of_the_run_there_and_nothing_else(tmp_path: Path) -> None:
     """As where the node's raylet is stopped, and ends none of them."""
     run_id = f"left-{os.getpid()}"
-    code = f"from verl_like.watchdog.outpost import Outpost; Outpost('{run_id}.node', '{tmp_path}', 60.0).close()"
+    code = (
+        f"from verl_like.watchdog.node import NodeWatchdog; NodeWatchdog('{run_id}.node', '{tmp_path}', 60.0).close()"
+    )
     with ExitStack() as started:
         left, other = (
             started.enter_context(

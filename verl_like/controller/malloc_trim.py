@@ -1,4 +1,4 @@
-"""Gives freed memory back to the system; without it a worker's resident memory creeps up although it holds no more."""
+"""Freed memory goes back to the system; without it a worker's resident memory grows although it holds no more."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ MIN_PAUSE_S = 10.0
 PAUSE_PER_SECOND = 1000.0  # getting the pages anew takes several times as long; in all about a hundredth of the time
 
 
-class Heap:
-    """The C library's heap of this process.
+class MallocTrim:
+    """Returns the free pages of the C library's heap to the system, now and then.
 
     A step allocates tensors of sizes that the last one did not have, and the C library leaves holes where they do not
     fit: a worker that updates a small model held 124 MiB all the time while the holes grew from 68 to 95 MiB in 160
@@ -27,8 +27,8 @@ class Heap:
         self._give_back, self._min_pause_s = give_back, min_pause_s
         self._next_at = time.monotonic() + min_pause_s
 
-    def settle(self) -> None:
-        """Give back what is free, unless that was done lately; to be called where few tensors are alive."""
+    def trim_if_due(self) -> None:
+        """Return what is free, unless that was done lately; to be called where few tensors are alive."""
         start = time.monotonic()
         if start >= self._next_at:
             self._give_back()
@@ -36,13 +36,13 @@ class Heap:
             self._next_at = end + max(self._min_pause_s, PAUSE_PER_SECOND * (end - start))
 
 
-def trim() -> Callable[[], None]:
-    """What returns the pages of glibc's holes; nothing, where another C library allocates."""
+def malloc_trim() -> Callable[[], None]:
+    """Return glibc's function; one that does nothing, where another C library allocates."""
     try:
-        malloc_trim = ctypes.CDLL(None).malloc_trim
+        of_glibc = ctypes.CDLL(None).malloc_trim
     except AttributeError:
         return lambda: None
-    return lambda: malloc_trim(0)
+    return lambda: of_glibc(0)
 
 
-HEAP = Heap(trim())
+MALLOC_TRIM = MallocTrim(malloc_trim())

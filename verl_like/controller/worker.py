@@ -18,7 +18,7 @@ import ray
 from verl_like.controller import ray_calls, rendezvous, signals
 from verl_like.controller.blocks import Block, blocks_of
 from verl_like.controller.errors import INTERRUPT, WorkerFailure
-from verl_like.controller.malloc_trim import HEAP
+from verl_like.controller.malloc_trim import MALLOC_TRIM
 from verl_like.controller.remote_batch import RemoteRows
 from verl_like.controller.store import STORE, Reply
 from verl_like.controller.worker_log import WorkerLog
@@ -155,7 +155,7 @@ class _Reporting:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         self._traced.__exit__(kind, error, trace)
-        HEAP.settle()
+        MALLOC_TRIM.trim_if_due()
         self._stage.__exit__(kind, error, trace)
         if isinstance(error, Exception):
             raise self._failure(error) from None

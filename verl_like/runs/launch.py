@@ -18,7 +18,7 @@ from verl_like.checks.cpu_workers import shares_of
 from verl_like.checks.rules import check_devices
 from verl_like.config.schema import Config
 from verl_like.controller.errors import ANNOUNCE, INTERRUPT
-from verl_like.controller.outposts import outposts
+from verl_like.controller.node_watchdogs import node_watchdogs
 from verl_like.controller.placement import Devices, Placement, devices, ray_cluster
 from verl_like.controller.ray_calls import calls_recorded
 from verl_like.controller.verdicts import VERDICTS
@@ -128,7 +128,7 @@ def _cluster(config: Config) -> Iterator[tuple[Devices, str]]:
         watchdog(run_id, stalls, VERDICTS, floor_s=floor_s, ends=config.trainer.on_stall != "report"),
         ray_cluster(config.cluster, run_id, meanwhile=_import_libraries),
         calls_recorded(bool(config.trainer.profile_steps)),
-        outposts(run_id, stalls, VERDICTS, floor_s=floor_s, start_timeout_s=config.cluster.start_timeout_s),
+        node_watchdogs(run_id, stalls, VERDICTS, floor_s=floor_s, start_timeout_s=config.cluster.start_timeout_s),
         ended_by(),
     ):
         where = devices(config.cluster, shared_out=partial(shares_of, config))

@@ -1,4 +1,4 @@
-"""The watchdog of a node that the driver is not on: what it finds lies here until the driver asks."""
+"""The watchdog of a node that the driver is not on; it keeps what it finds until the driver asks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from verl_like.watchdog.newborns import marked_by, run_folder
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the watchdog said: of a process that died (``who``), of some that stand still, or a warning.
+    """A report of the watchdog: a process that died (``who``), processes that hang, or a warning.
 
     Args:
         text: empty where the process had not yet come to its first call, which is said after its death.
@@ -30,8 +30,8 @@ class Notice:
     is_warning: bool = False
 
 
-class Outpost:
-    """Watches the processes that light heartbeats in one folder of its node.
+class NodeWatchdog:
+    """Watches the processes that write heartbeats into one folder of its node.
 
     Args:
         watched: names the folder, which is this node's alone.
@@ -51,7 +51,7 @@ class Outpost:
         )
 
     def found(self) -> list[Notice]:
-        """What was found since the last call."""
+        """Return what was found since the last call."""
         with self._lock:
             notices, self._notices = self._notices, []
             return notices
@@ -73,7 +73,7 @@ class Outpost:
             self._notices.append(Notice("", who=who))
 
     def close(self) -> None:
-        """Watch no longer, and end what is left of the run on this node: a raylet that is stopped ends nothing."""
+        """Stop watching and end what is left of the run on this node, because a stopped raylet ends nothing."""
         self._watching.close()
         for pid in marked_by(run_folder(self._folder)):
             with suppress(ProcessLookupError, PermissionError):

@@ -6,18 +6,18 @@ import subprocess
 import sys
 import time
 
-from verl_like.controller.malloc_trim import PAUSE_PER_SECOND, Heap
+from verl_like.controller.malloc_trim import PAUSE_PER_SECOND, MallocTrim
 
 # Holes between blocks that stay: prints the resident MiB while they are free, and once they were given back.
 HOLES = """
-from verl_like.controller.malloc_trim import Heap, trim
+from verl_like.controller.malloc_trim import MallocTrim, malloc_trim
 def resident_mib():
     return int(open("/proc/self/statm").read().split()[1]) / 256
-heap = Heap(trim(), min_pause_s=0.0)
+freed = MallocTrim(malloc_trim(), min_pause_s=0.0)
 blocks = [bytearray(100_000) for _ in range(2000)]
 blocks = blocks[::10]
 print(resident_mib())
-heap.settle()
+freed.trim_if_due()
 print(resident_mib())
 """
 
@@ -35,15 +35,15 @@ def test_it_pauses_in_proportion_to_what_it_took() -> None:
         calls.append(time.monotonic())
         time.sleep(0.001)
 
-    heap = Heap(give_back, min_pause_s=0.0)
+    freed = MallocTrim(give_back, min_pause_s=0.0)
     deadline = time.monotonic() + 0.9 * 0.001 * PAUSE_PER_SECOND
     while time.monotonic() < deadline:
-        heap.settle()
+        freed.trim_if_due()
         time.sleep(0.05)
     assert len(calls) == 1
 
 
 def test_a_young_process_is_left_alone() -> None:
     calls: list[None] = []
-    Heap(lambda: calls.append(None), min_pause_s=60.0).settle()
+    MallocTrim(lambda: calls.append(None), min_pause_s=60.0).trim_if_due()
     assert calls == []

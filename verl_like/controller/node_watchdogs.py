@@ -21,13 +21,13 @@ from verl_like.controller.ray_calls import Call
 from verl_like.controller.wait import wait
 from verl_like.telemetry.heartbeat import of_node
 from verl_like.watchdog.guard import Listener
-from verl_like.watchdog.outpost import Notice, Outpost
+from verl_like.watchdog.node import NodeWatchdog, Notice
 
 log = logging.getLogger(__name__)
 ASK_EVERY_S = 1.0
 ANSWER_S = 20.0
 CLOSE_S = 5.0
-# Ray ends what a process of its own has started together with that; but a watchdog is there for what follows.
+# Ray ends what its process has started together with that process; a watchdog has to outlive it.
 OUTLIVED = {"RAY_kill_child_processes_on_worker_exit": "false"}
 SILENT, UNWATCHED = "does not answer", "has lost its watchdog"
 DEAD = "is dead: the machine, or Ray's raylet there, has ended"
@@ -35,14 +35,14 @@ EXIT_S = 2.0  # for Ray to end a process that is no longer needed
 
 
 class NodeListener(Listener, Protocol):
-    """Who is told of what the watchdogs find, and of nodes where none answers."""
+    """Receives what the watchdogs find, and which nodes have a watchdog that does not answer."""
 
     def node(self, name: str, state: str) -> None:
-        """A node is not as it should be, which ``state`` says as the end of a sentence; empty where it is again."""
+        """Note what is wrong with a node, as the end of a sentence; an empty ``state`` says that it is well again."""
 
 
-class Post(Outpost):
-    """An outpost in a process that only the driver ends."""
+class WatchdogProcess(NodeWatchdog):
+    """Runs a node's watchdog in a process that only the driver ends."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -54,36 +54,40 @@ class Post(Outpost):
 
 
 @dataclass(frozen=True, slots=True)
-class _Post:
-    """A node's name, and Ray's handle on the outpost there."""
+class _WatchdogHandle:
+    """The driver's handle on a node's watchdog.
+
+    Args:
+        name: the node's.
+    """
 
     name: str
     handle: Any
 
     @property
-    def watchdog(self) -> str:
+    def who(self) -> str:
         return f"the watchdog of {self.name}"
 
 
 # Not a decorator: Ray would pickle the class by value; a plain class travels by reference.
-PostProcess = ray.remote(num_cpus=0, enable_task_events=False)(Post)
+NodeWatchdogProcess = ray.remote(num_cpus=0, enable_task_events=False)(WatchdogProcess)
 
 
 @contextmanager
-def outposts(
+def node_watchdogs(
     run_id: str, stalls: Path, listener: NodeListener, *, floor_s: float, start_timeout_s: float
 ) -> Iterator[None]:
-    """Have the processes on other nodes watched too; arguments as of :func:`verl_like.watchdog.guard.watchdog`."""
+    """Watch the processes on other nodes too; arguments as of :func:`verl_like.watchdog.guard.watchdog`."""
     here = ray_calls.own_node()
     others = {node["NodeID"]: node["NodeName"] for node in ray_calls.nodes() if node["NodeID"] != here}
     if not others:
         yield
         return
-    posts = {
-        node: _Post(
+    watchdogs = {
+        node: _WatchdogHandle(
             name,
             ray_calls.started(
-                PostProcess,
+                NodeWatchdogProcess,
                 {
                     **ray_calls.from_the_first_instruction(OUTLIVED),
                     "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
@@ -95,60 +99,60 @@ def outposts(
         )
         for node, name in others.items()
     }
-    _wait_for(posts, timeout_s=start_timeout_s)
+    _wait_for(watchdogs, timeout_s=start_timeout_s)
     is_over = threading.Event()
-    asking = _Asking(posts, listener)
-    asker = threading.Thread(target=asking.run, args=(is_over,), name="watchdogs of other nodes", daemon=True)
-    asker.start()
+    polling = _Polling(watchdogs, listener)
+    poller = threading.Thread(target=polling.run, args=(is_over,), name="watchdogs of other nodes", daemon=True)
+    poller.start()
     try:
         yield
     finally:
         is_over.set()
-        asker.join(CLOSE_S)
-        ray_calls.bid_farewell([Call(post.handle.close) for post in posts.values()], timeout_s=CLOSE_S)
-        for post in posts.values():
-            ray_calls.end(post.handle)
+        poller.join(CLOSE_S)
+        ray_calls.bid_farewell([Call(watchdog.handle.close) for watchdog in watchdogs.values()], timeout_s=CLOSE_S)
+        for watchdog in watchdogs.values():
+            ray_calls.end(watchdog.handle)
 
 
-def _wait_for(posts: dict[str, _Post], *, timeout_s: float) -> None:
+def _wait_for(watchdogs: dict[str, _WatchdogHandle], *, timeout_s: float) -> None:
     """Return when they watch; one that cannot start is reported and left out."""
-    asking = ray_calls.begun([Call(post.handle.found) for post in posts.values()])
-    for node, ref in zip(list(posts), asking, strict=True):
+    polled = ray_calls.begun([Call(watchdog.handle.found) for watchdog in watchdogs.values()])
+    for node, ref in zip(list(watchdogs), polled, strict=True):
         try:
-            wait({ref: posts[node].watchdog}, stage="watchdog_start", timeout_s=timeout_s, interruptible=True)
+            wait({ref: watchdogs[node].who}, stage="watchdog_start", timeout_s=timeout_s, interruptible=True)
         except (WorkerError, StageTimeout) as error:
-            post = posts.pop(node)
-            ray_calls.end(post.handle)
+            watchdog = watchdogs.pop(node)
+            ray_calls.end(watchdog.handle)
             why = str(error).splitlines()[0]
-            log.warning("%s did not start, and processes there are not watched: %s", post.watchdog, why)
+            log.warning("%s did not start, and processes there are not watched: %s", watchdog.who, why)
 
 
-class _Asking:
-    """Asks the posts, each as soon as it has answered, and passes on what they find.
+class _Polling:
+    """Polls the watchdogs, each as soon as it has answered, and passes on what they find.
 
     Args:
-        posts: by the id of their node; one whose process is gone is removed.
+        watchdogs: by the id of their node; one whose process is gone is removed.
     """
 
-    def __init__(self, posts: dict[str, _Post], listener: NodeListener) -> None:
-        self._posts, self._listener = posts, listener
+    def __init__(self, watchdogs: dict[str, _WatchdogHandle], listener: NodeListener) -> None:
+        self._watchdogs, self._listener = watchdogs, listener
         self._asked: dict[str, tuple[ray.ObjectRef, float]] = {}  # by node: the answer under way, and since when
         self._silent: set[str] = set()
-        self._gone: dict[str, str] = {}  # nodes whose post is gone, and that Ray does not call dead yet -> name
+        self._gone: dict[str, str] = {}  # nodes whose watchdog is gone, and that Ray does not call dead yet -> name
 
     def run(self, is_over: threading.Event) -> None:
         try:
             while not is_over.wait(ASK_EVERY_S):
                 self._ask()
-                self._look_for_the_dead()
+                self._find_dead_nodes()
         except RunError as error:  # Ray is lost, which the driver's own calls report
             log.debug("%s", error)
 
     def _ask(self) -> None:
-        idle = [node for node in self._posts if node not in self._asked]
+        idle = [node for node in self._watchdogs if node not in self._asked]
         now = time.monotonic()
-        asking = ray_calls.begun([Call(self._posts[node].handle.found) for node in idle])
-        self._asked |= {node: (ref, now) for node, ref in zip(idle, asking, strict=True)}
+        polled = ray_calls.begun([Call(self._watchdogs[node].handle.found) for node in idle])
+        self._asked |= {node: (ref, now) for node, ref in zip(idle, polled, strict=True)}
         ready, _ = ray_calls.split([ref for ref, _ in self._asked.values()], timeout_s=ASK_EVERY_S)
         for node, (ref, since) in list(self._asked.items()):
             if ref in ready:
@@ -156,27 +160,27 @@ class _Asking:
                 self._hear(node, ref)
             elif time.monotonic() - since >= ANSWER_S and node not in self._silent:
                 self._silent.add(node)
-                log.warning("%s has not answered for %.0f s", self._posts[node].watchdog, ANSWER_S)
-                self._listener.node(self._posts[node].name, SILENT)
+                log.warning("%s has not answered for %.0f s", self._watchdogs[node].who, ANSWER_S)
+                self._listener.node(self._watchdogs[node].name, SILENT)
 
     def _hear(self, node: str, ref: ray.ObjectRef) -> None:
-        post = self._posts[node]
+        watchdog = self._watchdogs[node]
         try:
             notices = ray_calls.fetched([ref], timeout_s=ANSWER_S)[0]
         except ray.exceptions.RayError as error:
-            del self._posts[node]
-            self._gone[node] = post.name
-            self._listener.node(post.name, UNWATCHED)
+            del self._watchdogs[node]
+            self._gone[node] = watchdog.name
+            self._listener.node(watchdog.name, UNWATCHED)
             why = str(error).splitlines()[0]
-            log.warning("%s is gone, and what it watched is watched no longer: %s", post.watchdog, why)
+            log.warning("%s is gone, and what it watched is watched no longer: %s", watchdog.who, why)
             return
         if node in self._silent:
             self._silent.remove(node)
-            log.warning("%s answers again", post.watchdog)
-            self._listener.node(post.name, "")
-        _pass_on(post.watchdog, notices, self._listener)
+            log.warning("%s answers again", watchdog.who)
+            self._listener.node(watchdog.name, "")
+        _pass_on(watchdog.who, notices, self._listener)
 
-    def _look_for_the_dead(self) -> None:
+    def _find_dead_nodes(self) -> None:
         if not self._gone:
             return
         alive = {node["NodeID"] for node in ray_calls.nodes()}

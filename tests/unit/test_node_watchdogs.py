@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import ray
 
-from verl_like.controller import outposts
-from verl_like.controller.outposts import ANSWER_S, DEAD, SILENT, UNWATCHED, _Asking, _Post
-from verl_like.watchdog.outpost import Notice
+from verl_like.controller import node_watchdogs
+from verl_like.controller.node_watchdogs import ANSWER_S, DEAD, SILENT, UNWATCHED, _Polling, _WatchdogHandle
+from verl_like.watchdog.node import Notice
 
 
 class Calls:
-    """Ray's side: which nodes are alive, and what their posts answer: notices, an error, or nothing yet (None)."""
+    """Ray's side: which nodes are alive, and what their watchdogs answer: notices, an error, or nothing yet (None)."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {"a": [], "b": []}
@@ -57,8 +57,8 @@ class Heard:
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     made = Calls()
-    monkeypatch.setattr(outposts, "ray_calls", made)
-    monkeypatch.setattr(outposts, "time", made)
+    monkeypatch.setattr(node_watchdogs, "ray_calls", made)
+    monkeypatch.setattr(node_watchdogs, "time", made)
     return made
 
 
@@ -68,36 +68,36 @@ def heard() -> Heard:
 
 
 @pytest.fixture
-def asking(calls: Calls, heard: Heard) -> _Asking:
-    def post(node: str) -> _Post:
+def polling(calls: Calls, heard: Heard) -> _Polling:
+    def watchdog(node: str) -> _WatchdogHandle:
         handle = type("Handle", (), {"found": type("Method", (), {"node": node})})
-        return _Post(f"node-{node}", handle)
+        return _WatchdogHandle(f"node-{node}", handle)
 
-    return _Asking({node: post(node) for node in "ab"}, heard)  # type: ignore[arg-type]
+    return _Polling({node: watchdog(node) for node in "ab"}, heard)  # type: ignore[arg-type]
 
 
 def test_a_node_that_does_not_answer_is_named_once_still_asked_and_unnamed_when_it_answers(
-    asking: _Asking, calls: Calls, heard: Heard
+    polling: _Polling, calls: Calls, heard: Heard
 ) -> None:
     calls.answers["b"] = None
     for calls.now in (0.0, ANSWER_S - 1, ANSWER_S, 2 * ANSWER_S):
-        asking._ask()
+        polling._ask()
     assert heard.nodes == [("node-b", SILENT)]
     assert calls.num_asked == 4 + 1, "the other node is asked each time, this one once"
     calls.answers["b"] = [Notice("it fell", who="worker rank 1")]
-    asking._ask()
+    polling._ask()
     assert heard.nodes[1:] == [("node-b", "")] and heard.deaths == ["worker rank 1"]
 
 
 def test_a_watchdog_that_dies_is_no_lost_node_until_ray_says_that_the_node_is_dead(
-    asking: _Asking, calls: Calls, heard: Heard
+    polling: _Polling, calls: Calls, heard: Heard
 ) -> None:
     calls.answers["b"] = ray.exceptions.RayActorError()
-    asking._ask()
-    asking._look_for_the_dead()
+    polling._ask()
+    polling._find_dead_nodes()
     assert heard.nodes == [("node-b", UNWATCHED)]
     calls.alive.remove("b")
     for _ in range(2):
-        asking._ask()
-        asking._look_for_the_dead()
+        polling._ask()
+        polling._find_dead_nodes()
     assert heard.nodes == [("node-b", UNWATCHED), ("node-b", DEAD)]
