@@ -219,12 +219,12 @@ def _job(command: str, composed: Composed) -> str:
     from verl_like.runs.restarts import COUNT_VARIABLE
     from verl_like.runs.start import policy_checkpoint
     from verl_like.runs.status import finished_at_once, shown, what_lies_where
-    from verl_like.runs.upload import mirrored
+    from verl_like.runs.upload import uploaded
 
     config, folder = composed.config, RunFolder(composed.config)
     is_training = _is_training(command, config)
     if is_training and (finished := finished_at_once(config, composed.yaml(), job=command)):
-        with mirrored(config, folder):  # an end that could not copy all
+        with uploaded(config, folder):  # an end that could not copy all
             return f"{finished}\n{what_lies_where(folder)}"
     if is_training and COUNT_VARIABLE not in os.environ:  # before a restart it was shown
         STARTUP.say(render_changed(composed))
@@ -332,10 +332,10 @@ def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
 
 def _bring(composed: Composed, *, command: str) -> None:
     """Have what the remote folder has of the run and this machine has not."""
-    from verl_like.runs.restore import bring
+    from verl_like.runs.restore import restore
 
     with STARTUP.shown():
-        bring(composed.config, composed.yaml(), job=command if _is_training(command, composed.config) else "")
+        restore(composed.config, composed.yaml(), job=command if _is_training(command, composed.config) else "")
 
 
 def _recipe_and_overrides(arguments: argparse.Namespace) -> tuple[str | None, list[str]]:

@@ -107,13 +107,13 @@ def train(config: Config) -> Trained:
     """
     leave_out_unloadable()
     from verl_like.runs.folder import RunFolder
-    from verl_like.runs.restore import bring
+    from verl_like.runs.restore import restore
     from verl_like.training import jobs as run
 
     config = _as_run(config)
     with _runs(config):
         config_yaml = _recorded(config)
-        bring(config, config_yaml, job="train")
+        restore(config, config_yaml, job="train")
         progress = run.train(config, config_yaml)
     return Trained(RunFolder(config).path, progress.step, progress.last_val)
 
@@ -121,13 +121,13 @@ def train(config: Config) -> Trained:
 def evaluate(config: Config) -> dict[str, float]:
     """Validation metrics of the run's newest checkpoint, as ``verl-like eval``."""
     leave_out_unloadable()
-    from verl_like.runs.restore import bring
+    from verl_like.runs.restore import restore
     from verl_like.training import jobs as run
 
     config = _as_run(config)
     validating = replace(config, trainer=replace(config.trainer, val_only=True))  # the script's own stays as it is
     with _runs(validating):
-        bring(validating, as_yaml(validating), job="")
+        restore(validating, as_yaml(validating), job="")
         return run.evaluate(validating)
 
 

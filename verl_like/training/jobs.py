@@ -38,7 +38,7 @@ from verl_like.runs.lock import FolderLock
 from verl_like.runs.restarts import with_restarts
 from verl_like.runs.start import OUT, policy_checkpoint
 from verl_like.runs.status import finished_step, nothing_to_do, shown, start_of
-from verl_like.runs.upload import mirrored
+from verl_like.runs.upload import uploaded
 from verl_like.telemetry.loggers import trackers
 from verl_like.telemetry.process_log import RUN_LOGS
 from verl_like.telemetry.record_limits import RecordLimits
@@ -146,11 +146,11 @@ def train(config: Config, config_yaml: str) -> Progress:
     if (step := finished_step(folder, newest, steps=steps, has_validation=bool(val_prompts))) is not None:
         log.info(nothing_to_do(config, folder, step))
         folder.mend(config_yaml, job="train")
-        with mirrored(config, folder):  # an end that could not copy all
+        with uploaded(config, folder):  # an end that could not copy all
             return Progress(step=step)
     plan = check_memory(config)
     check_reward(config, task.prompts, task.val_prompts or ())
-    with FolderLock(folder.path), mirrored(config, folder):
+    with FolderLock(folder.path), uploaded(config, folder):
         folder.claim(config_yaml, job="train")
         Checkpoints(folder.checkpoints, config.trainer.max_checkpoints).sweep()
         with trackers(config, folder.path, total_steps=steps) as tracker:
@@ -242,9 +242,9 @@ def sft(config: Config, config_yaml: str) -> int:
     if (step := finished_step(folder, newest, steps=steps, has_validation=False)) is not None:
         log.info(nothing_to_do(config, folder, step))
         folder.mend(config_yaml, job="sft")
-        with mirrored(config, folder):
+        with uploaded(config, folder):
             return step
-    with FolderLock(folder.path), mirrored(config, folder):
+    with FolderLock(folder.path), uploaded(config, folder):
         folder.claim(config_yaml, job="sft")
         checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
         checkpoints.sweep()
