@@ -33,7 +33,7 @@ from verl_like.reward.messages import RowTruth, Sample
 from verl_like.reward.trial import try_reward
 from verl_like.runs.checkpoint import Checkpoints, load_state
 from verl_like.runs.folder import RunFolder
-from verl_like.runs.launch import HOSTS
+from verl_like.runs.launch import LAUNCHER
 from verl_like.runs.lock import FolderLock
 from verl_like.runs.restarts import with_restarts
 from verl_like.runs.start import OUT, policy_checkpoint
@@ -251,7 +251,7 @@ def sft(config: Config, config_yaml: str) -> int:
         with trackers(config, folder.path, total_steps=steps) as tracker:
 
             def start(config: Config) -> int:
-                with RUN_LOGS.kept(folder.logs), HOSTS.had(config, generates=False) as hosts:
+                with RUN_LOGS.kept(folder.logs), LAUNCHER.launched(config, generates=False) as hosts:
                     workers = build_workers(hosts, config, roles=frozenset({"actor"}), actor_updates=steps)
                     workers.wait_built(timeout_s=config.cluster.start_timeout_s)
                     actor, ranks = ActorGroup(workers), hosts.where.world_size
@@ -329,7 +329,7 @@ def _policy(config: Config, tokenizer: PreTrainedTokenizerBase, folder: RunFolde
     log.info("the policy is that of %s", checkpoint or config.model.path)
     with (
         RUN_LOGS.kept(folder.eval / "logs"),
-        HOSTS.had(config, generates=True) as hosts,
+        LAUNCHER.launched(config, generates=True) as hosts,
         scorers(hosts, config, tokenizer, folder.eval) as starting,
     ):
         workers = build_workers(hosts, config, roles=needs(config).roles & {"actor", "rollout", "reward_model"})
@@ -403,7 +403,7 @@ def export(config: Config, checkpoint: Path, out: Path, *, adapter: bool) -> Non
     """Write a checkpoint's policy as a Hugging Face folder (``verl-like export``), or its adapter as one of peft's."""
     refuse_unwritable(out, knob=OUT)
     version = load_state(checkpoint)["weight_version"]
-    with HOSTS.had(config, generates=False) as hosts:
+    with LAUNCHER.launched(config, generates=False) as hosts:
         workers = build_workers(hosts, config, roles=frozenset({"actor"}))
         workers.wait_built(timeout_s=config.cluster.start_timeout_s)
         actor = ActorGroup(workers)
