@@ -41,7 +41,7 @@ def staged(rank: int, path: Path, name: str) -> Iterator[Job]:
     """The rollout stage, on engines that hold a policy's weights."""
     from benchmarks._prompts import bare_prompts
     from verl_like.config.schema import Config
-    from verl_like.runs.launch import HOSTS
+    from verl_like.runs.launch import LAUNCHER
     from verl_like.training.build import build_workers
     from verl_like.training.generation import generate, train_sampling
     from verl_like.workers.groups import RolloutGroup
@@ -55,7 +55,7 @@ def staged(rank: int, path: Path, name: str) -> Iterator[Job]:
     config.trainer.output_dir = str(path.parent)
     config.trainer.stall_after_s = 3600  # it waits for its turn
     prompts = bare_prompts(prompt_ids(SIZES[name].vocabulary))
-    with HOSTS.had(config, generates=True) as hosts:
+    with LAUNCHER.launched(config, generates=True) as hosts:
         workers = build_workers(hosts, config, roles=frozenset({"actor", "rollout"}))
         workers.wait_built(timeout_s=config.cluster.start_timeout_s)
         rollout = RolloutGroup(workers, config.rollout)

@@ -215,22 +215,22 @@ def _job(command: str, composed: Composed) -> str:
     from verl_like.checks.requirements import check_machine
     from verl_like.config.render import render_changed
     from verl_like.runs.folder import RunFolder
-    from verl_like.runs.launch import HOSTS
+    from verl_like.runs.launch import LAUNCHER
     from verl_like.runs.restarts import COUNT_VARIABLE
     from verl_like.runs.start import policy_checkpoint
     from verl_like.runs.status import finished_at_once, shown, what_lies_where
-    from verl_like.runs.upload import mirrored
+    from verl_like.runs.upload import uploaded
 
     config, folder = composed.config, RunFolder(composed.config)
     is_training = _is_training(command, config)
     if is_training and (finished := finished_at_once(config, composed.yaml(), job=command)):
-        with mirrored(config, folder):  # an end that could not copy all
+        with uploaded(config, folder):  # an end that could not copy all
             return f"{finished}\n{what_lies_where(folder)}"
     if is_training and COUNT_VARIABLE not in os.environ:  # before a restart it was shown
         STARTUP.say(render_changed(composed))
     generates = command != "sft"
     check_machine(config, generates=generates, warns=False)  # the job warns
-    with HOSTS.begun(config, generates=generates):
+    with LAUNCHER.launching(config, generates=generates):
         STARTUP.now("loading transformers")
         with importing():
             from verl_like.training import jobs, policy_jobs
@@ -332,10 +332,10 @@ def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
 
 def _bring(composed: Composed, *, command: str) -> None:
     """Have what the remote folder has of the run and this machine has not."""
-    from verl_like.runs.restore import bring
+    from verl_like.runs.restore import restore
 
     with STARTUP.shown():
-        bring(composed.config, composed.yaml(), job=command if _is_training(command, composed.config) else "")
+        restore(composed.config, composed.yaml(), job=command if _is_training(command, composed.config) else "")
 
 
 def _recipe_and_overrides(arguments: argparse.Namespace) -> tuple[str | None, list[str]]:
@@ -380,7 +380,7 @@ def _rescore(arguments: argparse.Namespace) -> int:
 def _replay(run: Path, step: int) -> int:
     """Take a step again; 1 where it comes out differently."""
     from verl_like.checks.requirements import check_machine
-    from verl_like.runs.launch import HOSTS
+    from verl_like.runs.launch import LAUNCHER
     from verl_like.runs.replay_plan import replay_plan
     from verl_like.runs.signals import ends_in_order
 
@@ -389,7 +389,7 @@ def _replay(run: Path, step: int) -> int:
     with (
         ends_in_order(planned.config.trainer.grace_s, lambda: "The same command begins anew."),
         STARTUP.shown(),
-        HOSTS.begun(planned.config, generates=True),
+        LAUNCHER.launching(planned.config, generates=True),
     ):
         STARTUP.now("loading transformers")
         with importing():
@@ -418,13 +418,13 @@ def _export(arguments: argparse.Namespace) -> int:
         raise ValueError(
             f"{folder} was trained without LoRA (model.lora.rank=0), so it has no adapter. Drop --adapter."
         )
-    from verl_like.runs.launch import HOSTS
+    from verl_like.runs.launch import LAUNCHER
     from verl_like.runs.signals import ends_in_order
 
     with (
         ends_in_order(config.trainer.grace_s, lambda: "The same command begins anew."),
         STARTUP.shown(),
-        HOSTS.begun(config, generates=False),
+        LAUNCHER.launching(config, generates=False),
     ):
         STARTUP.now("loading transformers")
         with importing():

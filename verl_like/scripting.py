@@ -111,14 +111,14 @@ def train(config: Config, *, trainer: type[RolloutTrainer] | None = None) -> Tra
     """
     leave_out_unloadable()
     from verl_like.runs.folder import RunFolder
-    from verl_like.runs.restore import bring
+    from verl_like.runs.restore import restore
     from verl_like.training import jobs
     from verl_like.training.ppo import PPOTrainer
 
     config = _as_run(config)
     with _runs(config):
         config_yaml = _recorded(config)
-        bring(config, config_yaml, job="train")
+        restore(config, config_yaml, job="train")
         progress = jobs.train(config, config_yaml, trainer=trainer or PPOTrainer)
     return Trained(RunFolder(config).path, progress.step, progress.last_val)
 
@@ -126,13 +126,13 @@ def train(config: Config, *, trainer: type[RolloutTrainer] | None = None) -> Tra
 def evaluate(config: Config) -> dict[str, float]:
     """Validation metrics of the run's newest checkpoint, as ``verl-like eval``."""
     leave_out_unloadable()
-    from verl_like.runs.restore import bring
+    from verl_like.runs.restore import restore
     from verl_like.training import policy_jobs
 
     config = _as_run(config)
     validating = replace(config, trainer=replace(config.trainer, val_only=True))  # the script's own stays as it is
     with _runs(validating):
-        bring(validating, as_yaml(validating), job="")
+        restore(validating, as_yaml(validating), job="")
         return policy_jobs.evaluate(validating)
 
 

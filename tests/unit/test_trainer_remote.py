@@ -26,14 +26,14 @@ from verl_like.checks.manifest import damage
 from verl_like.config.compose import as_yaml
 from verl_like.config.schema import Config, TrainerConfig
 from verl_like.remote import BATCH_FILES, RemoteFolder, unreadable_kind
-from verl_like.runs import restore as bring_module
-from verl_like.runs import upload as mirror_module
+from verl_like.runs import restore as restore_module
+from verl_like.runs import upload as upload_module
 from verl_like.runs.checkpoint import Checkpoints, load_state
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.lock import FolderLock
 from verl_like.runs.remote_run import RemoteRun
-from verl_like.runs.restore import bring
-from verl_like.runs.upload import Mirror, mirrored
+from verl_like.runs.restore import restore
+from verl_like.runs.upload import Upload, uploaded
 
 
 def nothing() -> None:
@@ -84,7 +84,7 @@ class Run:
         self.checkpoints = Checkpoints(self.folder.checkpoints, max_checkpoints=2)
 
     def start(self, *, job: str = "train") -> None:
-        bring(self.config, self.yaml, job=job)
+        restore(self.config, self.yaml, job=job)
         if job:
             self.folder.refuse_other(self.yaml, job=job, resume=self.config.trainer.resume)
             self.folder.claim(self.yaml, job=job)
@@ -138,7 +138,7 @@ def test_the_store_forgets_what_the_folder_forgets_and_keeps_the_best(store: str
     assert remote.steps() == [5, 6], "the former best has lost its privilege there too"
 
 
-def test_a_machine_that_has_brought_one_checkpoint_leaves_the_one_before_it_there(
+def test_a_machine_that_has_restored_one_checkpoint_leaves_the_one_before_it_there(
     file_store: str, tmp_path: Path
 ) -> None:
     started(tmp_path / "one", file_store, 1, 2).remote().copy(nothing)
@@ -176,14 +176,14 @@ def cut_at(count: int) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("best", [1, 3])
-def test_whenever_bringing_is_cut_off_the_next_start_has_all(file_store: str, tmp_path: Path, best: int) -> None:
+def test_whenever_a_restore_is_cut_off_the_next_start_has_all(file_store: str, tmp_path: Path, best: int) -> None:
     first = started(tmp_path / "one", file_store, 1, 2, 3, best=best)
     first.remote().copy(nothing)
     num_cuts = 0
     while True:
         second = Run(tmp_path / f"two-{num_cuts}", file_store)
         try:
-            second.remote().bring(3, cut_at(num_cuts))
+            second.remote().restore(3, cut_at(num_cuts))
         except CutOff:
             num_cuts += 1
         else:
@@ -220,7 +220,7 @@ def test_whenever_a_copy_is_cut_off_what_looks_whole_is_whole_and_the_next_one_c
     assert num_cuts > 8, "it was cut off between files, manifests and removals"
 
 
-def test_a_damaged_checkpoint_is_told_and_an_older_one_brought(
+def test_a_damaged_checkpoint_is_reported_and_an_older_one_restored(
     file_store: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     started(tmp_path / "one", file_store, 1, 2).remote().copy(nothing)
@@ -371,7 +371,7 @@ def test_whenever_the_first_copy_is_cut_off_a_fresh_machine_can_begin_anew(tmp_p
     assert num_cuts > 5, "it was cut off between files"
 
 
-def test_evaluations_of_this_machine_stay_when_a_further_run_is_brought(file_store: str, tmp_path: Path) -> None:
+def test_evaluations_of_this_machine_stay_when_a_further_run_is_restored(file_store: str, tmp_path: Path) -> None:
     first = started(tmp_path / "one", file_store, 1)
     first.folder.eval.mkdir()
     (first.folder.eval / "metrics.jsonl").write_text("of the first\n")
@@ -417,7 +417,7 @@ def test_what_was_given_up_replaces_nothing_of_the_run_that_went_on(
 
     monkeypatch.setattr(RemoteFolder, "get", late)
     with pytest.raises(CutOff):
-        second.remote().bring(2, look)
+        second.remote().restore(2, look)
     assert second.checkpoints.steps() == [1, 2] and damage(second.checkpoints.path(2)) is None
     assert load_state(second.checkpoints.path(2)) == {"step": 2, "by": "the run itself"}
     assert second.folder.metrics.read_text() == "of the run itself"
@@ -540,7 +540,7 @@ def test_the_further_of_the_two_is_gone_on_from(file_store: str, tmp_path: Path)
     assert first.checkpoints.steps()[-1] == 3 and first.files()["metrics.jsonl"] == second.files()["metrics.jsonl"]
 
 
-def test_reading_commands_bring_the_run_too_whatever_their_settings(file_store: str, tmp_path: Path) -> None:
+def test_reading_commands_restore_the_run_too_whatever_their_settings(file_store: str, tmp_path: Path) -> None:
     started(tmp_path / "one", file_store, 1).remote().copy(nothing)
     reader = Run(tmp_path / "two", file_store, val_only=True, seed=7)
     reader.start(job="")
@@ -552,8 +552,8 @@ def test_reading_commands_bring_the_run_too_whatever_their_settings(file_store: 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirror_module, "LOOK_S", 0.02)
-    monkeypatch.setattr(mirror_module, "GIVE_UP_S", 0.2)
+    monkeypatch.setattr(upload_module, "CHECK_S", 0.02)
+    monkeypatch.setattr(upload_module, "GIVE_UP_S", 0.2)
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -565,7 +565,7 @@ def until(condition: Callable[[], object]) -> None:
 
 def test_checkpoints_are_copied_while_the_run_goes_on_and_all_else_at_the_end(store: str, tmp_path: Path) -> None:
     run = started(tmp_path / "one", store)
-    with mirrored(run.config, run.folder):
+    with uploaded(run.config, run.folder):
         for step in (1, 2):
             run.step(step)
             until(lambda step=step: run.remote().steps() == list(range(1, step + 1)))
@@ -578,7 +578,7 @@ def test_checkpoints_are_copied_while_the_run_goes_on_and_all_else_at_the_end(st
 def test_without_a_remote_folder_nothing_is_begun(tmp_path: Path) -> None:
     run = Run(tmp_path, "")
     num_threads = threading.active_count()
-    with mirrored(run.config, run.folder):
+    with uploaded(run.config, run.folder):
         assert threading.active_count() == num_threads
 
 
@@ -588,7 +588,7 @@ def test_a_store_that_fails_is_told_and_tried_again_at_the_next_checkpoint(
     run = started(tmp_path / "one", file_store)
     shutil.rmtree(tmp_path / "store")
     (tmp_path / "store").write_text("in the way")
-    with mirrored(run.config, run.folder):
+    with uploaded(run.config, run.folder):
         run.step(1)
         until(lambda: "failed (" in caplog.text)
         (tmp_path / "store").unlink()
@@ -602,7 +602,7 @@ def test_a_store_that_fails_is_told_and_tried_again_at_the_next_checkpoint(
 def test_a_folder_that_cannot_be_looked_at_is_told_once_and_its_next_checkpoint_copied(
     file_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run, steps_in, num_failed = started(tmp_path / "one", file_store), mirror_module.steps_in, 0
+    run, steps_in, num_failed = started(tmp_path / "one", file_store), upload_module.steps_in, 0
 
     def stale(folder: Path) -> list[int]:
         nonlocal num_failed
@@ -611,8 +611,8 @@ def test_a_folder_that_cannot_be_looked_at_is_told_once_and_its_next_checkpoint_
             raise OSError(116, "Stale file handle")
         return steps_in(folder)
 
-    monkeypatch.setattr(mirror_module, "steps_in", stale)
-    with mirrored(run.config, run.folder):
+    monkeypatch.setattr(upload_module, "steps_in", stale)
+    with uploaded(run.config, run.folder):
         until(lambda: num_failed == 3)
         run.step(1)
         until(lambda: run.remote().steps() == [1])
@@ -628,7 +628,7 @@ def test_what_is_not_copied_is_told_at_the_end(
     def full(self: RemoteFolder, *args: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device")
 
-    with mirrored(run.config, run.folder):
+    with uploaded(run.config, run.folder):
         run.step(1)
         until(lambda: run.remote().steps() == [1])
         time.sleep(0.2)  # until all else of the copy is there
@@ -675,7 +675,7 @@ def stuck() -> Iterator[type[StuckStore]]:
 
 
 @pytest.mark.parametrize("has_own", [True, False])
-def test_bringing_that_takes_too_long_is_told_and_leaves_the_folder_free(
+def test_a_restore_that_takes_too_long_is_reported_and_leaves_the_folder_free(
     file_store: str,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -683,7 +683,7 @@ def test_bringing_that_takes_too_long_is_told_and_leaves_the_folder_free(
     stuck: type[StuckStore],
     has_own: bool,
 ) -> None:
-    monkeypatch.setattr(bring_module, "GIVE_UP_S", 0.2)
+    monkeypatch.setattr(restore_module, "GIVE_UP_S", 0.2)
     first = started(tmp_path / "one", file_store, 1)
     first.remote().copy(nothing)
     second = started(tmp_path / "two", file_store) if has_own else Run(tmp_path / "two", file_store)
@@ -709,13 +709,13 @@ def test_a_store_that_hangs_holds_up_neither_steps_nor_the_end(
 ) -> None:
     run = Run(tmp_path / "one", f"stuck://{tmp_path}/store", remote_timeout_s=0.2)
     run.start()
-    mirror = Mirror(run.config, run.folder)
-    mirror.start()
+    upload = Upload(run.config, run.folder)
+    upload.start()
     run.step(1)
     until(lambda: "took longer than trainer.remote_timeout_s=0.2" in caplog.text)
     began = time.monotonic()
     run.step(2)
-    mirror.finish()
+    upload.finish()
     assert time.monotonic() - began < 3
     assert "and the same command tries again" in caplog.text
     # So that the command does not wait for the exit handlers of the store's library.
@@ -726,7 +726,7 @@ def test_a_store_that_hangs_holds_up_neither_steps_nor_the_end(
 def test_a_run_that_is_told_to_end_at_once_waits_for_no_store(tmp_path: Path, stuck: type[StuckStore]) -> None:
     run = started(tmp_path / "one", f"stuck://{tmp_path}/store", 1)
     began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), mirrored(run.config, run.folder):
+    with pytest.raises(KeyboardInterrupt), uploaded(run.config, run.folder):
         raise KeyboardInterrupt
     assert time.monotonic() - began < 3
 
@@ -816,7 +816,7 @@ def test_a_kind_of_store_that_cannot_be_opened_says_what_to_install(monkeypatch:
 @pytest.mark.parametrize(
     "key", ["../outside.txt", "samples/../../../outside.txt", "checkpoints/step_1/../../../outside"]
 )
-def test_a_run_whose_store_names_a_file_elsewhere_is_not_brought(
+def test_a_run_whose_store_names_a_file_elsewhere_is_not_restored(
     key: str, file_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = started(tmp_path / "first", file_store, 1)

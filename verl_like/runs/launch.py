@@ -1,4 +1,4 @@
-"""What a run lives in: the watchdog, Ray, and workers that load libraries while this process still reads and checks.
+"""Launch a run: the watchdog, Ray, and workers that load libraries while this process still reads and checks.
 
 It imports nothing heavy before Ray starts.
 """
@@ -35,50 +35,50 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Hosts:
-    """Processes of a run that have no roles yet."""
+class LaunchedRun:
+    """The processes of a run before they have roles."""
 
     where: Devices
     run_id: str  # in every name that the run shares with others on a machine
     workers: WorkerGroup  # the hybrid ones, one for each device
 
 
-class _Begun:
-    """Hosts of a run that is not yet known in full: what it trains on, and for how long."""
+class Launcher:
+    """Launches a run that is not yet known in full: what it trains on, and for how long."""
 
     def __init__(self) -> None:
-        self._offered: tuple[ExitStack, ExitStack, Hosts] | None = None
+        self._offered: tuple[ExitStack, ExitStack, LaunchedRun] | None = None
 
     @contextmanager
-    def begun(self, config: Config, *, generates: bool) -> Iterator[None]:
-        """Begin them now for the first that wants them; ended at the end where nobody did.
+    def launching(self, config: Config, *, generates: bool) -> Iterator[None]:
+        """Launch the run now for the first that asks for it; end it at the end where nobody has asked.
 
         Args:
             generates: whether workers will have rollout engines.
         """
         with ExitStack() as begun, ExitStack() as start:
-            hosts = begun.enter_context(_hosts(config, generates=generates))
+            run = begun.enter_context(_launch(config, generates=generates))
             start.enter_context(stage("start"))  # in which reading rows may take any time, as far as the watchdog goes
-            self._offered = begun, start, hosts
+            self._offered = begun, start, run
             try:
                 yield
             finally:
                 self._offered = None
 
     @contextmanager
-    def had(self, config: Config, *, generates: bool) -> Iterator[Hosts]:
-        """Those that were begun, or else new ones; ended at the end."""
+    def launched(self, config: Config, *, generates: bool) -> Iterator[LaunchedRun]:
+        """Give the run that was launched already, or else a new one, and end it at the end."""
         if self._offered is None:
-            with _hosts(config, generates=generates) as hosts:
-                yield hosts
+            with _launch(config, generates=generates) as run:
+                yield run
             return
-        (begun, start, hosts), self._offered = self._offered, None
+        (begun, start, run), self._offered = self._offered, None
         start.close()
         with begun.pop_all():
-            yield hosts
+            yield run
 
 
-HOSTS = _Begun()
+LAUNCHER = Launcher()
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def ended_by(*steps: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def _hosts(config: Config, *, generates: bool) -> Iterator[Hosts]:
+def _launch(config: Config, *, generates: bool) -> Iterator[LaunchedRun]:
     """One process per device, loading libraries; killed at the end."""
     with _cluster(config) as (where, run_id):
         from verl_like.controller.worker_group import WorkerGroup
@@ -112,7 +112,7 @@ def _hosts(config: Config, *, generates: bool) -> Iterator[Hosts]:
         )
         with ended_by(workers.shut_down, placement.remove, partial(remove_leftovers, run_id)):
             workers.prepare("verl_like.workers.hybrid:load_libraries", config.rollout.backend if generates else "")
-            yield Hosts(where, run_id, workers)
+            yield LaunchedRun(where, run_id, workers)
 
 
 @contextmanager

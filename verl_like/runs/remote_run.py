@@ -37,7 +37,7 @@ class RemoteRun:
         max_checkpoints: the newest ones that are kept there, and the best besides.
 
     A checkpoint's manifest comes when all else of it is there, and is removed before anything else of it is. So a
-    checkpoint with a manifest is whole, whenever a machine dies; whoever brings one looks at its checksums too.
+    checkpoint with a manifest is whole, whenever a machine dies; a restore verifies its checksums too.
     """
 
     def __init__(self, url: str, folder: RunFolder, *, max_checkpoints: int) -> None:
@@ -46,7 +46,7 @@ class RemoteRun:
         self._same: set[tuple[int, bytes]] = set()  # step and manifest of checkpoints that are known to be there
         self._there: dict[str, int] = {}  # what the store holds at the beginning of a copy: files may vanish from it
         self._copied: dict[str, list[int]] = {}
-        # In the names of what is being brought: who was given up wakes some day, and meets neither run nor successor.
+        # In the names of temporary files: an abandoned restore that wakes some day meets neither run nor successor.
         self._own = uuid.uuid4().hex[:8]
 
     # --- from here to there
@@ -167,7 +167,7 @@ class RemoteRun:
     def _forget(self, check: Check) -> None:
         """Remove the checkpoints that are in excess, but for those that the run's folder has and the best one.
 
-        That folder may have fewer: a fresh machine has brought one alone.
+        That folder may have fewer: a fresh machine has restored one alone.
         """
         own = steps_in(self._folder.checkpoints)
         there = self._remote.files("checkpoints")
@@ -195,11 +195,11 @@ class RemoteRun:
         """Command and configuration of the run that is there."""
         return (self._remote.read("config.yaml") or b"").decode(errors="replace")
 
-    def bring(self, step: int, check: Check) -> str | None:
-        """Have a checkpoint in the run's folder, with the best one and the run's other files, in place of those that
-        are there; what is wrong with it where it is damaged, and nothing is brought.
+    def restore(self, step: int, check: Check) -> str | None:
+        """Copy a checkpoint, the best one and the run's other files into the run's folder, over those that are there.
+        Return the damage of the checkpoint, of which nothing is copied then, or None.
 
-        The checkpoint comes last: until then the folder is behind the store, and whoever is cut off begins again.
+        The checkpoint comes last: until then the folder is behind the store, and a restore that is cut off is repeated.
         Evaluations that this machine has stay as they are.
         """
         Checkpoints(self._folder.checkpoints, 1).sweep()  # of earlier attempts
@@ -246,7 +246,7 @@ class RemoteRun:
                 left.unlink(missing_ok=True)
 
     def _fetch(self, step: int, check: Check) -> str | None:
-        """Have a checkpoint where it counts for nothing yet; what is wrong with it where it is damaged."""
+        """Download a checkpoint to a temporary folder; return the damage found, or None."""
         name, temporary = f"checkpoints/step_{step}", self._temporary(step)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Bringing a run here from its remote folder, where it has gone further there: a fresh machine goes on from it."""
+"""Restore a run from its remote folder, where it has gone further there: a fresh machine goes on from it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from verl_like.telemetry.startup import STARTUP
 
 log = logging.getLogger(__name__)
 
-GIVE_UP_S = 2.0  # for what was told to end, which looks between pieces of a file
+GIVE_UP_S = 2.0  # for a copy that was abandoned, which checks that between the pieces of a file
 
 
-def bring(config: Config, config_yaml: str, *, job: str) -> None:
-    """Have the newest checkpoint, the best one and the run's other files in the run's folder, if the copy in
+def restore(config: Config, config_yaml: str, *, job: str) -> None:
+    """Copy the newest checkpoint, the best one and the run's other files into the run's folder, if the copy in
     ``trainer.remote_dir`` is further than that folder.
 
-    A store that cannot be read, or written, is told where the folder has a checkpoint to go on from; else the store
-    may be the only one that has, and beginning anew beside it would be a mistake.
+    A store that cannot be read, or written, is reported where the folder has a checkpoint to go on from. Where it has
+    none, the store may be the only one that has, and beginning anew would be a mistake.
 
     Args:
         config: a configuration without problems of its own.
@@ -42,13 +42,13 @@ def bring(config: Config, config_yaml: str, *, job: str) -> None:
     newest = _newest_whole(folder)
     if newest < 0:
         STARTUP.now(f"looking for the run in {config.trainer.remote_dir}")
-    attempt = _Attempt(config, config_yaml, job=job, newest=newest)
+    attempt = _Restore(config, config_yaml, job=job, newest=newest)
     try:
         further = THREADS.call(url, attempt.further, limit_s=timeout_s, check=_go_on)
         if further:
             # Held here: the thread may hang for long after the call was abandoned, and the run goes on.
             with FolderLock(folder.path):
-                copying = THREADS.begin_with_check(url, lambda check: attempt.have(further, check))
+                copying = THREADS.begin_with_check(url, lambda check: attempt.run(further, check))
                 try:
                     copying.result(timeout_s, check=_go_on)
                 finally:
@@ -59,14 +59,14 @@ def bring(config: Config, config_yaml: str, *, job: str) -> None:
         raise
     except NoAnswer:
         reason = f"gave no answer within trainer.remote_timeout_s={timeout_s:g}"
-        if attempt.bringing:
-            reason = f"did not give {attempt.bringing} within trainer.remote_timeout_s={timeout_s:g}"
+        if attempt.restoring:
+            reason = f"did not give {attempt.restoring} within trainer.remote_timeout_s={timeout_s:g}"
     except Exception as error:
         log.debug("details", exc_info=error)
         reason = f"cannot be used ({type(error).__name__}: {error})"
-        if attempt.bringing:
-            reason = f"has {attempt.bringing}, which could not be brought ({type(error).__name__}: {error})"
-    if newest < 0 and attempt.bringing:
+        if attempt.restoring:
+            reason = f"has {attempt.restoring}, which could not be restored ({type(error).__name__}: {error})"
+    if newest < 0 and attempt.restoring:
         raise ValueError(
             f"{url} {reason}. Raise trainer.remote_timeout_s, or look at the network and at {folder.path}."
         )
@@ -78,11 +78,11 @@ def bring(config: Config, config_yaml: str, *, job: str) -> None:
     log.warning("%s %s; the run goes on from %s", url, reason, folder.checkpoints / f"step_{newest}")
 
 
-class _Attempt:
-    """What a call thread does for :func:`bring`; once abandoned, it leaves the folder alone from its next check on."""
+class _Restore:
+    """The part of :func:`restore` on call threads; an abandoned one leaves the folder alone from its next check on."""
 
     def __init__(self, config: Config, config_yaml: str, *, job: str, newest: int) -> None:
-        self.bringing = ""  # the newest checkpoint that is on its way
+        self.restoring = ""  # the newest checkpoint that is on its way
         self._folder, self._resume = RunFolder(config), config.trainer.resume
         self._url, self._max_checkpoints = config.trainer.remote_dir, config.trainer.max_checkpoints
         self._yaml, self._job, self._newest = config_yaml, job, newest
@@ -129,15 +129,15 @@ class _Attempt:
             return
         refuse_recorded(run.url, there, self._yaml, job=self._job, resume=self._resume)
 
-    def have(self, steps: list[int], check: Check) -> None:
-        """Bring the newest of these steps that is whole, the best one and the other files."""
+    def run(self, steps: list[int], check: Check) -> None:
+        """Restore the newest of these steps that is whole, the best one and the other files."""
         check()
         run = self._remote()
         damaged: list[str] = []
         for step in reversed(steps):
-            self.bringing = f"step_{step}"
+            self.restoring = f"step_{step}"
             STARTUP.now(f"bringing step_{step} from {run.url}")
-            reason = run.bring(step, check)
+            reason = run.restore(step, check)
             if reason is None:
                 return
             damaged.append(f"step_{step} ({reason})")

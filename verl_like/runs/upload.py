@@ -1,4 +1,4 @@
-"""Copying a run to its remote folder, beside the run: no step waits for it, and no failure of it ends the run."""
+"""Upload a run to its remote folder in the background: no step waits for it, and no failure of it ends the run."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from verl_like.runs.remote_run import RemoteRun
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 1.0  # between looks at the run's folder
-GIVE_UP_S = 2.0  # for a copy that was told to end, which looks between pieces of a file
+CHECK_S = 1.0  # between checks of the run's folder
+GIVE_UP_S = 2.0  # for a copy that was abandoned, which checks that between the pieces of a file
 MAX_HANGING = 8  # copies to a store that hangs, each of which holds a thread
 REMEDY = "Look at the store's credentials, its network and its room"
 
@@ -28,7 +28,7 @@ class _GivenUp(Exception):
     """The run waits for no copy any longer."""
 
 
-class Mirror:
+class Upload:
     """Copies the run's folder whenever that has another checkpoint, and once more at the end.
 
     Args:
@@ -57,16 +57,16 @@ class Mirror:
             # Twice: the copy that is under way, and the last one.
             deadline = time.monotonic() + 2 * self._timeout_s + GIVE_UP_S
             assert self._copying is not None, "start comes before finish"
-            while not self._copying.wait(LOOK_S / 4) and time.monotonic() < deadline:
+            while not self._copying.wait(CHECK_S / 4) and time.monotonic() < deadline:
                 INTERRUPT.stop_in("remote copy")
             if not self._has_all:
-                self._tell_left()
+                self._warn_of_missing()
         except OutOfGrace:
             log.warning(
                 "the run ends before all of it is in %s, because trainer.grace_s is over; its own folder has all.",
                 self._url,
             )
-            self._tell_left()
+            self._warn_of_missing()
         finally:
             self.give_up()
 
@@ -78,17 +78,17 @@ class Mirror:
             self._copying.abandon()
 
     def _work(self) -> None:
-        while not self._is_ending.wait(LOOK_S):
+        while not self._is_ending.wait(CHECK_S):
             self._guarded(self._copy_new)
         if not self._is_given_up.is_set():
             self._guarded(self._copy_rest)
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """Tell what goes wrong here, once for each cause: with this thread all later copies would end."""
+        """Report what goes wrong here, once for each cause: with this thread all later copies would end."""
         try:
             act()
             self._trouble = ""
-        except Exception as error:  # of any disk; the next look tries again
+        except Exception as error:  # of any disk; the next check tries again
             trouble = f"could not begin ({type(error).__name__}: {error})"
             if trouble != self._trouble:
                 self._warn(trouble, remedy=f"Look at the disk of {self._folder.path}")
@@ -105,11 +105,11 @@ class Mirror:
     def _copy_rest(self) -> None:
         self._has_all = self._copy()
 
-    def _tell_left(self) -> None:
-        """Say what is not in the store at the end."""
+    def _warn_of_missing(self) -> None:
+        """Report what is not in the store at the end."""
         try:
             left = [f"step_{step}" for step, time_ns in self._checkpoints() if (step, time_ns) not in self._copied]
-        except OSError:  # which was told when it was looked at for a copy
+        except OSError:  # which was reported when it was listed for a copy
             left = []
         log.warning(
             "at the end of the run %s lacks %s. The same command copies it from %s.",
@@ -182,23 +182,23 @@ class Mirror:
 
 
 @contextmanager
-def mirrored(config: Config, folder: RunFolder) -> Iterator[None]:
-    """Have the run copied to ``trainer.remote_dir``, if that is set, and all of it behind the end."""
+def uploaded(config: Config, folder: RunFolder) -> Iterator[None]:
+    """Have the run copied to ``trainer.remote_dir``, if that is set, and all of it after the end."""
     if not config.trainer.remote_dir:
         yield
         return
-    mirror = Mirror(config, folder)
-    mirror.start()
+    upload = Upload(config, folder)
+    upload.start()
     try:
         yield
     except KeyboardInterrupt as insisted:
         if isinstance(insisted, Interrupted):
-            mirror.finish()
+            upload.finish()
         raise
     except BaseException:
-        mirror.finish()
+        upload.finish()
         raise
     else:
-        mirror.finish()
+        upload.finish()
     finally:
-        mirror.give_up()
+        upload.give_up()

@@ -18,7 +18,7 @@ from verl_like.disk import writing
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.pool import RewardPool
 from verl_like.runs.folder import RunFolder
-from verl_like.runs.launch import HOSTS, Hosts, ended_by
+from verl_like.runs.launch import LAUNCHER, LaunchedRun, ended_by
 from verl_like.telemetry.heartbeat import heartbeat_folder
 from verl_like.telemetry.process_log import RUN_LOGS
 from verl_like.telemetry.record_limits import RecordLimits
@@ -36,7 +36,7 @@ SCORER_MODULES = {"reward_model": "classifier", "judge": "judge"}
 
 
 def build_workers(
-    hosts: Hosts, config: Config, *, roles: frozenset[str], actor_updates: int = 0, critic_updates: int = 0
+    hosts: LaunchedRun, config: Config, *, roles: frozenset[str], actor_updates: int = 0, critic_updates: int = 0
 ) -> WorkerGroup:
     """The hybrid workers, being built with these roles. An actor without updates to make does not learn."""
     where = hosts.where
@@ -61,7 +61,7 @@ def build_workers(
     return hosts.workers
 
 
-def rollout_group(hosts: Hosts, config: Config) -> RolloutGroup:
+def rollout_group(hosts: LaunchedRun, config: Config) -> RolloutGroup:
     """Return the facade of the engines in these workers."""
     return RolloutGroup(
         hosts.workers,
@@ -197,7 +197,9 @@ class _Starting:
 
 
 @contextmanager
-def scorers(hosts: Hosts, config: Config, tokenizer: PreTrainedTokenizerBase, failures: Path) -> Iterator[_Starting]:
+def scorers(
+    hosts: LaunchedRun, config: Config, tokenizer: PreTrainedTokenizerBase, failures: Path
+) -> Iterator[_Starting]:
     """Everything that scores, being started."""
     where, run_id = hosts.where, hosts.run_id
     with (
@@ -239,7 +241,7 @@ def stack(
     timeout_s = config.cluster.start_timeout_s
     with (
         RUN_LOGS.kept(folder.logs),
-        HOSTS.had(config, generates=True) as hosts,
+        LAUNCHER.launched(config, generates=True) as hosts,
         scorers(hosts, config, tokenizer, folder.samples) as starting,
     ):
         table = colocated(roles)

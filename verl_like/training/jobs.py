@@ -10,11 +10,11 @@ from verl_like.config.schema import Config
 from verl_like.plan.check import check_memory
 from verl_like.runs.checkpoint import Checkpoints
 from verl_like.runs.folder import RunFolder
-from verl_like.runs.launch import HOSTS
+from verl_like.runs.launch import LAUNCHER
 from verl_like.runs.lock import FolderLock
 from verl_like.runs.restarts import with_restarts
 from verl_like.runs.status import finished_step, nothing_to_do, start_of
-from verl_like.runs.upload import mirrored
+from verl_like.runs.upload import uploaded
 from verl_like.telemetry.loggers import trackers
 from verl_like.telemetry.process_log import RUN_LOGS
 from verl_like.telemetry.report import Summary, write_curves, write_summary
@@ -48,11 +48,11 @@ def train(config: Config, config_yaml: str, *, trainer: type[RolloutTrainer] = P
     if (step := finished_step(folder, newest, steps=steps, has_validation=bool(val_prompts))) is not None:
         log.info(nothing_to_do(config, folder, step))
         folder.mend(config_yaml, job="train")
-        with mirrored(config, folder):  # an end that could not copy all
+        with uploaded(config, folder):  # an end that could not copy all
             return Progress(step=step)
     plan = check_memory(config)
     check_reward(config, task.prompts, task.val_prompts or ())
-    with FolderLock(folder.path), mirrored(config, folder):
+    with FolderLock(folder.path), uploaded(config, folder):
         folder.claim(config_yaml, job="train")
         Checkpoints(folder.checkpoints, config.trainer.max_checkpoints).sweep()
         with trackers(config, folder.path, total_steps=steps) as tracker:
@@ -92,15 +92,15 @@ def sft(config: Config, config_yaml: str) -> int:
     if (step := finished_step(folder, newest, steps=steps, has_validation=False)) is not None:
         log.info(nothing_to_do(config, folder, step))
         folder.mend(config_yaml, job="sft")
-        with mirrored(config, folder):
+        with uploaded(config, folder):
             return step
-    with FolderLock(folder.path), mirrored(config, folder):
+    with FolderLock(folder.path), uploaded(config, folder):
         folder.claim(config_yaml, job="sft")
         Checkpoints(folder.checkpoints, config.trainer.max_checkpoints).sweep()
         with trackers(config, folder.path, total_steps=steps) as tracker:
 
             def start(config: Config) -> int:
-                with RUN_LOGS.kept(folder.logs), HOSTS.had(config, generates=False) as hosts:
+                with RUN_LOGS.kept(folder.logs), LAUNCHER.launched(config, generates=False) as hosts:
                     workers = build_workers(hosts, config, roles=frozenset({"actor"}), actor_updates=steps)
                     workers.wait_built(timeout_s=config.cluster.start_timeout_s)
                     ranks = hosts.where.world_size

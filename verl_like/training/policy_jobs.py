@@ -19,7 +19,7 @@ from verl_like.config.schema import Config
 from verl_like.disk import refuse_unwritable, unused, writing
 from verl_like.runs.checkpoint import load_state
 from verl_like.runs.folder import RunFolder
-from verl_like.runs.launch import HOSTS
+from verl_like.runs.launch import LAUNCHER
 from verl_like.runs.start import OUT, policy_checkpoint
 from verl_like.runs.status import shown
 from verl_like.telemetry.process_log import RUN_LOGS
@@ -53,7 +53,7 @@ def _policy(config: Config, tokenizer: PreTrainedTokenizerBase, folder: RunFolde
     log.info("the policy is that of %s", checkpoint or config.model.path)
     with (
         RUN_LOGS.kept(folder.eval / "logs"),
-        HOSTS.had(config, generates=True) as hosts,
+        LAUNCHER.launched(config, generates=True) as hosts,
         scorers(hosts, config, tokenizer, folder.eval) as starting,
     ):
         workers = build_workers(hosts, config, roles=needs(config).roles & {"actor", "rollout", "reward_model"})
@@ -125,7 +125,7 @@ def export(config: Config, checkpoint: Path, out: Path, *, adapter: bool) -> Non
     """Write a checkpoint's policy as a Hugging Face folder (``verl-like export``), or its adapter as one of peft's."""
     refuse_unwritable(out, knob=OUT)
     version = load_state(checkpoint)["weight_version"]
-    with HOSTS.had(config, generates=False) as hosts:
+    with LAUNCHER.launched(config, generates=False) as hosts:
         workers = build_workers(hosts, config, roles=frozenset({"actor"}))
         workers.wait_built(timeout_s=config.cluster.start_timeout_s)
         actor = ActorGroup(workers)

@@ -1,4 +1,4 @@
-"""Hosts that are begun before it is known what they are to be: had by the first who wants them, or ended."""
+"""A run is launched before it is known what it is to be: used by the first who asks for it, or ended."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import pytest
 
 from verl_like.config.schema import Config
 from verl_like.imports import importing
-from verl_like.runs import launch as hosts
-from verl_like.runs.launch import HOSTS
+from verl_like.runs import launch
+from verl_like.runs.launch import LAUNCHER
 from verl_like.telemetry.ledger import LEDGER
 from verl_like.watchdog.watch import BUILDING
 
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What becomes of hosts, by their numbers."""
+    """What becomes of launched runs, by their numbers."""
     events: list[str] = []
 
     @contextmanager
@@ -38,39 +38,39 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         finally:
             events.append(f"{number} ended")
 
-    monkeypatch.setattr(hosts, "_hosts", numbered)
+    monkeypatch.setattr(launch, "_launch", numbered)
     return events
 
 
-def test_hosts_that_nobody_wanted_end_with_the_command(told: list[str]) -> None:
-    with pytest.raises(ValueError, match="no such column"), HOSTS.begun(Config(), generates=True):
+def test_a_launched_run_that_nobody_asked_for_ends_with_the_command(told: list[str]) -> None:
+    with pytest.raises(ValueError, match="no such column"), LAUNCHER.launching(Config(), generates=True):
         raise ValueError("no such column")
     assert told == ["0 begun", "0 saw no such column", "0 ended"]
 
 
-def test_hosts_that_were_begun_go_to_the_first_and_end_with_its_use_of_them(told: list[str]) -> None:
-    with HOSTS.begun(Config(), generates=True):
-        with pytest.raises(ValueError, match="lost"), HOSTS.had(Config(), generates=True):
+def test_a_launched_run_goes_to_the_first_who_asks_and_ends_with_its_use(told: list[str]) -> None:
+    with LAUNCHER.launching(Config(), generates=True):
+        with pytest.raises(ValueError, match="lost"), LAUNCHER.launched(Config(), generates=True):
             raise ValueError("lost" if told == ["0 begun"] else f"{told}")
         assert told[1:] == ["0 saw lost", "0 ended"]
-        with HOSTS.had(Config(), generates=True) as anew:  # as after a restart
+        with LAUNCHER.launched(Config(), generates=True) as anew:  # as after a restart
             assert anew == 1
         assert told[3:] == ["1 begun", "1 ended"]
     assert len(told) == 5
 
 
-def test_the_watchdog_lets_a_start_take_its_time_until_the_hosts_are_had(told: list[str]) -> None:
-    with HOSTS.begun(Config(), generates=True):
+def test_the_watchdog_lets_a_start_take_its_time_until_the_run_is_asked_for(told: list[str]) -> None:
+    with LAUNCHER.launching(Config(), generates=True):
         assert LEDGER.current.partition("/")[0] in BUILDING
-        with HOSTS.had(Config(), generates=True):
+        with LAUNCHER.launched(Config(), generates=True):
             assert LEDGER.is_resting
-    with HOSTS.begun(Config(), generates=True):
+    with LAUNCHER.launching(Config(), generates=True):
         pass
     assert LEDGER.is_resting
 
 
-def test_hosts_are_made_where_none_were_begun(told: list[str]) -> None:
-    with HOSTS.had(Config(), generates=False) as had:
+def test_a_run_is_launched_where_none_was(told: list[str]) -> None:
+    with LAUNCHER.launched(Config(), generates=False) as had:
         assert had == 0
     assert told == ["0 begun", "0 ended"]
 
