@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import json
 
 import pytest
 
-from tests.tools import house
+from tests.tools import house, trace_step
 from tests.tools.house import code_lines, functions, import_circles, length, modules, words_with_two_meanings
 
 MODULES = modules()
@@ -57,3 +58,14 @@ def test_the_measures_see_what_they_are_for(monkeypatch: pytest.MonkeyPatch) -> 
         "class Twice: training.jobs, workers.other",
         "sandbox: workers.other has sandbox",
     ]
+
+
+@pytest.mark.parametrize(("words", "found"), [([], {"files": 1}), (["--trace"], {"files": 1, "functions_x": 9})])
+def test_the_figures_include_those_of_a_traced_step_where_that_is_wanted(
+    words: list[str], found: dict[str, int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(house, "figures", lambda: {"files": 1})
+    monkeypatch.setattr(trace_step, "step_figures", lambda: {"functions_x": 9})
+    monkeypatch.setattr("sys.argv", ["house.py", *words])
+    house.main()
+    assert json.loads(capsys.readouterr().out) == found
