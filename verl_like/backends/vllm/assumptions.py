@@ -71,8 +71,8 @@ def check_engine(engine: LLMEngine, *, device: str, tensor_parallel_size: int) -
         found = "; ".join(f"{each.what} ({each.why})" for each in broken)
         raise RuntimeError(
             f"vLLM {vllm.__version__} built an engine that the adapter cannot use; not so: {found}. Install the "
-            f"version that the lock file in requirements/ names, and take out what rollout.engine_kwargs or VLLM_* variables "
-            f"change of it."
+            f"version that the lock file in requirements/ names, and take out what rollout.engine_kwargs or "
+            f"VLLM_* variables change of it."
         )
 
 
