@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from verl_like.ops import matmul as products
-from verl_like.ops.matmul import Linear, familiar_size, product, with_fast_products
+from verl_like.ops import matmul
+from verl_like.ops.matmul import Linear, familiar_size, product, with_fast_matmul
 
 
 @pytest.fixture(params=[True, False], ids=["onednn", "torch"])
@@ -17,7 +17,7 @@ def chosen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> b
     """Whether oneDNN is."""
     if request.param and not torch.backends.mkldnn.is_available():
         pytest.skip("this PyTorch has no oneDNN")
-    monkeypatch.setattr(products, "mkl_is_slow", lambda: request.param)
+    monkeypatch.setattr(matmul, "mkl_is_slow", lambda: request.param)
     return bool(request.param)
 
 
@@ -38,7 +38,7 @@ def test_a_layer_has_the_outputs_and_gradients_of_torchs(
     plain = nn.Linear(24, 56, bias=has_bias)
     fast = nn.Sequential(nn.Linear(24, 56, bias=has_bias))
     fast[0].load_state_dict(plain.state_dict())
-    with_fast_products(fast)
+    with_fast_matmul(fast)
     assert type(fast[0]) is Linear and list(fast.state_dict()) == [f"0.{name}" for name in plain.state_dict()]
     found = []
     for model in (plain, fast):
@@ -54,7 +54,7 @@ def test_a_layer_has_the_outputs_and_gradients_of_torchs(
 def test_other_dtypes_and_empty_tensors_stay_with_torch(chosen: bool) -> None:
     for dtype, rows in ((torch.bfloat16, 3), (torch.float64, 3), (torch.float32, 0)):
         layer = nn.Sequential(nn.Linear(4, 5, dtype=dtype))
-        with_fast_products(layer)
+        with_fast_matmul(layer)
         out = layer(torch.ones(rows, 4, dtype=dtype))
         assert out.shape == (rows, 5) and out.dtype == dtype
 

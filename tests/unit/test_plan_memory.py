@@ -80,8 +80,8 @@ def test_the_peaks_of_passes_are_those_that_torch_counts(case: str, shard_size: 
     )
     Qwen3ForCausalLM(config).save_pretrained(tmp_path)
     checkpointing = str(of["checkpointing"])
-    sharers = int(of.get("rows_per_prompt", 1))
-    tokens = NUM_ROWS * (PROMPT_TOKENS // sharers + RESPONSE_TOKENS) // passes
+    rows_per_prompt = int(of.get("rows_per_prompt", 1))
+    tokens = NUM_ROWS * (PROMPT_TOKENS // rows_per_prompt + RESPONSE_TOKENS) // passes
     fsdp, lora = FsdpConfig(shard_size=shard_size), LoraConfig(rank=int(of.get("lora_rank", 0)))
     engine = build_engine(
         tmp_path,
@@ -91,7 +91,7 @@ def test_the_peaks_of_passes_are_those_that_torch_counts(case: str, shard_size: 
         log_prob_chunk_mib=BUDGET_MIB,
     )
     learner = engine.learner(OptimConfig(), total_updates=10, max_response_tokens=RESPONSE_TOKENS)
-    table = rows(vocab_size, rows_per_prompt=sharers)
+    table = rows(vocab_size, rows_per_prompt=rows_per_prompt)
     learner.update(table, PolicyLoss())  # the optimiser's state comes with the first
 
     shape = model_shape(str(tmp_path), ModelConfig(path=str(tmp_path), lora=lora))
@@ -106,7 +106,7 @@ def test_the_peaks_of_passes_are_those_that_torch_counts(case: str, shard_size: 
         logits_budget=BUDGET_MIB * 2**20,
         learns=True,
         recomputes=checkpointing == "true",
-        shared_keys=NUM_ROWS * (PROMPT_TOKENS + RESPONSE_TOKENS) if sharers > 1 else 0,
+        shared_keys=NUM_ROWS * (PROMPT_TOKENS + RESPONSE_TOKENS) if rows_per_prompt > 1 else 0,
     )
     update = allocated(lambda: learner.update(table, PolicyLoss()))
     assert sum(sharded.update(run).values()) == pytest.approx(update, rel=MAX_ERROR)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from verl_like.ops.segments import PaddedGroup, Segments
-from verl_like.ops.ulysses import Sharers, to_heads, to_tokens
+from verl_like.ops.ulysses import SequenceRanks, to_heads, to_tokens
 
 PACKED_ATTENTION, HIDDEN_ATTENTION = "verl_like_packed", "verl_like_packed_hidden"
 # Module and package of each FlashAttention; of 2 and 3, as they take the same arguments for packed rows.
@@ -98,7 +98,7 @@ def packed_attention(
     *,
     segments: Segments,
     kernel: str,
-    sharers: Sharers | None = None,
+    sequence_ranks: SequenceRanks | None = None,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
@@ -110,7 +110,7 @@ def packed_attention(
     Args:
         query: [1, heads, K, head_dim].
         key, value: [1, kv_heads, K, head_dim].
-        sharers: ranks of which each has K / ranks of the tokens.
+        sequence_ranks: ranks of which each has K / ranks of the tokens.
         sliding_window: tokens a query sees, itself included; None for all before it.
 
     Returns:
@@ -127,10 +127,10 @@ def packed_attention(
             "model.remove_padding=false."
         )
     q, k, v = (states[0].transpose(0, 1) for states in (query, key, value))  # [K, heads, head_dim]
-    if sharers is not None:
-        q, k, v = (to_heads(states, sharers, num_heads=q.shape[1]) for states in (q, k, v))
+    if sequence_ranks is not None:
+        q, k, v = (to_heads(states, sequence_ranks, num_heads=q.shape[1]) for states in (q, k, v))
     out = _attended(q, k, v, segments=segments, kernel=kernel, scaling=scaling, sliding_window=sliding_window)
-    return (out if sharers is None else to_tokens(out, sharers))[None], None
+    return (out if sequence_ranks is None else to_tokens(out, sequence_ranks))[None], None
 
 
 def _attended(

@@ -74,7 +74,7 @@ class Linear(nn.Linear):
         return found
 
 
-def with_fast_products(module: nn.Module) -> None:
+def with_fast_matmul(module: nn.Module) -> None:
     """Have all linear layers of a model compute by :func:`product`; names and parameters stay."""
     for layer in module.modules():
         if type(layer) is nn.Linear:

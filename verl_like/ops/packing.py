@@ -18,7 +18,7 @@ from torch import Tensor
 
 from verl_like.ops.matmul import familiar_size
 from verl_like.ops.segments import Segments, ranges, segments
-from verl_like.ops.ulysses import Piece, Sharers, piece_of
+from verl_like.ops.ulysses import Piece, SequenceRanks, piece_of
 from verl_like.protocol import Ragged
 
 
@@ -71,14 +71,14 @@ def pack_rows(
     device: torch.device,
     same_prompt: NDArray[np.int64] | None = None,
     round_up: bool = False,
-    sharers: Sharers | None = None,
+    sequence_ranks: SequenceRanks | None = None,
 ) -> ModelInputs:
     """The inputs of one forward pass over these rows, in their order (sorted by length, attention is cheaper on CPU).
 
     Args:
         same_prompt: [B] equal numbers for packed rows with equal prompts, which then share it; None where none does.
         round_up: whether packed sizes are :func:`familiar_size`, by tokens that nobody asks about.
-        sharers: ranks that share the packed sequence, whose size is then a multiple of them, by such tokens.
+        sequence_ranks: ranks that share the packed sequence, whose size is then a multiple of them, by such tokens.
     """
     packed = _packed(prompts, responses, same_prompt)
     ids, num_tokens = responses.values.astype(np.int64), len(packed.ids)
@@ -87,8 +87,8 @@ def pack_rows(
             size = familiar_size(len(ids))
             packed = _filled_up(packed, familiar_size(num_tokens))
             packed, ids = packed._replace(predictors=_filled(packed.predictors, size)), _filled(ids, size)
-        if sharers is not None:
-            packed = _filled_up(packed, -(-len(packed.ids) // sharers.size) * sharers.size)
+        if sequence_ranks is not None:
+            packed = _filled_up(packed, -(-len(packed.ids) // sequence_ranks.size) * sequence_ranks.size)
         targets = torch.from_numpy(ids).to(device)
         return ModelInputs(
             input_ids=torch.from_numpy(packed.ids).to(device)[None],
@@ -98,9 +98,11 @@ def pack_rows(
             num_tokens=num_tokens,
             attention_mask=None,
             segments=segments(packed.lengths, packed.prefix_starts, packed.prefix_lengths, device=device),
-            piece=None if sharers is None else piece_of(sharers, len(packed.ids), packed.predictors, device=device),
+            piece=None
+            if sequence_ranks is None
+            else piece_of(sequence_ranks, len(packed.ids), packed.predictors, device=device),
         )
-    assert sharers is None, "rows that are padded are not shared"
+    assert sequence_ranks is None, "rows that are padded are not shared"
     assert same_prompt is None, "rows that are padded have a prompt each"
     width = int(packed.lengths.max(initial=0))
     padded = np.zeros((len(packed.lengths), width), np.int64)

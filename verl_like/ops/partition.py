@@ -29,17 +29,17 @@ def attention_costs(lengths: Costs) -> Part:
     return np.square(lengths.astype(np.int64))
 
 
-def row_costs(prompts: Costs, responses: Costs, sharers: Costs, *, by: str) -> Part:
+def row_costs(prompts: Costs, responses: Costs, rows_per_prompt: Costs, *, by: str) -> Part:
     """[B] int64, the work of each row: that of its response, and its part of its prompt's.
 
     Args:
         prompts, responses: [B] tokens.
-        sharers: [B] rows that compute the prompt once for all of them; 1 where each does so for itself.
+        rows_per_prompt: [B] rows that compute the prompt once for all of them; 1 where each does so for itself.
         by: "tokens", or "attention" for squares of lengths.
     """
     work = attention_costs if by == "attention" else np.asarray
     of_prompts = work(prompts)
-    costs: Part = work(prompts + responses) - of_prompts + of_prompts // sharers
+    costs: Part = work(prompts + responses) - of_prompts + of_prompts // rows_per_prompt
     return costs
 
 

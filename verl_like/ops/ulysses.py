@@ -21,7 +21,7 @@ OTHERS = "the ranks that share a sequence"
 
 
 @dataclass(frozen=True, slots=True)
-class Sharers:
+class SequenceRanks:
     """Ranks that share every sequence; the k-th has its k-th piece."""
 
     group: dist.ProcessGroup
@@ -41,7 +41,7 @@ class Piece:
         most: predictors of the rank that has most.
     """
 
-    sharers: Sharers
+    sequence_ranks: SequenceRanks
     tokens: slice
     predictors: Tensor
     places: Tensor
@@ -57,24 +57,28 @@ class Piece:
         return gathered.index_select(0, self.order)
 
 
-def piece_of(sharers: Sharers, num_tokens: int, predictors: NDArray[np.int64], *, device: torch.device) -> Piece:
+def piece_of(
+    sequence_ranks: SequenceRanks, num_tokens: int, predictors: NDArray[np.int64], *, device: torch.device
+) -> Piece:
     """Cut ``num_tokens`` tokens, a multiple of the ranks, into equal pieces.
 
     Args:
         predictors: [K_r] among all tokens.
     """
-    width = num_tokens // sharers.size
-    assert width * sharers.size == num_tokens, f"{num_tokens} tokens cannot be cut into {sharers.size} equal pieces"
+    width = num_tokens // sequence_ranks.size
+    assert width * sequence_ranks.size == num_tokens, (
+        f"{num_tokens} tokens cannot be cut into {sequence_ranks.size} equal pieces"
+    )
     owner = predictors // width
-    counts = np.bincount(owner, minlength=sharers.size)
+    counts = np.bincount(owner, minlength=sequence_ranks.size)
     most = int(counts.max(initial=0))
     order = np.empty(len(predictors), np.int64)
-    for rank in range(sharers.size):
+    for rank in range(sequence_ranks.size):
         order[owner == rank] = rank * most + np.arange(counts[rank])
-    places = np.flatnonzero(owner == sharers.index)
-    start = sharers.index * width
+    places = np.flatnonzero(owner == sequence_ranks.index)
+    start = sequence_ranks.index * width
     return Piece(
-        sharers=sharers,
+        sequence_ranks=sequence_ranks,
         tokens=slice(start, start + width),
         predictors=torch.from_numpy(predictors[places] - start).to(device),
         places=torch.from_numpy(places).to(device),
@@ -89,64 +93,68 @@ class _Gathered(torch.autograd.Function):
         ctx.piece, ctx.length = piece, len(own)
         padded = own.new_zeros(piece.most)
         padded[: len(own)] = own
-        parts = [torch.empty_like(padded) for _ in range(piece.sharers.size)]
+        parts = [torch.empty_like(padded) for _ in range(piece.sequence_ranks.size)]
         with HEARTBEAT.waiting(OTHERS):
-            dist.all_gather(parts, padded, group=piece.sharers.group)
+            dist.all_gather(parts, padded, group=piece.sequence_ranks.group)
         return torch.cat(parts)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        start = ctx.piece.sharers.index * ctx.piece.most
+        start = ctx.piece.sequence_ranks.index * ctx.piece.most
         return gradient[start : start + ctx.length], None
 
 
-def to_heads(states: Tensor, sharers: Sharers, *, num_heads: int) -> Tensor:
+def to_heads(states: Tensor, sequence_ranks: SequenceRanks, *, num_heads: int) -> Tensor:
     """[own tokens, heads, D] -> [all tokens, heads / ranks, D].
 
     Args:
         num_heads: of the queries. Fewer heads of keys are repeated where the ranks do not divide them.
     """
-    repeats = lcm(states.shape[1], sharers.size) // states.shape[1]
+    repeats = lcm(states.shape[1], sequence_ranks.size) // states.shape[1]
     if repeats > 1:
         states = states.repeat_interleave(repeats, dim=1)
-    assert num_heads % states.shape[1] == 0, f"{num_heads} heads cannot be dealt to {sharers.size} ranks"
-    exchanged: Tensor = _Exchanged.apply(states, sharers, True)  # type: ignore[no-untyped-call]
+    assert num_heads % states.shape[1] == 0, f"{num_heads} heads cannot be dealt to {sequence_ranks.size} ranks"
+    exchanged: Tensor = _Exchanged.apply(states, sequence_ranks, True)  # type: ignore[no-untyped-call]
     return exchanged
 
 
-def to_tokens(states: Tensor, sharers: Sharers) -> Tensor:
+def to_tokens(states: Tensor, sequence_ranks: SequenceRanks) -> Tensor:
     """[all tokens, heads / ranks, D] -> [own tokens, heads, D]."""
-    exchanged: Tensor = _Exchanged.apply(states, sharers, False)  # type: ignore[no-untyped-call]
+    exchanged: Tensor = _Exchanged.apply(states, sequence_ranks, False)  # type: ignore[no-untyped-call]
     return exchanged
 
 
 class _Exchanged(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, states: Tensor, sharers: Sharers, is_to_heads: bool) -> Tensor:
-        ctx.sharers, ctx.is_to_heads = sharers, is_to_heads
-        return _heads_of_all(states, sharers) if is_to_heads else _tokens_of_own(states, sharers)
+    def forward(ctx: Any, states: Tensor, sequence_ranks: SequenceRanks, is_to_heads: bool) -> Tensor:
+        ctx.sequence_ranks, ctx.is_to_heads = sequence_ranks, is_to_heads
+        return _heads_of_all(states, sequence_ranks) if is_to_heads else _tokens_of_own(states, sequence_ranks)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         back = _tokens_of_own if ctx.is_to_heads else _heads_of_all
-        return back(gradient, ctx.sharers), None, None
+        return back(gradient, ctx.sequence_ranks), None, None
 
 
-def _heads_of_all(states: Tensor, sharers: Sharers) -> Tensor:
+def _heads_of_all(states: Tensor, sequence_ranks: SequenceRanks) -> Tensor:
     tokens, heads, width = states.shape
-    sent = states.view(tokens, sharers.size, heads // sharers.size, width).transpose(0, 1).contiguous()
-    return _sent_to_all(sent, sharers).view(sharers.size * tokens, heads // sharers.size, width)
+    sent = states.view(tokens, sequence_ranks.size, heads // sequence_ranks.size, width).transpose(0, 1).contiguous()
+    return _sent_to_all(sent, sequence_ranks).view(sequence_ranks.size * tokens, heads // sequence_ranks.size, width)
 
 
-def _tokens_of_own(states: Tensor, sharers: Sharers) -> Tensor:
+def _tokens_of_own(states: Tensor, sequence_ranks: SequenceRanks) -> Tensor:
     tokens, heads, width = states.shape
-    sent = states.reshape(sharers.size, tokens // sharers.size, heads, width).contiguous()
-    return _sent_to_all(sent, sharers).transpose(0, 1).reshape(tokens // sharers.size, sharers.size * heads, width)
+    sent = states.reshape(sequence_ranks.size, tokens // sequence_ranks.size, heads, width).contiguous()
+    return (
+        _sent_to_all(sent, sequence_ranks)
+        .transpose(0, 1)
+        .reshape(tokens // sequence_ranks.size, sequence_ranks.size * heads, width)
+    )
 
 
-def _sent_to_all(parts: Tensor, sharers: Sharers) -> Tensor:
+def _sent_to_all(parts: Tensor, sequence_ranks: SequenceRanks) -> Tensor:
     """[ranks, ...], of which each rank gets its own part -> [ranks, ...] from each rank."""
     received = torch.empty_like(parts)
     with HEARTBEAT.waiting(OTHERS):
-        dist.all_to_all_single(received, parts, group=sharers.group)
+        dist.all_to_all_single(received, parts, group=sequence_ranks.group)
     return received

@@ -133,18 +133,19 @@ def _role(
     max_tokens = size * resolve_max_tokens(
         section.max_tokens_per_micro_batch, place.torch_device, hidden_size=shape.hidden_size, learns=optim is not None
     )
-    sharers = _rows_per_prompt(config, max_tokens)
+    rows_per_prompt = _rows_per_prompt(config, max_tokens)
     prompt, response = config.data.max_prompt_length, config.data.max_response_length
-    units, room = divmod(max_tokens, prompt + sharers * response)
-    fitting = max(units * sharers + max((room - prompt) // response, 0), 1)  # what is left takes a part of a group
+    units, room = divmod(max_tokens, prompt + rows_per_prompt * response)
+    # What is left takes a part of a group.
+    fitting = max(units * rows_per_prompt + max((room - prompt) // response, 0), 1)
     rows_per_pass = min(fitting, rows)
     has_logits = name in ("actor", "ref")
     run = Pass(
         count=ceil(rows / rows_per_pass),
-        tokens=ceil((rows_per_pass * response + ceil(rows_per_pass / sharers) * prompt) / size),
+        tokens=ceil((rows_per_pass * response + ceil(rows_per_pass / rows_per_prompt) * prompt) / size),
         response_tokens=ceil(rows_per_pass * response / size),
-        rows_per_prompt=sharers,
-        shared_keys=rows_per_pass * (prompt + response) // size if sharers > 1 else 0,
+        rows_per_prompt=rows_per_prompt,
+        shared_keys=rows_per_pass * (prompt + response) // size if rows_per_prompt > 1 else 0,
         logits_budget=config.actor.log_prob_chunk_mib * 2**20 if has_logits else 0,
         learns=optim is not None,
         recomputes=recomputes(config.model.gradient_checkpointing, place.torch_device),

@@ -70,9 +70,9 @@ class Balance:
         """
         groups = batch.facts["group_id"]
         runs = batch.facts["has_advantage"].astype(np.int64) if skips_zeros else np.ones(len(batch), np.int64)
-        sharers = np.bincount(groups, weights=runs).astype(np.int64)[groups] if self.shares_prompts else runs
+        sequence_ranks = np.bincount(groups, weights=runs).astype(np.int64)[groups] if self.shares_prompts else runs
         costs = runs * row_costs(
-            batch.facts["prompt_tokens"], batch.facts["response_tokens"], np.maximum(sharers, 1), by=self.by
+            batch.facts["prompt_tokens"], batch.facts["response_tokens"], np.maximum(sequence_ranks, 1), by=self.by
         )
         home = batch.facts["node"] if self.nodes > 1 else np.zeros(len(batch), np.int64)
         given = costs, groups, home

@@ -26,7 +26,7 @@ from verl_like.ops.compilation import compiles_apart
 from verl_like.ops.log_probs import TokenStatsFunction
 from verl_like.ops.packing import ModelInputs, pack_rows
 from verl_like.ops.tiles import without_compiling
-from verl_like.ops.ulysses import Sharers
+from verl_like.ops.ulysses import SequenceRanks
 from verl_like.protocol import Ragged
 
 if TYPE_CHECKING:  # the trial process does without it
@@ -63,7 +63,7 @@ def compile_layers(engine: FsdpEngine[PolicyModel], spec: LayerSpec, deadline_s:
     if not engine.holds_everywhere(compiles_apart(module, asdict(spec), deadline_s, what=_LAYERS, remedy=_REMEDY)):
         return False
     have_compiled(engine.module)
-    for inputs in warm_up_inputs(engine.device, engine.sharers):
+    for inputs in warm_up_inputs(engine.device, engine.sequence_ranks):
         engine.layout.expect_backward(is_last=True)
         run(engine.module, inputs)
         engine.layout.reshard()
@@ -82,11 +82,13 @@ def have_compiled(module: ShardedModel) -> None:
         layer.forward = torch.compile(layer.forward, dynamic=True)
 
 
-def warm_up_inputs(device: torch.device, sharers: Sharers | None) -> Iterator[ModelInputs]:
+def warm_up_inputs(device: torch.device, sequence_ranks: SequenceRanks | None) -> Iterator[ModelInputs]:
     """Two sizes, with and without shared prompts: the first compiles, the second shows that no size is special."""
     for length, same_prompt in ((5, None), (9, np.array([0, 0, 1]))):
         ids = Ragged.from_lengths(np.zeros(3 * length, np.int32), np.full(3, length))
-        yield pack_rows(ids, ids, remove_padding=True, device=device, same_prompt=same_prompt, sharers=sharers)
+        yield pack_rows(
+            ids, ids, remove_padding=True, device=device, same_prompt=same_prompt, sequence_ranks=sequence_ranks
+        )
 
 
 def run(module: PolicyModel, inputs: ModelInputs) -> None:

@@ -23,7 +23,7 @@ from verl_like.backends.fsdp.loading import load_weights
 from verl_like.backends.fsdp.micro_batches import MicroBatch, MicroBatchPlan, agree, resolve_max_tokens
 from verl_like.backends.fsdp.models import ShardedModel
 from verl_like.backends.fsdp.replicas import Replicas
-from verl_like.backends.fsdp.sequence_parallel import shared_rows, sharers_of
+from verl_like.backends.fsdp.sequence_parallel import sequence_ranks_of, shared_rows
 from verl_like.backends.fsdp.sharding import Sharding
 from verl_like.backends.fsdp.weights import Named, export_folder, stream_full_tensors, whole_tensors
 from verl_like.ops.attention import resolve_kernel
@@ -61,7 +61,7 @@ class FsdpEngine(ABC, Generic[Model]):
 
     def __init__(self, settings: EngineSettings) -> None:
         self.settings, self.device = settings, settings.device
-        self.sharers = sharers_of(settings.sequence_parallel_size, timeout_s=settings.timeout_s)
+        self.sequence_ranks = sequence_ranks_of(settings.sequence_parallel_size, timeout_s=settings.timeout_s)
         self.gather: Gather | None = None  # made with the first use
         model = settings.model
         self._dtype = resolve_dtype(settings.fsdp.param_dtype, self.device)
@@ -120,7 +120,7 @@ class FsdpEngine(ABC, Generic[Model]):
         return MicroBatchPlan(
             rows,
             max_tokens=max_tokens * self.settings.sequence_parallel_size,
-            sharers=self.sharers,
+            sequence_ranks=self.sequence_ranks,
             remove_padding=self.settings.model.remove_padding,
             share_prompts=self.settings.model.share_prompts,
             balance_by=self.settings.balance_by,
@@ -132,7 +132,7 @@ class FsdpEngine(ABC, Generic[Model]):
         self, rows: DataProto, names: Sequence[str], run: Callable[[ModelInputs], Mapping[str, Tensor]]
     ) -> dict[str, NDArray[np.float32]]:
         """Run every pass: [K] of each name, put together from what ``run`` gives for the rows of a pass."""
-        rows, own = shared_rows(rows, self.sharers)
+        rows, own = shared_rows(rows, self.sequence_ranks)
         plan = self.plan(rows)
         results = {name: np.empty(plan.num_response_tokens, np.float32) for name in names}
         count = agree(plan, device=self.device).num_micro_batches if self.layout.is_sharded else plan.num_micro_batches

@@ -53,7 +53,7 @@ class FsdpLearner:
         response_mask = rows.ragged("response_mask") if len(rows) else None
         if len(rows):
             rows = rows.select_idxs(loss.moves_weights(rows))
-        rows, _ = shared_rows(rows, engine.sharers)
+        rows, _ = shared_rows(rows, engine.sequence_ranks)
         plan = engine.plan(rows)
         ranks = agree(plan, device=device, response_mask=response_mask)
         if ranks.num_tokens == 0:

@@ -15,7 +15,7 @@ from verl_like.backends.fsdp.collectives import all_gather
 from verl_like.ops.matmul import mkl_is_slow
 from verl_like.ops.packing import ModelInputs, input_lengths, pack_rows, valid_mask
 from verl_like.ops.partition import attention_costs, micro_batches
-from verl_like.ops.ulysses import Sharers
+from verl_like.ops.ulysses import SequenceRanks
 from verl_like.protocol import DataProto, Ragged
 from verl_like.telemetry.heartbeat import HEARTBEAT
 from verl_like.telemetry.ledger import LEDGER, waiting
@@ -70,7 +70,7 @@ class MicroBatchPlan:
         max_tokens: budget of one pass, counted with padding where there is padding.
         share_prompts: whether the packed rows of a pass share equal prompts.
         balance_by: what is spread evenly over the passes, "tokens" or "attention" (the sum of squares).
-        sharers: ranks that share each pass, all with the same rows.
+        sequence_ranks: ranks that share each pass, all with the same rows.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class MicroBatchPlan:
         share_prompts: bool,
         balance_by: str,
         device: torch.device,
-        sharers: Sharers | None = None,
+        sequence_ranks: SequenceRanks | None = None,
     ) -> None:
-        self._remove_padding, self._sharers = remove_padding, sharers
+        self._remove_padding, self._sequence_ranks = remove_padding, sequence_ranks
         self._device = device
         empty = Ragged.from_rows([], "int32")
         self._prompts = rows.ragged("prompt_ids") if len(rows) else empty
@@ -133,15 +133,22 @@ class MicroBatchPlan:
                 device=self._device,
                 same_prompt=None if self._same_prompt is None else self._same_prompt[part],
                 round_up=self._device.type == "cpu" and mkl_is_slow(),
-                sharers=self._sharers,
+                sequence_ranks=self._sequence_ranks,
             )
-            LEDGER.count(f"tokens/{LEDGER.current}", inputs.num_tokens / (self._sharers.size if self._sharers else 1))
+            LEDGER.count(
+                f"tokens/{LEDGER.current}",
+                inputs.num_tokens / (self._sequence_ranks.size if self._sequence_ranks else 1),
+            )
             yield MicroBatch(inputs=inputs, rows=part, valid=valid_mask(responses.lengths, device=self._device))
         for _ in range(count - len(self._parts)):
             HEARTBEAT.tick()
             token = Ragged.from_rows([[0]], "int32")
             inputs = pack_rows(
-                token, token, remove_padding=self._remove_padding, device=self._device, sharers=self._sharers
+                token,
+                token,
+                remove_padding=self._remove_padding,
+                device=self._device,
+                sequence_ranks=self._sequence_ranks,
             )
             yield MicroBatch(
                 inputs=inputs, rows=np.empty(0, np.int64), valid=torch.ones(1, 1, dtype=torch.bool, device=self._device)

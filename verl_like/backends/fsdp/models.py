@@ -26,7 +26,7 @@ from verl_like.backends.fsdp.loading import Auto, skeleton
 from verl_like.config.schema import LoraConfig, ModelConfig
 from verl_like.ops.attention import PACKED_ATTENTION, register_packed_attention
 from verl_like.ops.log_probs import TokenStats, TokenStatsFunction
-from verl_like.ops.matmul import with_fast_products
+from verl_like.ops.matmul import with_fast_matmul
 from verl_like.ops.packing import ModelInputs
 from verl_like.ops.tiles import OutputLayer
 from verl_like.remote_models import here
@@ -57,7 +57,7 @@ class ShardedModel(nn.Module):
         self.backbone = backbone
         self.adapters: Adapters | None = None
         self.kernel = kernel
-        with_fast_products(backbone)
+        with_fast_matmul(backbone)
 
     def add_adapters(self, lora: LoraConfig) -> None:
         """Have adapters learn instead of the backbone.
@@ -68,7 +68,7 @@ class ShardedModel(nn.Module):
         from verl_like.backends.lora import Adapters  # peft, which nothing else needs
 
         self.adapters = Adapters(self.backbone, lora)
-        with_fast_products(self.backbone)
+        with_fast_matmul(self.backbone)
 
     def as_read(self) -> AbstractContextManager[None]:
         """The backbone's own layers and names alone, as files have them."""
@@ -92,7 +92,7 @@ class ShardedModel(nn.Module):
         ids, positions, predictors = inputs.input_ids, inputs.position_ids, inputs.predictors
         if (piece := inputs.piece) is not None:
             ids, positions, predictors = ids[:, piece.tokens], positions[:, piece.tokens], piece.predictors
-            arguments["sharers"] = piece.sharers
+            arguments["sequence_ranks"] = piece.sequence_ranks
         outputs = self.backbone.base_model(input_ids=ids, position_ids=positions, use_cache=False, **arguments)
         return outputs.last_hidden_state.flatten(0, 1).index_select(0, predictors)
 

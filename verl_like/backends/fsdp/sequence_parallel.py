@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from verl_like.ops.ulysses import OTHERS, Sharers
+from verl_like.ops.ulysses import OTHERS, SequenceRanks
 from verl_like.protocol import DataProto
 from verl_like.telemetry.heartbeat import HEARTBEAT
 
 
-def sharers_of(size: int, *, timeout_s: float) -> Sharers | None:
+def sequence_ranks_of(size: int, *, timeout_s: float) -> SequenceRanks | None:
     """Those of this rank, in groups of ``size`` neighbours; None for 1. Collective.
 
     Raises:
@@ -29,17 +29,17 @@ def sharers_of(size: int, *, timeout_s: float) -> Sharers | None:
         ranks = list(range(first, first + size))
         group = dist.new_group(ranks, timeout=timedelta(seconds=timeout_s))  # every rank makes every group
         if rank in ranks:
-            found = Sharers(group=group, size=size, index=rank - first)
+            found = SequenceRanks(group=group, size=size, index=rank - first)
     return found
 
 
-def shared_rows(rows: DataProto, sharers: Sharers | None) -> tuple[DataProto, slice]:
+def shared_rows(rows: DataProto, sequence_ranks: SequenceRanks | None) -> tuple[DataProto, slice]:
     """The rows of all that share tokens with this rank, and which of them are its own. Collective among these."""
-    if sharers is None:
+    if sequence_ranks is None:
         return rows, slice(0, len(rows))
-    parts: list[DataProto] = [rows] * sharers.size
+    parts: list[DataProto] = [rows] * sequence_ranks.size
     with HEARTBEAT.waiting(OTHERS):
-        dist.all_gather_object(parts, rows, group=sharers.group)
-    before = sum(len(part) for part in parts[: sharers.index])
+        dist.all_gather_object(parts, rows, group=sequence_ranks.group)
+    before = sum(len(part) for part in parts[: sequence_ranks.index])
     filled = [part for part in parts if len(part)]  # one without rows may lack columns
     return (DataProto.concat(filled) if filled else rows), slice(before, before + len(rows))
