@@ -53,10 +53,11 @@ class Engine:
     It scores the rows 10 * prompt + sample, and a greedy response 0.5 more than its prompt's first.
     """
 
-    columns = frozenset({"response_ids"})
-
     def __init__(self, first_prompt: int = 0) -> None:
         self._first_prompt = first_prompt
+
+    def columns_of(self, _: int) -> frozenset[str]:
+        return frozenset({"response_ids"})
 
     def generate(self, prompts: int, *, n: int, **_: object) -> Iterator[tuple[Facts, Block]]:
         for prompt in reversed(range(prompts)):
