@@ -47,6 +47,9 @@ class Block:
         return repr(self).encode()
 
 
+COLUMNS = frozenset({"response_ids"})
+
+
 class Engine:
     """A rollout that answers prompts in reverse, one block each.
 
@@ -57,7 +60,7 @@ class Engine:
         self._first_prompt = first_prompt
 
     def columns_of(self, _: int) -> frozenset[str]:
-        return frozenset({"response_ids"})
+        return COLUMNS
 
     def generate(self, prompts: int, *, n: int, **_: object) -> Iterator[tuple[Facts, Block]]:
         for prompt in reversed(range(prompts)):
@@ -221,7 +224,7 @@ def scored(scores: list[float], **knobs: Any) -> Scores:
     facts = {"group_id": np.arange(len(scores)), "uid": np.array([f"row {i}" for i in range(len(scores))])}
     block: Any = Block(tuple(scores))
     rewards.begin(facts, block)
-    return rewards.scores(RemoteBatch.from_blocks([(facts, block)], Engine.columns, producer="rollout"))
+    return rewards.scores(RemoteBatch.from_blocks([(facts, block)], COLUMNS, producer="rollout"))
 
 
 # --- failures
@@ -294,7 +297,7 @@ def test_a_model_that_scores_when_the_rollout_is_over_has_its_weight() -> None:
     facts = {"group_id": np.array([0, 1]), "uid": np.array(["a", "b"])}
     block: Any = Block((1.0, 2.0))
     rewards.begin(facts, block)
-    batch = RemoteBatch.from_blocks([(facts, block)], Engine.columns, producer="rollout").select(np.array([1, 0]))
+    batch = RemoteBatch.from_blocks([(facts, block)], COLUMNS, producer="rollout").select(np.array([1, 0]))
     assert rewards.scores(batch).score.tolist() == [2.0 + 20.0, 1.0 + 20.0]
 
 
