@@ -723,6 +723,23 @@ def test_a_store_that_hangs_holds_up_neither_steps_nor_the_end(
     assert run.checkpoints.steps() == [1, 2] and run.remote().steps() == []
 
 
+def test_copies_that_hang_hold_no_more_than_so_many_threads_and_another_begins_when_one_is_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, stuck: type[StuckStore]
+) -> None:
+    monkeypatch.setattr(upload_module, "MAX_HANGING", 2)
+    run = Run(tmp_path / "one", f"stuck://{tmp_path}/store", remote_timeout_s=0.2)
+    run.start()
+    upload = Upload(run.config, run.folder)
+    assert [upload._copy() for _ in range(4)] == [False] * 4
+    assert caplog.text.count("took longer than trainer.remote_timeout_s=0.2") == 2
+    assert caplog.text.count("was not begun, because 2 earlier ones still hang") == 2
+    assert THREADS.abandoned() == [f"the copy to {run.config.trainer.remote_dir}"] * 2
+    StuckStore.may_put.set()
+    until(lambda: not THREADS.abandoned())
+    upload._timeout_s = 20.0
+    assert upload._copy()
+
+
 def test_a_run_that_is_told_to_end_at_once_waits_for_no_store(tmp_path: Path, stuck: type[StuckStore]) -> None:
     run = started(tmp_path / "one", f"stuck://{tmp_path}/store", 1)
     began = time.monotonic()
