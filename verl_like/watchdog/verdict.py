@@ -11,7 +11,7 @@ from verl_like.watchdog.stack_dumps import ThreadStack
 from verl_like.watchdog.watch import Watched
 
 Stacks = Mapping[int, "list[ThreadStack] | str"]
-AT_REST = ("_Line._work (", "_print_at_signals (")  # where threads of ours wait for something to do
+AT_REST = ("CallThreads._work (", "_print_at_signals (")  # where threads of ours wait for something to do
 OUR_FOLDERS = ("verl_like/", "verl_like_graders/")
 MAX_CALLS = 8  # of the silent process's stack, in the log
 
