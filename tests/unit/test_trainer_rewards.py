@@ -105,8 +105,8 @@ class Model:
         self._begun = 0
 
 
-def rewards_of(functions: Functions | None = None, *models: Model, **knobs: Any) -> Rewards:
-    return Rewards(functions or Functions(), models, RewardConfig(**knobs))  # type: ignore[arg-type]
+def rewards_of(functions: Functions | None = None, *models: Model, **options: Any) -> Rewards:
+    return Rewards(functions or Functions(), models, RewardConfig(**options))  # type: ignore[arg-type]
 
 
 def generated(begin: Callable[..., None], *, n: int, first_prompt: int = 0) -> RemoteBatch:
@@ -184,8 +184,8 @@ def test_what_is_forgotten_is_not_waited_for() -> None:
     assert rewards.scores(batch).score.tolist() == [30.5, 40.5, 50.5]
 
 
-def scored(scores: list[float], **knobs: Any) -> Scores:
-    rewards = rewards_of(**knobs)
+def scored(scores: list[float], **options: Any) -> Scores:
+    rewards = rewards_of(**options)
     facts = {"group_id": np.arange(len(scores)), "uid": np.array([f"row {i}" for i in range(len(scores))])}
     block: Any = Block(tuple(scores))
     rewards.begin(facts, block)
@@ -205,7 +205,7 @@ def test_a_failure_that_is_given_a_score_still_counts_as_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "num_failed", "message"),
+    ("options", "num_failed", "message"),
     [
         ({"on_failure": "abort"}, 1, r"1 of 4 responses have no score \(1 error\), and reward.on_failure is abort"),
         (
@@ -217,10 +217,10 @@ def test_a_failure_that_is_given_a_score_still_counts_as_one() -> None:
         ({"max_failure_frac": 1.0, "on_failure": "score:0"}, 4, r"4 of 4 .* nothing is left"),
     ],
 )
-def test_too_many_failures_end_the_run(knobs: dict[str, Any], num_failed: int, message: str) -> None:
+def test_too_many_failures_end_the_run(options: dict[str, Any], num_failed: int, message: str) -> None:
     failures = [Failure("error", f"why {i}", "the prompt", "the response") for i in range(num_failed)]
     with pytest.raises(FeedbackError, match=message) as stopped:
-        check_failures(failures, 4, RewardConfig(**knobs))
+        check_failures(failures, 4, RewardConfig(**options))
     assert "why 0" in str(stopped.value) and "prompt: 'the prompt'" in str(stopped.value)
 
 

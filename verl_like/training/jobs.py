@@ -188,9 +188,9 @@ def num_steps(config: Config, loader: PromptLoader) -> int:
     return config.trainer.total_training_steps or config.trainer.total_epochs * loader.batches_per_epoch
 
 
-def _export(actor: ActorGroup, out: Path, *, knob: str = "trainer.output_dir", adapter: bool = False) -> None:
+def _export(actor: ActorGroup, out: Path, *, option: str = "trainer.output_dir", adapter: bool = False) -> None:
     log.info("writing the %s to %s", "adapter" if adapter else "model", shown(out))
-    with writing(out, knob=knob):
+    with writing(out, option=option):
         actor.export(str(out), adapter=adapter)
 
 
@@ -401,11 +401,11 @@ def generate_responses(config: Config) -> Path:
 
 def export(config: Config, checkpoint: Path, out: Path, *, adapter: bool) -> None:
     """Write a checkpoint's policy as a Hugging Face folder (``verl-like export``), or its adapter as one of peft's."""
-    refuse_unwritable(out, knob=OUT)
+    refuse_unwritable(out, option=OUT)
     version = load_state(checkpoint)["weight_version"]
     with HOSTS.had(config, generates=False) as hosts:
         workers = build_workers(hosts, config, roles=frozenset({"actor"}))
         workers.wait_built(timeout_s=config.cluster.start_timeout_s)
         actor = ActorGroup(workers)
         actor.load(str((checkpoint / "actor").absolute()), version)
-        _export(actor, out.absolute(), knob=OUT, adapter=adapter)
+        _export(actor, out.absolute(), option=OUT, adapter=adapter)

@@ -27,7 +27,7 @@ def read_command(
     """The configuration that another project's settings are here, and all that is wrong with them.
 
     Args:
-        only_on_gpus: the knobs that a machine without GPUs cannot follow, none on one that has some. Where the other
+        only_on_gpus: the options that a machine without GPUs cannot follow, none on one that has some. Where the other
             project's settings made them they are left out, which is told: its scripts are written for GPUs.
 
     Raises:
@@ -78,7 +78,7 @@ def migrated(
         raise ValueError(f"--out is {out}, which is a folder; expected the name of a YAML file.")
     if out.exists() and out.read_text() != recipe:
         raise ValueError(f"{out} is there already and says something else. Choose another with --out.")
-    with writing(out, knob="--out"):
+    with writing(out, option="--out"):
         out.write_text(recipe)
     missing = len(found.translation.problems)
     end = f"\n{missing} settings cannot be had here: see the recipe's first lines." if missing else ""

@@ -39,7 +39,7 @@ def in_updates(batch: Any, mini_batch: Any, epochs: Any) -> int:
 
 
 def two_betas(theirs: Mapping[str, Any], sections: Mapping[str, str]) -> Converted:
-    """``(beta1, beta2)`` under their keys, as two knobs of our sections."""
+    """``(beta1, beta2)`` under their keys, as two options of our sections."""
     found: dict[str, Any] = {}
     for key, ours in sections.items():
         if theirs.get(key) is not None:

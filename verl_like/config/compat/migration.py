@@ -23,7 +23,7 @@ from verl_like.config.compat.words import (
     read_words,
     with_own_program,
 )
-from verl_like.config.options import knobs
+from verl_like.config.options import options
 from verl_like.config.reading_limits import bounded
 from verl_like.config.render import laid_out, on_one_line
 from verl_like.masking import masked
@@ -74,8 +74,8 @@ class Migration:
         for line in found.lines:
             origins |= dict.fromkeys(line.ours, line.key)
         values = {**found.defaults, **found.settings}
-        order = list(knobs())
-        names = sorted(values, key=lambda name: next(i for i, knob in enumerate(order) if name.startswith(knob)))
+        order = list(options())
+        names = sorted(values, key=lambda name: next(i for i, option in enumerate(order) if name.startswith(option)))
         head = f"# From {on_one_line(self.source)}, by `verl-like migrate --from {found.peer}`.\n"
         head += "defaults:\n  - /config\n  - _self_\n\n"
         missing = "".join(f"# Not here: {on_one_line(problem)}\n" for problem in found.problems)
@@ -119,7 +119,7 @@ def translated(peer: str, given: Given) -> Translation:
 
 
 def settings_of(found: Translation) -> list[tuple[str, Any, str]]:
-    """Knobs, values and where each came from, as :func:`verl_like.config.compose.read` takes them."""
+    """Options, values and where each came from, as :func:`verl_like.config.compose.read` takes them."""
     keys = {name: line.key for line in found.lines for name in line.ours}
     return [
         *((name, value, f"{found.peer}'s default") for name, value in found.defaults.items()),

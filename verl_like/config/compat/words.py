@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from verl_like.config.compat.tables import table
 from verl_like.config.files import load_file
-from verl_like.config.options import knob_at
+from verl_like.config.options import option_at
 from verl_like.config.yaml_text import load
 
 # The last word of the program that a command starts, by project: of a module (verl.trainer.main_ppo, and those of
@@ -265,13 +265,13 @@ def _read_flags(words: Sequence[str], folder: Path) -> Given:
             flag, equals, value = word[2:].partition("=")
             flag = flag.replace("-", "_")
             found[flag] = [value] if equals else []
-        elif equals and knob_at(own) is not None:
+        elif equals and option_at(own) is not None:
             given.values[own] = _as_yaml(text)
         elif flag:
             found[flag].append(word)
         else:
             raise ValueError(
-                f"{word} stands before any flag and says nothing. Write --flag value, or one of our knobs."
+                f"{word} stands before any flag and says nothing. Write --flag value, or one of our options."
             )
     for name, values in found.items():
         read = [_as_flag(value) for value in values]
