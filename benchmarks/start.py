@@ -55,7 +55,7 @@ def phases(overrides: list[str]) -> dict[str, float]:
 
 
 def refused_s() -> float:
-    """Seconds until a misspelt knob is told."""
+    """Seconds until a misspelt option is told."""
     begun = time.perf_counter()
     ended = subprocess.run(
         [*COMMAND, "rollout.nn=3"], env=ENVIRONMENT, capture_output=True, timeout=LIMIT_S, check=False

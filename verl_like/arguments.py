@@ -24,9 +24,9 @@ COMMANDS = {
     "migrate": "make a recipe of verl's, EasyR1's or OpenRLHF's launch script or YAML file: migrate --from verl run.sh",
     "plan": "what a run needs of memory and time, part by part, and what to change when it does not fit",
     "config": "print the composed configuration and where each value came from",
-    "help": "what the knobs of a section are: help rollout, help actor.optim.lr",
+    "help": "what the options of a section are: help rollout, help actor.optim.lr",
     "doctor": "say what is installed, what will be used, what is missing and how to mend it",
-    "completion": "print a script by which a shell completes commands, knobs and values: completion bash",
+    "completion": "print a script by which a shell completes commands, options and values: completion bash",
 }
 # Those that take a recipe and overrides.
 SETTING_COMMANDS = ("train", "sft", "eval", "generate", "plan", "config")
@@ -55,8 +55,8 @@ EXAMPLES = {
     "doctor": ("--quick",),
     "completion": ("bash > ~/.verl-like.bash",),
 }
-# What one sets first; `help` tells of each section and knob.
-FIRST_KNOBS = (
+# What one sets first; `help` tells of each section and option.
+FIRST_OPTIONS = (
     "model.path",
     "data.train_files",
     "data.val_files",
@@ -86,9 +86,7 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     arguments, rest = parser.parse_known_args(words)
     unknown = [word for word in rest if word.startswith("-") or "words" not in arguments]
     if unknown:
-        hint = suggestion(unknown[0].partition("=")[0], options(words[0])) or _flag_hint(
-            words[words.index(unknown[0]) :]
-        )
+        hint = suggestion(unknown[0].partition("=")[0], flags(words[0])) or _flag_hint(words[words.index(unknown[0]) :])
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     if rest or behind:  # argparse takes no words behind an option
         arguments.words += [*rest, *behind]
@@ -158,8 +156,8 @@ def _told_below(command: str) -> str:
     if command in SETTING_COMMANDS:
         from verl_like.config.page import help_text
 
-        first = "\n".join(help_text(name) for name in FIRST_KNOBS if reads(command, name))
-        parts += [f"knobs that are set first:\n{textwrap.indent(first, '  ')}", help_text("", command=command)]
+        first = "\n".join(help_text(name) for name in FIRST_OPTIONS if reads(command, name))
+        parts += [f"options that are set first:\n{textwrap.indent(first, '  ')}", help_text("", command=command)]
     return "\n\n".join([*parts, EXIT_STATUS])
 
 
@@ -168,7 +166,7 @@ def _examples(*commands: str) -> str:
     return "\n".join(["examples:", *lines])
 
 
-def options(command: str) -> list[str]:
+def flags(command: str) -> list[str]:
     """The options that a command has."""
     parser = argparse.ArgumentParser(prog=command)
     ARGUMENTS.get(command, _recipe)(parser)
@@ -216,13 +214,13 @@ def _plan(command: argparse.ArgumentParser) -> None:
 def _config(command: argparse.ArgumentParser) -> None:
     _recipe(command)
     command.add_argument(
-        "--docs", action="store_true", help="show each knob's sentence; a section's name shows it alone"
+        "--docs", action="store_true", help="show each option's sentence; a section's name shows it alone"
     )
     command.add_argument("--diff", action="store_true", help="compare two recipes or run folders: config --diff A B")
 
 
 def _help(command: argparse.ArgumentParser) -> None:
-    command.add_argument("section", nargs="?", default="", help="a section, or one knob; without it all sections")
+    command.add_argument("section", nargs="?", default="", help="a section, or one option; without it all sections")
 
 
 def _export(command: argparse.ArgumentParser) -> None:
@@ -246,7 +244,7 @@ def _replay(command: argparse.ArgumentParser) -> None:
 def _rescore(command: argparse.ArgumentParser) -> None:
     differs = "what differs from the run's own reward section"
     command.add_argument("run", type=Path, help="a run folder, with responses in samples/")
-    command.add_argument("words", nargs="*", metavar="reward.KNOB=VALUE", help=differs)
+    command.add_argument("words", nargs="*", metavar="reward.OPTION=VALUE", help=differs)
     command.add_argument("--function", help="short for reward.function=...")
     which = "which of samples/, e.g. 'step_1?.jsonl'; default %(default)s"
     command.add_argument("--files", default="*step_*.jsonl", help=which)

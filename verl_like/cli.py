@@ -53,7 +53,7 @@ def _ended(status: int) -> int:
     return status
 
 
-FOLDER_KNOBS = ("trainer.output_dir", "trainer.experiment_name", "trainer.resume")
+FOLDER_OPTIONS = ("trainer.output_dir", "trainer.experiment_name", "trainer.resume")
 FORESEEN = (ValueError, RunError, StageTimeout, DiskRefused)  # their messages say all that is needed
 
 
@@ -320,7 +320,7 @@ def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
     if config.trainer.remote_dir and not is_dry:  # brings what a start depends on
         refuse(found)
         _bring(composed, command=arguments.command)
-    names_folder = any(knob in problem for problem in found for knob in FOLDER_KNOBS)
+    names_folder = any(option in problem for problem in found for option in FOLDER_OPTIONS)
     held = [] if names_folder else start_problems(config, composed.yaml(), command=arguments.command)
     held = without_echoes(unread, held)
     refuse(found if is_dry else [*found, *held])
@@ -367,11 +367,11 @@ def _rescore(arguments: argparse.Namespace) -> int:
     out = arguments.out or unused(arguments.run / "rescored.jsonl")
     if out.exists():
         raise ValueError(f"{out} is there already, and would be replaced. Name another file: --out.")
-    refuse_unwritable(out.parent, knob="--out")
+    refuse_unwritable(out.parent, option="--out")
     from verl_like.reward import rescore
 
     rows = rescore.rescore(arguments.run, config, pattern=arguments.files)
-    with writing(out, knob="--out"):
+    with writing(out, option="--out"):
         rescore.write(rows, out)
     print(f"{rescore.report(rows)}\n\n{out}")
     return 0

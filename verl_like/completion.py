@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from verl_like.arguments import COMMANDS, SETTING_COMMANDS, SHELLS, options
+from verl_like.arguments import COMMANDS, SETTING_COMMANDS, SHELLS, flags
 from verl_like.config.folders import group_dirs
-from verl_like.config.options import knobs, sections
+from verl_like.config.options import options, sections
 from verl_like.config.readers import projects
 
 # Asked is what stands before the cursor. bash takes = for the border of a word, and wants what is behind it alone.
@@ -44,19 +44,19 @@ def _possible(before: list[str], current: str) -> Iterable[str]:
     if command not in COMMANDS:
         return []
     if current.startswith("-"):
-        return options(command)
+        return flags(command)
     if before[-1] == "--from":
         return projects()
     if command == "completion":
         return SHELLS
     if command == "help":
-        return _by_section([*sections(), *knobs()], current)
+        return _by_section([*sections(), *options()], current)
     if command not in SETTING_COMMANDS:
         return []
     if "=" in current:
         return _settings(current.partition("=")[0])
     groups = [f"{folder.name}=" for folder in group_dirs()]
-    return [*_by_section([f"{name}=" for name in knobs()], current), *groups, *_recipes(current)]
+    return [*_by_section([f"{name}=" for name in options()], current), *groups, *_recipes(current)]
 
 
 def _by_section(names: Iterable[str], current: str) -> set[str]:
@@ -73,8 +73,8 @@ def _by_section(names: Iterable[str], current: str) -> set[str]:
 def _settings(key: str) -> list[str]:
     """``key=value`` for every value that the key can have, where these are known."""
     values: Iterable[str] = ()
-    if (knob := knobs().get(key)) is not None:
-        values = ("true", "false") if knob.kind is bool else knob.choices
+    if (option := options().get(key)) is not None:
+        values = ("true", "false") if option.kind is bool else option.choices
     for folder in group_dirs():
         if folder.name == key:
             values = (path.stem for path in folder.glob("*.yaml"))

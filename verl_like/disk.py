@@ -28,14 +28,14 @@ class DiskRefused(OSError):
 
 
 @contextmanager
-def writing(path: Path, *, knob: str = "trainer.output_dir") -> Iterator[None]:
+def writing(path: Path, *, option: str = "trainer.output_dir") -> Iterator[None]:
     """Turn what goes wrong while ``path`` is written into one sentence, where the disk is the reason.
 
     Libraries wrap a disk's refusal in errors of their own (torch as "unexpected pos 576 vs 534"), so the disk is asked
     again: where it takes a small file, the error is another one and passes as it is.
 
     Args:
-        knob: what chooses another place.
+        option: what chooses another place.
 
     Raises:
         DiskRefused: the disk is full, read-only, gone, or not this user's.
@@ -48,10 +48,10 @@ def writing(path: Path, *, knob: str = "trainer.output_dir") -> Iterator[None]:
         reason = error if isinstance(error, OSError) and error.errno in OF_DISKS else _refusal(path)
         if reason is None:
             raise
-        raise DiskRefused(sentence(path, reason, knob)) from error
+        raise DiskRefused(sentence(path, reason, option)) from error
 
 
-def refuse_unwritable(path: Path, *, knob: str = "trainer.output_dir") -> None:
+def refuse_unwritable(path: Path, *, option: str = "trainer.output_dir") -> None:
     """Refuse a folder that cannot be made or written, by trying; nothing of the trial is left.
 
     Raises:
@@ -59,16 +59,16 @@ def refuse_unwritable(path: Path, *, knob: str = "trainer.output_dir") -> None:
     """
     nearest = _nearest(path)
     if not nearest.is_dir():
-        raise ValueError(f"{path} cannot be made, because {nearest} is a file. Choose another place: {knob}.")
+        raise ValueError(f"{path} cannot be made, because {nearest} is a file. Choose another place: {option}.")
     if reason := _refusal(path):
-        raise ValueError(sentence(path, reason, knob))
+        raise ValueError(sentence(path, reason, option))
 
 
-def refuse_filled(path: Path, *, knob: str, remedy: str = "") -> None:
+def refuse_filled(path: Path, *, option: str, remedy: str = "") -> None:
     """Refuse a folder whose content would be replaced.
 
     Args:
-        knob: what chooses another place.
+        option: what chooses another place.
         remedy: what else helps.
 
     Raises:
@@ -77,7 +77,7 @@ def refuse_filled(path: Path, *, knob: str, remedy: str = "") -> None:
     there = sorted(each.name for each in path.iterdir()) if path.is_dir() else []
     if there:
         names = f"{', '.join(there[:3])}{' and more' if len(there) > 3 else ''}"
-        raise ValueError(f"{path} holds {names}, which would be replaced. Name a new folder: {knob}.{remedy}")
+        raise ValueError(f"{path} holds {names}, which would be replaced. Name a new folder: {option}.{remedy}")
 
 
 def unused(path: Path) -> Path:
@@ -117,10 +117,10 @@ def _try_writing(folder: Path) -> None:
             shutil.rmtree(probe)
 
 
-def sentence(path: Path, reason: OSError, knob: str) -> str:
+def sentence(path: Path, reason: OSError, option: str) -> str:
     """What the disk refused, why, and what helps."""
     why = reason.strerror or str(reason)
-    elsewhere = f"another place: {knob}."
+    elsewhere = f"another place: {option}."
     if reason.errno in OF_SPACE:
         remedy = f"Free space there, and give the same command again, or choose {elsewhere}"
     elif reason.errno in OF_RIGHTS:

@@ -60,11 +60,11 @@ def stored(config: Config, folder: Path) -> Config:
 
 def _named(key: str, value: Any, folder: Path) -> Any:
     if key in FUNCTIONS:
-        return stored_function(value, folder, knob=key)
+        return stored_function(value, folder, option=key)
     if key in ROWS:
-        return _files(value, folder, knob=key)
+        return _files(value, folder, option=key)
     return {
-        name: {**entry, "function": stored_function(entry["function"], folder, knob=f"{key}.{name}.function")}
+        name: {**entry, "function": stored_function(entry["function"], folder, option=f"{key}.{name}.function")}
         if _has_function(entry)
         else entry
         for name, entry in value.items()
@@ -108,32 +108,32 @@ def _plain(value: Any, key: str) -> Any:
 # ---- rows
 
 
-def _files(given: Any, folder: Path, *, knob: str) -> list[str]:
+def _files(given: Any, folder: Path, *, option: str) -> list[str]:
     """Files of rows: those that are named, and one for each table or list of rows that is given."""
     is_several = isinstance(given, (list, tuple)) and not all(isinstance(row, Mapping) for row in given)
     entries = given if is_several else [given]
-    return [str(each) if isinstance(each, (str, Path)) else str(_file(each, folder, knob=knob)) for each in entries]
+    return [str(each) if isinstance(each, (str, Path)) else str(_file(each, folder, option=option)) for each in entries]
 
 
-def _file(rows: Any, folder: Path, *, knob: str) -> Path:
+def _file(rows: Any, folder: Path, *, option: str) -> Path:
     if isinstance(rows, ArrowTable):
         content, suffix = _parquet(rows), "parquet"
     else:
-        content, suffix = _jsonl(_each(rows, knob=knob), knob=knob), "jsonl"
-    path = folder / f"{knob.rpartition('.')[2]}-{sha256(content).hexdigest()[:12]}.{suffix}"
+        content, suffix = _jsonl(_each(rows, option=option), option=option), "jsonl"
+    path = folder / f"{option.rpartition('.')[2]}-{sha256(content).hexdigest()[:12]}.{suffix}"
     if not path.exists():
         write_private(path, content)
     return path
 
 
-def _each(rows: Any, *, knob: str) -> Iterator[Any]:
+def _each(rows: Any, *, option: str) -> Iterator[Any]:
     """The rows of a list, a datasets.Dataset, or anything else that gives one after the other."""
     try:
         return iter(rows)
     except TypeError:
         raise ValueError(
-            f"{knob} holds a {type(rows).__name__}; expected file names, or rows: a list of dicts, a datasets.Dataset, "
-            "or a table of pyarrow, pandas or polars."
+            f"{option} holds a {type(rows).__name__}; expected file names, or rows: a list of dicts, a "
+            "datasets.Dataset, or a table of pyarrow, pandas or polars."
         ) from None
 
 
@@ -147,20 +147,20 @@ def _parquet(table: ArrowTable) -> bytes:
     return content
 
 
-def _jsonl(rows: Iterable[Any], *, knob: str) -> bytes:
+def _jsonl(rows: Iterable[Any], *, option: str) -> bytes:
     lines = []
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise ValueError(
-                f"row {number} of {knob} is a {type(row).__name__}; expected a dict of columns, e.g. "
+                f"row {number} of {option} is a {type(row).__name__}; expected a dict of columns, e.g. "
                 '{"prompt": "1+1=", "answer": "2"}.'
             )
         try:
             lines.append(json.dumps(dict(row), ensure_ascii=False, default=_jsonable) + "\n")
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"row {number} of {knob} holds a value that JSON cannot: {error}. Give text, numbers, lists and dicts, "
-                f"or write a parquet file and set {knob}=[path]."
+                f"row {number} of {option} holds a value that JSON cannot: {error}. Give text, numbers, lists and "
+                f"dicts, or write a parquet file and set {option}=[path]."
             ) from error
     return "".join(lines).encode("utf-8", "surrogatepass")
 

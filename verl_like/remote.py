@@ -18,11 +18,11 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
-def unreadable_kind(knob: str, url: str) -> str | None:
+def unreadable_kind(option: str, url: str) -> str | None:
     """Why no store can be opened at ``url``, without asking it; None where one can.
 
     Args:
-        knob: what holds the URL.
+        option: what holds the URL.
     """
     from fsspec import get_filesystem_class  # a tenth of a second, and only where there is a URL
 
@@ -32,9 +32,9 @@ def unreadable_kind(knob: str, url: str) -> str | None:
     except ImportError as error:
         package = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"}.get(kind)
         install = f"Run `pip install {package}`" if package else str(error)
-        return f"{knob} is {url}, but what reads {kind}:// is not installed. {install}."
+        return f"{option} is {url}, but what reads {kind}:// is not installed. {install}."
     except ValueError:
-        return f"{knob} is {url}, but fsspec knows no {kind}://. Use one of s3://, gs://, abfs://, hdfs://, file://."
+        return f"{option} is {url}, but fsspec knows no {kind}://. Use one of s3://, gs://, abfs://, hdfs://, file://."
     return None
 
 

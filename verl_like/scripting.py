@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl_like.config.compose import DEFAULT, Composed, as_yaml, compose_run, read
-from verl_like.config.options import knobs, value_of
+from verl_like.config.options import options, value_of
 from verl_like.config.problems import refuse
 from verl_like.config.run_file import shown_command
 from verl_like.config.schema import Config
@@ -93,7 +93,7 @@ def _as_run(config: Config) -> Config:
 def _recorded(config: Config) -> str:
     """The configuration as ``config.yaml`` has it: what a script has set is not known better than by its difference."""
     plain = Config()
-    origins = {name: DEFAULT if value_of(config, name) == value_of(plain, name) else BY_SCRIPT for name in knobs()}
+    origins = {name: DEFAULT if value_of(config, name) == value_of(plain, name) else BY_SCRIPT for name in options()}
     return Composed(config=config, origins=origins, command=shown_command(sys.argv, "python")).yaml()
 
 

@@ -17,7 +17,7 @@ from verl_like.disk import writing
 from verl_like.masking import OWNER_ONLY
 from verl_like.telemetry.trackers import write_atomically
 
-_FILE = """# The function {name}, which was given from Python as {knob}. Its source, as far as it is known:
+_FILE = """# The function {name}, which was given from Python as {option}. Its source, as far as it is known:
 #
 {source}
 
@@ -28,14 +28,14 @@ from pathlib import Path
 if sys.version_info[:2] != {version}:
     raise ValueError(
         "this function was stored by Python {version_text}, and no other version can load it. Give it again from "
-        "Python, or write it into a file and set {knob}=path/to/file.py:name."
+        "Python, or write it into a file and set {option}=path/to/file.py:name."
     )
 sys.path += [folder for folder in {folders} if folder not in sys.path]
 {name} = pickle.loads(Path(__file__).with_suffix(".pkl").read_bytes())
 """
 
 
-def stored_function(function: Any, folder: Path, *, knob: str) -> str:
+def stored_function(function: Any, folder: Path, *, option: str) -> str:
     """Name a function as a command line does: ``path/to/file.py:name``.
 
     That is its own file if it has one that can be imported, else a file in ``folder`` that unpickles it. The name of
@@ -46,8 +46,8 @@ def stored_function(function: Any, folder: Path, *, knob: str) -> str:
     """
     if not callable(function):
         raise ValueError(
-            f"{knob} is a {type(function).__name__}; expected a function, or path/to/file.py:name of one. Set {knob} "
-            "to a function."
+            f"{option} is a {type(function).__name__}; expected a function, or path/to/file.py:name of one. Set "
+            f"{option} to a function."
         )
     if place := _own_file(function):
         return place
@@ -56,15 +56,15 @@ def stored_function(function: Any, folder: Path, *, knob: str) -> str:
         payload, digest = _pickled(function), _digest(function, {})
     except Exception as error:  # pickling runs code of whatever the function refers to
         raise ValueError(
-            f"{knob} is the function {name}, which cannot be sent to the processes that call it{_culprits(function)}: "
-            f"{error}. Make what it needs inside the function, or write it into a file and set "
-            f"{knob}=path/to/file.py:{name}."
+            f"{option} is the function {name}, which cannot be sent to the processes that call "
+            f"it{_culprits(function)}: {error}. Make what it needs inside the function, or write it into a file and "
+            f"set {option}=path/to/file.py:{name}."
         ) from error
     path = folder / f"{name}-{digest[:12]}.py"
     if not path.exists():
         text = _FILE.format(
             name=name,
-            knob=knob,
+            option=option,
             source=_source(function),
             version=tuple(sys.version_info[:2]),
             version_text=".".join(map(str, sys.version_info[:2])),

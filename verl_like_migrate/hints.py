@@ -49,10 +49,10 @@ def _words(settings: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={shown(value)}" for name, value in settings.items())
 
 
-def value_hint(knob: str, value: Any) -> str:
+def value_hint(option: str, value: Any) -> str:
     """Return ``; it is verl's name for k3`` if another project has such a value, else an empty string."""
     for peer in PEERS:
-        ours = table(peer).value(knob, value)
+        ours = table(peer).value(option, value)
         if ours != value:
             return f"; it is {peer}'s name for {shown(ours)}."
     return ""

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from verl_like.config.options import knobs
+from verl_like.config.options import options
 from verl_like.config.reading_limits import bounded
 from verl_like.config.render import laid_out, on_one_line
 from verl_like.masking import masked
@@ -74,8 +74,8 @@ class Migration:
         for line in found.lines:
             origins |= dict.fromkeys(line.ours, line.key)
         values = {**found.defaults, **found.settings}
-        order = list(knobs())
-        names = sorted(values, key=lambda name: next(i for i, knob in enumerate(order) if name.startswith(knob)))
+        order = list(options())
+        names = sorted(values, key=lambda name: next(i for i, option in enumerate(order) if name.startswith(option)))
         head = f"# From {on_one_line(self.source)}, by `verl-like migrate --from {found.peer}`.\n"
         head += "defaults:\n  - /config\n  - _self_\n\n"
         missing = "".join(f"# Not here: {on_one_line(problem)}\n" for problem in found.problems)

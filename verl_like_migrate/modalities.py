@@ -9,7 +9,7 @@ from typing import Any
 from verl_like_migrate.translation import Line, Translation
 
 WHY = "it reads pictures, video or sound, and text alone is trained on here. Name a language model of text."
-_KNOBS = ("model.path", "ref.path", "critic.path")
+_OPTIONS = ("model.path", "ref.path", "critic.path")
 # Words of a model's name, such as Qwen2.5-VL-7B, GLM-4.1V-9B, Phi-3.5-vision, InternVL3, Qwen2.5-Omni.
 _WORDS = re.compile(
     r"(?i)(?:^|[-_. \d])vlm?\d?(?=[-_. ]|$)"
@@ -31,7 +31,7 @@ def reads_more(found: Translation) -> bool:
 
 
 def _reads_more(line: Line) -> bool:
-    return any(_is_named_so(line.ours.get(knob)) for knob in _KNOBS)
+    return any(_is_named_so(line.ours.get(option)) for option in _OPTIONS)
 
 
 def _is_named_so(path: Any) -> bool:

@@ -1,4 +1,4 @@
-"""OpenRLHF's flags of which several make one of our knobs, or whose numbers mean something else."""
+"""OpenRLHF's flags of which several make one of our options, or whose numbers mean something else."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from verl_like.config.files import load_file
-from verl_like.config.options import knob_at
+from verl_like.config.options import option_at
 from verl_like.config.yaml_text import load
 from verl_like_migrate.tables import table
 
@@ -265,13 +265,13 @@ def _read_flags(words: Sequence[str], folder: Path) -> Given:
             flag, equals, value = word[2:].partition("=")
             flag = flag.replace("-", "_")
             found[flag] = [value] if equals else []
-        elif equals and knob_at(own) is not None:
+        elif equals and option_at(own) is not None:
             given.values[own] = _as_yaml(text)
         elif flag:
             found[flag].append(word)
         else:
             raise ValueError(
-                f"{word} stands before any flag and says nothing. Write --flag value, or one of our knobs."
+                f"{word} stands before any flag and says nothing. Write --flag value, or one of our options."
             )
     for name, values in found.items():
         read = [_as_flag(value) for value in values]

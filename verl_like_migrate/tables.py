@@ -22,7 +22,7 @@ class Entry:
 
     Args:
         kind: one of ``KINDS``.
-        to: the knob it is called here, the name of its converter, why it has no effect, or what to use instead.
+        to: the option it is called here, the name of its converter, why it has no effect, or what to use instead.
         fine: of an unsupported key, the values that ask for nothing.
     """
 
@@ -45,7 +45,7 @@ class Table:
 
     Args:
         defaults: its own values that a command relies on where it names none, under its keys.
-        values: what it calls values otherwise, by our knob or a pattern of knobs.
+        values: what it calls values otherwise, by our option or a pattern of options.
         aliases: older names of keys, and the keys that each stands for.
     """
 
@@ -79,10 +79,10 @@ class Table:
             default=None,
         )
 
-    def value(self, knob: str, value: Any) -> Any:
+    def value(self, option: str, value: Any) -> Any:
         """Translate a value of an option."""
         for pattern, names in self.values.items():
-            if re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), knob):
+            if re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), option):
                 return [_named(names, each) for each in value] if isinstance(value, list) else _named(names, value)
         return value
 

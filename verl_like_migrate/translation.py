@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from verl_like.config.interpolations import refuse_swollen
-from verl_like.config.options import knob_at, value_of
+from verl_like.config.options import option_at, value_of
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
 from verl_like.masking import masked
@@ -54,8 +54,8 @@ class Translation:
     """All of a command's settings.
 
     Args:
-        defaults: what the other project takes where the command says nothing, and ours would be other; by our knob.
-        settings: what the command itself sets, by our knob.
+        defaults: what the other project takes where the command says nothing, and ours would be other; by our option.
+        settings: what the command itself sets, by our option.
     """
 
     peer: str
@@ -80,7 +80,7 @@ class Translation:
         return f"{len(self.lines)} settings of {self.peer}: {', '.join(parts) or 'none'}"
 
 
-OWN = "a knob of verl_like's own"
+OWN = "an option of verl_like's own"
 CRITIC_ESTIMATORS = ("gae",)  # those that read values
 REFUSED = ("not here", "unknown")
 # What a value of another kind than the other project takes makes of a converter.
@@ -108,7 +108,7 @@ def translate(table: Table, given: Mapping[str, Any], *, removed: frozenset[str]
     lines |= _converted(table, theirs, own, lines)
     ours = {"defaults": _Settings(), "own": _Settings(), "verl_like": _Settings()}
     for key, line in lines.items():
-        # Whoever writes our knob beside theirs means it.
+        # Whoever writes our option beside theirs means it.
         side = ours["defaults" if key not in own else "verl_like" if line.why == OWN else "own"]
         if clash := side.clash(line):
             lines[key] = replace(line, kind="not here", ours={}, why=clash)
@@ -229,7 +229,7 @@ def _as_used(line: Line, idle: Mapping[str, str]) -> Line:
 
 def _line(table: Table, key: str, value: Any) -> Line:
     entry = table.entry(key)
-    if entry is None and knob_at(key) is not None:
+    if entry is None and option_at(key) is not None:
         return Line(key=key, value=value, kind="kept", ours={key: value}, why=OWN)
     if entry is None:
         known = suggestion(key, [*table.exact]).replace("; did", "Did")
@@ -240,16 +240,16 @@ def _line(table: Table, key: str, value: Any) -> Line:
             why=f"no key of {table.peer}'s, but a fork's or a misspelt one. {known}".strip(),
         )
     if entry.kind == "renamed":
-        knob = entry.to + key.removeprefix(entry.pattern)
-        if (ours := table.value(knob, value)) is None:
+        option = entry.to + key.removeprefix(entry.pattern)
+        if (ours := table.value(option, value)) is None:
             return Line(key=key, value=value, kind="without effect", why="nothing is what is meant without it")
-        target = knob_at(knob)
-        if value == "" and target is not None and target.name == knob and not _may_be_empty(knob):
-            return Line(key=key, value=value, kind=EMPTY, why=f"it is empty, give it: {knob}=...")
-        if isinstance(ours, list) and target is not None and target.name == knob and target.kind is str:
-            return Line(key=key, value=value, kind="not here", why=f"{knob} is one text: quote its words as one.")
-        kind = "kept" if knob == key else "renamed"
-        return Line(key=key, value=value, kind=kind, ours={knob: _fitting(knob, ours)})
+        target = option_at(option)
+        if value == "" and target is not None and target.name == option and not _may_be_empty(option):
+            return Line(key=key, value=value, kind=EMPTY, why=f"it is empty, give it: {option}=...")
+        if isinstance(ours, list) and target is not None and target.name == option and target.kind is str:
+            return Line(key=key, value=value, kind="not here", why=f"{option} is one text: quote its words as one.")
+        kind = "kept" if option == key else "renamed"
+        return Line(key=key, value=value, kind=kind, ours={option: _fitting(option, ours)})
     if entry.kind == "converted":
         return Line(key=key, value=value, kind="converted", why=entry.to)
     if entry.kind == "without_effect":
@@ -259,15 +259,15 @@ def _line(table: Table, key: str, value: Any) -> Line:
     return Line(key=key, value=value, kind="not here", why=entry.to)
 
 
-def _may_be_empty(knob: str) -> bool:
+def _may_be_empty(option: str) -> bool:
     """Return whether an empty text is a valid value of an option."""
-    return value_of(Config(), knob) in ("", [])
+    return value_of(Config(), option) in ("", [])
 
 
-def _fitting(knob: str, value: Any) -> Any:
+def _fitting(option: str, value: Any) -> Any:
     """Convert the value to the option's type where that does not change its meaning."""
-    known = knob_at(knob)
-    if known is None or known.name != knob:
+    known = option_at(option)
+    if known is None or known.name != option:
         return value
     if known.kind is list and not isinstance(value, list):
         return [value]

@@ -75,11 +75,11 @@ def elsewhere(arithmetic: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     recipe: dict[str, Any] = {"defaults": ["/config", "_self_"]}
     for override in base_overrides(arithmetic, folder / "outputs"):
         key, _, value = override.partition("=")
-        *sections, knob = key.split(".")
+        *sections, option = key.split(".")
         place = recipe
         for section in sections:
             place = place.setdefault(section, {})
-        place[knob] = yaml.safe_load(value)
+        place[option] = yaml.safe_load(value)
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     return folder
 
@@ -107,7 +107,7 @@ def test_a_wheel_holds_the_package_its_configuration_and_its_types_and_nothing_e
     assert len(licence) == 1
 
 
-def test_the_installed_program_knows_its_version_and_its_knobs(programs: Path, elsewhere: Path) -> None:
+def test_the_installed_program_knows_its_version_and_its_options(programs: Path, elsewhere: Path) -> None:
     assert run([programs / "verl-like", "--version"], elsewhere) == f"verl-like {verl_like.__version__}\n"
     assert "rollout.n" in run([programs / "verl-like", "help", "rollout"], elsewhere)
 

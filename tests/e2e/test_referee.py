@@ -148,7 +148,7 @@ class Audited:
         }
 
 
-def audited(arithmetic: Path, out: Path, knobs: Mapping[str, object]) -> Audited:
+def audited(arithmetic: Path, out: Path, options: Mapping[str, object]) -> Audited:
     """Train, and look at the batch of each step when its advantages are there."""
     seen: list[DataProto] = []
     add_facts = RemoteBatch.add_facts
@@ -165,7 +165,7 @@ def audited(arithmetic: Path, out: Path, knobs: Mapping[str, object]) -> Audited
             seen.append(found)
 
     (out / "reward.py").write_text(REWARD)
-    overrides = [f"{name}={value}" for name, value in knobs.items()]
+    overrides = [f"{name}={value}" for name, value in options.items()]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RemoteBatch, "add_facts", watched)
         run = train(arithmetic, out, f"reward.function={out}/reward.py:small_digits", *overrides)

@@ -50,7 +50,7 @@ class Family:
         config: of the small model, from what all have.
         models: hub names of its models.
         peculiar: what it has that others have not.
-        overrides: knobs that it needs.
+        overrides: options that it needs.
     """
 
     config: Callable[..., PreTrainedConfig]

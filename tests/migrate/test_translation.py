@@ -14,7 +14,7 @@ from verl_like.checks.rules import contradictions
 from verl_like.cli import main
 from verl_like.config.compose import compose, read
 from verl_like.config.foreign_command import read_command, write_recipe
-from verl_like.config.options import knob_at
+from verl_like.config.options import option_at
 from verl_like_migrate.migration import Migration, migrate, translated
 from verl_like_migrate.peers import PEERS
 from verl_like_migrate.settings import arguments_of, read_words
@@ -44,11 +44,11 @@ def test_what_a_table_names_is_here(peer: str) -> None:
     known = table(peer)
     entries = [*known.exact.values(), *known.patterns]
     renamed = [entry for entry in entries if entry.kind == "renamed"]
-    assert [entry for entry in renamed if knob_at(entry.to) is None] == []
+    assert [entry for entry in renamed if option_at(entry.to) is None] == []
     assert {entry.to for entry in entries if entry.kind == "converted"} == set(CONVERTERS[peer])
     assert {entry.kind for entry in entries} == set(KINDS)
     named = [*known.defaults, *(key for keys in known.aliases.values() for key in keys)]
-    assert [key for key in named if known.entry(key) is None and knob_at(key) is None] == []
+    assert [key for key in named if known.entry(key) is None and option_at(key) is None] == []
 
 
 def test_critics_exist_where_an_estimator_reads_values() -> None:
@@ -497,7 +497,7 @@ def test_flags_of_openrlhf(line: str, ours: dict[str, Any]) -> None:
     assert {name: found.settings.get(name) for name in ours} == ours and not found.problems
 
 
-def test_our_own_knobs_may_stand_among_flags() -> None:
+def test_our_own_options_may_stand_among_flags() -> None:
     found = of_openrlhf("--packing_samples reward.timeout_s=20 --seed 3 rollout.n=2")
     assert found.settings["model.remove_padding"] is True
     assert (found.settings["reward.timeout_s"], found.settings["rollout.n"]) == (20, 2)
@@ -803,7 +803,7 @@ def test_what_only_gpus_have_is_left_out_where_there_is_none() -> None:
     assert not problems
     assert (composed.config.actor.optim.offload, composed.config.cluster.workers_per_node) == (False, 0)
     composed, _ = read_command("verl", [*words, "cluster.workers_per_node=2"], only_on_gpus=only_on_gpus)
-    assert composed.config.cluster.workers_per_node == 2, "one of our own knobs is meant"
+    assert composed.config.cluster.workers_per_node == 2, "one of our own options is meant"
     assert read_command("verl", words)[0].config.cluster.workers_per_node == 8
 
 
@@ -922,8 +922,8 @@ def test_a_name_of_trl_is_refused_with_what_to_write(word: str, ours: str) -> No
 def test_what_the_table_of_trl_names_is_here() -> None:
     entries = table("trl").exact.values()
     assert len(entries) > 80
-    assert [entry.to for entry in entries if entry.kind == "renamed" and knob_at(entry.to) is None] == []
-    assert [entry.pattern for entry in entries if knob_at(entry.pattern) is not None] == []
+    assert [entry.to for entry in entries if entry.kind == "renamed" and option_at(entry.to) is None] == []
+    assert [entry.pattern for entry in entries if option_at(entry.pattern) is not None] == []
 
 
 def test_the_page_on_trl_says_what_the_table_says() -> None:
@@ -934,5 +934,5 @@ def test_the_page_on_trl_says_what_the_table_says() -> None:
     theirs = [name for row in rows for name in re.findall(r"`([a-z_0-9]+)", row.split("|")[1])]
     assert [name for name in theirs if name not in known and name not in ("temperature", "top_p", "top_k")] == []
     ours = [name for row in rows for name in re.findall(r"`([a-z_]+\.[a-z_.0-9]+)", row.split("|")[2])]
-    assert ours and [name for name in ours if knob_at(name) is None and "NAME" not in name] == []
+    assert ours and [name for name in ours if option_at(name) is None and "NAME" not in name] == []
     assert {"learning_rate", "beta", "epsilon"} <= named

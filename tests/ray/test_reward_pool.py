@@ -79,9 +79,9 @@ def pool(
     env: dict[str, str] | None = None,
     stage_timeout_s: float = 60,
     heartbeats: str = "",
-    **knobs: Any,
+    **options: Any,
 ) -> Iterator[RewardPool]:
-    config = RewardConfig(function=f"{folder}/scorer.py:{function}", **{"num_workers": 2, "timeout_s": 2.0, **knobs})
+    config = RewardConfig(function=f"{folder}/scorer.py:{function}", **{"num_workers": 2, "timeout_s": 2.0, **options})
     made = RewardPool(
         config,
         Decoder(AutoTokenizer.from_pretrained(folder), trust_remote_code=False),
@@ -246,7 +246,7 @@ def test_seconds_per_token_stay_flat_while_lengths_grow_tenfold_over_100_steps(f
 
 
 @pytest.mark.parametrize(
-    ("knobs", "message"),
+    ("options", "message"),
     [
         (
             {"max_failure_frac": 0.2},
@@ -259,10 +259,10 @@ def test_seconds_per_token_stay_flat_while_lengths_grow_tenfold_over_100_steps(f
     ],
 )
 def test_too_many_failures_stop_the_run_and_are_shown(
-    folder: Path, tmp_path: Path, knobs: dict[str, Any], message: str
+    folder: Path, tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
     responses = ["raise" if i % 3 == 0 else "1" for i in range(64)]
-    with pool(folder, tmp_path, **knobs) as made:
+    with pool(folder, tmp_path, **options) as made:
         scoring = begin(made, blocks(folder, responses, ["1"] * 64))
         with pytest.raises(FeedbackError, match=message) as stopped:
             scoring.scores()

@@ -395,20 +395,20 @@ def gathers(work: Path) -> dict[str, Any]:
     deep, results = work / "deep", {}
     both, checkpointed = GATHERS["kept_and_ahead"], {"gradient_checkpointing": "true"}
     with every_layer_a_group():
-        for name, knobs in GATHERS.items():
-            fsdp = FsdpConfig(shard_size="all", **knobs)
+        for name, options in GATHERS.items():
+            fsdp = FsdpConfig(shard_size="all", **options)
             results["all", name] = two_updates(deep, max_tokens=20, fsdp=fsdp)
             results["order", name] = order_of_gathers(build_learner(deep, fsdp=fsdp))
         for kind, size, model in (("all", "all", {}), ("pairs", "2", {}), ("lora", "all", LORA)):
             on_host = {"cpu_offload": True}
-            for name, knobs, more in (
+            for name, options, more in (
                 ("plain", {}, {}),
                 ("both", both, {}),
                 ("both_checkpointed", both, checkpointed),
                 ("on_host", on_host, {}),
             ):
                 if (kind, name) not in results:
-                    fsdp = FsdpConfig(shard_size=size, **knobs)
+                    fsdp = FsdpConfig(shard_size=size, **options)
                     results[kind, name] = two_updates(deep, max_tokens=20, fsdp=fsdp, model={**model, **more})
         with patch.object(loading, "_on_host", side_effect=loading._on_host) as moved:
             learner = build_learner(deep, fsdp=FsdpConfig(shard_size="all", cpu_offload=True))

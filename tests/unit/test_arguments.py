@@ -1,4 +1,4 @@
-"""What the help of each command says: its examples can be typed, and knobs are told as the schema tells them."""
+"""What the help of each command says: its examples can be typed, and options are told as the schema tells them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import shlex
 
 import pytest
 
-from verl_like.arguments import COMMANDS, EXAMPLES, EXIT_STATUS, FIRST_KNOBS, parsed
+from verl_like.arguments import COMMANDS, EXAMPLES, EXIT_STATUS, FIRST_OPTIONS, parsed
 from verl_like.cli import main
 from verl_like.config.compose import compose
-from verl_like.config.options import knobs, sections
+from verl_like.config.options import options, sections
 from verl_like.config.reads import READ, reads, without_effect
 
 
@@ -32,10 +32,10 @@ def test_help_has_examples_that_can_be_typed_and_the_exit_status(
         assert parsed([command, *words]).command == command
 
 
-def test_the_help_of_train_tells_knobs_as_the_schema_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_train_tells_options_as_the_schema_does(capsys: pytest.CaptureFixture[str]) -> None:
     text = help_of("train", capsys)
-    for name in FIRST_KNOBS:
-        assert f"  {name}=" in text and knobs()[name].doc in text
+    for name in FIRST_OPTIONS:
+        assert f"  {name}=" in text and options()[name].doc in text
     assert "  rollout    " in text and "verl-like help SECTION" in text
 
 
@@ -58,10 +58,10 @@ def test_the_help_of_a_command_lists_what_it_reads(
     assert not [part for part in absent if part in text]
 
 
-def test_what_a_command_reads_are_knobs_and_sections() -> None:
+def test_what_a_command_reads_are_options_and_sections() -> None:
     for command, names in READ.items():
         assert command in COMMANDS
-        assert not [name for name in names if name not in sections() and name not in knobs()]
+        assert not [name for name in names if name not in sections() and name not in options()]
 
 
 @pytest.mark.parametrize(

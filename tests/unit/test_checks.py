@@ -192,17 +192,17 @@ def test_weights_are_numbers_above_zero(config: Config, weights: list[object]) -
 
 
 @pytest.mark.parametrize("name", ["rows", "mine.py", "mine.txt:rows", ":rows", "package.module:rows"])
-@pytest.mark.parametrize("knob", ["custom_dataset", "sampler"])
-def test_own_code_is_named_by_file_and_function(config: Config, knob: str, name: str) -> None:
-    text = refusal(config, **{f"data__{knob}": name})
-    also = "curriculum or " if knob == "sampler" else ""
-    assert text.startswith(f"data.{knob} is {name!r}; expected {also}path/to/file.py:name.")
+@pytest.mark.parametrize("option", ["custom_dataset", "sampler"])
+def test_own_code_is_named_by_file_and_function(config: Config, option: str, name: str) -> None:
+    text = refusal(config, **{f"data__{option}": name})
+    also = "curriculum or " if option == "sampler" else ""
+    assert text.startswith(f"data.{option} is {name!r}; expected {also}path/to/file.py:name.")
 
 
-@pytest.mark.parametrize("knob", ["custom_dataset", "sampler"])
-def test_a_missing_file_of_own_code_is_refused(config: Config, tmp_path: Path, knob: str) -> None:
-    text = refusal(config, **{f"data__{knob}": "mine.py:rows"})
-    assert text.startswith(f"data.{knob} is mine.py:rows, but there is no file mine.py (looked from {tmp_path})")
+@pytest.mark.parametrize("option", ["custom_dataset", "sampler"])
+def test_a_missing_file_of_own_code_is_refused(config: Config, tmp_path: Path, option: str) -> None:
+    text = refusal(config, **{f"data__{option}": "mine.py:rows"})
+    assert text.startswith(f"data.{option} is mine.py:rows, but there is no file mine.py (looked from {tmp_path})")
 
 
 def test_entries_of_a_custom_dataset_need_be_no_files(config: Config, tmp_path: Path) -> None:
@@ -211,19 +211,19 @@ def test_entries_of_a_custom_dataset_need_be_no_files(config: Config, tmp_path: 
     check(config, num_devices=0)
 
 
-@pytest.mark.parametrize("knob", ["custom_dataset", "sampler"])
-def test_arguments_of_no_own_code_are_refused(config: Config, knob: str) -> None:
-    text = refusal(config, **{f"data__{knob}_kwargs": {"level": 1}})
-    assert f"data.{knob} names no code of yours, so nothing takes them" in text
+@pytest.mark.parametrize("option", ["custom_dataset", "sampler"])
+def test_arguments_of_no_own_code_are_refused(config: Config, option: str) -> None:
+    text = refusal(config, **{f"data__{option}_kwargs": {"level": 1}})
+    assert f"data.{option} names no code of yours, so nothing takes them" in text
 
 
-def test_a_curriculum_takes_its_own_knobs_alone(config: Config) -> None:
+def test_a_curriculum_takes_its_own_options_alone(config: Config) -> None:
     assert "data.sampler names no code of yours" in refusal(
         config, data__sampler="curriculum", data__sampler_kwargs={"low": 0.1}
     )
 
 
-def test_knobs_of_a_curriculum_without_one_are_refused(config: Config) -> None:
+def test_options_of_a_curriculum_without_one_are_refused(config: Config) -> None:
     text = refusal(config, data__curriculum__low=0.1)
     assert text.startswith("data.curriculum is set, but data.sampler is '', so nothing reads it. Set data.sampler=curr")
 
@@ -245,10 +245,10 @@ def test_a_sampler_beside_weights_is_refused(config: Config, tmp_path: Path) -> 
     assert text.startswith("data.sampler is mine.py:order and data.train_weights is [1.0], but one alone can choose")
 
 
-@pytest.mark.parametrize(("knob", "value"), [("test_freq", 5), ("val_only", True), ("best_metric", "val/x")])
-def test_validation_knobs_without_rows_are_refused(config: Config, knob: str, value: object) -> None:
-    text = refusal(config, data__val_files=[], **{f"trainer__{knob}": value})
-    assert text.startswith(f"trainer.{knob} is set, but data.val_files is empty")
+@pytest.mark.parametrize(("option", "value"), [("test_freq", 5), ("val_only", True), ("best_metric", "val/x")])
+def test_validation_options_without_rows_are_refused(config: Config, option: str, value: object) -> None:
+    text = refusal(config, data__val_files=[], **{f"trainer__{option}": value})
+    assert text.startswith(f"trainer.{option} is set, but data.val_files is empty")
 
 
 def test_training_without_validation_rows_passes(config: Config) -> None:
@@ -351,9 +351,9 @@ def test_on_failure_may_be_these(config: Config, value: str) -> None:
     check(config, num_devices=0)
 
 
-@pytest.mark.parametrize("knob", ["reward__model__path", "reward__judge__path"])
-def test_a_missing_scoring_model_is_refused(config: Config, knob: str) -> None:
-    assert "there is no such folder" in refusal(config, **{knob: "./nowhere"})
+@pytest.mark.parametrize("option", ["reward__model__path", "reward__judge__path"])
+def test_a_missing_scoring_model_is_refused(config: Config, option: str) -> None:
+    assert "there is no such folder" in refusal(config, **{option: "./nowhere"})
 
 
 def test_a_judge_has_whole_engines(config: Config) -> None:
@@ -510,7 +510,7 @@ def test_greedy_validation_repeated_is_refused(config: Config) -> None:
     ("name", "expected"),
     [
         ("max_num_sequences", "which vLLM's engine does not take; did you mean max_num_seqs?"),
-        ("max_num_seqs", "which has its own knob. Set rollout.max_num_seqs instead."),
+        ("max_num_seqs", "which has its own option. Set rollout.max_num_seqs instead."),
         ("load_format", "which the vLLM backend must set itself. Remove it."),
     ],
 )
@@ -570,7 +570,7 @@ def test_several_nodes_without_a_cluster_are_refused(config: Config) -> None:
 
 
 @pytest.mark.parametrize(
-    "knob",
+    "option",
     [
         "actor.fsdp.offload_params",
         "critic.fsdp.offload_params",
@@ -582,25 +582,27 @@ def test_several_nodes_without_a_cluster_are_refused(config: Config) -> None:
         "ref.fsdp.cpu_offload",
     ],
 )
-def test_offload_on_cpu_is_refused(config: Config, knob: str) -> None:
-    assert refusal(config, **{knob.replace(".", "__"): True}).startswith(f"{knob} is true, but the workers run on CPU")
+def test_offload_on_cpu_is_refused(config: Config, option: str) -> None:
+    assert refusal(config, **{option.replace(".", "__"): True}).startswith(
+        f"{option} is true, but the workers run on CPU"
+    )
 
 
 @pytest.mark.parametrize(
-    ("knob", "value", "why"),
+    ("option", "value", "why"),
     [
         ("critic.fsdp.offload_params", True, "critic.fsdp.offload_params would have no effect"),
         ("critic.optim.offload", True, "critic.optim.offload would have no effect"),
         ("critic.fsdp.shard_size", "1", "critic.fsdp.shard_size=1 gives each rank a whole replica"),
     ],
 )
-def test_what_is_on_the_host_anyway_is_not_moved_there(config: Config, knob: str, value: object, why: str) -> None:
+def test_what_is_on_the_host_anyway_is_not_moved_there(config: Config, option: str, value: object, why: str) -> None:
     text = refusal(
         config,
         num_devices=2,
         cluster__device="cuda",
         critic__fsdp__cpu_offload=True,
-        **{knob.replace(".", "__"): value},
+        **{option.replace(".", "__"): value},
     )
     assert why in text and "critic.fsdp.cpu_offload" in text
 

@@ -96,13 +96,14 @@ def test_one_response_per_prompt_with_filtered_groups_is_refused() -> None:
 # --- critic and reference
 
 
-@pytest.mark.parametrize(("knob", "value"), [("warmup_steps", 3), ("path", "model")])
-def test_critic_knobs_without_a_critic_are_refused(knob: str, value: object) -> None:
-    text = refusal(**{f"critic__{knob}": value})
+@pytest.mark.parametrize(("option", "value"), [("warmup_steps", 3), ("path", "model")])
+def test_critic_options_without_a_critic_are_refused(option: str, value: object) -> None:
+    text = refusal(**{f"critic__{option}": value})
     assert text.startswith(
-        f"critic.{knob} is set, but algorithm.adv_estimator=grpo needs no critic, so none exists. Leave critic.{knob} "
+        f"critic.{option} is set, but algorithm.adv_estimator=grpo needs no critic, so none exists. Leave "
+        f"critic.{option} "
     )
-    assert passes(**{f"critic__{knob}": value}, algorithm__adv_estimator="gae")
+    assert passes(**{f"critic__{option}": value}, algorithm__adv_estimator="gae")
 
 
 def test_a_reference_that_nothing_uses_is_refused() -> None:
@@ -167,14 +168,14 @@ def test_a_horizon_that_one_step_could_use_up_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knob", "value", "found"),
+    ("option", "value", "found"),
     [
         ("top_p", 0.9, "rollout.top_p is 0.9 and rollout.top_k is -1"),
         ("top_k", 20, "rollout.top_p is 1 and rollout.top_k is 20"),
     ],
 )
-def test_truncated_training_sampling_cannot_be_corrected(knob: str, value: float, found: str) -> None:
-    text = refusal(**{f"rollout__{knob}": value})
+def test_truncated_training_sampling_cannot_be_corrected(option: str, value: float, found: str) -> None:
+    text = refusal(**{f"rollout__{option}": value})
     assert text.startswith(f"{found}, but algorithm.rollout_correction needs 1 and -1: ")
     assert text.endswith(
         "Set rollout.top_p=1 rollout.top_k=-1, or turn the correction off: algorithm.rollout_correction.level=off."
@@ -182,11 +183,11 @@ def test_truncated_training_sampling_cannot_be_corrected(knob: str, value: float
 
 
 @pytest.mark.parametrize(
-    ("knob", "value", "found"),
+    ("option", "value", "found"),
     [("top_p", 0.9, "rollout.top_p=0.9, rollout.top_k=-1"), ("top_k", 20, "rollout.top_p=1, rollout.top_k=20")],
 )
-def test_truncated_training_sampling_without_correction_is_warned_about(knob: str, value: float, found: str) -> None:
-    changes = {f"rollout__{knob}": value, "algorithm__rollout_correction__level": "off"}
+def test_truncated_training_sampling_without_correction_is_warned_about(option: str, value: float, found: str) -> None:
+    changes = {f"rollout__{option}": value, "algorithm__rollout_correction__level": "off"}
     assert passes(**changes)
     (warning,) = algorithm_warnings(config(**changes))
     assert found in warning and "rollout/log_prob_diff_mean will not be near zero" in warning
@@ -206,17 +207,17 @@ def test_the_remedy_names_every_part_of_the_correction_that_is_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knob", "value", "shown"), [("batch_normalize", True, "batch_normalize=true"), ("mode", "mask", "mode=mask")]
+    ("option", "value", "shown"), [("batch_normalize", True, "batch_normalize=true"), ("mode", "mask", "mode=mask")]
 )
-def test_knobs_of_weights_without_weights_are_refused(knob: str, value: object, shown: str) -> None:
-    text = refusal(algorithm__rollout_correction__level="off", **{f"algorithm__rollout_correction__{knob}": value})
+def test_options_of_weights_without_weights_are_refused(option: str, value: object, shown: str) -> None:
+    text = refusal(algorithm__rollout_correction__level="off", **{f"algorithm__rollout_correction__{option}": value})
     section = "algorithm.rollout_correction"
     assert text == (
         f"{section}.{shown} is about importance weights, but {section}.level=off has none. Set {section}.level=token, "
         f"or leave "
-        f"{knob} at its default."
+        f"{option} at its default."
     )
-    assert passes(algorithm__rollout_correction__level="token", **{f"algorithm__rollout_correction__{knob}": value})
+    assert passes(algorithm__rollout_correction__level="token", **{f"algorithm__rollout_correction__{option}": value})
 
 
 # --- the engine's log-probs for the old policy's
@@ -259,14 +260,14 @@ def test_a_covariance_band_that_is_narrower_than_its_share_is_refused() -> None:
     assert passes(actor__policy_loss="clip_cov", actor__clip_cov_ratio=0.05, actor__clip_cov_rank_high=0.06)
 
 
-@pytest.mark.parametrize("knob", ["kl_loss_coef", "entropy_coef"])
-def test_rows_without_advantage_are_not_skipped_where_another_term_moves_the_weights(knob: str) -> None:
-    assert refusal(actor__skip_zero_advantages=True, **{f"actor__{knob}": 0.01}) == (
-        f"actor.skip_zero_advantages is true, but actor.{knob} is above 0, so responses without advantage move the "
+@pytest.mark.parametrize("option", ["kl_loss_coef", "entropy_coef"])
+def test_rows_without_advantage_are_not_skipped_where_another_term_moves_the_weights(option: str) -> None:
+    assert refusal(actor__skip_zero_advantages=True, **{f"actor__{option}": 0.01}) == (
+        f"actor.skip_zero_advantages is true, but actor.{option} is above 0, so responses without advantage move the "
         f"weights too. "
-        f"Set actor.skip_zero_advantages=false, or actor.{knob}=0."
+        f"Set actor.skip_zero_advantages=false, or actor.{option}=0."
     )
-    assert passes(actor__skip_zero_advantages=False, **{f"actor__{knob}": 0.01})
+    assert passes(actor__skip_zero_advantages=False, **{f"actor__{option}": 0.01})
     assert passes(actor__skip_zero_advantages=True)
 
 
@@ -306,14 +307,14 @@ def test_an_estimator_of_components_without_any_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knob", "value"), [("kl_coef", 0.01), ("reward_clip", 1.0), ("reward_scale", 2.0), ("overlong_buffer_len", 64)]
+    ("option", "value"), [("kl_coef", 0.01), ("reward_clip", 1.0), ("reward_scale", 2.0), ("overlong_buffer_len", 64)]
 )
-def test_what_changes_the_score_is_refused_where_its_parts_are_read(knob: str, value: float) -> None:
-    assert refusal(**COMPONENTS, **{f"algorithm__{knob}": value}) == (
-        f"algorithm.{knob} is set, but it changes the score, of which algorithm.adv_estimator=gdpo reads the parts. "
-        f"Leave algorithm.{knob} at its default."
+def test_what_changes_the_score_is_refused_where_its_parts_are_read(option: str, value: float) -> None:
+    assert refusal(**COMPONENTS, **{f"algorithm__{option}": value}) == (
+        f"algorithm.{option} is set, but it changes the score, of which algorithm.adv_estimator=gdpo reads the parts. "
+        f"Leave algorithm.{option} at its default."
     )
-    assert passes(**{f"algorithm__{knob}": value})
+    assert passes(**{f"algorithm__{option}": value})
 
 
 def test_an_over_long_buffer_as_long_as_the_response_is_refused() -> None:

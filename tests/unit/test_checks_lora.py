@@ -24,7 +24,7 @@ def problems(config: Config) -> list[str]:
     return [problem for rule in LORA_RULES for problem in rule(config, Gpus(0))]
 
 
-def test_knobs_of_a_reference_that_is_the_actor_are_refused(config: Config) -> None:
+def test_options_of_a_reference_that_is_the_actor_are_refused(config: Config) -> None:
     config.ref.max_tokens_per_micro_batch, config.ref.fsdp.offload_params = "512", True
     (problem,) = problems(config)
     assert problem.startswith(

@@ -19,7 +19,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 from verl_like.config.compose import Composed, compose, read
 from verl_like.config.folders import group_dirs
-from verl_like.config.options import knobs, value_of
+from verl_like.config.options import options, value_of
 from verl_like.config.problems import Refused, without_echoes
 from verl_like.config.reading_limits import bounded
 from verl_like.config.render import render, render_changed
@@ -270,7 +270,7 @@ def test_a_mapping_sets_the_section_that_a_group_is_called_after() -> None:
     assert "algorithm=[a] chooses no file of conf/algorithm" in message("algorithm=[a]")
 
 
-def test_truths_are_words_where_a_knob_has_choices() -> None:
+def test_truths_are_words_where_a_option_has_choices() -> None:
     assert compose(None, ["model.gradient_checkpointing=True"]).config.model.gradient_checkpointing == "true"
     assert compose(None, ["trainer.experiment_name=True"]).config.trainer.experiment_name == "True"
 
@@ -380,7 +380,7 @@ def compose_from_text(text: str) -> Config:
     """The configuration that a rendered text means, read by YAML's rules alone."""
     config = Config()
     tree = yaml.safe_load(text)
-    for name in knobs():
+    for name in options():
         node = tree
         *parents, leaf = name.split(".")
         section = config
@@ -392,17 +392,17 @@ def compose_from_text(text: str) -> Config:
 
 def test_render_with_docs_shows_sentence_unit_and_choices() -> None:
     text = render(compose(None, []), docs=True)
-    assert all(knob.doc in text for knob in knobs().values())
+    assert all(option.doc in text for option in options().values())
     assert "Longest prompt kept. [tokens]" in text
     assert "(vllm | hf)" in text
 
 
-def test_every_knob_has_a_sentence_and_a_default_that_passes_its_check() -> None:
+def test_every_option_has_a_sentence_and_a_default_that_passes_its_check() -> None:
     config = Config()
-    for name, knob in knobs().items():
-        assert knob.doc.endswith("."), name
-        assert knob.accepts_type(value_of(config, name)), name
-        assert knob.check is None or (knob.expected and knob.check(value_of(config, name))), name
+    for name, option in options().items():
+        assert option.doc.endswith("."), name
+        assert option.accepts_type(value_of(config, name)), name
+        assert option.check is None or (option.expected and option.check(value_of(config, name))), name
     assert isinstance(compose(None, []), Composed)
 
 

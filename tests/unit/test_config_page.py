@@ -1,4 +1,4 @@
-"""Knobs in words, and what differs between two configurations."""
+"""Options in words, and what differs between two configurations."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from pathlib import Path
 import pytest
 
 from verl_like.cli import main
-from verl_like.config.options import knobs
+from verl_like.config.options import options
 from verl_like.config.page import help_text, page
 from verl_like.config.render import differences
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_page_of_knobs_is_that_of_the_schema() -> None:
+def test_the_page_of_options_is_that_of_the_schema() -> None:
     told = "python -m verl_like.config.page > docs/config.md makes it anew"
     assert (ROOT / "docs/config.md").read_text() == page(), told
-    assert all(f"| `{name}` |" in page() for name in knobs())
+    assert all(f"| `{name}` |" in page() for name in options())
 
 
-def test_help_is_of_a_section_of_one_knob_or_of_all_sections() -> None:
+def test_help_is_of_a_section_of_one_option_or_of_all_sections() -> None:
     section = help_text("actor.optim")
     assert "actor.optim.lr=1.0e-06\n    [a number above 0] Peak learning rate of AdamW." in section
     assert "critic.optim.lr" not in section
     assert help_text("rollout.backend").startswith("rollout.backend=vllm\n    [vllm | hf] Engine that generates")
-    assert f"rollout    {sum(name.startswith('rollout.') for name in knobs())} knobs" in help_text("")
+    assert f"rollout    {sum(name.startswith('rollout.') for name in options())} options" in help_text("")
 
 
 def test_help_on_what_is_no_section_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", "rolout"]) == 2
-    assert "rolout is neither a section nor a knob; did you mean rollout?" in capsys.readouterr().err
+    assert "rolout is neither a section nor an option; did you mean rollout?" in capsys.readouterr().err
 
 
-def test_two_recipes_are_compared_knob_by_knob(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_recipes_are_compared_option_by_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, n in (("a", 4), ("b", 8)):
         (tmp_path / f"{name}.yaml").write_text(f"rollout: {{n: {n}}}\n")
     names = [str(tmp_path / f"{name}.yaml") for name in "ab"]
     assert differences(*names) == "rollout.n: 4 | 8\n"
-    assert differences(names[0], names[0]) == "no knob differs\n"
+    assert differences(names[0], names[0]) == "no option differs\n"
     (tmp_path / "run").mkdir()
     (tmp_path / "run/config.yaml").write_text("rollout: {n: 5}\n")
     assert main(["config", "--diff", names[0], str(tmp_path / "run")]) == 0

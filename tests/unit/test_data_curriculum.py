@@ -14,8 +14,8 @@ from verl_like.data.curriculum import Curriculum
 NUM_ROWS, BATCH_SIZE = 40, 8
 
 
-def curriculum(*, seed: int = 1, **knobs: Any) -> Curriculum:
-    return Curriculum(NUM_ROWS, batch_size=BATCH_SIZE, config=CurriculumConfig(**knobs), seed=seed)
+def curriculum(*, seed: int = 1, **options: Any) -> Curriculum:
+    return Curriculum(NUM_ROWS, batch_size=BATCH_SIZE, config=CurriculumConfig(**options), seed=seed)
 
 
 def pass_rate(row: int) -> float:

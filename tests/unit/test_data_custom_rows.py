@@ -90,12 +90,12 @@ def file(tmp_path: Path) -> str:
     return str(tmp_path / "mine.py")
 
 
-def knobs(file: str, name: str, *, entries: tuple[str, ...] = ("easy",), **others: Any) -> DataConfig:
+def options(file: str, name: str, *, entries: tuple[str, ...] = ("easy",), **others: Any) -> DataConfig:
     return DataConfig(custom_dataset=f"{file}:{name}", train_files=list(entries), apply_chat_template=False, **others)
 
 
 def test_a_function_is_called_with_each_entry_and_its_keyword_arguments(file: str) -> None:
-    rows = train_rows(knobs(file, "sums", entries=("easy", "hard"), custom_dataset_kwargs={"start": 5}), seed=1)
+    rows = train_rows(options(file, "sums", entries=("easy", "hard"), custom_dataset_kwargs={"start": 5}), seed=1)
     assert [row.values["prompt"] for row in rows] == ["0+5=", "1+5=", "2+5="] * 2
     assert [row.values["level"] for row in rows] == ["easy"] * 3 + ["hard"] * 3
     assert [row.uid for row in rows][2:4] == ["easy:2", "hard:0"] and [row.file_number for row in rows] == [0] * 3 + [
@@ -109,7 +109,7 @@ def test_validation_rows_come_from_it_too_and_so_many_of_them(file: str) -> None
 
 
 def test_a_class_with_a_length_and_rows_by_number_is_read_to_its_end(file: str) -> None:
-    assert [row.values["answer"] for row in train_rows(knobs(file, "Table"), seed=1)] == ["2", "4"]
+    assert [row.values["answer"] for row in train_rows(options(file, "Table"), seed=1)] == ["2", "4"]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_class_with_a_length_and_rows_by_number_is_read_to_its_end(file: str) 
 )
 def test_what_a_file_does_wrong_is_told_with_its_remedy(file: str, name: str, message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
-        train_rows(knobs(file, name), seed=1)
+        train_rows(options(file, name), seed=1)
     told = str(caught.value)
     assert "custom_rows.py" not in told, "only the user's own frames are shown"
     assert "data.custom_dataset" in told or name == "empty"
@@ -145,7 +145,7 @@ def test_what_a_file_does_wrong_is_told_with_its_remedy(file: str, name: str, me
 
 def test_arrays_of_objects_are_read_as_lists(file: str) -> None:
     """verl's parquet files, which pandas has read, have them in place of lists."""
-    [row] = train_rows(knobs(file, "verl"), seed=1)
+    [row] = train_rows(options(file, "verl"), seed=1)
     assert row.values["prompt"] == [{"role": "user", "content": "1+1="}]
     assert row.values["extra_info"] == {"levels": [1, ["a"]]}
 
@@ -162,11 +162,11 @@ def test_arrays_of_objects_are_read_as_lists(file: str) -> None:
 def test_a_key_that_json_lacks_is_refused_before_responses_are_written_down(file: str, kind: str, found: str) -> None:
     message = rf"row 1 that .* gave for 'easy' has the key {found}, in the column 'extra_info'; expected keys of text"
     with pytest.raises(ValueError, match=message):
-        train_rows(knobs(file, "keys", custom_dataset_kwargs={"kind": kind}), seed=1)
+        train_rows(options(file, "keys", custom_dataset_kwargs={"kind": kind}), seed=1)
 
 
 def test_keys_that_json_has_pass(file: str) -> None:
-    [row] = train_rows(knobs(file, "json_keys"), seed=1)
+    [row] = train_rows(options(file, "json_keys"), seed=1)
     assert len(json.loads(json.dumps(row.values))["extra_info"]) == 5, "1 and True are one key"
 
 
@@ -174,7 +174,7 @@ def test_rows_that_are_others_in_each_run_cannot_be_continued(file: str) -> None
     """Otherwise a position would silently mean other prompts."""
 
     def loader(name: str) -> PromptLoader:
-        data = knobs(file, name, train_batch_size=2)
+        data = options(file, name, train_batch_size=2)
         return PromptLoader(PromptDataset(train_rows(data, seed=1), data, character_tokenizer()), data, seed=1)
 
     state = json.loads(json.dumps(loader("sums").state_dict()))

@@ -139,12 +139,12 @@ def dataset(tmp_path: Path) -> PromptDataset:
     return PromptDataset(read_rows([str(path)]), DataConfig(apply_chat_template=False), character_tokenizer())
 
 
-def knobs(file: str, name: str, **kwargs: Any) -> DataConfig:
+def options(file: str, name: str, **kwargs: Any) -> DataConfig:
     return DataConfig(sampler=f"{file}:{name}", sampler_kwargs=kwargs, train_batch_size=BATCH_SIZE)
 
 
 def loader(dataset: PromptDataset, file: str, name: str, **kwargs: Any) -> PromptLoader:
-    return PromptLoader(dataset, knobs(file, name, **kwargs), seed=1)
+    return PromptLoader(dataset, options(file, name, **kwargs), seed=1)
 
 
 def rows(source: PromptLoader, num_batches: int) -> list[list[int]]:
@@ -244,7 +244,7 @@ def test_a_state_that_was_loaded_is_a_copy_too(dataset: PromptDataset, file: str
 def test_arguments_that_json_changes_are_those_of_the_checkpoint(
     dataset: PromptDataset, file: str, kwargs: dict[str, Any]
 ) -> None:
-    rehearse(dataset, knobs(file, "Pops", **kwargs), seed=1)
+    rehearse(dataset, options(file, "Pops", **kwargs), seed=1)
     state = json.loads(json.dumps(loader(dataset, file, "Pops", **kwargs).state_dict()))
     with pytest.raises(ValueError, match=r"'sampler_kwargs': \(.*, \{'other': 1\}\)"):
         loader(dataset, file, "Pops", other=1).load_state_dict(state)
@@ -260,7 +260,7 @@ def test_a_checkpoint_of_another_sampler_is_refused(dataset: PromptDataset, file
 
 @pytest.mark.parametrize("name", ["longest_first", "by_epoch", "same_row", "Hardest"])
 def test_what_works_passes_the_rehearsal(dataset: PromptDataset, file: str, name: str) -> None:
-    rehearse(dataset, knobs(file, name), seed=1)
+    rehearse(dataset, options(file, name), seed=1)
 
 
 @pytest.mark.parametrize(
@@ -292,17 +292,17 @@ def test_what_a_file_does_wrong_is_told_before_anything_starts(
     dataset: PromptDataset, file: str, name: str, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message) as caught:
-        rehearse(dataset, knobs(file, name), seed=1)
+        rehearse(dataset, options(file, name), seed=1)
     assert "data.sampler=" in str(caught.value) and "custom_sampler.py" not in str(caught.value)
 
 
 def test_arguments_that_it_does_not_take_are_told(dataset: PromptDataset, file: str) -> None:
     with pytest.raises(ValueError, match=r"unexpected keyword argument 'level'\nCorrect the file, or data\.sampler_k"):
-        rehearse(dataset, knobs(file, "Hardest", level=1), seed=1)
+        rehearse(dataset, options(file, "Hardest", level=1), seed=1)
 
 
 @pytest.mark.parametrize("name", ["shortest_first", "Unsolved"])
 def test_the_samplers_of_the_page_work(dataset: PromptDataset, tmp_path: Path, name: str) -> None:
     page = (Path(__file__).parents[2] / "docs/data.md").read_text()
     (tmp_path / "page.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)))
-    rehearse(dataset, knobs(str(tmp_path / "page.py"), name), seed=1)
+    rehearse(dataset, options(str(tmp_path / "page.py"), name), seed=1)

@@ -50,8 +50,8 @@ def jsonl(path: Path, rows: list[dict[str, Any]]) -> list[str]:
     return [str(path)]
 
 
-def plain(**knobs: Any) -> DataConfig:
-    return DataConfig(apply_chat_template=False, **knobs)
+def plain(**options: Any) -> DataConfig:
+    return DataConfig(apply_chat_template=False, **options)
 
 
 def prompts(files: Sequence[str], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> PromptDataset:
@@ -120,7 +120,7 @@ def test_another_suffix_is_refused_with_those_that_work(tmp_path: Path) -> None:
         read_rows([str(tmp_path / "x.csv")])
 
 
-def test_no_files_name_the_knob() -> None:
+def test_no_files_name_the_option() -> None:
     with pytest.raises(ValueError, match=r"no data files.*data\.train_files"):
         read_rows([])
 
@@ -434,7 +434,7 @@ def test_a_missing_model_path_is_named(path: str) -> None:
         load_tokenizer(path)
 
 
-def test_an_empty_model_path_names_the_knob() -> None:
+def test_an_empty_model_path_names_the_option() -> None:
     with pytest.raises(ValueError, match=r"model\.path is empty"):
         load_tokenizer("")
 

@@ -23,12 +23,12 @@ def files(tmp_path: Path) -> list[str]:
     return [str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]
 
 
-def trained_on(files: list[str], *, seed: int = 1, **knobs: Any) -> list[int]:
-    return [int(row.values["prompt"]) for row in train_rows(DataConfig(train_files=files, **knobs), seed=seed)]
+def trained_on(files: list[str], *, seed: int = 1, **options: Any) -> list[int]:
+    return [int(row.values["prompt"]) for row in train_rows(DataConfig(train_files=files, **options), seed=seed)]
 
 
-def validated_on(files: list[str], **knobs: Any) -> list[int]:
-    return [int(row.values["prompt"]) for row in val_rows(DataConfig(val_files=files, **knobs))]
+def validated_on(files: list[str], **options: Any) -> list[int]:
+    return [int(row.values["prompt"]) for row in val_rows(DataConfig(val_files=files, **options))]
 
 
 @pytest.mark.parametrize("count", [-1, NUM_ROWS, NUM_ROWS + 1])

@@ -50,7 +50,7 @@ def test_a_folder_that_exists_passes_and_keeps_what_it_has(tmp_path: Path) -> No
 def test_a_place_where_the_system_lets_nobody_write_is_refused() -> None:
     # Not a question of permissions: root may not either, and os.access says that it may.
     with pytest.raises(ValueError, match=r"^/proc/outputs/run cannot be written: .+\. Choose another place: OUT\.$"):
-        refuse_unwritable(Path("/proc/outputs/run"), knob="OUT")
+        refuse_unwritable(Path("/proc/outputs/run"), option="OUT")
 
 
 def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:

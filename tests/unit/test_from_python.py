@@ -80,7 +80,7 @@ def with_function(function: Any, folder: Path) -> str:
 
 def loaded(place: str) -> Callable[..., float]:
     path, _, name = place.rpartition(":")
-    found: Callable[..., float] = from_file(Path(path), name, knob="reward.function")
+    found: Callable[..., float] = from_file(Path(path), name, option="reward.function")
     return found
 
 
@@ -274,7 +274,7 @@ def test_a_run_whose_stored_files_are_gone_says_what_to_give_again(tmp_path: Pat
     remedy = "It held what a script or a notebook gave for {}: give the same again there, or name another file."
     assert problem.endswith(remedy.format("reward.function"))
     with pytest.raises(ValueError, match=remedy.format("actor.policy_loss")):
-        from_file(Path(file), "score", knob="actor.policy_loss")
+        from_file(Path(file), "score", option="actor.policy_loss")
     [problem] = missing_files("data.train_files", [f"{tmp_path}/{FROM_PYTHON}/a.jsonl"], prepare_command="make data")
     assert problem.endswith(remedy.format("data.train_files"))
 

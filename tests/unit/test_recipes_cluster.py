@@ -159,7 +159,7 @@ def test_the_kubernetes_job_has_as_many_nodes_as_it_tells_the_training() -> None
     assert spec["headGroupSpec"]["template"]["spec"]["terminationGracePeriodSeconds"] > grace_s
 
 
-def test_the_overrides_that_the_scripts_set_are_knobs() -> None:
+def test_the_overrides_that_the_scripts_set_are_options() -> None:
     from verl_like.config.compose import compose
 
     words = {

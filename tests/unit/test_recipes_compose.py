@@ -8,7 +8,7 @@ import pytest
 
 from verl_like.config.compose import compose
 from verl_like.config.folders import group_dirs
-from verl_like.config.options import knobs, value_of
+from verl_like.config.options import options, value_of
 
 ROOT = Path(__file__).parents[2]
 # Those of cluster/ are for other programs.
@@ -24,7 +24,7 @@ def test_there_are_recipes_and_groups() -> None:
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_every_recipe_composes(recipe: Path) -> None:
     composed = compose(str(recipe), [])
-    assert set(composed.origins) == set(knobs())
+    assert set(composed.origins) == set(options())
     assert composed.config.model.path, "a recipe names its model"
     assert str(recipe.relative_to(ROOT)) in {origin.removeprefix(f"{ROOT}/") for origin in composed.origins.values()}
 
@@ -40,8 +40,8 @@ def test_a_composed_recipe_composes_again_to_the_same(recipe: Path, tmp_path: Pa
     first = compose(str(recipe), [])
     (tmp_path / "config.yaml").write_text(first.yaml())
     again = compose(str(tmp_path / "config.yaml"), [])
-    assert {name: value_of(again.config, name) for name in knobs()} == {
-        name: value_of(first.config, name) for name in knobs()
+    assert {name: value_of(again.config, name) for name in options()} == {
+        name: value_of(first.config, name) for name in options()
     }
 
 

@@ -89,8 +89,8 @@ def rows(truths: Sequence[Any], source: str = "s") -> list[tuple[str, RowTruth]]
     return [(f"train.parquet:{i}", RowTruth(source, truth)) for i, truth in enumerate(truths)]
 
 
-def config(file: Path, name: str = "score", **knobs: Any) -> RewardConfig:
-    return RewardConfig(**{"function": f"{file}:{name}", **knobs})
+def config(file: Path, name: str = "score", **options: Any) -> RewardConfig:
+    return RewardConfig(**{"function": f"{file}:{name}", **options})
 
 
 def refusal(settings: RewardConfig, truths: Sequence[tuple[str, RowTruth]]) -> str:

@@ -71,7 +71,7 @@ def scores(function: Callable[..., Any], samples: list[Sample], **kwargs: Any) -
 @pytest.mark.parametrize("project", list(PROJECTS))
 def test_a_file_written_for_another_project_runs_as_it_is(project: str, tmp_path: Path) -> None:
     (tmp_path / "reward.py").write_text(PROJECTS[project])
-    function = from_file(tmp_path / "reward.py", "compute_score", knob="reward.function")
+    function = from_file(tmp_path / "reward.py", "compute_score", option="reward.function")
     assert bind(function, {}, name="f").form is FORMS[project]
     assert scores(function, TWO) == [1.0, 0.0]
 

@@ -241,4 +241,4 @@ def test_in_a_pipe_each_line_that_a_command_prints_is_written_at_once() -> None:
         "cli.main(['config', '--diff', recipe, recipe]); print(sys.stdout.line_buffering)"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert ended.stdout == "no knob differs\nTrue\n"
+    assert ended.stdout == "no option differs\nTrue\n"

@@ -135,8 +135,8 @@ def test_advantages_are_of_tokens_where_more_than_scores_is_read(
 ) -> None:
     config = Config()
     for name, value in overrides.items():
-        section, _, knob = name.partition(".")
-        setattr(getattr(config, section), knob, value)
+        section, _, option = name.partition(".")
+        setattr(getattr(config, section), option, value)
     assert needs(config).advantages_of_tokens == is_of_tokens
     assert ("advantages" in step_columns(config)) == ("advantages" in update_columns(config)) == is_of_tokens
 

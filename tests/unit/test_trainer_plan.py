@@ -243,10 +243,10 @@ def test_gae_has_a_critic() -> None:
     assert "critic" in needs(config(algorithm__adv_estimator="gae")).roles
 
 
-@pytest.mark.parametrize("knob", ["algorithm__kl_coef", "actor__kl_loss_coef"])
-def test_a_reference_exists_iff_a_kl_term_has_a_coefficient(knob: str) -> None:
-    assert "ref" in needs(config(**{knob: 0.01})).roles
-    assert "ref" not in needs(config(**{knob: 0.0})).roles
+@pytest.mark.parametrize("option", ["algorithm__kl_coef", "actor__kl_loss_coef"])
+def test_a_reference_exists_iff_a_kl_term_has_a_coefficient(option: str) -> None:
+    assert "ref" in needs(config(**{option: 0.01})).roles
+    assert "ref" not in needs(config(**{option: 0.0})).roles
 
 
 def test_kl_in_the_loss_reads_the_references_log_probs_and_kl_in_the_reward_does_not() -> None:

@@ -120,13 +120,13 @@ class ModelScoring:
         return Scores.of_model([self._score] * self._finished, [""] * self._finished, [{}] * self._finished)
 
 
-def all_rewards(functions: Functions | None = None, *models: Model, **knobs: Any) -> Rewards:
-    return Rewards(functions or Functions(), models, RewardConfig(**knobs))  # type: ignore[arg-type]
+def all_rewards(functions: Functions | None = None, *models: Model, **options: Any) -> Rewards:
+    return Rewards(functions or Functions(), models, RewardConfig(**options))  # type: ignore[arg-type]
 
 
-def rewards_of(functions: Functions | None = None, *models: Model, **knobs: Any) -> StepRewards:
+def rewards_of(functions: Functions | None = None, *models: Model, **options: Any) -> StepRewards:
     """The rewards of one step."""
-    return all_rewards(functions, *models, **knobs).open()
+    return all_rewards(functions, *models, **options).open()
 
 
 def generated(begin: Callable[..., None], *, n: int, first_prompt: int = 0) -> RemoteBatch:
@@ -219,8 +219,8 @@ def test_the_scores_of_a_dropped_step_are_freed_and_not_waited_for() -> None:
     assert step.scores(batch).score.tolist() == [30.5, 40.5, 50.5]
 
 
-def scored(scores: list[float], **knobs: Any) -> Scores:
-    rewards = rewards_of(**knobs)
+def scored(scores: list[float], **options: Any) -> Scores:
+    rewards = rewards_of(**options)
     facts = {"group_id": np.arange(len(scores)), "uid": np.array([f"row {i}" for i in range(len(scores))])}
     block: Any = Block(tuple(scores))
     rewards.begin(facts, block)
@@ -240,7 +240,7 @@ def test_a_failure_that_is_given_a_score_still_counts_as_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "num_failed", "message"),
+    ("options", "num_failed", "message"),
     [
         ({"on_failure": "abort"}, 1, r"1 of 4 responses have no score \(1 error\), and reward.on_failure is abort"),
         (
@@ -252,10 +252,10 @@ def test_a_failure_that_is_given_a_score_still_counts_as_one() -> None:
         ({"max_failure_frac": 1.0, "on_failure": "score:0"}, 4, r"4 of 4 .* nothing is left"),
     ],
 )
-def test_too_many_failures_end_the_run(knobs: dict[str, Any], num_failed: int, message: str) -> None:
+def test_too_many_failures_end_the_run(options: dict[str, Any], num_failed: int, message: str) -> None:
     failures = [Failure("error", f"why {i}", "the prompt", "the response") for i in range(num_failed)]
     with pytest.raises(FeedbackError, match=message) as stopped:
-        check_failures(failures, 4, RewardConfig(**knobs))
+        check_failures(failures, 4, RewardConfig(**options))
     assert "why 0" in str(stopped.value) and "prompt: 'the prompt'" in str(stopped.value)
 
 

@@ -67,10 +67,10 @@ def test_every_entry_of_the_tables_says_where_its_functions_are(name: str) -> No
         assert isinstance(fn, Imported) and inspect.isfunction(fn.function)
 
 
-def refusal(name: str, *, knob: str = "algorithm.adv_estimator") -> str:
+def refusal(name: str, *, option: str = "algorithm.adv_estimator") -> str:
     """The message with which this name is refused."""
     with pytest.raises(ValueError) as caught:
-        _ = policy_loss(name) if knob == "actor.policy_loss" else estimator(name)
+        _ = policy_loss(name) if option == "actor.policy_loss" else estimator(name)
     return str(caught.value)
 
 
@@ -166,7 +166,7 @@ def test_a_file_that_does_not_exist_is_named_with_where_was_looked(
         "algorithm.adv_estimator=nowhere.py:f: the file nowhere.py does not exist (looked from "
         f"{tmp_path}). Correct the path; the form is path/to/file.py:name."
     )
-    assert refusal("nowhere.py:f", knob="actor.policy_loss").startswith(
+    assert refusal("nowhere.py:f", option="actor.policy_loss").startswith(
         "actor.policy_loss=nowhere.py:f: the file nowhere.py"
     )
 
@@ -182,7 +182,7 @@ def test_a_name_that_the_file_does_not_define_is_refused_with_those_it_does(tmp_
 def test_a_name_that_is_no_function_is_refused_with_what_it_is(tmp_path: Path) -> None:
     path = file_with(tmp_path, ESTIMATORS)
     assert "'SCALE' in " in refusal(f"{path}:SCALE") and "is a float, not a function" in refusal(f"{path}:SCALE")
-    assert "is a float, not a function" in refusal(f"{path}:SCALE", knob="actor.policy_loss")
+    assert "is a float, not a function" in refusal(f"{path}:SCALE", option="actor.policy_loss")
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_module_without_that_name_is_refused() -> None:
 
 def test_something_of_a_module_that_cannot_be_called_is_refused() -> None:
     assert "names a str; expected an Estimator or a function" in refusal("json:__name__")
-    assert "names a str; expected a PolicyLoss" in refusal("json:__name__", knob="actor.policy_loss")
+    assert "names a str; expected a PolicyLoss" in refusal("json:__name__", option="actor.policy_loss")
 
 
 def test_a_misspelt_name_is_refused_with_the_list_and_the_nearest() -> None:
@@ -243,7 +243,7 @@ def test_a_misspelt_name_is_refused_with_the_list_and_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("name", [":fn", ".x:fn"])
-def test_a_colon_without_a_file_or_module_before_it_names_the_knob(name: str) -> None:
+def test_a_colon_without_a_file_or_module_before_it_names_the_option(name: str) -> None:
     with pytest.raises(ValueError, match=rf"algorithm.adv_estimator={name} is unknown; expected one of"):
         estimator(name)
 
@@ -310,26 +310,26 @@ def test_a_policy_loss_is_called_with_its_arguments(name: str, tmp_path: Path) -
         (
             "scaled",
             {"scael": 2.0},
-            "algorithm.estimator_kwargs has 'scael', which {knob} does not take; its arguments are ['scale', 'shift']; "
-            "did you mean scale? Correct the name, or add it to the function.",
+            "algorithm.estimator_kwargs has 'scael', which {option} does not take; its arguments are ['scale', "
+            "'shift']; did you mean scale? Correct the name, or add it to the function.",
         ),
         (
             "scaled",
             {"inputs": 2.0, "scale": 1},
-            "algorithm.estimator_kwargs has 'inputs', which {knob} does not take; its arguments are ['scale', "
+            "algorithm.estimator_kwargs has 'inputs', which {option} does not take; its arguments are ['scale', "
             "'shift']. Correct the name, or add it to the function.",
         ),
         (
             "scaled",
             {},
-            "{knob} needs the argument 'scale', which algorithm.estimator_kwargs does not give. Set "
+            "{option} needs the argument 'scale', which algorithm.estimator_kwargs does not give. Set "
             "'algorithm.estimator_kwargs={{scale: ...}}', or give it a default in the function.",
         ),
         (
             "lonely",
             {},
-            "{knob} takes (inputs), but is called with (inputs, config) and then its keyword arguments. Give it these "
-            "two parameters first.",
+            "{option} takes (inputs), but is called with (inputs, config) and then its keyword arguments. Give it "
+            "these two parameters first.",
         ),
     ],
 )
@@ -337,8 +337,8 @@ def test_arguments_that_do_not_fit_are_refused_before_the_run_starts(
     name: str, kwargs: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     config = with_kwargs(tmp_path, name, kwargs)
-    knob = f"algorithm.adv_estimator={config.adv_estimator}"
-    assert list(algorithms_exist(Config(algorithm=config))) == [message.format(knob=knob)]
+    option = f"algorithm.adv_estimator={config.adv_estimator}"
+    assert list(algorithms_exist(Config(algorithm=config))) == [message.format(option=option)]
 
 
 def test_arguments_for_what_is_built_in_are_refused_with_the_place_of_its_options() -> None:

@@ -191,7 +191,7 @@ def test_only_the_first_rank_of_an_engine_speaks(folders: dict[str, Path]) -> No
 
 
 def test_a_pattern_without_a_group_is_refused_before_the_model_loads(folders: dict[str, Path]) -> None:
-    with pytest.raises(ValueError, match=r"knobs are those of reward\.judge.*score_pattern '\\\\d' has no group"):
+    with pytest.raises(ValueError, match=r"options are those of reward\.judge.*score_pattern '\\\\d' has no group"):
         judge_role(folders, "tied", score_pattern=r"\d")
 
 

@@ -34,12 +34,12 @@ class Imported:
         return found
 
 
-def look_up(name: str, table: Mapping[str, object], *, kind: type, knob: str) -> object:
+def look_up(name: str, table: Mapping[str, object], *, kind: type, option: str) -> object:
     """``table[name]``, or the object that ``path/to/file.py:name`` or ``module:name`` names.
 
     Args:
         kind: what the table holds, and a user may define in place of a function.
-        knob: the configuration key the name came from, for messages.
+        option: the configuration key the name came from, for messages.
 
     Raises:
         ValueError: when the name is in neither; says what was found, what exists and how to add one's own.
@@ -50,32 +50,34 @@ def look_up(name: str, table: Mapping[str, object], *, kind: type, knob: str) ->
     is_file = module_name.endswith(".py")
     if not colon or not module_name or (module_name.startswith(".") and not is_file):
         raise ValueError(
-            f"{knob}={name} is unknown; expected one of {', '.join(sorted(table))}, or your own as "
+            f"{option}={name} is unknown; expected one of {', '.join(sorted(table))}, or your own as "
             f"path/to/file.py:function or module:function{suggestion(name, table) or '.'}"
         )
     if is_file:
-        return from_file(Path(module_name).expanduser(), attribute, knob=knob, kind=kind)
+        return from_file(Path(module_name).expanduser(), attribute, option=option, kind=kind)
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module is there; something that it imports is not
         raise ValueError(
-            f"{knob}={name}: no module {module_name!r} on sys.path. Install it, or set PYTHONPATH."
+            f"{option}={name}: no module {module_name!r} on sys.path. Install it, or set PYTHONPATH."
         ) from error
     if attribute not in vars(module):
-        raise ValueError(f"{knob}={name}: module {module_name!r} has no {attribute!r}. Check the name after the colon.")
+        raise ValueError(
+            f"{option}={name}: module {module_name!r} has no {attribute!r}. Check the name after the colon."
+        )
     return vars(module)[attribute]
 
 
 def with_arguments(
-    function: Callable[..., Any], kwargs: Mapping[str, Any], *, knob: str, kwargs_knob: str, called_with: str
+    function: Callable[..., Any], kwargs: Mapping[str, Any], *, option: str, kwargs_option: str, called_with: str
 ) -> Callable[..., Any]:
     """A user's function with the keyword arguments that the configuration gives it.
 
     Args:
-        knob: the configuration key and value that named the function, for messages.
-        kwargs_knob: the key of ``kwargs``.
+        option: the configuration key and value that named the function, for messages.
+        kwargs_option: the key of ``kwargs``.
         called_with: the two positional arguments that the function is called with, for messages.
 
     Raises:
@@ -84,30 +86,30 @@ def with_arguments(
     """
     if isinstance(function, Imported):
         if kwargs:
-            section = kwargs_knob.partition(".")[0]
+            section = kwargs_option.partition(".")[0]
             raise ValueError(
-                f"{kwargs_knob} is {dict(kwargs)}, but {knob} is built in and takes no arguments; its options are "
-                f"those of docs/algorithms.md. Leave {kwargs_knob} empty and set e.g. {section}.NAME=VALUE."
+                f"{kwargs_option} is {dict(kwargs)}, but {option} is built in and takes no arguments; its options are "
+                f"those of docs/algorithms.md. Leave {kwargs_option} empty and set e.g. {section}.NAME=VALUE."
             )
         return function
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except ValueError:  # written in C, without a signature
         return partial(function, **kwargs)
-    _check_positional(parameters, knob=knob, called_with=called_with)
+    _check_positional(parameters, option=option, called_with=called_with)
     named = [each for each in _after_two(parameters) if each.kind in _BY_NAME]
     names = [each.name for each in named]
     if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
         for name in kwargs:
             if name not in names:
                 raise ValueError(
-                    f"{kwargs_knob} has {name!r}, which {knob} does not take; its arguments are {names}"
+                    f"{kwargs_option} has {name!r}, which {option} does not take; its arguments are {names}"
                     f"{suggestion(name, names) or '.'} Correct the name, or add it to the function."
                 )
     if missing := [each.name for each in named if each.default is each.empty and each.name not in kwargs]:
         raise ValueError(
-            f"{knob} needs the argument {missing[0]!r}, which {kwargs_knob} does not give. Set "
-            f"'{kwargs_knob}={{{missing[0]}: ...}}', or give it a default in the function."
+            f"{option} needs the argument {missing[0]!r}, which {kwargs_option} does not give. Set "
+            f"'{kwargs_option}={{{missing[0]}: ...}}', or give it a default in the function."
         )
     return partial(function, **kwargs) if kwargs else function
 
@@ -122,7 +124,7 @@ def _after_two(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
     return [each for each in parameters if each not in taken]
 
 
-def _check_positional(parameters: list[inspect.Parameter], *, knob: str, called_with: str) -> None:
+def _check_positional(parameters: list[inspect.Parameter], *, option: str, called_with: str) -> None:
     takes_any = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters)
     by_place = [each for each in parameters if each.kind in _BY_PLACE]
     too_many = [
@@ -130,6 +132,6 @@ def _check_positional(parameters: list[inspect.Parameter], *, knob: str, called_
     ]
     if (len(by_place) < 2 and not takes_any) or too_many:
         raise ValueError(
-            f"{knob} takes ({', '.join(map(str, parameters))}), but is called with ({called_with}) and then its "
+            f"{option} takes ({', '.join(map(str, parameters))}), but is called with ({called_with}) and then its "
             f"keyword arguments. Give it these two parameters first."
         )

@@ -53,7 +53,7 @@ def group_estimators_have_siblings(config: Config) -> Iterator[str]:
         )
 
 
-def critic_knobs_have_a_critic(config: Config) -> Iterator[str]:
+def critic_options_have_a_critic(config: Config) -> Iterator[str]:
     if "values" in estimator(config.algorithm.adv_estimator).needs:
         return
     for name, is_set in (
@@ -67,7 +67,7 @@ def critic_knobs_have_a_critic(config: Config) -> Iterator[str]:
             )
 
 
-def reference_knobs_have_a_reference(config: Config) -> Iterator[str]:
+def reference_options_have_a_reference(config: Config) -> Iterator[str]:
     has_kl = config.actor.kl_loss_coef > 0 or config.algorithm.kl_coef > 0
     wanted = estimator(config.algorithm.adv_estimator).needs | policy_loss(config.actor.policy_loss).needs
     if config.ref.path and not has_kl and "ref_log_probs" not in wanted:
@@ -98,21 +98,21 @@ def adaptive_kl_can_move(config: Config) -> Iterator[str]:
 def correction_can_be_right(config: Config) -> Iterator[str]:
     section, correction, rollout = "algorithm.rollout_correction", config.algorithm.rollout_correction, config.rollout
     if correction.level == "off":
-        for knob, is_set in (
+        for option, is_set in (
             ("batch_normalize=true", correction.batch_normalize),
             ("mode=mask", correction.mode == "mask"),
         ):
             if is_set:
                 yield (
-                    f"{section}.{knob} is about importance weights, but {section}.level=off has none. Set "
-                    f"{section}.level=token, or leave {knob.partition('=')[0]} at its default."
+                    f"{section}.{option} is about importance weights, but {section}.level=off has none. Set "
+                    f"{section}.level=token, or leave {option.partition('=')[0]} at its default."
                 )
     off = {
         "level=off": correction.level != "off",
         "rejection=off": correction.rejection != "off",
         "veto_threshold=0": correction.veto_threshold > 0,
     }
-    remedy = ", ".join(f"{section}.{knob}" for knob, is_on in off.items() if is_on)
+    remedy = ", ".join(f"{section}.{option}" for option, is_on in off.items() if is_on)
     if remedy and _cuts_candidates(config):
         yield (
             f"rollout.top_p is {rollout.top_p:g} and rollout.top_k is {rollout.top_k}, but {section} needs 1 and -1: "
@@ -260,8 +260,8 @@ def algorithm_warnings(config: Config) -> Iterator[str]:
 ALGORITHM_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
     batch_divides_into_mini_batches,
     group_estimators_have_siblings,
-    critic_knobs_have_a_critic,
-    reference_knobs_have_a_reference,
+    critic_options_have_a_critic,
+    reference_options_have_a_reference,
     adaptive_kl_can_move,
     correction_can_be_right,
     engine_log_probs_are_enough,

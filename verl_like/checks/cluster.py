@@ -174,7 +174,7 @@ def nodes_need_a_cluster(config: Config, gpus: Gpus) -> Iterator[str]:
         )
 
 
-def gpu_only_knobs_have_a_gpu(config: Config, gpus: Gpus) -> Iterator[str]:
+def gpu_only_options_have_a_gpu(config: Config, gpus: Gpus) -> Iterator[str]:
     if gpus.runs_on_gpu(config) is not False:
         return
     for name, is_set in offloads(config).items():
@@ -183,7 +183,7 @@ def gpu_only_knobs_have_a_gpu(config: Config, gpus: Gpus) -> Iterator[str]:
 
 
 def offloads(config: Config) -> dict[str, bool]:
-    """The knobs that keep something in host memory, by name, and whether they are set."""
+    """The options that keep something in host memory, by name, and whether they are set."""
     fsdp = shardings(config)
     optim = {"actor": config.actor.optim, "critic": config.critic.optim}
     return {
@@ -194,7 +194,7 @@ def offloads(config: Config) -> dict[str, bool]:
 
 
 def only_on_gpus(config: Config) -> frozenset[str]:
-    """Knobs that ask for GPUs of a machine that has none: what moves to the host, and how many there are."""
+    """Options that ask for GPUs of a machine that has none: what moves to the host, and how many there are."""
     if config.cluster.address or gpus_here().runs_on_gpu(config) is not False:
         return frozenset()
     moved = frozenset(name for name, is_set in offloads(config).items() if is_set)
@@ -282,7 +282,7 @@ CLUSTER_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     nodes_need_a_cluster,
     tensor_parallel_fits_ranks,
     greedy_validation_is_not_repeated,
-    gpu_only_knobs_have_a_gpu,
+    gpu_only_options_have_a_gpu,
     what_is_on_the_host_is_not_moved_there,
     threads_are_for_workers_on_cpu,
     threads_have_cores,

@@ -25,14 +25,14 @@ def every_file_has_a_weight(config: Config, gpus: Gpus) -> Iterator[str]:
 
 
 def custom_code_is_named_by_its_file(config: Config, gpus: Gpus) -> Iterator[str]:
-    for knob, name, kwargs in _custom_code(config.data):
+    for option, name, kwargs in _custom_code(config.data):
         if name and not _FORM.fullmatch(name):
-            others = f"{CURRICULUM} or " if knob == "data.sampler" else ""
-            yield f"{knob} is {name!r}; expected {others}path/to/file.py:name."
+            others = f"{CURRICULUM} or " if option == "data.sampler" else ""
+            yield f"{option} is {name!r}; expected {others}path/to/file.py:name."
         if kwargs and not name:
             yield (
-                f"{knob}_kwargs is {kwargs}, but {knob} names no code of yours, so nothing takes them. Name a function "
-                f"there, or leave {knob}_kwargs empty."
+                f"{option}_kwargs is {kwargs}, but {option} names no code of yours, so nothing takes them. Name a "
+                f"function there, or leave {option}_kwargs empty."
             )
 
 
@@ -57,12 +57,12 @@ def a_curriculum_is_one(config: Config, gpus: Gpus) -> Iterator[str]:
 
 
 def custom_code_is_there(config: Config) -> Iterator[str]:
-    for knob, name, _ in _custom_code(config.data):
+    for option, name, _ in _custom_code(config.data):
         file = name.rpartition(":")[0]
         if _FORM.fullmatch(name) and not Path(file).expanduser().is_file():
             yield (
-                f"{knob} is {name}, but there is no file {file} (looked from {Path.cwd()}). "
-                f"{given_again(Path(file), knob) or 'Correct the path.'}"
+                f"{option} is {name}, but there is no file {file} (looked from {Path.cwd()}). "
+                f"{given_again(Path(file), option) or 'Correct the path.'}"
             )
 
 

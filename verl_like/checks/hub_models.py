@@ -28,14 +28,14 @@ def hub_problems(config: Config) -> Iterator[str]:
     """
     tokenizer = config.model.tokenizer_path
     named = named_models(config) | ({"model.tokenizer_path": tokenizer} if tokenizer else {})
-    names = {knob: path for knob, path in named.items() if not is_local_path(path) and not is_remote(path)}
+    names = {option: path for option, path in named.items() if not is_local_path(path) and not is_remote(path)}
     tables = [entry for entry in (*config.data.train_files, *config.data.val_files) if is_on_hub(entry)]
     if not (names or tables) or hub.is_offline() or (reason := hub.out_of_reach()) is None:
         return
-    found = [(knob, name) for knob, name in names.items() if not hub_cache(name).is_dir()]
-    for knob, name in found:
+    found = [(option, name) for option, name in names.items() if not hub_cache(name).is_dir()]
+    for option, name in found:
         yield (
-            f"{knob} is {name}, which is no folder here, but the hub at {hub.endpoint()} is out of reach ({reason}) "
+            f"{option} is {name}, which is no folder here, but the hub at {hub.endpoint()} is out of reach ({reason}) "
             "and its cache has no such model. Name a folder, or a mirror in HF_ENDPOINT."
         )
     if not found:
@@ -55,35 +55,35 @@ def check_hub_models(config: Config) -> None:
         Refused: all that is wrong.
     """
     refuse(hub_problems(config))
-    names = {knob: path for knob, path in named_models(config).items() if not is_local_path(path)}
+    names = {option: path for option, path in named_models(config).items() if not is_local_path(path)}
     tokenizer = config.model.tokenizer_path
     if not names and not is_remote(tokenizer):
         return
     problems = [
-        _unreachable_url(knob, name, needs_weights=True) if is_remote(name) else _unreachable_name(knob, name)
-        for knob, name in names.items()
+        _unreachable_url(option, name, needs_weights=True) if is_remote(name) else _unreachable_name(option, name)
+        for option, name in names.items()
     ]
     if is_remote(tokenizer):
         problems.append(_unreachable_url("model.tokenizer_path", tokenizer, needs_weights=False))
     refuse([problem for problem in problems if problem] or contradictions(config))
 
 
-def _unreachable_url(knob: str, url: str, *, needs_weights: bool) -> str | None:
+def _unreachable_url(option: str, url: str, *, needs_weights: bool) -> str | None:
     try:
         if needs_weights and (lacking := lacking_at(url)):
-            return f"{knob} is {url}, a folder without {lacking}"
+            return f"{option} is {url}, a folder without {lacking}"
         if not copied_folder(url).is_dir():
             STARTUP.now(f"copying {url} to {copied_folder(url)}")
         here(url, lambda: INTERRUPT.stop_before("start"))
     except Exception as error:  # noqa: BLE001 (of any store's library)
         return (
-            f"{knob} is {url}, which cannot be copied here ({type(error).__name__}: {error}). Correct the URL, or look "
-            "at the store's credentials and address."
+            f"{option} is {url}, which cannot be copied here ({type(error).__name__}: {error}). Correct the URL, or "
+            "look at the store's credentials and address."
         )
     return None
 
 
-def _unreachable_name(knob: str, name: str) -> str | None:
+def _unreachable_name(option: str, name: str) -> str | None:
     from huggingface_hub import hf_hub_download  # half a second, and only where there is a hub name
 
     try:
@@ -95,7 +95,7 @@ def _unreachable_name(knob: str, name: str) -> str | None:
             else ""
         )
         return (
-            f"{knob} is {name}, but the hub gave no config.json of that name ({str(error).splitlines()[0]}). "
+            f"{option} is {name}, but the hub gave no config.json of that name ({str(error).splitlines()[0]}). "
             "Correct the name or give a folder; where a model needs permission, run `hf auth login`; where the hub is "
             f"out of reach, name a mirror in HF_ENDPOINT.{elsewhere}"
         )

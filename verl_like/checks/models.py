@@ -41,13 +41,13 @@ _SCALED_ALREADY = ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepsee
 
 
 def _used(config: Config) -> dict[str, str]:
-    """The models that read whole rows, by the knob that names them; those of hub names too."""
+    """The models that read whole rows, by the option that names them; those of hub names too."""
     named = {"model.path": config.model.path, "critic.path": config.critic.path, "ref.path": config.ref.path}
     return {name: path for name, path in named.items() if path}
 
 
 def named_models(config: Config) -> dict[str, str]:
-    """All models of a run, by the knob that names them."""
+    """All models of a run, by the option that names them."""
     reward = config.reward
     scoring = {"reward.model.path": reward.model.path, "reward.judge.path": reward.judge.path}
     return {**_used(config), **{name: path for name, path in scoring.items() if path}}

@@ -15,7 +15,7 @@ DATA_SUFFIXES = (".parquet", ".jsonl")
 
 
 def missing_files(name: str, files: list[str], *, prepare_command: str) -> Iterator[str]:
-    """What is wrong with local data files; ``name`` is the knob that holds them."""
+    """What is wrong with local data files; ``name`` is the option that holds them."""
     for file in files:
         if file.startswith(PREFIX):
             if problem := hub_problem(file):

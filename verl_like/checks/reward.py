@@ -14,7 +14,7 @@ from verl_like_graders.judging import check_judging
 
 
 def own_gpus(config: Config) -> dict[str, int]:
-    """GPUs that models with workers of their own take, by the knob that asks for them."""
+    """GPUs that models with workers of their own take, by the option that asks for them."""
     model, judge = config.reward.model, config.reward.judge
     own = model.path and model.placement == "own"
     return {
@@ -32,7 +32,7 @@ def reward_functions_are_known(config: Config) -> Iterator[str]:
     for spec in specs:
         if spec.function and ":" not in spec.function and spec.function not in GRADERS:
             yield (
-                f"{spec.knob} is {spec.function!r}; expected path/to/file.py:name, or one of {', '.join(GRADERS)}"
+                f"{spec.option} is {spec.function!r}; expected path/to/file.py:name, or one of {', '.join(GRADERS)}"
                 f"{suggestion(spec.function, GRADERS) or '.'}"
             )
 
@@ -46,8 +46,8 @@ def reward_files_are_there(config: Config) -> Iterator[str]:
         file, _, _ = spec.function.rpartition(":")
         if file.endswith(".py") and not Path(file).expanduser().is_file():
             yield (
-                f"{spec.knob} is {spec.function}, but there is no file {file} (looked from {Path.cwd()}). "
-                f"{given_again(Path(file), spec.knob) or 'Correct the path.'}"
+                f"{spec.option} is {spec.function}, but there is no file {file} (looked from {Path.cwd()}). "
+                f"{given_again(Path(file), spec.option) or 'Correct the path.'}"
             )
 
 

@@ -17,7 +17,7 @@ from verl_like.checks.checkpoints import resume_problem
 from verl_like.checks.cluster import (
     CLUSTER_RULES,
     engine_holds_a_whole_row,
-    gpu_only_knobs_have_a_gpu,
+    gpu_only_options_have_a_gpu,
     sequence_parallel_problem,
     shard_size_problem,
     tensor_parallel_problem,
@@ -70,7 +70,7 @@ def check(config: Config, *, num_devices: int | None = None) -> None:
 
 
 def problems(config: Config, *, num_devices: int | None = None) -> list[str]:
-    """All that is wrong between the knobs of a configuration, each of which can be right by itself.
+    """All that is wrong between the options of a configuration, each of which can be right by itself.
 
     Args:
         config: the whole configuration.
@@ -119,7 +119,7 @@ def check_devices(config: Config, *, world_size: int, device: str, cores: int) -
         *sequence_parallel_problem(config, ranks=world_size),
     ]
     if device == "cpu":  # which a joined cluster reports only now
-        for rule in (engine_holds_a_whole_row, gpu_only_knobs_have_a_gpu, kernels_have_a_gpu, heads_fit_the_engine):
+        for rule in (engine_holds_a_whole_row, gpu_only_options_have_a_gpu, kernels_have_a_gpu, heads_fit_the_engine):
             found += rule(config, Gpus(0))
         found += threads_problem(config, workers=per_node, cores=cores)
     else:

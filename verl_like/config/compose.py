@@ -27,7 +27,7 @@ from verl_like.config.files import load_file
 from verl_like.config.folders import conf_dir, group_dirs
 from verl_like.config.hidden import holds_mask, kept_beside, masked_options
 from verl_like.config.interpolations import refuse_swollen
-from verl_like.config.options import Knob, knob_at, knobs, sections, set_default, wrong_values
+from verl_like.config.options import Option, option_at, options, sections, set_default, wrong_values
 from verl_like.config.overrides import read_words
 from verl_like.config.problems import Refused, refuse
 from verl_like.config.readers import key_hint, projects
@@ -46,7 +46,7 @@ SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
 
 
 def as_yaml(config: Config) -> str:
-    """All knobs as YAML; composing that file gives an equal configuration."""
+    """All options as YAML; composing that file gives an equal configuration."""
     return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True, width=1000)
 
 
@@ -63,7 +63,7 @@ class Composed:
     command: str = ""
 
     def yaml(self) -> str:
-        """All knobs as YAML, after comments that say who set them; composing that file gives an equal configuration."""
+        """All options as YAML, after comments that say who set them; composing it gives an equal configuration."""
         return head(self.command, self.origins, default=DEFAULT) + as_yaml(self.config)
 
 
@@ -132,7 +132,7 @@ def _read(
             layers = _layers(loader, recipe, [*map(_searchpath, _folders(recipe)[1:]), *line.groups], problems)
         problems += [*_shadowed_choices(line.groups, layers), *line.problems]
         tree, set_values = OmegaConf.structured(Config), dict[str, Any]()
-        origins = dict.fromkeys(knobs(), DEFAULT)
+        origins = dict.fromkeys(options(), DEFAULT)
         for layer in layers:
             for name, value in layer.values.items():
                 problems += _put(tree, name, value, layer.origin)
@@ -148,7 +148,7 @@ def _read(
             for leaf, value in _leaves(given, name, origin, problems):
                 problems += _put(tree, leaf, value, origin)
                 set_values[leaf] = value
-                origins[_knob_of(leaf).name] = origin
+                origins[_option_of(leaf).name] = origin
         refuse_swollen(set_values)
         config = OmegaConf.to_object(tree)
     except (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError) as error:
@@ -177,7 +177,7 @@ def _put(tree: DictConfig, name: str, value: Any, origin: str) -> list[str]:
         OmegaConf.update(tree, name, value, merge=value != {})
     except OmegaConfBaseException as error:
         return [
-            f"{name} is {masked(value, name)!r} ({origin}), but must be {_knob_of(name).expected_type}: "
+            f"{name} is {masked(value, name)!r} ({origin}), but must be {_option_of(name).expected_type}: "
             f"{_innermost_message(error)}"
         ]
     return []
@@ -319,43 +319,43 @@ def _leaves(tree: Any, name: str, origin: str, problems: list[str]) -> Iterator[
         for key, value in tree.items():
             yield from _leaves(value, f"{name}.{key}" if name else str(key), origin, problems)
         return
-    knob = knob_at(name)
-    if knob is None:
+    option = option_at(name)
+    if option is None:
         problems.append(_unknown_key(name, tree, origin))
         return
     # A name below a mapping, e.g. rollout.engine_kwargs.seed, may hold anything; an interpolation is typed once
     # resolved.
-    if knob.name == name and knob.kind is list and isinstance(tree, str):
+    if option.name == name and option.kind is list and isinstance(tree, str):
         tree = [tree]  # as one writes a list of one
-    if knob.name == name and not (isinstance(tree, str) and "${" in tree) and not knob.accepts_type(tree):
-        problems.append(f"{name} is {tree!r} ({origin}), but must be {knob.expected_type}.")
+    if option.name == name and not (isinstance(tree, str) and "${" in tree) and not option.accepts_type(tree):
+        problems.append(f"{name} is {tree!r} ({origin}), but must be {option.expected_type}.")
         return
-    is_word = knob.name == name and knob.kind is str and isinstance(tree, bool)
+    is_word = option.name == name and option.kind is str and isinstance(tree, bool)
     yield name, str(tree).lower() if is_word else tree  # true and false as they were written
 
 
-def _knob_of(name: str) -> Knob:
-    knob = knob_at(name)
-    assert knob is not None, f"{name} passed as a key, but is none"
-    return knob
+def _option_of(name: str) -> Option:
+    option = option_at(name)
+    assert option is not None, f"{name} passed as a key, but is none"
+    return option
 
 
 def _unknown_key(name: str, value: Any, origin: str) -> str:
     where = "" if origin == COMMAND_LINE else f" in {origin}"
     groups = [] if "." in name else [folder.name for folder in group_dirs()]
-    hint = key_hint(name, value) or suggestion(name, [*knobs(), *groups]) or _keys_of(name.rpartition(".")[0])
+    hint = key_hint(name, value) or suggestion(name, [*options(), *groups]) or _keys_of(name.rpartition(".")[0])
     return f"unknown key {name}{where}{hint or '; `verl-like config --docs` lists all keys.'}"
 
 
 def _keys_of(section: str) -> str:
     """``; SECTION has a, b, c.``, or nothing where there is no such section."""
-    names = [name.removeprefix(f"{section}.") for name in knobs() if section and name.startswith(f"{section}.")]
+    names = [name.removeprefix(f"{section}.") for name in options() if section and name.startswith(f"{section}.")]
     own = [name for name in names if "." not in name]
     return f"; {section} has {', '.join(own)}." if own else ""
 
 
 def _example(section: str) -> str:
-    return next(name for name in knobs() if name.startswith(section))
+    return next(name for name in options() if name.startswith(section))
 
 
 def _shadowed_choices(groups: list[str], layers: list[_Layer]) -> Iterator[str]:

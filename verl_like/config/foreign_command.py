@@ -63,7 +63,7 @@ def write_recipe(
         raise ValueError(f"--out is {out}, which is a folder; expected the name of a YAML file.")
     if out.exists() and out.read_text() != found.text:
         raise ValueError(f"{out} is there already and says something else. Choose another with --out.")
-    with writing(out, knob="--out"):
+    with writing(out, option="--out"):
         out.write_text(found.text)
     run = f"It cannot be run: {found.why_not_run}" if found.why_not_run else f"Run:    verl-like train {out}"
     missing = found.num_problems

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from verl_like.config.options import knobs, value_of
+from verl_like.config.options import options, value_of
 from verl_like.config.schema import Config
 from verl_like.config.yaml_text import load
 from verl_like.masking import MASK, masked
@@ -23,7 +23,7 @@ def without_secrets(text: str) -> tuple[str, dict[str, Any]]:
     """
     tree = yaml.safe_load(text)
     found: dict[str, Any] = {}
-    for name in knobs():
+    for name in options():
         *sections, leaf = name.split(".")
         section = tree
         for each in sections:
@@ -42,12 +42,12 @@ def kept_beside(recipe: Path) -> dict[str, Any]:
     if recipe.name != "config.yaml" or not file.is_file():
         return {}
     found = load(file.read_text(encoding="utf-8"))
-    return {name: value for name, value in found.items() if name in knobs()} if isinstance(found, dict) else {}
+    return {name: value for name, value in found.items() if name in options()} if isinstance(found, dict) else {}
 
 
 def masked_options(config: Config, origins: Mapping[str, str]) -> Iterator[str]:
     """Problems with options that hold a mask where a secret stood."""
-    for name in knobs():
+    for name in options():
         if holds_mask(value_of(config, name)):
             yield (
                 f"{name} holds {MASK} in place of a secret ({origins[name]}). Give the secret again: {name}=..., or "

@@ -1,4 +1,4 @@
-"""The schema as a flat table: dotted name -> type, sentence and rule of every knob."""
+"""The schema as a flat table: dotted name -> type, sentence and rule of every option."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IN_WORDS: dict[type, str] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Knob:
+class Option:
     """One leaf of the schema; ``kind`` is bool, int, float, str, list or dict."""
 
     name: str
@@ -34,7 +34,7 @@ class Knob:
     expected: str
 
     def accepts_type(self, value: object) -> bool:
-        """Whether ``value`` has the knob's type, or one that OmegaConf turns into it without loss."""
+        """Whether ``value`` has the option's type, or one that OmegaConf turns into it without loss."""
         if self.kind is int:
             return isinstance(value, int) and not isinstance(value, bool)
         if self.kind is float:
@@ -49,18 +49,18 @@ class Knob:
 
 
 @functools.cache
-def knobs() -> dict[str, Knob]:
+def options() -> dict[str, Option]:
     """Every leaf of the schema by its dotted name, in the schema's order."""
-    return {knob.name: knob for knob in _walk(Config, "")}
+    return {option.name: option for option in _walk(Config, "")}
 
 
 @functools.cache
 def sections() -> frozenset[str]:
     """Dotted names that hold other names: ``actor``, ``actor.optim``, ..."""
-    return frozenset(name.rsplit(".", depth)[0] for name in knobs() for depth in range(1, name.count(".") + 1))
+    return frozenset(name.rsplit(".", depth)[0] for name in options() for depth in range(1, name.count(".") + 1))
 
 
-def _walk(section: type, prefix: str) -> Iterable[Knob]:
+def _walk(section: type, prefix: str) -> Iterable[Option]:
     hints = get_type_hints(section)
     for entry in fields(section):
         hint = hints[entry.name]
@@ -68,13 +68,13 @@ def _walk(section: type, prefix: str) -> Iterable[Knob]:
             assert isinstance(hint, type), f"{prefix}{entry.name} holds an instance, expected a dataclass type"
             yield from _walk(hint, f"{prefix}{entry.name}.")
         else:
-            yield _knob(f"{prefix}{entry.name}", get_origin(hint) or hint, entry)
+            yield _option(f"{prefix}{entry.name}", get_origin(hint) or hint, entry)
 
 
-def _knob(name: str, kind: type, entry: Field[Any]) -> Knob:
+def _option(name: str, kind: type, entry: Field[Any]) -> Option:
     assert kind in _IN_WORDS, f"{name} has type {kind}, which configuration files cannot hold"
     meta = entry.metadata
-    return Knob(
+    return Option(
         name=name,
         kind=kind,
         doc=meta["doc"],
@@ -86,14 +86,14 @@ def _knob(name: str, kind: type, entry: Field[Any]) -> Knob:
 
 
 def value_of(config: Config, name: str) -> Any:
-    """The value of the knob called ``name``."""
+    """The value of the option called ``name``."""
     # The name comes from the schema itself, so this is a lookup and not a probe.
     return functools.reduce(getattr, name.split("."), config)
 
 
-def knob_at(name: str) -> Knob | None:
-    """The knob called ``name``, or the mapping that ``name`` lies in; None where there is neither."""
-    known = knobs()
+def option_at(name: str) -> Option | None:
+    """The option called ``name``, or the mapping that ``name`` lies in; None where there is neither."""
+    known = options()
     for depth in range(name.count(".") + 1):
         candidate = name.rsplit(".", depth)[0]
         if candidate in known and (depth == 0 or known[candidate].kind is dict):
@@ -102,28 +102,28 @@ def knob_at(name: str) -> Knob | None:
 
 
 def set_default(config: Config, name: str) -> None:
-    """Give the knob called ``name`` its default."""
+    """Give the option called ``name`` its default."""
     *sections, leaf = name.split(".")
     setattr(functools.reduce(getattr, sections, config), leaf, value_of(Config(), name))
 
 
 def wrong_values(config: Config, origins: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Values that cannot be right by themselves, by knob: what was found and what is accepted.
+    """Values that cannot be right by themselves, by option: what was found and what is accepted.
 
     Args:
         config: the whole configuration.
         origins: where each value came from, for the message; without it the message names the key alone.
     """
     problems: dict[str, str] = {}
-    for name, knob in knobs().items():
+    for name, option in options().items():
         value = value_of(config, name)
         found = f"{name} is {value!r}" + (f" ({origins[name]})" if origins else "")
-        if not knob.accepts_type(value):
-            problems[name] = f"{found}, but must be {knob.expected_type}."
-        elif knob.choices and value not in knob.choices:
-            hint = value_hint(name, value) or suggestion(str(value), knob.choices)
-            expected = f"one of {', '.join(knob.choices)}{hint or '.'}"
+        if not option.accepts_type(value):
+            problems[name] = f"{found}, but must be {option.expected_type}."
+        elif option.choices and value not in option.choices:
+            hint = value_hint(name, value) or suggestion(str(value), option.choices)
+            expected = f"one of {', '.join(option.choices)}{hint or '.'}"
             problems[name] = f"{found}, but must be {expected}"
-        elif knob.check is not None and not knob.check(value):
-            problems[name] = f"{found}, but must be {knob.expected}."
+        elif option.check is not None and not option.check(value):
+            problems[name] = f"{found}, but must be {option.expected}."
     return problems

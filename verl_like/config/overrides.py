@@ -16,7 +16,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
-from verl_like.config.options import Knob, knob_at
+from verl_like.config.options import Option, option_at
 from verl_like.config.suggestion import suggestion
 from verl_like.config.yaml_text import load
 
@@ -60,19 +60,19 @@ def read_words(words: Iterable[str], *, options_of: Callable[[str], Collection[s
 
 def _sort(word: str, override: Override, line: CommandLine, options_of: Callable[[str], Collection[str]]) -> None:
     name, text = override.key_or_group, word.partition("=")[2]
-    knob, options = knob_at(name), options_of(name)
-    option = None if override.is_sweep_override() or override.is_delete() else override.value()
-    if options and not isinstance(option, dict):  # a mapping sets the section of that name
-        if override.is_delete() or (isinstance(option, str) and option in options):
+    option, choices = option_at(name), options_of(name)
+    choice = None if override.is_sweep_override() or override.is_delete() else override.value()
+    if choices and not isinstance(choice, dict):  # a mapping sets the section of that name
+        if override.is_delete() or (isinstance(choice, str) and choice in choices):
             line.groups.append(word)
         else:
-            line.problems.append(_no_such_option(word, name, text, options))
+            line.problems.append(_no_such_option(word, name, text, choices))
     elif override.is_delete():
         line.problems.append(f"{word} removes a key, but every key has a value. Set it instead: {name}=VALUE.")
-    elif _is_plain_text(override, knob, name, text):
-        line.settings.append(Setting(name, text.lower() if knob is not None and knob.choices else text))
+    elif _is_plain_text(override, option, name, text):
+        line.settings.append(Setting(name, text.lower() if option is not None and option.choices else text))
     elif override.is_sweep_override():
-        takes_list = knob is None or knob.kind is list
+        takes_list = option is None or option.kind is list
         remedy = f"For a list write {name}=[{text}]" if takes_list else "Give one"
         line.problems.append(
             f"{word} holds several values, but a run takes one. {remedy}; to keep a comma, quote the value."
@@ -81,12 +81,12 @@ def _sort(word: str, override: Override, line: CommandLine, options_of: Callable
         line.settings.append(Setting(name, override.value()))
 
 
-def _is_plain_text(override: Override, knob: Knob | None, name: str, text: str) -> bool:
+def _is_plain_text(override: Override, option: Option | None, name: str, text: str) -> bool:
     """Whether a key that takes text is given some which the grammar reads as a number, a list or a sweep.
 
     A run called 2024_01 is no number, though the grammar reads it as 202401.
     """
-    if knob is None or knob.kind is not str or knob.name != name:
+    if option is None or option.kind is not str or option.name != name:
         return False
     if override.is_sweep_override():
         return True
@@ -98,8 +98,8 @@ def _read_plainly(word: str, error: str, line: CommandLine, options_of: Callable
     """Read a word that is outside of the grammar."""
     key, equals, text = word.partition("=")
     match = _KEY.fullmatch(key)
-    knob = knob_at(match[1]) if match else None
-    if not match or not equals or (knob is not None and knob.kind not in (str, list, dict)):
+    option = option_at(match[1]) if match else None
+    if not match or not equals or (option is not None and option.kind not in (str, list, dict)):
         line.problems.append(
             f"cannot read the override {word:.200}: {error}. Write key=value, and quote what has brackets, commas or "
             "quotes: 'key=\"[a]\"'."
@@ -109,7 +109,7 @@ def _read_plainly(word: str, error: str, line: CommandLine, options_of: Callable
     if options_of(name):
         line.problems.append(_no_such_option(word, name, text, options_of(name)))
     else:
-        line.settings.append(Setting(name, text if knob is None or knob.kind is str else _as_yaml(text)))
+        line.settings.append(Setting(name, text if option is None or option.kind is str else _as_yaml(text)))
 
 
 def _as_yaml(text: str) -> Any:
@@ -119,8 +119,8 @@ def _as_yaml(text: str) -> Any:
         return text
 
 
-def _no_such_option(word: str, group: str, option: str, options: Collection[str]) -> str:
+def _no_such_option(word: str, group: str, choice: str, choices: Collection[str]) -> str:
     return (
         f"{word} chooses no file of conf/{group}: expected one of "
-        f"{', '.join(sorted(options))}{suggestion(option, options) or '.'}"
+        f"{', '.join(sorted(choices))}{suggestion(choice, choices) or '.'}"
     )

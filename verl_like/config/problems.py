@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from verl_like.config.options import knobs
+from verl_like.config.options import options
 
 _NAME = re.compile(r"[a-z_]+(?:\.[A-Za-z0-9_]+)+")
 
@@ -38,9 +38,9 @@ def refuse(problems: Iterable[str]) -> None:
 
 
 def without_echoes(earlier: Iterable[str], later: Iterable[str]) -> list[str]:
-    """Those of the ``later`` problems that speak of no knob which an ``earlier`` one complains of.
+    """Those of the ``later`` problems that speak of no option which an ``earlier`` one complains of.
 
-    A knob that could not be read has its default in the checks that follow, so what they find about it is no news.
+    An option that could not be read has its default in the checks that follow, so what they find about it is no news.
     """
-    blamed = {name for problem in earlier for name in _NAME.findall(problem)} & knobs().keys()
+    blamed = {name for problem in earlier for name in _NAME.findall(problem)} & options().keys()
     return [problem for problem in later if not blamed.intersection(_NAME.findall(problem))]

@@ -1,4 +1,4 @@
-"""Which knobs a command reads, so that its help lists no others and a word without effect is reported."""
+"""Which options a command reads, so that its help lists no others and a word without effect is reported."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _EVAL = (
     "trainer.num_samples_to_save",
     "cluster",
 )
-# By command, sections and knobs that change what it does; a command that is not here reads them all.
+# By command, sections and options that change what it does; a command that is not here reads them all.
 READ: dict[str, tuple[str, ...]] = {
     "sft": (
         *_ROWS,
@@ -111,7 +111,7 @@ READ: dict[str, tuple[str, ...]] = {
 
 
 def reads(command: str, name: str) -> bool:
-    """Whether a command reads the knob, or something of the section, that is called ``name``."""
+    """Whether a command reads the option, or something of the section, that is called ``name``."""
     known = READ.get(command)
     return known is None or any(_covers(each, name) or _covers(name, each) for each in known)
 

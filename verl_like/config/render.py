@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from verl_like.config.compose import DEFAULT, Composed, compose, compose_run
-from verl_like.config.options import Knob, knobs, value_of
+from verl_like.config.options import Option, options, value_of
 from verl_like.config.schema import Config
 from verl_like.masking import masked
 
@@ -25,14 +25,14 @@ def render(composed: Composed, *, docs: bool = False, section: str = "") -> str:
         section: of which alone; empty for all.
     """
     return laid_out(
-        (name, _shown(composed.config, name), _comment(composed.origins[name], knob, docs=docs))
-        for name, knob in knobs().items()
+        (name, _shown(composed.config, name), _comment(composed.origins[name], option, docs=docs))
+        for name, option in options().items()
         if not section or name.startswith(f"{section}.")
     )
 
 
 def differences(*names: str) -> str:
-    """Knobs that differ between two recipes or run folders, a line each.
+    """Options that differ between two recipes or run folders, a line each.
 
     Raises:
         ValueError: another number of names than two, or what is neither.
@@ -44,11 +44,11 @@ def differences(*names: str) -> str:
     first, second = (
         (compose_run(Path(name), []) if Path(name).is_dir() else compose(name, [])).config for name in names
     )
-    found = [(name, value_of(first, name), value_of(second, name)) for name in knobs()]
+    found = [(name, value_of(first, name), value_of(second, name)) for name in options()]
     lines = [
         f"{name}: {_flow(_shown(first, name))} | {_flow(_shown(second, name))}\n" for name, a, b in found if a != b
     ]
-    return "".join(lines) or "no knob differs\n"
+    return "".join(lines) or "no option differs\n"
 
 
 def _shown(config: Config, name: str) -> Any:
@@ -61,7 +61,7 @@ def render_changed(composed: Composed) -> str:
     plain = Config()
     return laid_out(
         (name, _shown(composed.config, name), composed.origins[name])
-        for name in knobs()
+        for name in options()
         if name in names and value_of(composed.config, name) != value_of(plain, name)
     )
 
@@ -97,12 +97,12 @@ def _key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_]\w{5,}", name) else _flow(name)
 
 
-def _comment(origin: str, knob: Knob, *, docs: bool) -> str:
+def _comment(origin: str, option: Option, *, docs: bool) -> str:
     if not docs:
         return origin
-    unit = f" [{knob.unit}]" if knob.unit else ""
-    choices = f" ({' | '.join(knob.choices)})" if knob.choices else ""
-    return f"{origin}: {knob.doc}{unit}{choices}"
+    unit = f" [{option.unit}]" if option.unit else ""
+    choices = f" ({' | '.join(option.choices)})" if option.choices else ""
+    return f"{origin}: {option.doc}{unit}{choices}"
 
 
 class _OnOneLine(yaml.SafeDumper):

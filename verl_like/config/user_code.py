@@ -22,22 +22,22 @@ MAX_CHARS = 10_000  # of an error, or of another text that a user's function mad
 MAX_OWN_FRAMES = 2
 
 
-def from_file(path: Path, name: str, *, knob: str, kind: type | None = None) -> Any:
+def from_file(path: Path, name: str, *, option: str, kind: type | None = None) -> Any:
     """What ``name`` is in the Python file ``path``, which is imported once.
 
     Args:
-        knob: the configuration key that named them, for messages.
+        option: the configuration key that named them, for messages.
         kind: what the file may define in place of a function.
 
     Raises:
         ValueError: no such file or name, something that is neither a function nor of that kind, or an import that fails
             (with the file's own frames).
     """
-    spec = f"{knob}={path}:{name}"
+    spec = f"{option}={path}:{name}"
     if not path.is_file():
         raise ValueError(
             f"{spec}: the file {path} does not exist (looked from {Path.cwd()}). "
-            + (given_again(path, knob) or "Correct the path; the form is path/to/file.py:name.")
+            + (given_again(path, option) or "Correct the path; the form is path/to/file.py:name.")
         )
     module = _imported(path.resolve(), spec)
     functions = sorted(key for key, item in vars(module).items() if inspect.isfunction(item))
@@ -53,11 +53,11 @@ def from_file(path: Path, name: str, *, knob: str, kind: type | None = None) -> 
     return found
 
 
-def given_again(path: Path, knob: str) -> str:
+def given_again(path: Path, option: str) -> str:
     """The remedy where a file of :data:`FROM_PYTHON` is missing; empty for other files."""
     if path.parent.name != FROM_PYTHON:
         return ""
-    return f"It held what a script or a notebook gave for {knob}: give the same again there, or name another file."
+    return f"It held what a script or a notebook gave for {option}: give the same again there, or name another file."
 
 
 def _imported(path: Path, spec: str) -> Any:

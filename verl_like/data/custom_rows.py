@@ -28,7 +28,7 @@ class CustomRows:
     def __init__(self, data: DataConfig) -> None:
         path, _, name = data.custom_dataset.rpartition(":")
         self._spec = f"data.custom_dataset={data.custom_dataset}"
-        self._function = from_file(Path(path).expanduser(), name, knob="data.custom_dataset")
+        self._function = from_file(Path(path).expanduser(), name, option="data.custom_dataset")
         self._kwargs = dict(data.custom_dataset_kwargs)
 
     def __call__(self, entry: str) -> Iterator[dict[str, Any]]:

@@ -46,7 +46,7 @@ def own_code(data: DataConfig) -> Any:
         ValueError: there is none.
     """
     path, _, name = data.sampler.rpartition(":")
-    return from_file(Path(path).expanduser(), name, knob="data.sampler")
+    return from_file(Path(path).expanduser(), name, option="data.sampler")
 
 
 def custom_order(function: Callable[..., Any], prompts: PromptDataset, data: DataConfig, *, seed: int) -> Order:
@@ -128,7 +128,7 @@ class CustomSampler:
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
-    """Calls into the user's file; what goes wrong names the knob and shows the file's own lines."""
+    """Calls into the user's file; what goes wrong names the option and shows the file's own lines."""
 
     spec: str
 

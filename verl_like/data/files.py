@@ -33,12 +33,12 @@ class Row:
     def place(self) -> str:
         return f"row {self.index} of {self.file}"
 
-    def value(self, column: str, knob: str) -> Any:
-        """The value in ``column``, or an error that names the knob and the columns there are."""
+    def value(self, column: str, option: str) -> Any:
+        """The value in ``column``, or an error that names the option and the columns there are."""
         if column not in self.values:
             raise ValueError(
-                f"{knob} is {column!r}, but {self.place} has no such column; it has {sorted(self.values)}. "
-                f"Set {knob} to one of these, or add the column."
+                f"{option} is {column!r}, but {self.place} has no such column; it has {sorted(self.values)}. "
+                f"Set {option} to one of these, or add the column."
             )
         return self.values[column]
 

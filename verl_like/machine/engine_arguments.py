@@ -9,8 +9,8 @@ from pathlib import Path
 
 from verl_like.config.suggestion import suggestion
 
-# Arguments that have a knob of their own.
-KNOBS = {
+# Arguments that have an option of their own.
+OPTIONS = {
     "dtype": "rollout.dtype",
     "enforce_eager": "rollout.enforce_eager",
     "gpu_memory_utilization": "rollout.gpu_memory_utilization",
@@ -66,8 +66,8 @@ def unusable(names: Iterable[str], *, known: Set[str], own: Set[str] = OWN) -> l
         if known and name not in known:
             hint = suggestion(name, known) or ". See its EngineArgs for what it takes."
             found.append(f"rollout.engine_kwargs has {name!r}, which vLLM's engine does not take{hint}")
-        elif name in KNOBS:
-            found.append(f"rollout.engine_kwargs has {name!r}, which has its own knob. Set {KNOBS[name]} instead.")
+        elif name in OPTIONS:
+            found.append(f"rollout.engine_kwargs has {name!r}, which has its own option. Set {OPTIONS[name]} instead.")
         elif name in own:
             found.append(f"rollout.engine_kwargs has {name!r}, which the vLLM backend must set itself. Remove it.")
     return found

@@ -30,7 +30,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Changes that together make a plan fit, or bring it as near as they can; one for each knob, in their order.
+    """Changes that together make a plan fit, or bring it as near as they can; one for each option, in their order.
 
     Args:
         config: the configuration with them.
@@ -55,9 +55,9 @@ def advice(config: Config, shapes: Mapping[str, ModelShape], place: Place) -> Ad
             before, now = plan.peak_bytes, after.bytes_in(plan.fullest)
             keeps_cache = after.cache_tokens >= min(plan.cache_tokens, plan.longest_row)
             if override is not None and now < 0.995 * before and keeps_cache:
-                knob = override.partition("=")[0]
-                first = found.get(knob, Change(override, plan.fullest, before, now))
-                found[knob] = Change(override, plan.fullest, first.before, now)
+                option = override.partition("=")[0]
+                first = found.get(option, Change(override, plan.fullest, before, now))
+                found[option] = Change(override, plan.fullest, first.before, now)
                 config, plan = other, after
                 break
         else:

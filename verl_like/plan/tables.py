@@ -77,10 +77,10 @@ def _verdict(plan: RunPlan, advice: Advice) -> Iterator[str]:
 
 def shortage(plan: RunPlan) -> str:
     """What is wrong with an engine whose cache holds no sequence."""
-    knob = "rollout.gpu_memory_utilization" if plan.place.is_gpu else "rollout.kv_cache_memory_gib"
+    option = "rollout.gpu_memory_utilization" if plan.place.is_gpu else "rollout.kv_cache_memory_gib"
     return (
         f"the engine's cache has room for {plan.cache_tokens:,.0f} tokens, but one sequence may have "
-        f"{plan.longest_row:,}. Raise {knob}, or spread an engine over more ranks (rollout.tensor_parallel_size)."
+        f"{plan.longest_row:,}. Raise {option}, or spread an engine over more ranks (rollout.tensor_parallel_size)."
     )
 
 

@@ -47,11 +47,11 @@ class _Function:
     def of(self, data_source: str) -> BoundFunction:
         key = "" if self.spec.function else data_source
         if key not in self._by_source:
-            function = resolve(self.spec.function, key, knob=self.spec.knob)
+            function = resolve(self.spec.function, key, option=self.spec.option)
             bound = bind(function, self.spec.kwargs, name=self.spec.function or f"of data_source {key!r}")
             if not self.spec.function and bound.form.is_batch:
                 raise ValueError(
-                    f"the reward function of data_source {key!r} takes batches. Name it in {self.spec.knob}."
+                    f"the reward function of data_source {key!r} takes batches. Name it in {self.spec.option}."
                 )
             if ":" not in self.spec.function:
                 prepare(function)

@@ -9,23 +9,25 @@ from verl_like.reward.signatures import RewardFunction
 from verl_like_graders import FAMILIES, GRADERS, grader
 
 
-def resolve(function: str, data_source: str | None = None, *, knob: str = "reward.function") -> RewardFunction:
+def resolve(function: str, data_source: str | None = None, *, option: str = "reward.function") -> RewardFunction:
     """The reward function for a row.
 
     Args:
         function: ``path/to/file.py:name``, a key of ``GRADERS``, or "" to choose by ``data_source``.
         data_source: of the row; needed where ``function`` is empty.
-        knob: the configuration key that named the function, for messages.
+        option: the configuration key that named the function, for messages.
 
     Raises:
         ValueError: for an unknown name, or a file that does not give a function; a failed import shows its traceback.
     """
     if ":" in function:
         path, _, name = function.rpartition(":")
-        return from_file(Path(path).expanduser(), name, knob=knob)  # type: ignore[no-any-return]
+        return from_file(Path(path).expanduser(), name, option=option)  # type: ignore[no-any-return]
     if function:
         if function not in GRADERS:
-            raise ValueError(f"{knob} is {function!r}; expected path/to/file.py:name, or one of {', '.join(GRADERS)}.")
+            raise ValueError(
+                f"{option} is {function!r}; expected path/to/file.py:name, or one of {', '.join(GRADERS)}."
+            )
         return grader(function)
     source = data_source or ""
     family = next((name for start, name in FAMILIES.items() if source.startswith(start)), "")
@@ -34,6 +36,6 @@ def resolve(function: str, data_source: str | None = None, *, knob: str = "rewar
             return grader(name)
     raise ValueError(
         f"no reward function is known for data_source {data_source!r}; known are {', '.join(GRADERS)}. "
-        f"Set {knob}=path/to/file.py:name, or correct the data's data_source column (data.data_source where it has "
+        f"Set {option}=path/to/file.py:name, or correct the data's data_source column (data.data_source where it has "
         f"none)."
     )

@@ -23,7 +23,7 @@ class FunctionSpec:
     weight: float = 1.0
 
     @property
-    def knob(self) -> str:
+    def option(self) -> str:
         """The configuration key that names the function."""
         return f"reward.functions.{self.name}.function" if self.name else "reward.function"
 
@@ -76,4 +76,4 @@ def _spec(name: str, entry: Any) -> FunctionSpec:
 
 def function_names(specs: Sequence[FunctionSpec]) -> str:
     """The functions as the configuration names them."""
-    return ", ".join(f"{spec.knob}={spec.function or '(by data_source)'}" for spec in specs)
+    return ", ".join(f"{spec.option}={spec.function or '(by data_source)'}" for spec in specs)

@@ -57,7 +57,7 @@ class Streak:
         """Refuse to go on where the timeouts in a row have taken a quarter of the stage's time.
 
         Raises:
-            FeedbackError: names the function, and the knobs.
+            FeedbackError: names the function, and the options.
         """
         with self._lock:
             count, lost_s = self._num_timeouts, self._lost_s

@@ -126,5 +126,5 @@ def export_folder(checkpoint: Path, out: Path | None, *, adapter: bool, replaces
         return run / "export" / f"{name}-adapter" if adapter else run / "export" / name
     is_model = any((out / name).is_file() for name in ("config.json", "adapter_config.json"))
     if not (replaces and is_model):
-        refuse_filled(out, knob=OUT, remedy=" To replace the model that is there, add --replace." if is_model else "")
+        refuse_filled(out, option=OUT, remedy=" To replace the model that is there, add --replace." if is_model else "")
     return out

@@ -123,18 +123,18 @@ def generate_responses(config: Config) -> Path:
 
 def export(config: Config, checkpoint: Path, out: Path, *, adapter: bool) -> None:
     """Write a checkpoint's policy as a Hugging Face folder (``verl-like export``), or its adapter as one of peft's."""
-    refuse_unwritable(out, knob=OUT)
+    refuse_unwritable(out, option=OUT)
     version = load_state(checkpoint)["weight_version"]
     with LAUNCHER.launched(config, generates=False) as hosts:
         workers = build_workers(hosts, config, roles=frozenset({"actor"}))
         workers.wait_built(timeout_s=config.cluster.start_timeout_s)
         actor = ActorGroup(workers)
         actor.load(str((checkpoint / "actor").absolute()), version)
-        write_model(actor, out.absolute(), knob=OUT, adapter=adapter)
+        write_model(actor, out.absolute(), option=OUT, adapter=adapter)
 
 
-def write_model(actor: ActorGroup, out: Path, *, knob: str = "trainer.output_dir", adapter: bool = False) -> None:
+def write_model(actor: ActorGroup, out: Path, *, option: str = "trainer.output_dir", adapter: bool = False) -> None:
     """Write the policy as a Hugging Face folder, or its LoRA adapter alone."""
     log.info("writing the %s to %s", "adapter" if adapter else "model", shown(out))
-    with writing(out, knob=knob):
+    with writing(out, option=option):
         actor.export(str(out), adapter=adapter)

@@ -62,7 +62,7 @@ def estimator(name: str) -> Estimator:
     needs is known without its keyword arguments; to call it, take :func:`estimator_of`.
     """
     by_place = {entry.fn.place: entry for entry in ADVANTAGES.values() if isinstance(entry.fn, Imported)}
-    found = by_place.get(name) or look_up(name, ADVANTAGES, kind=Estimator, knob="algorithm.adv_estimator")
+    found = by_place.get(name) or look_up(name, ADVANTAGES, kind=Estimator, option="algorithm.adv_estimator")
     if isinstance(found, Estimator):
         return found
     if not callable(found):
@@ -82,8 +82,8 @@ def estimator_of(config: AlgorithmConfig) -> Estimator:
     function = with_arguments(
         found.fn,
         config.estimator_kwargs,
-        knob=f"algorithm.adv_estimator={config.adv_estimator}",
-        kwargs_knob="algorithm.estimator_kwargs",
+        option=f"algorithm.adv_estimator={config.adv_estimator}",
+        kwargs_option="algorithm.estimator_kwargs",
         called_with="inputs, config",
     )
     return found if function is found.fn else replace(found, fn=function)

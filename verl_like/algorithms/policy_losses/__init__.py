@@ -46,7 +46,7 @@ def policy_loss(name: str) -> PolicyLoss:
     nothing is known: it gets no ``covariance_rank``, and rows without advantage are not left out. To call it, take
     :func:`policy_loss_of`.
     """
-    found = look_up(name, POLICY_LOSSES, kind=PolicyLoss, knob="actor.policy_loss")
+    found = look_up(name, POLICY_LOSSES, kind=PolicyLoss, option="actor.policy_loss")
     if isinstance(found, PolicyLoss):
         return found
     if not callable(found):
@@ -67,8 +67,8 @@ def policy_loss_of(config: PolicyLossConfig) -> PolicyLoss:
     function = with_arguments(
         found.fn,
         config.policy_loss_kwargs,
-        knob=f"actor.policy_loss={config.policy_loss}",
-        kwargs_knob="actor.policy_loss_kwargs",
+        option=f"actor.policy_loss={config.policy_loss}",
+        kwargs_option="actor.policy_loss_kwargs",
         called_with="inputs, config",
     )
     return found if function is found.fn else replace(found, fn=function)

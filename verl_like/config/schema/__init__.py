@@ -1,4 +1,4 @@
-"""Every knob once: type, default, unit and one sentence; a file for each section.
+"""Every option once: type, default, unit and one sentence; a file for each section.
 
 Dataclasses own defaults; the YAML files under ``conf/`` own choices. A value that cannot be right by itself
 is refused by its ``check``; rules that span sections live in :mod:`verl_like.checks.rules`.

@@ -7,9 +7,9 @@ from typing import Any
 
 from verl_like.config.schema.fields import (
     fraction,
-    knob,
     micro_batch_tokens,
     non_negative,
+    option,
     positive,
     ranks_per_sequence,
 )
@@ -22,15 +22,15 @@ from verl_like.config.section import Section
 class PolicyLossConfig(Section):
     """What a policy loss may read; the actor's section extends it."""
 
-    policy_loss: str = knob("ppo", "Loss of the policy: a name of docs/algorithms.md, or `path/to/file.py:function`.")
-    policy_loss_kwargs: dict[str, Any] = knob({}, "Keyword arguments passed to a policy loss from a file of yours.")
+    policy_loss: str = option("ppo", "Loss of the policy: a name of docs/algorithms.md, or `path/to/file.py:function`.")
+    policy_loss_kwargs: dict[str, Any] = option({}, "Keyword arguments passed to a policy loss from a file of yours.")
     clip_ratio_low: float = non_negative(
         0.2, "The ratio may fall to 1 - this; gmpo bounds the log-ratio by it, dppo the divergence."
     )
     clip_ratio_high: float = non_negative(
         0.2, "The ratio may rise to 1 + this (clip-higher when above clip_ratio_low); others as there."
     )
-    clip_ratio_dual: float = knob(
+    clip_ratio_dual: float = option(
         0.0,
         "Dual-clip bound for negative advantages (ppo); 0 turns it off.",
         check=lambda v: v == 0 or v > 1,
@@ -53,7 +53,7 @@ class PolicyLossConfig(Section):
     ppo_kl_coef: float = non_negative(1.0, "Weight of kl_cov's penalty |log ratio|.")
     dppo_max_ratio: float = positive(20.0, "dppo_tv and dppo_kl weight a token by its ratio, up to this.")
     dro_beta: float = positive(1.0, "Weight of dro's squared log-ratio.")
-    loss_aggregation: str = knob(
+    loss_aggregation: str = option(
         "token-mean",
         "How token losses become one number; all counts are global.",
         choices=("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"),
@@ -62,7 +62,7 @@ class PolicyLossConfig(Section):
     kl_loss_coef: float = non_negative(
         0.0, "Weight of the KL(actor, ref) term in the loss; above 0 a reference exists."
     )
-    kl_loss_type: str = knob(
+    kl_loss_type: str = option(
         "k3",
         "Estimator of that KL; with a + its value has the gradient of k2, which is the KL's own.",
         choices=("k1", "k2", "k3", "abs", "k1+", "k2+", "k3+", "abs+"),
@@ -73,20 +73,20 @@ class PolicyLossConfig(Section):
 class ActorConfig(PolicyLossConfig):
     mini_batch_size: int = positive(32, "Prompts per optimiser update.", unit="prompts")
     epochs: int = positive(1, "Passes over each batch.")
-    use_rollout_log_probs: bool = knob(
+    use_rollout_log_probs: bool = option(
         False, "Take the engine's log-probs for the old policy's, and skip the stage that computes them."
     )
-    skip_zero_advantages: bool = knob(
+    skip_zero_advantages: bool = option(
         False,
         "Leave responses without advantage out of the passes. The loss does not change; "
         "metrics per token count them as zeros.",
     )
     max_tokens_per_micro_batch: str = micro_batch_tokens("forward/backward")
     sequence_parallel_size: int = ranks_per_sequence()
-    use_torch_compile: bool = knob(
+    use_torch_compile: bool = option(
         False, "Compile the log-prob and entropy function in a warm-up before the first step."
     )
-    compile_layers: bool = knob(
+    compile_layers: bool = option(
         False, "Compile the actor's decoder layers, but for their attention, in a warm-up before the first step."
     )
     log_prob_chunk_mib: int = positive(
@@ -94,5 +94,5 @@ class ActorConfig(PolicyLossConfig):
         "Logits that exist at once in the log-prob function; those beyond it are computed again in backward.",
         unit="MiB",
     )
-    optim: OptimConfig = knob(OptimConfig, "Optimiser of the actor.")
-    fsdp: FsdpConfig = knob(FsdpConfig, "Sharding of the actor.")
+    optim: OptimConfig = option(OptimConfig, "Optimiser of the actor.")
+    fsdp: FsdpConfig = option(FsdpConfig, "Sharding of the actor.")

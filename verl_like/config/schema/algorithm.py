@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from verl_like.config.schema.fields import fraction, knob, non_negative, positive
+from verl_like.config.schema.fields import fraction, non_negative, option, positive
 from verl_like.config.section import Section
 
 
@@ -13,30 +13,30 @@ from verl_like.config.section import Section
 class CorrectionConfig(Section):
     """What is done about the engine and the trainer giving different probabilities to the same token."""
 
-    level: str = knob(
+    level: str = option(
         "token",
         "What has an importance weight, trainer over engine: each token, or each sequence as the product over its "
         "tokens; off weighs everything 1.",
         choices=("token", "sequence", "off"),
     )
-    mode: str = knob(
+    mode: str = option(
         "truncate",
         "Weights are capped at upper (TIS), or tokens with a weight outside lower and upper are masked (IcePop).",
         choices=("truncate", "mask"),
     )
-    upper: float = knob(
+    upper: float = option(
         2.0,
         "Largest weight; the IcePop paper masks above 5.",
         check=lambda v: v >= 1,
         expected="a number of at least 1",
     )
     lower: float = fraction(0.5, "Smallest weight with mode=mask; 0 has no bound.")
-    rejection: str = knob(
+    rejection: str = option(
         "off",
         "Drop tokens by their ratio, or responses by the product or the geometric mean of their tokens' ratios.",
         choices=("off", "token", "sequence", "geometric"),
     )
-    rejection_upper: float = knob(
+    rejection_upper: float = option(
         2.0,
         "Ratio above which rejection drops; for geometric close to 1, e.g. 1.001.",
         check=lambda v: v >= 1,
@@ -45,13 +45,13 @@ class CorrectionConfig(Section):
     rejection_lower: float = fraction(
         0.5, "Ratio below which rejection drops; for geometric close to 1, e.g. 0.999; 0 has no bound."
     )
-    veto_threshold: float = knob(
+    veto_threshold: float = option(
         0.0,
         "A response with one token whose ratio is below this, e.g. 1e-4, is dropped whole; 0 turns it off.",
         check=lambda v: 0 <= v < 1,
         expected="a number from 0 to below 1",
     )
-    batch_normalize: bool = knob(False, "Divide the weights by their mean over the batch.")
+    batch_normalize: bool = option(False, "Divide the weights by their mean over the batch.")
     min_gap: float = non_negative(
         1e-4,
         "Mean absolute gap of log-probs below which the correction is left off; float32 engines are at "
@@ -62,16 +62,16 @@ class CorrectionConfig(Section):
 
 @dataclass(kw_only=True)
 class AlgorithmConfig(Section):
-    adv_estimator: str = knob(
+    adv_estimator: str = option(
         "grpo", "How advantages are computed: a name of docs/algorithms.md, or `path/to/file.py:function`."
     )
-    estimator_kwargs: dict[str, Any] = knob({}, "Keyword arguments passed to an estimator from a file of yours.")
+    estimator_kwargs: dict[str, Any] = option({}, "Keyword arguments passed to an estimator from a file of yours.")
     gamma: float = fraction(1.0, "Discount per token (gae, reinforce, reinforce_plus_plus).")
     lam: float = fraction(1.0, "Lambda of generalised advantage estimation (gae).")
-    divide_by_std: bool = knob(
+    divide_by_std: bool = option(
         True, "grpo, grpo_passk and gdpo divide by the group's standard deviation; false makes grpo Dr. GRPO."
     )
-    reward_components: dict[str, float] = knob(
+    reward_components: dict[str, float] = option(
         {},
         "Components that the reward function reports beside its score, with weights (gdpo).",
         check=lambda v: all(abs(weight) < float("inf") for weight in v.values()),
@@ -80,7 +80,7 @@ class AlgorithmConfig(Section):
     kl_coef: float = non_negative(
         0.0, "Weight of the KL(actor, ref) penalty in the reward; above 0 a reference exists."
     )
-    kl_type: str = knob("k1", "Estimator of that KL.", choices=("k1", "k2", "k3", "abs"))
+    kl_type: str = option("k1", "Estimator of that KL.", choices=("k1", "k2", "k3", "abs"))
     kl_target: float = non_negative(
         0.0, "KL per response that an adaptive kl_coef steers to; 0 keeps kl_coef fixed.", unit="nats"
     )
@@ -91,21 +91,21 @@ class AlgorithmConfig(Section):
         0, "Last tokens before max_response_length over which a penalty rises (DAPO); 0 for none.", unit="tokens"
     )
     overlong_penalty_factor: float = non_negative(1.0, "That penalty at max_response_length.")
-    mask_overlong: bool = knob(
+    mask_overlong: bool = option(
         False, "Learn nothing from responses that ran into max_response_length; siblings still compare with them."
     )
-    filter_groups: bool = knob(
+    filter_groups: bool = option(
         False, "Drop groups whose scores are all equal and draw others in their place (DAPO's dynamic sampling)."
     )
     max_num_gen_batches: int = positive(
         10, "Batches of prompts that filter_groups may draw in a step before it gives up.", unit="batches"
     )
-    pf_ppo: str = knob(
+    pf_ppo: str = option(
         "off",
         "Resample responses by their reward before the update (PF-PPO).",
         choices=("off", "pow", "max_min", "max_random"),
     )
     pf_ppo_weight_pow: float = positive(2.0, "Power of the reward's size with pf_ppo=pow.")
-    rollout_correction: CorrectionConfig = knob(
+    rollout_correction: CorrectionConfig = option(
         CorrectionConfig, "What is done about the gap between engine and trainer."
     )

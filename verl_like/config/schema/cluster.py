@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from verl_like.config.schema.fields import knob, non_negative, positive
+from verl_like.config.schema.fields import non_negative, option, positive
 from verl_like.config.section import Section
 
 
 @dataclass(kw_only=True)
 class ClusterConfig(Section):
-    address: str = knob("", "Ray cluster to join; empty starts a local one.")
-    device: str = knob("auto", "Accelerator of the hybrid workers.", choices=("auto", "cpu", "cuda"))
+    address: str = option("", "Ray cluster to join; empty starts a local one.")
+    device: str = option("auto", "Accelerator of the hybrid workers.", choices=("auto", "cpu", "cuda"))
     num_nodes: int = positive(1, "Nodes the workers are spread over.", unit="nodes")
     workers_per_node: int = non_negative(
         0,
@@ -21,7 +21,7 @@ class ClusterConfig(Section):
     threads_per_worker: int = non_negative(
         0, "Threads of a hybrid worker on CPU; 0 shares out the cores, one in a Ray that is joined.", unit="threads"
     )
-    env: dict[str, str] = knob({}, "Environment variables of the workers.")
+    env: dict[str, str] = option({}, "Environment variables of the workers.")
     object_store_memory_gib: float = positive(1.0, "Ray's object store of a local cluster.", unit="GiB")
     start_timeout_s: float = positive(
         1800.0, "Longest time to place workers and load models, downloads and captured graphs included.", unit="seconds"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from verl_like.config.schema.fields import knob, micro_batch_tokens, non_negative, positive, ranks_per_sequence
+from verl_like.config.schema.fields import micro_batch_tokens, non_negative, option, positive, ranks_per_sequence
 from verl_like.config.schema.fsdp import FsdpConfig
 from verl_like.config.schema.optim import OptimConfig
 from verl_like.config.section import Section
@@ -12,7 +12,7 @@ from verl_like.config.section import Section
 
 @dataclass(kw_only=True)
 class CriticConfig(Section):
-    path: str = knob("", "Model the critic starts from; empty means model.path with a fresh value head.")
+    path: str = option("", "Model the critic starts from; empty means model.path with a fresh value head.")
     mini_batch_size: int = positive(32, "Prompts per optimiser update.", unit="prompts")
     epochs: int = positive(1, "Passes over each batch.")
     max_tokens_per_micro_batch: str = micro_batch_tokens("forward/backward")
@@ -22,4 +22,4 @@ class CriticConfig(Section):
     optim: OptimConfig = field(
         default_factory=lambda: OptimConfig(lr=1e-5), metadata={"doc": "Optimiser of the critic."}
     )
-    fsdp: FsdpConfig = knob(FsdpConfig, "Sharding of the critic.")
+    fsdp: FsdpConfig = option(FsdpConfig, "Sharding of the critic.")

@@ -10,7 +10,7 @@ from typing import Any
 Check = Callable[[Any], bool]
 
 
-def knob(
+def option(
     default: Any,
     doc: str,
     *,
@@ -25,7 +25,7 @@ def knob(
         default: the value when nobody sets it; lists and dicts are copied for each instance.
         doc: one sentence for the user.
         unit: "tokens", "seconds", "GiB", ...
-        choices: the literal values allowed, when the knob is an enumeration.
+        choices: the literal values allowed, when the option is an enumeration.
         check: true for values that can work; ``expected`` says in words what it accepts.
     """
     metadata = {"doc": doc, "unit": unit, "choices": choices, "check": check, "expected": expected}
@@ -37,19 +37,19 @@ def knob(
 
 
 def positive(default: Any, doc: str, *, unit: str = "") -> Any:
-    return knob(default, doc, unit=unit, check=lambda v: 0 < v < math.inf, expected="a number above 0")
+    return option(default, doc, unit=unit, check=lambda v: 0 < v < math.inf, expected="a number above 0")
 
 
 def non_negative(default: Any, doc: str, *, unit: str = "") -> Any:
-    return knob(default, doc, unit=unit, check=lambda v: v >= 0, expected="a number of at least 0")
+    return option(default, doc, unit=unit, check=lambda v: v >= 0, expected="a number of at least 0")
 
 
 def steps_between(doc: str) -> Any:
-    return knob(0, doc, unit="steps", check=lambda v: v >= -1, expected="a number of at least -1")
+    return option(0, doc, unit="steps", check=lambda v: v >= -1, expected="a number of at least -1")
 
 
 def micro_batch_tokens(passes: str) -> Any:
-    return knob(
+    return option(
         "auto",
         f"Token budget of one {passes} pass per rank; auto is 1,024 to 2,048 on CPU, and more on GPU.",
         unit="tokens",
@@ -65,4 +65,4 @@ def ranks_per_sequence() -> Any:
 
 
 def fraction(default: Any, doc: str) -> Any:
-    return knob(default, doc, check=lambda v: 0 <= v <= 1, expected="a number from 0 to 1")
+    return option(default, doc, check=lambda v: 0 <= v <= 1, expected="a number from 0 to 1")

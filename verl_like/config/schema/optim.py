@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from verl_like.config.schema.fields import fraction, knob, non_negative, positive
+from verl_like.config.schema.fields import fraction, non_negative, option, positive
 from verl_like.config.section import Section
 
 
@@ -16,10 +16,10 @@ class OptimConfig(Section):
     beta2: float = fraction(0.999, "AdamW's second-moment decay.")
     eps: float = positive(1e-8, "AdamW's denominator term.")
     max_grad_norm: float = positive(1.0, "Global gradient norm above which gradients are scaled down.")
-    schedule: str = knob(
+    schedule: str = option(
         "constant", "Shape of the learning rate after warm-up.", choices=("constant", "linear", "cosine")
     )
     warmup_steps: int = non_negative(0, "Optimiser updates over which the rate rises linearly from 0.", unit="updates")
     warmup_frac: float = fraction(0.0, "The same as a fraction of all updates; where warmup_steps is 0.")
     min_lr_ratio: float = fraction(0.0, "Where linear and cosine end, as a fraction of lr.")
-    offload: bool = knob(False, "Keep optimiser state in host memory but for the optimiser's step (GPU only).")
+    offload: bool = option(False, "Keep optimiser state in host memory but for the optimiser's step (GPU only).")

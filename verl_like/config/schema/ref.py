@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from verl_like.config.schema.fields import knob, micro_batch_tokens, ranks_per_sequence
+from verl_like.config.schema.fields import micro_batch_tokens, option, ranks_per_sequence
 from verl_like.config.schema.fsdp import FsdpConfig
 from verl_like.config.section import Section
 
 
 @dataclass(kw_only=True)
 class RefConfig(Section):
-    path: str = knob("", "Reference model; empty means model.path.")
+    path: str = option("", "Reference model; empty means model.path.")
     max_tokens_per_micro_batch: str = micro_batch_tokens("forward")
     sequence_parallel_size: int = ranks_per_sequence()
-    fsdp: FsdpConfig = knob(FsdpConfig, "Sharding of the reference.")
+    fsdp: FsdpConfig = option(FsdpConfig, "Sharding of the reference.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from verl_like.config.schema.fields import fraction, knob, micro_batch_tokens, non_negative, positive
+from verl_like.config.schema.fields import fraction, micro_batch_tokens, non_negative, option, positive
 from verl_like.config.schema.fsdp import FsdpConfig
 from verl_like.config.section import Section
 
@@ -24,9 +24,9 @@ def _is_on_failure(text: str) -> bool:
 class RewardModelConfig(Section):
     """A sequence classifier whose one output is a response's score."""
 
-    path: str = knob("", "Folder or hub name of a sequence-classification model with one label; empty for none.")
-    weight: float = knob(1.0, "Weight of its score in the sum.", check=lambda v: v == v, expected="a number")
-    placement: str = knob(
+    path: str = option("", "Folder or hub name of a sequence-classification model with one label; empty for none.")
+    weight: float = option(1.0, "Weight of its score in the sum.", check=lambda v: v == v, expected="a number")
+    placement: str = option(
         "colocated",
         "colocated shares the hybrid workers and scores when the rollout is over; own has workers of its "
         "own that score while it runs.",
@@ -40,25 +40,25 @@ class RewardModelConfig(Section):
         unit="tokens",
     )
     max_tokens_per_micro_batch: str = micro_batch_tokens("forward")
-    fsdp: FsdpConfig = knob(FsdpConfig, "Sharding of the reward model.")
+    fsdp: FsdpConfig = option(FsdpConfig, "Sharding of the reward model.")
 
 
 @dataclass(kw_only=True)
 class JudgeConfig(Section):
     """A language model that is asked for a verdict, in engines of its own."""
 
-    path: str = knob(
+    path: str = option(
         "",
         "Folder or hub name of the judge; empty for none. One that is served elsewhere is reward.function=llm_judge.",
     )
-    weight: float = knob(1.0, "Weight of its score in the sum.", check=lambda v: v == v, expected="a number")
-    backend: str = knob("vllm", "Engine of the judge.", choices=("vllm", "hf"))
+    weight: float = option(1.0, "Weight of its score in the sum.", check=lambda v: v == v, expected="a number")
+    backend: str = option("vllm", "Engine of the judge.", choices=("vllm", "hf"))
     num_workers: int = positive(1, "Workers of the judge, a multiple of tensor_parallel_size.", unit="workers")
     tensor_parallel_size: int = positive(1, "Workers that share one engine.", unit="ranks")
-    template: str = knob(
+    template: str = option(
         "", "Jinja template (text or path of a .jinja file) of the question; empty takes the built-in one."
     )
-    score_pattern: str = knob(
+    score_pattern: str = option(
         "", "Regular expression whose last match's group 1 is the score; empty takes that of the built-in template."
     )
     max_score: float = positive(
@@ -73,11 +73,11 @@ class JudgeConfig(Section):
 
 @dataclass(kw_only=True)
 class RewardConfig(Section):
-    function: str = knob(
+    function: str = option(
         "", "`path/to/file.py:name` of a scorer, or a built-in's name; empty chooses per row by data_source."
     )
-    function_kwargs: dict[str, Any] = knob({}, "Keyword arguments passed to the function with each sample.")
-    functions: dict[str, Any] = knob(
+    function_kwargs: dict[str, Any] = option({}, "Keyword arguments passed to the function with each sample.")
+    functions: dict[str, Any] = option(
         {},
         "Several scorers instead of one: {name: {function: ..., weight: 1.0, kwargs: {...}}}; the score "
         "is their weighted sum.",
@@ -92,7 +92,7 @@ class RewardConfig(Section):
     max_concurrency: int = positive(
         32, "Calls of an async function under way at once in each scorer process.", unit="calls"
     )
-    on_failure: str = knob(
+    on_failure: str = option(
         "mask",
         "What a sample without a score is worth: mask leaves it out, score:<x> gives it x, abort ends the run.",
         check=_is_on_failure,
@@ -101,8 +101,8 @@ class RewardConfig(Section):
     max_failure_frac: float = fraction(
         0.5, "Share of a step's (or a validation batch's) samples that may fail before the run ends."
     )
-    try_first: bool = knob(
+    try_first: bool = option(
         True, "Before models load, try the function on one sample of each data source and read every ground truth."
     )
-    model: RewardModelConfig = knob(RewardModelConfig, "A reward model; its score is added to the function's.")
-    judge: JudgeConfig = knob(JudgeConfig, "A judge in engines of its own; its score is added to the function's.")
+    model: RewardModelConfig = option(RewardModelConfig, "A reward model; its score is added to the function's.")
+    judge: JudgeConfig = option(JudgeConfig, "A judge in engines of its own; its score is added to the function's.")

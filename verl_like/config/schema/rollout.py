@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from verl_like.config.schema.fields import fraction, knob, non_negative, positive
+from verl_like.config.schema.fields import fraction, non_negative, option, positive
 from verl_like.config.section import Section
 
 
@@ -13,10 +13,10 @@ from verl_like.config.section import Section
 class ValSamplingConfig(Section):
     n: int = positive(1, "Responses per validation prompt.")
     temperature: float = non_negative(1.0, "Sampling temperature of validation; 0 is greedy.")
-    top_p: float = knob(
+    top_p: float = option(
         1.0, "Nucleus of validation sampling.", check=lambda v: 0 < v <= 1, expected="a number above 0, at most 1"
     )
-    top_k: int = knob(
+    top_k: int = option(
         -1,
         "Candidates kept in validation; -1 keeps all.",
         check=lambda v: v == -1 or v > 0,
@@ -26,21 +26,21 @@ class ValSamplingConfig(Section):
 
 @dataclass(kw_only=True)
 class RolloutConfig(Section):
-    backend: str = knob("vllm", "Engine that generates; hf is slow and for debugging.", choices=("vllm", "hf"))
+    backend: str = option("vllm", "Engine that generates; hf is slow and for debugging.", choices=("vllm", "hf"))
     n: int = positive(8, "Responses per prompt.")
     temperature: float = positive(1.0, "Sampling temperature in training; log-probs are taken at the same temperature.")
-    top_p: float = knob(
+    top_p: float = option(
         1.0, "Nucleus of training sampling.", check=lambda v: 0 < v <= 1, expected="a number above 0, at most 1"
     )
-    top_k: int = knob(
+    top_k: int = option(
         -1,
         "Candidates kept in training; -1 keeps all.",
         check=lambda v: v == -1 or v > 0,
         expected="-1 or a positive number",
     )
-    ignore_eos: bool = knob(False, "Generate to max_response_length whatever the model says (benchmarks).")
+    ignore_eos: bool = option(False, "Generate to max_response_length whatever the model says (benchmarks).")
     tensor_parallel_size: int = positive(1, "Ranks that share one engine.", unit="ranks")
-    dtype: str = knob(
+    dtype: str = option(
         "auto",
         "Dtype of the engine's weights; auto is float32 on CPU and bfloat16 on GPU.",
         choices=("auto", "float32", "bfloat16"),
@@ -51,8 +51,8 @@ class RolloutConfig(Section):
     max_num_batched_tokens: int = positive(
         8192, "Tokens of one engine step; on CPU at least the longest prompt plus response.", unit="tokens"
     )
-    enforce_eager: bool = knob(False, "Skip CUDA graphs (CPU is always eager).")
-    lora: str = knob(
+    enforce_eager: bool = option(False, "Skip CUDA graphs (CPU is always eager).")
+    lora: str = option(
         "merged",
         "How model.lora reaches the engine: merged into its weights, or as an adapter beside those of the model's "
         "folder (vllm), which keeps in bfloat16 what merging rounds away, and syncs little.",
@@ -61,7 +61,7 @@ class RolloutConfig(Section):
     sync_bucket_mib: float = positive(
         64, "Weights are gathered and handed over in pieces of at most this size.", unit="MiB"
     )
-    sync_checksum: bool = knob(
+    sync_checksum: bool = option(
         False,
         "Compare what all ranks hand to their engines, bit by bit, and report sync/checksum; on a GPU every weight is "
         "copied to the host for it.",
@@ -72,11 +72,11 @@ class RolloutConfig(Section):
         "rank's groups.",
         unit="KiB",
     )
-    dealing: str = knob(
+    dealing: str = option(
         "auto",
         "queue lets engines take prompts when they have room, those of the longest responses first; ahead deals them "
         "in advance, so that a run repeats bit for bit. auto is ahead on CPU and with trainer.deterministic.",
         choices=("auto", "queue", "ahead"),
     )
-    engine_kwargs: dict[str, Any] = knob({}, "Passed to the engine's constructor as they are.")
-    val: ValSamplingConfig = knob(ValSamplingConfig, "Sampling of validation.")
+    engine_kwargs: dict[str, Any] = option({}, "Passed to the engine's constructor as they are.")
+    val: ValSamplingConfig = option(ValSamplingConfig, "Sampling of validation.")

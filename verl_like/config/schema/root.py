@@ -9,7 +9,7 @@ from verl_like.config.schema.algorithm import AlgorithmConfig
 from verl_like.config.schema.cluster import ClusterConfig
 from verl_like.config.schema.critic import CriticConfig
 from verl_like.config.schema.data import DataConfig
-from verl_like.config.schema.fields import knob
+from verl_like.config.schema.fields import option
 from verl_like.config.schema.model import ModelConfig
 from verl_like.config.schema.ref import RefConfig
 from verl_like.config.schema.reward import RewardConfig
@@ -22,16 +22,16 @@ from verl_like.config.section import Section
 class Config(Section):
     """The whole configuration; its sections are the words users type on the command line."""
 
-    data: DataConfig = knob(DataConfig, "Rows and prompts.")
-    model: ModelConfig = knob(ModelConfig, "The actor's model.")
-    actor: ActorConfig = knob(ActorConfig, "The policy that learns.")
-    rollout: RolloutConfig = knob(RolloutConfig, "Generation.")
-    ref: RefConfig = knob(RefConfig, "The frozen reference.")
-    critic: CriticConfig = knob(CriticConfig, "The value model.")
-    reward: RewardConfig = knob(RewardConfig, "Scoring.")
-    algorithm: AlgorithmConfig = knob(AlgorithmConfig, "Advantages and KL.")
-    trainer: TrainerConfig = knob(TrainerConfig, "The loop.")
-    cluster: ClusterConfig = knob(ClusterConfig, "Machines and processes.")
+    data: DataConfig = option(DataConfig, "Rows and prompts.")
+    model: ModelConfig = option(ModelConfig, "The actor's model.")
+    actor: ActorConfig = option(ActorConfig, "The policy that learns.")
+    rollout: RolloutConfig = option(RolloutConfig, "Generation.")
+    ref: RefConfig = option(RefConfig, "The frozen reference.")
+    critic: CriticConfig = option(CriticConfig, "The value model.")
+    reward: RewardConfig = option(RewardConfig, "Scoring.")
+    algorithm: AlgorithmConfig = option(AlgorithmConfig, "Advantages and KL.")
+    trainer: TrainerConfig = option(TrainerConfig, "The loop.")
+    cluster: ClusterConfig = option(ClusterConfig, "Machines and processes.")
 
     @property
     def validates(self) -> bool:

@@ -33,7 +33,7 @@ class ScoreInputs:
         model = config.reward.model
         self._policy = load_tokenizer(config.model.tokenizer, config.model.trust_remote_code)
         self._own = own_tokenizer(
-            model.path, trust_remote_code=config.model.trust_remote_code, knob="reward.model.path"
+            model.path, trust_remote_code=config.model.trust_remote_code, option="reward.model.path"
         )
         self._is_chat = config.data.apply_chat_template and bool(self._own.chat_template)
         self._reads_ids = not self._is_chat and self._own.get_vocab() == self._policy.get_vocab()
@@ -110,18 +110,18 @@ class ScoreInputs:
         return ids[max(0, end - self._max_length) : end]
 
 
-def own_tokenizer(path: str, *, trust_remote_code: bool, knob: str) -> PreTrainedTokenizerBase:
+def own_tokenizer(path: str, *, trust_remote_code: bool, option: str) -> PreTrainedTokenizerBase:
     """The tokenizer of a model that scores.
 
     Raises:
-        ValueError: there is none in ``path``, which ``knob`` names.
+        ValueError: there is none in ``path``, which ``option`` names.
     """
     try:
         return load_tokenizer(path, trust_remote_code)
     except ValueError as error:
         raise ValueError(
-            f"{knob} is {path!r}, which gives no tokenizer; expected one beside the weights (below, read {knob} for "
-            f"model.path): {error}"
+            f"{option} is {path!r}, which gives no tokenizer; expected one beside the weights (below, read {option} "
+            f"for model.path): {error}"
         ) from error
 
 

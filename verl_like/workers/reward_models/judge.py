@@ -40,7 +40,7 @@ def judge_engine(setup: WorkerSetup) -> RolloutEngine:
         ValueError: a model that the engine cannot run.
     """
     config, judge = setup.config, setup.config.reward.judge
-    own_tokenizer(judge.path, trust_remote_code=config.model.trust_remote_code, knob="reward.judge.path")
+    own_tokenizer(judge.path, trust_remote_code=config.model.trust_remote_code, option="reward.judge.path")
     model = ModelConfig(path=judge.path, trust_remote_code=config.model.trust_remote_code)
     rollout = RolloutConfig(
         backend=judge.backend,
@@ -70,7 +70,7 @@ def judge_engine(setup: WorkerSetup) -> RolloutEngine:
         engine.finish_sync()
     except ValueError as error:  # it speaks of the policy's engine
         raise ValueError(
-            f"the judge reward.judge.path={judge.path} cannot be used (its knobs are those of reward.judge, not of "
+            f"the judge reward.judge.path={judge.path} cannot be used (its options are those of reward.judge, not of "
             f"rollout): "
             f"{error}"
         ) from error
@@ -88,7 +88,7 @@ class JudgeRole:
         self._speaks = setup.rank % self._judge.tensor_parallel_size == 0
         self._policy = load_tokenizer(config.model.tokenizer, config.model.trust_remote_code)
         self._own = own_tokenizer(
-            self._judge.path, trust_remote_code=config.model.trust_remote_code, knob="reward.judge.path"
+            self._judge.path, trust_remote_code=config.model.trust_remote_code, option="reward.judge.path"
         )
         self._sampling = Sampling(max_tokens=self._judge.max_tokens, temperature=self._judge.temperature)
 
