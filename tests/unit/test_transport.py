@@ -117,7 +117,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(ray_calls, name, fake)
-    for name in ("stacks", "signals", "LEDGER", "BEACON", "PROCESS_LOG"):
+    for name in ("stacks", "signals", "LEDGER", "HEARTBEAT", "PROCESS_LOG"):
         monkeypatch.setattr(aggregator, name, MagicMock())
     monkeypatch.setattr(aggregator, "Reporter", lambda: SimpleNamespace(take=lambda: "aggregator"))
 
