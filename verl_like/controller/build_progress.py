@@ -1,4 +1,4 @@
-"""How far the processes are that are being built, told in the line of the start: minutes pass on large models."""
+"""Reports in the start's line how far the processes are that are being built; large models take minutes."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class BuildProgress:
         self._asked: tuple[str, Any] | None = None
         self._asked_at = clock()
 
-    def look(self, pending: Sequence[str]) -> None:
-        """Tell what the first of those that are not built is busy with."""
+    def report(self, pending: Sequence[str]) -> None:
+        """Report what the first of those that are not built is busy with."""
         if self._asked is not None:
-            self._tell(*self._asked, num_ready=len(self._actors) - len(pending))
+            self._show(*self._asked, num_ready=len(self._actors) - len(pending))
         elif self._clock() - self._asked_at >= ASK_EVERY_S:
             who, self._asked_at = pending[0], self._clock()
             [question] = ray_calls.begun([Call(self._actors[who].status)])
             self._asked = who, question
 
-    def _tell(self, who: str, question: Any, *, num_ready: int) -> None:
+    def _show(self, who: str, question: Any, *, num_ready: int) -> None:
         try:
             answers, _ = ray_calls.arrived([question], timeout_s=0.0)
         except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError):
-            return  # whoever waits for the process itself tells why
+            return  # whoever waits for the process itself reports why
         for _, status in answers:
             self._asked = None
             stage = status["stage"].removeprefix("build/")

@@ -1,4 +1,4 @@
-"""Why a group of calls failed: what every rank says of it, and the one error that explains it."""
+"""Why a group of calls failed: the failure of every rank, and the one error that explains them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from verl_like.controller.errors import FeedbackError, RunError, StageTimeout, W
 from verl_like.controller.verdicts import VERDICTS
 from verl_like.disk import DiskRefused
 
-GRACE_S = 2.0  # how long to collect the other ranks' failures, so that the first one in time can be told
-Told: TypeAlias = WorkerFailure | FeedbackError | RunError | DiskRefused | StageTimeout
+GRACE_S = 2.0  # how long to collect the other ranks' failures, so that the earliest can be reported
+Raised: TypeAlias = WorkerFailure | FeedbackError | RunError | DiskRefused | StageTimeout
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Failed:
     """How one call failed: what the worker raised, its text where the kind is not ours, or the worker's death."""
 
     who: str
-    why: Told | Death | str
+    why: Raised | Death | str
 
 
 class RanksFailed(Exception):
@@ -41,7 +41,7 @@ class RanksFailed(Exception):
 
 
 def failures(refs: Mapping[ray.ObjectRef, str]) -> list[Failed]:
-    """Those of the calls that have failed, or do so in a moment."""
+    """Return the calls that have failed, or fail within a moment."""
     ready, _ = ray_calls.split(list(refs), timeout_s=GRACE_S)
     found: list[Failed] = []
     for ref in ready:
@@ -51,7 +51,7 @@ def failures(refs: Mapping[ray.ObjectRef, str]) -> list[Failed]:
             if isinstance(error.cause, RanksFailed):
                 found += error.cause.failed
             else:
-                found.append(Failed(refs[ref], error.cause if isinstance(error.cause, Told) else str(error)))
+                found.append(Failed(refs[ref], error.cause if isinstance(error.cause, Raised) else str(error)))
         except ray.exceptions.RayActorError as error:
             # Ray's own account, without its guesses
             seen = str(error).split("Worker exit detail: ")[-1].split(" Some common causes")[0].strip()
@@ -60,7 +60,7 @@ def failures(refs: Mapping[ray.ObjectRef, str]) -> list[Failed]:
 
 
 def explained(failed: Sequence[Failed], stage: str) -> Exception:
-    """The error that explains a failed stage: the earliest real traceback, else who died."""
+    """Return the error that explains a failed stage: the earliest real traceback, else who died."""
     raised: list[WorkerFailure] = []
     late: list[StageTimeout] = []
     other: list[str] = []

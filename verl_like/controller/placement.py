@@ -149,7 +149,7 @@ def devices(config: ClusterConfig, *, shared_out: Callable[[int], Shares]) -> De
 
 
 class Placement:
-    """One bundle per node, with room for the node's workers, so that neighbouring ranks share a node."""
+    """Reserves one bundle of resources on each node for all of its workers, so that neighbouring ranks share a node."""
 
     def __init__(self, where: Devices, *, timeout_s: float) -> None:
         each = {"CPU": float(where.threads_per_worker), **({"GPU": 1.0} if where.kind == "cuda" else {})}

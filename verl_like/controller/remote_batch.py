@@ -230,7 +230,7 @@ class RemoteBatch:
         )
 
     def reorder(self, order: Selection) -> RemoteBatch:
-        """The rows in another order: ``order[i]`` is the old place of row i.
+        """The rows in another order: ``order[i]`` is the old position of row i.
 
         Raises:
             IndexError: an index outside of the batch.

@@ -1,4 +1,4 @@
-"""Where the ranks of a worker group meet: rank 0 listens before anybody is told the port, and hands the socket on."""
+"""Where the ranks of a worker group meet: rank 0 listens before the port is published, and hands the socket on."""
 
 from __future__ import annotations
 

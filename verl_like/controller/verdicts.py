@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from verl_like.controller.errors import StallError, WorkerError
 
 log = logging.getLogger(__name__)
-OBITUARY_S = 3.0  # the watchdog looks once a second
+OBITUARY_S = 3.0  # the watchdog checks once a second
 MAX_DEATHS, WITHIN_S = 2, 600.0  # of a process that Ray starts again; after more, another start mends nothing
 
 

@@ -1,4 +1,4 @@
-"""The process a worker lives in: a thin Ray actor that hosts roles and reports failures with their place and time."""
+"""The process of a worker: a thin Ray actor that hosts roles and reports failures with their location and time."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ class WorkerHost:
 
     @ray.method(concurrency_group="control")
     def interrupt(self) -> None:
-        """Ctrl-C reached the driver: the stage that runs here may end early, if it looks at ``INTERRUPT``."""
+        """Ctrl-C reached the driver: the stage that runs here may end early, if it checks ``INTERRUPT``."""
         INTERRUPT.set()
 
     @ray.method(concurrency_group="engine")
     def prepare(self, function: str, *args: Any) -> None:
-        """Call ``module:function``, which imports. What fails here fails again in ``build``, where it is told."""
+        """Call ``module:function``, which imports. What fails here fails again in ``build``, which reports it."""
         signals.let_through()  # the threads that Ray started have the mask of its servers
         with suppress(Exception), importing(), stage("build/libraries"):
             _named(function)(*args)

@@ -36,16 +36,20 @@ INTERRUPT_TIMEOUT_S = 20.0  # a control call answers at once, unless something h
 class WorkerGroup:
     """``world_size`` processes, each hosting the same roles.
 
-    A method is named by the function itself (``ActorRole.update``), so that an editor can follow the call; the role
-    is the class it belongs to.
+        A method is named by the function itself (``ActorRole.update``), so that an editor can follow the call; the role
+        is the class it belongs to.
 
-    Args:
-        name: for messages.
-        world_size: number of ranks.
-        placement: bundle of each rank; None for light processes that need no accelerator.
-        env: environment of the processes from their first instruction on.
-        timeout_s: deadline of each call unless it brings its own.
-        heartbeats: folder of this run on every node, where the watchdog looks; empty for processes that nobody watches.
+        Args:
+            name: for messages.
+            world_size: number of ranks.
+            placement: bundle of each rank; None for light processes that need no accelerator.
+            env: environment of the processes from their first instruction on.
+            timeout_s: deadline of each call unless it brings its own.
+    <<<<<<< HEAD
+            heartbeats: folder of this run on every node, where the watchdog looks; empty for processes that nobody watches.
+    =======
+            beacons: folder of this run on every node, that the watchdog reads; empty for processes that nobody watches.
+    >>>>>>> wt-controller
     """
 
     def __init__(
@@ -117,8 +121,8 @@ class WorkerGroup:
 
     def wait_built(self, *, timeout_s: float) -> None:
         """Return when every rank is built, or raise the first one's failure; the start's line says how far they are."""
-        told = BuildProgress(dict(zip(self._building.values(), self._actors, strict=True)))
-        warnings = wait(self._building, stage="build", timeout_s=timeout_s, interruptible=True, meanwhile=told.look)
+        report = BuildProgress(dict(zip(self._building.values(), self._actors, strict=True))).report
+        warnings = wait(self._building, stage="build", timeout_s=timeout_s, interruptible=True, meanwhile=report)
         pass_on(zip(self._building.values(), warnings, strict=True))
         self._preparing = self._building = {}
         if self._placement is not None and len(self._placement.nodes) > 1:
