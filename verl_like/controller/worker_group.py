@@ -36,20 +36,16 @@ INTERRUPT_TIMEOUT_S = 20.0  # a control call answers at once, unless something h
 class WorkerGroup:
     """``world_size`` processes, each hosting the same roles.
 
-        A method is named by the function itself (``ActorRole.update``), so that an editor can follow the call; the role
-        is the class it belongs to.
+    A method is named by the function itself (``ActorRole.update``), so that an editor can follow the call; the role
+    is the class it belongs to.
 
-        Args:
-            name: for messages.
-            world_size: number of ranks.
-            placement: bundle of each rank; None for light processes that need no accelerator.
-            env: environment of the processes from their first instruction on.
-            timeout_s: deadline of each call unless it brings its own.
-    <<<<<<< HEAD
-            heartbeats: folder of this run on every node, where the watchdog looks; empty for processes that nobody watches.
-    =======
-            beacons: folder of this run on every node, that the watchdog reads; empty for processes that nobody watches.
-    >>>>>>> wt-controller
+    Args:
+        name: for messages.
+        world_size: number of ranks.
+        placement: bundle of each rank; None for light processes that need no accelerator.
+        env: environment of the processes from their first instruction on.
+        timeout_s: deadline of each call unless it brings its own.
+    heartbeats: folder of this run on every node, which the watchdog reads; empty for processes that nobody watches.
     """
 
     def __init__(
