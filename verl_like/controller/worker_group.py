@@ -45,7 +45,7 @@ class WorkerGroup:
         placement: bundle of each rank; None for light processes that need no accelerator.
         env: environment of the processes from their first instruction on.
         timeout_s: deadline of each call unless it brings its own.
-    heartbeats: folder of this run on every node, which the watchdog reads; empty for processes that nobody watches.
+        heartbeats: folder of this run on every node, which the watchdog reads; empty for unwatched processes.
     """
 
     def __init__(
