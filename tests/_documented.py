@@ -54,7 +54,7 @@ def _on_page(page: str, text: str) -> Iterator[Command]:
     # Blocks of a language are files; others hold commands, like indented lines. A span may go over the end of a line.
     text = _BLOCK.sub(lambda block: "" if block[1] else textwrap.indent(textwrap.dedent(block[2]), "    "), text)
     form = re.compile(rf"^    ({_PROGRAM}.*)$|`({_PROGRAM}[^`]+)`|^\| [^|]+ \| `('?[\w.]+=[^`]+)`", re.MULTILINE)
-    in_overrides = (text.find("## Overrides"), text.find("Later wins:"))
+    in_overrides = (text.find("## Overrides"), text.find("Later entries win:"))
     for match in form.finditer(text):
         line, span, row = match.groups()
         if row and in_overrides[0] <= match.start() < in_overrides[1]:

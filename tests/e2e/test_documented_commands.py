@@ -40,6 +40,7 @@ NOT_RUN_PROGRAMS = {
 NOT_RUN = {
     "would run the test within itself": (
         "make test",
+        "make test ARGS=--record-durations",
         "make e2e",
         "make unit",
         ".venv/bin/python -m pytest tests/unit/test_checks.py -k siblings",

@@ -42,7 +42,7 @@ def test_a_lost_node_is_told_as_stage_and_rows(happened: dict[str, Any]) -> None
 def test_each_node_is_watched_from_that_node(happened: dict[str, Any]) -> None:
     far, near = happened["far"], "echo rank 1" if happened["far"] == "echo rank 0" else "echo rank 0"
     assert happened["watched_there"] == [far, f"the aggregator of {far}", "the watchdog of this node"]
-    assert happened["watched_here"] == [near, "the driver", f"the aggregator of {near}"]
+    assert happened["watched_here"] == [near, f"the aggregator of {near}", "the driver"]
     assert happened["stall"].startswith(f"{far} (pid ") and "is stopped by a signal (SIGSTOP)" in happened["stall"]
 
 
