@@ -1,4 +1,4 @@
-"""What a machine must have for set-up and runs.
+"""Requirements that set-up and runs place on a machine.
 
-Only Python's standard library is imported here: `make setup` asks before anything is installed.
+This package imports only Python's standard library: `make setup` runs it before anything is installed.
 """

@@ -1,4 +1,4 @@
-"""``python3 -m verl_like.machine``: what `make setup` lacks, before it downloads anything."""
+"""Report what `make setup` lacks before it downloads anything: ``python3 -m verl_like.machine``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from verl_like.machine.probes import what_set_up_needs
 
 
 def main() -> int:
-    """Print what is missing or short and the command that mends it; returns 1 if something is missing."""
+    """Print what is missing or short and the command that fixes it; return 1 if something is missing."""
     parser = argparse.ArgumentParser(prog="python3 -m verl_like.machine", description=__doc__)
     parser.add_argument("--accelerator", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--venv", type=Path, default=Path(".venv"))
@@ -23,7 +23,7 @@ def main() -> int:
 
 
 def problems(findings: list[Finding]) -> str:
-    """The findings that are not ok, and how to mend them; empty if there are none."""
+    """Return the findings that are not ok, with their remedies; empty if there are none."""
     wrong = [finding for finding in findings if finding.status is not Status.OK]
     if not wrong:
         return ""

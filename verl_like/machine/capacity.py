@@ -1,4 +1,4 @@
-"""How much room an installation takes, and where."""
+"""Estimate the disk space that an installation needs in each folder."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """GiB of an installation: measured, but for the downloads of CUDA's lock, which are estimated."""
+    """Disk space of an installation in GiB: measured, except the downloads of CUDA's lock, which are estimated."""
 
     installed: float  # in .venv
-    downloads: float  # that pip keeps in its cache
-    largest_stage: float  # that lies in pip's temporary folder at a time
+    downloads: float  # kept in pip's cache
+    largest_stage: float  # most that pip's temporary folder holds at a time
 
 
 ROOM = {
@@ -25,7 +25,7 @@ ROOM = {
 
 
 def room_wanted(room: Room, venv: Path) -> dict[Path, float]:
-    """GiB that the rest of an installation wants in each folder; what ``venv`` holds from an earlier start is done."""
+    """Return the GiB still needed in each folder; what ``venv`` holds from an earlier start is subtracted."""
     left = max(1 - _size_gib(venv) / room.installed, 0.0)
     wanted = {venv: room.installed * left}
     for folder, gib in ((Path(tempfile.gettempdir()), room.largest_stage), (_pip_cache(), room.downloads)):
@@ -35,7 +35,7 @@ def room_wanted(room: Room, venv: Path) -> dict[Path, float]:
 
 
 def _pip_cache() -> Path | None:
-    """pip's cache folder, as its own variables say; None if it keeps none."""
+    """Return pip's cache folder according to pip's environment variables; None if caching is off."""
     if os.environ.get("PIP_NO_CACHE_DIR", "").lower() in ("1", "true", "yes", "on"):
         return None
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -43,7 +43,7 @@ def _pip_cache() -> Path | None:
 
 
 def _size_gib(folder: Path) -> float:
-    """What the files below ``folder`` take; 0 for a folder that does not exist."""
+    """Return the disk usage of the files below ``folder`` in GiB; 0 if the folder does not exist."""
     total = 0
     for path, _, files in os.walk(folder):
         for name in files:

@@ -1,7 +1,7 @@
-"""The CPU cores that a run may really use, and how they are shared out to workers and their threads.
+"""Count the CPU cores that a run may use and divide them among workers and their threads.
 
-Where models are small they go to workers first, as many as the batch can be dealt to and memory holds, and to the
-workers' threads then. Beyond two cores nothing was measured.
+With small models, cores go to workers first, up to the number that divides the batch and fits into memory. The
+remaining cores become threads of the workers. Nothing was measured beyond two cores.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
-USUAL_WORKERS = 2  # whatever the batch is; more only where they fit
-MAX_WORKERS = 8  # each takes its memory, reads the model, and has a part in every sum of gradients
-MIN_USED = 0.75  # of the cores, for so many workers that each has but few threads
+USUAL_WORKERS = 2  # for any batch; more only if they fit
+MAX_WORKERS = 8  # each worker uses memory, reads the model and joins every gradient reduction
+MIN_USED = 0.75  # fraction of the cores that must be in use to prefer more workers with fewer threads each
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What becomes of a node's cores."""
+    """Division of a node's cores."""
 
     workers: int
-    threads: int  # of each
+    threads: int  # per worker
 
 
 def usable_cores() -> int:
-    """Those that the scheduler gives this process; of a quota the whole ones, at least one."""
+    """Return the cores that the scheduler allows this process; a quota is rounded down, to at least one."""
     own = Path("/proc/self/cgroup")
     quota = quota_cores(own.read_text() if own.is_file() else "", CGROUPS)
     affine = len(os.sched_getaffinity(0))
@@ -35,11 +35,11 @@ def usable_cores() -> int:
 
 
 def quota_cores(own: str, root: Path) -> float | None:
-    """The smallest quota of the control groups that a process is in, in cores; None without any.
+    """Return the smallest CPU quota among the control groups of a process, in cores; None if there is no quota.
 
     Args:
-        own: its ``/proc/self/cgroup``: a line ``0::PATH`` of the second version, ``N:CONTROLLERS:PATH`` of the first.
-        root: where control groups are mounted. A container sees its own group there, whatever the path says.
+        own: content of its ``/proc/self/cgroup``: a line ``0::PATH`` (cgroup v2) or ``N:CONTROLLERS:PATH`` (v1).
+        root: mount point of the control groups. In a container it shows the container's own group, whatever the path.
     """
     found = []
     for line in own.splitlines():
@@ -68,14 +68,14 @@ def _quota_of(folder: Path) -> list[float]:
 def shared_out(
     cores: int, *, kept: int, most: int, dealt: Sequence[int], multiple_of: int, workers: int, threads: int
 ) -> Shares:
-    """The arithmetic of it.
+    """Compute the number of workers and threads.
 
     Args:
-        kept: cores that scorers should have, as far as two workers leave some.
-        most: more than two workers that models and memory allow.
-        dealt: what more than two workers must divide.
-        multiple_of: ranks of an engine, of which more than two workers must be a multiple.
-        workers, threads: what is asked for; 0 leaves it to this.
+        kept: cores reserved for scorers, as far as two workers leave some.
+        most: upper bound on the workers, from models and memory; applies above two workers.
+        dealt: counts that the number of workers must divide; applies above two workers.
+        multiple_of: ranks of an engine; more than two workers must be a multiple of it.
+        workers, threads: requested values; 0 computes them.
     """
     left = max(cores - kept, 1)
     if not workers:
@@ -91,7 +91,7 @@ def shared_out(
 
 
 def _largest(counts: list[int], cores: int) -> int:
-    """The most workers whose threads use nearly all cores, or else those that use most."""
+    """Return the largest count whose threads use at least ``MIN_USED`` of the cores, else the one that uses most."""
     used = {count: count * (cores // count) for count in counts}
     enough = [count for count in counts if used[count] >= MIN_USED * cores]
     return max(enough, default=max(counts, key=lambda count: (used[count], count)))

@@ -1,4 +1,4 @@
-"""Arguments of vLLM's engine that ``rollout.engine_kwargs`` may name, known without importing vLLM."""
+"""List the arguments of vLLM's engine that ``rollout.engine_kwargs`` may set, without importing vLLM."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from verl_like.config.suggestion import suggestion
 
-# Arguments that have an option of their own.
+# Arguments that have their own option.
 OPTIONS = {
     "dtype": "rollout.dtype",
     "enforce_eager": "rollout.enforce_eager",
@@ -25,7 +25,7 @@ OPTIONS = {
     "tokenizer": "model.tokenizer_path",
     "trust_remote_code": "model.trust_remote_code",
 }
-# Arguments that the backend sets on every device, and those that would break its one process for each rank.
+# Arguments that the backend sets on every device, and those that would break its one process per rank.
 OWN = frozenset(
     {
         "data_parallel_size",
@@ -42,7 +42,7 @@ OWN = frozenset(
 
 
 def installed() -> frozenset[str]:
-    """The arguments that the installed vLLM takes, read from its source; none where it cannot be found there."""
+    """Return the arguments that the installed vLLM takes, parsed from its source; empty if the source is not found."""
     spec = importlib.util.find_spec("vllm")
     if spec is None or spec.origin is None:
         return frozenset()
@@ -54,12 +54,12 @@ def installed() -> frozenset[str]:
 
 
 def unusable(names: Iterable[str], *, known: Set[str], own: Set[str] = OWN) -> list[str]:
-    """What is wrong with each of the arguments that cannot be set: found, expected, remedy.
+    """Return an error message (found, expected, remedy) for each argument that cannot be set.
 
     Args:
         names: the keys of ``rollout.engine_kwargs``.
-        known: those that the engine takes; empty where nobody knows.
-        own: those that the backend sets.
+        known: arguments that the engine takes; empty if they are unknown.
+        own: arguments that the backend sets.
     """
     found = []
     for name in names:

@@ -1,7 +1,7 @@
-"""Whether the native extensions of an engine can be loaded, found out without loading them.
+"""Check that an engine's native extensions can be loaded, without loading them.
 
-vLLM swallows the error of importing its kernels and fails minutes later over an operator that does not exist
-(vllm 0.32, ``vllm/platforms/cpu.py``); so they are looked at before anything is built.
+vLLM swallows the error of importing its kernels and fails minutes later with an operator that does not exist
+(vllm 0.32, ``vllm/platforms/cpu.py``). The extensions are therefore checked before anything is built.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from verl_like.machine.findings import Finding, Status, refuse
 from verl_like.machine.packages import package_of
 
-# Engine -> its extensions, as patterns below the folder of an installed package.
+# Engine -> its extensions, as glob patterns below the folder of an installed package.
 EXTENSIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "vllm": {"vllm": ("*.so", "*/*.so")},
     "torch": {"torch": ("_C*.so", "lib/libtorch_cpu.so", "lib/libtorch_python.so")},
@@ -26,7 +26,7 @@ GPU_DRIVER = ("libcuda.so", "libnvidia-")
 
 
 def extensions(engine: str) -> list[Path]:
-    """The extension files of ``engine`` that are installed; none for an engine that has no line in the table."""
+    """Return the installed extension files of ``engine``; empty for an engine that is not in ``EXTENSIONS``."""
     files = []
     for package, patterns in EXTENSIONS.get(engine, {}).items():
         folder = _folder(package)
@@ -35,9 +35,9 @@ def extensions(engine: str) -> list[Path]:
 
 
 def missing_libraries(files: list[Path]) -> dict[str, list[Path]]:
-    """Shared library that the loader does not find -> the extensions that ask for it, directly or through another.
+    """Return shared libraries that the loader does not find -> the extensions that need them, also indirectly.
 
-    Libraries of torch and of NVIDIA's wheels count as found: they are in the process before an engine is.
+    Libraries of torch and of NVIDIA's wheels count as found: the process loads them before it loads an engine.
     """
     ldd = shutil.which("ldd")
     if ldd is None or not files:
@@ -53,7 +53,7 @@ def missing_libraries(files: list[Path]) -> dict[str, list[Path]]:
         check=False,
     )
     missing: dict[str, list[Path]] = {}
-    file, heads = files[0], {f"{each}:": each for each in files}  # a single file has no line of its own
+    file, heads = files[0], {f"{each}:": each for each in files}  # ldd prints no header for a single file
     for line in found.stdout.splitlines():
         file = heads.get(line, file)
         library, arrow, target = line.strip().partition(" => ")
@@ -63,9 +63,9 @@ def missing_libraries(files: list[Path]) -> dict[str, list[Path]]:
 
 
 def look(engine: str) -> list[Finding]:
-    """One finding for each library that an extension of ``engine`` misses, or one that says that all are there.
+    """Return one finding per library that an extension of ``engine`` misses, or one finding if none is missing.
 
-    An engine without extensions here has none: that it is not installed is reported elsewhere.
+    The result is empty for an engine that is not installed or not in ``EXTENSIONS``: another check reports that.
     """
     files = extensions(engine)
     if not files:
@@ -77,10 +77,10 @@ def look(engine: str) -> list[Finding]:
 
 
 def refuse_unloadable(engine: str) -> None:
-    """Refuse an engine whose extensions miss a library on this machine; others have nothing to look at.
+    """Raise if an extension of the engine misses a library on this machine; engines without extensions pass.
 
     Raises:
-        ValueError: names each library, who asks for it and the command that installs it.
+        ValueError: names each library, the extensions that need it and the command that installs it.
     """
     refuse(look(engine))
 
@@ -103,7 +103,7 @@ def _some(names: list[str]) -> str:
 
 
 def _folder(package: str) -> Path | None:
-    """Where an installed package lies; asked without importing it."""
+    """Return the folder of an installed package without importing it; None if it is not installed."""
     spec = importlib.util.find_spec(package)
     return Path(spec.origin).parent if spec is not None and spec.origin else None
 

@@ -1,4 +1,4 @@
-"""One thing that was looked at, what was found, and what mends it."""
+"""Results of machine checks: what was checked, what was found, and the remedy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Status(Enum):
-    """``MISSING`` is needed; ``NOTE`` is worth knowing."""
+    """``MISSING`` is required for a run; ``NOTE`` is a warning."""
 
     OK = "ok"
     NOTE = "note"
@@ -24,9 +24,9 @@ class Package:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One line of a report; ``remedy`` is a command or a sentence, empty where nothing needs mending.
+    """One line of a report. ``remedy`` is a command or a sentence, empty if there is nothing to fix.
 
-    ``package`` is the system package that mends it, if one does.
+    ``package`` is the system package that fixes the finding, if there is one.
     """
 
     name: str
@@ -37,13 +37,13 @@ class Finding:
 
 
 def install_line(packages: list[Package], *, manager: str = "apt-get") -> str:
-    """The one command that installs ``packages``, each once and in their order."""
+    """Return the one command that installs ``packages``, each once and in the given sequence."""
     names = dict.fromkeys(package.dnf if manager == "dnf" else package.apt for package in packages)
     return f"{manager} install {' '.join(names)}"
 
 
 def mending(findings: list[Finding]) -> list[str]:
-    """The command that installs every system package that ``findings`` lack, for apt-get and for dnf; empty if none."""
+    """Return the commands (apt-get and dnf) that install the missing system packages; empty if none is missing."""
     packages = [finding.package for finding in findings if finding.package and finding.status is not Status.OK]
     if not packages:
         return []
@@ -54,7 +54,7 @@ def mending(findings: list[Finding]) -> list[str]:
 
 
 def render(findings: list[Finding]) -> str:
-    """Text of the findings, one a line, each remedy below its finding."""
+    """Return the findings as text, one per line, each remedy below its finding."""
     width = max((len(finding.name) for finding in findings), default=0)
     lines = []
     for finding in findings:
@@ -65,10 +65,10 @@ def render(findings: list[Finding]) -> str:
 
 
 def refuse(findings: list[Finding]) -> None:
-    """End what cannot work on this machine.
+    """Raise if a requirement is missing on this machine.
 
     Raises:
-        ValueError: names everything in ``findings`` that is missing, and what mends it.
+        ValueError: names every missing finding and its remedy.
     """
     missing = [finding for finding in findings if finding.status is Status.MISSING]
     if not missing:

@@ -1,4 +1,4 @@
-"""Whether the kernel ends processes because memory runs out."""
+"""Count processes that the kernel's OOM killer has ended."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def num_oom_kills() -> int:
-    """How many processes the kernel has ended on this machine because memory ran out, in containers too."""
+    """Return the number of OOM kills on this machine since boot, including those in containers."""
     try:
         lines = Path("/proc/vmstat").read_text().splitlines()
     except OSError:
@@ -15,13 +15,13 @@ def num_oom_kills() -> int:
 
 
 class OomKills:
-    """Those since this object was made."""
+    """OOM kills since this object was made."""
 
     def __init__(self) -> None:
         self._before = num_oom_kills()
 
     def said(self) -> str:
-        """How a sentence about a process that has ended goes on; empty where there were none."""
+        """Return a clause to append to a message about an ended process; empty if there were no OOM kills."""
         count = num_oom_kills() - self._before
         if count <= 0:
             return ""

@@ -1,11 +1,11 @@
-"""The system packages that verl_like needs. README.md and docker/Dockerfile name the same ones, which a test holds."""
+"""System packages that verl_like needs. README.md and docker/Dockerfile list the same ones; a test compares them."""
 
 from __future__ import annotations
 
 from verl_like.machine.findings import Package
 
 PYTHON = Package("python3", "python3")
-# pip builds pycosat from its source, and torch.compile builds code that includes Python.h.
+# pip builds pycosat from source, and torch.compile compiles code that includes Python.h.
 HEADERS = Package("python3-dev", "python3-devel")
 VENV = Package("python3-venv", "python3")
 COMMANDS = {
@@ -14,11 +14,11 @@ COMMANDS = {
     "gcc": Package("gcc", "gcc"),
     "g++": Package("g++", "gcc-c++"),
 }
-# Libraries that wheels load and no wheel brings.
+# Libraries that wheels load but do not contain.
 LIBRARIES = {"libnuma.so.1": Package("libnuma1", "numactl-libs")}
 PACKAGES = (PYTHON, HEADERS, VENV, *COMMANDS.values(), *LIBRARIES.values())
 
-# Libraries that wheels load too and that come with the packages above, on every distribution that we know.
+# Libraries that wheels also load; the packages above install them on every distribution that we know.
 COMMON_LIBRARIES = {
     "libstdc++.so.6": Package("libstdc++6", "libstdc++"),
     "libgcc_s.so.1": Package("libgcc-s1", "libgcc"),
@@ -28,5 +28,5 @@ COMMON_LIBRARIES = {
 
 
 def package_of(library: str) -> Package | None:
-    """The system package that has the shared library ``library``, where we know it."""
+    """Return the system package that contains the shared library ``library``; None if unknown."""
     return {**LIBRARIES, **COMMON_LIBRARIES}.get(library)

@@ -1,4 +1,4 @@
-"""Looking at the machine: each function asks one thing and returns what it found, with what mends it."""
+"""Machine checks: each function checks one requirement and returns a finding with its remedy."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from verl_like.machine.packages import COMMANDS, HEADERS, LIBRARIES, VENV
 from verl_like.machine.process_limits import open_files, processes
 
 OLDEST_PYTHON = (3, 11)
-NEWEST_PYTHON = (3, 13)  # with which the locks were tried
+NEWEST_PYTHON = (3, 13)  # newest version that the locks were tested with
 OLDEST_GLIBC = (2, 28)  # of the wheels: manylinux_2_28
-# Ray's object store at its default size; Docker gives a container 64 MiB unless told otherwise.
+# Ray's object store at its default size; Docker gives a container 64 MiB by default.
 NEEDED_SHM_GIB = 1.0
-# A hybrid worker of a tiny model takes 0.7 GiB, nearly all of it libraries; two of them, the driver and Ray fit in
+# A hybrid worker of a tiny model takes 0.7 GiB, nearly all of it libraries. Two workers, the driver and Ray fit in
 # this.
 NEEDED_MEMORY_GIB = 4.0
 RUN_GIB = 1.0
@@ -31,20 +31,20 @@ NVIDIA_SMI_TIMEOUT_S = 20
 
 
 def what_set_up_needs(room: dict[Path, float]) -> list[Finding]:
-    """Everything that must be there before packages are downloaded; ``room`` is the GiB wanted in each folder."""
+    """Check everything that is needed before packages are downloaded; ``room`` is the GiB needed in each folder."""
     return [python(), libc(), *commands(), headers(), venv(), *libraries(), disk(room), memory(), shared_memory()]
 
 
 def what_runs_need(folder: Path) -> list[Finding]:
-    """What a run asks of its machine besides packages; it writes its results below ``folder``."""
+    """Check what a run needs apart from packages; it writes its results below ``folder``."""
     room = disk({folder: RUN_GIB})
-    if room.status is Status.MISSING:  # for what, only the run knows: a small model's checkpoints take megabytes
+    if room.status is Status.MISSING:  # a note only: checkpoints of a small model take just megabytes
         room = replace(room, status=Status.NOTE, remedy="checkpoints go there: make room, or set trainer.output_dir")
     return [room, memory(), shared_memory(), open_files(), processes()]
 
 
 def python() -> Finding:
-    """The interpreter that runs this."""
+    """Check the version of the running interpreter."""
     value = f"{platform.python_version()} at {sys.executable}"
     oldest, newest = (".".join(map(str, version)) for version in (OLDEST_PYTHON, NEWEST_PYTHON))
     if sys.version_info[:2] > NEWEST_PYTHON:
@@ -59,7 +59,7 @@ def python() -> Finding:
 
 
 def libc() -> Finding:
-    """The C library, which decides what wheels the machine can use."""
+    """Check the C library, which determines the wheels that the machine can use."""
     name, version = platform.libc_ver()
     value = f"{name} {version} on {platform.machine()}".strip()
     if name == "glibc" and tuple(map(int, version.split(".")[:2])) >= OLDEST_GLIBC:
@@ -70,7 +70,7 @@ def libc() -> Finding:
 
 
 def commands() -> list[Finding]:
-    """Programs that set-up, torch's compiler and the version stamps of runs call."""
+    """Check the programs that set-up, torch's compiler and the version stamps of runs call."""
     found = {name: shutil.which(name) for name in COMMANDS}
     return [
         Finding(name=name, value=path) if path else _absent(name, "not found", COMMANDS[name])
@@ -79,7 +79,7 @@ def commands() -> list[Finding]:
 
 
 def headers() -> Finding:
-    """Python.h of this interpreter, against which packages without a wheel are built."""
+    """Check for this interpreter's Python.h, which building packages without a wheel needs."""
     header = Path(sysconfig.get_path("include"), "Python.h")
     if header.is_file():
         return Finding(name="Python headers", value=str(header))
@@ -87,14 +87,14 @@ def headers() -> Finding:
 
 
 def venv() -> Finding:
-    """Whether this interpreter can make a virtual environment; Debian packs ensurepip by itself."""
+    """Check that this interpreter can make a virtual environment; Debian packages ensurepip separately."""
     if importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip"):
         return Finding(name="venv", value="venv and ensurepip")
     return _absent("venv", "Python's venv or ensurepip is missing", _of_this_python(VENV))
 
 
 def libraries() -> list[Finding]:
-    """Shared libraries that wheels load and do not bring, asked of the loader itself."""
+    """Check, through the loader itself, the shared libraries that wheels load but do not contain."""
     findings = []
     for name, package in LIBRARIES.items():
         try:
@@ -106,7 +106,7 @@ def libraries() -> list[Finding]:
 
 
 def disk(room: dict[Path, float]) -> Finding:
-    """Free room against the GiB wanted in each folder; folders on one file system add up."""
+    """Compare free disk space with the GiB needed in each folder; folders on one file system are added up."""
     wanted: dict[int, float] = {}
     places: dict[int, list[Path]] = {}
     for folder, gib in room.items():
@@ -128,7 +128,7 @@ def disk(room: dict[Path, float]) -> Finding:
 
 
 def cores() -> Finding:
-    """CPU cores that this process may use."""
+    """Check the number of CPU cores that this process may use."""
     count = usable_cores()
     if count >= 2:
         return Finding(name="cpu cores", value=str(count))
@@ -137,7 +137,7 @@ def cores() -> Finding:
 
 
 def memory_gib() -> float:
-    """Memory of the machine, or of the container where that is less."""
+    """Return the memory of the machine, or of the container if that is smaller."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     limit = Path("/sys/fs/cgroup/memory.max")
     if limit.is_file() and (text := limit.read_text().strip()) != "max":
@@ -146,7 +146,7 @@ def memory_gib() -> float:
 
 
 def memory() -> Finding:
-    """Whether the machine has enough of it."""
+    """Check that the machine has enough memory."""
     total = memory_gib()
     if total >= NEEDED_MEMORY_GIB:
         return Finding(name="memory", value=f"{total:.1f} GiB")
@@ -155,7 +155,7 @@ def memory() -> Finding:
 
 
 def shared_memory() -> Finding:
-    """/dev/shm, where Ray and torch put their blocks."""
+    """Check /dev/shm, where Ray and torch keep their shared blocks."""
     folder = Path("/dev/shm")
     if not folder.is_dir():
         remedy = "mount -t tmpfs -o size=2g tmpfs /dev/shm"
@@ -169,7 +169,7 @@ def shared_memory() -> Finding:
 
 
 def gpu_names() -> list[str]:
-    """GPUs as the driver lists them, whatever torch can see."""
+    """Return the GPUs that the driver lists, whether or not torch sees them."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
@@ -187,7 +187,7 @@ def _absent(name: str, value: str, package: Package) -> Finding:
 
 
 def _of_this_python(package: Package) -> Package:
-    """The package for this interpreter where it is not the system's default one: python3.12-dev for python3-dev."""
+    """Return the package for this interpreter if it is not the system's default: python3.12-dev for python3-dev."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     if Path("/usr/bin/python3").resolve().name == version:
         return package

@@ -1,4 +1,4 @@
-"""How many files and processes a run may have; where these are too few, libraries end it in words of their own."""
+"""Check the limits on open files and processes; below them, libraries fail with unrelated error messages."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 from verl_like.machine.cores import CGROUPS
 from verl_like.machine.findings import Finding, Status
 
-# PPO of two workers with vLLM on two cores had up to 128 files in a process and 363 threads in all; less than these
-# are too few for any run, and a run of USUAL_TASKS may still be larger.
+# PPO of two workers with vLLM on two cores used up to 128 files in a process and 363 threads in all. Fewer than the
+# needed numbers are too few for any run; a larger run may need more than USUAL_TASKS.
 NEEDED_FILES = 256
 NEEDED_TASKS, USUAL_TASKS = 250, 500
 ULIMIT = "ulimit -u"
 
 
 def open_files() -> Finding:
-    """The files that each process may hold open."""
+    """Check how many files each process may hold open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= NEEDED_FILES:
         return Finding(name="open files", value="no limit" if soft == resource.RLIM_INFINITY else f"{soft} a process")
@@ -28,7 +28,7 @@ def open_files() -> Finding:
 
 
 def processes() -> Finding:
-    """The processes and threads that may still be started."""
+    """Check how many more processes and threads may be started."""
     own = Path("/proc/self/cgroup")
     free = [*_left_by_user(), *left_in_groups(own.read_text() if own.is_file() else "", CGROUPS)]
     if not free:
@@ -47,7 +47,7 @@ def processes() -> Finding:
 
 
 def _left_by_user() -> list[tuple[int, str]]:
-    """What this user's limit leaves; root has none."""
+    """Return what this user's process limit leaves; root has no limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if soft == resource.RLIM_INFINITY or os.geteuid() == 0:
         return []
@@ -55,7 +55,7 @@ def _left_by_user() -> list[tuple[int, str]]:
 
 
 def _tasks_of(user: int) -> int:
-    """Threads of all processes of a user."""
+    """Count the threads of all processes of a user."""
     count = 0
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -68,7 +68,7 @@ def _tasks_of(user: int) -> int:
 
 
 def left_in_groups(own: str, root: Path) -> list[tuple[int, str]]:
-    """What each control group leaves that this process is in; arguments as of ``cores.quota_cores``."""
+    """Return what each control group of this process leaves; arguments as in ``cores.quota_cores``."""
     found = []
     for line in own.splitlines():
         _, controllers, path = line.split(":", 2)

@@ -1,7 +1,7 @@
-"""How much of /dev/shm is left, where Ray's object store, vLLM and torch keep their blocks.
+"""Watch the free space of /dev/shm, where Ray's object store, vLLM and torch keep their blocks.
 
-The kernel gives these files memory page by page. A process that writes to a page for which none is left is ended by
-SIGBUS, without a message: Ray's raylet first of all, and the driver with it.
+The kernel allocates these files page by page. If no page is left, a process that writes to one is ended by SIGBUS
+without a message: usually Ray's raylet first, and the driver with it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 
 FOLDER = Path("/dev/shm")
 MIB = 2**20
-LOW_MIB, LOW_FRAC = 256, 0.1  # the smaller of the two is little
+LOW_MIB, LOW_FRAC = 256, 0.1  # below the smaller of the two, a warning is given
 FULL_FRAC = 0.01
-RECENT_S = 10.0  # what is lost gives its memory back, and others take it
+RECENT_S = 10.0  # an ended process frees its blocks and others take them: the minimum of this period counts
 HELP = (
     "Remove what other programs have left there (ls -l /dev/shm), lower cluster.object_store_memory_gib, or enlarge "
     "it: docker run --shm-size=..., or mount -o remount,size=... /dev/shm."
@@ -23,27 +23,27 @@ HELP = (
 
 
 class SharedMemory:
-    """What is left, as of the last looks.
+    """Free space of a shared-memory file system at the last checks.
 
     Args:
-        folder: where the file system is mounted.
+        folder: mount point of the file system.
     """
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._folder = folder
-        self._recent: deque[tuple[float, int, int]] = deque()  # when, bytes left, bytes in all
+        self._recent: deque[tuple[float, int, int]] = deque()  # time, bytes left, total bytes
         self._is_low = False
 
     def look(self) -> str:
-        """Read how much is left.
+        """Read how much space is left.
 
         Returns:
-            a warning where that has become little; empty otherwise, and where it was so at the last look too.
+            A warning if the space has become low; empty otherwise, and if it was already low at the last check.
         """
         now = time.monotonic()
         try:
             found = os.statvfs(self._folder)
-        except OSError:  # a machine without it
+        except OSError:  # a machine without /dev/shm
             return ""
         left, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
         self._recent.append((now, left, total))
@@ -59,7 +59,7 @@ class SharedMemory:
         )
 
     def said(self) -> str:
-        """How a sentence about a process that has ended goes on; empty where there was enough of late."""
+        """Return a clause to append to a message about an ended process; empty if there was enough space recently."""
         self.look()
         least = min(((left, total) for _, left, total in self._recent), default=(1, 1))
         if least[0] >= FULL_FRAC * least[1]:

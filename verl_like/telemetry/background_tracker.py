@@ -14,22 +14,22 @@ from verl_like.telemetry.trackers import ShowsSamples, Tracker
 
 log = logging.getLogger(__name__)
 
-OPEN_S = 30.0  # that a start waits for a service; it may answer later
-CLOSE_S = 15.0  # that an end waits for one; within the grace of a run that is stopped
-MAX_WAITING = 1000  # reports that wait for a service; further ones are dropped
+OPEN_S = 30.0  # longest wait for a service at the start; it may answer later
+CLOSE_S = 15.0  # longest wait at the end; within the grace period of a run that is stopped
+MAX_WAITING = 1000  # reports queued for a service; further ones are dropped
 
 
 class BackgroundTracker:
-    """Make a tracker's calls one after the other on a thread of its own.
+    """Makes a tracker's calls one after the other on a separate thread.
 
-    What a service does not take is counted and reported: the first failure at once, the number at the end. Metrics that
-    wandb or another service misses are in the run's files all the same.
+    Reports that a service does not take are counted: the first failure is logged at once, the number at the end. The
+    run's own files contain every metric that wandb or another service misses.
 
     Args:
-        name: of the service, for people.
-        opened: connects to it; called on the thread, because some services know a run by its thread.
+        name: of the service, for messages.
+        opened: connects to the service; called on the thread, because some services identify a run by its thread.
         open_s: longest wait for the connection.
-        close_s: longest wait for the reports that are left at the end.
+        close_s: longest wait for the remaining reports at the end.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class BackgroundTracker:
         self._put(lambda tracker: tracker.truncate_after(step))
 
     def close(self) -> None:
-        """Wait until the service has all reports, up to the limit; then abandon it."""
+        """Wait until the service has taken all reports, up to the limit; then abandon it."""
         self._is_closed = True
-        with suppress(Full):  # then it is not empty, and nothing waits for a report
+        with suppress(Full):  # the thread is not blocked on a full queue, and sees _is_closed
             self._reports.put_nowait(None)
         if not self._work.wait(self._close_s):
             self._work.abandon()
@@ -86,7 +86,7 @@ class BackgroundTracker:
         tracker: Tracker | None = None
         try:
             tracker = self._opened()
-        except BaseException as error:  # noqa: BLE001 (some services leave by SystemExit)
+        except BaseException as error:  # noqa: BLE001 (some services raise SystemExit)
             self._warn(error, "could not be opened")
         self._has_tried.set()
         while (report := self._next()) is not None:

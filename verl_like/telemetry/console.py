@@ -1,4 +1,4 @@
-"""The terminal: a live picture of the run, or plain lines where nobody watches (a pipe, CI)."""
+"""Terminal output: a live display of the run, or plain lines without an interactive terminal (a pipe, CI)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.text import Text
 from verl_like.telemetry.live import LiveDisplay, is_watched
 from verl_like.telemetry.metrics import stages
 
-# (label, metric): shown where the run reports them.
+# (label, metric): shown if the run reports them.
 HEADLINES = (("score", "reward/score_mean"), ("loss", "sft/loss"))
 DETAILS = (
     ("response tokens", "rollout/response_tokens_mean"),
@@ -25,13 +25,13 @@ DETAILS = (
     ("grad norm", "actor/grad_norm"),
 )
 STAGE_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red", "bright_cyan", "bright_magenta")
-STAGE_MARKS = string.ascii_uppercase + string.ascii_lowercase  # colours come again, and some terminals have none
+STAGE_MARKS = string.ascii_uppercase + string.ascii_lowercase  # colours repeat, and some terminals have none
 OTHER_MARK = "."
-BORDER = 4  # columns of the picture's frame and its padding
-ECHO = 4  # columns left free: a terminal writes ^C there, twice at most, and a wrapped line would tear the picture
+BORDER = 4  # columns of the display's frame and its padding
+ECHO = 4  # columns left free: a terminal writes ^C there, twice at most, and a wrapped line would break the display
 SPARKS = "▁▂▃▄▅▆▇█"
-MIN_STAGE_FRAC = 0.03  # smaller stages are summed up
-OTHER = "other"  # they, and what no stage claims
+MIN_STAGE_FRAC = 0.03  # smaller stages are summed up under OTHER
+OTHER = "other"  # small stages, and time outside all stages
 
 
 class ConsoleTracker:
@@ -39,12 +39,12 @@ class ConsoleTracker:
 
     Args:
         title: the run's name.
-        total_steps: the last step's number.
-        val_metric: the metric that validation is judged by.
-        console: where to write; by default standard output.
+        total_steps: number of the last step.
+        val_metric: the headline metric of validation.
+        console: output; by default standard output.
         is_live: redraw in place; by default only on a terminal.
-        every_steps, every_s: without redrawing, a line comes at least this often, in steps or in seconds;
-            besides at the first and the last step and wherever there is a validation.
+        every_steps, every_s: without redrawing, a line is printed at least this often, in steps or seconds, and at
+            the first step, the last step and every validation.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class ConsoleTracker:
         self._title, self._total_steps, self._val_metric = title, total_steps, val_metric
         self._console = Console() if console is None else console
         self._every_steps, self._every_s, self._clock = every_steps, every_s, clock
-        self._latest: dict[str, float] = {}  # of the newest step
-        self._headlines: list[float] = []  # of every step, for the sparkline
+        self._latest: dict[str, float] = {}  # metrics of the newest step
+        self._headlines: list[float] = []  # values of every step, for the sparkline
         self._validations: list[tuple[int, float]] = []
-        self._stages_seen: list[str] = []  # in the order of their first appearance, for their colours
+        self._stages_seen: list[str] = []  # sorted by first appearance, which determines their colours
         self._step = 0
         self._started = clock()
         self._anchor: tuple[int, float] | None = None  # step and time of the first report
@@ -77,9 +77,9 @@ class ConsoleTracker:
         now = self._clock()
         if self._anchor is None:
             self._anchor = (step, now)
-            if self._live is not None:  # until now the terminal was the start's
+            if self._live is not None:  # until now the terminal belonged to the start-up display
                 self._live.start()
-        # Nothing of an earlier step: what this one did not do (a validation, a stage) must not be shown as its own.
+        # Drop the values of earlier steps: what this step did not do (a validation, a stage) must not be shown for it.
         self._latest = {**(self._latest if step == self._step else {}), **metrics}
         self._step = step
         self._stages_seen += [name for name in stages(metrics).values() if name not in self._stages_seen]
@@ -91,7 +91,7 @@ class ConsoleTracker:
             self._console.print(self.line(metrics), highlight=False, markup=False, soft_wrap=True)
 
     def truncate_after(self, step: int) -> None:
-        """A terminal cannot take back; the next report shows the step it continues from."""
+        """Do nothing: a terminal cannot take lines back. The next report shows the step that the run continues from."""
 
     def close(self) -> None:
         if self._live is not None:
@@ -107,7 +107,7 @@ class ConsoleTracker:
         )
 
     def _seconds_left(self) -> float | None:
-        """From the mean pace of this process, validations and checkpoints included."""
+        """Estimate from the mean pace of this process, validations and checkpoints included."""
         if self._anchor is None:
             return None
         done = self._step - self._anchor[0]
@@ -118,8 +118,10 @@ class ConsoleTracker:
         return None if pace is None else pace * (self._total_steps - self._step)
 
     def line(self, metrics: Mapping[str, float]) -> str:
-        """``step
-        20/240  score 0.410  1,234 tokens/s  step 0.42 s (rollout 0.20 update_actor 0.11 other 0.11)  1m32s left``.
+        """Return the text line of a step.
+
+        ``step 20/240  score 0.410  1,234 tokens/s  step 0.42 s (rollout 0.20 update_actor 0.11 other 0.11)  1m32s
+        left``.
         """
         parts = [f"step {self._step}/{self._total_steps}"]
         parts += [f"{label} {_short(metrics[name])}" for label, name in HEADLINES if name in metrics]
@@ -138,7 +140,7 @@ class ConsoleTracker:
         return "  ".join(parts)
 
     def picture(self) -> RenderableType:
-        """What a terminal shows between two refreshes."""
+        """Return what a terminal shows until the next refresh."""
         return Panel(
             Group(self._progress(), Text(), self._numbers(), *self._stages()),
             title=self._title,
@@ -149,7 +151,7 @@ class ConsoleTracker:
         )
 
     def _width(self) -> int:
-        """Columns inside the frame."""
+        """Return the number of columns inside the frame."""
         return max(self._console.width - BORDER - ECHO, 1)
 
     def _progress(self) -> RenderableType:
@@ -165,7 +167,7 @@ class ConsoleTracker:
 
     def _numbers(self) -> RenderableType:
         rows: list[tuple[str, Text]] = []
-        sparks = max(min(self._width() - 30, 40), 1)  # beside the longest label and a number
+        sparks = max(min(self._width() - 30, 40), 1)  # next to the longest label and a number
         for label, name in HEADLINES:
             if name in self._latest:
                 text = Text(_short(self._latest[name]), style="bold")
@@ -189,7 +191,7 @@ class ConsoleTracker:
         return table
 
     def _stages(self) -> list[RenderableType]:
-        """A bar as wide as the step, and its legend: a letter and a colour for each stage."""
+        """Return a bar as wide as the step, and its legend: a letter and a colour for each stage."""
         split = stage_seconds(self._latest)
         if not split:
             return []
@@ -202,7 +204,7 @@ class ConsoleTracker:
         return [Text(), bar, *_rows(items, self._width())]
 
     def _look(self, stage: str) -> tuple[str, str]:
-        """Mark and colour by position among all stages: a stage keeps them when another falls below the threshold."""
+        """Return mark and colour by position among all stages, so that they stay when another stage disappears."""
         if stage == OTHER:
             return OTHER_MARK, "bright_black"
         position = self._stages_seen.index(stage)
@@ -210,14 +212,14 @@ class ConsoleTracker:
 
 
 def shares(values: list[float], width: int) -> list[int]:
-    """``width`` columns divided as the values are; their sum is ``width``."""
+    """Divide ``width`` columns in proportion to the values; the result sums to ``width``."""
     total = sum(values)
     ends = [0, *(round(width * reached / total) for reached in accumulate(values))]
     return [end - start for start, end in pairwise(ends)]
 
 
 def _rows(items: list[Text], width: int) -> list[Text]:
-    """The items side by side; a line ends between two of them."""
+    """Place the items next to each other; lines break between two items."""
     rows: list[Text] = []
     for item in items:
         if rows and rows[-1].cell_len + 3 + item.cell_len <= width:
@@ -228,7 +230,7 @@ def _rows(items: list[Text], width: int) -> list[Text]:
 
 
 def stage_seconds(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
-    """(stage, seconds) in the step's order; small ones and what no stage claims add up under ``other``."""
+    """Return (stage, seconds) sorted by the step's stages; small stages and unassigned time add up to ``other``."""
     if "time/step_s" not in metrics:
         return []
     total = metrics["time/step_s"]
@@ -238,7 +240,7 @@ def stage_seconds(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def sparkline(values: list[float], width: int) -> str:
-    """The values as ``width`` blocks of rising height, neighbours averaged; what is not finite is left out."""
+    """Return the values as ``width`` blocks of rising height, neighbours averaged; non-finite values are left out."""
     finite = [v for v in values if abs(v) < float("inf")]
     count = min(width, len(finite))
     means = [
@@ -253,7 +255,7 @@ def sparkline(values: list[float], width: int) -> str:
 
 
 def _short(value: float) -> str:
-    if value and not 0.001 <= abs(value) < 1e5:  # NaN comes here too
+    if value and not 0.001 <= abs(value) < 1e5:  # also NaN
         return f"{value:.1e}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3f}"
 

@@ -1,6 +1,6 @@
-"""What a process is doing, readable without asking it: a small file that it maps into memory.
+"""Publish what a process is doing in a small memory-mapped file, readable without contacting the process.
 
-Asking would need the interpreter lock of a process that may be holding it for ever, or that is stopped. Times are of
+A request would need the interpreter lock of a process that may hold it forever, or that is stopped. Times are of
 ``time.monotonic``, which all processes of a machine share.
 """
 
@@ -18,14 +18,14 @@ from pathlib import Path
 
 FOLDER_VARIABLE, NAME_VARIABLE = "VERL_LIKE_HEARTBEATS", "VERL_LIKE_PROCESS"
 SUFFIX = ".heartbeat"
-MAX_STAGES = 48  # of which the longest silence is kept; a run has about twenty
+MAX_STAGES = 48  # stages whose longest silence is kept; a run has about twenty
 NUM_TRIES = 20
 _STAGE_BYTES, _TEXT_BYTES = 64, 256
 
 _NOW = struct.Struct("<ddQ")  # since, moved_at, num_moves
 _WORDS = struct.Struct(f"<{_STAGE_BYTES}s{_TEXT_BYTES}s")  # stage, waits_for
 _SELF = struct.Struct(f"<Q{_TEXT_BYTES}s")  # pid, who
-_KNOWN = struct.Struct(f"<{_STAGE_BYTES}sdQ")  # stage, longest silence, visits that have ended
+_KNOWN = struct.Struct(f"<{_STAGE_BYTES}sdQ")  # stage, longest silence, completed visits
 _WORDS_AT = _NOW.size
 _SELF_AT = _WORDS_AT + _WORDS.size
 _KNOWN_AT = _SELF_AT + _SELF.size
@@ -34,7 +34,7 @@ _SIZE = _KNOWN_AT + MAX_STAGES * _KNOWN.size
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """How long a process was silent in a stage at most, and still went on; and how often it has left the stage."""
+    """The longest silence of a process in a stage after which it continued, and how often it has left the stage."""
 
     longest_s: float
     num_visits: int
@@ -42,15 +42,15 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a heartbeat file holds.
+    """Content of a heartbeat file.
 
     Args:
         who: the process as messages name it ("worker rank 3").
-        since: when it entered the stage.
-        moved_at: when it last did something: entered a stage, or ticked.
-        num_moves: how often it did.
-        waits_for: whom or what it says that it waits for; empty while it works.
-        silences: of each stage it was in; time in which it waited for somebody does not count.
+        since: time at which it entered the stage.
+        moved_at: time of its last move: it entered a stage, or ticked.
+        num_moves: number of moves.
+        waits_for: process or event that it waits for; empty while it works.
+        silences: by stage; time spent waiting for another process does not count.
     """
 
     pid: int
@@ -72,7 +72,7 @@ class Heartbeat:
         self.who = ""
 
     def start(self, folder: Path, who: str) -> None:
-        """Make the file, in a folder of this node that the watchdog reads.
+        """Make the file in a folder of this node that the watchdog reads.
 
         Raises:
             OSError: no space is left for the file; the heartbeat stays off.
@@ -85,7 +85,7 @@ class Heartbeat:
         self._silences: dict[str, Silence] = {}
         path = folder / f"{os.getpid()}{SUFFIX}"
         with path.open("w+b") as file:
-            # Not truncate: a page that a full memory file system lacks would end the process at its first write.
+            # Not truncate: on a full memory file system, the first write to a missing page would kill the process.
             os.posix_fallocate(file.fileno(), 0, _SIZE)
             self._map = mmap.mmap(file.fileno(), _SIZE)
         self._path = path
@@ -98,37 +98,37 @@ class Heartbeat:
         Without such a folder the process is not watched and only gets its name.
 
         Args:
-            node: gives the node's id.
+            node: returns the node's id.
         """
         self.who = os.environ.get(NAME_VARIABLE, "")
         named = os.environ.get(FOLDER_VARIABLE)
         folders = (of_node(named, node()), named) if named else ()
         if folder := next((each for each in folders if Path(each).is_dir()), None):
-            with suppress(OSError):  # a process that nobody watches works like any other
+            with suppress(OSError):  # an unwatched process works like any other
                 self.start(Path(folder), self.who)
 
     def stop(self) -> None:
-        """Remove the file: this process is no longer watched."""
+        """Remove the file, so that this process is no longer watched."""
         if self._map is not None and self._path is not None:
             self._map.close()
             self._path.unlink(missing_ok=True)
             self._map = self._path = None
 
     def enter(self, stage: str, since: float, waits_for: str = "") -> None:
-        """From now on the process is in this stage, which it entered at ``since``, and waits for somebody or nobody."""
+        """Record that the process is in this stage since ``since``, and what it waits for (empty: nothing)."""
         if self._map is not None:
             self._move(has_left=stage != self._stage or since > self._since)
             self._stage, self._since, self._whom = stage, since, waits_for
             self._write()
 
     def tick(self) -> None:
-        """The process has come further: a micro-batch, a round of the engine, a bucket of weights."""
+        """Record progress: a micro-batch, a round of the engine, a bucket of weights."""
         if self._map is not None:
             self._move()
             _NOW.pack_into(self._map, 0, self._since, self._moved_at, self._num_moves)
 
     def wait_for(self, whom: str) -> None:
-        """The process waits for somebody else (empty: no longer)."""
+        """Record that the process waits for ``whom`` (empty: no longer)."""
         if self._map is not None:
             self._move()
             self._whom = whom
@@ -136,7 +136,7 @@ class Heartbeat:
 
     @contextmanager
     def waiting(self, whom: str) -> Iterator[None]:
-        """Say whom the process waits for, for as long as it does."""
+        """Record that the process waits for ``whom`` inside the context."""
         self.wait_for(whom)
         try:
             yield
@@ -144,7 +144,7 @@ class Heartbeat:
             self.wait_for("")
 
     def _move(self, *, has_left: bool = False) -> None:
-        """Keep how long the process was silent until now."""
+        """Record a move, and the silence that it ends."""
         now = time.monotonic()
         silent_s = 0.0 if self._whom else now - self._moved_at
         self._moved_at, self._num_moves = now, self._num_moves + 1
@@ -169,8 +169,8 @@ HEARTBEAT = Heartbeat()
 
 
 def of_node(run: str, node: str) -> str:
-    """The name of a run's id, or folder, on a node that the driver is not on; two nodes may share one memory."""
-    return f"{run}.{node[:8]}"  # not with a hyphen, as engines name their shared memory
+    """Return a run's id, or folder, for a node without the driver; two nodes may share one ``/dev/shm``."""
+    return f"{run}.{node[:8]}"  # not with a hyphen, which engines use in the names of their shared memory
 
 
 def heartbeat_folder(run_id: str) -> Path:
@@ -180,9 +180,9 @@ def heartbeat_folder(run_id: str) -> Path:
 
 
 def read(path: Path) -> Reading | None:
-    """Read a heartbeat file; None if it does not exist or is being made."""
+    """Read a heartbeat file; return None if it does not exist or is incomplete."""
     content = b""
-    for _ in range(NUM_TRIES):  # the process may write meanwhile: two equal reads are one that is whole
+    for _ in range(NUM_TRIES):  # the process may write meanwhile: two equal reads are consistent
         before = content
         try:
             content = path.read_bytes()

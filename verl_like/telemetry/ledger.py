@@ -1,4 +1,4 @@
-"""Every second of a process is booked to exactly one stage; waiting is a stage too."""
+"""Book every second of a process to exactly one stage; waiting is a stage too."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from verl_like.telemetry.heartbeat import HEARTBEAT
 
-MAX_SPANS = 2000  # of a process between two looks; older ones give way
+MAX_SPANS = 2000  # of a process between two reports; the oldest are dropped
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One visit to a stage, in seconds since the epoch."""
+    """One visit to a stage; times in seconds since the epoch."""
 
     stage: str
     start: float
@@ -25,7 +25,7 @@ class Span:
 
 @dataclass(eq=False, slots=True)
 class Visit:
-    """A stage that was entered, at a time of ``time.perf_counter``, and whom the process waits for in it."""
+    """An entered stage, its start by ``time.perf_counter``, and what the process waits for in it."""
 
     stage: str
     start: float
@@ -35,11 +35,11 @@ class Visit:
 class Ledger:
     """Seconds per stage of this process. Stages nest; the inner one gets the time.
 
-    Threads share it: what one of them enters later is the inner one, whichever leaves first.
+    Threads share it: the stage entered last is the innermost, whichever thread leaves first.
     """
 
     def __init__(self, rest: str = "idle") -> None:
-        self._seconds: dict[str, float] = {}  # since the start
+        self._seconds: dict[str, float] = {}  # since the process began
         self._taken: dict[str, float] = {}
         self._since = time.perf_counter()
         self._epoch = time.time() - self._since
@@ -56,11 +56,11 @@ class Ledger:
 
     @property
     def is_resting(self) -> bool:
-        """Whether it is in no stage."""
+        """Whether the process is in no stage."""
         return len(self._visits) == 1
 
     def rest(self, name: str) -> None:
-        """What this process does while it is in no stage."""
+        """Set the name under which time outside all stages is booked."""
         with self._lock:
             self._book()
             self._visits[0] = Visit(name, self._since)
@@ -88,43 +88,43 @@ class Ledger:
             self._show()
 
     def _show(self) -> None:
-        """Have the heartbeat show the innermost stage that is no waiting; the two clocks are one on Linux."""
+        """Show in the heartbeat the innermost stage that is not a wait; both clocks are the same on Linux."""
         inner = next((v for v in reversed(self._visits) if not v.stage.startswith("wait/")), self._visits[0])
         waits_for = next((v.waits_for for v in reversed(self._visits) if v.waits_for), "")
         HEARTBEAT.enter(inner.stage, inner.start, waits_for)
 
     def count(self, name: str, number: float) -> None:
-        """Add to what is counted under this name, a metric's."""
+        """Add ``number`` to the count of a metric."""
         with self._lock:
             self._counts[name] = self._counts.get(name, 0.0) + number
 
     def peak(self, name: str, number: float) -> None:
-        """The same for what is reported by its largest."""
+        """Raise the peak of a metric to ``number`` if that is larger."""
         with self._lock:
             self._peaks[name] = max(self._peaks.get(name, number), number)
 
     def take_numbers(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Counts and peaks since the last call."""
+        """Return the counts and peaks since the last call."""
         with self._lock:
             found = self._counts, self._peaks
             self._counts, self._peaks = {}, {}
             return found
 
     def take(self) -> dict[str, float]:
-        """Seconds per stage since the last call; they add up to the time that passed."""
+        """Return the seconds per stage since the last call; they add up to the time that passed."""
         with self._lock:
             self._book()
             before, self._taken = self._taken, dict(self._seconds)
             return {name: s for name, now in self._taken.items() if (s := now - before.get(name, 0.0)) > 0}
 
     def totals(self) -> dict[str, float]:
-        """Seconds per stage since the process began."""
+        """Return the seconds per stage since the process began."""
         with self._lock:
             self._book()
             return dict(self._seconds)
 
     def take_spans(self) -> list[Span]:
-        """The visits to stages that have ended since the last call, by their ends."""
+        """Return the visits that have ended since the last call, sorted by end."""
         with self._lock:
             spans = list(self._spans)
             self._spans.clear()
@@ -139,7 +139,7 @@ def stage(name: str, *, waits_for: str = "") -> Iterator[None]:
     """Book the time inside to ``name``.
 
     Args:
-        waits_for: whom the process waits for all that time, as messages name it; the watchdog reads it.
+        waits_for: process or event that the process waits for during the stage; shown to the watchdog.
     """
     visit = LEDGER.enter(name, waits_for)
     try:
@@ -149,7 +149,7 @@ def stage(name: str, *, waits_for: str = "") -> Iterator[None]:
 
 
 def waiting(kind: str, whom: str) -> AbstractContextManager[None]:
-    """Book the time inside to ``wait/kind``, and show the watchdog who is waited for.
+    """Book the time inside to ``wait/kind``, and show the watchdog what is waited for.
 
     Args:
         kind: "peer" (another rank), "store" (a block of a batch).

@@ -12,15 +12,15 @@ from rich.live import Live
 
 
 def is_watched(console: Console) -> bool:
-    """Whether somebody watches. FORCE_COLOR makes rich take a pipe for a terminal; redrawing would fill a log."""
+    """Return whether this is a real terminal: FORCE_COLOR makes rich redraw in a pipe, which would fill a log."""
     return console.is_interactive and console.file.isatty()
 
 
 class LiveDisplay:
-    """Redraws what ``render`` returns, four times a second.
+    """Redraws the result of ``render`` four times a second.
 
     Args:
-        transient: whether nothing of it is left when it stops.
+        transient: whether to erase the display when it stops.
     """
 
     def __init__(self, console: Console, render: Callable[[], RenderableType], *, transient: bool = False) -> None:
@@ -30,8 +30,8 @@ class LiveDisplay:
     def start(self) -> None:
         terminals = (sys.stdout, sys.stderr)
         self._live.start()
-        # rich puts what is written to sys.stderr above the picture, but a log handler made earlier holds the bare
-        # stream, and its lines would break the picture.
+        # rich puts what is written to sys.stderr above the display, but a log handler made earlier holds the original
+        # stream, and its lines would break the display.
         for handler in logging.getLogger().handlers:
             if isinstance(handler, logging.StreamHandler) and handler.stream in terminals:
                 self._redirected.append((handler, handler.stream))

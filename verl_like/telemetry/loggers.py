@@ -1,4 +1,4 @@
-"""The trackers that ``trainer.loggers`` names, opened together."""
+"""Open the trackers that ``trainer.loggers`` names."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ NAMES = ("console", "jsonl", "tensorboard", *SERVICES)
 
 
 def trackers(config: Config, run_dir: Path, *, total_steps: int) -> Trackers:
-    """The trackers that ``trainer.loggers`` names; services work beside the run.
+    """Return the trackers that ``trainer.loggers`` names; services work in the background.
 
     Raises:
-        ValueError: for an unknown name, or one whose package is not installed; nothing is left open then.
+        ValueError: for an unknown name, or one whose package is not installed; no tracker is left open then.
     """
     names = config.trainer.loggers
     unknown = [name for name in names if name not in NAMES]
@@ -30,7 +30,7 @@ def trackers(config: Config, run_dir: Path, *, total_steps: int) -> Trackers:
         run_dir.mkdir(parents=True, exist_ok=True)
     members: list[Tracker] = []
     with ExitStack() as opened:
-        # The console last: it takes the terminal over, and the others may still have something to say.
+        # The console last: it takes over the terminal, and the others may still print.
         for name in sorted(names, key=lambda name: name == "console"):
             members.append(_opened(name, config, run_dir, total_steps=total_steps))
             opened.callback(members[-1].close)

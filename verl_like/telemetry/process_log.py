@@ -1,4 +1,4 @@
-"""What the processes of a run print, in its folder: a folder for each start, and in that a file for each process."""
+"""Log files of a run's processes: one folder per start, one file per process."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from verl_like.telemetry.heartbeat import NAME_VARIABLE
 LOGS_VARIABLE = "VERL_LIKE_LOGS"
 LOGGERS = ("verl_like", "verl_like_graders")  # the graders' loggers are not below ours
 STDOUT, STDERR = 1, 2
-MAX_EARLIER_BYTES = 2**20  # of what a process has printed before its log begins, from the end
+MAX_EARLIER_BYTES = 2**20  # kept, from the end, of what a process has printed before its log begins
 FORM = MaskingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 log = logging.getLogger(__name__)
 
 
 class RunLogs:
-    """Where the processes that the driver starts keep their logs."""
+    """Folder in which the processes that the driver starts keep their logs."""
 
     def __init__(self) -> None:
-        self.folder = ""  # of this start; empty where none is kept
+        self.folder = ""  # of this start; empty if no logs are kept
 
     @contextmanager
     def kept(self, folder: Path) -> Iterator[None]:
-        """Have them, and this process's ``logging``, in a new folder below this one; earlier starts' stay."""
+        """Keep the logs, also this process's ``logging``, in a new numbered subfolder; those of earlier starts stay."""
         starts = (int(path.name) for path in folder.glob("*") if path.name.isdigit())
         here = folder / str(max(starts, default=0) + 1)
         with writing(here):
@@ -53,31 +53,30 @@ class RunLogs:
 
 class _DriverLog(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
-        """Nothing: the terminal has the record, and whatever needs the disk reports that it is full."""
+        """Do nothing: the terminal shows the record, and a full disk is reported by the writes that need it."""
 
 
 RUN_LOGS = RunLogs()
 
 
 class ProcessLog:
-    """The log of this process, once it keeps one."""
+    """Log of this process, once it is kept."""
 
     def __init__(self) -> None:
         self._is_kept = False
 
     def keep_from_environment(self) -> None:
-        """From now on all that this process and its libraries print is appended to a file in the folder that its
-        environment names, which is named after the process; where there is no folder, nothing changes.
+        """Append all further output of this process and its libraries to a file named after the process.
 
-        Each write is the kernel's at once, so that the last lines before a ``kill -9`` are there. A disk that takes
-        nothing more loses lines, and nothing else.
+        The environment names the folder; without it, nothing changes. Each write goes straight to the kernel, so that
+        the last lines before a ``kill -9`` are kept. A full disk loses log lines but causes no error.
         """
         folder, who = os.environ.get(LOGS_VARIABLE), os.environ.get(NAME_VARIABLE, "")
         if not folder:
             return
         path = Path(folder) / f"{who.replace(' ', '-')}.log"
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)  # on a node that shares no file system with the driver's
+            path.parent.mkdir(parents=True, exist_ok=True)  # on a node that does not share the driver's file system
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, OWNER_ONLY)
             if not self._is_kept:
                 os.write(file, _earlier())
@@ -103,7 +102,7 @@ PROCESS_LOG = ProcessLog()
 
 
 class _Forgiving(io.FileIO):
-    """A descriptor that takes everything, whether or not its disk does."""
+    """A descriptor whose writes always succeed, even if its disk is full."""
 
     def write(self, content: Any) -> int:
         try:
@@ -119,6 +118,6 @@ def _stream(number: int) -> io.TextIOWrapper:
 
 
 def _earlier() -> bytes:
-    """What this process has printed so far, as far as that can be read again: where it went into files, as Ray's do."""
+    """Return what this process has printed so far, if it went into files, as the output of Ray's processes does."""
     paths = dict.fromkeys(Path(os.path.realpath(f"/proc/self/fd/{number}")) for number in (STDOUT, STDERR))
     return b"".join(path.read_bytes()[-MAX_EARLIER_BYTES:] for path in paths if path.is_file())

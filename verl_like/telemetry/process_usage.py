@@ -1,4 +1,4 @@
-"""What a process says of itself once a step: its seconds by stage, its visits to stages, its memory, its work."""
+"""Per-step report of a process: seconds by stage, visits to stages, memory, counts of its work."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessReport:
-    """One process over the time since its last report.
+    """Report of one process over the time since its last report.
 
     Args:
         who: as messages name it ("worker rank 3").
-        wall_s: seconds since then; those of all stages add up to it.
-        rss_bytes: of host memory, now; ``peak_bytes`` is the most since the last report, ``baseline_bytes`` what
-            libraries alone took; 0 where nobody looked.
-        device_bytes: of the accelerator's memory that PyTorch has handed out; 0 without one.
-        counts, peaks: of the work it did, by the metrics that add them up, or take the largest, over all processes.
+        wall_s: seconds since the last report; the seconds of all stages add up to it.
+        rss_bytes: host memory now; ``peak_bytes`` is the most since the last report, ``baseline_bytes`` the memory of
+            the libraries alone (0 if it was not measured).
+        device_bytes: accelerator memory allocated by PyTorch; 0 without an accelerator.
+        counts, peaks: of the work it did, by metric; counts are summed over all processes, of peaks the largest counts.
     """
 
     who: str
@@ -45,13 +45,13 @@ class ProcessReport:
 
 @dataclass
 class Reporter:
-    """Reports on this process, each from where the last one ended."""
+    """Reports on this process; each report begins where the last one ended."""
 
     _totals: dict[str, float] = field(default_factory=LEDGER.totals)
     _taken_at: float = field(default_factory=time.perf_counter)
 
     def take(self) -> ProcessReport:
-        """The report since the last one."""
+        """Return the report since the last one."""
         now, totals = time.perf_counter(), LEDGER.totals()
         seconds = {name: total - self._totals.get(name, 0.0) for name, total in totals.items()}
         wall_s, self._totals, self._taken_at = now - self._taken_at, totals, now
@@ -76,12 +76,12 @@ class Reporter:
 
 @dataclass
 class Baseline:
-    """The memory of this process with its libraries, before it builds anything."""
+    """Memory of this process with its libraries, before it builds anything."""
 
     num_bytes: int = 0
 
     def mark(self) -> None:
-        """It is so far."""
+        """Record the memory in use now as the baseline."""
         self.num_bytes = _rss()
 
 
@@ -93,7 +93,7 @@ def _rss() -> int:
 
 
 def _host_bytes() -> tuple[int, int]:
-    """Resident memory now, and its peak since the last call."""
+    """Return the resident memory now, and its peak since the last call."""
     rss = _rss()
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
@@ -101,14 +101,14 @@ def _host_bytes() -> tuple[int, int]:
             break
     else:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    with suppress(OSError):  # the kernel's way to have the peak counted anew
+    with suppress(OSError):  # makes the kernel reset the peak
         Path("/proc/self/clear_refs").write_text("5")
     return rss, max(peak, rss)
 
 
 def _device_bytes() -> tuple[int, int]:
-    """The accelerator's memory that PyTorch has handed out, and its peak since the last call."""
-    torch = sys.modules.get("torch")  # a process that has not imported it uses none
+    """Return the accelerator memory allocated by PyTorch, and its peak since the last call."""
+    torch = sys.modules.get("torch")  # a process that has not imported torch uses none
     if torch is None or not torch.cuda.is_initialized():
         return 0, 0
     found = torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()

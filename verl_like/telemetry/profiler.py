@@ -1,4 +1,4 @@
-"""Traces of what a process does in its stages, by PyTorch's profiler; torch is imported when the first is made."""
+"""Trace stages with PyTorch's profiler; torch is imported for the first trace."""
 
 from __future__ import annotations
 
@@ -10,27 +10,30 @@ from contextlib import contextmanager
 from pathlib import Path
 
 log = logging.getLogger(__name__)
-MAX_ALLOCATIONS = 100_000  # of a stage, whose history a snapshot of the GPU's memory has
+MAX_ALLOCATIONS = 100_000  # per stage, in the history of a GPU memory snapshot
 
 
 class Profiler:
-    """Writes a trace of each visit to a stage into a folder, while it has one."""
+    """Writes a trace of each visit to a stage while a folder is set."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None
         self._visits: Counter[str] = Counter()
 
     def write_to(self, folder: str, name: str) -> None:
-        """From now on write ``folder/NAME.STAGE.json.gz``, the second visit ``NAME.STAGE-2.json.gz``, and so on; on a
-        GPU also ``NAME.STAGE.memory.pickle``, a snapshot for pytorch.org/memory_viz. An empty folder ends it.
+        """Start writing ``folder/NAME.STAGE.json.gz``; the second visit becomes ``NAME.STAGE-2.json.gz``, and so on.
+
+        On a GPU, also write ``NAME.STAGE.memory.pickle``, a snapshot for pytorch.org/memory_viz. An empty folder stops
+        tracing.
         """
         self._folder = Path(folder) if folder else None
         self._name, self._visits = name.replace(" ", "_"), Counter()
 
     @contextmanager
     def traced(self, stage: str) -> Iterator[None]:
-        """Trace what is done inside, if that is asked for, and else name it to Nsight on a GPU. A trace that cannot be
-        written ends no run.
+        """Trace the stage if a folder is set; otherwise mark it for Nsight on a GPU.
+
+        A trace that cannot be written is logged and does not end the run.
         """
         if self._folder is None:
             with _named(stage):
@@ -60,8 +63,8 @@ class Profiler:
 
 @contextmanager
 def _named(stage: str) -> Iterator[None]:
-    """A range of NVTX, where there is CUDA."""
-    torch = sys.modules.get("torch")  # a process that has not imported it uses no GPU
+    """Open an NVTX range if CUDA is in use."""
+    torch = sys.modules.get("torch")  # a process that has not imported torch uses no GPU
     if torch is None or not torch.cuda.is_initialized():
         yield
         return

@@ -1,4 +1,4 @@
-"""Limits on the records that grow with a run's steps; what exceeds its limit is thinned, the older part first."""
+"""Limits on the records that grow with a run's steps; records beyond their limit are thinned, the older part first."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from verl_like.disk import writing
 
 GIB = 2**30
 UNLIMITED = float("inf")
-# Shares of trainer.max_records_gib; the rest is for the rewards' failures, which scorer hosts write.
+# Shares of trainer.max_records_gib. FAILURES is for failed reward samples, which scorer hosts write.
 SAMPLES, LEDGER, TRACE, CAPSULES, FAILURES = 0.45, 0.2, 0.1, 0.15, 0.1
 
 log = logging.getLogger(__name__)
-_STEP = re.compile(rb'\{"step": (\d+)')  # how each row of a ledger begins
+_STEP = re.compile(rb'\{"step": (\d+)')  # beginning of each row of a ledger
 _NAMES_A_PROCESS = b'{"ph": "M"'
 
 
 @dataclass(frozen=True, slots=True)
 class RecordLimits:
-    """The most bytes that each kind of records may take in a run's folder.
+    """Largest size in bytes of each kind of record in a run's folder.
 
     Args:
         max_gib: ``trainer.max_records_gib``; 0 for no limit.
@@ -56,7 +56,7 @@ class RecordLimits:
 
 
 def thin_ledger(path: Path) -> None:
-    """Drop the rows of a quarter of the file's steps, as :func:`_thinned` chooses them."""
+    """Drop the rows of a quarter of the file's steps, chosen by :func:`_thinned`."""
     with path.open("rb") as rows:
         steps = list(dict.fromkeys(_steps(rows)))
     dropped = set(_thinned(steps)) if steps else set()
@@ -71,7 +71,7 @@ def _steps(rows: BinaryIO) -> Iterator[int]:
 
 
 def thin_trace(path: Path) -> None:
-    """Drop the older half of a trace, an event a line, but for what names its processes."""
+    """Drop the older half of a trace, one event per line, except the events that name its processes."""
     half = path.stat().st_size // 2
     with path.open("rb") as lines:
         _replace(path, _newer_half(lines, half))
@@ -87,9 +87,9 @@ def _newer_half(lines: BinaryIO, half: int) -> Iterator[bytes]:
 
 
 def thin_samples(folder: Path, max_bytes: float) -> None:
-    """Where the files of a run's samples take more than this, remove those of some older steps (:func:`_thinned`).
+    """Remove the sample files of some older steps (:func:`_thinned`) until they take at most ``max_bytes``.
 
-    Files of training steps and of validations are thinned apart, the larger kind first.
+    Files of training steps and of validations are thinned separately, the larger kind first.
     """
     kinds = [_by_step(folder, kind) for kind in ("step", "val_step")]
     while _size(*kinds) > max_bytes:
@@ -119,9 +119,9 @@ def _size(*kinds: _Files) -> int:
 
 
 def _thinned(steps: Sequence[int]) -> list[int]:
-    """Half of the older half of these steps, sorted as they are: those that leave the others evenly spaced.
+    """Return half of the older half of these steps, sorted as given; the remaining steps are evenly spaced.
 
-    The first step stays, and so does the newest half.
+    The first step and the newest half are never returned.
     """
     older = steps[: len(steps) - len(steps) // 2]
     spacing = (older[-1] - older[0]) / max(len(older) // 2, 1)
@@ -135,7 +135,7 @@ def _thinned(steps: Sequence[int]) -> list[int]:
 
 
 def _replace(path: Path, lines: Iterable[bytes]) -> None:
-    """Replace a file by these lines of it; a crash leaves the old one or the new one."""
+    """Replace a file by these lines; a crash leaves the old or the new file."""
     partial = path.with_name(f".{path.name}.partial")
     with writing(path):
         with partial.open("wb") as out:
@@ -147,7 +147,7 @@ _warned: set[Path] = set()
 
 
 def _warn(what: Path) -> None:
-    """Say once of each record of this process that older parts of it are dropped."""
+    """Warn once per record and process that older parts are dropped."""
     if what not in _warned:
         _warned.add(what)
         log.warning(

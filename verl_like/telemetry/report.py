@@ -1,4 +1,4 @@
-"""What a run leaves behind for a reader: summary.json and curves.png."""
+"""Write the result files of a run: summary.json and curves.png."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ Series = Mapping[str, Mapping[int, float]]  # metric -> step -> value
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """The run in a few numbers; ``final_val`` is the same metric as ``initial_val``. None where there was no
-    validation.
-    """
+    """Key numbers of a run. ``final_val`` is the same metric as ``initial_val``; None without a validation."""
 
     initial_val: float | None
     initial_val_metric: str
@@ -36,16 +34,16 @@ class Summary:
     tokens_per_s: float
     seed: int
     prompts: dict[str, int]  # drawn, trained, filtered, failed, in flight
-    status: str  # "finished", or "interrupted" where steps are left
-    best_step: int | None  # of the best validation behind the first step
+    status: str  # "finished", or "interrupted" if steps are left
+    best_step: int | None  # of the best validation after the first step
     best_val: float | None
     model: str  # model.path
     versions: dict[str, str]
-    git_commit: str | None  # of the checkout, where there is one
+    git_commit: str | None  # of the checkout, if there is one
 
 
 def write_summary(run_dir: Path, summary: Summary) -> Path:
-    """Write ``summary.json``; a crash leaves the old one or the new one. A number that is not finite becomes null."""
+    """Write ``summary.json``; a crash leaves the old or the new file. Non-finite numbers become null."""
     path = run_dir / "summary.json"
     fields = {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -67,14 +65,14 @@ PALETTE = (
     "#56b4e9",
     "#8c6bb1",
     "#666666",
-)  # told apart by colour-blind readers
+)  # distinguishable by colour-blind readers
 MAX_STAGES = 7
-SMOOTHING_FRAC = 0.03  # of the run's reports
+SMOOTHING_FRAC = 0.03  # fraction of the run's reports
 
 
 def write_curves(run_dir: Path) -> Path:
-    """Draw ``curves.png`` from the run's ``metrics.jsonl``; a panel without data says so."""
-    # A Figure of its own, not pyplot: no global state, no display, and a trainer's thread may draw.
+    """Draw ``curves.png`` from the run's ``metrics.jsonl``; a panel without data is labelled as such."""
+    # Figure instead of pyplot: no global state, no display, and usable from a trainer's thread.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -117,7 +115,7 @@ def _dress(axes: Axes) -> None:
 
 
 def _titles(axes: Axes, title: str, unit: str) -> None:
-    from matplotlib.ticker import MaxNLocator  # matplotlib is imported where a picture is drawn
+    from matplotlib.ticker import MaxNLocator  # matplotlib is imported only to draw a picture
 
     axes.set_title(title, loc="left", fontsize=11, color=INK)
     axes.set_xlabel("step", fontsize=9, color=INK)
@@ -126,19 +124,19 @@ def _titles(axes: Axes, title: str, unit: str) -> None:
 
 
 def _points(series: Series, name: str) -> tuple[list[int], list[float]] | None:
-    """Steps and values of a metric, finite ones only; None where there are none."""
+    """Return the steps and finite values of a metric; None if there are none."""
     points = {step: value for step, value in series.get(name, {}).items() if math.isfinite(value)}
     return (list(points), list(points.values())) if points else None
 
 
 def _smooth(values: Sequence[float], centre: Callable[[Sequence[float]], np.floating[Any]] = np.mean) -> list[float]:
-    """A centred moving mean (or median); at the ends over what there is."""
+    """Return a centred moving mean (or median); at the ends, over the values available."""
     reach = max(round(len(values) * SMOOTHING_FRAC), 1)
     return [float(centre(values[max(i - reach, 0) : i + reach + 1])) for i in range(len(values))]
 
 
 def _curve(axes: Axes, series: Series, name: str, *, label: str, colour: str) -> bool:
-    """A metric as it was, faint, under its moving mean."""
+    """Draw a metric as reported, faint, under its moving mean."""
     found = _points(series, name)
     if found is None:
         return False
@@ -158,7 +156,7 @@ def _legend(axes: Axes, location: str = "best") -> None:
 def _score(axes: Axes, series: Series) -> bool:
     _titles(axes, "Score", "score")
     drawn = _curve(axes, series, "reward/score_mean", label="training", colour=PALETTE[0])
-    # One colour for each validation of all rows; those of single sources would crowd the panel.
+    # One colour for each validation over all rows; curves of single sources would crowd the panel.
     metrics = sorted(name for name in series if name.startswith("val/") and "@" in name and name.count("/") == 1)
     for name, colour in zip(metrics, PALETTE[1:], strict=False):
         found = _points(series, name)
@@ -227,7 +225,7 @@ def _grad_norm(axes: Axes, series: Series) -> bool:
 
 
 def _stage_seconds(axes: Axes, series: Series) -> bool:
-    """Stacked: the largest stages by name, the rest as one, so that the outline is the step."""
+    """Draw the stages stacked: the largest by name, the rest as one, so that the outline is the whole step."""
     _titles(axes, "Where a step's time goes", "seconds")
     total = series.get("time/step_s", {})
     steps = list(total)
@@ -237,7 +235,7 @@ def _stage_seconds(axes: Axes, series: Series) -> bool:
     largest = set(sorted(seconds, key=lambda stage: -sum(seconds[stage]))[:MAX_STAGES])
     named = {stage: values for stage, values in seconds.items() if stage in largest}
     other = [max(whole - sum(parts), 0.0) for whole, *parts in zip(total.values(), *named.values(), strict=True)]
-    # Medians: one slow step (the first, a checkpoint) is not smeared over its neighbours.
+    # Medians: one slow step (the first, a checkpoint) does not spread over its neighbours.
     layers = [_smooth(values, np.median) for values in (*named.values(), other)]
     axes.stackplot(steps, layers, labels=[*named, "other"], colors=PALETTE, alpha=0.85)
     axes.set_ylim(bottom=0)

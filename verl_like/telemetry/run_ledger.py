@@ -1,4 +1,4 @@
-"""Where the seconds and the memory of all processes went: ``ledger.jsonl``, ``trace.json`` and a table of the run."""
+"""Record the seconds and memory of all processes: ``ledger.jsonl``, ``trace.json`` and a table of the run."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from verl_like.telemetry.trackers import drop_rows_after
 
 GIB = 2**30
 WAITING = ("wait/", "idle")
-TAIL_BYTES = 2**16  # an event is some hundred bytes
-PEAKS = ("memory/device_peak_gib", "memory/peak_gib")  # the first that is measured is what a plan speaks of
+TAIL_BYTES = 2**16  # an event has a few hundred bytes
+PEAKS = ("memory/device_peak_gib", "memory/peak_gib")  # a plan refers to the first one that is measured
 PLANNED = "memory/planned_gib"
 
 
 class RunLedger:
-    """Takes in the reports of all processes, step by step; a run that goes on continues its files.
+    """Collects the reports of all processes, step by step; a resumed run continues its files.
 
     Args:
-        planned_bytes: the most of a worker by the run's plan: of its GPU, or on CPU above its baseline; 0 for none.
-        limits: older rows and events are thinned out where the files take more than they may.
+        planned_bytes: a worker's planned peak: GPU memory, or on CPU memory above its baseline; 0 for none.
+        limits: older rows and events are thinned once the files exceed these.
     """
 
     def __init__(self, folder: Path, planned_bytes: float = 0.0, limits: RecordLimits | None = None) -> None:
@@ -35,10 +35,10 @@ class RunLedger:
         self._trace = Trace(folder / "trace.json", max_bytes=limits.trace)
         self._seconds: dict[str, dict[str, float]] = {}  # process -> stage -> seconds, of this start
         self._planned_bytes = planned_bytes
-        self._memory: dict[str, float] = {}  # name -> the most so far, in GiB
+        self._memory: dict[str, float] = {}  # metric -> largest value so far, in GiB
 
     def add(self, step: int, reports: Sequence[ProcessReport]) -> dict[str, float]:
-        """Write a step's reports down; returns its ``wait/`` and ``memory/`` metrics, and what processes counted."""
+        """Write a step's reports; return its ``wait/`` and ``memory/`` metrics and the processes' counts and peaks."""
         with writing(self._path), self._path.open("a", encoding="utf-8") as out:
             for report in reports:
                 out.write(json.dumps(_row(step, report)) + "\n")
@@ -56,7 +56,7 @@ class RunLedger:
         return metrics
 
     def truncate_after(self, step: int) -> None:
-        """A run continues from ``step``: forget the rows beyond it. The trace keeps what really happened."""
+        """Drop the rows after ``step``, from which a run continues; the trace keeps all events."""
         if self._path.exists():
             drop_rows_after(self._path, step)
 
@@ -67,7 +67,7 @@ class RunLedger:
             path.write_text(self.table(), encoding="utf-8")
 
     def table(self) -> str:
-        """Seconds of every process by stage, and who was waited for in each; as Markdown."""
+        """Return a Markdown table of the seconds of every process by stage, and the slowest rank of each stage."""
         everybody = self._seconds.values()
         stages = dict.fromkeys(stage for seconds in everybody for stage in seconds)
         lines = [f"| seconds in | {' | '.join(self._seconds)} |", "|---|" + "---:|" * len(self._seconds)]
@@ -81,7 +81,7 @@ class RunLedger:
         return "\n".join(lines) + "\n"
 
     def _memory_lines(self) -> list[str]:
-        """The most that a worker had, beside what was planned."""
+        """Return the largest memory of a worker, next to the planned value."""
         measured = next((name for name in PEAKS if name in self._memory), None)
         if measured is None:
             return []
@@ -91,8 +91,7 @@ class RunLedger:
 
 
 def slowest(seconds: dict[str, dict[str, float]]) -> list[tuple[str, str, float]]:
-    """For each stage that several ranks of a group work in: the one that took longest, and what the others could have
-    waited for it.
+    """Return (stage, slowest rank, seconds the others could have waited) for stages that several ranks work in.
 
     Args:
         seconds: process -> stage -> seconds.
@@ -149,12 +148,12 @@ def _metrics(reports: Sequence[ProcessReport], planned_bytes: float) -> dict[str
 
 
 class Trace:
-    """A trace in Chrome's JSON form, which ui.perfetto.dev opens: a lane per process, a bar per visit to a stage.
+    """A trace in Chrome's JSON format, which ui.perfetto.dev opens: a lane per process, a bar per visit to a stage.
 
-    The file is whole JSON after every step, and a run that goes on appends to it.
+    The file is valid JSON after every step, and a resumed run appends to it.
 
     Args:
-        max_bytes: where it has more, the older half of its events is dropped.
+        max_bytes: beyond this size, the older half of the events is dropped.
     """
 
     def __init__(self, path: Path, max_bytes: float) -> None:
@@ -195,7 +194,7 @@ class Trace:
 
 
 def _end_of_events(file: BinaryIO) -> int:
-    """Where the last whole event ends: behind it is what closes the array, or what a killed run did not finish."""
+    """Return the end of the last complete event; after it is the array's end, or what a killed run left unfinished."""
     size = file.seek(0, 2)
     start = file.seek(max(0, size - TAIL_BYTES))
     tail = file.read()

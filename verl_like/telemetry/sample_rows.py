@@ -1,4 +1,4 @@
-"""Some of the responses in a samples file, as trackers show them."""
+"""Select some responses of a samples file for trackers to show."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ COLUMNS = (
     "finish_reason",
     "response_tokens",
 )
-MAX_ROWS, MAX_CHARS = 8, 4000  # of a file, and of a text: trackers are looked at, and the file has everything
+MAX_ROWS, MAX_CHARS = 8, 4000  # per file, and per text: trackers show an excerpt; the file has everything
 
 SampleRow = Mapping[str, str | float | None]
 
 
 def shown_rows(path: Path) -> list[SampleRow]:
-    """The first rows of a samples file, with :data:`COLUMNS`; none of a file that is not there."""
+    """Return the first rows of a samples file, with :data:`COLUMNS`; empty if the file does not exist."""
     if not path.exists():  # written on a node that shares no file system with this one
         return []
     with path.open(encoding="utf-8") as lines:
@@ -38,12 +38,12 @@ def _value(value: object) -> str | float | None:
     if value is None or isinstance(value, int | float):
         return value
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    text = text.encode(errors="backslashreplace").decode()  # half a character is no text to a tracker
+    text = text.encode(errors="backslashreplace").decode()  # trackers reject lone surrogates
     return text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]} ... ({len(text) - MAX_CHARS} more characters)"
 
 
 def markdown(rows: Sequence[SampleRow]) -> str:
-    """The rows one below the other, texts indented so that nothing in them is read as Markdown."""
+    """Return the rows one below the other, texts indented so that nothing in them is read as Markdown."""
     return "\n\n---\n\n".join(_row_markdown(row) for row in rows)
 
 
@@ -57,6 +57,6 @@ def _row_markdown(row: SampleRow) -> str:
 
 
 def _short(value: str | float | None) -> str:
-    """A value on one line, as code: a ground truth may hold anything."""
+    """Format a value on one line, as code: a ground truth may contain anything."""
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
     return f"`{' '.join(text.split()).replace('`', chr(39))}`"

@@ -1,4 +1,4 @@
-"""Tracking services: wandb, mlflow, swanlab, trackio. Each is an extra, and a continued run goes on in the same run."""
+"""Tracking services: wandb, mlflow, swanlab, trackio. Each is an extra; a resumed run continues its run there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from verl_like.telemetry.trackers import Tracker, write_atomically
 
 
 def package(name: str) -> ModuleType:
-    """The package of a service, which an extra installs.
+    """Import the package of a service, which an extra installs.
 
     Raises:
         ValueError: it is not installed.
@@ -34,20 +34,20 @@ def package(name: str) -> ModuleType:
 
 
 def _shown(config: Config) -> dict[str, Any]:
-    """The configuration without its secrets: a service keeps it, and others read it there."""
+    """Return the configuration without its secrets: a service stores it, and other people read it there."""
     found: dict[str, Any] = masked(asdict(config))
     return found
 
 
 def _own_id(path: Path) -> str:
-    """The run's id at a service, made when it is first asked for."""
+    """Return the run's id at a service; make it on the first call."""
     if not path.exists():
         write_atomically(path, secrets.token_hex(4))
     return path.read_text()
 
 
 class WandbTracker:
-    """A run on wandb; a continued run goes on in the same one, whose id lies in the run folder."""
+    """A run on wandb; a resumed run continues it by the id in the run folder."""
 
     def __init__(self, wandb: ModuleType, config: Config, run_dir: Path) -> None:
         self._table = wandb.Table
@@ -59,8 +59,7 @@ class WandbTracker:
             dir=str(run_dir),
             config=_shown(config),
         )
-        # wandb drops whatever comes with a step below its own counter, as a continued run's would: count on our own
-        # axis.
+        # wandb drops reports with a step below its own counter, such as those of a resumed run: use our own step axis.
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
 
@@ -72,14 +71,14 @@ class WandbTracker:
         self._run.log({"step": step, f"samples/{of}": table})
 
     def truncate_after(self, step: int) -> None:
-        """wandb cannot take back what it has; steps that are repeated appear twice."""
+        """Do nothing: wandb cannot delete logged steps. Repeated steps appear twice."""
 
     def close(self) -> None:
         self._run.finish()
 
 
 class MlflowTracker:
-    """A run on the server that ``MLFLOW_TRACKING_URI`` names; a continued run goes on in the same one."""
+    """A run on the server that ``MLFLOW_TRACKING_URI`` names; a resumed run continues it."""
 
     def __init__(self, mlflow: ModuleType, config: Config, run_dir: Path) -> None:
         self._mlflow = mlflow
@@ -93,7 +92,7 @@ class MlflowTracker:
             self._mlflow.log_dict(_shown(config), "config.yaml")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        # mlflow allows no @ in names.
+        # mlflow does not allow @ in names.
         self._mlflow.log_metrics({name.replace("@", "_at_"): value for name, value in metrics.items()}, step=step)
 
     def log_samples(self, step: int, of: str, rows: Sequence[SampleRow]) -> None:
@@ -101,16 +100,16 @@ class MlflowTracker:
         self._mlflow.log_table(data=columns, artifact_file=f"samples/{of}_step_{step}.json")
 
     def truncate_after(self, step: int) -> None:
-        """mlflow cannot take back what it has; steps that are repeated appear twice."""
+        """Do nothing: mlflow cannot delete logged steps. Repeated steps appear twice."""
 
     def close(self) -> None:
         self._mlflow.end_run()
 
 
 class SwanlabTracker:
-    """A run on SwanLab, or in ``swanlog/`` of the run folder where ``SWANLAB_MODE`` is local or offline.
+    """A run on SwanLab, or in ``swanlog/`` of the run folder if ``SWANLAB_MODE`` is local or offline.
 
-    A continued run goes on in the same one, whose id lies in the run folder.
+    A resumed run continues it by the id in the run folder.
     """
 
     def __init__(self, swanlab: ModuleType, config: Config, run_dir: Path) -> None:
@@ -121,7 +120,7 @@ class SwanlabTracker:
             resume="allow",
             log_dir=str(run_dir / "swanlog"),
             config=_shown(config),
-            # It would read along what is printed, and so be in the way of the picture that a terminal shows.
+            # Otherwise SwanLab captures printed output, which disturbs the live display of a terminal.
             settings=swanlab.Settings(console={"proxy_type": "none"}),
         )
 
@@ -129,16 +128,16 @@ class SwanlabTracker:
         self._run.log(dict(metrics), step=step)
 
     def truncate_after(self, step: int) -> None:
-        """SwanLab cannot take back what it has, and keeps the first of what comes twice."""
+        """Do nothing: SwanLab cannot delete logged steps, and keeps the first value of a repeated step."""
 
     def close(self) -> None:
         self._run.finish()
 
 
 class TrackioTracker:
-    """A run in trackio's own folder, or where ``TRACKIO_SPACE_ID`` or ``TRACKIO_SERVER_URL`` say.
+    """A run in trackio's own folder, or at ``TRACKIO_SPACE_ID`` or ``TRACKIO_SERVER_URL``.
 
-    A continued run goes on in the same one, which trackio knows by its name alone.
+    A resumed run continues it; trackio identifies a run by its name alone.
     """
 
     def __init__(self, trackio: ModuleType, config: Config, run_dir: Path) -> None:
@@ -158,7 +157,7 @@ class TrackioTracker:
         self._run.log(dict(metrics), step=step)
 
     def truncate_after(self, step: int) -> None:
-        """trackio cannot take back what it has; steps that are repeated appear twice."""
+        """Do nothing: trackio cannot delete logged steps. Repeated steps appear twice."""
 
     def close(self) -> None:
         self._run.finish()

@@ -1,8 +1,8 @@
-"""The stacks of all threads on ``kill -USR1``, which ends no process that starts with :func:`held_back`.
+"""Print the stacks of all threads on ``kill -USR1``, which does not end a process started with :func:`held_back`.
 
-faulthandler would walk the stacks of other threads while these run and change them, which ends a process now and then
-by a segmentation fault. Here the signal wakes a thread that holds the interpreter lock as it looks. Where another
-thread never gives that lock back, only a look from outside helps: ``py-spy dump --pid PID``, which the process allows.
+faulthandler would walk the stacks of other threads while these run and change them, which occasionally causes a
+segmentation fault. Here the signal wakes a thread that holds the interpreter lock while it reads them. If another
+thread never releases that lock, only py-spy helps: ``py-spy dump --pid PID``, which the process allows.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ HELD_BACK = frozenset({signal.SIGUSR1})
 
 
 def listen(to: int = STDERR) -> None:
-    """Have SIGUSR1 print the stacks of all threads to this file descriptor; one that was held back prints them now.
+    """Print the stacks of all threads to this file descriptor on SIGUSR1; a signal held back until now prints at once.
 
     Raises:
-        ValueError: in another thread than the main one.
+        ValueError: called outside the main thread.
     """
     read, write = os.pipe()
     os.set_blocking(write, False)
@@ -39,17 +39,17 @@ def listen(to: int = STDERR) -> None:
 
 
 def survive() -> None:
-    """Keep SIGUSR1 from ending this process; whoever reads the wakeup descriptor prints the stacks.
+    """Keep SIGUSR1 from ending this process; the reader of the wakeup descriptor prints the stacks.
 
     Raises:
-        ValueError: in another thread than the main one.
+        ValueError: called outside the main thread.
     """
     signal.signal(signal.SIGUSR1, _nothing)
 
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Have SIGUSR1 wait in the processes that this thread starts inside, until they listen: by default it ends them."""
+    """Block SIGUSR1 in processes that this thread starts inside, until they listen: by default it ends them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
     try:
         yield
@@ -58,7 +58,7 @@ def held_back() -> Iterator[None]:
 
 
 def text() -> str:
-    """The stacks of all threads of this process, the newest call last."""
+    """Return the stacks of all threads of this process, the newest call last."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     found = [f"stacks of process {os.getpid()} at {time.strftime('%Y-%m-%d %H:%M:%S')}"]
     for ident, frame in sys._current_frames().items():
@@ -70,23 +70,23 @@ def text() -> str:
 
 def _print_at_signals(read: int, to: int) -> None:
     while signals := os.read(read, 4096):
-        if signal.SIGUSR1 in signals:  # several at once are one question
+        if signal.SIGUSR1 in signals:  # several signals at once are answered once
             print_to(to)
 
 
 def print_to(to: int = STDERR) -> None:
-    """Print the stacks of all threads but this one to the file descriptor."""
-    # Not by a Python file, which has a lock: Python aborts if a thread holds that of stderr as it ends.
+    """Print the stacks of all threads except this one to the file descriptor."""
+    # Not through a Python file, which has a lock: Python aborts if a thread holds the lock of stderr at exit.
     said = text().encode(errors="backslashreplace")
-    with suppress(OSError):  # a disk that is full; there will be other signals
+    with suppress(OSError):  # the disk is full; a later signal may succeed
         while said:
             said = said[os.write(to, said) :]
 
 
 def _nothing(signum: int, frame: FrameType | None) -> None:
-    """Python writes to the pipe as soon as the signal comes; its handler, in the main thread, has nothing to add."""
+    """Do nothing: Python writes to the pipe when the signal arrives, before this handler runs in the main thread."""
 
 
 def _let_py_spy_look() -> None:
-    """Allow any process of this user to look, where the kernel (Yama) allows a parent alone."""
+    """Allow any process of this user to trace this one, even if the kernel (Yama) allows only a parent."""
     ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_ulong(PR_SET_PTRACER_ANY), 0, 0, 0)

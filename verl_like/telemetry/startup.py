@@ -1,4 +1,4 @@
-"""What a command is doing before its own reports begin: a line whose seconds run, or plain lines in a log."""
+"""Show what a command is doing before its own reports begin: a line with running seconds, or plain lines in a log."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from verl_like.telemetry.live import LiveDisplay
 
-EVERY_S = 10.0  # how often a plain log says that a phase still lasts
+EVERY_S = 10.0  # period after which a plain log reports that a phase still lasts
 
 
 class Startup:
-    """The phases of a command's start, each shown from its beginning.
+    """Shows the phases of a command's start, each from its beginning.
 
-    Silent until :meth:`shown`, so that whoever calls the parts of a run from Python is not talked to.
+    It is silent until :meth:`shown`, so that calls from Python print nothing.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -59,7 +59,7 @@ class Startup:
             self.done()
 
     def now(self, what: str) -> None:
-        """From now on this is being done."""
+        """Begin a phase."""
         with self._lock:
             if self._console is None:
                 return
@@ -70,18 +70,18 @@ class Startup:
                 self._print(f"{self._stamp(self._since)} {what}")
 
     def say(self, text: str) -> None:
-        """Show a text that is no phase, above the phases."""
+        """Show a text that is not a phase, above the phases."""
         with self._lock:
             if self._console is not None:
                 self._print(masked_text(text))
 
     def so_far(self, what: str) -> None:
-        """Say how far the present phase has come: in its line, or with the next reminder in a log."""
+        """Report the progress of the present phase: in its line, or with the next reminder in a log."""
         with self._lock:
             self._what = what
 
     def done(self) -> None:
-        """The command has begun to report, or has ended: nothing is shown from here on."""
+        """Stop showing phases: the command has begun to report, or has ended."""
         with self._lock:
             if self._console is None:
                 return
@@ -92,7 +92,7 @@ class Startup:
             self._console = self._live = None
 
     def line(self) -> Text:
-        """What a terminal shows of the present phase."""
+        """Return the line of the present phase for a terminal."""
         from rich.text import Text
 
         now = self._clock()
@@ -100,7 +100,7 @@ class Startup:
         return text.append(f"  {now - self._since:.0f} s", style="dim") if now - self._since >= 1 else text
 
     def _pin(self) -> None:
-        """Let the present phase's line stay above the next one, where lines are redrawn."""
+        """Keep the present phase's line above the next one, if lines are redrawn."""
         if self._live is not None and self._what:
             self._print(str(self.line()))
 

@@ -1,4 +1,4 @@
-"""Where metrics go: what a tracker is, those that write files, and several as one."""
+"""Trackers of metrics: the protocol, those that write files, and several as one."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ log = logging.getLogger(__name__)
 
 
 class Tracker(Protocol):
-    """One place that metrics go to."""
+    """A destination of metrics."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Take the metrics of one step; a step may come in several calls."""
+        """Log the metrics of one step; a step may come in several calls."""
 
     def truncate_after(self, step: int) -> None:
-        """A run continues from ``step``: forget what was logged beyond it, as far as the place allows."""
+        """Drop what was logged after ``step``, from which a run continues, as far as the destination allows."""
 
     def close(self) -> None:
         """Write what is still in memory."""
@@ -42,13 +42,13 @@ class ShowsSamples(Protocol):
     """A tracker that also shows texts."""
 
     def log_samples(self, step: int, of: str, rows: Sequence[SampleRow]) -> None:
-        """Take some responses ``of`` a step of "train" or "validation"."""
+        """Show some responses of a step; ``of`` is "train" or "validation"."""
 
 
 class JsonlTracker:
-    """One JSON object per line: ``{"step": 3, "reward/score_mean": 0.4, ...}``, on disk when ``log`` returns.
+    """Writes one JSON object per line: ``{"step": 3, "reward/score_mean": 0.4, ...}``, on disk when ``log`` returns.
 
-    A number that is not finite becomes null, because JSON has no word for it.
+    A non-finite number becomes null, because JSON cannot represent it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -63,7 +63,7 @@ class JsonlTracker:
         with writing(self._path):
             self._file.write(json.dumps(row) + "\n")
             self._file.flush()
-            os.fsync(self._file.fileno())  # a checkpoint may follow, and its steps do not come again
+            os.fsync(self._file.fileno())  # a checkpoint may follow, and steps before it are not repeated
 
     def truncate_after(self, step: int) -> None:
         self._file.close()
@@ -71,12 +71,12 @@ class JsonlTracker:
         self._file = self._path.open("a", encoding="utf-8")
 
     def close(self) -> None:
-        with writing(self._path):  # what a full disk refused is tried again
+        with writing(self._path):  # close retries a write that a full disk refused
             self._file.close()
 
 
 def drop_rows_after(path: Path, step: int) -> None:
-    """Keep the rows of a jsonl file that are of ``step`` or earlier; what cannot be read goes too."""
+    """Keep the rows of a jsonl file up to ``step``; unreadable lines are dropped too."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     steps = [_step_of(line) for line in lines]
     if steps.count(None):
@@ -86,7 +86,7 @@ def drop_rows_after(path: Path, step: int) -> None:
 
 
 def _step_of(line: str) -> int | None:
-    """The step of a row; None of what a lost disk or a broken machine left in its place."""
+    """Return the step of a row; None for a damaged line."""
     try:
         step = json.loads(line)["step"]
     except (ValueError, TypeError, LookupError):
@@ -95,7 +95,7 @@ def _step_of(line: str) -> int | None:
 
 
 def _drop_torn_line(path: Path) -> None:
-    """Cut off a last line that a killed process did not finish; the next line would be glued to it."""
+    """Cut off a last line that a killed process did not finish; the next line would be appended to it."""
     if path.exists():
         content = path.read_bytes()
         complete = content.rfind(b"\n") + 1
@@ -105,15 +105,15 @@ def _drop_torn_line(path: Path) -> None:
 
 
 def write_atomically(path: Path, content: str | bytes, *, is_durable: bool = True, mode: int = 0o666) -> None:
-    """Replace the file's content so that a reader, or a crash, finds the old or the new one, never half of either.
+    """Replace the file's content so that a reader finds the old or the new one, never half, also after a crash.
 
     Args:
-        is_durable: whether this holds for a crash of the machine too, for which the disk is waited for.
-        mode: of the file, less what the user's mask takes away.
+        is_durable: whether this also holds for a crash of the machine, which requires waiting for the disk.
+        mode: of the file, before the umask is applied.
     """
     partial = path.with_name(f".{path.name}.partial")
     with writing(path):
-        partial.unlink(missing_ok=True)  # of a process that was killed, perhaps with another mode
+        partial.unlink(missing_ok=True)  # left by a process that was killed, perhaps with another mode
         with open(partial, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(content.encode("utf-8") if isinstance(content, str) else content)
             if is_durable:
@@ -123,10 +123,10 @@ def write_atomically(path: Path, content: str | bytes, *, is_durable: bool = Tru
 
 
 def read_metrics(path: Path) -> dict[str, dict[int, float]]:
-    """What :class:`JsonlTracker` wrote: for each metric its value by step, in the order of steps.
+    """Read the file of a :class:`JsonlTracker`: metric -> step -> value, sorted by step.
 
-    Where a step was logged twice the later value counts; null reads as NaN; a torn last line is passed over, and other
-    lines that cannot be read with a warning.
+    The later value of a repeated step counts, and null reads as NaN. An unfinished last line is skipped; other lines
+    that cannot be read are skipped with a warning.
     """
     series: dict[str, dict[int, float]] = {}
     if not path.exists():
@@ -143,7 +143,7 @@ def read_metrics(path: Path) -> dict[str, dict[int, float]]:
 
 
 def _row(line: str) -> dict[str, Any] | None:
-    """The metrics of one line; None where it is no row of numbers."""
+    """Return the metrics of one line; None if it is not a row of numbers."""
     if _step_of(line) is None:
         return None
     row: dict[str, Any] = json.loads(line)
@@ -151,7 +151,7 @@ def _row(line: str) -> dict[str, Any] | None:
 
 
 def metrics_table(path: Path) -> pa.Table:
-    """What :class:`JsonlTracker` wrote: a row for each step, null where a step has no such metric."""
+    """Read the file of a :class:`JsonlTracker` as a table: one row per step, null if a step lacks a metric."""
     import pyarrow as pa
 
     series = read_metrics(path)
@@ -161,7 +161,7 @@ def metrics_table(path: Path) -> pa.Table:
 
 
 class TensorboardTracker:
-    """Scalars for ``tensorboard --logdir``. The writer is made at the first use: its import costs about a second."""
+    """Scalars for ``tensorboard --logdir``. The writer is made on first use: its import takes about a second."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -226,7 +226,7 @@ class Trackers:
             tracker.truncate_after(step)
 
     def close(self) -> None:
-        # An ExitStack closes all of them even where one raises, and raises that afterwards.
+        # An ExitStack closes all of them even if one raises, and raises that error afterwards.
         with ExitStack() as stack:
             for tracker in self._members:
                 stack.callback(tracker.close)

@@ -1,4 +1,4 @@
-"""What a run was made by: versions of the libraries that decide its numbers, and the commit of a checkout."""
+"""Versions of the libraries that affect a run's numbers, and the commit of the checkout."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 
-LIBRARIES = ("verl_like", "torch", "transformers", "vllm", "ray", "flash_attn", "peft")  # as they are imported
+LIBRARIES = ("verl_like", "torch", "transformers", "vllm", "ray", "flash_attn", "peft")  # import names
 GIT_TIMEOUT_S = 5.0
 
 
 def versions() -> dict[str, str]:
-    """The version of Python and of each library that is installed; nothing is imported for it."""
-    packages = packages_distributions()  # vLLM for CPUs has another name than the one it is imported by
+    """Return the versions of Python and of each installed library, without importing any."""
+    packages = packages_distributions()  # vLLM for CPUs has a distribution name other than its import name
     found = {"python": platform.python_version()}
     for library in LIBRARIES:
         for package in packages.get(library, [library])[:1]:
@@ -24,7 +24,7 @@ def versions() -> dict[str, str]:
 
 
 def git_commit() -> str | None:
-    """The commit of the checkout that this package lies in, ``-dirty`` where files differ; None outside of one."""
+    """Return the commit of this package's checkout, with ``-dirty`` if files differ; None outside a checkout."""
     package = Path(__file__).resolve().parents[1]
     git = ["git", "-C", str(package.parent), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     if not (package.parent / ".git").exists():

@@ -1,1 +1,1 @@
-"""A process beside the run that says who stands still: which process, in which stage, since when, and its stacks."""
+"""A process that runs next to the training run and reports hung processes with their stage, time and stack traces."""

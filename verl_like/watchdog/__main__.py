@@ -1,4 +1,4 @@
-"""The watchdog's own process: ``python -m verl_like.watchdog SETTINGS``, started by :mod:`verl_like.watchdog.guard`."""
+"""Entry point of the watchdog: :mod:`verl_like.watchdog.guard` runs ``python -m verl_like.watchdog SETTINGS``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver's side: start the watchdog's process, hear what it says, start another where it is gone or silent."""
+"""Driver side of the watchdog: start its process, read its reports, restart it if it ends or falls silent."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ from verl_like.telemetry.heartbeat import HEARTBEAT, heartbeat_folder
 from verl_like.watchdog.sibling import BYE, Settings
 
 log = logging.getLogger(__name__)
-SILENT_S = 25.0  # the watchdog says every five seconds that it is alive
-MAX_PAUSE_S = 10.0  # before the next start of a watchdog that ends again and again
+SILENT_S = 25.0  # the watchdog reports every five seconds that it is alive
+MAX_PAUSE_S = 10.0  # before the next start of a watchdog that ends repeatedly
 END_S = 3.0
-HELD = "held"  # a file that the driver has locked
+HELD = "held"  # a file that the driver keeps locked
 
 
 class Listener(Protocol):
-    """Who gets what the watchdog finds; called from a thread of its own."""
+    """Receives the watchdog's reports, on a separate thread."""
 
     def stalled(self, text: str, *, is_certain: bool) -> None:
-        """A process stands still; certain where it is stopped, or beyond a deadline that the run itself has taught."""
+        """Report hung processes; certain if a process is stopped, or past a deadline learnt from this run."""
 
     def noted(self, text: str) -> None:
-        """A warning, which this node's log has already."""
+        """Report a warning that is already in this node's log."""
 
     def died(self, who: str, text: str) -> None:
-        """A process is gone; ``text`` is what was known of it."""
+        """Report that a process is gone; ``text`` is what was known of it."""
 
     def unborn(self, who: str) -> None:
-        """A process that is gone had not yet come to its first call, and Ray has started no other in its place."""
+        """Report a process that died before its first call and that Ray has not replaced."""
 
 
 @contextmanager
 def watchdog(
     run_id: str, stalls: Path, listener: Listener, *, floor_s: float, ends: bool, who: str = "the driver"
 ) -> Iterator[None]:
-    """Have this process and those that light heartbeats in the run's folder watched.
+    """Watch this process and those that write heartbeats into the run's folder.
 
     Args:
-        stalls: folder that verdicts and stacks are written below.
+        stalls: folder below which verdicts and stacks are written.
         floor_s: shortest deadline.
-        ends: whether a driver that takes no notice of a verdict is ended.
-        who: this process, as messages name it.
+        ends: whether to kill a driver that does not end after a verdict.
+        who: name of this process in messages.
     """
     folder = heartbeat_folder(run_id)
     settings = Settings(
@@ -80,17 +80,17 @@ def watchdog(
     finally:
         guard.close()
         HEARTBEAT.stop()
-        shutil.rmtree(folder, ignore_errors=True)  # by the watchdog's process, unless that was killed or stopped
+        shutil.rmtree(folder, ignore_errors=True)  # the watchdog does this too, unless it was killed or stopped
         held.close()
 
 
 def made_and_held(folder: Path) -> IO[str]:
-    """Make a folder of heartbeats with a locked file in it; it is nobody's once that file is closed.
+    """Make a heartbeat folder with a locked file in it; once that file is closed, the folder may be removed.
 
     Raises:
-        OSError: there is no room for it.
+        OSError: there is no space for it.
     """
-    making = folder.with_name(f".{folder.name}")  # not to be found before it is held
+    making = folder.with_name(f".{folder.name}")  # hidden from remove_forsaken until the lock is held
     making.mkdir(parents=True)
     try:
         held = (making / HELD).open("w")
@@ -103,11 +103,12 @@ def made_and_held(folder: Path) -> IO[str]:
 
 
 def remove_forsaken(place: Path) -> None:
-    """Remove the folders of runs whose driver and watchdog were killed both; the kernel's locks tell, which see other
-    containers too.
+    """Remove the folders of runs whose driver and watchdog were both killed.
+
+    The kernel's file locks show which folders are in use, also from other containers.
     """
     for file in place.glob(f"{heartbeat_folder('*').name}/{HELD}"):
-        with suppress(OSError), file.open("r+") as left:  # another user's, or held
+        with suppress(OSError), file.open("r+") as left:  # it belongs to another user, or is locked
             fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(file.parent, ignore_errors=True)
 
@@ -115,7 +116,7 @@ def remove_forsaken(place: Path) -> None:
 class _Guard:
     def __init__(self, settings: Settings, listener: Listener) -> None:
         self._settings, self._listener = settings, listener
-        self._process = _spawn(settings)  # here: whoever counts the driver's other processes counts from now on
+        self._process = _spawn(settings)  # here, so that later counts of the driver's child processes include it
         self._is_closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
@@ -148,18 +149,18 @@ class _Guard:
             pause_s = min(max(2 * pause_s, 1.0), MAX_PAUSE_S)
 
     def _started_again(self, pause_s: float) -> bool:
-        """Start another process after the pause; returns whether the run still needs one."""
+        """Start another process after the pause; return whether the run still needs one."""
         while not self._is_closing.wait(pause_s):
             try:
                 self._process = _spawn(self._settings)
                 return True
-            except OSError as error:  # no process or file is left for it, perhaps for a while only
+            except OSError as error:  # no process or file is available, perhaps only for a while
                 pause_s = MAX_PAUSE_S
                 log.warning("the watchdog is off; the next start is in %.0f s: %s", pause_s, error)
         return False
 
     def _hear(self, process: subprocess.Popen[bytes]) -> str:
-        """Pass on what the process says until it has nothing more to say; returns why."""
+        """Pass on the reports of the process until it ends or falls silent; return the reason."""
         assert process.stdout is not None, "the watchdog's process was started without a pipe"
         heard_at, left = time.monotonic(), b""
         while True:
@@ -173,7 +174,7 @@ class _Guard:
                 return "has ended"
             *lines, left = (left + found).split(b"\n")
             for line in lines:
-                with suppress(ValueError):  # cut off, where this process had not read for hours
+                with suppress(ValueError):  # a line cut off because this process had not read for hours
                     self._pass_on(json.loads(line))
 
     def _pass_on(self, said: dict[str, Any]) -> None:
@@ -196,7 +197,7 @@ def _spawn(settings: Settings) -> subprocess.Popen[bytes]:
             [sys.executable, "-m", "verl_like.watchdog", settings.json()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C and Ctrl-Z are the driver's business
+            start_new_session=True,  # Ctrl-C and Ctrl-Z are for the driver only
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )
 

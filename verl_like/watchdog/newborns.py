@@ -1,7 +1,7 @@
-"""Processes of a run that have no heartbeat yet, because they still load Python, Ray or our own code.
+"""Find processes of a run that have no heartbeat yet because they still load Python, Ray or our own code.
 
-They are found from outside. Ray starts a worker as a small program of Python that has the worker's variables on its
-command line and then becomes the worker, with these variables in its environment.
+They are found from outside. Ray starts a worker as a small Python program whose command line contains the worker's
+environment variables. The program then becomes the worker, with these variables in its environment.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from verl_like.telemetry.heartbeat import FOLDER_VARIABLE, NAME_VARIABLE, SUFFIX
 
 RAYLET = b"raylet"
 UNNAMED = {"default_worker.py": "a process that Ray is starting", "runtime_env/agent": "Ray's runtime-env agent"}
-TITLE = "ray::"  # what a process of Ray's calls itself once it runs
+TITLE = "ray::"  # prefix of the title of a Ray process once it runs
 IDLE = "ray::IDLE"
 
 
 class Newborns:
-    """The processes of this machine that Ray has started for a run and that have no heartbeat yet.
+    """Processes on this machine that Ray has started for a run and that have no heartbeat yet.
 
-    A look reads only processes that are new, and those that a raylet has started, so that it can be taken often.
+    A check reads only new processes and children of raylets, so that it can be made often.
 
     Args:
-        folder: of heartbeats; all of these processes have the run's among their variables.
+        folder: heartbeat folder; the environment of all these processes names the run's folder.
     """
 
     def __init__(self, folder: Path) -> None:
         self._run = run_folder(folder)
-        self._others: set[str] = set()  # process ids, as text, whose parent is no raylet
+        self._others: set[str] = set()  # process ids, as text, whose parent is not a raylet
 
     def look(self) -> dict[int, str]:
-        """Names of the processes by their ids."""
+        """Return the names of the processes by process id."""
         known = {path.stem for path in self._run.parent.glob(f"{self._run.name}*/*{SUFFIX}")}
         pids = {entry for entry in os.listdir("/proc") if entry.isdigit()}
         self._others &= pids
@@ -45,13 +45,14 @@ class Newborns:
 
 
 def run_folder(folder: Path) -> Path:
-    """A run's folder of heartbeats, which its processes have among their variables, by that of one node."""
+    """Return the run's heartbeat folder, which its processes have in their environment, from that of one node."""
     return folder.with_name(folder.name.partition(".")[0])
 
 
 def marked_by(folder: Path) -> list[int]:
-    """Ids of all processes of this machine that have the folder among their variables: a Ray of the run's own gives
-    it to whatever it starts.
+    """Return the ids of all processes on this machine with the folder in their environment.
+
+    A Ray that the run has started passes it to all its processes.
     """
     mark = f"{FOLDER_VARIABLE}={folder}"
     pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
@@ -59,7 +60,7 @@ def marked_by(folder: Path) -> list[int]:
 
 
 def _who(pid: int, folder: str) -> str:
-    """The name of a process of this run; empty for another's, and for one that nobody waits for."""
+    """Return the name of a process of this run; empty for other runs' processes and for idle workers."""
     words = _words(pid, "cmdline")
     variables = dict(word.split("=", 1) for word in _words(pid, "environ") if "=" in word)
     line = " ".join(words)
@@ -78,7 +79,7 @@ def _who(pid: int, folder: str) -> str:
 def _variables(word: str) -> dict[str, str]:
     try:
         return dict(json.loads(word.partition("=")[2])["env_vars"])
-    except (ValueError, KeyError, TypeError):  # of another release
+    except (ValueError, KeyError, TypeError):  # another Ray release
         return {}
 
 
@@ -87,13 +88,13 @@ def _words(pid: int, what: str) -> list[str]:
 
 
 def _program_and_parent(pid: str) -> tuple[bytes, int]:
-    """The name of a process's program and the id of its parent; empty and 0 where it has ended."""
+    """Return the name of a process's program and the id of its parent; empty and 0 if it has ended."""
     program, _, rest = _content(f"/proc/{pid}/stat").partition(b"(")[2].rpartition(b") ")
     return (program, int(rest.split(maxsplit=2)[1])) if rest else (b"", 0)
 
 
 def _content(path: str) -> bytes:
-    """All of a file; empty where the process has ended meanwhile, or is another user's."""
+    """Return the content of a file; empty if the process has ended or belongs to another user."""
     try:
         with open(path, "rb", buffering=0) as file:
             return file.readall()

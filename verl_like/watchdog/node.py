@@ -1,4 +1,4 @@
-"""The watchdog of a node that the driver is not on; it keeps what it finds until the driver asks."""
+"""Watchdog of a node without the driver; it keeps its reports until the driver requests them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Notice:
     """A report of the watchdog: a process that died (``who``), processes that hang, or a warning.
 
     Args:
-        text: empty where the process had not yet come to its first call, which is said after its death.
+        text: empty for a process that died before its first call; a notice of its death comes first.
     """
 
     text: str
@@ -34,8 +34,8 @@ class NodeWatchdog:
     """Watches the processes that write heartbeats into one folder of its node.
 
     Args:
-        watched: names the folder, which is this node's alone.
-        stalls: folder that verdicts and stacks are written below.
+        watched: names the folder, which belongs to this node alone.
+        stalls: folder below which verdicts and stacks are written.
         floor_s: shortest deadline.
     """
 
@@ -51,7 +51,7 @@ class NodeWatchdog:
         )
 
     def found(self) -> list[Notice]:
-        """Return what was found since the last call."""
+        """Return the notices since the last call."""
         with self._lock:
             notices, self._notices = self._notices, []
             return notices
@@ -73,7 +73,7 @@ class NodeWatchdog:
             self._notices.append(Notice("", who=who))
 
     def close(self) -> None:
-        """Stop watching and end what is left of the run on this node, because a stopped raylet ends nothing."""
+        """Stop watching and end the run's remaining processes on this node; a stopped raylet does not end them."""
         self._watching.close()
         for pid in marked_by(run_folder(self._folder)):
             with suppress(ProcessLookupError, PermissionError):

@@ -1,4 +1,4 @@
-"""What the kernel knows of a process, whatever that process is busy with."""
+"""State of processes as the kernel reports it, without their cooperation."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import psutil
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """A process as it is now.
+    """Current state of a process.
 
     Args:
         name: of its program.
-        created: when it was started; with the id, that tells processes apart for ever.
+        created: start time; together with the id, it identifies a process uniquely.
         is_stopped: by a signal (SIGSTOP, SIGTSTP), not by a debugger.
-        moved_bytes: read and written so far, of files and pipes; what it sends and receives does not count.
+        moved_bytes: bytes read and written so far through files and pipes; network traffic does not count.
     """
 
     pid: int
@@ -27,7 +27,7 @@ class ProcessState:
 
 
 def process_state(pid: int) -> ProcessState | None:
-    """The state of a process; None where it is gone, or only its parent does not know yet."""
+    """Return the state of a process; None if it is gone or a zombie."""
     try:
         process = psutil.Process(pid)
         with process.oneshot():
@@ -49,13 +49,13 @@ def process_state(pid: int) -> ProcessState | None:
 def _moved_bytes(process: psutil.Process) -> int:
     try:
         counters = process.io_counters()
-    except psutil.AccessDenied:  # another user's
+    except psutil.AccessDenied:  # another user's process
         return 0
     return int(counters.read_chars + counters.write_chars)
 
 
 def children(pid: int, *, recursive: bool = False) -> list[psutil.Process]:
-    """The processes below this one."""
+    """Return the child processes, or all descendants if ``recursive``; empty if the process is gone."""
     try:
         return psutil.Process(pid).children(recursive=recursive)
     except psutil.Error:
@@ -63,7 +63,7 @@ def children(pid: int, *, recursive: bool = False) -> list[psutil.Process]:
 
 
 def cores_used(pid: int, seconds: float) -> float:
-    """How many processor cores a process uses; takes so many seconds to find out."""
+    """Return how many CPU cores a process uses, measured over ``seconds``."""
     try:
         return float(psutil.Process(pid).cpu_percent(seconds)) / 100
     except psutil.Error:

@@ -1,7 +1,7 @@
-"""Ray's servers on this node that a signal has stopped: processes of the node then wait for one another.
+"""Detect raylets on this node that a signal has stopped: processes of the node then wait for one another.
 
-A raylet that the driver has started itself is watched by the driver, which notices sooner. This is for a cluster that
-was joined, and for its other nodes.
+The driver itself watches a raylet that it has started, and notices sooner. This module is for a cluster that was
+joined, and for its other nodes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import psutil
 from verl_like.watchdog.processes import process_state
 
 PROGRAM = "raylet"
-STOPPED_S = 12.0  # longer than the driver waits for one that it has started
+STOPPED_S = 12.0  # longer than the driver waits for a raylet that it has started
 
 
 class Raylets:
-    """The raylets that have started the watched processes."""
+    """Raylets that have started the watched processes."""
 
     def __init__(self) -> None:
         self._parents: dict[int, int] = {}
@@ -26,10 +26,10 @@ class Raylets:
         self._reported: set[int] = set()
 
     def trouble(self, pids: Iterable[int], now: float) -> str:
-        """Look at the raylets above these processes.
+        """Check the raylets above these processes.
 
         Returns:
-            a sentence on one that has been stopped for too long, once for each time; empty where none has.
+            A sentence about a raylet that has been stopped for too long, once per stop; empty if there is none.
         """
         self._parents = {pid: self._parents.get(pid) or _parent(pid) for pid in pids}
         for raylet in set(self._parents.values()):
@@ -48,7 +48,7 @@ class Raylets:
         return ""
 
     def forget(self) -> None:
-        """Begin anew: the driver is stopped, and what shares its terminal with it."""
+        """Reset the timers: the driver is stopped, and with it the processes that share its terminal."""
         self._stopped_since.clear()
 
 

@@ -1,4 +1,4 @@
-"""What the watchdog's process does: check, decide, write down, report, and end a driver that does not listen.
+"""The watchdog process: check, decide, write down, report, and end a driver that does not react.
 
 It reports in lines of JSON on its standard output. Its standard input is the driver's lifeline: ``bye`` is an orderly
 end, and an end of file without it means that the driver is gone.
@@ -29,27 +29,27 @@ from verl_like.watchdog.verdict import Verdict, excerpt, sentence, verdict_on
 from verl_like.watchdog.watch import NEWBORN, Watch, Watched
 
 EVERY_S = 1.0
-NUM_GLANCES = 20  # between two rounds, at processes that Ray has just started
+NUM_GLANCES = 20  # checks between two rounds for processes that Ray has just started
 ALIVE_EVERY_S = 5.0
-GRACE_S = 6.0  # for the culprit to pass its deadline too, where all that have passed theirs only wait for it
-BUSY_S = 0.5  # over which the use of processor time is measured
-KILL_AFTER_S = 45.0  # a driver that was asked to end and is still there then: more than its own teardown takes
-ORPHANS_S = 3.0  # until what a vanished driver left behind is ended
-REPLACED_S = 4.0  # for Ray to start another process in place of one that it has ended
+GRACE_S = 6.0  # for the culprit to pass its deadline too, if all processes past theirs only wait for it
+BUSY_S = 0.5  # period over which CPU use is measured
+KILL_AFTER_S = 45.0  # before a driver that was asked to end is killed: longer than its own teardown takes
+ORPHANS_S = 3.0  # before the remaining processes of a vanished driver are ended
+REPLACED_S = 4.0  # for Ray to replace a process that it has ended
 BYE = b"bye"
 SERVERS = ("raylet", "gcs_server")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """What the process is given on its command line.
+    """Settings that the process gets on its command line.
 
     Args:
-        folder: of the heartbeats.
-        driver: its process id.
-        stalls: folder that verdicts and stacks are written below.
+        folder: heartbeat folder.
+        driver: process id of the driver.
+        stalls: folder below which verdicts and stacks are written.
         floor_s: as in :class:`Deadlines`.
-        ends: whether a driver that takes no notice of a verdict is ended.
+        ends: whether to kill a driver that does not end after a verdict.
     """
 
     folder: str
@@ -67,25 +67,25 @@ class Settings:
 
 
 class Sibling:
-    """The loop."""
+    """The watchdog's main loop."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._deadlines = Deadlines(settings.floor_s)
         self._watch = Watch(Path(settings.folder), driver=settings.driver, deadlines=self._deadlines)
-        # Processes of the verdicts so far -> their moves by then, and whether they were named, or only waited.
+        # Processes in verdicts so far -> their move count then, and whether they were named or only waited.
         self._told: dict[int, tuple[int, bool]] = {}
         self._suspected_at: float | None = None
         self._reported_alive_at = 0.0
         self._kill_at: float | None = None
         self._oom_kills, self._shared_memory = OomKills(), SharedMemory()
         self._raylets = Raylets()
-        self._unreplaced: dict[str, float] = {}  # processes that died before they had a heartbeat -> when that was seen
-        self._servants: dict[int, float] = {}  # Ray's servers that the driver has started, and all below: id -> start
+        self._unreplaced: dict[str, float] = {}  # processes that died before their first heartbeat -> time of that
+        self._servants: dict[int, float] = {}  # Ray's servers started by the driver, and descendants: id -> start
 
     def run(self) -> None:
-        """Look once a second until the driver ends."""
-        os.set_blocking(sys.stdout.fileno(), False)  # a driver that does not read must not stop its watchdog
+        """Check once a second until the driver ends."""
+        os.set_blocking(sys.stdout.fileno(), False)  # a driver that does not read must not block its watchdog
         while not self._has_ended_meanwhile():
             self._round()
         if not os.read(sys.stdin.fileno(), 64).startswith(BYE):
@@ -94,7 +94,7 @@ class Sibling:
         shutil.rmtree(self._settings.folder, ignore_errors=True)
 
     def _has_ended_meanwhile(self) -> bool:
-        """Wait for the next round; returns whether the driver has ended, or wants this process to end."""
+        """Wait for the next round; return whether the driver has ended, or wants this process to end."""
         for _ in range(NUM_GLANCES):
             if select.select([sys.stdin], [], [], EVERY_S / NUM_GLANCES)[0]:
                 return True
@@ -126,9 +126,9 @@ class Sibling:
             self._end_driver()
 
     def _tell_of_unreplaced(self, now: float) -> None:
-        """Say which processes have died before Ray knew them, which starts another after a minute (2.60).
+        """Report processes that died before they registered with Ray, which replaces them only after a minute (2.60).
 
-        One that Ray itself has ended, because it took too long, is followed by another at once.
+        Ray replaces a process at once if it has ended the process itself because its start took too long.
         """
         alive = {watched.who for watched in self._watch.processes.values()}
         for who, died_at in list(self._unreplaced.items()):
@@ -146,7 +146,7 @@ class Sibling:
             self._say("stall", text=found, calls="", folder=self._written(found, {}), is_certain=True)
 
     def _forget_moved(self) -> None:
-        """Notice who was said to stand still and goes on."""
+        """Report processes that were named as hung and now continue."""
         for pid, (num_moves, was_named) in list(self._told.items()):
             watched = self._watch.processes.get(pid)
             if watched is not None and (watched.stopped_since is not None or watched.reading.num_moves == num_moves):
@@ -165,7 +165,7 @@ class Sibling:
             return
         if not self._told or any(watched.pid not in self._told for watched in verdict.silent):
             self._report(verdict, limits, stacks, now)
-        # Those that wait for somebody who was reported are beyond their deadlines too by now, and no news.
+        # Processes that wait for a reported one are past their deadlines too by now; they are not reported again.
         named = {watched.pid for watched in verdict.silent}
         for pid in named | limits.keys():
             was_named = pid in named or (pid in self._told and self._told[pid][1])
@@ -189,7 +189,7 @@ class Sibling:
             sys.stderr.flush()
 
     def _written(self, found: str, stacks: dict[int, list[ThreadStack] | str]) -> str:
-        """Write the verdict and the stacks of all processes; returns the folder, or why there is none."""
+        """Write the verdict and the stacks of all processes; return the folder, or why there is none."""
         folder = Path(self._settings.stalls) / time.strftime("%Y%m%d-%H%M%S")
         who = {pid: watched.who for pid, watched in self._watch.processes.items()}
         try:
@@ -207,7 +207,7 @@ class Sibling:
         return str(folder)
 
     def _obituary(self, watched: Watched) -> str:
-        """What was known of a process that is gone."""
+        """Return what was known of a process that is gone."""
         now = time.monotonic()
         mib = [num_bytes / 2**20 for _, num_bytes in watched.memory]
         memory = f"its memory went from {mib[0]:.0f} to {mib[-1]:.0f} MiB, at most {max(mib):.0f}" if mib else ""
@@ -217,20 +217,21 @@ class Sibling:
         return f"last seen in stage {watched.stage!r}, {seconds:.0f} s after it began; {memory}{span}{why}"
 
     def _end_driver(self) -> None:
-        """Kill the driver: it was asked to end 45 s ago and has not."""
+        """Kill the driver, which was asked to end 45 s ago and has not."""
         self._kill_at = None
         state = process_state(self._settings.driver)
-        if state is None or state.is_stopped:  # somebody has stopped it, and may let it go on
+        if state is None or state.is_stopped:  # a user has stopped it, and may resume it
             return
         sys.stderr.write(f"watchdog: the driver (pid {state.pid}) does not end after the verdict; it is killed now.\n")
         sys.stderr.flush()
         os.kill(state.pid, signal.SIGKILL)
 
     def _tell_of_driver(self) -> None:
-        """Say what nobody else can: it was killed, or crashed, or Ray's library ended it, as it does when it notices in
-        the middle of a call that its raylet is gone.
+        """Report the driver's silent end: it was killed, it crashed, or Ray's library ended it.
+
+        Ray's library does so when it notices during a call that its raylet is gone.
         """
-        # Its heartbeat, and not a look at the process: that may have been seen dead before, or still be ending.
+        # Read the heartbeat, not the process: it may have been seen dead before, or may still be ending.
         reading = read(Path(self._settings.folder) / f"{self._settings.driver}{SUFFIX}")
         where = f", in stage {reading.stage!r}" if reading is not None else ""
         sys.stderr.write(
@@ -241,8 +242,10 @@ class Sibling:
         sys.stderr.flush()
 
     def _end_orphans(self) -> None:
-        """The driver is gone without a word: end its workers that outlive it, such as stopped ones, and what its Ray
-        has left: agents, which notice a minute later that they are alone.
+        """Kill the remaining processes of a driver that is gone.
+
+        These are workers that outlive it, such as stopped ones, and processes of its Ray, such as agents, which notice
+        only a minute later that the driver is gone.
         """
         time.sleep(ORPHANS_S)
         known = self._servants | {pid: each.created for pid, each in self._watch.processes.items()}
@@ -254,7 +257,7 @@ class Sibling:
                     os.kill(pid, signal.SIGKILL)
 
     def _count_servants(self) -> None:
-        """Remember them while they can be found: an orphan is nobody's."""
+        """Record the descendants of Ray's servers while they can be found: an orphan no longer has its parent."""
         for server in children(self._settings.driver):
             state = process_state(server.pid)
             if state is not None and state.name in SERVERS:

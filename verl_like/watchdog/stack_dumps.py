@@ -1,4 +1,4 @@
-"""Python stacks of other processes, read from outside by py-spy: it needs nothing of a process, not even its lock."""
+"""Python stacks of other processes, read from outside by py-spy; the process need not cooperate or release its GIL."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 DUMP_TIMEOUT_S = 5.0
-NUM_TRIES = 3  # the process runs on while it is read, and what is read may not fit together
-# A thread whose innermost frames are in these folders waits for other ranks. FSDP's hooks have returned when a layer
-# computes, so that its frames stand there only while it gathers or reduces.
+NUM_TRIES = 3  # the process continues while it is read, and the result may be inconsistent
+# A thread whose innermost frames are in these folders waits for other ranks. FSDP's hooks have returned by the time a
+# layer computes, so that their frames appear only during a gather or reduce.
 PEER_FOLDERS = ("torch/distributed/", "vllm/distributed/")
 NUM_INNERMOST = 4
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadStack:
-    """One thread's calls, the innermost first, as "function (file:line)"."""
+    """Calls of one thread, the innermost first, as "function (file:line)"."""
 
     name: str
     holds_lock: bool
@@ -29,7 +29,7 @@ class ThreadStack:
 
 
 def dump(pid: int) -> list[ThreadStack] | str:
-    """The stacks of a process's threads; a sentence where they cannot be read."""
+    """Return the stacks of a process's threads, or a sentence if they cannot be read."""
     spy = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
     if spy is None:
         return "py-spy is not installed: pip install py-spy"
@@ -62,7 +62,7 @@ def _thread(found: dict[str, Any]) -> ThreadStack:
 
 
 def text(who: str, pid: int, stacks: list[ThreadStack] | str) -> str:
-    """The stacks of a process as a reader wants them."""
+    """Format the stacks of a process for a reader."""
     lines = [f"== {who} (pid {pid})"]
     if isinstance(stacks, str):
         return "\n".join([*lines, stacks]) + "\n"

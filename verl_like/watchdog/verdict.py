@@ -1,4 +1,4 @@
-"""Who of several silent processes is at fault, and how that is said."""
+"""Decide which of several silent processes is at fault, and word the report."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from verl_like.watchdog.stack_dumps import ThreadStack
 from verl_like.watchdog.watch import Watched
 
 Stacks = Mapping[int, "list[ThreadStack] | str"]
-AT_REST = ("CallThreads._work (", "_print_at_signals (")  # where threads of ours wait for something to do
+AT_REST = ("CallThreads._work (", "_print_at_signals (")  # our threads that wait for work
 OUR_FOLDERS = ("verl_like/", "verl_like_graders/")
-MAX_CALLS = 8  # of the silent process's stack, in the log
+MAX_CALLS = 8  # calls of the silent process's stack that are logged
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the watchdog has found.
+    """Result of a check by the watchdog.
 
     Args:
-        silent: the processes that stand still, and wait for nobody.
-        waiting: those that wait for them or for one another.
+        silent: the processes that hang without waiting for another.
+        waiting: processes that wait for them or for one another.
     """
 
     silent: tuple[Watched, ...]
@@ -30,10 +30,10 @@ class Verdict:
 
 
 def verdict_on(limits: Collection[int], processes: Mapping[int, Watched], stacks: Stacks) -> Verdict:
-    """Tell the processes that stand still from those that wait.
+    """Separate the processes that hang from those that wait.
 
-    Where all that are beyond their deadlines wait, the one that they wait for may still be within its own: it is the
-    most silent one of those that are at work.
+    If all processes past their deadlines wait, the one that they wait for may still be within its own deadline. The
+    working process that has been silent longest is taken.
     """
     waiting = {pid for pid, watched in processes.items() if _waits(watched, stacks.get(pid, ""))}
     silent = [processes[pid] for pid in limits if pid not in waiting]
@@ -51,10 +51,10 @@ def _waits(watched: Watched, stacks: list[ThreadStack] | str) -> bool:
 
 
 def sentence(verdict: Verdict, limits: Mapping[int, float], cores: Mapping[int, float], now: float) -> str:
-    """What is logged: one paragraph.
+    """Return the log message: one paragraph.
 
     Args:
-        cores: by process id, how many processor cores it uses.
+        cores: CPU cores in use, by process id.
     """
     if not verdict.silent:
         waiting = "; ".join(_waiting(w) for w in verdict.waiting)
@@ -91,7 +91,7 @@ def _waiting(watched: Watched) -> str:
 
 
 def excerpt(stacks: list[ThreadStack] | str) -> str:
-    """The calls that matter of a silent process, for the log: of the threads that are in our code, cut short."""
+    """Return the stacks of threads that run our code, shortened for the log; all threads if none does."""
     if isinstance(stacks, str):
         return stacks
     busy = [stack for stack in stacks if not stack.calls or not stack.calls[0].startswith(AT_REST)]

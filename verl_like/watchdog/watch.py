@@ -1,7 +1,7 @@
-"""The look, once a second, at every process of a run: who is silent beyond the deadline of its stage.
+"""Check every process of a run once a second: which one is silent beyond the deadline of its stage.
 
-A process is judged by what its heartbeat and the kernel say; nobody is asked. One that is silent because it waits for
-another is no culprit.
+A process is judged by its heartbeat and by the kernel; it is not contacted. A process that is silent because it waits
+for another is not at fault.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from verl_like.watchdog.deadlines import Deadlines
 from verl_like.watchdog.newborns import Newborns
 from verl_like.watchdog.processes import ProcessState, process_state
 
-STOPPED_S = 8.0  # a process that a signal has stopped this long is not being looked at by somebody in passing
-PAUSE_S = 5.0  # between two looks: longer, and the watchdog itself stood still
-MIN_MOVED_BYTES = 2**20  # read or written since the last look: a process that moves files is not silent
+STOPPED_S = 8.0  # a process stopped for this long was not stopped just briefly by a user who inspects it
+PAUSE_S = 5.0  # a longer time between two checks means that the watchdog itself was suspended
+MIN_MOVED_BYTES = 2**20  # read or written since the last check: a process that moves files is not silent
 MAX_MEMORY_POINTS = 120
-RESTING = ("wait/driver",)  # stages in which silence is what is expected
+RESTING = ("wait/driver",)  # stages in which silence is expected
 NEWBORN = "start"  # the stage of a process that has no heartbeat yet
-BUILDING = (NEWBORN, "build")  # stages, with all parts of them, that ``cluster.start_timeout_s`` bounds
+BUILDING = (NEWBORN, "build")  # stages, with all their parts, that ``cluster.start_timeout_s`` bounds
 
 
 def _is_unnamed(watched: Watched) -> bool:
-    """Whether a process without a heartbeat runs and says no longer who it is, as in the moment of its ``exec``."""
+    """Return whether a process without a heartbeat runs but cannot be named now, as during its ``exec``."""
     if watched.stage != NEWBORN:
         return False
     state = process_state(watched.pid)
@@ -36,13 +36,13 @@ def _is_unnamed(watched: Watched) -> bool:
 
 @dataclass
 class Watched:
-    """One process, as far as it is known."""
+    """Known state of one process."""
 
     who: str
     pid: int
     created: float
     reading: Reading
-    moved_at: float  # of monotonic time; the heartbeat's, or later where it moved files
+    moved_at: float  # monotonic time of the heartbeat, or later if the process moved files since
     memory: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=MAX_MEMORY_POINTS))
     moved_bytes: int = 0
     stopped_since: float | None = None
@@ -57,7 +57,7 @@ class Watched:
 
     @property
     def has_deadline(self) -> bool:
-        """Whether its stage is one in which silence may be a fault."""
+        """Whether silence in its stage may be a fault."""
         return not self.is_resting and self.stage.partition("/")[0] not in BUILDING
 
     def silent_s(self, now: float) -> float:
@@ -65,11 +65,11 @@ class Watched:
 
 
 class Watch:
-    """The processes of one run on this node.
+    """Processes of one run on this node.
 
     Args:
-        folder: of the heartbeats.
-        driver: process id of the driver, below which all others are.
+        folder: heartbeat folder.
+        driver: process id of the driver, the ancestor of all others.
         clock: ``time.monotonic``.
     """
 
@@ -83,20 +83,20 @@ class Watch:
 
     @property
     def processes(self) -> Mapping[int, Watched]:
-        """The processes of the last look, by id."""
+        """The processes of the last check, by id."""
         return self._watched
 
     def look(self) -> tuple[dict[int, float], list[Watched]]:
-        """Look at all processes.
+        """Check all processes.
 
         Returns:
-            The deadline of each process that is beyond it, by its id, whether it is at fault or only waits; and the
-            processes that have died since the last look.
+            The deadline of each process that is past it, by process id, whether it is at fault or only waits; and the
+            processes that have died since the last check.
         """
         now = self._clock()
         driver = process_state(self._driver)
-        is_paused = driver is not None and driver.is_stopped  # Ctrl-Z stops whatever shares the terminal with it
-        if is_paused or now - self._looked_at > PAUSE_S:  # or this machine stood still, or this process
+        is_paused = driver is not None and driver.is_stopped  # Ctrl-Z stops all processes of its terminal
+        if is_paused or now - self._looked_at > PAUSE_S:  # or this machine or process was suspended
             for watched in self._watched.values():
                 watched.moved_at = now
                 watched.stopped_since = None
@@ -111,7 +111,7 @@ class Watch:
         dead = [watched for pid, watched in self._watched.items() if pid not in alive and not _is_unnamed(watched)]
         left = {
             reading.pid: reading for reading in readings
-        }  # a heartbeat outlives its process, and says its last stage
+        }  # a heartbeat file outlives its process and names its last stage
         for watched in dead:
             watched.reading = left.get(watched.pid, watched.reading)
         self._watched = alive
@@ -126,14 +126,14 @@ class Watch:
         return any(watched.stage.partition("/")[0] in (*BUILDING, "idle") for watched in self._watched.values())
 
     def remember_newborns(self) -> None:
-        """Take in processes that have come since the last look, so that one with a short life is missed."""
+        """Record processes that have appeared since the last check, so that the death of a short-lived one is seen."""
         now = self._clock()
         for reading in self._newborns(now):
             if (state := process_state(reading.pid)) is not None:
                 self._watched[reading.pid] = self._seen(state, reading, now)
 
     def _newborns(self, now: float) -> list[Reading]:
-        """What would be read of processes that have no heartbeat yet; of those, an end or a stop is noticed."""
+        """Return stand-in readings of processes that have no heartbeat yet, so that their end or stop is noticed."""
         found = []
         for pid, who in self._starting.look().items():
             known = self._watched.get(pid)
@@ -154,13 +154,13 @@ class Watch:
         elif known.stopped_since is None:
             known.stopped_since = now
         known.who, known.reading, known.moved_bytes = reading.who, reading, state.moved_bytes
-        # A process that is ending has given its memory back, and would seem to have lost it before it died.
+        # A process that is ending has already freed its memory; the last point must not show that.
         if state.rss_bytes > 0 and (not known.memory or now - known.memory[-1][0] >= 1.0):
             known.memory.append((now, state.rss_bytes))
         return known
 
     def _limit(self, watched: Watched, now: float) -> float | None:
-        """The deadline that a process has passed; None where it has passed none."""
+        """Return the deadline that a process has passed; None if it has passed none."""
         if watched.stopped_since is not None:
             return STOPPED_S if now - watched.stopped_since >= STOPPED_S else None
         if not watched.has_deadline:
