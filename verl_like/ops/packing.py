@@ -140,10 +140,8 @@ def _packed(prompts: Ragged, responses: Ragged, same_prompt: NDArray[np.int64] |
     num_rows, of_prompt, of_response = len(prompts), prompts.lengths, np.maximum(responses.lengths - 1, 0)
     numbers = np.arange(num_rows) if same_prompt is None else same_prompt
     _, first, number_of, counts = np.unique(numbers, return_index=True, return_inverse=True, return_counts=True)
-    shares, heads = (
-        counts[number_of] > 1,
-        first[counts > 1],
-    )  # rows with a shared prompt, and one row of each shared prompt
+    # Rows with a shared prompt, and one row of each shared prompt.
+    shares, heads = counts[number_of] > 1, first[counts > 1]
     in_row = np.where(shares, 0, of_prompt)  # prompt tokens of the row's own segment
     lengths = np.concatenate([of_prompt[heads], in_row + of_response])
     starts = np.cumsum(lengths) - lengths

@@ -76,15 +76,13 @@ def partition(costs: Costs, parts: int, *, equal_counts: bool = False) -> list[P
     if parts == 1 or len(costs) == 0:
         return _grouped(np.zeros(len(costs), np.int64), parts)
     order = np.argsort(-costs.astype(np.int64), kind="stable")
-    ranked = costs[order].astype(
-        np.int64
-    )  # from here on a row is its rank by cost, so that ties do not depend on the order of rows
+    # From here on a row is its rank by cost, so that ties do not depend on the order of rows.
+    ranked = costs[order].astype(np.int64)
     if not equal_counts:
         found = _differenced(ranked, parts, rows_per_state=1)
     else:
-        padded = np.append(
-            ranked, np.zeros(-len(ranked) % parts, np.int64)
-        )  # rows of zero cost make all parts equally large
+        # Rows of zero cost make all parts equally large.
+        padded = np.append(ranked, np.zeros(-len(ranked) % parts, np.int64))
         even = np.stack(_differenced(padded, parts, rows_per_state=parts))
         found = [part[part < len(costs)] for part in _swapped(padded, even, num_rows=len(costs))]
     return [np.sort(order[part]) for part in found]
@@ -237,9 +235,8 @@ def _first_fit(lengths: Costs, max_tokens: int) -> list[Part]:
 def _lightest_with_room(lengths: Costs, costs: Costs, parts: int, max_tokens: int) -> list[Part] | None:
     """Put each row, costliest first, into the lightest part with enough capacity; return None if a row fits nowhere."""
     lightest = [(0, part) for part in range(parts)]
-    roomiest: list[
-        tuple[int, int, int]
-    ] = []  # (-free tokens, cost, part) of parts without capacity for the previous row
+    # (-free tokens, cost, part) of parts without capacity for the previous row.
+    roomiest: list[tuple[int, int, int]] = []
     room = [max_tokens] * parts
     labels = np.empty(len(lengths), np.int64)
     for row in np.lexsort((-lengths, -costs)):

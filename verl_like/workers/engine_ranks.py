@@ -25,9 +25,7 @@ class EngineRanks:
         self._calls = 0
         timeout = timedelta(seconds=setup.config.trainer.stage_timeout_s)
         for first in range(0, setup.world_size, size) if size > 1 else ():
-            group = dist.new_group(
-                list(range(first, first + size)), timeout=timeout, backend="gloo"
-            )  # made by every rank
+            group = dist.new_group(list(range(first, first + size)), timeout=timeout, backend="gloo")  # on every rank
             if first == self._first:
                 self._group = group
 
