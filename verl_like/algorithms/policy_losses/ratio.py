@@ -70,7 +70,7 @@ def _systematic_draw(covariance_rank: Tensor, config: PolicyLossConfig, *, num_t
             f"holds {max(high - low, 0.0):.6g} of the tokens. Lower clip_cov_ratio, or widen the band."
         )
     per_rank = share / (high - low)
-    index = (covariance_rank.double() * num_tokens).round()  # number of tokens with a higher rank
+    index = (covariance_rank.double() * num_tokens).round()  # number of tokens with a higher covariance
     position = index - math.ceil(low * num_tokens)
     # A token is drawn when the running count passes an integer, so the counts of parts of the band add up. The slack is
     # for products that are integers except for rounding.
