@@ -1,4 +1,4 @@
-"""The actor's whole loss: policy loss + KL to the reference - entropy bonus."""
+"""The actor's complete loss: policy loss + KL to the reference - entropy bonus."""
 
 from __future__ import annotations
 
@@ -19,38 +19,37 @@ from verl_like.protocol import DataProto
 
 
 class LogProbGap:
-    """How far the trainer's log-probs are from the engine's, over the tokens this rank has seen."""
+    """Difference between the trainer's and the engine's log-probs, over the tokens that this rank has processed."""
 
     def __init__(self) -> None:
         self.total, self.maximum, self.count = 0.0, 0.0, 0
 
     def add(self, gap: NDArray[np.float32]) -> None:
-        """Count in absolute differences [K], in nats."""
+        """Add absolute differences [K], in nats."""
         if gap.size:
             self.total += float(gap.sum(dtype=np.float64))
             self.maximum = max(self.maximum, float(gap.max()))
             self.count += int(gap.size)
 
     def report(self) -> dict[str, float]:
-        """Sums that the driver adds up over ranks."""
+        """Return sums and a maximum that the driver combines over ranks."""
         return {"gap_sum": self.total, "gap_max": self.maximum, "gap_count": float(self.count)}
 
 
 class ActorLoss:
     """policy loss + kl_loss_coef * KL(actor, ref) - entropy_coef * entropy, each term under ``actor.loss_aggregation``.
 
-    With a ``correction`` the policy loss of each token is weighted for the difference between the engine and the
-    trainer.
+    With a ``correction`` each token's policy loss is weighted for the difference between the engine and the trainer.
 
-    Reads the columns ``response_mask``, ``old_log_probs``, ``advantages``; ``ref_log_probs`` where ``kl_loss_coef`` >
+    Reads the columns ``response_mask``, ``old_log_probs``, ``advantages``, and ``ref_log_probs`` if ``kl_loss_coef`` >
     0.
 
-    Where no stage has made ``old_log_probs``, a ``gap`` is given, which then collects how far the log-probs of this
-    forward are from the engine's. The old ones are the engine's under ``use_rollout_log_probs``; else those of this
-    forward, which are the same policy's where the batch makes one update.
+    If no stage has computed ``old_log_probs``, a ``gap`` is passed, which then collects the difference between the
+    log-probs of this forward pass and the engine's. The old log-probs are the engine's with ``use_rollout_log_probs``.
+    Otherwise they are those of this forward pass, which belong to the same policy if the batch makes one update.
 
     Metrics are named ``actor/...``: ``loss`` (all terms), ``policy_loss``, ``kl_loss`` and ``entropy`` (unweighted,
-    only where their coefficient is above 0; entropy is the mean over tokens, nats), and what the policy loss reports.
+    only if their coefficient is above 0; entropy is the mean over tokens, in nats), and the metrics of the policy loss.
     """
 
     def __init__(
@@ -117,7 +116,7 @@ class ActorLoss:
         return engines if self.config.use_rollout_log_probs else log_probs
 
     def _kl_loss(self, inputs: LossInputs) -> Tensor | None:
-        """KL to the reference, unweighted; None where the loss has no such term."""
+        """Return the KL to the reference, unweighted; None if the loss has no such term."""
         config = self.config
         if not config.kl_loss_coef:
             return None
@@ -126,7 +125,7 @@ class ActorLoss:
         return aggregate(token_kl, inputs.response_mask, config.loss_aggregation, inputs.totals)
 
     def _corrected(self, inputs: LossInputs) -> Correction | None:
-        """The weights for the difference between the engine and the trainer, where it is corrected."""
+        """Return the weights for the difference between the engine and the trainer, if it is corrected."""
         if self.correction is None:
             return None
         assert inputs.rollout_log_probs is not None, "a rollout correction, but the batch has no rollout_log_probs"
@@ -141,7 +140,7 @@ class ActorLoss:
 
 
 class SftLoss:
-    """Mean negative log-prob of the target tokens, in nats, over the whole mini-batch's tokens; the metric is
+    """Mean negative log-prob of the target tokens, in nats, over all tokens of the mini-batch; the metric is
     ``sft/loss``.
     """
 

@@ -1,6 +1,6 @@
-"""From token losses to one number, divided by counts of the whole mini-batch.
+"""Aggregate token losses to one number, divided by counts of the whole mini-batch.
 
-Because every denominator is global, the shares of micro-batches and ranks add up to what one big batch would give.
+Because every denominator is global, the shares of micro-batches and ranks sum to the value of one big batch.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from verl_like.algorithms.types import BatchTotals
 
 
 def aggregate(token_values: Tensor, mask: Tensor, mode: str, totals: BatchTotals) -> Tensor:
-    """This micro-batch's share of the mini-batch's number, a scalar.
+    """Return this micro-batch's share of the mini-batch's loss, a scalar.
 
     - ``token-mean``: the mean over all tokens of the mini-batch.
     - ``token-sum``: their sum.
     - ``seq-mean-token-sum``: sum over each sequence, mean over sequences.
-    - ``seq-mean-token-mean``: mean over each sequence, mean over sequences; a long response weighs no more than a short
-      one.
+    - ``seq-mean-token-mean``: mean over each sequence, mean over sequences; a long response has the same weight as a
+      short one.
     - ``seq-mean-token-sum-norm``: sum over each sequence divided by ``totals.max_response_tokens``, mean over sequences
-      (Dr. GRPO, 2503.20783: a constant in place of the length).
+      (Dr. GRPO, 2503.20783: a constant instead of the length).
 
     Args:
-        token_values: [B, T]; whatever stands outside the mask, NaN included, plays no part.
+        token_values: [B, T]; values outside the mask, including NaN, are ignored.
         mask: [B, T] bool.
         totals: counts over the mini-batch. Sequences are rows with a true entry: a failed sample is not one.
 
@@ -49,5 +49,5 @@ def aggregate(token_values: Tensor, mask: Tensor, mode: str, totals: BatchTotals
 
 
 def token_share(token_values: Tensor, mask: Tensor, totals: BatchTotals) -> Tensor:
-    """This micro-batch's share of a metric's mean over the mini-batch's tokens, a scalar without gradient."""
+    """Return this micro-batch's share of a metric's mean over the mini-batch's tokens, a scalar without gradient."""
     return aggregate(token_values.detach().float(), mask, "token-mean", totals)

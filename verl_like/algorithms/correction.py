@@ -1,29 +1,28 @@
-"""Rollout correction: the engine that samples and the trainer that learns give slightly different probabilities to the
-same token.
+"""Rollout correction for the different probabilities that the engine and the trainer give to the same token.
 
 A token drawn from ``pi_rollout`` and learned from as if ``pi_old`` had drawn it is off-policy. Its importance weight is
 ``w = pi_old / pi_rollout``, of the token or of the whole sequence:
 
 - **truncated** at ``upper``: TIS (Ionides, 2008, J. Comput. Graph. Stat. 17; per token as in IMPALA, 1802.01561; for
   this mismatch Yao et al., 2025, https://fengyao.notion.site/off-policy-rl);
-- **masked** outside ``lower`` and ``upper``: IcePop (Ring-1T, 2510.18855); of whole sequences MIS (Liu, Li et al.,
+- **masked** outside ``lower`` and ``upper``: IcePop (Ring-1T, 2510.18855); for whole sequences MIS (Liu, Li et al.,
   2025, https://richardli.xyz/rl-collapse).
 
-Independent of the weights, tokens or sequences are **rejected** whose ratio, or the geometric mean of it over the
-sequence (same source; DeepSeek-V3.2, 2512.02556), leaves its bounds, and a sequence is **vetoed** for one token that
-the trainer holds for nearly impossible.
+Independently of the weights, tokens or sequences are **rejected** if their ratio, or its geometric mean over the
+sequence (same source; DeepSeek-V3.2, 2512.02556), is out of bounds. A sequence is **vetoed** for one token that the
+trainer considers nearly impossible.
 
 The loss keeps the denominators of all tokens, not only of the kept ones: a rejected token contributes nothing, and no
-other weighs more for it. The count of kept tokens is known only once every micro-batch of every rank has run, so a loss
-divided by it could not be the same however rows are spread; and it would make the few survivors of a bad batch the
-loudest.
+other token gets more weight for it. The number of kept tokens is known only once every micro-batch of every rank has
+run, so a loss divided by it would depend on the distribution of rows. It would also give the few remaining tokens of a
+bad batch the largest weight.
 
 **top-p and top-k.** The engine's log-probs are renormalised over the candidates S that it keeps, the trainer's are over
-the whole vocabulary. Their ratio is Z times the wanted one, Z being the trainer's mass on S: with equal models the
-weight is Z instead of 1 (Z >= top_p; no such bound for top_k), and Z^T over a sequence. Dividing by Z, token by token,
-would make the weights exact for the policy restricted to S; but that takes S itself, which the engine does not report,
-and the learning policy would have to be restricted to it as well (keep sampling mask, 2512.02556). So
-:mod:`verl_like.checks.algorithm` refuses.
+the whole vocabulary. Their ratio is Z times the correct one, Z being the trainer's mass on S: with equal models the
+weight is Z instead of 1 (Z >= top_p; no such bound for top_k), and Z^T over a sequence. Division by Z, token by token,
+would make the weights exact for the policy restricted to S. But that requires S itself, which the engine does not
+report, and the learning policy would have to be restricted to it as well (keep sampling mask, 2512.02556). So
+:mod:`verl_like.checks.algorithm` refuses this combination.
 """
 
 from __future__ import annotations
@@ -45,12 +44,12 @@ _WEIGHT, _WEIGHT_SQUARED, _ESS = "correction_weight_mean", "correction_weight_sq
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Correction:
-    """What the loss of one micro-batch is corrected with.
+    """The correction of one micro-batch's loss.
 
     Args:
-        weights: [B, T] float32 without gradient, zero wherever ``kept`` is false.
+        weights: [B, T] float32 without gradient, zero where ``kept`` is false.
         kept: [B, T] bool, true where the token is learned from; never outside the mask.
-        metrics: this micro-batch's share of each; :func:`finish` makes the sums readable.
+        metrics: this micro-batch's share of each metric; :func:`finish` converts their sums.
     """
 
     weights: Tensor
@@ -60,11 +59,11 @@ class Correction:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WeightSums:
-    """The weights of some rows, tokens or sequences by ``config.level``; chunks and ranks add up with ``+``.
+    """Sum and number of the weights of some rows, per token or sequence by ``config.level``; combined with ``+``.
 
     Args:
-        total: sum of the weights after truncation or masking; rejection and normalisation do not enter.
-        count: how many they are.
+        total: sum of the weights after truncation or masking, without rejection and normalisation.
+        count: number of weights.
     """
 
     total: float = 0.0
@@ -80,8 +79,9 @@ class WeightSums:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _LogRatios:
-    """log(pi_old / pi_rollout) in nats, not clamped: of tokens [B, T] float32 (zero where masked), of whole sequences
-    [B] float64.
+    """log(pi_old / pi_rollout) in nats, not clamped.
+
+    ``token`` [B, T] float32 is that of tokens (zero where masked), ``sequence`` [B] float64 that of whole sequences.
     """
 
     token: Tensor
@@ -89,18 +89,18 @@ class _LogRatios:
 
 
 def _log_ratios(old_log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor) -> _LogRatios:
-    # Padding may hold anything, NaN included.
+    # Padding may hold anything, including NaN.
     token = torch.where(mask, old_log_probs.float() - rollout_log_probs.float(), 0.0)
     return _LogRatios(token=token, sequence=token.sum(-1, dtype=torch.float64))
 
 
 def is_on(config: CorrectionConfig) -> bool:
-    """Whether the configuration asks for any correction."""
+    """Return whether the configuration enables any correction."""
     return config.level != "off" or config.rejection != "off" or config.veto_threshold > 0
 
 
 def is_needed(config: CorrectionConfig, *, mean_gap: float) -> bool:
-    """Whether there is something to correct.
+    """Return whether a correction is enabled and the gap is large enough.
 
     Args:
         mean_gap: mean over the batch's tokens of abs(old_log_probs - rollout_log_probs), in nats.
@@ -110,9 +110,9 @@ def is_needed(config: CorrectionConfig, *, mean_gap: float) -> bool:
 
 @torch.no_grad()
 def weight_sums(old_log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor, config: CorrectionConfig) -> WeightSums:
-    """What :func:`correction` needs to know of all rows under ``batch_normalize``; [B, T] each, ``mask`` bool.
+    """Return the sums over all rows that :func:`correction` needs for ``batch_normalize``; [B, T] each, ``mask`` bool.
 
-    A token has a weight of its own under ``level=token``; a sequence has one, however long, under ``level=sequence``.
+    With ``level=token`` each token has a weight; with ``level=sequence`` each sequence has one, whatever its length.
     """
     ratios = _log_ratios(old_log_probs, rollout_log_probs, mask)
     log_weights = ratios.sequence[mask.any(-1)] if config.level == "sequence" else _log_weights(ratios, config)[mask]
@@ -131,18 +131,18 @@ def correction(
     totals: BatchTotals,
     mean_weight: float | None,
 ) -> Correction:
-    """Weights and rejections of one micro-batch, and its share of the mini-batch's metrics.
+    """Return weights and rejections of one micro-batch, and its share of the mini-batch's metrics.
 
     Ratios are clamped to +-20 nats before exp; bounds are compared before that. A NaN inside the mask stays a NaN
-    weight: the update is then skipped for its gradient, and not the token in silence.
+    weight: the update is then skipped because of its gradient, instead of the token silently.
 
     Args:
         old_log_probs: [B, T] nats, the trainer's before the update.
         rollout_log_probs: [B, T] nats, the engine's, at the same temperature.
-        mask: [B, T] bool; whatever stands outside, NaN included, plays no part.
+        mask: [B, T] bool; values outside it, including NaN, are ignored.
         totals: counts over the mini-batch, of all tokens and sequences, kept or not.
-        mean_weight: ``WeightSums.mean`` of the whole batch, by which ``batch_normalize`` divides. Taken before
-            rejection, so that kept tokens do not grow to stand in for rejected ones.
+        mean_weight: ``WeightSums.mean`` of the whole batch, by which ``batch_normalize`` divides. It is taken before
+            rejection, so that kept tokens do not gain the weight of rejected ones.
 
     Returns:
         Metrics, each named ``correction_...``; a token mean is over all tokens of the mini-batch, a sequence mean over
@@ -151,7 +151,7 @@ def correction(
         - ``kl_k1``, ``kl_k3``: estimates of KL(rollout, old), nats per token.
         - ``chi2_token``, ``chi2_sequence``: chi-square of old from rollout, mean of w^2 - 1 with w of tokens, of
           sequences.
-        - ``log_ppl_gap_mean``, ``log_ppl_gap_abs_mean``: sequence means of log perplexity of old less that of rollout,
+        - ``log_ppl_gap_mean``, ``log_ppl_gap_abs_mean``: sequence means of log perplexity of old minus that of rollout,
           nats.
         - ``weight_mean``, ``weight_squared_mean``: token means of ``weights`` and their squares; rejected tokens count
           as 0.
@@ -172,7 +172,7 @@ def correction(
         assert mean_weight is not None, (
             "batch_normalize divides by the mean weight of the whole batch, which was not given"
         )
-        weights = weights / mean_weight  # 0 / 0 only where every weight of the batch is masked, and then none is kept
+        weights = weights / mean_weight  # 0 / 0 only if every weight of the batch is masked, and then none is kept
     weights = torch.where(kept, weights, 0.0)
 
     metrics = _gap_metrics(ratios, mask, totals)
@@ -193,14 +193,14 @@ def correction(
 
 
 def finish(metrics: Mapping[str, float], *, prefix: str = "") -> dict[str, float]:
-    """The metrics of a mini-batch, made from its summed shares; other names pass as they are.
+    """Return the metrics of a mini-batch from its summed shares; other names are passed through.
 
-    ``correction_weight_squared_mean`` gives way to ``correction_ess_frac`` = (mean w)^2 / mean w^2, Kish's effective
-    sample size as a fraction of all tokens: 1 where all weights are equal, 0 where all tokens are rejected. It is no
-    sum of shares.
+    ``correction_weight_squared_mean`` is replaced by ``correction_ess_frac`` = (mean w)^2 / mean w^2, Kish's effective
+    sample size as a fraction of all tokens: 1 if all weights are equal, 0 if all tokens are rejected. It is not a sum
+    of shares.
 
     Args:
-        prefix: stands before every name, e.g. "actor/".
+        prefix: prefix of every name, for example "actor/".
     """
     finished = dict(metrics)
     if prefix + _WEIGHT_SQUARED in finished:
@@ -210,14 +210,14 @@ def finish(metrics: Mapping[str, float], *, prefix: str = "") -> dict[str, float
 
 
 def _log_weights(ratios: _LogRatios, config: CorrectionConfig) -> Tensor:
-    """[B, T]: log of each token's weight before any bound."""
+    """Return [B, T]: log of each token's weight before any bound."""
     if config.level == "sequence":
         return ratios.sequence[:, None].expand_as(ratios.token)
     return ratios.token if config.level == "token" else torch.zeros_like(ratios.token)
 
 
 def _bounded_weights(log_weights: Tensor, config: CorrectionConfig) -> Tensor:
-    """Weights, float32, truncated or zero where masked."""
+    """Return weights, float32, truncated, or zero where masked."""
     weights = _safe_exp(log_weights)
     if config.mode == "mask":
         return torch.where(_is_outside(log_weights, config.lower, config.upper), 0.0, weights)
@@ -225,7 +225,7 @@ def _bounded_weights(log_weights: Tensor, config: CorrectionConfig) -> Tensor:
 
 
 def _is_rejected(ratios: _LogRatios, mask: Tensor, config: CorrectionConfig) -> Tensor:
-    """[B, T] bool; whole rows except under ``rejection=token``."""
+    """Return [B, T] bool; whole rows except with ``rejection=token``."""
     if config.rejection == "off":
         return torch.zeros_like(mask)
     if config.rejection == "token":
@@ -235,12 +235,12 @@ def _is_rejected(ratios: _LogRatios, mask: Tensor, config: CorrectionConfig) -> 
 
 
 def _gap_metrics(ratios: _LogRatios, mask: Tensor, totals: BatchTotals) -> dict[str, Tensor]:
-    """How far old is from rollout, whatever is done about it."""
+    """Return metrics of the difference between old and rollout, without any correction."""
     log_ppl_gap = -ratios.sequence / mask.sum(-1).clamp(min=1)
     return {
         "correction_kl_k1": token_share(-ratios.token, mask, totals),
         "correction_kl_k3": token_share(kl(-ratios.token, torch.zeros_like(ratios.token), "k3"), mask, totals),
-        # expm1: w^2 - 1 is a sum of shares, and for small gaps w^2 would round away what is sought.
+        # expm1, because w^2 - 1 is a sum of shares, and for small gaps rounding of w^2 would remove the difference.
         "correction_chi2_token": token_share(torch.expm1(2 * _clamped(ratios.token)), mask, totals),
         "correction_chi2_sequence": _sequence_share(torch.expm1(2 * _clamped(ratios.sequence)), totals),
         "correction_log_ppl_gap_mean": _sequence_share(log_ppl_gap, totals),
@@ -249,14 +249,15 @@ def _gap_metrics(ratios: _LogRatios, mask: Tensor, totals: BatchTotals) -> dict[
 
 
 def _sequence_share(values: Tensor, totals: BatchTotals) -> Tensor:
-    """This micro-batch's share of the mean of ``values`` [B], zero for a row without tokens, over the mini-batch's
-    sequences.
+    """Return this micro-batch's share of the mean over the mini-batch's sequences of ``values`` [B].
+
+    A row without tokens must have the value zero.
     """
     return values.double().sum() / max(totals.num_sequences, 1.0)
 
 
 def _is_outside(log_ratio: Tensor, lower: float, upper: float) -> Tensor:
-    """Whether exp(log_ratio) leaves [lower, upper]; false for NaN."""
+    """Return whether exp(log_ratio) is outside [lower, upper]; false for NaN."""
     return (log_ratio < _log(lower)) | (log_ratio > _log(upper))
 
 

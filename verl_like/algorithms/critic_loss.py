@@ -1,4 +1,4 @@
-"""The critic's regression loss, and how well its values explain the returns."""
+"""The critic's regression loss, and the explained variance of its values."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from verl_like.protocol import DataProto
 class CriticLoss:
     """Half the squared error of the values, mean over the mini-batch's tokens.
 
-    With ``critic.value_clip`` = c > 0 the larger of the error of V and that of V held within old V +- c (the form of
-    the PPO authors' code), so a value that has moved further than c the right way no longer pulls. 0 turns it off.
+    With ``critic.value_clip`` = c > 0 the loss is the larger of the error of V and that of V clipped to old V +- c (the
+    form of the PPO authors' code), so a value that has moved further than c in the right direction has no gradient. 0
+    turns it off.
 
     Reads the columns ``values`` (from before the update), ``returns`` and ``response_mask``.
 
-    Metrics are named ``critic/...``: ``value_loss``, ``value_mean``, and ``value_clip_frac`` (tokens the clip holds)
-    where clipping is on.
+    Metrics are named ``critic/...``: ``value_loss``, ``value_mean``, and ``value_clip_frac`` (clipped tokens) if
+    clipping is on.
     """
 
     needs_entropy = False
@@ -43,7 +44,8 @@ class CriticLoss:
         errors = torch.where(mask, values - returns, 0.0).square()
         metrics = {"critic/value_mean": token_share(values, mask, totals)}
         if clip > 0:
-            # Not old + clamp(v - old), which is v but for rounding: a value within the bounds would count as held.
+            # Not old + clamp(v - old), which equals v only up to rounding: a value within the bounds would count as
+            # clipped.
             held = values.clamp(old_values - clip, old_values + clip)
             held_errors = torch.where(mask, held - returns, 0.0).square()
             metrics["critic/value_clip_frac"] = token_share(held_errors > errors, mask, totals)
@@ -55,6 +57,6 @@ class CriticLoss:
 def explained_variance(*, errors: Moments, returns: Moments) -> float:
     """1 - Var(returns - values) / Var(returns) over a batch: 1 is perfect, 0 no better than a constant, below 0 worse.
 
-    Both moments come from ``whiten_stats``, added up over chunks. Returns that do not vary give 0.
+    Both moments come from ``whiten_stats``, summed over chunks. Returns that do not vary give 0.
     """
     return 1 - errors.variance / returns.variance if returns.variance > 0 else 0.0

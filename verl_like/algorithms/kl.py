@@ -5,28 +5,28 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# exp(20) is 4.9e8: past any honest ratio, far below the overflow of float32 at exp(88).
+# exp(20) is 4.9e8: beyond any plausible ratio, far below the overflow of float32 at exp(88).
 MAX_LOG_RATIO = 20.0
 
 
 def safe_exp(log_ratio: Tensor) -> Tensor:
-    """exp up to ``MAX_LOG_RATIO``, and past it the tangent there: finite, and the gradient keeps its sign."""
+    """Return exp up to ``MAX_LOG_RATIO``, and its tangent beyond: finite, with a gradient of the right sign."""
     inside = log_ratio.clamp(max=MAX_LOG_RATIO)
     return inside.exp() * (1 + (log_ratio - MAX_LOG_RATIO).clamp(min=0))
 
 
 def kl(log_probs: Tensor, ref_log_probs: Tensor, kind: str) -> Tensor:
-    """KL in nats per token, same shape as the inputs, differentiable in ``log_probs``.
+    """Return the KL in nats per token, with the shape of the inputs, differentiable in ``log_probs``.
 
     With d = log_probs - ref_log_probs:
 
-    - ``k1``: d. Unbiased and noisy; its gradient averages to zero, so it belongs into the reward, not into a loss.
+    - ``k1``: d. Unbiased and noisy; its gradient averages to zero, so it belongs in the reward, not in a loss.
     - ``k2``: d^2 / 2. Biased, low variance.
-    - ``k3``: exp(-d) - 1 + d. Unbiased, never negative; past 20 nats exp continues as its tangent.
+    - ``k3``: exp(-d) - 1 + d. Unbiased, never negative; beyond 20 nats exp continues as its tangent.
     - ``abs``: |d|.
     - ``k1+``, ``k2+``, ``k3+``, ``abs+``: straight-through, the value of the estimator with the gradient of k2, which
-      is d. On samples of the policy itself d * grad log_probs averages to the gradient of KL(policy, ref), which that
-      of no other does.
+      is d. On samples of the policy itself d * grad log_probs averages to the gradient of KL(policy, ref). No other
+      gradient does.
     """
     if kind.endswith("+"):
         value, carrier = kl(log_probs, ref_log_probs, kind[:-1]), kl(log_probs, ref_log_probs, "k2")
@@ -37,7 +37,7 @@ def kl(log_probs: Tensor, ref_log_probs: Tensor, kind: str) -> Tensor:
     if kind == "k2":
         return 0.5 * difference.square()
     if kind == "k3":
-        # expm1 keeps the quadratic shape near zero, where exp(-d) - 1 + d would round to nothing.
+        # expm1 keeps the quadratic shape near zero, where exp(-d) - 1 + d would round to zero.
         near = torch.expm1(-difference.clamp(-1, 1)) + difference
         return torch.where(difference.abs() < 1, near, safe_exp(-difference) - 1 + difference)
     if kind == "abs":
@@ -48,8 +48,9 @@ def kl(log_probs: Tensor, ref_log_probs: Tensor, kind: str) -> Tensor:
 
 
 def kl_penalties(log_probs: Tensor, ref_log_probs: Tensor, mask: Tensor, coef: float, kind: str) -> Tensor:
-    """What the KL takes off the rewards: ``coef`` times that of each token, zero outside the mask. One shape each.
+    """Return the KL penalty of each token, to be subtracted from the rewards: ``coef`` times its KL, zero outside the
+    mask.
 
-    ``log_probs`` are those of the policy that wrote the tokens.
+    All arguments have one shape. ``log_probs`` are those of the policy that sampled the tokens.
     """
     return torch.where(mask, coef * kl(log_probs, ref_log_probs, kind), 0.0)

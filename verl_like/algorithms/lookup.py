@@ -1,6 +1,6 @@
-"""Finding an algorithm by its name in a table, or a user's own as ``path/to/file.py:name`` or ``module:name``.
+"""Find an algorithm by its name in a table, or a user's as ``path/to/file.py:name`` or ``module:name``.
 
-The tables hold their functions by place, so that what an algorithm needs is known before torch is imported.
+The tables hold functions by their location, so that an algorithm's needs are known before torch is imported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from verl_like.config.user_code import from_file
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A function of ours by its place, ``module:name``; its module is imported when it is first called."""
+    """A built-in function by its location, ``module:name``; its module is imported at the first call."""
 
     place: str
 
@@ -35,14 +35,14 @@ class Imported:
 
 
 def look_up(name: str, table: Mapping[str, object], *, kind: type, option: str) -> object:
-    """``table[name]``, or the object that ``path/to/file.py:name`` or ``module:name`` names.
+    """Return ``table[name]``, or the object that ``path/to/file.py:name`` or ``module:name`` names.
 
     Args:
-        kind: what the table holds, and a user may define in place of a function.
-        option: the configuration key the name came from, for messages.
+        kind: type of the table's entries, which a user may define instead of a function.
+        option: the configuration key of the name, for messages.
 
     Raises:
-        ValueError: when the name is in neither; says what was found, what exists and how to add one's own.
+        ValueError: if the name is in neither; the message lists the known names and how to add one.
     """
     if name in table:
         return table[name]
@@ -59,7 +59,7 @@ def look_up(name: str, table: Mapping[str, object], *, kind: type, option: str) 
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module is there; something that it imports is not
+            raise  # the module exists, but a module that it imports does not
         raise ValueError(
             f"{option}={name}: no module {module_name!r} on sys.path. Install it, or set PYTHONPATH."
         ) from error
@@ -73,16 +73,16 @@ def look_up(name: str, table: Mapping[str, object], *, kind: type, option: str) 
 def with_arguments(
     function: Callable[..., Any], kwargs: Mapping[str, Any], *, option: str, kwargs_option: str, called_with: str
 ) -> Callable[..., Any]:
-    """A user's function with the keyword arguments that the configuration gives it.
+    """Bind the keyword arguments of the configuration to a user's function.
 
     Args:
         option: the configuration key and value that named the function, for messages.
         kwargs_option: the key of ``kwargs``.
-        called_with: the two positional arguments that the function is called with, for messages.
+        called_with: the two positional arguments of each call, for messages.
 
     Raises:
-        ValueError: it is one of ours, which take none; it does not take what it is called with or one of ``kwargs``,
-            or needs one that they lack.
+        ValueError: if the function is built in, because these take none; if it does not accept the positional arguments
+            or one of ``kwargs``; or if it needs an argument that they lack.
     """
     if isinstance(function, Imported):
         if kwargs:
@@ -119,7 +119,7 @@ _BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_
 
 
 def _after_two(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
-    """The parameters that the two positional arguments leave."""
+    """Return the parameters after the two positional ones."""
     taken = [each for each in parameters if each.kind in _BY_PLACE][:2]
     return [each for each in parameters if each not in taken]
 

@@ -1,4 +1,4 @@
-"""Which roles a run has. Roles are derived from the algorithm, never switched on."""
+"""The roles of a run, which are derived from the algorithm, never switched on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from verl_like.config.schema import Config
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What the stages of a step must provide."""
+    """Roles, stages and columns that a step must provide."""
 
     critic: bool
     ref: bool
@@ -19,12 +19,12 @@ class Needs:
     sum_pi_squared: bool = False
     covariance_rank: bool = False
     baseline: bool = False  # a greedy response to each prompt
-    reward_model: bool = False  # in the hybrid workers
-    advantages_of_tokens: bool = False  # else a response's advantage is a fact, and follows from its group's scores
+    reward_model: bool = False  # colocated in the hybrid workers
+    advantages_of_tokens: bool = False  # otherwise a response's advantage is a fact, computed from its group's scores
 
     @property
     def advantage_columns(self) -> frozenset[str]:
-        """What the advantages stage adds."""
+        """Columns that the advantages stage adds."""
         if not self.advantages_of_tokens:
             return frozenset()
         return frozenset({"advantages", *["returns"] * self.critic, *["covariance_rank"] * self.covariance_rank})
@@ -37,10 +37,10 @@ class Needs:
 
 
 def needs(config: Config) -> Needs:
-    """A critic iff the advantage needs values; a reference iff a KL term has a coefficient.
+    """Return what a run needs: a critic iff the advantage needs values; a reference iff a KL term has a coefficient.
 
-    Old log-probs get a stage of their own unless each batch makes exactly one update: then the policy that is
-    updated is the one that generated, and the update's first forward gives the same numbers.
+    Old log-probs have their own stage unless each batch makes exactly one update: then the policy that is updated is
+    the one that generated, and the update's first forward pass gives the same numbers.
     """
     wanted = estimator(config.algorithm.adv_estimator).needs | policy_loss(config.actor.policy_loss).needs
     is_of_tokens = (
@@ -65,7 +65,7 @@ def needs(config: Config) -> Needs:
 
 
 def step_columns(config: Config) -> list[str]:
-    """Token columns of a step."""
+    """Return the token columns of a step."""
     wanted = needs(config)
     return [
         "prompt_ids",
@@ -82,7 +82,7 @@ def step_columns(config: Config) -> list[str]:
 
 
 def update_columns(config: Config) -> tuple[str, ...]:
-    """Token columns the actor's update reads besides the sequence."""
+    """Return the token columns that the actor's update reads besides the sequence."""
     wanted = needs(config)
     columns = [*["advantages"] * wanted.advantages_of_tokens, "rollout_log_probs"]
     columns += ["old_log_probs"] * wanted.old_log_probs + ["covariance_rank"] * wanted.covariance_rank

@@ -1,4 +1,4 @@
-"""The bundles that algorithms take and give. ``[B, T]`` tensors are right-padded float32; masks are bool."""
+"""Inputs and results of algorithms. ``[B, T]`` tensors are right-padded float32; masks are bool."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from verl_like.protocol import DataProto
 
 @dataclass(kw_only=True, slots=True)
 class AdvantageInputs:
-    """What an estimator may read; a column is there only if the estimator's ``needs`` names it.
+    """Inputs of an estimator; an optional column is present only if the estimator's ``needs`` names it.
 
     Args:
-        rewards: [B, T] token rewards, zero outside ``response_mask``; the score sits on the last response token.
-        response_mask: [B, T] bool, true where the policy chose the token.
+        rewards: [B, T] token rewards, zero outside ``response_mask``; the score is at the last response token.
+        response_mask: [B, T] bool, true where the policy sampled the token.
         group_ids: [B] int64, equal ids share a prompt, any order.
         values: [B, T] the critic's value before each token.
         ref_log_probs, old_log_probs, rollout_log_probs: [B, T] nats.
-        sum_pi_squared: [B, T] sum over the vocabulary of the squared probabilities that the token was drawn from (old
+        sum_pi_squared: [B, T] sum over the vocabulary of the squared probabilities at the token's position (old
             policy).
         baseline_rewards: [B] score of the greedy response to the row's prompt.
-        reward_components: name -> [B], the parts that the reward function reported beside its score.
+        reward_components: name -> [B], the parts that the reward function returned in addition to its score.
     """
 
     rewards: Tensor
@@ -43,12 +43,12 @@ class AdvantageInputs:
 
 @dataclass(kw_only=True, slots=True)
 class Advantages:
-    """What an estimator returns.
+    """Result of an estimator.
 
     Args:
         advantages, returns: [B, T], zero outside the mask.
-        metrics: name -> a number for each token [B, T] or each response [B], or a number; the mean over the batch's
-            tokens or responses that the policy chose is reported as ``advantages/NAME``.
+        metrics: name -> a number for each token [B, T] or each response [B], or one number; the mean over the batch's
+            sampled tokens, or over its responses, is reported as ``advantages/NAME``.
     """
 
     advantages: Tensor
@@ -67,7 +67,7 @@ class BatchTotals:
 
 @dataclass(kw_only=True, slots=True)
 class LossInputs:
-    """What a policy loss may read: [B, T] each, one micro-batch, zeros outside the mask."""
+    """Inputs of a policy loss: [B, T] each, one micro-batch, zeros outside the mask."""
 
     log_probs: Tensor  # with gradient
     old_log_probs: Tensor
@@ -83,12 +83,12 @@ class LossInputs:
 
 @dataclass(kw_only=True, slots=True)
 class TokenLosses:
-    """What a policy loss returns: [B, T] each. What stands outside the mask plays no part.
+    """Result of a policy loss: [B, T] each. Values outside the mask are ignored.
 
     Args:
         losses: each token's loss, with gradient; not yet weighted, masked or aggregated.
-        metrics: name -> a number or truth per token, or one number; the mean over the mini-batch's tokens is reported
-            as ``actor/NAME``.
+        metrics: name -> a number or bool per token, or one number; the mean over the mini-batch's tokens is reported as
+            ``actor/NAME``.
     """
 
     losses: Tensor
@@ -97,7 +97,7 @@ class TokenLosses:
 
 @dataclass(kw_only=True, slots=True)
 class LossOutput:
-    """A micro-batch's share of the loss and of each metric; shares add up over micro-batches and ranks."""
+    """A micro-batch's share of the loss and of each metric; shares are summed over micro-batches and ranks."""
 
     loss: Tensor  # scalar with gradient
     metrics: dict[str, Tensor] = field(default_factory=dict)  # scalars without gradient
@@ -111,12 +111,13 @@ class MicroBatchLoss(Protocol):
         """Whether ``outputs`` must hold ``entropy``."""
 
     def moves_weights(self, rows: DataProto) -> NDArray[np.bool_]:
-        """[B]: rows whose loss can have a gradient. The others count in the totals, but are not run."""
+        """Return [B]: rows whose loss can have a gradient. The others count in the totals, but are not run."""
 
     def __call__(self, outputs: Mapping[str, Tensor], columns: Mapping[str, Tensor], totals: BatchTotals) -> LossOutput:
-        """
+        """Return this micro-batch's share of the loss and the metrics.
+
         Args:
-            outputs: [B, T] with gradient: ``log_probs`` (and ``entropy`` where needed), or ``values``.
-            columns: [B, T] the rows' token columns that align with the response, among them ``response_mask``.
+            outputs: [B, T] with gradient: ``log_probs`` (and ``entropy`` if needed), or ``values``.
+            columns: [B, T] the rows' token columns that align with the response, including ``response_mask``.
             totals: counts of the whole mini-batch.
         """

@@ -1,5 +1,5 @@
-"""The protocols that backends implement: RolloutEngine (vLLM, hf), and for training (FSDP2) PolicyEngine and
-ValueEngine, with a Learner on top of what learns.
+"""Protocols that backends implement: RolloutEngine (vLLM, hf), and for training (FSDP2) PolicyEngine and ValueEngine. A
+Learner updates the model of a training engine.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from verl_like.protocol import DataProto
 
 
 class StaleWeightsError(RuntimeError):
-    """The engine was asked to generate from a weight version it does not hold."""
+    """Raised when an engine is to generate from a weight version that it does not hold."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sampling:
-    """How one rollout call samples; every call brings its own (training, validation, greedy baselines)."""
+    """Sampling settings of one rollout request (training, validation and greedy baselines differ)."""
 
     max_tokens: int
     temperature: float = 1.0  # 0 is greedy
@@ -38,7 +38,7 @@ class Request:
     """One sample of one prompt.
 
     Args:
-        features: what the model reads besides tokens, by name; an engine that takes none raises ValueError.
+        features: model inputs other than tokens, by name; an engine that supports none raises ValueError.
     """
 
     request_id: str
@@ -63,15 +63,15 @@ class Finished:
 
 @dataclass(kw_only=True, slots=True)
 class EngineUsage:
-    """What an engine had to do; the first two are the most requests at a time."""
+    """Usage counters of an engine; ``running`` and ``waiting`` are the largest numbers of requests at any one time."""
 
     running: int = 0
     waiting: int = 0
-    preemptions: int = 0  # requests put back into the queue, and computed anew
-    cached_prompt_tokens: int = 0  # of finished requests, found in the prefix cache
+    preemptions: int = 0  # requests put back into the queue and computed anew
+    cached_prompt_tokens: int = 0  # prompt tokens of finished requests that were found in the prefix cache
 
     def see(self, *, running: int, waiting: int) -> None:
-        """So many requests run, and so many wait."""
+        """Record the current numbers of running and waiting requests."""
         self.running, self.waiting = max(self.running, running), max(self.waiting, waiting)
 
 
@@ -79,64 +79,65 @@ class RolloutEngine(Protocol):
     """A generation engine in this process. All ranks of a tensor-parallel group make the same calls."""
 
     version: int  # of the weights it holds; -1 before the first sync
-    usage: EngineUsage  # whoever reads it sets a new one
+    usage: EngineUsage  # the caller that reads it sets a new one
 
     def submit(self, requests: list[Request]) -> None:
-        """Queue requests; raises ValueError for a prompt that cannot fit."""
+        """Queue requests; raise ValueError for a prompt that does not fit."""
 
     def step(self) -> list[Finished]:
-        """Advance by one decoding step and return what finished."""
+        """Advance by one decoding step and return the samples that finished."""
 
     def has_unfinished(self) -> bool: ...
 
     def room(self) -> int:
-        """How many more requests would begin with the next step; none where some wait already."""
+        """Return how many more requests would start with the next step; 0 if some wait already."""
 
     def abort(self, request_ids: Iterable[str]) -> list[Finished]:
-        """Stop these requests and return what they had generated."""
+        """Stop these requests and return the samples as generated so far."""
 
     def begin_sync(self, version: int, *, keeps_requests: bool = False) -> None:
-        """Announce new weights of this version (wakes the weights' memory where it sleeps).
+        """Announce new weights of this version, and restore the weights' memory if the engine sleeps.
 
         Args:
-            keeps_requests: let unfinished requests go on after ``finish_sync``: they keep their tokens and log-probs,
-                and compute everything else anew from the new weights. Without it they are refused.
+            keeps_requests: let unfinished requests continue after ``finish_sync``: they keep their tokens and
+                log-probs, and everything else is computed anew from the new weights. If False, unfinished requests are
+                an error.
         """
 
     def load(self, bucket: Iterable[tuple[str, Any]]) -> None:
-        """Take (Hugging Face name, full tensor) pairs; called once with one lazy iterable per sync.
+        """Load (Hugging Face name, full tensor) pairs; called once per sync, with one lazy iterable.
 
-        The tensors may be the trainer's own, so what the engine keeps are copies.
+        The tensors may be the trainer's own, so the engine copies what it keeps.
         """
 
     def finish_sync(self) -> None:
-        """Check that every weight came, drop caches that depend on old weights, adopt the version."""
+        """Check that every weight has arrived, drop caches that depend on old weights, and adopt the version."""
 
     def sleep(self) -> None:
-        """Free the accelerator's memory; weights must be synced before the next submit."""
+        """Free accelerator memory; weights must be synced before the next submit."""
 
     def wake(self) -> None:
-        """Take the key-value cache's memory back."""
+        """Reallocate the memory of the key-value cache."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineSettings:
-    """How a training backend loads a model, cuts it over the ranks and runs it.
+    """How a training backend loads a model, shards it over the ranks and runs it.
 
     Args:
-        model: ``path`` names the folder or hub name of the weights; ``lora`` holds for models that learn.
-        max_tokens_per_micro_batch: budget of one forward pass per rank, "auto" or a number.
-        is_frozen: whether the weights are only ever read; they are then kept in the dtype of the forward pass, without
+        model: ``path`` is the folder or hub name of the weights; ``lora`` applies to models that learn.
+        max_tokens_per_micro_batch: token budget of one forward pass per rank, "auto" or a number.
+        is_frozen: whether the weights are never updated; they are then kept in the dtype of the forward pass, without
             float32 masters.
-        temperature: at which updates take log-probs and entropy; that of the rollout.
-        log_prob_chunk_mib: logits that exist at once.
+        temperature: sampling temperature of the rollout, at which updates compute log-probs and entropy.
+        log_prob_chunk_mib: memory for logits that exist at the same time, in MiB.
         use_torch_compile: let :meth:`PolicyEngine.warm_up` compile the log-prob function.
-        compile_layers: let :meth:`PolicyEngine.compile_layers` do what it is called.
-        rollout_dtype, sync_bucket_mib: of :meth:`PolicyEngine.named_weights`.
-        balance_by: what is spread evenly over forward passes, "tokens" or "attention".
-        seed: of anything the model's loading draws at random.
-        sequence_parallel_size: neighbouring ranks that share the tokens of their rows in every pass.
-        timeout_s: of collectives among these.
+        compile_layers: let :meth:`PolicyEngine.compile_layers` compile the decoder layers.
+        rollout_dtype, sync_bucket_mib: settings of :meth:`PolicyEngine.named_weights`.
+        balance_by: quantity that is balanced over forward passes, "tokens" or "attention".
+        seed: seed of anything that loading the model draws at random.
+        sequence_parallel_size: number of neighbouring ranks that share the tokens of their rows in every pass.
+        timeout_s: timeout of collectives among these ranks.
     """
 
     model: ModelConfig
@@ -162,13 +163,13 @@ class Learner(Protocol):
     def update(self, rows: DataProto, loss: MicroBatchLoss) -> dict[str, float]:
         """Make one optimiser update on this rank's share of a mini-batch.
 
-        The rows are cut into micro-batches of the token budget (equally many on all ranks, an empty one where a rank
-        has fewer) and ``loss`` is called on each; its values add up over micro-batches and ranks to the loss and the
-        metrics of the whole mini-batch, because it divides by global counts.
+        The rows are split into micro-batches of the token budget, equally many on all ranks; a rank with fewer gets
+        empty ones. ``loss`` is called on each micro-batch. It divides by global counts, so its values sum over
+        micro-batches and ranks to the loss and the metrics of the whole mini-batch.
 
         Returns:
-            The loss's metrics plus ``grad_norm`` (before clipping), ``lr`` and ``skipped_updates`` (1 where the
-            gradient norm was not finite and the weights were left alone), equal on all ranks.
+            The loss's metrics plus ``grad_norm`` (before clipping), ``lr`` and ``skipped_updates`` (1 if the gradient
+            norm was not finite and the weights did not change), equal on all ranks.
         """
 
     def save(self, path: Path) -> None:
@@ -178,8 +179,8 @@ class Learner(Protocol):
         """Copy to host memory what :meth:`save` writes.
 
         Returns:
-            What writes the copies: collective, to be called once, on any thread, and to have returned before the next
-            ``begin_save``. Updates may go on beside it.
+            A collective function that writes the copies. Call it once, on any thread; it must return before the next
+            ``begin_save``. Updates may run in parallel with it.
         """
 
     def load(self, path: Path) -> None:
@@ -193,27 +194,27 @@ class Learner(Protocol):
 
 
 class ForwardEngine(Protocol):
-    """A sharded model. Every method is collective: all ranks call it, with their own rows.
+    """A sharded model. Every method is collective: all ranks call it, each with its own rows.
 
-    A call works on the rows in the order given; ragged results align with ``response_ids``.
+    A call works on the rows in the given order; ragged results align with ``response_ids``.
     """
 
     def learner(self, optim: OptimConfig, *, total_updates: int, max_response_tokens: int) -> Learner:
-        """Have this model learn; to be called once, before anything is run.
+        """Make this model learn and return its learner; call this once, before any pass.
 
         Args:
-            total_updates: optimiser updates of the whole run, where the schedule ends; 0 when unknown.
-            max_response_tokens: data.max_response_length, handed to losses in :class:`BatchTotals`.
+            total_updates: optimiser updates of the whole run, at which the schedule ends; 0 if unknown.
+            max_response_tokens: data.max_response_length, passed to losses in :class:`BatchTotals`.
         """
 
     def load(self, path: Path) -> None:
-        """Read the weights alone of what :meth:`Learner.save` wrote."""
+        """Read only the weights of what :meth:`Learner.save` wrote."""
 
     def export(self, path: Path) -> None:
-        """Write a Hugging Face folder (rank 0 writes); LoRA adapters are added to the weights."""
+        """Write a Hugging Face folder (rank 0 writes); LoRA adapters are merged into the weights."""
 
     def export_adapter(self, path: Path) -> None:
-        """Write LoRA adapters alone, as a folder of peft's (rank 0 writes)."""
+        """Write only the LoRA adapters, as a peft folder (rank 0 writes)."""
 
     def offload(self) -> None:
         """Move the weights to host memory, as configured."""
@@ -227,7 +228,7 @@ class PolicyEngine(ForwardEngine, Protocol):
 
     @property
     def num_gathers(self) -> int:
-        """Collectives that :meth:`named_weights` has made so far."""
+        """Number of collectives that :meth:`named_weights` has made so far."""
 
     def forward_log_probs(
         self,
@@ -241,39 +242,39 @@ class PolicyEngine(ForwardEngine, Protocol):
         """Compute the log-probs of the response tokens, without gradients.
 
         Args:
-            as_read: of a model with LoRA adapters, those of the model that it began as.
+            as_read: for a model with LoRA adapters, whether to compute them without the adapters.
 
         Returns:
-            ``log_probs`` [K] float32 nats, all rows' response tokens one after the other, and where asked
-            ``entropy`` [K] nats and ``sum_pi_squared`` [K], all at ``temperature``.
+            ``log_probs`` [K] float32 nats, the response tokens of all rows concatenated, and if requested ``entropy``
+            [K] nats and ``sum_pi_squared`` [K], all at ``temperature``.
         """
 
     def warm_up(self, deadline_s: float, *, entropy: bool = False) -> bool:
-        """Compile the log-prob function where that is configured; later calls compile nothing of it.
+        """Compile the log-prob function if configured; later calls do not compile it again.
 
         Args:
-            deadline_s: longest time to wait for the compiler, in seconds; past it everything stays eager.
-            entropy: whether updates will read entropy.
+            deadline_s: longest time to wait for the compiler, in seconds; after it the function stays eager.
+            entropy: whether updates will need the entropy.
 
         Returns:
-            Whether updates will run it compiled.
+            Whether updates will run the compiled function.
         """
 
     def compile_layers(self, deadline_s: float) -> bool:
         """Compile the decoder layers, as :meth:`warm_up` does the log-prob function."""
 
     def named_weights(self) -> Iterator[tuple[str, Any]]:
-        """Stream (Hugging Face name, full tensor), in buckets; to be read only, and before the next update.
+        """Yield (Hugging Face name, full tensor) in buckets; read-only, and valid until the next update.
 
-        LoRA adapters are added to the weights.
+        LoRA adapters are merged into the weights.
         """
 
     def named_adapter(self) -> Iterator[tuple[str, Any]]:
-        """Stream LoRA adapters alone, under peft's names."""
+        """Yield only the LoRA adapters, under peft's names."""
 
 
 class ValueEngine(ForwardEngine, Protocol):
     """A language model with one number per position: a critic, or a classifier whose number is a score."""
 
     def forward_values(self, rows: DataProto) -> NDArray[np.float32]:
-        """Compute [K] float32: the value at each response token's position *before* that token is chosen."""
+        """Return [K] float32: the value at each response token's position *before* that token is chosen."""

@@ -1,4 +1,6 @@
-"""What every rollout engine keeps straight: the version of its weights, whether it sleeps, and which weights came."""
+"""State common to all rollout engines: the version of the weights, the sleep state, and which weights a sync
+delivered.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +14,22 @@ _MAX_NAMES_SHOWN = 8
 
 
 class SyncedEngine(ABC):
-    """The part of :class:`~verl_like.backends.base.RolloutEngine` that does not depend on what generates.
+    """The part of :class:`~verl_like.backends.base.RolloutEngine` that does not depend on the generator.
 
     The order of calls is ``begin_sync -> load -> finish_sync`` for new weights and ``sleep -> (a sync and wake, in
-    either order)`` around training. Sleeping forgets the weights on every device, so that a run on CPU meets the
-    same rules as one on a GPU.
+    either order)`` around training. Sleeping invalidates the weights on every device, so the same rules hold on CPU and
+    on GPU.
 
-    A sync refuses unfinished requests unless its caller keeps them; ``sleep`` always refuses them. Between
+    A sync raises if there are unfinished requests, unless its caller keeps them; ``sleep`` always does. Between
     ``begin_sync`` and ``finish_sync`` the engine does not step.
 
     Args:
-        weight_shapes: Hugging Face name -> shape of every tensor a sync must bring.
-        max_model_len: most tokens of prompt plus response.
+        weight_shapes: Hugging Face name -> shape of every tensor that a sync must deliver.
+        max_model_len: largest number of tokens of prompt plus response.
         vocab_size: prompt ids must be below it.
     """
 
-    takes_features = False  # whether it reads Request.features
+    takes_features = False  # whether the engine reads Request.features
     version: int
 
     def __init__(self, *, weight_shapes: Mapping[str, tuple[int, ...]], max_model_len: int, vocab_size: int) -> None:
@@ -51,7 +53,7 @@ class SyncedEngine(ABC):
 
     @abstractmethod
     def _drop_caches(self) -> None:
-        """Drop all that was computed from old weights; requests under way compute theirs anew in the next step."""
+        """Drop everything computed from old weights; requests in flight recompute theirs in the next step."""
 
     @abstractmethod
     def _free_memory(self) -> None: ...
@@ -117,7 +119,7 @@ class SyncedEngine(ABC):
             self._is_cache_awake = True
 
     def _check_submit(self, requests: list[Request], *, in_use: Container[str]) -> None:
-        """Raise before any request is queued, so that a refused call leaves nothing behind."""
+        """Raise before any request is queued, so that a refused call changes nothing."""
         self._check_ready()
         seen: set[str] = set()
         for request in requests:
@@ -184,7 +186,7 @@ class SyncedEngine(ABC):
 
 
 class _Sync:
-    """One sync under way: which names came, and what was wrong with them."""
+    """One sync in progress: the names received so far, and the errors found in them."""
 
     def __init__(self, version: int, weight_shapes: Mapping[str, tuple[int, ...]]) -> None:
         self.version = version
@@ -194,7 +196,7 @@ class _Sync:
         self._faults: dict[str, list[str]] = {"unknown": [], "handed over twice": [], "of the wrong shape": []}
 
     def accepted(self, weights: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-        """Pass on what fits and note what does not: raising here would leave an engine's layers half replaced."""
+        """Yield valid tensors and record errors: raising here would leave an engine's layers half replaced."""
         for name, tensor in weights:
             shape = self._weight_shapes.get(name)
             if shape is None:

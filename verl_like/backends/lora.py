@@ -1,6 +1,6 @@
-"""LoRA: adapters beside the linear layers of a model, by peft. They alone learn; the layers stay as they were read.
+"""LoRA with peft: adapters on the linear layers of a model. Only the adapters learn; the layers keep their weights.
 
-Read against peft 0.21.
+Checked against peft 0.21.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from verl_like.config.schema import LoraConfig, ModelConfig
 
 ADAPTER_FILE = "adapter_model.safetensors"
 ALL_LINEAR = "all-linear"
-_ADAPTER = "default"  # peft's name for an adapter without one
+_ADAPTER = "default"  # peft's default name of an adapter
 _BASE, _DOWN, _UP = ".base_layer.", f".lora_A.{_ADAPTER}.", f".lora_B.{_ADAPTER}."
 
 
 def peft_config(lora: LoraConfig) -> PeftConfig:
-    """The adapter as peft knows it, without dropout."""
+    """Return peft's config of the adapter, without dropout."""
     targets = ALL_LINEAR if ALL_LINEAR in lora.targets else list(lora.targets)
     return PeftConfig(
         r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, lora_dropout=0.0, task_type="CAUSAL_LM"
@@ -39,17 +39,18 @@ def peft_config(lora: LoraConfig) -> PeftConfig:
 
 
 def adapters_of(config: PreTrainedConfig, model: ModelConfig) -> Adapters:
-    """Those of a causal language model, without memory."""
+    """Return the adapters of a causal language model, without memory."""
     with torch.device("meta"):
         skeleton = AutoModelForCausalLM.from_config(config, trust_remote_code=model.trust_remote_code)
     return Adapters(skeleton, model.lora)
 
 
 class Adapters:
-    """The adapters of one model: put beside the layers of a skeleton, in float32 and without memory, as all else of it.
+    """The adapters of one model: added to the layers of a skeleton, in float32 and without memory, like the skeleton
+    itself.
 
     Raises:
-        ValueError: no layer has such a name, or one that has is not linear.
+        ValueError: if no layer has such a name, or one that has it is not linear.
     """
 
     def __init__(self, backbone: PreTrainedModel, lora: LoraConfig) -> None:
@@ -69,21 +70,21 @@ class Adapters:
                     f"layer, whose logits are computed in parts. Leave it out, or set model.lora.targets=[{ALL_LINEAR}]"
                     f"."
                 )
-            layer.lora_A.float()  # masters of the optimiser, whatever the layer's own dtype
+            layer.lora_A.float()  # float32 masters for the optimiser, whatever the layer's dtype
             layer.lora_B.float()
 
     def _layers(self) -> Iterator[tuple[str, Any]]:
-        """(name, layer) of those that have an adapter."""
+        """Yield (name, layer) of the layers with an adapter."""
         return ((name, layer) for name, layer in self._backbone.named_modules() if isinstance(layer, LoraLayer))
 
     def let_learn_alone(self) -> None:
-        """Freeze all else of the backbone."""
+        """Freeze everything except the adapters."""
         self._backbone.requires_grad_(False)
         for _, parameter in self.parameters():
             parameter.requires_grad_(True)
 
     def parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """(name, parameter) of the adapters alone, under the names of peft's files."""
+        """Yield (name, parameter) of the adapters only, under the names of peft's files."""
         for name, parameter in self._backbone.named_parameters():
             if _DOWN in name or _UP in name:
                 yield f"base_model.model.{name.replace(f'.{_ADAPTER}.', '.')}", parameter
@@ -92,11 +93,11 @@ class Adapters:
         return {name: tuple(parameter.shape) for name, parameter in self.parameters()}
 
     def write(self, folder: Path, tensors: Mapping[str, Tensor], *, base: str) -> None:
-        """A folder as peft reads it, which appears complete or not at all; an older one is replaced.
+        """Write a peft folder, which appears complete or not at all; an older one is replaced.
 
         Args:
-            tensors: full ones of :meth:`parameters`.
-            base: folder or hub name of the model that the adapters belong to.
+            tensors: full tensors of :meth:`parameters`.
+            base: folder or hub name of the model to which the adapters belong.
         """
         with fresh_folder(folder) as fresh:
             config = replace(self.config, base_model_name_or_path=base, inference_mode=True)
@@ -105,7 +106,7 @@ class Adapters:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """The model with its layers in their own places, under the names that files have for them."""
+        """Put the original layers back inside the context, so that the model has the layer names of its files."""
         found = list(self._layers())
         for name, layer in found:
             self._put(name, layer.get_base_layer())
@@ -120,7 +121,7 @@ class Adapters:
         setattr(self._backbone.get_submodule(parent), own, layer)
 
     def initialise(self, *, device: torch.device, seed: int) -> None:
-        """Give them their first weights, the same on all ranks: of A as PyTorch begins a linear layer, of B zero."""
+        """Initialise the adapters, equally on all ranks: A as PyTorch initialises a linear layer, B with zeros."""
         numbers = torch.Generator().manual_seed(seed)
         for _, layer in self._layers():
             for part, is_down in ((layer.lora_A[_ADAPTER], True), (layer.lora_B[_ADAPTER], False)):
@@ -128,15 +129,16 @@ class Adapters:
                 if is_down:
                     nn.init.kaiming_uniform_(whole, a=math.sqrt(5), generator=numbers)
                 old = part.weight
-                if isinstance(old, DTensor):  # all ranks have the whole, so nothing is sent
+                if isinstance(old, DTensor):  # all ranks have the full tensor, so nothing is sent
                     whole = distribute_tensor(whole, old.device_mesh, old.placements, src_data_rank=None)
-                part.weight = nn.Parameter(whole.to(device))  # which may not be that of the mesh
+                part.weight = nn.Parameter(whole.to(device))  # may differ from the device of the mesh
 
     @contextmanager
     def switched_off(self) -> Iterator[None]:
-        """The model as it was read."""
+        """Disable the adapters inside the context, so that the model computes as it was loaded."""
         layers = [layer for _, layer in self._layers()]
-        # Not by enable_adapters, which freezes them too; and what FSDP makes of a frozen shard stays frozen.
+        # enable_adapters is not used, because it also freezes the adapters, and FSDP's parameter for a frozen shard
+        # stays frozen.
         for layer in layers:
             layer._disable_adapters = True
         try:
@@ -147,10 +149,10 @@ class Adapters:
 
     @torch.no_grad()
     def merged(self, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-        """(name, tensor) as without adapters, each adapter added to a copy of its layer's weight.
+        """Yield (name, tensor) as without adapters, each adapter added to a copy of its layer's weight.
 
         Args:
-            tensors: in the order of the module, where a layer comes before its adapter, and A before B.
+            tensors: in the order of the module, in which a layer comes before its adapter, and A before B.
         """
         weight, down = torch.empty(0), torch.empty(0)
         for name, tensor in tensors:

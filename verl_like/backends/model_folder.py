@@ -1,4 +1,4 @@
-"""What a Hugging Face model folder says without loading its weights, and the weights one by one."""
+"""Read facts about a Hugging Face model folder without loading its weights, and read the weights one by one."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from verl_like.remote_models import weights_in
 class ModelFolder:
     """Facts about a causal language model.
 
-    ``skeleton``: the model without memory.
-    ``weight_shapes``: name -> shape of every tensor of its ``state_dict`` (tied weights under both names).
-    ``tied_names``: name -> the names that are tied to it, each tensor's first name in the model being the one that
-    files have. ``end_token_ids``: ids that end a response: the tokenizer's and those of the generation config.
+    ``skeleton``: the model without memory. ``weight_shapes``: name -> shape of every tensor of its ``state_dict`` (tied
+    weights under both names). ``tied_names``: name -> the names tied to it; the key is the tensor's first name in the
+    model, which is the name in files. ``end_token_ids``: ids that end a response, from the tokenizer and the generation
+    config.
     """
 
     config: PretrainedConfig
@@ -62,12 +62,12 @@ def model_folder(*, model_path: str, tokenizer_path: str, model: ModelConfig) ->
 
 
 def converts(folder: ModelFolder) -> bool:
-    """Whether files have other tensors than the model, such as one for each expert where it has one for all."""
+    """Return whether files have other tensors than the model, such as one per expert for a tensor of all experts."""
     return bool(get_model_conversion_mapping(folder.skeleton, add_legacy=False))
 
 
 def as_in_files(folder: ModelFolder, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """The model's tensors as files have them, each converted by itself."""
+    """Yield the model's tensors in the form of its files, each converted separately."""
     if not converts(folder):
         yield from weights
         return
@@ -85,11 +85,11 @@ def _tied_names(model: nn.Module) -> dict[str, list[str]]:
 def checkpoint_weights(
     model_path: str, folder: ModelFolder, *, dtype: torch.dtype, device: torch.device
 ) -> Iterator[tuple[str, Tensor]]:
-    """(name, full tensor in ``dtype`` on ``device``) of everything in the model's safetensors files that
-    ``weight_shapes`` has, read one by one; tied weights under each of their names.
+    """Yield (name, full tensor in ``dtype`` on ``device``) of each tensor in the model's safetensors files that is in
+    ``weight_shapes``, read one by one; tied weights under each of their names.
 
     Raises:
-        ValueError: no safetensors files, or quantised weights.
+        ValueError: if there are no safetensors files, or the weights are quantised.
     """
     refuse_quantised(folder.config, model_path)
     aliases = {name for others in folder.tied_names.values() for name in others}
@@ -102,7 +102,7 @@ def checkpoint_weights(
 
 
 def refuse_quantised(config: PretrainedConfig, model_path: str) -> None:
-    """Raise ValueError for weights that are no plain numbers."""
+    """Raise ValueError for quantised weights."""
     if config.to_dict().get("quantization_config"):
         raise ValueError(
             f"the weights of {model_path!r} are quantised, expected plain floating point. Name a model that is not "
@@ -111,10 +111,10 @@ def refuse_quantised(config: PretrainedConfig, model_path: str) -> None:
 
 
 def weight_files(model_path: str) -> list[Path]:
-    """The safetensors files of a folder or hub name, which are downloaded where they are not here.
+    """Return the safetensors files of a folder or hub name, downloading them if needed.
 
     Raises:
-        ValueError: there are none.
+        ValueError: if there are none.
     """
     root = Path(model_path)
     if not root.is_dir():
@@ -132,7 +132,7 @@ def weight_files(model_path: str) -> list[Path]:
 
 @contextmanager
 def fresh_folder(path: Path) -> Iterator[Path]:
-    """A new folder to be filled, which then appears at ``path``, complete or not at all; an older one is replaced."""
+    """Yield a new folder to fill. It then appears at ``path``, complete or not at all; an older one is replaced."""
     fresh = path.with_name(f".{path.name}.writing-{os.getpid()}")
     old = path.with_name(f".{path.name}.replaced-{os.getpid()}")
     fresh.mkdir(parents=True)

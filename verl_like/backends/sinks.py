@@ -1,4 +1,4 @@
-"""Where the weights of a sync go: the policy's side knows a sink, never an engine."""
+"""Receivers of a sync's weights: the policy depends on a sink, never on an engine."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from verl_like.backends.base import RolloutEngine
 
 
 class WeightSink(Protocol):
-    """The receiving end of a sync. Each sync calls ``begin``, ``take`` and ``finish`` once, in this order."""
+    """The receiver of a sync. Each sync calls ``begin``, ``take`` and ``finish`` once, in this order."""
 
     def begin(self, version: int, *, keeps_requests: bool = False) -> None:
         """Announce weights of this version.
 
         Args:
-            keeps_requests: let unfinished requests go on with the new weights; without it they are refused.
+            keeps_requests: let unfinished requests continue with the new weights; if False, they are an error.
         """
 
     def take(self, weights: Iterable[tuple[str, Any]]) -> None:
-        """Take all (Hugging Face name, full tensor) pairs from one lazy iterable.
+        """Load all (Hugging Face name, full tensor) pairs from one lazy iterable.
 
         The tensors may be the trainer's own, so the sink copies what it keeps.
         """
 
     def finish(self) -> int:
-        """Check that every weight came, make the receiver ready to generate, and return the version it holds."""
+        """Check that every weight has arrived, make the receiver ready to generate, and return the version it holds."""
 
 
 class EngineSink:
-    """Hands the weights to a rollout engine in this process."""
+    """Passes the weights to a rollout engine in this process."""
 
     def __init__(self, engine: RolloutEngine) -> None:
         self._engine = engine

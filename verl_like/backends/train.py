@@ -1,4 +1,4 @@
-"""Training backends by name; a backend's modules are imported only where it is used."""
+"""Training backends by name; a backend's modules are imported only when it is used."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from verl_like.backends.base import EngineSettings, PolicyEngine, ValueEngine
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainBackend:
-    """What loads and shards each kind of model.
+    """The constructors of a backend, one for each kind of model.
 
     Args:
         policy: a causal language model.
-        value: a language model's body with a head of one value, fresh unless the folder has one.
+        value: a language model's body with a one-value head, which is new unless the folder has one.
         classifier: a sequence classifier with one label, whose value after the last token is a score.
     """
 
@@ -34,5 +34,5 @@ TRAIN_BACKENDS: dict[str, Callable[[], TrainBackend]] = {"fsdp": _fsdp}
 
 
 def train_backend(name: str) -> TrainBackend:
-    """The training backend of this name."""
+    """Return the training backend of this name."""
     return TRAIN_BACKENDS[name]()

@@ -15,13 +15,13 @@ from verl_like.config.schema import CurriculumConfig
 
 
 class Curriculum:
-    """Chooses each batch by the mean scores measured so far.
+    """Selects each batch by the mean scores measured so far.
 
-    A share of the batch is of prompts that were never drawn, while there are any. The rest is drawn without replacement
-    from those that were, with weight 1 where the mean score lies in the band and a lower one elsewhere: scores grow
-    stale as the policy moves, so that a prompt that was too hard is to be looked at again.
+    A share of the batch consists of prompts that were never drawn, while there are any. The rest is drawn without
+    replacement from those that were, with weight 1 if the mean score is in the band and a lower weight otherwise:
+    scores become stale as the policy moves, so a prompt that was too hard must be tried again.
 
-    What is drawn follows from the seed, the number of the batch and the scores before it.
+    The draw depends only on the seed, the number of the batch and the scores before it.
     """
 
     learns = True
@@ -30,13 +30,13 @@ class Curriculum:
         self._batch_size, self._config, self._seed = batch_size, config, seed
         self.batches_per_epoch = num_rows // batch_size
         self._given = 0
-        self._means = np.full(num_rows, np.nan, "<f8")  # NaN where no response has had a score
+        self._means = np.full(num_rows, np.nan, "<f8")  # NaN if no response has had a score
         self._is_drawn = np.zeros(num_rows, bool)
 
     def next_batch(self) -> list[int]:
         rng = np.random.default_rng([self._seed, self._given])
         unseen, seen = np.flatnonzero(~self._is_drawn), np.flatnonzero(self._is_drawn)
-        # As a decimal fraction, which it was written as: 0.07 * 100 is more than 7 in floating point.
+        # As a decimal fraction, as in the configuration: 0.07 * 100 is more than 7 in floating point.
         wanted = math.ceil(Fraction(str(self._config.unseen_frac)) * self._batch_size)
         num_unseen = max(min(wanted, len(unseen)), self._batch_size - len(seen))
         weights = np.where(self._is_in_band()[seen], 1.0, self._config.outside_weight)
@@ -44,7 +44,7 @@ class Curriculum:
         # Spirakis, 2006).
         times = -np.log1p(-rng.random(len(seen))) / weights
         repeated = seen[np.argsort(times, kind="stable")[: self._batch_size - num_unseen]]
-        # Mini-batches are cut from the batch in its order, and each is to have both.
+        # Mini-batches are cut from the batch in order, and each should contain both.
         rows = rng.permutation(np.concatenate([rng.permutation(unseen)[:num_unseen], repeated]))
         self._is_drawn[rows] = True
         self._given += 1
@@ -77,5 +77,5 @@ class Curriculum:
         self._is_drawn = np.unpackbits(bits, count=len(self._means)).astype(bool)
 
     def _is_in_band(self) -> NDArray[np.bool_]:
-        """Whether each row's mean score is known and lies in the band."""
+        """Return whether each row's mean score is known and in the band."""
         return (self._config.low <= self._means) & (self._means <= self._config.high)

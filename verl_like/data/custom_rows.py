@@ -1,4 +1,4 @@
-"""Rows that a user's own function makes."""
+"""Rows from a user's function."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ import numpy as np
 from verl_like.config.schema import DataConfig
 from verl_like.config.user_code import error_text, from_file
 
-# What a row may hold besides lists and dicts: scorers and workers, which never see the user's file, are to read it.
+# Types of a row's values besides lists and dicts: scorers and workers, which cannot import the user's file, must be
+# able to read them.
 PLAIN = (type(None), bool, int, float, str, bytes, date, datetime, time, timedelta, Decimal)
-KEYS = (str, int, float, type(None))  # of a dict, since responses are written down with their rows as JSON
+KEYS = (str, int, float, type(None))  # of a dict, because responses are written with their rows as JSON
 
 
 class CustomRows:
-    """``data.custom_dataset``, called with an entry of ``data.train_files`` or ``data.val_files`` in place of a reader.
+    """``data.custom_dataset``, called with an entry of ``data.train_files`` or ``data.val_files`` instead of a reader.
 
     Raises:
-        ValueError: no such file or function, a call that raises, or what it gives is no rows.
+        ValueError: if there is no such file or function, the call raises, or its result is not rows.
     """
 
     def __init__(self, data: DataConfig) -> None:
@@ -45,7 +46,7 @@ class CustomRows:
             ) from error
 
     def _rows(self, found: object, entry: str) -> Iterable[Any]:
-        """What the function has given, as something to go through."""
+        """Return the function's result as an iterable."""
         if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, (Iterable, Sized)):
             raise _WrongRows(
                 f"{self._spec} gave a {type(found).__name__} for {entry!r}; expected rows: a list, a generator or "
@@ -78,7 +79,7 @@ class CustomRows:
 
 
 class _WrongRows(ValueError):
-    """The function works, and what it gives is wrong."""
+    """The function works, but its result is wrong."""
 
 
 class _NotPlain(ValueError):
@@ -88,10 +89,10 @@ class _NotPlain(ValueError):
 
 
 def _plain(value: object) -> Any:
-    """The value, with lists in place of arrays of objects: pandas reads lists of a parquet file as these.
+    """Return the value with lists instead of arrays of objects, as which pandas reads lists of a parquet file.
 
     Raises:
-        _NotPlain: something in it that only the user's file knows, or a key that a line of JSON cannot have.
+        _NotPlain: for an object that only the user's file knows, or a key that JSON does not allow.
     """
     if isinstance(value, np.ndarray) and value.dtype == object:
         return _plain(value.tolist())

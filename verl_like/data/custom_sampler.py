@@ -1,4 +1,4 @@
-"""Samplers out of a user's own file: a function that orders epochs, or a class that chooses batch by batch."""
+"""Samplers from a user's file: a function that orders epochs, or a class that selects batch by batch."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from verl_like.data.prompts import PromptDataset
 
 
 class SamplerError(ValueError):
-    """The user's sampler raised, or gave what cannot be used; the policy as the last step left it can be kept."""
+    """Raised if the user's sampler fails or returns an invalid result; the policy after the last step can still be
+    saved.
+    """
 
 
 @runtime_checkable
 class OwnSampler(Protocol):
-    """What a user's class has; it is built as ``name(prompts, batch_size=, seed=, **data.sampler_kwargs)``."""
+    """Methods of a user's class, which is built as ``name(prompts, batch_size=, seed=, **data.sampler_kwargs)``."""
 
     def next_batch(self) -> Iterable[int]: ...
 
@@ -34,25 +36,25 @@ class OwnSampler(Protocol):
 
 @runtime_checkable
 class TakesFeedback(Protocol):
-    """What it may have besides."""
+    """Optional method of a user's class."""
 
     def feedback(self, scores: dict[int, float]) -> None: ...
 
 
 def own_code(data: DataConfig) -> Any:
-    """The function or class that ``data.sampler`` names.
+    """Return the function or class that ``data.sampler`` names.
 
     Raises:
-        ValueError: there is none.
+        ValueError: if there is none.
     """
     path, _, name = data.sampler.rpartition(":")
     return from_file(Path(path).expanduser(), name, option="data.sampler")
 
 
 def custom_order(function: Callable[..., Any], prompts: PromptDataset, data: DataConfig, *, seed: int) -> Order:
-    """Epochs as ``function(prompts, seed=, epoch=, **data.sampler_kwargs)`` orders them.
+    """Return the order of epochs by ``function(prompts, seed=, epoch=, **data.sampler_kwargs)``.
 
-    Of what it gives for an epoch so many are taken as whole batches of all rows have.
+    Of its result for an epoch, as many rows are used as the dataset has in whole batches.
     """
     calls = _Calls(f"data.sampler={data.sampler}")
     count = len(prompts) // data.train_batch_size * data.train_batch_size
@@ -72,7 +74,7 @@ def custom_order(function: Callable[..., Any], prompts: PromptDataset, data: Dat
 
 
 class CustomSampler:
-    """A user's class, whose every answer is looked at."""
+    """Wraps a user's sampler and validates what it returns."""
 
     def __init__(self, kind: type, prompts: PromptDataset, data: DataConfig, *, seed: int) -> None:
         self._calls = _Calls(f"data.sampler={data.sampler}")
@@ -122,13 +124,13 @@ class CustomSampler:
         return as_written
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        # A copy: a class may go on changing what it was given, and the caller's is to be saved once more.
+        # A copy: a class may keep changing the state that it was given, and the caller saves it once more.
         self._calls(self._own.load_state_dict, deepcopy(state))
 
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
-    """Calls into the user's file; what goes wrong names the option and shows the file's own lines."""
+    """Calls into the user's file; errors name the option and show the file's own lines."""
 
     spec: str
 
@@ -141,7 +143,7 @@ class _Calls:
             ) from error
 
     def rows(self, found: object, most: int, *, num_rows: int, of: str) -> list[int]:
-        """Up to ``most`` row indices out of what a call gave."""
+        """Return up to ``most`` row indices from the result of a call."""
         if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Iterable):
             raise SamplerError(
                 f"{self.spec} gave a {type(found).__name__} for {of}; expected row numbers: a list, an array or a "
@@ -167,7 +169,7 @@ def _integer(value: Any) -> int | None:
 
 
 def _not_json(value: object, place: str) -> str:
-    """What JSON would not give back as it is, and where; empty where there is nothing."""
+    """Describe what JSON cannot restore unchanged, and where; empty if there is nothing."""
     if isinstance(value, dict):
         odd = next((f"the key {key!r}{place}" for key in value if not isinstance(key, str)), "")
         return odd or next((odd for key, part in value.items() if (odd := _not_json(part, f" in {key!r}"))), "")

@@ -1,4 +1,4 @@
-"""Rows of parquet and jsonl files, and of what stands in their place, as dicts."""
+"""Read rows of parquet and jsonl files, and of other readers, as dicts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Reader = Callable[[str], Iterable[dict[str, Any]]]  # an entry of the list of fi
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One row and where it came from."""
+    """One row and its origin."""
 
     file: str
     index: int  # position in its file, from 0; blank lines of a jsonl file do not count
     file_number: int  # position of its file in the list of files
-    uid: str  # names the row in this list of files, whatever folder they lie in
+    uid: str  # names the row in this list of files, whatever folder they are in
     values: dict[str, Any]
 
     @property
@@ -34,7 +34,9 @@ class Row:
         return f"row {self.index} of {self.file}"
 
     def value(self, column: str, option: str) -> Any:
-        """The value in ``column``, or an error that names the option and the columns there are."""
+        """Return the value in ``column``; if there is none, raise ValueError with the option and the existing
+        columns.
+        """
         if column not in self.values:
             raise ValueError(
                 f"{option} is {column!r}, but {self.place} has no such column; it has {sorted(self.values)}. "
@@ -44,10 +46,10 @@ class Row:
 
 
 def read_rows(files: Sequence[str], reader: Reader | None = None) -> list[Row]:
-    """All rows of these files, in order.
+    """Return all rows of these files, in order.
 
     Args:
-        reader: gives the rows of one of the files; by default that of files and Hugging Face datasets.
+        reader: reads the rows of one entry; by default that for files and Hugging Face datasets.
 
     Raises:
         ValueError: for no files, a missing or unreadable file, an unknown suffix, or files without any row.
@@ -60,8 +62,8 @@ def read_rows(files: Sequence[str], reader: Reader | None = None) -> list[Row]:
     names = [Path(file).name for file in files]
     rows: list[Row] = []
     for position, (file, name) in enumerate(zip(files, names, strict=True)):
-        # A uid must not change when the data folder moves, so only the name counts, and the position where names
-        # collide.
+        # A uid must not change when the data folder moves, so it contains only the file name, and the file's position
+        # if names collide.
         prefix = name if names.count(name) == 1 else f"{position}/{name}"
         for index, values in enumerate((reader or _records)(file)):
             rows.append(Row(file=file, index=index, file_number=position, uid=f"{prefix}:{index}", values=values))
@@ -74,20 +76,20 @@ def read_rows(files: Sequence[str], reader: Reader | None = None) -> list[Row]:
 
 
 def each_row(file: str, *, batch_size: int = 8192) -> Iterator[Row]:
-    """The rows of a file one by one, so that no more of it is in memory than is kept.
+    """Yield the rows of a file one by one, so that only the rows in use are in memory.
 
     Args:
         batch_size: rows of a parquet file that are read at once.
 
     Raises:
-        ValueError: as :func:`read_rows`, at the first row; a file without rows is none.
+        ValueError: as :func:`read_rows`, at the first row; but not for a file without rows.
     """
     for index, values in enumerate(_records(file, batch_size)):
         yield Row(file=file, index=index, file_number=0, uid=f"{Path(file).name}:{index}", values=values)
 
 
 def first_row(file: str) -> Row | None:
-    """The first row of a file, read without the others; None where there is none.
+    """Return the first row of a file, without reading the others; None if there is none.
 
     Raises:
         ValueError: as :func:`read_rows`.
@@ -96,7 +98,7 @@ def first_row(file: str) -> Row | None:
 
 
 def ground_truth(row: Row, data: DataConfig) -> Any:
-    """``reward_model.ground_truth``, else the column ``data.answer_key``, else None where that key is empty."""
+    """Return ``reward_model.ground_truth``, otherwise the column ``data.answer_key``, or None if that key is empty."""
     nested = row.values.get("reward_model")
     if isinstance(nested, dict) and "ground_truth" in nested:
         return nested["ground_truth"]
@@ -139,7 +141,7 @@ def _parquet(path: Path, batch_size: int) -> Iterator[dict[str, Any]]:
 
 
 def _plain_rows(batch: pa.RecordBatch, first: int, path: Path) -> list[dict[str, Any]]:
-    """The rows of a batch as dicts; ``first`` is the position of its first row in the file."""
+    """Return the rows of a batch as dicts; ``first`` is the position of its first row in the file."""
     try:
         rows: list[dict[str, Any]] = batch.to_pylist()
     except (ValueError, OverflowError) as error:
@@ -172,7 +174,7 @@ def _has_a_python_value(value: pa.Scalar) -> bool:
 
 
 def _jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open("rb") as lines:  # bytes, so that those that are no text are reported with their line
+    with path.open("rb") as lines:  # bytes, so that a line that is not text is reported by its number
         for number, line in enumerate(lines, start=1):
             if line.strip():
                 yield _json_object(line, f"line {number} of {path}")
@@ -193,7 +195,7 @@ def _json_object(line: bytes, place: str) -> dict[str, Any]:
             f"{place} has lists or objects that are nested too deep for Python's JSON reader. Write what is nested so "
             f"deep as a string."
         ) from error
-    except ValueError as error:  # of all that is valid JSON, Python reads no integer of so many digits
+    except ValueError as error:  # in valid JSON, the only ValueError left is for an integer of too many digits
         limit = sys.get_int_max_str_digits()
         raise ValueError(
             f"{place} has an integer of more than {limit} digits, which is not read. Write it as a string."

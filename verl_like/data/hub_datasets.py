@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 PREFIX = "hf:"
-_MEDIA = ("Audio", "Image", "Video")  # features whose values are decoded as they are read
+_MEDIA = ("Audio", "Image", "Video")  # features whose values are decoded when they are read
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,12 @@ class HubTable:
 
     @classmethod
     def of(cls, entry: str) -> HubTable:
-        """What an entry of the list of files names.
+        """Parse an entry of the list of files.
 
         Raises:
-            ValueError: it has another form.
+            ValueError: if it has another form.
         """
-        # A split may have a colon of its own: train[:10%].
+        # A split may contain a colon: train[:10%].
         parts = re.split(r":(?![^\[]*\])", entry.removeprefix(PREFIX))
         if len(parts) not in (2, 3) or not all(parts):
             raise ValueError(
@@ -39,20 +39,20 @@ class HubTable:
 
 
 def is_on_hub(entry: str) -> bool:
-    """Whether an entry names a dataset that is no folder of this machine."""
+    """Return whether an entry names a dataset that is not a folder on this machine."""
     if not entry.startswith(PREFIX) or hub_problem(entry) is not None:
         return False
     return not Path(HubTable.of(entry).name).expanduser().is_dir()
 
 
 def hub_problem(entry: str) -> str | None:
-    """What is wrong with an entry, as far as is known without loading it."""
+    """Return the problem with an entry that is known without loading it, or None."""
     try:
         HubTable.of(entry)
     except ValueError as error:
         return str(error)
     spec = importlib.util.find_spec("datasets")
-    if spec is None or spec.origin is None:  # a folder of that name is no package
+    if spec is None or spec.origin is None:  # a folder of that name is not the package
         return (
             f"{entry} is read by the package datasets, which is not installed. Install it: pip install "
             f"'verl-like[datasets]'. Or write the rows as parquet or jsonl files."
@@ -61,18 +61,18 @@ def hub_problem(entry: str) -> str | None:
 
 
 def hub_rows(entry: str) -> Iterator[dict[str, Any]]:
-    """The rows of a split; what is not here yet is downloaded.
+    """Yield the rows of a split, downloading it if needed.
 
-    Pictures, videos and sounds stay as they are stored, as dicts of ``bytes`` and ``path``: no package is needed to
-    refuse them.
+    Images, videos and sounds stay encoded, as dicts of ``bytes`` and ``path``, so that they can be refused without a
+    package that decodes them.
 
     Raises:
-        ValueError: the package, the dataset or the split is not there.
+        ValueError: if the package, the dataset or the split does not exist.
     """
     if (problem := hub_problem(entry)) is not None:
         raise ValueError(problem)
     table = HubTable.of(entry)
-    from datasets import load_dataset  # takes a second
+    from datasets import load_dataset  # the import takes a second
     from datasets.exceptions import DatasetsError
 
     folder = Path(table.name).expanduser()

@@ -1,4 +1,4 @@
-"""Endless seeded batches of prompts that continue exactly where a checkpoint stopped."""
+"""Endless seeded batches of prompts that continue exactly from a checkpoint."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class PromptLoader:
 
     Args:
         dataset: at least as many prompts as a batch has.
-        data: says which rows make a batch.
+        data: configures which rows make a batch.
     """
 
     def __init__(self, dataset: PromptDataset, data: DataConfig, *, seed: int) -> None:
         self._dataset, self._data, self._seed = dataset, data, seed
         self._sampler = sampler(dataset, data, seed=seed)
-        self._row: dict[str, int] = {}  # of each prompt given, by its uid, where scores are wanted
+        self._row: dict[str, int] = {}  # uid -> row of each prompt given, if the sampler uses scores
         self.num_drawn = 0  # prompts, since the start of the run
 
     @property
@@ -39,7 +39,7 @@ class PromptLoader:
             yield self.next_batch()
 
     def next_batch(self) -> list[Prompt]:
-        """The next prompts."""
+        """Return the next batch of prompts."""
         rows = self._sampler.next_batch()
         prompts = _with_distinct_uids([self._dataset[row] for row in rows])
         if self._sampler.learns:
@@ -48,11 +48,11 @@ class PromptLoader:
         return prompts
 
     def feedback(self, uids: Iterable[str], scores: Iterable[float]) -> None:
-        """Tell the sampler how responses were scored.
+        """Pass the scores of responses to the sampler.
 
         Args:
-            uids: of each response's prompt, which was given since this loader was made.
-            scores: of each response; those without one (NaN) say nothing.
+            uids: uid of each response's prompt, which this loader has given.
+            scores: score of each response; NaN for none, which is ignored.
         """
         if not self._sampler.learns:
             return
@@ -63,18 +63,18 @@ class PromptLoader:
         self._sampler.feedback({row: math.fsum(each) / len(each) for row, each in found.items()})
 
     def metrics(self) -> dict[str, float]:
-        """What the sampler says of the rows."""
+        """Return the sampler's metrics."""
         return self._sampler.metrics()
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, and what it is a position in."""
+        """Return the position, and the identity of the data to which it refers."""
         return {"sampler": self._sampler.state_dict(), "num_drawn": self.num_drawn, "dataset": self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from ``state``.
 
         Raises:
-            ValueError: when the dataset or what chooses from it differs, because the position would mean other rows.
+            ValueError: if the dataset or the sampler differs, because the position would then mean other rows.
         """
         refuse_other_rows(self._identity(), checkpoint=state["dataset"])
         self.num_drawn = state["num_drawn"]
@@ -90,10 +90,10 @@ class PromptLoader:
 
 
 def epoch_identity(data: DataConfig, *, num_rows: int, digest: str, seed: int) -> dict[str, Any]:
-    """What a position in epochs is a position in.
+    """Return the identity of the epochs to which a position refers.
 
     Args:
-        digest: names the rows and their order.
+        digest: identifies the rows and their order.
     """
     return {
         "num_rows": num_rows,
@@ -106,11 +106,11 @@ def epoch_identity(data: DataConfig, *, num_rows: int, digest: str, seed: int) -
 
 
 def sft_identity(rows: Sequence[Row], data: DataConfig, *, num_kept: int, seed: int) -> dict[str, Any]:
-    """What a position of supervised training is a position in.
+    """Return the identity of the data to which a position of supervised training refers.
 
     Args:
         rows: as they were read.
-        num_kept: of these that are trained on.
+        num_kept: number of these that are trained on.
     """
     digest = hashlib.sha256()
     for row in rows:
@@ -119,10 +119,10 @@ def sft_identity(rows: Sequence[Row], data: DataConfig, *, num_kept: int, seed: 
 
 
 def refuse_other_rows(now: dict[str, Any], *, checkpoint: dict[str, Any]) -> None:
-    """Return if a position in what the checkpoint names means the same rows now.
+    """Check that a position in the checkpoint's data means the same rows now.
 
     Raises:
-        ValueError: names what differs.
+        ValueError: names the differences.
     """
     found, expected = _as_read_back(now), _as_read_back(checkpoint)
     changed = {key: (expected[key], found[key]) for key in expected if expected[key] != found[key]}
@@ -134,16 +134,16 @@ def refuse_other_rows(now: dict[str, Any], *, checkpoint: dict[str, Any]) -> Non
 
 
 def _as_read_back(identity: dict[str, Any]) -> dict[str, Any]:
-    """The identity as a checkpoint has it: keys are text there. NaN is text too, so that it equals itself."""
+    """Return the identity as read from a checkpoint: keys are text, and NaN is text too, so that it equals itself."""
     read: dict[str, Any] = json.loads(json.dumps(identity), parse_constant=str)
     return read
 
 
 def rehearse(dataset: PromptDataset, data: DataConfig, *, seed: int) -> None:
-    """Draw, score and continue once, with loaders that nobody else has, where the sampler is not one of ours.
+    """Draw, score and continue once with separate loaders, if the sampler is not built in.
 
     Raises:
-        ValueError: what would have ended the run later, or had it continue with other prompts.
+        ValueError: for errors that would otherwise end the run later, or make it continue with other prompts.
     """
     if not data.sampler:
         return
@@ -162,7 +162,9 @@ def rehearse(dataset: PromptDataset, data: DataConfig, *, seed: int) -> None:
 
 
 def _with_distinct_uids(prompts: list[Prompt]) -> list[Prompt]:
-    """The prompts, of which one that comes again has another uid: sampling is seeded by it, so responses differ."""
+    """Return the prompts with a new uid for each repetition: sampling is seeded by the uid, so that responses
+    differ.
+    """
     times: Counter[str] = Counter()
     distinct = []
     for prompt in prompts:

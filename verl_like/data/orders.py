@@ -1,4 +1,4 @@
-"""The rows of an epoch in their order, which depends on (seed, epoch) alone."""
+"""The row order of an epoch, which depends only on (seed, epoch)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Rows = NDArray[np.int64]
 
 
 def epoch_order(file_numbers: Sequence[int], data: DataConfig, *, seed: int) -> Order:
-    """The order that the configuration asks for.
+    """Return the order that the configuration specifies.
 
     Args:
-        file_numbers: of each row, the position of its file in ``data.train_files``.
+        file_numbers: for each row, the position of its file in ``data.train_files``.
 
     Raises:
-        ValueError: ``data.train_weights`` gives a share to a file without rows, or gives a file no prompt.
+        ValueError: if ``data.train_weights`` gives a share to a file without rows, or no prompt to a file.
     """
     if not data.train_weights:
         return EveryRow(len(file_numbers), seed if data.shuffle else None)
@@ -45,7 +45,7 @@ def epoch_order(file_numbers: Sequence[int], data: DataConfig, *, seed: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class EveryRow:
-    """Every row once; anew in each epoch where there is a seed, else as they lie."""
+    """Every row once; in a new order for each epoch if there is a seed, otherwise in file order."""
 
     num_rows: int
     seed: int | None
@@ -60,13 +60,13 @@ class EveryRow:
 class Mixture:
     """Rows of several files, each file's spread evenly over the epoch (:func:`_spread`).
 
-    A file's passes over its rows follow one another without a gap, whatever an epoch takes of them: a small file with a
-    large share comes several times, and of a large one the next epoch takes what this one has not.
+    A file's passes over its rows continue across epochs: a small file with a large share is repeated several times, and
+    the next epoch continues a large file after the rows used by this one.
 
     Args:
-        rows: of each file.
-        counts: how many of each file an epoch has.
-        seed: orders each pass anew; None keeps the order of the file.
+        rows: row indices of each file.
+        counts: number of rows of each file in an epoch.
+        seed: seed of the order of each pass; None keeps the order of the file.
     """
 
     rows: Sequence[Rows]
@@ -78,7 +78,7 @@ class Mixture:
         return [int(next(drawn[file])) for file in _spread(self.counts)]
 
     def _drawn(self, file: int, epoch: int) -> Rows:
-        """What an epoch takes of a file."""
+        """Return the rows of a file in an epoch."""
         size, count = len(self.rows[file]), self.counts[file]
         first, skipped = divmod(epoch * count, size)
         last = ((epoch + 1) * count - 1) // size
@@ -91,17 +91,18 @@ class Mixture:
 
 
 def _spread(counts: Sequence[int]) -> Iterator[int]:
-    """The file of each place of an epoch: of every first t places a file has its share of t, give or take less than 1.
+    """Yield the file of each position of an epoch: among the first t positions a file has its share of t, within less
+    than 1.
 
-    A file's next prompt may come as soon as that leaves it no more than 1 - 1/m above its share, and is due before it
-    would be more than 1 - 1/m below; of those that may come, the one that is due first does. With m = 2 (files - 1)
-    that is always possible (Tijdeman, The chairman assignment problem, 1980). A batch is the difference of two such
-    beginnings, so that it has less than 2 more or less than its share.
+    A file's next prompt is allowed as soon as the file's count is then no more than 1 - 1/m above its share, and due
+    before it would be more than 1 - 1/m below. Of the allowed prompts, the one that is due first is next. With m = 2
+    (files - 1) that is always possible (Tijdeman, The chairman assignment problem, 1980). A batch is the difference of
+    two such prefixes, so a file's count in it differs from its share by less than 2.
     """
     total, m = sum(counts), max(2 * (len(counts) - 1), 1)
     waiting = [(_first_place(0, count, total, m), file) for file, count in enumerate(counts)]
     heapq.heapify(waiting)
-    given, ready = [0] * len(counts), list[tuple[int, int]]()  # ready: (the place at which it is due, file)
+    given, ready = [0] * len(counts), list[tuple[int, int]]()  # ready: (the position at which it is due, file)
     for place in range(1, total + 1):
         while waiting and waiting[0][0] <= place:
             _, file = heapq.heappop(waiting)
@@ -115,14 +116,14 @@ def _spread(counts: Sequence[int]) -> Iterator[int]:
 
 
 def _first_place(given: int, count: int, total: int, m: int) -> int:
-    """The first place t, counted from 1, at which ``t * count / total - given`` is 1/m or more."""
+    """Return the first position t, counted from 1, at which ``t * count / total - given`` is 1/m or more."""
     return -(-total * (given * m + 1) // (count * m))
 
 
 def _shares(weights: Sequence[float], total: int) -> list[int]:
-    """``total`` in parts as the weights are; what rounding leaves goes to those that it took most from."""
+    """Split ``total`` in proportion to the weights; the remainder goes to the parts that rounding reduced most."""
     largest = max(weights)
-    parts_of_largest = np.array([weight / largest for weight in weights])  # whose sum cannot overflow
+    parts_of_largest = np.array([weight / largest for weight in weights])  # their sum cannot overflow
     exact = parts_of_largest / parts_of_largest.sum() * total
     parts = np.floor(exact).astype(np.int64)
     most_cut = np.argsort(parts - exact, kind="stable")

@@ -24,40 +24,40 @@ TokenIds = NDArray[np.int32]
 _KNOWN_COLUMNS = ("data_source", "extra_info", "reward_model")
 _MEDIA_LISTS = ("images", "videos", "audios")  # as verl names them
 _MEDIA_COLUMNS = (*_MEDIA_LISTS, "image", "video", "audio")
-_ENCODED = {"bytes", "path"}  # what Hugging Face datasets write for a picture, a video or a sound
+_ENCODED = {"bytes", "path"}  # keys that Hugging Face datasets write for an image, a video or a sound
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prompt:
-    """One row of a dataset, ready to be generated from."""
+    """One row of a dataset, ready for generation."""
 
     prompt_ids: TokenIds  # [L]
     uid: str  # "file name:row", unique in its dataset and equal in every run
-    text: str  # what prompt_ids spell, before any truncation
+    text: str  # the text of prompt_ids, before any truncation
     data_source: str
     ground_truth: Any
     extra_info: dict[str, Any]
-    messages: Any  # the prompt as the row has it: a chat list or a string
-    columns: dict[str, Any]  # the row's columns that no field above holds
-    features: dict[str, Any] | None = None  # what the engine reads besides the tokens, by name
+    messages: Any  # the prompt as in the row: a chat list or a string
+    columns: dict[str, Any]  # columns of the row that no field above holds
+    features: dict[str, Any] | None = None  # model inputs other than tokens, by name
 
 
 class PromptDataset(Sequence[Prompt]):
     """Rows, rendered and tokenised once, at the start.
 
     Args:
-        rows: of which those with a prompt that is short enough stay, in their order.
-        data: columns, templates and what happens to long prompts.
+        rows: rows; those whose prompt is short enough are kept, in order.
+        data: columns, templates and the treatment of long prompts.
 
     Raises:
-        ValueError: for rows or templates that cannot work; the message names file and row.
+        ValueError: for invalid rows or templates; the message names file and row.
     """
 
     def __init__(self, rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> None:
         texts, ids = _tokenised_prompts(rows, data, tokenizer)
         kept = _kept(rows, ids, data)
         _warn_of_tools([rows[i] for i in kept])
-        self.file_numbers = [rows[i].file_number for i in kept]  # of each prompt, the position of its file
+        self.file_numbers = [rows[i].file_number for i in kept]  # for each prompt, the position of its file
         self._prompts = [
             Prompt(
                 prompt_ids=np.asarray(ids[i][-data.max_prompt_length :], dtype=np.int32),
@@ -90,7 +90,7 @@ class PromptDataset(Sequence[Prompt]):
 
     @functools.cached_property
     def digest(self) -> str:
-        """Names the prompts and their order: equal where the rows are, however templates render them."""
+        """Digest of the prompts and their order: equal if the rows are, however templates render them."""
         digest = hashlib.sha256()
         for prompt in self._prompts:
             digest.update(repr((prompt.uid, prompt.messages)).encode())
@@ -98,14 +98,14 @@ class PromptDataset(Sequence[Prompt]):
 
     @property
     def data_sources(self) -> list[str]:
-        """The different values of ``data_source``, in order of appearance."""
+        """The distinct values of ``data_source``, in order of appearance."""
         return list(dict.fromkeys(prompt.data_source for prompt in self._prompts))
 
 
 def prompt_table(prompts: Sequence[Prompt]) -> DataProto:
     """Return the columns ``prompt_ids``, ``uid``, ``prompt_text`` and ``reward_inputs``, with a row for each prompt.
 
-    Where a prompt has features there is a column ``features`` too, with an empty dict for a prompt without.
+    If a prompt has features there is a column ``features`` too, with an empty dict for a prompt without.
     """
     has_features = any(prompt.features for prompt in prompts)
     return DataProto(
@@ -129,11 +129,11 @@ def prompt_table(prompts: Sequence[Prompt]) -> DataProto:
 
 
 def sft_rows(rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> tuple[DataProto, list[int]]:
-    """Rows for supervised training.
+    """Return rows for supervised training.
 
-    The response is the text in ``data.answer_key``, tokenised by itself as a rollout would write it, plus the end
-    token. Prompts are treated as in :class:`PromptDataset`. An answer that is too long is dropped where
-    ``data.overlong_prompts`` is ``drop`` and an error otherwise: a cut answer would teach not to stop.
+    The response is the text in ``data.answer_key``, tokenised separately as a rollout would write it, plus the end
+    token. Prompts are treated as in :class:`PromptDataset`. An answer that is too long is dropped if
+    ``data.overlong_prompts`` is ``drop``, and an error otherwise: a truncated answer would teach the model not to stop.
 
     Returns:
         ``prompt_ids``, ``response_ids`` (int32) and ``response_mask`` (bool, all true), one row each; and the position
@@ -194,7 +194,7 @@ def _tokenised_prompts(
 
 
 def _refuse_halves(text: str, what: str) -> None:
-    """Half a surrogate pair is what a cut JSON string ends with; no tokenizer takes one."""
+    """Raise ValueError for half a surrogate pair, such as ends a truncated JSON string: no tokenizer accepts it."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -205,7 +205,7 @@ def _refuse_halves(text: str, what: str) -> None:
 
 
 def _refuse_media(row: Row) -> None:
-    """A prompt that is about a picture means nothing without it."""
+    """Raise ValueError for a row with media: a prompt about an image means nothing without it."""
     found = [name for name, value in row.values.items() if _is_media(name, value)]
     if found:
         raise ValueError(
@@ -215,13 +215,13 @@ def _refuse_media(row: Row) -> None:
 
 
 def _is_media(column: str, value: Any) -> bool:
-    """Whether a value is a picture, a video or a sound, or a list of them; a text never is, whatever its column."""
+    """Return whether a value is an image, a video or a sound, or a list of them; text never is, whatever its column."""
     if isinstance(value, list):
         return bool(value) and (column in _MEDIA_LISTS or _is_media(column, value[0]))
     if isinstance(value, dict):
         is_encoded = bool(_ENCODED & value.keys()) if column in _MEDIA_COLUMNS else value.keys() == _ENCODED
         return is_encoded and any(value[key] is not None for key in _ENCODED & value.keys())
-    # What else there is in such a column is its bytes, or what a library has decoded.
+    # Other values in such a column are encoded bytes, or the objects of a library that decoded them.
     return column in _MEDIA_COLUMNS and not isinstance(value, (str, int, float, type(None)))
 
 
@@ -235,17 +235,17 @@ def _warn_of_tools(rows: Sequence[Row]) -> None:
 def _token_ids(
     texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, *, add_special_tokens: bool
 ) -> list[list[int]]:
-    """Token ids of each text; a text that occurs often (answers, repeated problems) is tokenised once."""
+    """Return token ids of each text; a text that occurs often (answers, repeated problems) is tokenised once."""
     texts = list(texts)
     unique = list(dict.fromkeys(texts))
-    # verbose=False: the tokenizer's own warning about its model_max_length says nothing about data.max_prompt_length.
+    # verbose=False: the tokenizer's own warning about its model_max_length does not concern data.max_prompt_length.
     ids = tokenizer(unique, add_special_tokens=add_special_tokens, verbose=False)["input_ids"]
     by_text = dict(zip(unique, ids, strict=True))
     return [by_text[text] for text in texts]
 
 
 def _kept(rows: Sequence[Row], ids: Sequence[list[int]], data: DataConfig) -> list[int]:
-    """Indices of the rows that stay, by ``data.overlong_prompts``."""
+    """Return indices of the rows to keep, by ``data.overlong_prompts``."""
     limit = data.max_prompt_length
     overlong = [i for i, row_ids in enumerate(ids) if len(row_ids) > limit]
     if not overlong:

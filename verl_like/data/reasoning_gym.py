@@ -1,7 +1,7 @@
-"""Make problems of reasoning-gym:
-``python -m verl_like.data.reasoning_gym --task chain_sum,leg_counting --out DIR/train.parquet``.
+"""Generate problems of reasoning-gym: ``python -m verl_like.data.reasoning_gym --task chain_sum,leg_counting --out
+DIR/train.parquet``.
 
-Rows are in the schema of verl, at the tasks' default difficulty. Two seeds share no draw, so that validation takes
+Rows have verl's schema, at the tasks' default difficulty. Different seeds share no problem draws, so validation uses
 another seed.
 """
 
@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 log = logging.getLogger(__name__)
 
 INSTRUCTION = "Give your final answer, and nothing but it, between <answer> and </answer>."
-# The tasks draw problem i from seed + i: the seeds 1 and 2 themselves would give all but one of their problems twice.
+# The tasks draw problem i from seed + i: with seeds 1 and 2 themselves, all problems except one would be repeated.
 SEED_STRIDE = 1_000_000
-_JUNK_TIMEOUT_S = 30.0  # of each problem; most take milliseconds
+_JUNK_TIMEOUT_S = 30.0  # for each problem; most take milliseconds
 _EXAMPLES = (
     "example_answer",
     "possible_answer",
@@ -34,13 +34,13 @@ _EXAMPLES = (
 
 
 def task_rows(task: str, *, size: int, seed: int, instruction: str = INSTRUCTION) -> list[dict[str, Any]]:
-    """Problems of one task; those that its scorer gets wrong are left out and counted in the log.
+    """Return problems of one task; those that its scorer gets wrong are left out and counted in the log.
 
     Args:
-        instruction: put behind each question, after a blank line; empty adds nothing.
+        instruction: appended to each question after a blank line; empty adds nothing.
 
     Raises:
-        ValueError: an unknown task, one whose scorer gets more than half of the problems wrong, or a ``size`` or
+        ValueError: for an unknown task, one whose scorer gets more than half of the problems wrong, or a ``size`` or
             ``seed`` out of range.
     """
     from verl_like_graders.reasoning_gym import PREFIX, Problem, junk_mark
@@ -88,10 +88,10 @@ def write_tasks(tasks: Sequence[str], out: Path, *, size: int, seed: int, instru
     """Write ``size`` problems of each task to a parquet file.
 
     Returns:
-        the number of rows.
+        The number of rows.
 
     Raises:
-        ValueError: as :func:`task_rows`, no task, or a file that is no parquet.
+        ValueError: as :func:`task_rows`, for no task, or for a file name without the suffix .parquet.
     """
     if not tasks or out.suffix != ".parquet":
         raise ValueError(

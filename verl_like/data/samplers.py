@@ -1,4 +1,4 @@
-"""Which rows make the next batch."""
+"""Samplers, which select the rows of the next batch."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from verl_like.data.prompts import PromptDataset
 
 
 class Sampler(Protocol):
-    """Batches of row indices without end, which continue exactly from a state."""
+    """Endless batches of row indices, which continue exactly from a state."""
 
     @property
     def batches_per_epoch(self) -> int: ...
 
     @property
     def learns(self) -> bool:
-        """Whether scores change what it gives; no other sampler gets them."""
+        """Whether scores change the selection; only then does the sampler get them."""
 
     def next_batch(self) -> list[int]: ...
 
     def feedback(self, scores: Mapping[int, float]) -> None:
-        """Take notice of the mean score of the responses to each of these rows."""
+        """Record the mean score of the responses to each of these rows."""
 
     def metrics(self) -> dict[str, float]: ...
 
     def state_dict(self) -> dict[str, Any]:
-        """What is needed to continue from here; it can be written as JSON."""
+        """Return the state from which to continue, in a form that JSON can store."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
 def sampler(prompts: PromptDataset, data: DataConfig, *, seed: int) -> Sampler:
-    """The sampler that the configuration asks for.
+    """Return the sampler that the configuration specifies.
 
     Raises:
-        ValueError: as :func:`epoch_sampler`, or a sampler of the user's own that cannot be used.
+        ValueError: as :func:`epoch_sampler`, or for a user's sampler that cannot be used.
     """
     if not data.sampler:
         return epoch_sampler(prompts.file_numbers, data, seed=seed)
@@ -55,13 +55,13 @@ def sampler(prompts: PromptDataset, data: DataConfig, *, seed: int) -> Sampler:
 
 
 def epoch_sampler(file_numbers: Sequence[int], data: DataConfig, *, seed: int) -> EpochSampler:
-    """Epochs of every row, or of the files' shares.
+    """Return epochs of every row, or of the files' shares.
 
     Args:
-        file_numbers: of each row, the position of its file in ``data.train_files``.
+        file_numbers: for each row, the position of its file in ``data.train_files``.
 
     Raises:
-        ValueError: fewer rows than a batch has, or shares of files that cannot be drawn.
+        ValueError: for fewer rows than a batch has, or shares of files that cannot be drawn.
     """
     _check_size(len(file_numbers), data)
     order = epoch_order(file_numbers, data, seed=seed)
@@ -77,9 +77,9 @@ def _check_size(num_rows: int, data: DataConfig) -> None:
 
 
 class EpochSampler:
-    """The batches of one epoch's order after the other's; rows that do not fill a last batch are left to later epochs.
+    """The batches of successive epochs; rows that do not fill a last batch are left to later epochs.
 
-    Its position is the number of batches given since the start: epoch and place in the epoch follow from it.
+    Its position is the number of batches given since the start, from which epoch and position in the epoch follow.
     """
 
     learns = False
@@ -99,7 +99,7 @@ class EpochSampler:
         return list(self._epoch[1][start : start + self._batch_size])
 
     def feedback(self, scores: Mapping[int, float]) -> None:
-        """Rows come in their order, whatever their scores."""
+        """Do nothing: the order of rows does not depend on scores."""
 
     def metrics(self) -> dict[str, float]:
         return {}

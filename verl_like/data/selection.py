@@ -1,4 +1,4 @@
-"""The rows that a configuration trains and validates on."""
+"""Selection of the rows on which a configuration trains and validates."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from verl_like.config.schema import DataConfig
 from verl_like.data.custom_rows import CustomRows
 from verl_like.data.files import Row, read_rows
 
-VAL_SEED = 0  # whatever the run's seed is, so that runs are compared on the same rows
+VAL_SEED = 0  # independent of the run's seed, so that runs are compared on the same rows
 
 
 def train_rows(data: DataConfig, *, seed: int) -> list[Row]:
-    """The rows of ``data.train_files``, as many as ``data.train_max_samples`` says.
+    """Return the rows of ``data.train_files``, at most ``data.train_max_samples``.
 
     Raises:
         ValueError: as :func:`read_rows`.
@@ -23,7 +23,7 @@ def train_rows(data: DataConfig, *, seed: int) -> list[Row]:
 
 
 def val_rows(data: DataConfig) -> list[Row]:
-    """The rows of ``data.val_files``, as many as ``data.val_max_samples`` says; the same in every run."""
+    """Return the rows of ``data.val_files``, at most ``data.val_max_samples``; the same in every run."""
     return _chosen(_read(data.val_files, data), data.val_max_samples, data, seed=VAL_SEED)
 
 
@@ -32,11 +32,13 @@ def _read(entries: Sequence[str], data: DataConfig) -> list[Row]:
 
 
 def _chosen(rows: Sequence[Row], count: int, data: DataConfig, *, seed: int) -> list[Row]:
-    """So many of the rows, in their order: a choice by the seed where rows are shuffled, else the first ones."""
+    """Return ``count`` of the rows, in order: a random choice by the seed if rows are shuffled, otherwise the first
+    ones.
+    """
     if not 0 < count < len(rows):
         return list(rows)
     if not data.shuffle:
         return list(rows[:count])
-    # The draw that verl 0.9 makes, so that a seed means the same rows there and here.
+    # The same draw as in verl 0.9, so that a seed selects the same rows in both.
     chosen = np.random.default_rng(seed).choice(len(rows), size=count, replace=False)
     return [rows[i] for i in np.sort(chosen)]

@@ -1,4 +1,6 @@
-"""From a row's prompt to the text a model reads: the tokenizer, its chat template and the user's own template."""
+"""Convert a row's prompt to the text that a model reads: the tokenizer, its chat template and the user's own
+template.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,16 @@ from verl_like.remote_models import here
 
 Chat = list[dict[str, Any]]
 
-# What transformers itself passes to a chat template besides the user's own variables.
-# What a template raises that calculates with values of another kind, or counts too far for the sandbox.
+# Exceptions of a template that computes with values of an unexpected type, or exceeds the sandbox's limits.
 _OF_VALUES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _GIVEN_TO_TEMPLATES = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"}
 
 
 def load_tokenizer(path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
-    """The tokenizer in a folder or on the hub.
+    """Load the tokenizer in a folder or on the hub.
 
     Raises:
-        ValueError: when there is none; the message says where was looked.
+        ValueError: if there is none; the message names the locations searched.
     """
     if not path:
         raise ValueError(
@@ -56,10 +57,10 @@ def load_tokenizer(path: str, trust_remote_code: bool = False) -> PreTrainedToke
             f"Set model.tokenizer_path to a folder with tokenizer.json or tokenizer_config.json, or to a hub name "
             f"that can be reached."
         ) from error
-    if url != path:  # scorers on other nodes have copies of their own
+    if url != path:  # scorers on other nodes have their own copies
         tokenizer.name_or_path = url
     assert isinstance(tokenizer, PreTrainedTokenizerBase), f"{path} gave a {type(tokenizer).__name__}"
-    if len(tokenizer) < 2:  # transformers 5 makes an empty one from a config.json alone
+    if len(tokenizer) < 2:  # transformers 5 creates an empty one from only a config.json
         raise ValueError(
             f"no tokenizer could be loaded from {path}: it holds a config.json, but no vocabulary. "
             f"Set model.tokenizer_path to a folder with tokenizer.json or tokenizer_config.json, or to a hub name."
@@ -68,14 +69,14 @@ def load_tokenizer(path: str, trust_remote_code: bool = False) -> PreTrainedToke
 
 
 def _copied(path: str) -> str:
-    """The folder of this machine for a URL; a folder or a hub name is returned as it is."""
+    """Return the local folder for a URL; a folder or a hub name is returned unchanged."""
     if not is_remote(path):
         return path
     if problem := unreadable_kind("the tokenizer's path", path):
         raise ValueError(problem)
     try:
         return here(path)
-    except Exception as error:  # of any store's library
+    except Exception as error:  # any exception of a store's library
         raise ValueError(
             f"no tokenizer could be copied from {path} ({type(error).__name__}: {error}). Correct model.path (or "
             f"model.tokenizer_path), or look at the store's credentials and address."
@@ -83,14 +84,14 @@ def _copied(path: str) -> str:
 
 
 class Renderer:
-    """Renders prompts to text, as the ``data`` section says.
+    """Renders prompts to text, as configured in the ``data`` section.
 
     Args:
-        data: reads ``apply_chat_template``, ``chat_template_kwargs`` and ``format_prompt``.
-        tokenizer: its chat template is used where ``apply_chat_template`` is true.
+        data: ``apply_chat_template``, ``chat_template_kwargs`` and ``format_prompt`` are read.
+        tokenizer: its chat template is used if ``apply_chat_template`` is true.
 
     Raises:
-        ValueError: for a template that cannot work, before any row is read.
+        ValueError: for an invalid template, before any row is read.
     """
 
     def __init__(self, data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -107,14 +108,14 @@ class Renderer:
 
     @property
     def adds_special_tokens(self) -> bool:
-        """Whether tokenizing the text must add special tokens; a chat template has written them already."""
+        """Whether tokenising the text must add special tokens; a chat template has already written them."""
         return not self._data.apply_chat_template
 
     def text(self, prompt: Any) -> str:
-        """The text of one prompt: a chat list of {role, content} or a plain string.
+        """Return the text of one prompt: a chat list of {role, content} or a plain string.
 
         Raises:
-            ValueError: for a prompt of another shape; the caller adds the row's place.
+            ValueError: for a prompt of another form; the caller adds the row's location.
         """
         if isinstance(prompt, str):
             if not self._data.apply_chat_template:
@@ -173,7 +174,7 @@ class Renderer:
                 f"Set data.apply_chat_template=false to feed plain strings, use a tokenizer that has one "
                 f"(model.tokenizer_path), or put a chat_template.jinja beside the tokenizer."
             )
-        # A misspelt variable would be ignored by Jinja in silence.
+        # Jinja would silently ignore a misspelt variable.
         if isinstance(template, str) and self._data.chat_template_kwargs:
             reads = jinja2.meta.find_undeclared_variables(_environment().parse(template))
             unknown = sorted(set(self._data.chat_template_kwargs) - reads)
@@ -187,15 +188,15 @@ class Renderer:
 
 
 def _environment() -> jinja2.Environment:
-    # The extension is what transformers compiles chat templates with; without it {% break %} would not parse.
-    # A template is a text of a recipe, which may be somebody else's: it reads values and reaches nothing behind them.
+    # transformers compiles chat templates with this extension; without it {% break %} is a syntax error. A template
+    # comes with a recipe, possibly from another author, so it may read values but has no access to their internals.
     return jinja2.sandbox.ImmutableSandboxedEnvironment(
         undefined=jinja2.StrictUndefined, extensions=["jinja2.ext.loopcontrols", _GenerationTag]
     )
 
 
 class _GenerationTag(jinja2.ext.Extension):
-    """Parses ``{% generation %}``, by which chat templates mark the assistant's text, as its body."""
+    """Parses ``{% generation %}``, with which chat templates mark the assistant's text, as its body."""
 
     tags = {"generation"}  # noqa: RUF012 (an instance attribute in the base class's annotations)
 
@@ -205,7 +206,7 @@ class _GenerationTag(jinja2.ext.Extension):
 
 
 def _format_template(text: str) -> jinja2.Template:
-    """The template of ``data.format_prompt``, checked to use ``content`` and nothing else."""
+    """Return the template of ``data.format_prompt``, which may use only ``content``."""
     source = f"data.format_prompt {text!r}"
     if text.endswith(".jinja"):
         path = Path(text).expanduser()

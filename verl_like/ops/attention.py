@@ -1,7 +1,7 @@
-"""Causal attention over packed rows, as transformers calls it under the name ``verl_like_packed``.
+"""Causal attention over packed rows, registered with transformers as ``verl_like_packed``.
 
 The model's forward passes ``segments`` and ``kernel`` through to :func:`packed_attention`. transformers (5.x) builds no
-mask for an attention it does not know, so no ``[K, K]`` mask exists.
+mask for an attention that it does not know, so no ``[K, K]`` mask exists.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from verl_like.ops.segments import PaddedGroup, Segments
 from verl_like.ops.ulysses import SequenceRanks, to_heads, to_tokens
 
 PACKED_ATTENTION, HIDDEN_ATTENTION = "verl_like_packed", "verl_like_packed_hidden"
-# Module and package of each FlashAttention; of 2 and 3, as they take the same arguments for packed rows.
+# Module and package of each FlashAttention; versions 2 and 3 take the same arguments for packed rows.
 FLASH_MODULES = {"flash": ("flash_attn", "flash-attn 2"), "flash3": ("flash_attn_interface", "FlashAttention 3")}
 HALF = (torch.bfloat16, torch.float16)
 
 
 def register_packed_attention() -> None:
-    """Make the name known to transformers; calling it again changes nothing."""
+    """Register the attention with transformers; further calls change nothing."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(PACKED_ATTENTION, packed_attention)
 
 
 def register_hidden_attention() -> None:
-    """The same under another name, where a compiler does not look into it: groups are others in every pass."""
+    """Register the same attention under a name that compilers skip, because groups differ in every pass."""
     from transformers import AttentionInterface
 
     hidden = torch.compiler.disable(packed_attention)  # type: ignore[no-untyped-call]
@@ -39,10 +39,10 @@ def register_hidden_attention() -> None:
 
 
 def resolve_kernel(requested: str, device: torch.device, dtype: torch.dtype) -> str:
-    """``flash3``, ``flash``, ``varlen`` or ``sdpa``: the requested kernel, or for ``auto`` the best that is there.
+    """Return ``flash3``, ``flash``, ``varlen`` or ``sdpa``: the requested kernel, or for ``auto`` the best available.
 
     Args:
-        dtype: of the forward pass; all but ``sdpa`` take 16 bits only.
+        dtype: dtype of the forward pass; all kernels except ``sdpa`` require 16 bits.
 
     Raises:
         ValueError: for a kernel that cannot run on this device, in this dtype, or is not installed.
@@ -76,12 +76,12 @@ def resolve_kernel(requested: str, device: torch.device, dtype: torch.dtype) -> 
 
 
 def is_hopper(device: torch.device) -> bool:
-    """Whether this is a GPU that FlashAttention 3 was written for."""
+    """Return whether this is a GPU for which FlashAttention 3 was written."""
     return torch.cuda.is_available() and torch.cuda.get_device_capability(device)[0] == 9
 
 
 def _varlen_function(kernel: str) -> Callable[..., Any] | None:
-    """FlashAttention's function for packed rows, if it is here; the package may lack it, or not fit torch."""
+    """Return FlashAttention's function for packed rows if available; the package may lack it, or not fit torch."""
     try:
         found: Callable[..., Any] = importlib.import_module(FLASH_MODULES[kernel][0]).flash_attn_varlen_func
     except (ImportError, OSError, RuntimeError, AttributeError):
@@ -105,20 +105,20 @@ def packed_attention(
     s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Causal attention of each segment to its keys.
+    """Compute causal attention of each segment to its keys.
 
     Args:
         query: [1, heads, K, head_dim].
         key, value: [1, kv_heads, K, head_dim].
-        sequence_ranks: ranks of which each has K / ranks of the tokens.
-        sliding_window: tokens a query sees, itself included; None for all before it.
+        sequence_ranks: ranks that each hold K / ranks of the tokens.
+        sliding_window: number of tokens that a query sees, including itself; None for all before it.
 
     Returns:
         [1, K, heads, head_dim], and no attention weights. Dropout is never applied: the log-probs of a policy with
-        dropout are not those its rollout sampled from.
+        dropout are not those from which its rollout sampled.
 
     Raises:
-        ValueError: for logit soft-capping or attention sinks, which these kernels do not have.
+        ValueError: for logit soft-capping or attention sinks, which these kernels do not support.
     """
     assert attention_mask is None, "packed attention takes segments, never a mask"
     if softcap or s_aux is not None:
@@ -143,7 +143,7 @@ def _attended(
     scaling: float | None,
     sliding_window: int | None,
 ) -> Tensor:
-    """[K, heads, head_dim], of all tokens."""
+    """Return [K, heads, head_dim] for all tokens."""
     if kernel == "sdpa":
         return _sdpa(q, k, v, segments=segments, scale=scaling, sliding_window=sliding_window)
     if segments.key_places is not None:
@@ -153,8 +153,8 @@ def _attended(
         return _varlen(q, k, v, segments, scale=scaling, window=window)
     flash = _varlen_function(kernel)
     assert flash is not None, f"unknown kernel {kernel}"
-    # flash-attn writes "no limit to the left" as -1 in the window and asks for causality besides. A segment's last
-    # token sees its last key: that is how it aligns queries that are fewer than keys (from 2.1 on, and in 3).
+    # flash-attn expresses "no limit to the left" as -1 in the window, plus the causal flag. A segment's last token sees
+    # its last key: that is how it aligns fewer queries than keys (from 2.1 on, and in 3).
     out = flash(
         q,
         k,
@@ -165,7 +165,7 @@ def _attended(
         window_size=(-1, -1) if sliding_window is None else window,
         deterministic=torch.are_deterministic_algorithms_enabled(),
     )
-    found: Tensor = out[0] if isinstance(out, tuple) else out  # some builds of 3 give log-sums too
+    found: Tensor = out[0] if isinstance(out, tuple) else out  # some builds of version 3 also return log-sums
     return found
 
 
@@ -185,7 +185,7 @@ def _varlen(
 def _sdpa(
     q: Tensor, k: Tensor, v: Tensor, *, segments: Segments, scale: float | None, sliding_window: int | None
 ) -> Tensor:
-    """One call per group."""
+    """Compute attention with one call per group."""
     groups = segments.groups
     outputs = []
     # split, not slices: its backward is one concatenation instead of one zero-filled [K, ...] per group.
@@ -205,8 +205,10 @@ def _sdpa(
 
 
 def _shared_keys(k: Tensor, v: Tensor, groups: Iterable[PaddedGroup]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Keys and values of each group that has keys besides its own, [num_rows, heads, prefix_width + width, head_dim]:
-    read in one go, because each reading is [K, ...] in backward.
+    """Yield keys and values of each group that has keys other than its own, [num_rows, heads, prefix_width + width,
+    head_dim].
+
+    They are gathered in one operation, because the backward of each gather allocates [K, ...].
     """
     those = [group for group in groups if group.keys is not None]
     if not those:
@@ -220,9 +222,9 @@ def _shared_keys(k: Tensor, v: Tensor, groups: Iterable[PaddedGroup]) -> Iterato
 
 
 def _mask(group: PaddedGroup, sliding_window: int | None, device: torch.device) -> Tensor | None:
-    """What a query sees, [1 or num_rows, 1, width, prefix_width + width] bool; None for all that is not right of it.
+    """Return what a query sees, [1 or num_rows, 1, width, prefix_width + width] bool; None for plain causality.
 
-    Right padding needs no mask under causality: real queries never look that far right.
+    Right padding needs no mask with causal attention: real queries never see that far right.
     """
     prefix_width = group.keys.prefix_width if group.keys else 0
     num_keys = prefix_width + group.width
@@ -240,8 +242,8 @@ def _mask(group: PaddedGroup, sliding_window: int | None, device: torch.device) 
 
 
 def _pad(states: Tensor, group: PaddedGroup) -> Tensor:
-    """[num_tokens, heads, head_dim] -> [num_rows, heads, width, head_dim], zeros on the right of each row."""
+    """Pad [num_tokens, heads, head_dim] to [num_rows, heads, width, head_dim], with zeros on the right of each row."""
     if group.places is not None:
-        # index_copy, because its backward is a plain gather; indexing with repeated padding places would accumulate.
+        # index_copy, because its backward is a plain gather; indexing with repeated padding positions would accumulate.
         states = states.new_zeros(group.num_rows * group.width, *states.shape[1:]).index_copy(0, group.places, states)
     return states.reshape(group.num_rows, group.width, *states.shape[1:]).transpose(1, 2)

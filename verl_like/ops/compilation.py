@@ -1,8 +1,8 @@
-"""Compiling ahead of training, with a deadline that holds; and the log-prob function, which is compiled so.
+"""Compile ahead of training with a hard deadline, in particular the log-prob function.
 
-A compilation cannot be interrupted, and one left behind in a thread disturbs the operators of the thread that goes on.
-So a process of its own compiles first, and is killed at the deadline; what it leaves in the compiler's disk cache makes
-the compilation in this process short.
+A compilation cannot be interrupted, and an abandoned one in a thread disturbs the operators of the thread that
+continues. So a trial process compiles first, and is killed at the deadline. The compiler's disk cache that it fills
+makes the compilation in this process short.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ log = logging.getLogger(__name__)
 KILL_DEADLINE_S = 10.0  # a killed process that hangs in the kernel is left to init
 _LOG_PROBS = "the log-prob function"
 _REMEDY = "it runs uncompiled. Set actor.use_torch_compile=false to skip the attempt."
-_HIDDEN_SIZE, _VOCABULARY = 8, 40  # compiled functions take any
+_HIDDEN_SIZE, _VOCABULARY = 8, 40  # any size works, because compiled functions are dynamic
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TileSpec:
-    """What compiled functions depend on."""
+    """Everything that compiled functions depend on."""
 
     device: str
     with_entropy: bool
 
 
 def compile_tile_functions(spec: TileSpec, deadline_s: float) -> TileFunctions | None:
-    """Compiled for any tile of more than one row and column; None where that fails.
+    """Return functions compiled for any tile of more than one row and column; None on failure.
 
     Args:
         deadline_s: longest time the trial process may take.
@@ -60,11 +60,11 @@ def compile_tile_functions(spec: TileSpec, deadline_s: float) -> TileFunctions |
 
 
 def compiles_apart(module: str, spec: Mapping[str, Any], deadline_s: float, *, what: str, remedy: str) -> bool:
-    """Whether ``python -m module SPEC``, which compiles something, is over in time; why not is logged.
+    """Return whether ``python -m module SPEC``, which compiles something, succeeds in time; a failure is logged.
 
     Args:
-        module: in its file's main part it reads ``spec`` as JSON.
-        what: it compiles, in words.
+        module: its main block reads ``spec`` as JSON.
+        what: what it compiles, for log messages.
     """
     trial = subprocess.Popen(
         [sys.executable, "-m", module, json.dumps(spec)],
@@ -89,8 +89,9 @@ def compiles_apart(module: str, spec: Mapping[str, Any], deadline_s: float, *, w
 
 
 def warm_up(functions: TileFunctions, spec: TileSpec) -> None:
-    """Call them as training does, forward and backward, with two sizes: the first compiles, the second shows that no
-    size is special.
+    """Call the functions as training does, forward and backward.
+
+    Two sizes are used: the first compiles, the second makes the compiled code independent of the size.
     """
     device = torch.device(spec.device)
     stats_of = TokenStatsFunction(budget_mib=1)

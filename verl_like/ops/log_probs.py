@@ -1,7 +1,7 @@
-"""Log-probs, entropy and collision probability of chosen tokens, from hidden states, without whole logits.
+"""Compute log-probs, entropy and collision probability of chosen tokens from hidden states, without whole logits.
 
-The output layer runs tile by tile (``tiles.py``). Backward starts from the logits that were kept while they fitted into
-the budget, computes the others again, and takes each tile's gradient to the weights before it makes the next.
+The output layer runs tile by tile (``tiles.py``). Logits are kept for backward as long as they fit into the budget.
+Backward recomputes the others, and computes each tile's gradient of the weights before it creates the next tile.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from verl_like.ops.tiles import LOWEST, OutputLayer, Sums, TileFunctions, Tiles
 
 
 class TokenStats(NamedTuple):
-    """[K_r] float32 each: ``log_probs`` and ``entropy`` in nats, and ``sum_pi_squared``, the sum of squared
-    probabilities, which has no gradient.
+    """Statistics of the chosen tokens, [K_r] float32 each.
+
+    ``log_probs`` and ``entropy`` are in nats. ``sum_pi_squared`` is the sum of squared probabilities, which has no
+    gradient.
     """
 
     log_probs: Tensor
@@ -26,10 +28,10 @@ class TokenStats(NamedTuple):
 
 
 class TokenStatsFunction:
-    """The statistics of chosen tokens.
+    """Computes the statistics of chosen tokens.
 
     Args:
-        budget_mib: of float32 logits that exist at once.
+        budget_mib: size of float32 logits that exist at the same time.
     """
 
     def __init__(self, *, budget_mib: int) -> None:
@@ -48,7 +50,8 @@ class TokenStatsFunction:
         entropy: bool = False,
         sum_pi_squared: bool = False,
     ) -> TokenStats:
-        """
+        """Return the statistics of ``targets``.
+
         Args:
             hidden: [K_r, H] states that predict ``targets`` [K_r] int64.
             temperature: logits are divided by it.
@@ -68,7 +71,7 @@ class TokenStatsFunction:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Asked:
-    """A call's arguments besides its tensors; ``scale`` is one over the temperature."""
+    """A call's arguments except its tensors; ``scale`` is one over the temperature."""
 
     functions: TileFunctions
     budget: int
@@ -128,7 +131,7 @@ class _TokenStats(torch.autograd.Function):
         of_weight = torch.empty_like(weight) if needs_weight else None
         of_bias = torch.empty_like(bias) if needs_bias else None
         tiles = asked.tiles(hidden, weight, bias)
-        kept, ctx.kept = ctx.kept[::-1], []  # a second backward computes all of them again
+        kept, ctx.kept = ctx.kept[::-1], []  # a second backward recomputes all of them
         for start, stop in tiles.spans:
             logits, largest = kept.pop() if kept else (tiles.logits(start, stop), None)
             log_probs = logits.sub_((log_normaliser if largest is None else log_normaliser - largest)[:, None])

@@ -1,7 +1,7 @@
-"""Matrix products in float32 on CPU, by the faster of the two libraries that PyTorch brings along.
+"""Matrix products in float32 on CPU, by the faster of the two libraries that PyTorch ships.
 
-PyTorch gives them to MKL, which on an EPYC with AVX-512 reaches 100 GFLOP/s of a core where oneDNN reaches 230. On
-processors of other makers PyTorch's own choice stands.
+PyTorch uses MKL, which on an EPYC with AVX-512 reaches 100 GFLOP/s per core; oneDNN reaches 230. On processors of other
+makers PyTorch's own choice is kept.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """``a @ b.T`` of [M, K] and [N, K]."""
+    """Return ``a @ b.T`` of [M, K] and [N, K]."""
     if not prefers_onednn(a, b):
         return a @ b.t()
     found: Tensor = torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
@@ -28,7 +28,7 @@ def prefers_onednn(*tensors: Tensor) -> bool:
 
 @cache
 def mkl_is_slow() -> bool:
-    """Whether this is a processor of AMD with AVX-512, of which MKL makes no use."""
+    """Return whether this is an AMD processor with AVX-512, which MKL does not use there."""
     has_onednn = torch._C._has_mkldnn and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     if not has_onednn or torch.backends.cpu.get_cpu_capability() != "AVX512":
         return False
@@ -39,8 +39,10 @@ def mkl_is_slow() -> bool:
 
 
 def familiar_size(size: int) -> int:
-    """The next of sixteen sizes to each power of two: oneDNN makes a kernel for each size that it has not seen, which
-    takes as long as a product of a small model, and keeps 0.4 MiB of each.
+    """Round up to one of sixteen sizes per power of two.
+
+    oneDNN compiles a kernel for each new size, which takes as long as a product of a small model, and caches 0.4 MiB
+    for each.
     """
     step = 1 << max((size - 1).bit_length() - 5, 0)
     return -(-size // step) * step
@@ -64,10 +66,10 @@ class _Linear(torch.autograd.Function):
 
 
 class Linear(nn.Linear):
-    """A linear layer of :func:`product`."""
+    """A linear layer that uses :func:`product`."""
 
     def forward(self, states: Tensor) -> Tensor:
-        # A compiler sees a product as it is, and has its own choice.
+        # A compiler traces the plain product and makes its own choice.
         if torch.compiler.is_compiling() or not prefers_onednn(states, self.weight):
             return super().forward(states)
         found: Tensor = _Linear.apply(states, self.weight, self.bias)  # type: ignore[no-untyped-call]
@@ -75,7 +77,7 @@ class Linear(nn.Linear):
 
 
 def with_fast_matmul(module: nn.Module) -> None:
-    """Have all linear layers of a model compute by :func:`product`; names and parameters stay."""
+    """Make all linear layers of a model use :func:`product`; names and parameters stay."""
     for layer in module.modules():
         if type(layer) is nn.Linear:
             layer.__class__ = Linear

@@ -1,9 +1,10 @@
-"""From rows of prompt and response ids to what a model's forward takes, and back from its outputs to rows.
+"""Convert rows of prompt and response ids to a model's inputs, and its outputs back to rows.
 
 Two layouts give the same numbers: *packed*, all rows in one sequence ``[1, K]`` with position ids that restart, and
-*padded*, ``[B, L]`` with zeros on the right and an attention mask. The last response token predicts nothing that
-anybody asks for, so it is left out of the input: a row of P prompt and R response tokens costs P + R - 1 positions.
-Packed rows may share their prompt: it is there once, before them, and costs its P positions once.
+*padded*, ``[B, L]`` with zeros on the right and an attention mask. The last response token predicts nothing that is
+needed, so it is left out of the input: a row of P prompt and R response tokens costs P + R - 1 positions.
+
+Packed rows may share their prompt: it appears once, before them, and costs its P positions once.
 """
 
 from __future__ import annotations
@@ -24,18 +25,19 @@ from verl_like.protocol import Ragged
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelInputs:
-    """One forward pass. ``B`` rows, ``K`` input tokens of all rows, ``K_r`` response tokens of all rows; both are more
-    where sizes are rounded up.
+    """Inputs of one forward pass: ``B`` rows, ``K`` input tokens and ``K_r`` response tokens of all rows.
+
+    ``K`` and ``K_r`` are larger if sizes are rounded up.
 
     Args:
-        input_ids, position_ids: int64, [1, K] when packed, else [B, L].
+        input_ids, position_ids: int64, [1, K] if packed, otherwise [B, L].
         predictors: [K_r] int64 indices into the flattened positions; the hidden state at ``predictors[i]`` predicts
             ``targets[i]``, in row order.
-        targets: [K_r] int64, the response tokens, and behind them what sizes are rounded up by.
-        num_tokens: of the rows, shared prompts once, without padding.
-        attention_mask: [B, L] bool when padded, else None.
-        segments: what attends to what in the packed sequence; None when padded.
-        piece: this rank's tokens, where ranks share the sequence; the other fields are those of all of it.
+        targets: [K_r] int64, the response tokens, followed by the padding of rounded sizes.
+        num_tokens: tokens of the rows, with shared prompts counted once, without padding.
+        attention_mask: [B, L] bool if padded, otherwise None.
+        segments: the attention structure of the packed sequence; None if padded.
+        piece: this rank's tokens, if ranks share the sequence; the other fields describe the whole sequence.
     """
 
     input_ids: Tensor
@@ -49,10 +51,10 @@ class ModelInputs:
 
 
 def input_lengths(prompts: Ragged, responses: Ragged) -> NDArray[np.int64]:
-    """[B] positions each row takes in a forward pass: prompt plus response, less the last token.
+    """Return [B] positions of each row in a forward pass: prompt plus response, without the last token.
 
     Raises:
-        ValueError: for an empty prompt, because nothing predicts the first response token then.
+        ValueError: for an empty prompt, because nothing then predicts the first response token.
     """
     if len(prompts) and int(prompts.lengths.min()) == 0:
         row = int(np.argmin(prompts.lengths))
@@ -73,12 +75,15 @@ def pack_rows(
     round_up: bool = False,
     sequence_ranks: SequenceRanks | None = None,
 ) -> ModelInputs:
-    """The inputs of one forward pass over these rows, in their order (sorted by length, attention is cheaper on CPU).
+    """Return the inputs of one forward pass over these rows, in order (on CPU, attention is cheaper if they are sorted
+    by length).
 
     Args:
-        same_prompt: [B] equal numbers for packed rows with equal prompts, which then share it; None where none does.
-        round_up: whether packed sizes are :func:`familiar_size`, by tokens that nobody asks about.
-        sequence_ranks: ranks that share the packed sequence, whose size is then a multiple of them, by such tokens.
+        same_prompt: [B] equal numbers for packed rows with equal prompts, which then share it; None if no prompts are
+            shared.
+        round_up: whether to round packed sizes up to a :func:`familiar_size` with unused tokens.
+        sequence_ranks: ranks that share the packed sequence, which unused tokens then pad to a multiple of their
+            number.
     """
     packed = _packed(prompts, responses, same_prompt)
     ids, num_tokens = responses.values.astype(np.int64), len(packed.ids)
@@ -125,17 +130,18 @@ class _Packed(NamedTuple):
     ids: NDArray[np.int64]  # [K]
     position_ids: NDArray[np.int64]  # [K]
     predictors: NDArray[np.int64]  # [K_r]
-    lengths: NDArray[np.int64]  # [S], of the segments: prompts that rows share, then the rows
+    lengths: NDArray[np.int64]  # [S], of the segments: shared prompts, then the rows
     prefix_starts: NDArray[np.int64]  # [S]
     prefix_lengths: NDArray[np.int64]  # [S]
 
 
 def _packed(prompts: Ragged, responses: Ragged, same_prompt: NDArray[np.int64] | None) -> _Packed:
-    input_lengths(prompts, responses)  # refuses an empty prompt
+    input_lengths(prompts, responses)  # raises for an empty prompt
     num_rows, of_prompt, of_response = len(prompts), prompts.lengths, np.maximum(responses.lengths - 1, 0)
     numbers = np.arange(num_rows) if same_prompt is None else same_prompt
     _, first, number_of, counts = np.unique(numbers, return_index=True, return_inverse=True, return_counts=True)
-    shares, heads = counts[number_of] > 1, first[counts > 1]  # rows that do, and one row of each shared prompt
+    # Rows with a shared prompt, and one row of each shared prompt.
+    shares, heads = counts[number_of] > 1, first[counts > 1]
     in_row = np.where(shares, 0, of_prompt)  # prompt tokens of the row's own segment
     lengths = np.concatenate([of_prompt[heads], in_row + of_response])
     starts = np.cumsum(lengths) - lengths
@@ -145,7 +151,7 @@ def _packed(prompts: Ragged, responses: Ragged, same_prompt: NDArray[np.int64] |
     prompt_starts = np.where(shares, head_starts[number_of], row_starts)
 
     def pieces(heads: NDArray[np.int64], prompts: NDArray[np.int64], rest: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Join what belongs to shared prompts with what belongs to each row's prompt and to the rest of the row."""
+        """Concatenate values of shared prompts with values of each row's prompt and of the rest of the row."""
         return np.concatenate([heads, np.stack([prompts, rest], axis=1).reshape(-1)])
 
     none, zeros = np.zeros(len(heads), np.int64), np.zeros(num_rows, np.int64)
@@ -166,7 +172,7 @@ def _packed(prompts: Ragged, responses: Ragged, same_prompt: NDArray[np.int64] |
 
 
 def _filled_up(packed: _Packed, num_tokens: int) -> _Packed:
-    """With one more segment, of as many tokens as are missing."""
+    """Return ``packed`` with one more segment that fills it up to ``num_tokens``."""
     return _Packed(
         ids=_filled(packed.ids, num_tokens),
         position_ids=_filled(packed.position_ids, num_tokens),
@@ -178,17 +184,18 @@ def _filled_up(packed: _Packed, num_tokens: int) -> _Packed:
 
 
 def _filled(numbers: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Zeros behind them."""
+    """Return the numbers, padded with zeros to ``size``."""
     return np.pad(numbers, (0, size - len(numbers)))
 
 
 def valid_mask(lengths: NDArray[np.int64], *, device: torch.device) -> Tensor:
-    """[B, T] bool, true on the first ``lengths[i]`` places of row i; T is the longest row."""
+    """Return [B, T] bool, true at the first ``lengths[i]`` positions of row i; T is the longest row."""
     return torch.from_numpy(np.arange(int(lengths.max(initial=0))) < lengths[:, None]).to(device)
 
 
 def to_padded(packed: Tensor, valid: Tensor) -> Tensor:
-    """[K_r] values of all rows one after the other -> [B, T], zero where not ``valid``; keeps the gradient. Values
-    behind those of all rows are left out.
+    """Scatter [K_r] concatenated values of all rows to [B, T], zero where not ``valid``; keeps the gradient.
+
+    Values after those of the rows are dropped.
     """
     return packed.new_zeros(valid.shape).masked_scatter(valid, packed)

@@ -1,4 +1,4 @@
-"""Cutting rows into parts of equal work: over ranks, and into micro-batches of a token budget."""
+"""Split rows into parts of equal work: over ranks, and into micro-batches of a token budget."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from numpy.typing import NDArray
 Costs = NDArray[Any]
 Part = NDArray[np.int64]
 
-# The parts of a state that hold a row, as (sum, one of the rows), lightest first; parts without a row are left out.
+# Non-empty parts of a state, as (sum, one of the rows), lightest first.
 _State = list[tuple[int, int]]
 
-# Rounds of swaps. Heavy tails need up to about 50; one row as heavy as a whole part would go on to give away all its
-# company.
+# Rounds of swaps. Heavy tails need up to about 50; one row as heavy as a whole part would otherwise continue to give
+# away all other rows of its part.
 _MAX_SWAPS = 128
 
 
 def attention_costs(lengths: Costs) -> Part:
-    """[B] int64, lengths squared: the work of attention over a row, up to a factor, so over a part it grows with the
-    sum of squares.
+    """Return [B] int64, lengths squared: the work of attention over a row, up to a factor. For a part, squares are
+    summed.
     """
     return np.square(lengths.astype(np.int64))
 
 
 def row_costs(prompts: Costs, responses: Costs, rows_per_prompt: Costs, *, by: str) -> Part:
-    """[B] int64, the work of each row: that of its response, and its part of its prompt's.
+    """Return [B] int64, the work of each row: that of its response, and its share of its prompt's.
 
     Args:
         prompts, responses: [B] tokens.
-        rows_per_prompt: [B] rows that compute the prompt once for all of them; 1 where each does so for itself.
+        rows_per_prompt: [B] number of rows for which the prompt is computed once; 1 if it is not shared.
         by: "tokens", or "attention" for squares of lengths.
     """
     work = attention_costs if by == "attention" else np.asarray
@@ -44,7 +44,9 @@ def row_costs(prompts: Costs, responses: Costs, rows_per_prompt: Costs, *, by: s
 
 
 def imbalance(costs: Costs, parts: Sequence[Part]) -> float:
-    """Sum of the heaviest part over the mean of all parts; 1.0 is perfect, and what parts without any cost have."""
+    """Return the sum of the heaviest part over the mean of all parts; 1.0 is perfect, and the value if all
+    costs are 0.
+    """
     sums = [int(costs[part].sum()) for part in parts]
     return max(sums) * len(sums) / sum(sums) if any(sums) else 1.0
 
@@ -52,20 +54,20 @@ def imbalance(costs: Costs, parts: Sequence[Part]) -> float:
 def partition(costs: Costs, parts: int, *, equal_counts: bool = False) -> list[Part]:
     """Split row indices into ``parts`` parts of nearly equal sums of costs.
 
-    The largest differencing method (Karmarkar and Karp, 1982): a state is one way to cut some of the rows; join the two
-    states of widest spread (heaviest less lightest part), heaviest part with lightest, until one is left. It starts
-    from one state per row. ``equal_counts`` starts from one state per ``parts`` rows of similar cost, one for each
-    part, and ends with swaps between heavy and light parts, since one very long row cannot be made up for inside its
-    state. Time is about O(B log B). Deterministic; a permutation of the rows changes no more than which of equal rows
-    goes where.
+    The largest differencing method (Karmarkar and Karp, 1982): a state is one way to split some of the rows. Join the
+    two states of widest spread (heaviest minus lightest part), heaviest part with lightest, until one is left. It
+    starts from one state per row. ``equal_counts`` starts from one state per ``parts`` rows of similar cost, one for
+    each part. It ends with swaps between heavy and light parts, since a state cannot compensate for one very long row.
+    Time is about O(B log B). The result is deterministic; a permutation of the rows changes only which of several equal
+    rows is in which part.
 
     Args:
         costs: [B] non-negative integers: tokens of each row, or :func:`attention_costs`.
-        parts: number of parts; more parts than rows leave some empty.
+        parts: number of parts; with more parts than rows some are empty.
         equal_counts: let the numbers of rows differ by at most one (costs some balance).
 
     Returns:
-        ``parts`` arrays of indices, ascending in each, that together hold each row once.
+        ``parts`` arrays of indices, each ascending, that together hold each row once.
     """
     if parts < 1:
         raise ValueError(f"found parts={parts}; rows can be split into 1 part or more.")
@@ -74,27 +76,25 @@ def partition(costs: Costs, parts: int, *, equal_counts: bool = False) -> list[P
     if parts == 1 or len(costs) == 0:
         return _grouped(np.zeros(len(costs), np.int64), parts)
     order = np.argsort(-costs.astype(np.int64), kind="stable")
-    ranked = costs[order].astype(
-        np.int64
-    )  # below, a row is its rank by cost, so that ties do not depend on the order of rows
+    # From here on a row is its rank by cost, so that ties do not depend on the order of rows.
+    ranked = costs[order].astype(np.int64)
     if not equal_counts:
         found = _differenced(ranked, parts, rows_per_state=1)
     else:
-        padded = np.append(
-            ranked, np.zeros(-len(ranked) % parts, np.int64)
-        )  # with rows of no cost the parts are of one size
+        # Rows of zero cost make all parts equally large.
+        padded = np.append(ranked, np.zeros(-len(ranked) % parts, np.int64))
         even = np.stack(_differenced(padded, parts, rows_per_state=parts))
         found = [part[part < len(costs)] for part in _swapped(padded, even, num_rows=len(costs))]
     return [np.sort(order[part]) for part in found]
 
 
 def _grouped(labels: Part, parts: int) -> list[Part]:
-    """Rows of each label, ascending."""
+    """Return the rows of each label, ascending."""
     return np.split(np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels, minlength=parts))[:-1])
 
 
 def _differenced(costs: Part, parts: int, *, rows_per_state: int) -> list[Part]:
-    """Largest differencing of rows that are sorted, costliest first."""
+    """Apply largest differencing to rows that are sorted, costliest first."""
 
     def entry(state: _State, number: int) -> tuple[int, int, _State]:
         return state[0][0] * (len(state) == parts) - state[-1][0], number, state  # widest spread first, then oldest
@@ -104,12 +104,12 @@ def _differenced(costs: Part, parts: int, *, rows_per_state: int) -> list[Part]:
 
     rows = list(zip(costs.tolist(), range(len(costs)), strict=True))
     starts = range(0, len(rows), rows_per_state)
-    # First states are taken from the end of a sorted list; only joined ones need a heap, which stays small.
+    # First states are taken from the end of a sorted list; only joined states need a heap, which stays small.
     states = sorted(
         (entry(rows[start : start + rows_per_state][::-1], number) for number, start in enumerate(starts)), reverse=True
     )
     joined: list[tuple[int, int, _State]] = []
-    same_part = list(range(len(rows)))  # row -> another row of its part; itself in one row of each part
+    same_part = list(range(len(rows)))  # row -> another row of its part; one row of each part maps to itself
     for number in range(len(starts), 2 * len(starts) - 1):
         heapq.heappush(joined, entry(_join(widest(), widest(), parts, same_part), number))
     found = np.array(same_part)
@@ -119,9 +119,9 @@ def _differenced(costs: Part, parts: int, *, rows_per_state: int) -> list[Part]:
 
 
 def _join(one: _State, other: _State, parts: int, same_part: list[int]) -> _State:
-    """Pair the heaviest part of one state with the lightest of the other and so on; uses up both states."""
+    """Pair the heaviest part of one state with the lightest of the other, and so on; both states are consumed."""
     large, small = (one, other) if len(one) >= len(other) else (other, one)
-    pairs = max(len(large) + len(small) - parts, 0)  # the heavier ones of ``small`` go to parts without a row
+    pairs = max(len(large) + len(small) - parts, 0)  # the heavier parts of ``small`` go to parts without a row
     moved = small[pairs:]
     for (light, row), (heavy, more) in zip(large[:pairs], reversed(small[:pairs]), strict=True):
         moved.append((light + heavy, row))
@@ -136,18 +136,18 @@ def _join(one: _State, other: _State, parts: int, same_part: list[int]) -> _Stat
 
 
 def _swapped(costs: Costs, rows: Part, *, num_rows: int) -> Part:
-    """Swap single rows between the heaviest part and the lightest, the next two and so on, while the heaviest gets
+    """Swap single rows between the heaviest part and the lightest, the next two, and so on, while the heaviest gets
     lighter.
 
-    ``rows`` [parts, rows of a part] are indices into ``costs``; those from ``num_rows`` stay where they are.
+    ``rows`` [parts, rows of a part] are indices into ``costs``; indices from ``num_rows`` on are not moved.
     """
     top = int(costs.max())
-    # No spread is above ``top``, so a row that must stay looks too cheap for any swap to pay.
+    # No spread is above ``top``, so this cost makes swaps of fixed rows never pay.
     shown = np.where(np.arange(len(costs)) < num_rows, costs, -1 - top).astype(np.int64)
     pairs = len(rows) // 2
     size = rows.shape[1]
     first = np.arange(pairs)[:, None] * size
-    shift = np.arange(pairs)[:, None] * (2 * top + 2)  # makes one ascending list of all light parts
+    shift = np.arange(pairs)[:, None] * (2 * top + 2)  # makes all light parts one ascending list
     for _ in range(_MAX_SWAPS):
         sums = costs[rows].sum(axis=1)
         order = np.argsort(sums, kind="stable")
@@ -171,20 +171,19 @@ def _swapped(costs: Costs, rows: Part, *, num_rows: int) -> Part:
 
 
 def micro_batches(lengths: Costs, max_tokens: int, *, count: int = 1, costs: Costs | None = None) -> list[Part]:
-    """Split row indices into as few balanced parts as keep each token sum within ``max_tokens``.
+    """Split row indices into as few balanced parts as possible, each with a token sum within ``max_tokens``.
 
-    A row longer than the budget gets a part of its own. The number of parts is never above that of
-    first-fit-decreasing bin packing (at most 11/9 of the optimum plus one).
+    A row longer than the budget gets its own part. The number of parts is never above that of first-fit-decreasing bin
+    packing (at most 11/9 of the optimum plus one).
 
     Args:
         lengths: [B] tokens of each row.
         max_tokens: budget of one part.
-        count: lowest number of parts, for ranks that must run equally many; parts may be empty then.
+        count: lowest number of parts, for ranks that must run equally many; some parts may then be empty.
         costs: [B] non-negative integers to balance among the parts; None means ``lengths``.
 
     Returns:
-        At least ``count`` arrays of indices, ascending in each; with ``count`` 0 none is empty, so no rows make no
-        part.
+        At least ``count`` arrays of indices, each ascending; with ``count`` 0 none is empty, so no rows give no parts.
     """
     if max_tokens < 1:
         raise ValueError(
@@ -198,8 +197,8 @@ def micro_batches(lengths: Costs, max_tokens: int, *, count: int = 1, costs: Cos
 
 
 def _within(lengths: Costs, costs: Costs, max_tokens: int, count: int) -> list[Part]:
-    """The most even of some ways to cut, all within the budget and of the fewest parts, from ``count`` on, that any of
-    them needs.
+    """Return the most balanced of several splits within the budget, with the fewest parts, at least ``count``, for
+    which any split fits.
     """
     if len(lengths) == 0:
         return []
@@ -222,7 +221,7 @@ def _heaviest(costs: Costs, parts: list[Part]) -> int:
 
 
 def _first_fit(lengths: Costs, max_tokens: int) -> list[Part]:
-    """Each row, longest first, into the first part with room."""
+    """Put each row, longest first, into the first part with enough capacity."""
     room = np.full(len(lengths), max_tokens)
     labels = np.empty(len(lengths), np.int64)
     used = 0
@@ -234,9 +233,10 @@ def _first_fit(lengths: Costs, max_tokens: int) -> list[Part]:
 
 
 def _lightest_with_room(lengths: Costs, costs: Costs, parts: int, max_tokens: int) -> list[Part] | None:
-    """Each row, costliest first, into the lightest part with room; None if a row finds no room."""
+    """Put each row, costliest first, into the lightest part with enough capacity; return None if a row fits nowhere."""
     lightest = [(0, part) for part in range(parts)]
-    roomiest: list[tuple[int, int, int]] = []  # (-room, cost, part) of those that had no room for the row before
+    # (-free tokens, cost, part) of parts without capacity for the previous row.
+    roomiest: list[tuple[int, int, int]] = []
     room = [max_tokens] * parts
     labels = np.empty(len(lengths), np.int64)
     for row in np.lexsort((-lengths, -costs)):

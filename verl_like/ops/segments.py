@@ -1,4 +1,4 @@
-"""Which packed tokens attend to which: one segment for each row, and one for each prompt that rows share.
+"""Attention structure of packed tokens: one segment for each row, and one for each prompt that rows share.
 
 A segment attends causally to its keys, which are those of its shared prompt, if it has one, and its own tokens.
 """
@@ -20,12 +20,13 @@ _SHORT_ROW = 32
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupKeys:
-    """Keys of a group whose rows share prompts, [num_rows, prefix_width + width] when padded: the prompt ends where the
-    row's own tokens begin.
+    """Keys of a group whose rows share prompts, padded to [num_rows, prefix_width + width].
+
+    The prompt ends directly before the row's own tokens.
 
     Args:
-        places: [num_rows * (prefix_width + width)] int64, the packed token of each key; any token where there is none.
-        is_key: [num_rows, prefix_width] bool, what is no padding left of a prompt; None when nothing is padded there.
+        places: [num_rows * (prefix_width + width)] int64, the packed token of each key; any token at padding.
+        is_key: [num_rows, prefix_width] bool, false at the padding left of a prompt; None if nothing is padded there.
     """
 
     prefix_width: int
@@ -35,10 +36,10 @@ class GroupKeys:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PaddedGroup:
-    """Neighbouring segments of similar length: ``num_tokens`` packed tokens seen as ``num_rows`` x ``width``.
+    """Neighbouring segments of similar length: ``num_tokens`` packed tokens viewed as ``num_rows`` x ``width``.
 
-    ``places`` [num_tokens] int64 is where each token sits in the flattened ``num_rows * width``; None when nothing is
-    padded. ``keys`` is None where segments attend to themselves alone.
+    ``places`` [num_tokens] int64 is the position of each token in the flattened ``num_rows * width``; None if nothing
+    is padded. ``keys`` is None if segments attend only to themselves.
     """
 
     num_tokens: int
@@ -53,12 +54,12 @@ class Segments:
     """``S`` segments over all packed tokens, for kernels that take lengths and for one that takes padded rows.
 
     Args:
-        cu_seqlens: [S + 1] int32, where each segment starts.
-        max_seqlen: tokens of the longest.
-        key_places: [N] int64, the packed token of each key; None where every segment attends to itself alone.
-        cu_keys: [S + 1] int32, where each segment's keys start.
-        max_keys: of any segment.
-        make_groups: what :attr:`groups` are made by.
+        cu_seqlens: [S + 1] int32, start of each segment.
+        max_seqlen: number of tokens of the longest.
+        key_places: [N] int64, the packed token of each key; None if every segment attends only to itself.
+        cu_keys: [S + 1] int32, start of each segment's keys.
+        max_keys: largest number of keys of a segment.
+        make_groups: function that builds :attr:`groups`.
     """
 
     cu_seqlens: Tensor
@@ -70,12 +71,12 @@ class Segments:
 
     @cached_property
     def groups(self) -> tuple[PaddedGroup, ...]:
-        """The same, padded; segments without a token are left out. Made where a kernel asks for them."""
+        """The segments as padded groups, without empty ones; built when a kernel first needs them."""
         return self.make_groups()
 
     @property
     def bounds(self) -> tuple[Tensor, Tensor, int, int]:
-        """Queries and keys as kernels for packed rows take them, one after the other."""
+        """Bounds and maximal lengths of queries and keys, in the argument order of kernels for packed rows."""
         return self.cu_seqlens, self.cu_keys, self.max_seqlen, self.max_keys
 
 
@@ -89,9 +90,9 @@ def segments(
     """Describe packed segments.
 
     Args:
-        lengths: [S] tokens of each, in their order.
-        prefix_starts, prefix_lengths: [S] the packed tokens of the prompt that a segment shares, with length 0 where
-            it shares none; None where none does.
+        lengths: [S] tokens of each segment, in order.
+        prefix_starts, prefix_lengths: [S] the packed tokens of the prompt that a segment shares, with length 0 if it
+            shares none; None if no segment does.
     """
     cu_seqlens = _ends(lengths)
     if prefix_starts is None or prefix_lengths is None or not prefix_lengths.any():
@@ -119,7 +120,7 @@ def segments(
 
 
 def ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """``start, start + 1, ...`` for ``length`` steps, for each pair, one after the other."""
+    """Return ``start, start + 1, ...`` for ``length`` steps, for each pair, concatenated."""
     before = np.cumsum(lengths) - lengths
     places: NDArray[np.int64] = np.arange(int(lengths.sum()), dtype=np.int64) + np.repeat(starts - before, lengths)
     return places
@@ -136,7 +137,7 @@ def _groups(
     *,
     device: torch.device,
 ) -> tuple[PaddedGroup, ...]:
-    """Groups of neighbouring segments of similar lengths, with prompts of similar lengths."""
+    """Return groups of neighbouring segments of similar lengths, with prompts of similar lengths."""
     starts = _ends(lengths)[:-1]
     taken = np.flatnonzero(lengths)
     pairs = list(zip(lengths[taken].tolist(), prefix_lengths[taken].tolist(), strict=True))
@@ -147,7 +148,7 @@ def _groups(
 
 
 def _similar(items: Sequence[tuple[int, ...]]) -> Iterator[slice]:
-    """Cut items, in their order, into runs whose lengths of each kind are even."""
+    """Split items, in order, into runs in which lengths of each kind are similar."""
     first = 0
     spans: list[tuple[int, int]] = []
     for place, lengths in enumerate(items):
@@ -163,7 +164,9 @@ def _similar(items: Sequence[tuple[int, ...]]) -> Iterator[slice]:
 
 
 def _is_even(low: int, high: int) -> bool:
-    """Whether padding to the longest less than doubles each, or all are short; those without any stay by themselves."""
+    """Return whether padding to the longest less than doubles each, or all are short; zero lengths form their
+    own runs.
+    """
     return low == high or (low > 0 and (2 * low >= high or high <= _SHORT_ROW))
 
 

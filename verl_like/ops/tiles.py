@@ -1,6 +1,6 @@
-"""Logits for a part of the vocabulary at a time: a tile, [K, v], what is summed up over it, and its gradients.
+"""Compute logits for a part of the vocabulary at a time: a tile [K, v], its sums, and its gradients.
 
-Sums over the vocabulary go on from tile to tile with the largest logit so far taken off (Milakov and Gimelshein, 2018,
+Sums over the vocabulary continue from tile to tile, relative to the largest logit so far (Milakov and Gimelshein, 2018,
 "Online normalizer calculation for softmax").
 """
 
@@ -20,14 +20,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 FLOAT32 = 4
-CPU_TILE_BYTES = 4 * 2**20  # of a product that is still in the cache when it is summed up
+CPU_TILE_BYTES = 4 * 2**20  # a tile of this size is still in the cache when it is summed
 TILES_IN_BUDGET = 8
-AT_WORK = 3  # of these: logits, what is made of them, and its copy in the weight's dtype
-LOWEST = -1e30  # in place of -inf: it has no probability either, and times zero it is no NaN
+AT_WORK = 3  # tiles at the same time: logits, values computed from them, and their copy in the weight's dtype
+LOWEST = -1e30  # instead of -inf: its probability is also zero, and times zero it is not NaN
 
 
 class Sums(NamedTuple):
-    """[K] float32 each, over the tiles so far, of ``e = exp(logit - largest)``; None where nobody asks."""
+    """Sums over the tiles so far of ``e = exp(logit - largest)``, [K] float32 each; None if not requested."""
 
     largest: Tensor
     chosen: Tensor  # the chosen token's logit
@@ -37,12 +37,12 @@ class Sums(NamedTuple):
 
 
 def add_tile(sums: Sums, logits: Tensor, chosen: Tensor, scratch: Tensor | None) -> Sums:
-    """The sums with one more tile.
+    """Return the sums with one more tile added.
 
     Args:
-        logits: [K, v] float32; on return less the largest so far.
-        chosen: [K] columns of the chosen tokens, outside the tile where they are in another.
-        scratch: [K, v] for what is made on the way, or None.
+        logits: [K, v] float32; on return the largest logit so far is subtracted.
+        chosen: [K] columns of the chosen tokens; outside the tile if they are in another.
+        scratch: [K, v] memory for intermediate values, or None.
     """
     inside = (chosen >= 0) & (chosen < logits.shape[1])
     of_chosen = logits.gather(1, torch.where(inside, chosen, 0)[:, None])[:, 0]
@@ -68,7 +68,7 @@ def tile_gradient(
     entropy: Tensor | None,
     scratch: Tensor | None,
 ) -> Tensor:
-    """[K, v] the gradient of a tile's logits, in the memory of its log-probs or in ``scratch``.
+    """Return [K, v] the gradient of a tile's logits, in the memory of its log-probs or in ``scratch``.
 
     Args:
         log_probs: [K, v] float32.
@@ -88,27 +88,27 @@ def tile_gradient(
 
 @dataclass(frozen=True, slots=True)
 class TileFunctions:
-    """:func:`add_tile` and :func:`tile_gradient`, or what these were compiled to."""
+    """:func:`add_tile` and :func:`tile_gradient`, or their compiled versions."""
 
     add: Callable[..., Sums] = add_tile
     gradient: Callable[..., Tensor] = tile_gradient
     take_scratch: bool = True
 
     def compiled(self) -> TileFunctions:
-        """Compiled when they are called, for each kind of arguments; the compiler finds places for what is made on the
-        way by itself.
+        """Return functions that compile when called, for each kind of arguments; the compiler allocates its own scratch
+        memory.
         """
         return TileFunctions(
             torch.compile(self.add, dynamic=True), torch.compile(self.gradient, dynamic=True), take_scratch=False
         )
 
     def as_they_are(self) -> TileFunctions:
-        """No longer compiled: what the calls so far did not cover (one row, another flag) runs eagerly."""
+        """Return functions that no longer compile: arguments not covered so far (one row, another flag) run eagerly."""
         return TileFunctions(without_compiling(self.add), without_compiling(self.gradient), take_scratch=False)
 
 
 def without_compiling(function: Callable[P, T]) -> Callable[P, T]:
-    """A compiled function that runs eagerly where it would have to be compiled again."""
+    """Wrap a compiled function so that it runs eagerly instead of compiling again."""
 
     def call(*arguments: P.args, **options: P.kwargs) -> T:
         with torch.compiler.set_stance("eager_on_recompile"):
@@ -118,7 +118,9 @@ def without_compiling(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def num_tiles(rows: int, vocabulary: int, *, budget: int, on_cpu: bool) -> int:
-    """Into how many tiles logits [rows, vocabulary] are cut, where ``budget`` bytes of them may exist at once."""
+    """Return the number of tiles of logits [rows, vocabulary], of which at most ``budget`` bytes may exist at the same
+    time.
+    """
     size = budget // TILES_IN_BUDGET
     if on_cpu:
         size = min(size, CPU_TILE_BYTES)
@@ -126,7 +128,7 @@ def num_tiles(rows: int, vocabulary: int, *, budget: int, on_cpu: bool) -> int:
 
 
 def num_kept(tile_bytes: int, *, budget: int) -> int:
-    """How many of the tiles backward finds again."""
+    """Return the number of tiles that are kept for backward."""
     return max(budget // max(tile_bytes, 1) - AT_WORK, 0)
 
 
@@ -138,7 +140,7 @@ class OutputLayer:
         weight: [V, H].
         bias: [V] or None.
         softcap: ``cap * tanh(logits / cap)``; 0 for none.
-        in_float32: whether logits of states and weights in 16 bits are not rounded to these.
+        in_float32: whether logits of 16-bit states and weights stay in float32 instead of being rounded.
     """
 
     weight: Tensor
@@ -152,7 +154,7 @@ class Tiles:
 
     Args:
         hidden: [K, H].
-        budget: bytes of all logits that exist at once.
+        budget: bytes of all logits that exist at the same time.
     """
 
     def __init__(
@@ -161,18 +163,18 @@ class Tiles:
         self._hidden, self._layer, self._scale = hidden, layer, scale
         rows, vocabulary = len(hidden), len(layer.weight)
         count = num_tiles(rows, vocabulary, budget=budget, on_cpu=hidden.device.type == "cpu")
-        # Equal tiles rather than full ones and a rest: a rest of one token would be a size for which compiled functions
-        # are not made.
+        # Equal tiles instead of full tiles and a rest: a rest of one token would be a size that compiled functions do
+        # not cover.
         self.spans = list(pairwise(vocabulary * i // count for i in range(count + 1)))
         widest = -(-vocabulary // count)
         self.num_kept = num_kept(rows * widest * FLOAT32, budget=budget)
-        self._brings_memory = prefers_onednn(hidden, layer.weight)  # a product does
+        self._brings_memory = prefers_onednn(hidden, layer.weight)  # a product allocates it
         size = rows * widest
         self._logits = hidden.new_empty(0 if self._brings_memory else size, dtype=torch.float32)
         self._scratch = hidden.new_empty(size, dtype=torch.float32) if has_scratch else None
 
     def logits(self, start: int, stop: int, *, in_new_memory: bool = False) -> Tensor:
-        """[K, v] float32 of these tokens."""
+        """Return [K, v] float32 logits of these tokens."""
         layer = self._layer
         weight = layer.weight[start:stop]
         if self._brings_memory:
@@ -194,24 +196,25 @@ class Tiles:
         elif not self._layer.in_float32:
             into.copy_(hidden @ weight.t())
         elif hidden.device.type == "cuda":
-            # The same cores, whose sums are in float32 anyway; to 16 bits they are rounded behind them (torch 2.13).
+            # The same cores; their sums are in float32 anyway, and would otherwise be rounded to 16 bits afterwards
+            # (torch 2.13).
             torch.mm(hidden, weight.t(), torch.float32, out=into)
         else:
             torch.mm(hidden.float(), weight.t().float(), out=into)
 
     def scratch(self, start: int, stop: int) -> Tensor | None:
-        """[K, v] of no particular content, for functions that take it."""
+        """Return uninitialised memory [K, v], for functions that use it."""
         return None if self._scratch is None else self._as(self._scratch, stop - start)
 
     def softcap_slope(self, log_probs: Tensor, log_normaliser: Tensor) -> Tensor | None:
-        """[K, v] by which a gradient shrinks on its way through the softcap; None where there is none."""
+        """Return [K, v] the derivative of the softcap, by which gradients are multiplied; None without a softcap."""
         if not self._layer.softcap:
             return None
         capped = log_probs.add(log_normaliser[:, None]).div_(self._layer.softcap * self._scale)
         return capped.square_().neg_().add_(1)
 
     def add_to_hidden(self, total: Tensor, gradient: Tensor, start: int, stop: int) -> None:
-        """Add what a tile's gradient [K, v] gives the hidden states to ``total`` [K, H] float32."""
+        """Add a tile's contribution to the hidden states' gradient, from [K, v], to ``total`` [K, H] float32."""
         weight = self._layer.weight[start:stop]
         if prefers_onednn(gradient, weight):
             total.add_(product(gradient, weight.t()))
@@ -221,7 +224,7 @@ class Tiles:
             total.add_(gradient @ weight)
 
     def put_weight_gradient(self, total: Tensor, gradient: Tensor, start: int, stop: int) -> None:
-        """Write what a tile's gradient [K, v] gives the weights of its tokens into ``total`` [V, H]."""
+        """Write the gradient of the weights of a tile's tokens, from [K, v], into ``total`` [V, H]."""
         if prefers_onednn(gradient, self._hidden):
             total[start:stop] = product(gradient.t(), self._hidden.t())
         else:

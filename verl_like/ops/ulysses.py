@@ -22,23 +22,23 @@ OTHERS = "the ranks that share a sequence"
 
 @dataclass(frozen=True, slots=True)
 class SequenceRanks:
-    """Ranks that share every sequence; the k-th has its k-th piece."""
+    """Ranks that share every sequence; the k-th rank has the k-th piece."""
 
     group: dist.ProcessGroup
     size: int
-    index: int  # of this rank among them
+    index: int  # index of this rank among them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Piece:
-    """This rank's tokens of a packed sequence, and which predictors are among them.
+    """This rank's tokens of a packed sequence, and the predictors among them.
 
     Args:
-        tokens: [K / ranks] of the K packed ones.
-        predictors: [k] int64 among these tokens.
-        places: [k] int64, which of all predictors these are.
-        order: [K_r] int64, where each of all predictors is once the ranks' own are gathered.
-        most: predictors of the rank that has most.
+        tokens: [K / ranks] of the K packed tokens.
+        predictors: [k] int64, predictors as indices into this rank's tokens.
+        places: [k] int64, their indices among all predictors.
+        order: [K_r] int64, position of each predictor in the gathered pieces of all ranks.
+        most: number of predictors of the rank with the most.
     """
 
     sequence_ranks: SequenceRanks
@@ -49,9 +49,9 @@ class Piece:
     most: int
 
     def whole(self, own: Tensor) -> Tensor:
-        """[k] of each rank's predictors -> [K_r] of all of them, in their order, equal on all ranks.
+        """Gather [k] values of each rank's predictors into [K_r] of all, in order, equal on all ranks.
 
-        Whatever follows is the same on all ranks, so each passes on the gradient of its own.
+        Everything computed from the result is equal on all ranks, so each passes on only its own part of the gradient.
         """
         gathered: Tensor = _Gathered.apply(own, self)  # type: ignore[no-untyped-call]
         return gathered.index_select(0, self.order)
@@ -60,10 +60,10 @@ class Piece:
 def piece_of(
     sequence_ranks: SequenceRanks, num_tokens: int, predictors: NDArray[np.int64], *, device: torch.device
 ) -> Piece:
-    """Cut ``num_tokens`` tokens, a multiple of the ranks, into equal pieces.
+    """Split ``num_tokens`` tokens, a multiple of the number of ranks, into equal pieces.
 
     Args:
-        predictors: [K_r] among all tokens.
+        predictors: [K_r] indices among all tokens.
     """
     width = num_tokens // sequence_ranks.size
     assert width * sequence_ranks.size == num_tokens, (
@@ -105,10 +105,10 @@ class _Gathered(torch.autograd.Function):
 
 
 def to_heads(states: Tensor, sequence_ranks: SequenceRanks, *, num_heads: int) -> Tensor:
-    """[own tokens, heads, D] -> [all tokens, heads / ranks, D].
+    """Exchange [own tokens, heads, D] for [all tokens, heads / ranks, D].
 
     Args:
-        num_heads: of the queries. Fewer heads of keys are repeated where the ranks do not divide them.
+        num_heads: number of query heads. Key heads are repeated if the number of ranks does not divide theirs.
     """
     repeats = lcm(states.shape[1], sequence_ranks.size) // states.shape[1]
     if repeats > 1:
@@ -119,7 +119,7 @@ def to_heads(states: Tensor, sequence_ranks: SequenceRanks, *, num_heads: int) -
 
 
 def to_tokens(states: Tensor, sequence_ranks: SequenceRanks) -> Tensor:
-    """[all tokens, heads / ranks, D] -> [own tokens, heads, D]."""
+    """Exchange [all tokens, heads / ranks, D] for [own tokens, heads, D]."""
     exchanged: Tensor = _Exchanged.apply(states, sequence_ranks, False)  # type: ignore[no-untyped-call]
     return exchanged
 
@@ -153,7 +153,7 @@ def _tokens_of_own(states: Tensor, sequence_ranks: SequenceRanks) -> Tensor:
 
 
 def _sent_to_all(parts: Tensor, sequence_ranks: SequenceRanks) -> Tensor:
-    """[ranks, ...], of which each rank gets its own part -> [ranks, ...] from each rank."""
+    """Send part i of [ranks, ...] to rank i, and return [ranks, ...] with one part from each rank."""
     received = torch.empty_like(parts)
     with HEARTBEAT.waiting(OTHERS):
         dist.all_to_all_single(received, parts, group=sequence_ranks.group)

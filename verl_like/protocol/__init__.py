@@ -1,8 +1,8 @@
-"""DataProto: a table whose rows are responses, and the table of the columns that exist.
+"""DataProto: a table whose rows are responses, and the list of known columns.
 
-A *token column* is ragged: one contiguous array plus row offsets, no padding. A *fixed column* is an array whose first
-axis is the rows. An *object column* holds Python objects. Every slice, chunk or selection owns its storage, and
-whatever is pickled costs its payload and nothing more.
+A *token column* is ragged: one contiguous array plus row offsets, without padding. A *fixed column* is an array whose
+first axis is the rows. An *object column* holds Python objects. Every slice, chunk or selection owns its storage, and a
+pickle contains only its own rows.
 """
 
 from verl_like.protocol.base_table import DataProtoItem

@@ -1,4 +1,4 @@
-"""BaseTable: token, fixed and object columns with one entry per row, stored, checked, selected and pickled."""
+"""BaseTable: token, fixed and object columns with one entry per row, with storage, checks, selection and pickling."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ class BaseTable:
             )
 
     def check_consistency(self) -> None:
-        """Raise ValueError where columns differ in their number of rows, as they may after a change of ``columns``."""
+        """Raise ValueError if columns differ in their number of rows, as they may after a change of ``columns``."""
         if len({len(column) for column in self.columns.values()}) > 1:
             found = "; ".join(
                 f"{described(name, column)} and has {len(column)} rows" for name, column in self.columns.items()
             )
             raise ValueError(f"columns differ in rows: {found}. Every column of a DataProto has one entry per row.")
 
-    # Looking.
+    # Access.
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()))) if self.columns else self._rows_without_columns
@@ -86,12 +86,12 @@ class BaseTable:
 
     @property
     def batch(self) -> MutableMapping[str, Column]:
-        """The token and fixed columns; what is set or deleted here is so in the table."""
+        """The token and fixed columns, as a view: assignments and deletions change the table."""
         return ColumnView(self, name="batch", kinds=("token", "fixed"), convert=as_tensor_column)
 
     @property
     def non_tensor_batch(self) -> MutableMapping[str, Column]:
-        """The object columns, each a list; what is set or deleted here is so in the table."""
+        """The object columns, each a list, as a view: assignments and deletions change the table."""
         return ColumnView(self, name="non_tensor_batch", kinds=("object",), convert=as_object_column)
 
     @overload
@@ -104,7 +104,7 @@ class BaseTable:
     def __getitem__(self, key: Selection) -> Self: ...
 
     def __getitem__(self, key: str | int | np.integer[Any] | Selection) -> Column | DataProtoItem | Self:
-        """A column by its name, a row by its index, or a table of some rows as in :meth:`select_idxs`."""
+        """Return a column by its name, a row by its index, or a table of some rows as in :meth:`select_idxs`."""
         if isinstance(key, str):
             return self._column(key)
         if isinstance(key, int | np.integer):
@@ -117,7 +117,7 @@ class BaseTable:
         return self.select_idxs(key)
 
     def ragged(self, name: str) -> Ragged:
-        """A token column, or an error that says what the column is."""
+        """Return a token column; raise ValueError with a description if it is none."""
         column = self.columns.get(name)
         if not isinstance(column, Ragged):
             found = f"there is no column {name!r}" if column is None else described(name, column)
@@ -125,12 +125,13 @@ class BaseTable:
         return column
 
     def __eq__(self, other: object) -> bool:
-        """Equal rows, names, kinds, dtypes, shapes and bits (NaN equals NaN), objects and meta_info equal by ``==``.
+        """Compare rows, names, kinds, dtypes, shapes and bits (NaN equals NaN); objects and meta_info compare by
+        ``==``.
 
-        The order of the columns does not matter, nor whether numpy or torch holds them.
+        Neither the order of the columns matters, nor whether numpy or torch holds them.
 
         Raises:
-            RecursionError: a ``meta_info`` or an object that contains itself.
+            RecursionError: for a ``meta_info`` or an object that contains itself.
         """
         if not isinstance(other, BaseTable):
             return NotImplemented
@@ -150,38 +151,38 @@ class BaseTable:
         """Bytes of the token and fixed columns."""
         return sum(c.nbytes for c in self.columns.values() if not isinstance(c, list))
 
-    # Other rows.
+    # Selection of rows.
 
     def select_idxs(self, idxs: Selection) -> Self:
-        """These rows, in this order (a slice, indices or a boolean mask), as a table that owns its storage.
+        """Return these rows, in this order (a slice, indices or a boolean mask), as a table that owns its storage.
 
         Raises:
-            IndexError: an index outside of the table.
-            ValueError: a mask of another length than the table.
+            IndexError: for an index outside the table.
+            ValueError: for a mask of another length than the table.
         """
         index = row_index(idxs, len(self))
         columns = {name: taken_rows(column, index) for name, column in self.columns.items()}
         return type(self)(columns, self.meta_info, len(index))
 
     def view(self, start: int, end: int) -> Self:
-        """Rows ``start`` to ``end`` (excluded) on this table's own storage: no array is copied, and a write into one
-        shows in both.
+        """Return rows ``start`` to ``end`` (exclusive) as a view: nothing is copied, and writes to an array change both
+        tables.
 
-        The view keeps all of the storage alive, but pickles its own rows only.
+        The view keeps the whole storage alive, but its pickle contains only its own rows.
         """
         if not 0 <= start <= end <= len(self):
             raise IndexError(f"rows {start} to {end} are not all there; the table has {len(self)} rows.")
         columns = {name: viewed_rows(column, start, end) for name, column in self.columns.items()}
         return type(self)(columns, self.meta_info, end - start)
 
-    # Other columns.
+    # Selection of columns.
 
     def only(self, names: Names) -> Self:
-        """A table of just these columns, of any kind; nothing is copied."""
+        """Return a table of only these columns, of any kind; nothing is copied."""
         return type(self)({name: self._column(name) for name in names_of(names, [])}, self.meta_info, len(self))
 
     def remove(self, names: Iterable[str]) -> None:
-        """Take columns that are there out of this table, which keeps its number of rows."""
+        """Remove existing columns from this table, which keeps its number of rows."""
         self._rows_without_columns = len(self)
         for name in names:
             del self.columns[name]
@@ -190,8 +191,9 @@ class BaseTable:
         """Add the columns and the ``meta_info`` of another table to this one; nothing is overwritten.
 
         Raises:
-            ValueError: a column that both have, because every column has one producer; a fact on which they differ;
-                other rows (a table without columns and rows has facts alone, and fits any).
+            ValueError: for a column in both tables, because every column has one producer; for a ``meta_info`` entry in
+                which they differ; or for other rows (a table without columns and rows has only ``meta_info``, and fits
+                any).
         """
         for name, column in self.columns.items():
             if name in other.columns:
@@ -212,13 +214,13 @@ class BaseTable:
         self.columns.update({name: moved(name, column, device) for name, column in self.columns.items()})
         return self
 
-    # Pickles.
+    # Pickling.
 
     def __reduce__(self) -> tuple[Any, ...]:
         seen: dict[int, Any] = {}
         return type(self), (packed(self.columns, seen), packed(self.meta_info, seen), len(self))
 
-    # copy would otherwise go through __reduce__, and lose the device on its way.
+    # Without this, copy would use __reduce__ and lose the device.
     def __copy__(self) -> Self:
         return type(self)(self.columns, self.meta_info, len(self))
 
@@ -242,7 +244,7 @@ class BaseTable:
 def _sides_joined(
     columns: Mapping[str, Column], batch: Mapping[str, Column] | None, non_tensor_batch: Mapping[str, Column] | None
 ) -> dict[str, Column]:
-    # A TensorDict has no truth value.
+    # A TensorDict cannot be converted to bool.
     tensors = {} if batch is None else dict(batch.items())
     non_tensors = {} if non_tensor_batch is None else non_tensor_batch
     names = [*columns, *tensors, *non_tensors]

@@ -1,4 +1,4 @@
-"""The table of the columns that exist, the three kinds of column, and what is done to one column by itself."""
+"""The list of known columns, the three kinds of column, and operations on a single column."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Column: TypeAlias = "Ragged | Array | Tensor | list[Any]"
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """What a column holds and who makes it."""
+    """Content and producer of a column."""
 
     kind: str  # "token", "fixed" or "object"
     dtype: str
@@ -53,7 +53,7 @@ COLUMNS: dict[str, ColumnSpec] = {
 
 
 def bytes_per_token(names: Iterable[str]) -> int:
-    """What these token columns of COLUMNS hold for each token, summed; offsets are per row and not counted."""
+    """Return the bytes of these token columns of COLUMNS per token; offsets are per row and not counted."""
     size = 0
     for name in names:
         spec = COLUMNS.get(name)
@@ -65,15 +65,15 @@ def bytes_per_token(names: Iterable[str]) -> int:
 
 
 def token_columns() -> list[str]:
-    """Names of the token columns in COLUMNS."""
+    """Return the names of the token columns in COLUMNS."""
     return [name for name, spec in COLUMNS.items() if spec.kind == "token"]
 
 
 def check_column(name: str, column: Column) -> None:
-    """A column named in COLUMNS is what it says there; other names are the user's own.
+    """Check that a column named in COLUMNS has its kind and dtype; other names are the user's own.
 
     Raises:
-        ValueError: another kind or dtype.
+        ValueError: for another kind or dtype.
     """
     spec = COLUMNS.get(name)
     if spec is not None and (kind_of(column) != spec.kind or dtypes_of(column) not in ("", spec.dtype)):
@@ -84,21 +84,21 @@ def check_column(name: str, column: Column) -> None:
 
 
 def kind_of(column: Column) -> str:
-    """``token``, ``fixed`` or ``object``."""
+    """Return ``token``, ``fixed`` or ``object``."""
     if isinstance(column, Ragged):
         return "token"
     return "object" if isinstance(column, list) else "fixed"
 
 
 def dtypes_of(column: Column) -> str:
-    """``int32``; for objects their types, ``int|str``, empty where there are no rows."""
+    """Return the dtype, such as ``int32``; for objects their types, such as ``int|str``, empty if there are no rows."""
     if isinstance(column, list):
         return "|".join(sorted({type(item).__name__ for item in column}))
     return dtype_name(column.values if isinstance(column, Ragged) else column)
 
 
 def described(name: str, column: Column) -> str:
-    """The column for an error message: "column 'x' is a fixed column of float64 [3, 2]"."""
+    """Describe the column for an error message: "column 'x' is a fixed column of float64 [3, 2]"."""
     if isinstance(column, Ragged):
         shape = f"[{len(column)} rows, {len(column.values)} tokens]"
         return f"column {name!r} is a token column of {dtypes_of(column)} {shape}"
@@ -108,14 +108,14 @@ def described(name: str, column: Column) -> str:
 
 
 def normalised(name: str, column: Column) -> Column:
-    """The column as a table holds it.
+    """Convert a column to the form in which a table holds it.
 
-    A Ragged is a token column, and so is a nested tensor [B, *], copied; an array or tensor of numbers or bools with at
-    least one axis is a fixed column; a list, and an array of anything else (objects, text, dates), is an object column,
+    A Ragged is a token column, and so is a nested tensor [B, *], copied. An array or tensor of numbers or bools with at
+    least one axis is a fixed column. A list, and an array of anything else (objects, text, dates), is an object column,
     held as a list.
 
     Raises:
-        ValueError: anything else, by name.
+        ValueError: for anything else, by name.
     """
     if isinstance(column, Ragged | list):
         return column
@@ -147,7 +147,7 @@ def normalised(name: str, column: Column) -> Column:
 
 
 def as_tensor_column(name: str, column: Column) -> Column:
-    """A token or fixed column; anything else raises."""
+    """Return a token or fixed column; raise ValueError for anything else."""
     found = normalised(name, column)
     if isinstance(found, list):
         raise ValueError(
@@ -158,7 +158,9 @@ def as_tensor_column(name: str, column: Column) -> Column:
 
 
 def as_object_column(name: str, column: Column) -> Column:
-    """An object column of a list or of any array, one object per row; tensors and Ragged raise."""
+    """Return an object column of a list or of any array, one object per row; raise ValueError for tensors and
+    Ragged.
+    """
     if isinstance(column, Ragged) or is_tensor(column):
         raise ValueError(f"{described(name, column)}; expected a list or an array of objects. Tensors belong in batch.")
     if isinstance(column, np.ndarray) and column.ndim > 0:
@@ -167,12 +169,12 @@ def as_object_column(name: str, column: Column) -> Column:
 
 
 def _objects(column: Array) -> list[Any]:
-    # Python's str instead of numpy's; other scalars stay what they are, for tolist would turn dates into numbers.
+    # Python's str instead of numpy's. Other scalars stay unchanged, because tolist would turn dates into numbers.
     return column.tolist() if column.ndim == 1 and column.dtype.kind == "U" else list(column)
 
 
 def taken_rows(column: Column, index: Array) -> Column:
-    """A copy of these rows that owns its storage (objects themselves are shared)."""
+    """Return a copy of these rows that owns its storage (objects themselves are shared)."""
     if isinstance(column, Ragged):
         return column.take(index)
     if isinstance(column, list):
@@ -181,16 +183,16 @@ def taken_rows(column: Column, index: Array) -> Column:
 
 
 def viewed_rows(column: Column, start: int, end: int) -> Column:
-    """Rows ``start`` to ``end`` (excluded) on the same storage."""
+    """Return rows ``start`` to ``end`` (exclusive) on the same storage."""
     return column.view(start, end) if isinstance(column, Ragged) else column[start:end]
 
 
 def concatenated(name: str, parts: Sequence[Column]) -> Column:
-    """A copy of all rows of the parts.
+    """Return a copy of all rows of the parts.
 
     Raises:
-        ValueError: parts of different kind, dtype, trailing shape or storage, which numpy and torch would quietly
-            convert.
+        ValueError: for parts of different kind, dtype, trailing shape or storage, which numpy and torch would convert
+            silently.
     """
     first = parts[0]
     layout = _layout(first)
@@ -220,7 +222,7 @@ def _holder(column: Column) -> str:
 
 
 def _layout(column: Column) -> tuple[Any, ...]:
-    """What parts must agree on to be one column."""
+    """Return the properties that parts must have in common to be one column."""
     if isinstance(column, list):
         return ("object",)
     trailing = () if isinstance(column, Ragged) else tuple(column.shape[1:])
@@ -228,7 +230,7 @@ def _layout(column: Column) -> tuple[Any, ...]:
 
 
 def moved(name: str, column: Column, device: str | torch.device) -> Column:
-    """A token or fixed column with torch on ``device``; objects stay where they are."""
+    """Move a token or fixed column to torch on ``device``; objects stay where they are."""
     if isinstance(column, list):
         return column
     try:
@@ -240,5 +242,5 @@ def moved(name: str, column: Column, device: str | torch.device) -> Column:
 
 
 def same_column(a: Column, b: Column) -> bool:
-    """Equal kind, dtype, shape and bits, wherever they lie; objects by ``==``."""
+    """Return whether kind, dtype, shape and bits are equal, wherever they are stored; objects compare by ``==``."""
     return kind_of(a) == kind_of(b) and same(a, b)

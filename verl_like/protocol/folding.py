@@ -1,4 +1,4 @@
-"""Rows of rows: what verl calls folding and unfolding the batch dimension.
+"""Fold rows into rows of rows and unfold them, under verl's names.
 
 Each function takes the table first and is bound as a method of the same name in :mod:`verl_like.protocol.table`.
 """
@@ -18,14 +18,14 @@ Table = TypeVar("Table", bound=BaseTable)
 
 
 def fold_batch_dim(table: Table, new_batch_size: int) -> Table:
-    """Put B rows, in their order, into ``new_batch_size`` rows of k = B / ``new_batch_size`` each.
+    """Fold B rows, in order, into ``new_batch_size`` rows of k = B / ``new_batch_size`` each.
 
-    A fixed column goes from [B, ...] to [new_batch_size, k, ...], on the same storage where that is contiguous. An
-    object column becomes lists of k objects. A token column has no second axis to put rows into: it becomes an object
-    column whose entries are Ragged of k rows, and :func:`unfold_batch_dim` makes a token column of it again.
+    A fixed column goes from [B, ...] to [new_batch_size, k, ...], on the same storage if that is contiguous. An object
+    column becomes lists of k objects. A token column has no second axis for the rows: it becomes an object column whose
+    entries are Ragged of k rows, and :func:`unfold_batch_dim` makes a token column of it again.
 
     Raises:
-        ValueError: the rows do not divide.
+        ValueError: if the rows do not divide.
     """
     if new_batch_size < 1 or len(table) % new_batch_size:
         raise ValueError(
@@ -37,14 +37,14 @@ def fold_batch_dim(table: Table, new_batch_size: int) -> Table:
 
 
 def unfold_batch_dim(table: Table, batch_dims: int = 2) -> Table:
-    """Make one axis of rows of the first ``batch_dims`` axes: the inverse of :func:`fold_batch_dim` where that is 2.
+    """Merge the first ``batch_dims`` axes into one axis of rows; with 2 this is the inverse of :func:`fold_batch_dim`.
 
-    A fixed column goes from [B, k, ...] to [B * k, ...], on the same storage where that is contiguous. An object column
-    must hold k entries in each row, in a list, tuple or array, which become rows; where all are Ragged of k rows it
-    becomes a token column. A token column has rows of different lengths, and is refused.
+    A fixed column goes from [B, k, ...] to [B * k, ...], on the same storage if that is contiguous. An object column
+    must hold k entries in each row, in a list, tuple or array, which become rows; if all are Ragged of k rows it
+    becomes a token column. A token column has rows of different lengths and is refused.
 
     Raises:
-        ValueError: a column that has no such axes, or another k than the others.
+        ValueError: for a column without such axes, or with another k than the others.
     """
     if batch_dims < 1 or (batch_dims > 1 and not table.columns):
         raise ValueError(
@@ -73,7 +73,9 @@ def _with_axes_merged(table: Table) -> Table:
 
 
 def _entries_per_row(name: str, column: Column) -> int:
-    """Size of the second axis; raises ValueError where there is none. A table without rows has objects of no size."""
+    """Return the size of the second axis; raise ValueError if there is none. In a table without rows, objects have size
+    0.
+    """
     if isinstance(column, Ragged):
         raise ValueError(
             f"{described(name, column)}, whose rows differ in length; expected columns with a second axis. Pop it "

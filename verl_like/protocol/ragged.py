@@ -1,4 +1,4 @@
-"""Ragged: rows of different lengths, one after the other."""
+"""Ragged: rows of different lengths in one contiguous array."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-# Where a copy holds at most SMALL tokens, or fewer than SHORT_RUN per run, one gather is quicker than one copy per run.
+# If a copy holds at most SMALL tokens, or fewer than SHORT_RUN per run, one gather is faster than one copy per run.
 SMALL = 4096
 SHORT_RUN = 256
 
@@ -34,17 +34,17 @@ class Ragged:
     """Rows of different lengths in one contiguous array.
 
     Args:
-        values: [K] all rows, one after the other: numbers or bools, held by numpy or by torch.
-        offsets: [B + 1] int64, always with numpy; row i is ``values[offsets[i]:offsets[i + 1]]``.
+        values: [K] all rows, concatenated: numbers or bools, held by numpy or by torch.
+        offsets: [B + 1] int64, always numpy; row i is ``values[offsets[i]:offsets[i + 1]]``.
 
     Raises:
-        ValueError: values that are no numbers, or offsets that do not run from 0 to K.
+        ValueError: for values that are not numbers, or offsets that do not run from 0 to K.
     """
 
     __slots__ = ("offsets", "values")
     __hash__ = None  # type: ignore[assignment]
 
-    # Any: a numpy array, or the torch tensor that someone put here; whoever put it there knows which.
+    # Any: a numpy array or a torch tensor, as the caller passed it; the caller knows which.
     values: Any
     offsets: Array
 
@@ -68,40 +68,40 @@ class Ragged:
 
     @classmethod
     def from_rows(cls, rows: Iterable[Sequence[Any] | Array], dtype: str) -> Ragged:
-        """A token column with numpy of ``rows``, which are lists or arrays."""
+        """Make a numpy token column of ``rows``, which are lists or arrays."""
         arrays = [np.asarray(row, dtype=dtype) for row in rows]
         return cls.from_lengths(np.concatenate(arrays) if arrays else np.empty(0, dtype), [len(a) for a in arrays])
 
     @classmethod
     def from_lengths(cls, values: Values, lengths: Sequence[int] | Values) -> Ragged:
-        """``values`` [K] cut into rows of these lengths."""
+        """Split ``values`` [K] into rows of these lengths."""
         offsets = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(on_host(lengths), out=offsets[1:])
         return cls(values, offsets)
 
     @property
     def lengths(self) -> Array:
-        """[B] int64."""
+        """Length of each row, [B] int64."""
         return np.diff(self.offsets)
 
     @property
     def dtype(self) -> Any:
-        """The dtype of the values: numpy's, or torch's where torch holds them."""
+        """The dtype of the values: numpy's, or torch's if torch holds them."""
         return self.values.dtype
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def __getitem__(self, row: int) -> Any:
-        """Row ``row``, counted from 0, as a view."""
-        row = int(row)  # numpy's uint8 has nothing after 255
+        """Return row ``row``, counted from 0, as a view."""
+        row = int(row)  # numpy's uint8 overflows after 255
         return self.values[self.offsets[row] : self.offsets[row + 1]]
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
 
     def __eq__(self, other: object) -> bool:
-        """Equal rows, dtypes and bits, whether numpy or torch holds them."""
+        """Compare rows, dtypes and bits, whether numpy or torch holds them."""
         return (
             isinstance(other, Ragged)
             and np.array_equal(self.offsets, other.offsets)
@@ -112,7 +112,7 @@ class Ragged:
         return f"Ragged({dtype_name(self.values)}, {len(self)} rows, {len(self.values)} tokens)"
 
     def take(self, rows: Array) -> Ragged:
-        """A copy of these rows, in this order, that owns its storage."""
+        """Return a copy of these rows, in this order, that owns its storage."""
         starts = self.offsets[:-1][rows]
         lengths = self.offsets[1:][rows] - starts
         offsets = np.zeros(len(starts) + 1, np.int64)
@@ -120,25 +120,25 @@ class Ragged:
         return Ragged(_ranges(self.values, starts, lengths, offsets), offsets)
 
     def count_nonzero(self) -> Array:
-        """[B] int64: how many values of each row are true or not zero."""
+        """Return [B] int64: the number of values of each row that are true or not zero."""
         # Differences of a running total; reduceat would misread rows of length 0.
         running = np.zeros(len(self.values) + 1, np.int64)
         np.cumsum(on_host(self.values) != 0, out=running[1:])
         return np.diff(running[self.offsets])
 
     def view(self, start: int, end: int) -> Ragged:
-        """Rows ``start`` to ``end`` (excluded), on the same storage."""
+        """Return rows ``start`` to ``end`` (exclusive), on the same storage."""
         offsets = self.offsets[start : int(end) + 1]
         return Ragged(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def to_padded(self, pad: Any = 0, width: int | None = None, side: str = "right") -> Any:
-        """[B, T] with ``pad`` on the ``side`` ("right" or "left"), as numpy or torch holds the values.
+        """Return [B, T] with ``pad`` on the ``side`` ("right" or "left"), held by numpy or torch as the values are.
 
         Args:
-            width: T; the longest row unless given.
+            width: T; by default the length of the longest row.
 
         Raises:
-            ValueError: a row is longer than ``width``.
+            ValueError: if a row is longer than ``width``.
         """
         lengths = self.lengths
         longest = int(lengths.max(initial=0))
@@ -160,10 +160,10 @@ class Ragged:
 
     @classmethod
     def from_padded(cls, padded: Values, lengths: Sequence[int] | Values, side: str = "right") -> Ragged:
-        """The inverse of :meth:`to_padded`: ``lengths[i]`` entries of row i of ``padded`` [B, T], a copy.
+        """Invert :meth:`to_padded`: copy ``lengths[i]`` entries of row i of ``padded`` [B, T].
 
         Raises:
-            ValueError: lengths that are not B numbers from 0 to T.
+            ValueError: for lengths that are not B numbers from 0 to T.
         """
         lengths = on_host(lengths)
         width = padded.shape[1] if padded.ndim == 2 else 0
@@ -186,10 +186,10 @@ class Ragged:
 
     @classmethod
     def from_nested(cls, nested: Tensor, *, name: str) -> Ragged:
-        """The rows of torch's nested tensor [B, *], of either of its layouts, copied.
+        """Copy the rows of a torch nested tensor [B, *] of either layout.
 
         Raises:
-            ValueError: rows of more than one axis; ``name`` is the column's, for the message.
+            ValueError: for rows of more than one axis; ``name`` is the column's name, for the message.
         """
         if nested.dim() != 2:
             raise ValueError(
@@ -203,14 +203,16 @@ class Ragged:
         return cls.from_lengths(values, [len(row) for row in rows])
 
     def to_nested(self) -> Tensor:
-        """The rows as torch's nested tensor [B, *] of layout ``jagged``, on the same storage if torch can share it."""
+        """Return the rows as a torch nested tensor [B, *] of layout ``jagged``, on the same storage if torch can share
+        it.
+        """
         import torch
 
         values = self.values if is_tensor(self.values) else as_tensor(self.values, "cpu")
         return torch.nested.nested_tensor_from_jagged(values, as_tensor(self.offsets, values.device))
 
     def to(self, device: str | torch.device) -> Ragged:
-        """A column of the same rows with torch on ``device``."""
+        """Return a column of the same rows with torch on ``device``."""
         return Ragged(as_tensor(self.values, device), self.offsets)
 
     @property
@@ -221,7 +223,7 @@ class Ragged:
     def __reduce__(self) -> tuple[Any, ...]:
         return Ragged, (packed(self.values), packed(self.offsets))
 
-    # copy would otherwise go through __reduce__, and lose the device on its way.
+    # Without this, copy would use __reduce__ and lose the device.
     def __copy__(self) -> Ragged:
         return Ragged(self.values, self.offsets)
 
@@ -230,7 +232,7 @@ class Ragged:
 
 
 def _valid(lengths: Array, width: int, side: str) -> Array:
-    """[B, T] bool, true where a padded row holds a value."""
+    """Return [B, T] bool, true where a padded row holds a value."""
     if side not in ("right", "left"):
         raise ValueError(f"side is {side!r}; padding goes on the 'right' or on the 'left'.")
     place = np.arange(width)
@@ -238,17 +240,17 @@ def _valid(lengths: Array, width: int, side: str) -> Array:
 
 
 def _ranges(values: Values, starts: Array, lengths: Array, offsets: Array) -> Values:
-    """A copy of ``lengths[i]`` values from ``starts[i]`` on, for each i; in the result they begin at ``offsets[i]``.
+    """Copy ``lengths[i]`` values from ``starts[i]`` on, for each i; in the result they start at ``offsets[i]``.
 
-    Rows that follow each other are copied as one run.
+    Consecutive rows are copied as one run.
     """
     size = int(offsets[-1])
     shift = starts - offsets[:-1]
     if size > SMALL:
-        cuts = np.flatnonzero(shift[1:] != shift[:-1])  # inside a run, source and result advance alike
+        cuts = np.flatnonzero(shift[1:] != shift[:-1])  # inside a run, source and result advance equally
         if size >= SHORT_RUN * len(cuts):
             firsts = starts[np.concatenate([[0], cuts + 1])].tolist()
             lasts = (starts + lengths)[np.concatenate([cuts, [-1]])].tolist()
             return joined([values[first:last] for first, last in zip(firsts, lasts, strict=True)])
-    # One index array instead of a Python loop: start of each row, repeated, plus the position inside the row.
+    # One index array instead of a Python loop: the start of each row, repeated, plus the position inside the row.
     return taken(values, np.repeat(shift, lengths) + np.arange(size))

@@ -1,4 +1,4 @@
-"""Rows in a file of numpy's, without pickles: whoever reads it runs nobody's code."""
+"""Rows in a numpy file without pickles, so that reading it runs no code of its writer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from verl_like.protocol.ragged import Ragged
 from verl_like.protocol.storage import Array
 
 VALUES, LENGTHS = ".values", ".lengths"
-# What zipfile and numpy raise for damaged files; RuntimeError is "encrypted", by one bit of a header.
+# Exceptions of zipfile and numpy for damaged files; a single bit of a header can mean "encrypted", a RuntimeError.
 _UNREADABLE: tuple[type[Exception], ...] = (
     *(OSError, EOFError, ValueError, BadZipFile, RuntimeError, LookupError, MemoryError, OverflowError),
     *(TypeError, SyntaxError, struct.error, zlib.error),
@@ -24,7 +24,7 @@ _UNREADABLE: tuple[type[Exception], ...] = (
 def write_rows(path: Path, columns: Mapping[str, Ragged | Array]) -> None:
     """Write columns of numbers and short strings as an ``.npz``.
 
-    A ragged column ``c`` becomes ``c.values``, the tokens of all rows one after the other, and ``c.lengths``.
+    A ragged column ``c`` becomes ``c.values``, the tokens of all rows concatenated, and ``c.lengths``.
     """
     arrays: dict[str, Array] = {}
     for name, column in columns.items():
@@ -37,10 +37,10 @@ def write_rows(path: Path, columns: Mapping[str, Ragged | Array]) -> None:
 
 
 def read_rows(path: Path) -> dict[str, Ragged | Array]:
-    """What :func:`write_rows` wrote.
+    """Read what :func:`write_rows` wrote.
 
     Raises:
-        ValueError: the file is damaged, or holds pickles.
+        ValueError: if the file is damaged, or holds pickles.
     """
     try:
         with np.load(path, allow_pickle=False) as file:

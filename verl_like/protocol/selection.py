@@ -1,4 +1,4 @@
-"""Which rows and columns: what users write (slices, indices, masks, counts, names), in one form."""
+"""Convert users' selections of rows and columns (slices, indices, masks, counts, names) to one form."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Selection: TypeAlias = "slice | Sequence[int] | Sequence[bool] | Array | Tensor"
 
 
 def row_index(rows: Selection, num_rows: int) -> Array:
-    """The rows that a slice, indices of any integer dtype (negative ones count from the end) or a boolean mask select:
-    int64 from 0 to ``num_rows - 1``.
+    """Return the rows that a slice, indices of any integer dtype (negative ones count from the end) or a boolean mask
+    select, as int64 from 0 to ``num_rows - 1``.
 
     Raises:
-        IndexError: an index outside of the table.
-        ValueError: a mask of another length than the table, or neither ints nor bools.
+        IndexError: for an index outside the table.
+        ValueError: for a mask of another length than the table, or entries that are neither ints nor bools.
     """
     if isinstance(rows, slice):
         return np.arange(*rows.indices(num_rows))
@@ -43,13 +43,14 @@ def row_index(rows: Selection, num_rows: int) -> Array:
     outside = (index < -num_rows) | (index >= num_rows)
     if outside.any():
         raise IndexError(f"row {index[outside][0]} does not exist; the table has {num_rows} rows.")
-    # After the comparisons, which are exact in every dtype: a cast wraps uint64. Before the sum, which is not in int8.
+    # After the comparisons, which are exact in every dtype, because a cast wraps uint64. Before the sum, which
+    # overflows in int8.
     index = index.astype(np.int64, copy=False)
     return np.where(index < 0, index + num_rows, index)
 
 
 def order_index(order: Selection, num_rows: int) -> Array:
-    """The rows as :func:`row_index` gives them; every row must come once."""
+    """Return the rows as :func:`row_index` does; every row must appear once."""
     index = row_index(order, num_rows)
     if not np.array_equal(np.sort(index), np.arange(num_rows)):
         raise ValueError(
@@ -61,7 +62,7 @@ def order_index(order: Selection, num_rows: int) -> Array:
 
 
 def repeat_index(num_rows: int, times: int, *, interleave: bool) -> Array:
-    """0 0 1 1 when interleaved, else 0 1 0 1."""
+    """Return 0 0 1 1 if interleaved, otherwise 0 1 0 1."""
     if times < 0:
         raise ValueError(f"repeat_times is {times}; expected 0 or more.")
     index = np.arange(num_rows)
@@ -69,7 +70,7 @@ def repeat_index(num_rows: int, times: int, *, interleave: bool) -> Array:
 
 
 def names_of(keys: Names | None, default: Iterable[str]) -> list[str]:
-    """One name or several as a list; ``default`` where there are none."""
+    """Return one name or several as a list; ``default`` if there are none."""
     if isinstance(keys, str):
         return [keys]
     return list(default if keys is None else keys)

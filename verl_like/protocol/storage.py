@@ -1,6 +1,6 @@
-"""Arrays of numbers, held by numpy or by torch: what the two do differently, in one place.
+"""Arrays of numbers, held by numpy or by torch; this module contains the differences between the two.
 
-torch is imported by whoever makes tensors: a process that only passes arrays on does without it.
+Only code that creates tensors imports torch: a process that only forwards arrays does not need it.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ Values: TypeAlias = "Array | Tensor"
 
 
 def is_tensor(value: object) -> TypeIs[Tensor]:
-    """Whether torch holds it."""
-    # A process that has not imported torch has no tensors, nor has one that is about to.
+    """Return whether torch holds the value."""
+    # A process that has not imported torch, or is still importing it, has no tensors.
     return isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ()))
 
 
 def is_values(value: object) -> TypeIs[Values]:
-    """Whether it is an array or a tensor."""
+    """Return whether the value is an array or a tensor."""
     return isinstance(value, np.ndarray) or is_tensor(value)
 
 
 def dtype_name(values: Values) -> str:
-    """``float32``, ``bool``, ``bfloat16``, ...: the same word whether numpy or torch holds them."""
+    """Return ``float32``, ``bool``, ``bfloat16``, ...: the same name for numpy and torch."""
     return str(values.dtype).removeprefix("torch.") if is_tensor(values) else values.dtype.name
 
 
 def on_host(values: Sequence[int] | Values) -> Array:
-    """``values`` as a numpy array: lengths, indices and masks may come as lists, arrays or tensors of any device."""
+    """Return ``values`` as a numpy array: lengths, indices and masks may be lists, arrays or tensors on any device."""
     return values.detach().cpu().numpy() if is_tensor(values) else np.asarray(values)
 
 
 def as_tensor(values: Values, device: str | torch.device) -> Tensor:
-    """``values`` on ``device``; memory is shared where it can be, and copied where it is read-only, as arrays from the
-    object store are.
+    """Return ``values`` on ``device``. Memory is shared if possible, and copied if read-only, as arrays from the object
+    store are.
     """
     import torch
 
@@ -56,14 +56,14 @@ def as_tensor(values: Values, device: str | torch.device) -> Tensor:
 
 
 def taken(values: Values, index: Array) -> Values:
-    """A copy of the entries ``index`` along the first axis."""
+    """Return a copy of the entries ``index`` along the first axis."""
     if is_tensor(values):
         return values[as_tensor(index, values.device)]
     return values.take(index, axis=0)
 
 
 def joined(parts: Sequence[Values]) -> Values:
-    """A copy of all parts along the first axis, which all lie with numpy or all with torch."""
+    """Concatenate all parts along the first axis; either numpy holds all of them or torch does."""
     first = parts[0]
     if is_tensor(first):
         import torch
@@ -73,10 +73,10 @@ def joined(parts: Sequence[Values]) -> Values:
 
 
 def bytes_of(values: Values) -> Array:
-    """[nbytes] uint8, without a copy where the values are contiguous and on the CPU. numpy has no bfloat16, but it has
-    bytes.
+    """Return [nbytes] uint8, without a copy if the values are contiguous and on the CPU. It also serves bfloat16, which
+    numpy lacks.
     """
-    if values.nbytes == 0:  # an empty tensor made from a numpy array has strides of 0, which view refuses (torch 2.13)
+    if values.nbytes == 0:  # an empty tensor from a numpy array has strides of 0, which view refuses (torch 2.13)
         return np.empty(0, np.uint8)
     if is_tensor(values):
         import torch
@@ -86,10 +86,10 @@ def bytes_of(values: Values) -> Array:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Arrays and tensors by dtype, shape and bits (NaN equals NaN, 0.0 is not -0.0), wherever they lie; the rest by
-    ``==``.
+    """Compare arrays and tensors by dtype, shape and bits (NaN equals NaN, 0.0 is not -0.0), wherever they are stored.
 
-    Looks into dicts, lists and tuples, where ``==`` alone would stumble over arrays.
+    Everything else compares by ``==``. Dicts, lists and tuples compare by item, because ``==`` fails on arrays inside
+    them.
     """
     if is_values(a) or is_values(b):
         return is_values(a) and is_values(b) and _same_values(a, b)
@@ -111,7 +111,7 @@ def _same_values(a: Values, b: Values) -> bool:
 
 
 class _Packed:
-    """Stands for a tensor inside a pickle, which then holds its bytes, dtype and shape, and unpickles as a tensor."""
+    """Replaces a tensor inside a pickle, which then holds its bytes, dtype and shape, and unpickles as a tensor."""
 
     __slots__ = ("tensor",)
 
@@ -125,7 +125,7 @@ class _Packed:
 def _unpacked(content: Array, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
     import torch
 
-    # A copy: pages mapped from the object store are read-only, and torch would write into them and crash.
+    # A copy: pages mapped from the object store are read-only, and torch would write to them and crash.
     tensor = torch.empty(shape, dtype=dtype)
     bytes_of(tensor)[:] = content
     return tensor
@@ -135,13 +135,14 @@ _LOOKED_INTO = frozenset((np.ndarray, dict, list, tuple))
 
 
 def packed(value: Any, seen: dict[int, Any] | None = None) -> Any:
-    """What to pickle in place of ``value`` so that it drags nothing along, also inside dicts, lists and tuples.
+    """Return what to pickle instead of ``value`` so that no unused storage is included, also inside dicts, lists and
+    tuples.
 
-    A tensor by itself pickles its whole storage, which for a view may be many times the view. A strided array by itself
-    pickles by value; made contiguous it goes as a buffer, which readers map.
+    By default a tensor pickles its whole storage, which for a view may be many times the view. A strided array pickles
+    by value; a contiguous one is passed as a buffer, which readers map.
 
     Args:
-        seen: what was packed already, by identity, so that what is shared stays shared.
+        seen: results so far, by identity, so that shared values stay shared.
     """
     kind = type(value)
     if not _is_looked_into(kind):
@@ -149,7 +150,7 @@ def packed(value: Any, seen: dict[int, Any] | None = None) -> Any:
     seen = {} if seen is None else seen
     if id(value) in seen:
         return seen[id(value)]
-    seen[id(value)] = value  # for whatever contains itself
+    seen[id(value)] = value  # for values that contain themselves
     new = value
     if is_tensor(value):
         import torch
@@ -167,5 +168,5 @@ def packed(value: Any, seen: dict[int, Any] | None = None) -> Any:
 
 
 def _is_looked_into(kind: type) -> bool:
-    """A subclass of any of these pickles as it likes."""
+    """Return whether values of this type are inspected; subclasses control their own pickling."""
     return kind in _LOOKED_INTO or kind is getattr(sys.modules.get("torch"), "Tensor", None)

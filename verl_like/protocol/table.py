@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 class DataProto(BaseTable):
     """A table of token, fixed and object columns with the same number of rows.
 
-    Token and fixed columns lie with numpy, or with torch after :meth:`to`; every method works on both. Methods return
-    new tables, except ``to``, ``rename``, ``reorder`` and ``union``, which change this one and return it.
+    Token and fixed columns are numpy arrays, or torch tensors after :meth:`to`; every method works on both. Methods
+    return new tables, except ``to``, ``rename``, ``reorder`` and ``union``, which change this table and return it.
 
     Args:
         columns: name -> Ragged (token), array or tensor [B, ...] (fixed), list (object); arrays of text or objects
             become lists.
-        meta_info: facts about the whole table; every table made from this one gets them too.
-        num_rows: of a table without columns; where there are columns, they say it. A table whose columns have all been
-            popped, or of which none were selected, still has its rows.
-        batch: token and fixed columns by verl's name for them; a TensorDict of tensors is one such mapping.
-        non_tensor_batch: object columns by verl's name for them.
+        meta_info: facts about the whole table; every table derived from this one inherits them.
+        num_rows: number of rows of a table without columns; otherwise the columns determine it. A table whose columns
+            have all been popped, or of which none were selected, still has its rows.
+        batch: verl's name for token and fixed columns; may be a TensorDict of tensors.
+        non_tensor_batch: verl's name for object columns.
 
     Raises:
-        ValueError: when columns disagree on the number of rows, are none, or are named twice or on the wrong side; the
-            message names them.
+        ValueError: if columns differ in the number of rows, are not valid columns, or are named twice or in the wrong
+            argument; the message names them.
     """
 
     @classmethod
@@ -44,26 +44,26 @@ class DataProto(BaseTable):
         non_tensors: Mapping[str, Column] | None = None,
         meta_info: Mapping[str, Any] | None = None,
     ) -> DataProto:
-        """A table of ``tensors``, which become token and fixed columns, and ``non_tensors``, which become object
+        """Make a table of ``tensors``, which become token and fixed columns, and ``non_tensors``, which become object
         columns.
 
         Raises:
-            ValueError: a name in both, or a column on the wrong side.
+            ValueError: for a name in both, or a column in the wrong argument.
         """
         return cls(None, meta_info, batch=tensors, non_tensor_batch=non_tensors)
 
     @classmethod
     def from_single_dict(cls, data: Mapping[str, Column], meta_info: Mapping[str, Any] | None = None) -> DataProto:
-        """A table of columns of any kind, each sorted by what it is."""
+        """Make a table of columns of any kind; each column's kind follows from its type."""
         return cls(data, meta_info)
 
     @staticmethod
     def concat(tables: Sequence[DataProto]) -> DataProto:
-        """Rows of all tables, one after the other, with the ``meta_info`` of all; ``metrics`` in it are not joined.
+        """Concatenate the rows of all tables, and unite their ``meta_info``; ``metrics`` in it are not joined.
 
         Raises:
-            ValueError: tables that differ in columns, in a column's kind, dtype, trailing shape or place, or in a
-                ``meta_info``.
+            ValueError: for tables that differ in columns, in a column's kind, dtype, trailing shape or storage, or in a
+                ``meta_info`` entry.
         """
         names = [set(table.columns) for table in tables]
         if any(found != names[0] for found in names):
@@ -82,32 +82,32 @@ class DataProto(BaseTable):
             sum(map(len, tables)),
         )
 
-    # Other rows.
+    # Selection of rows.
 
     def chunk(self, chunks: int) -> list[DataProto]:
-        """``chunks`` tables of equal size; raises where the rows do not divide."""
+        """Return ``chunks`` tables of equal size; raise ValueError if the rows do not divide."""
         if chunks < 1 or len(self) % chunks:
             raise ValueError(f"{len(self)} rows do not divide into {chunks} equal chunks; pad or drop rows first.")
         size = len(self) // chunks
         return [self.select_idxs(slice(i * size, (i + 1) * size)) for i in range(chunks)]
 
     def split(self, split_size: int) -> list[DataProto]:
-        """Tables of ``split_size`` rows, the last one possibly smaller."""
+        """Return tables of ``split_size`` rows, the last one possibly smaller."""
         if split_size < 1:
             raise ValueError(f"split_size is {split_size} rows; expected at least 1.")
         return [self.select_idxs(slice(i, i + split_size)) for i in range(0, len(self), split_size)]
 
     def repeat(self, repeat_times: int = 2, interleave: bool = True) -> DataProto:
-        """Each row ``repeat_times`` times: a a b b when interleaved, else a b a b."""
+        """Repeat each row ``repeat_times`` times: a a b b if interleaved, otherwise a b a b."""
         return self.select_idxs(repeat_index(len(self), repeat_times, interleave=interleave))
 
     def reorder(self, indices: Selection) -> DataProto:
-        """Put the rows of this table into another order; every row must come once."""
+        """Put the rows of this table into another order; every row must appear once."""
         index = order_index(indices, len(self))
         self.columns.update({name: taken_rows(column, index) for name, column in self.columns.items()})
         return self
 
-    # Other columns.
+    # Selection of columns.
 
     def select(
         self,
@@ -115,12 +115,13 @@ class DataProto(BaseTable):
         non_tensor_batch_keys: Names | None = None,
         meta_info_keys: Names | None = None,
     ) -> DataProto:
-        """A table of these tensor columns, object columns and facts; None keeps all of a kind. Nothing is copied.
+        """Return a table of these tensor columns, object columns and facts; None keeps all of a kind. Nothing is
+        copied.
 
-        A table of no columns has as many rows as this one.
+        A table without columns has as many rows as this one.
 
         Raises:
-            KeyError: a key that is not there.
+            KeyError: for a key that does not exist.
         """
         tensors = {name: self.batch[name] for name in names_of(batch_keys, self.batch)}
         objects = {name: self.non_tensor_batch[name] for name in names_of(non_tensor_batch_keys, self.non_tensor_batch)}
@@ -136,10 +137,10 @@ class DataProto(BaseTable):
         """Remove these tensor columns, object columns and facts, and return them as a table; None removes none of a
         kind.
 
-        This table keeps its number of rows, even without columns; a table of facts alone that is returned has none.
+        This table keeps its number of rows, even without columns; a returned table with only facts has none.
 
         Raises:
-            KeyError: a key that is not there; the table is left as it was.
+            KeyError: for a key that does not exist; the table then stays unchanged.
         """
         popped = self.select(
             names_of(batch_keys, []), names_of(non_tensor_batch_keys, []), names_of(meta_info_keys, [])
@@ -150,11 +151,11 @@ class DataProto(BaseTable):
         return popped if popped.columns else DataProto(meta_info=popped.meta_info)
 
     def rename(self, old_keys: Names, new_keys: Names) -> DataProto:
-        """Give columns of this table other names, one or several at once (which may swap).
+        """Rename columns of this table, one or several at once (which may swap).
 
         Raises:
-            KeyError: an old name that is not there.
-            ValueError: a new name that another column has.
+            KeyError: for an old name that does not exist.
+            ValueError: for a new name that another column has.
         """
         old, new = names_of(old_keys, []), names_of(new_keys, [])
         if len(old) != len(new) or len(set(old)) != len(old):
@@ -176,7 +177,7 @@ class DataProto(BaseTable):
         self.columns.update(zip(names, columns, strict=True))
         return self
 
-    # Methods that users of verl know and nothing of ours calls.
+    # Methods for users of verl that this project itself does not call.
 
     slice = verl_methods.slice_rows
     print_size = verl_methods.print_size
@@ -195,15 +196,15 @@ class DataProto(BaseTable):
 
     @classmethod
     def from_tensordict(cls, tensor_dict: TensorDict, meta_info: Mapping[str, Any] | None = None) -> Self:
-        """Make a table of a TensorDict; see :func:`verl_like.protocol.tensordicts.from_tensordict`."""
+        """Make a table from a TensorDict; see :func:`verl_like.protocol.tensordicts.from_tensordict`."""
         return tensordicts.from_tensordict(cls, tensor_dict, meta_info)
 
 
 def check_columns(table: DataProto) -> None:
-    """Every column named in COLUMNS has the kind and the dtype it has there; other columns are the user's own.
+    """Check that every column named in COLUMNS has the kind and dtype given there; other columns are the user's own.
 
     Raises:
-        ValueError: one that has not, with what was found and what was expected.
+        ValueError: for a column that has not, with the kind and dtype found and expected.
     """
     for name, column in table.columns.items():
         check_column(name, column)

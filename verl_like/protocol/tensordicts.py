@@ -1,4 +1,4 @@
-"""A table as a TensorDict and back, for code that was written for verl's tables. The package tensordict is optional."""
+"""Convert a table to a TensorDict and back, for code written for verl's tables. The package tensordict is optional."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Table = TypeVar("Table", bound=BaseTable)
 
 
 def to_tensordict(table: BaseTable) -> TensorDict:
-    """The table as a TensorDict of batch size [B].
+    """Return the table as a TensorDict of batch size [B].
 
-    A fixed column is a tensor, which shares memory with the table's where it can. A token column is a nested tensor
-    [B, *] of layout ``jagged``, as verl's own packed columns are. An object column is a NonTensorStack, a fact of
-    ``meta_info`` a NonTensorData.
+    A fixed column becomes a tensor, which shares memory with the table's if possible. A token column becomes a nested
+    tensor [B, *] of layout ``jagged``, like verl's own packed columns. An object column becomes a NonTensorStack, a
+    fact of ``meta_info`` a NonTensorData.
 
     Raises:
-        ValueError: tensordict is not installed, a column and a fact have one name, torch lacks a column's dtype, or an
-            object column has no rows.
+        ValueError: if tensordict is not installed, a column and a fact have the same name, torch lacks a column's
+            dtype, or an object column has no rows.
     """
     tensordict = _imported("to_tensordict")
     twice = sorted(table.columns.keys() & table.meta_info.keys())
@@ -40,18 +40,19 @@ def to_tensordict(table: BaseTable) -> TensorDict:
 
 
 def from_tensordict(kind: type[Table], tensor_dict: TensorDict, meta_info: Mapping[str, Any] | None = None) -> Table:
-    """The table of a TensorDict.
+    """Return the table of a TensorDict.
 
-    Tensors become fixed columns on their own storage, nested tensors [B, *] become token columns (copied), entries of a
-    NonTensorStack an object column, and what a NonTensorData holds a fact of ``meta_info``.
+    Tensors become fixed columns on their own storage, nested tensors [B, *] become token columns (copied), a
+    NonTensorStack an object column, and the value of a NonTensorData a fact of ``meta_info``.
 
     Args:
         kind: the class of the table.
-        tensor_dict: its first axis is the rows; without a batch size, that of its tensors.
+        tensor_dict: its first axis is the rows; without a batch size, the first axis of its tensors.
         meta_info: further facts.
 
     Raises:
-        ValueError: tensordict is not installed, an entry is a TensorDict itself, or a fact is given twice and differs.
+        ValueError: if tensordict is not installed, an entry is itself a TensorDict, or a fact is given twice and
+            differs.
     """
     tensordict = _imported("from_tensordict")
     columns: dict[str, Column] = {}

@@ -1,4 +1,4 @@
-"""What users of verl know by name and nothing of ours calls: methods of DataProto, and padding to a divisor.
+"""Methods for users of verl that this project itself does not call, and padding to a divisor.
 
 Each function takes the table first and is bound as a method of the same name in :mod:`verl_like.protocol.table`.
 """
@@ -25,12 +25,12 @@ Table = TypeVar("Table", bound=BaseTable)
 
 
 def slice_rows(table: Table, start: int | None = None, end: int | None = None, step: int | None = None) -> Table:
-    """Rows ``start`` to ``end`` (excluded), every ``step``-th."""
+    """Return every ``step``-th of the rows ``start`` to ``end`` (exclusive)."""
     return table.select_idxs(slice(start, end, step))
 
 
 def print_size(table: Table, prefix: str = "") -> None:
-    """Print one line: MiB of token, fixed and object columns (these as pickled) and their sum."""
+    """Print one line: MiB of token, fixed and object columns (the last as pickled) and their sum."""
     sizes = dict.fromkeys(("token", "fixed", "object"), 0)
     for column in table.columns.values():
         sizes[kind_of(column)] += (
@@ -42,16 +42,16 @@ def print_size(table: Table, prefix: str = "") -> None:
 
 
 def sample_level_repeat(table: Table, repeat_times: Sequence[int] | Array | Tensor) -> Table:
-    """Row i ``repeat_times[i]`` times in a row; ``repeat_times`` [B] ints."""
+    """Repeat row i ``repeat_times[i]`` times in a row; ``repeat_times`` [B] ints."""
     return table.select_idxs(_repeat_index(len(table), repeat_times))
 
 
 def unfold_column_chunks(table: Table, n_split: int, split_keys: Names | None = None) -> Table:
-    """Each row cut into ``n_split``: ``split_keys`` go from [B, n_split * m, ...] to [B * n_split, m, ...], other
+    """Split each row into ``n_split``: ``split_keys`` go from [B, n_split * m, ...] to [B * n_split, m, ...], other
     columns are repeated.
 
     Raises:
-        ValueError: a split key that is no fixed column, or whose second axis does not divide.
+        ValueError: for a split key that is no fixed column, or whose second axis does not divide.
     """
     if n_split < 1:
         raise ValueError(f"n_split is {n_split}; expected at least 1.")
@@ -68,14 +68,14 @@ def make_iterator(
     seed: int | None = None,
     dataloader_kwargs: Mapping[str, Any] | None = None,
 ) -> Iterator[Table]:
-    """Tables of ``mini_batch_size`` rows, all rows ``epochs`` times.
+    """Return an iterator over tables of ``mini_batch_size`` rows, all rows ``epochs`` times.
 
     Args:
-        seed: of the generator that shuffles and that workers are seeded from; torch's global one unless given.
-        dataloader_kwargs: for torch's DataLoader, ``{"shuffle": True}`` for example.
+        seed: seed of the generator for shuffling and for workers; by default torch's global generator.
+        dataloader_kwargs: arguments for torch's DataLoader, for example ``{"shuffle": True}``.
 
     Raises:
-        ValueError: at once, where the rows do not divide.
+        ValueError: immediately, if the rows do not divide.
     """
     if mini_batch_size < 1 or len(table) % mini_batch_size:
         raise ValueError(
@@ -102,12 +102,12 @@ def save_to_disk(table: Table, filepath: str | Path) -> None:
 
 
 def load_from_disk(kind: type[Table], filepath: str | Path) -> Table:
-    """Read what ``save_to_disk`` wrote; tensors come back on the CPU.
+    """Read what ``save_to_disk`` wrote; tensors are loaded to the CPU.
 
-    A pickle can run any code while it is read: load only files of your own.
+    Reading a pickle can run any code: load only files that you trust.
 
     Raises:
-        ValueError: the file holds something else.
+        ValueError: if the file holds something else.
     """
     with Path(filepath).open("rb") as file:
         try:
@@ -123,9 +123,10 @@ def load_from_disk(kind: type[Table], filepath: str | Path) -> Table:
 
 
 def pad_dataproto_to_divisor(table: Table, size_divisor: int) -> tuple[Table, int]:
-    """The table with rows repeated from its start until ``size_divisor`` divides their number, and how many were added.
+    """Repeat rows from the start until ``size_divisor`` divides their number; return the table and the number of rows
+    added.
 
-    A table that divides already (an empty one always does) is returned itself.
+    A table that already divides (an empty one always does) is returned itself.
     """
     if size_divisor < 1:
         raise ValueError(f"size_divisor is {size_divisor}; expected at least 1.")
@@ -136,7 +137,7 @@ def pad_dataproto_to_divisor(table: Table, size_divisor: int) -> tuple[Table, in
 
 
 def unpad_dataproto(table: Table, pad_size: int) -> Table:
-    """The table without its last ``pad_size`` rows; itself where that is 0."""
+    """Return the table without its last ``pad_size`` rows; the table itself if that is 0."""
     if not 0 <= pad_size <= len(table):
         raise ValueError(
             f"pad_size is {pad_size}; expected a number of the table's {len(table)} rows, as the padding reported it."
@@ -145,7 +146,7 @@ def unpad_dataproto(table: Table, pad_size: int) -> Table:
 
 
 def _repeat_index(num_rows: int, times: Sequence[int] | Array | Tensor) -> Array:
-    """Row i ``times[i]`` times, one after the other."""
+    """Return an index that repeats row i ``times[i]`` times."""
     counts = on_host(times)
     if counts.shape != (num_rows,) or (num_rows and (counts.dtype.kind not in "iu" or counts.min() < 0)):
         raise ValueError(
@@ -156,7 +157,7 @@ def _repeat_index(num_rows: int, times: Sequence[int] | Array | Tensor) -> Array
 
 
 def _unfolded(name: str, column: Column, n_split: int) -> Column:
-    """[B, n_split * m, ...] -> [B * n_split, m, ...], a copy."""
+    """Reshape [B, n_split * m, ...] to [B * n_split, m, ...], as a copy."""
     if isinstance(column, Ragged | list):
         reason = "its rows differ in length" if isinstance(column, Ragged) else "its rows are Python objects"
         raise ValueError(

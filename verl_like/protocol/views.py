@@ -1,4 +1,4 @@
-"""The columns of one kind as a mapping: what ``table.batch`` and ``table.non_tensor_batch`` are."""
+"""ColumnView: the columns of one kind as a mapping, for ``table.batch`` and ``table.non_tensor_batch``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from verl_like.protocol.columns import Column, described, kind_of
 
 
 class HasColumns(Protocol):
-    """What a view needs of its table."""
+    """What a view requires of its table."""
 
     columns: dict[str, Column]
 
@@ -19,13 +19,13 @@ class HasColumns(Protocol):
 
 
 class ColumnView(MutableMapping[str, Column]):
-    """Columns of some kinds in a table; reading, setting and deleting here does so in the table.
+    """Columns of some kinds in a table, as a mapping; assignments and deletions change the table.
 
     Args:
-        table: whose columns are shown and changed in place.
-        name: of this view, for messages.
-        kinds: what the view shows.
-        convert: makes a column of these kinds of what is set, or raises.
+        table: the table whose columns are shown and changed in place.
+        name: name of this view, for messages.
+        kinds: the kinds of column that the view shows.
+        convert: converts an assigned value to a column of these kinds, or raises.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ColumnView(MutableMapping[str, Column]):
             raise ValueError(
                 f"{described(name, old)}, which is not in {self._name}; delete it there before its name is used here."
             )
-        # The only column may change its length; a table that has lost its columns still has its rows.
+        # The only column may change its length; a table without columns keeps its number of rows.
         num_rows = 0 if list(self._columns) == [name] else len(self._table)
         if (num_rows or self._columns.keys() - {name}) and num_rows != len(new):
             raise ValueError(f"{described(name, new)} and has {len(new)} rows; expected the table's {num_rows} rows.")

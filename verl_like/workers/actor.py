@@ -26,10 +26,10 @@ from verl_like.workers.weight_source import WeightSource
 class ActorRole:
     """Calls that need the policy's training engine; every method is collective.
 
-    Without updates to make (``setup.actor_updates`` of 0) it has weights alone: no optimiser, and nothing compiled.
+    If ``setup.actor_updates`` is 0 it has only weights: no optimiser and no compiled functions.
 
     Args:
-        sink: takes the weights at each :meth:`sync`; None where nothing generates from them.
+        sink: receives the weights at each :meth:`sync`; None if nothing generates from them.
     """
 
     def __init__(self, setup: WorkerSetup, engine: PolicyEngine, sink: WeightSink | None = None) -> None:
@@ -61,16 +61,19 @@ class ActorRole:
         return self._learner
 
     def _seed(self) -> None:
-        """Let torch's global state at an update follow from the seed and the weights' version alone.
+        """Seed torch's global state of an update from the run's seed, the rank and the weight version.
 
-        Nothing of ours draws from it, but a user's loss may; and vLLM does, as often as its batches happen to need.
+        None of our code draws from it, but a user's loss may. vLLM does too, a number of times that depends on its
+        batches.
         """
         numbers = (self._setup.config.trainer.seed, self._setup.rank, self.version)
         torch.manual_seed(int(np.random.SeedSequence(numbers).generate_state(1)[0]))
 
     @dispatch(Dispatch.SPLIT)
     def log_probs(self, rows: RemoteRows, *, sum_pi_squared: bool) -> tuple[dict[str, float], DataProto]:
-        """``old_log_probs`` (and ``sum_pi_squared`` where asked) and, for the report, their gap to the rollout's."""
+        """Return ``old_log_probs`` (and ``sum_pi_squared`` if requested), and metrics of their gap to the rollout's
+        log-probs.
+        """
         table = rows.fetch([*SEQUENCE, "rollout_log_probs"], timeout_s=self._timeout_s)
         self.engine.onload()
         out = self.engine.forward_log_probs(
@@ -91,7 +94,7 @@ class ActorRole:
         return report, DataProto({name: Ragged(values, offsets) for name, values in columns.items()})
 
     def _weight_sums(self, table: DataProto, log_probs: NDArray[np.float32]) -> dict[str, float]:
-        """This rank's share of the batch's mean importance weight."""
+        """Return this rank's share of the batch's mean importance weight."""
         old = Ragged(log_probs, table.ragged("response_ids").offsets)
         columns = (old, table.ragged("rollout_log_probs"), table.ragged("response_mask"))
         old_log_probs, rollout_log_probs, mask = (torch.from_numpy(column.to_padded()) for column in columns)
@@ -100,7 +103,7 @@ class ActorRole:
 
     @dispatch(Dispatch.SPLIT)
     def update(self, rows: RemoteRows, share: UpdateShare, terms: UpdateTerms) -> tuple[dict[str, float], None]:
-        """``actor.epochs`` passes over this rank's mini-batches; the weight version rises by one."""
+        """Make ``actor.epochs`` passes over this rank's mini-batches; the weight version increases by one."""
         config, learner = self._setup.config.actor, self._learning()
         fetched = rows.fetch([*SEQUENCE, *terms.columns], timeout_s=self._timeout_s)
         table = DataProto({**fetched.columns, **share.columns(fetched.ragged("response_mask"))})
@@ -123,7 +126,7 @@ class ActorRole:
 
     @dispatch(Dispatch.SPLIT)
     def supervise(self, rows: RemoteRows) -> tuple[dict[str, float], None]:
-        """One supervised update on these rows."""
+        """Make one supervised update on these rows."""
         table = rows.fetch(SEQUENCE, timeout_s=self._timeout_s)
         self._seed()
         updates = [self._learning().update(table, SftLoss())]
@@ -147,14 +150,14 @@ class ActorRole:
 
     @dispatch(Dispatch.BROADCAST)
     def write(self) -> None:
-        """Write what :meth:`begin_save` has copied, beside other calls."""
+        """Write what :meth:`begin_save` has copied, in parallel with other calls."""
         assert self._unwritten is not None, "there is no copy to write"
         write, self._unwritten = self._unwritten, None
         write()
 
     @dispatch(Dispatch.BROADCAST)
     def load(self, path: str, version: int) -> None:
-        """Read a checkpoint: all of it where this actor learns, else the weights alone."""
+        """Read a checkpoint: all of it if this actor learns, otherwise only the weights."""
         loading = self._learner or self.engine
         loading.onload()
         loading.load(Path(path))

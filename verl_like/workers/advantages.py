@@ -1,4 +1,4 @@
-"""The advantages stage: one light process that takes whole groups, a few at a time."""
+"""The advantages stage: one lightweight process that processes whole groups, a few at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from verl_like.controller.remote_batch import RemoteRows
 from verl_like.protocol import Array, DataProto, Ragged
 from verl_like.workers.messages import AdvantageReport, RowRewards
 
-MAX_TOKENS = 2**20  # worked on at once; a larger group is taken whole
+MAX_TOKENS = 2**20  # processed at once; a larger group is processed whole
 
 
 def build_roles(config: AlgorithmConfig, timeout_s: float) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def build_roles(config: AlgorithmConfig, timeout_s: float) -> dict[str, Any]:
 
 
 def columns_needed(config: AlgorithmConfig) -> list[str]:
-    """Token columns the estimator and the KL penalty read besides ``response_mask``."""
+    """Return the token columns that the estimator and the KL penalty read besides ``response_mask``."""
     kl = {"old_log_probs", "ref_log_probs"} if config.kl_coef > 0 else set()
     return sorted((estimator(config.adv_estimator).needs - ROW_COLUMNS) | kl)
 
@@ -42,11 +42,11 @@ class AdvantageRole:
 
     @dispatch(Dispatch.SPLIT)
     def advantages(self, rows: RemoteRows, earned: RowRewards, *, kl_coef: float) -> tuple[AdvantageReport, DataProto]:
-        """``advantages`` of all rows; ``returns`` where the estimator needs values, because a critic learns them;
-        ``covariance_rank`` where the mini-batches are given.
+        """Return ``advantages`` of all rows; also ``returns`` if the estimator needs values, because a critic learns
+        them, and ``covariance_rank`` if the mini-batches are given.
 
         Args:
-            rows: all rows of the step; rows of a group stand together.
+            rows: all rows of the step; rows of a group are adjacent.
             kl_coef: weight of the KL penalty in this step's rewards.
         """
         estimate, own_metrics = estimator_of(self._config), OwnMetrics()
@@ -95,7 +95,7 @@ class AdvantageRole:
         return report, table
 
     def _covariance_ranks(self, rows: RemoteRows, advantages: Array, mask: Ragged, mini_batches: Array) -> Array:
-        """[K] float32: of each token, among the valid tokens of its mini-batch."""
+        """Return [K] float32: each token's rank among the valid tokens of its mini-batch."""
         log_probs = rows.fetch(["old_log_probs"], timeout_s=self._timeout_s).ragged("old_log_probs").values
         of_token = np.repeat(mini_batches, mask.lengths)
         ranks = np.zeros(len(advantages), np.float32)
@@ -107,7 +107,7 @@ class AdvantageRole:
         return ranks
 
     def _responses(self, rows: RemoteRows, earned: RowRewards, mask: Ragged, index: Array, kl_coef: float) -> Responses:
-        """Some whole groups, with the columns that the estimator reads."""
+        """Return some whole groups, with the columns that the estimator reads."""
         here, chosen = earned.select(index), mask.view(index[0], index[-1] + 1)
         needed = columns_needed(self._config)
         table = rows.select(index).fetch(needed, timeout_s=self._timeout_s) if needed else DataProto({})
@@ -131,7 +131,9 @@ class AdvantageRole:
 
 
 def row_statistics(values: Array, mask: Ragged) -> tuple[Array, Array, Array]:
-    """Mean, least and largest of each row's values [K] where ``mask`` is true, [B] float32; NaN where it never is."""
+    """Return mean, minimum and maximum of each row's values [K] where ``mask`` is true, [B] float32; NaN for a row
+    without such values.
+    """
     chosen, counts = values[mask.values], mask.count_nonzero()
     has_any = counts > 0
     starts = (np.cumsum(counts) - counts)[has_any]  # reduceat would misread rows of length 0
@@ -144,8 +146,8 @@ def row_statistics(values: Array, mask: Ragged) -> tuple[Array, Array, Array]:
 
 
 def whole_groups(group_ids: Array, lengths: Array, max_tokens: int) -> Iterator[tuple[int, int]]:
-    """First row and last (excluded) of runs that hold whole groups and at most ``max_tokens`` tokens (more if one group
-    has more).
+    """Yield the bounds (end exclusive) of runs of whole groups with at most ``max_tokens`` tokens, or one
+    larger group.
     """
     starts = np.flatnonzero(np.r_[True, group_ids[1:] != group_ids[:-1], True])
     before = np.concatenate([[0], np.cumsum(lengths)])

@@ -15,7 +15,7 @@ from verl_like.workers.updates import MiniBatches, shares, summary
 
 
 class CriticRole:
-    """Values and their updates; every method is collective."""
+    """Computes values and updates the value model; every method is collective."""
 
     def __init__(self, setup: WorkerSetup, engine: ValueEngine) -> None:
         self._setup, self._engine = setup, engine
@@ -38,7 +38,7 @@ class CriticRole:
 
     @dispatch(Dispatch.SPLIT)
     def update(self, rows: RemoteRows, mini_batches: MiniBatches) -> tuple[dict[str, float], None]:
-        """``critic.epochs`` passes over this rank's mini-batches."""
+        """Make ``critic.epochs`` passes over this rank's mini-batches."""
         config = self._setup.config.critic
         table = rows.fetch([*SEQUENCE, "values", "returns"], timeout_s=self._timeout_s)
         loss = CriticLoss(config)
@@ -58,7 +58,7 @@ class CriticRole:
 
     @dispatch(Dispatch.BROADCAST)
     def write(self) -> None:
-        """Write what :meth:`begin_save` has copied, beside other calls."""
+        """Write what :meth:`begin_save` has copied, in parallel with other calls."""
         assert self._unwritten is not None, "there is no copy to write"
         write, self._unwritten = self._unwritten, None
         write()

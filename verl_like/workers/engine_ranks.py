@@ -1,4 +1,4 @@
-"""The ranks that share one engine. They make the same calls at each of its steps; otherwise they hang."""
+"""The ranks that share one engine. They must make the same calls at each of its steps; otherwise they hang."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from verl_like.controller.errors import INTERRUPT
 from verl_like.workers.setup import WorkerSetup
 
-AGREE_EVERY_STEPS = 32  # a gloo round costs a few milliseconds, as does a step of a small model
+AGREE_EVERY_STEPS = 32  # a gloo round takes a few milliseconds, as does a step of a small model
 
 
 class EngineRanks:
-    """Lets the ranks of one engine agree; all of them make the same calls."""
+    """Synchronises decisions between the ranks of one engine; all of them make the same calls."""
 
     def __init__(self, setup: WorkerSetup) -> None:
         size = setup.config.rollout.tensor_parallel_size
@@ -25,12 +25,12 @@ class EngineRanks:
         self._calls = 0
         timeout = timedelta(seconds=setup.config.trainer.stage_timeout_s)
         for first in range(0, setup.world_size, size) if size > 1 else ():
-            group = dist.new_group(list(range(first, first + size)), timeout=timeout, backend="gloo")  # by every rank
+            group = dist.new_group(list(range(first, first + size)), timeout=timeout, backend="gloo")  # on every rank
             if first == self._first:
                 self._group = group
 
     def are_interrupted(self) -> bool:
-        """Return whether Ctrl-C has come. Call it once a step."""
+        """Return whether Ctrl-C was pressed. Call it once per step."""
         if self._group is None:
             return INTERRUPT.is_set()
         self._calls += 1
@@ -50,13 +50,13 @@ class EngineRanks:
 
 
 class Queue:
-    """Numbers from 0 on, each of which one engine gets; whoever asks first has the next ones.
+    """Hands out numbers from 0 on, each to one engine, in the order of requests.
 
-    Each ``open`` begins anew, on all ranks. The numbers are counted where ranks meet, in a thread of rank 0's process
-    that waits for nothing which runs there.
+    Each ``open`` restarts it, on all ranks. A store thread of rank 0's process counts the numbers, so it does not wait
+    for other work of that process.
 
     Args:
-        store: that of the process group.
+        store: store of the process group.
     """
 
     def __init__(self, store: Store, ranks: EngineRanks) -> None:
@@ -64,12 +64,12 @@ class Queue:
         self._opened, self._length, self._is_empty = 0, 0, True
 
     def open(self, length: int) -> None:
-        """Begin a queue of so many numbers."""
+        """Start a queue of ``length`` numbers."""
         self._opened += 1
         self._length, self._is_empty = length, length == 0
 
     def take(self, wanted: int) -> range:
-        """Return the next numbers, as many as wanted or as are left."""
+        """Return the next ``wanted`` numbers, or as many as are left."""
         if self._is_empty or not wanted:
             return range(0)
         end = self._ranks.from_first(self._store.add(str(self._opened), wanted) if self._ranks.is_first else 0)

@@ -1,4 +1,4 @@
-"""Episodes: how a sample becomes a response, by one request to the engine or by several."""
+"""Episodes: how a sample becomes a response, through one request to the engine or several."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from verl_like.protocol import Array
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Response:
-    """The tokens after the prompt, as an episode leaves them.
+    """The tokens after the prompt, as an episode returns them.
 
     Args:
-        token_ids: [T], those that the policy sampled and those that it was given in between.
-        log_probs: [T] nats, 0 where the policy was given the token.
+        token_ids: [T], the tokens that the policy sampled, and those inserted between them.
+        log_probs: [T] nats, 0 for inserted tokens.
         is_sampled: [T] bool, the column ``response_mask``.
-        finish_reason: that of the last request.
+        finish_reason: finish reason of the last request.
     """
 
     token_ids: list[int]
@@ -30,23 +30,23 @@ class Response:
 
 
 class Episode(Protocol):
-    """One sample of one prompt. It has one request under way at a time."""
+    """One sample of one prompt. It has at most one request in flight."""
 
     def advance(self, finished: Finished | None) -> Request | Response:
         """Return the next request, or the response once it is complete.
 
-        Ranks that share an engine advance episodes of their own on the same tokens, so all must return the same.
+        Ranks that share an engine each advance their own episodes on the same tokens, so all must return the same.
 
         Args:
             finished: the outcome of the last request; None in the first call, which returns a request.
         """
 
 
-EpisodeFactory: TypeAlias = Callable[[Request], Episode]  # makes the episode that a sample's first request begins
+EpisodeFactory: TypeAlias = Callable[[Request], Episode]  # creates a sample's episode from its first request
 
 
 class SingleTurn:
-    """The plain rollout: the response is what the engine makes of the first request."""
+    """The plain rollout: the response is the engine's output for the first request."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -67,9 +67,9 @@ class FinishedSample:
     """An episode that has ended.
 
     Args:
-        row: of the prompt.
-        number: among the samples of the prompt.
-        version: of the weights that the engine held at the first request.
+        row: row of the prompt.
+        number: number of the sample among those of the prompt.
+        version: weight version of the engine at the first request.
     """
 
     row: int
@@ -90,8 +90,8 @@ class RunningEpisodes:
     """The episodes in progress on an engine, by the id of the request that each waits for.
 
     Args:
-        episode: makes the episode of each sample.
-        first_requests: makes the first request of each sample of the prompt in a row.
+        episode: creates the episode of each sample.
+        first_requests: creates the first request of each sample of the prompt in a row.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class RunningEpisodes:
         self._waiting_for: dict[str, _Running] = {}
 
     def begin(self, rows: Iterable[int]) -> None:
-        """Begin all samples of the prompts in these rows, one prompt after the other."""
+        """Start all samples of the prompts in these rows, one prompt after the other."""
         for row in rows:
             requests = []
             for number, first in enumerate(self._first_requests(row)):
@@ -115,7 +115,7 @@ class RunningEpisodes:
             self._engine.submit(requests)
 
     def step(self) -> list[FinishedSample]:
-        """Advance the engine by one step, submit what episodes ask for next, and return those that ended."""
+        """Advance the engine by one step, submit the episodes' next requests, and return the episodes that ended."""
         ended, requests = [], []
         for finished in self._engine.step():
             running = self._waiting_for.pop(finished.request_id)
@@ -132,7 +132,7 @@ class RunningEpisodes:
         return ended
 
     def abort(self) -> None:
-        """Drop all episodes that have not ended."""
+        """Abort all episodes that have not ended."""
         if self._waiting_for:
             self._engine.abort(list(self._waiting_for))
             self._waiting_for.clear()

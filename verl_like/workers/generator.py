@@ -28,9 +28,9 @@ PROMPT_COLUMNS = ("prompt_ids", "group_id", "uid", "reward_inputs", "prompt_text
 ROLLOUT_COLUMNS = frozenset(
     {"prompt_ids", "response_ids", "response_mask", "rollout_log_probs", "reward_inputs", "prompt_text"}
 )
-OPTIONAL_COLUMNS = frozenset({"features"})  # of prompts; a block has those that its prompts have
+OPTIONAL_COLUMNS = frozenset({"features"})  # of prompts; a block has those of its prompts
 
-MAX_WAIT_S = 0.5  # of a small block: where responses are long and few, their scores would come after the last of them
+MAX_WAIT_S = 0.5  # of a small block; otherwise scores of few, long responses would arrive only after the last of them
 
 
 def build_rollout_engine(setup: WorkerSetup) -> RolloutEngine:
@@ -50,7 +50,7 @@ def build_rollout_engine(setup: WorkerSetup) -> RolloutEngine:
 
 
 def sample_seed(run_seed: int, step: int, uid: str, sample: int) -> int:
-    """Hash everything that names a sample to 63 bits: engines map neighbouring seeds to overlapping samples."""
+    """Hash everything that identifies a sample to 63 bits: engines map neighbouring seeds to overlapping samples."""
     digest = hashlib.blake2b(f"{run_seed}/{step}/{uid}/{sample}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
@@ -65,19 +65,19 @@ class _Group:
         return [self.samples[number] for number in sorted(self.samples)]
 
     def num_bytes(self, prompt_tokens: int) -> int:
-        """Count the bytes of the token columns: ids, mask and log-probs of responses, and the ids of the prompt."""
+        """Return the bytes of the token columns: ids, mask and log-probs of responses, and the ids of the prompt."""
         return sum(9 * len(each.response.token_ids) + 4 * prompt_tokens for each in self.samples.values())
 
 
 @dataclass(kw_only=True)
 class _Block:
-    """Finished groups that wait until they make a block, or for as long as one may wait."""
+    """Finished groups that wait until they form a block, or for the longest allowed time."""
 
     min_groups: int
     min_bytes: float
     groups: list[_Group] = field(default_factory=list)
     num_bytes: int = 0
-    since: float = 0.0  # of the first
+    since: float = 0.0  # arrival of the first group
 
     def add(self, group: _Group, *, prompt_tokens: int) -> None:
         if not self.groups:
@@ -91,20 +91,20 @@ class _Block:
         return self.num_bytes >= self.min_bytes or time.monotonic() - self.since >= MAX_WAIT_S
 
     def take(self) -> list[FinishedSample]:
-        """Return the samples by (group, number), and begin the next block."""
+        """Return the samples by (group, number), and start the next block."""
         groups, self.groups, self.num_bytes = self.groups, [], 0
         return [sample for group in groups for sample in group.in_order()]
 
 
 class GeneratorRole:
-    """Generation on this rank's engine; ranks that share an engine are given the same rows.
+    """Generation on this rank's engine; ranks that share an engine get the same rows.
 
-    It does not know where the engine's weights come from.
+    It does not depend on the source of the engine's weights.
 
     Args:
-        engine: may be asleep; whoever syncs its weights wakes it.
-        store: that of the process group of the generator's ranks.
-        episode: makes the episode of each sample.
+        engine: may be asleep; the caller that syncs its weights wakes it.
+        store: store of the process group of the generator's ranks.
+        episode: creates the episode of each sample.
     """
 
     def __init__(
@@ -132,12 +132,13 @@ class GeneratorRole:
 
         Args:
             rows: prompts of this engine.
-            first_sample: number of a prompt's first sample in this step's seeds; above 0 where a step draws again.
-            queue: prompts of which each engine takes the next ones when it has capacity; the same for all.
-            max_lag: how many versions the engine may be behind ``version``.
+            first_sample: number of a prompt's first sample in this step's seeds; above 0 if a step draws further
+                samples.
+            queue: prompts of which each engine takes the next ones when it has capacity; the same for all engines.
+            max_lag: largest allowed difference between ``version`` and the engine's version.
 
         Raises:
-            StaleWeightsError: the engine holds a version that is older, or newer than ``version``.
+            StaleWeightsError: if the engine's version is newer than ``version``, or older than ``max_lag`` allows.
         """
         self._check_version(version, max_lag)
         timeout_s = self._setup.config.trainer.stage_timeout_s
@@ -149,7 +150,7 @@ class GeneratorRole:
         block = _Block(
             min_groups=max(1, of_engine // MAX_STREAM_BLOCKS), min_bytes=self._setup.config.rollout.block_kib * 1024
         )
-        groups: dict[int, _Group] = {}  # of which some samples have ended
+        groups: dict[int, _Group] = {}  # groups with some, but not all, samples finished
         requests = partial(self._requests, prompts, n=n, sampling=sampling, step=step, first_sample=first_sample)
         episodes = RunningEpisodes(self._engine, self._episode, requests)
         self._engine.usage = EngineUsage()
@@ -169,7 +170,7 @@ class GeneratorRole:
                     yield from self._block(prompts, block.take())
             if self._ranks.is_first and block.groups:
                 yield from self._block(prompts, block.take())
-            if self._ranks.is_first and step >= 0:  # no validation
+            if self._ranks.is_first and step >= 0:  # negative in validation
                 self._record_usage()
         finally:
             episodes.abort()
@@ -183,7 +184,7 @@ class GeneratorRole:
             )
 
     def _num_wanted(self, n: int) -> int:
-        """Count the groups that this engine has capacity for; an idle one takes one, however many samples it has."""
+        """Return the number of groups for which this engine has capacity; at least one if it is idle."""
         return self._engine.room() // n or int(not self._engine.has_unfinished())
 
     def _record_usage(self) -> None:
@@ -196,7 +197,7 @@ class GeneratorRole:
     def _requests(
         self, prompts: DataProto, row: int, *, n: int, sampling: Sampling, step: int, first_sample: int
     ) -> list[Request]:
-        """Make the first request of each sample of a prompt."""
+        """Return the first request of each sample of a prompt."""
         seed, uid = self._setup.config.trainer.seed, str(prompts["uid"][row])
         prompt_ids = prompts.ragged("prompt_ids")[row].tolist()
         features: Any = prompts.columns.get("features")

@@ -1,4 +1,4 @@
-"""What the driver calls: one typed facade per role of the hybrid workers."""
+"""The driver's interface: one typed facade per role of the hybrid workers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ActorGroup:
         self._group = group
 
     def add_log_probs(self, batch: RemoteBatch, partition: Partition, *, sum_pi_squared: bool = False) -> Reports:
-        """Attach ``old_log_probs``, and ``sum_pi_squared`` where asked."""
+        """Attach ``old_log_probs``, and ``sum_pi_squared`` if requested."""
         adds = frozenset({"old_log_probs", "sum_pi_squared"} if sum_pi_squared else {"old_log_probs"})
         return self._group.map_rows(
             ActorRole.log_probs, batch, partition, adds=adds, interruptible=True, sum_pi_squared=sum_pi_squared
@@ -41,7 +41,7 @@ class ActorGroup:
     ) -> Reports:
         """Update on every mini-batch; ``mini_batches[rank][m]`` are positions among the rank's rows.
 
-        Advantages are those of the batch's fact ``advantage``, where it has one, else those of its column.
+        Advantages come from the batch's fact ``advantage`` if it has one, otherwise from its column.
         """
         advantages = batch.facts.get("advantage")
         shares = [
@@ -57,14 +57,14 @@ class ActorGroup:
         self._group.call(ActorRole.save, path)
 
     def begin_save(self, path: str) -> None:
-        """Copy what is to be saved; the call returns before it is written."""
+        """Copy the state to save; the call returns before it is written."""
         self._group.call(ActorRole.begin_save, path)
 
     def write(self, look: Callable[[], None]) -> None:
-        """Write the copies, beside other calls, and so on another thread than theirs.
+        """Write the copies in parallel with other calls, on another thread.
 
         Args:
-            look: done now and then; what it raises ends the wait.
+            look: check that is called periodically; an exception that it raises ends the wait.
         """
         self._group.call_beside(ActorRole.write, stage="checkpoint", check=look)
 
@@ -72,7 +72,7 @@ class ActorGroup:
         self._group.call(ActorRole.load, path, version)
 
     def export(self, path: str, *, adapter: bool = False) -> None:
-        """Write the policy as a Hugging Face folder, or its LoRA adapter alone as one of peft's."""
+        """Write the policy as a Hugging Face folder, or only its LoRA adapter as a peft folder."""
         self._group.call(ActorRole.export_adapter if adapter else ActorRole.export, path)
 
 
@@ -102,14 +102,14 @@ class CriticGroup:
         self._group.call(CriticRole.save, path)
 
     def begin_save(self, path: str) -> None:
-        """Copy what is to be saved; the call returns before it is written."""
+        """Copy the state to save; the call returns before it is written."""
         self._group.call(CriticRole.begin_save, path)
 
     def write(self, look: Callable[[], None]) -> None:
-        """Write the copies, beside other calls, and so on another thread than theirs.
+        """Write the copies in parallel with other calls, on another thread.
 
         Args:
-            look: done now and then; what it raises ends the wait.
+            look: check that is called periodically; an exception that it raises ends the wait.
         """
         self._group.call_beside(CriticRole.write, stage="checkpoint", check=look)
 
@@ -118,7 +118,7 @@ class CriticGroup:
 
 
 class AdvantageGroup:
-    """The one process that computes advantages over the whole batch."""
+    """The single process that computes advantages over the whole batch."""
 
     def __init__(self, group: WorkerGroup) -> None:
         self._group = group
@@ -126,8 +126,10 @@ class AdvantageGroup:
     def add(
         self, batch: RemoteBatch, blocks: Sequence[Array], earned: RowRewards, *, adds: frozenset[str], kl_coef: float
     ) -> tuple[Facts, dict[str, float]]:
-        """Attach the columns ``adds`` (see :meth:`AdvantageRole.advantages`) in blocks of these rows; the facts
-        ``has_advantage`` and ``advantage_mean``, ``advantage_min`` and ``advantage_max``, and metrics.
+        """Attach the columns ``adds`` (see :meth:`AdvantageRole.advantages`) in blocks of these rows.
+
+        Returns:
+            The facts ``has_advantage``, ``advantage_mean``, ``advantage_min`` and ``advantage_max``, and metrics.
         """
         reports: list[AdvantageReport] = self._group.map_rows(
             AdvantageRole.advantages,
@@ -150,14 +152,14 @@ class AdvantageGroup:
 
 
 class RolloutGroup:
-    """The engines.
+    """The rollout engines.
 
     Args:
         group: the workers that generate.
-        rollout: says how many ranks share an engine, and what that runs at once.
+        rollout: gives the number of ranks per engine and of sequences that an engine runs at once.
         assigns_by_queue: whether engines take prompts when they have capacity, those with the longest responses first.
-        node_of_rank: the node of each rank of this group, numbered as the nodes of the training ranks are; -1 where no
-            training rank runs on it. None where all ranks are on one node.
+        node_of_rank: the node of each rank of this group, numbered like the nodes of the training ranks; -1 if no
+            training rank runs on it. None if all ranks are on one node.
     """
 
     def __init__(
@@ -173,7 +175,7 @@ class RolloutGroup:
         self._lengths = ResponseLengths()
 
     def columns_of(self, prompts: RemoteBatch) -> frozenset[str]:
-        """Return the columns of the blocks that :meth:`generate` gives for these prompts."""
+        """Return the columns of the blocks that :meth:`generate` yields for these prompts."""
         return ROLLOUT_COLUMNS | (OPTIONAL_COLUMNS & prompts.columns)
 
     def generate(
@@ -187,11 +189,11 @@ class RolloutGroup:
         first_sample: int,
         max_lag: int = 0,
     ) -> Iterator[tuple[Facts, BlockRef]]:
-        """Yield (facts, block) pairs as groups finish, of prompts with the fact ``uid``.
+        """Yield (facts, block) pairs as groups finish; the prompts must have the fact ``uid``.
 
         Args:
-            max_lag: how many versions an engine may be behind ``version``; the fact ``weight_version`` says what each
-                row was begun with. An engine outside this bound ends the call with its ``StaleWeightsError``.
+            max_lag: largest allowed difference between ``version`` and an engine's version. The fact ``weight_version``
+                is the version with which each row was started. An engine outside this bound raises StaleWeightsError.
         """
         assignment = self._assignment(prompts.facts["uid"], n)
         size = self._rollout.tensor_parallel_size
@@ -213,7 +215,7 @@ class RolloutGroup:
             yield self._with_nodes(facts), block
 
     def _with_nodes(self, facts: Facts) -> Facts:
-        """Replace the rank that wrote each row, a number in this group alone, by its node."""
+        """Replace the rank that wrote each row, a number within this group, by its node."""
         writer = facts["writer"]
         node = np.zeros_like(writer) if self._node_of_rank is None else self._node_of_rank[writer]
         return {name: fact for name, fact in facts.items() if name != "writer"} | {"node": node}
@@ -225,13 +227,15 @@ class RolloutGroup:
         return assigned_by_queue(self._lengths.longest_first(uids), engines, most=self._rollout.max_num_seqs // n)
 
     def sync(self, *, keeps_requests: bool = False) -> SyncReport:
-        """Give the engines the actor's weights and wake them; the slowest rank's seconds, and otherwise any rank's.
+        """Send the actor's weights to the engines and wake them.
+
+        The report has the lowest version and the longest time of all ranks; its other fields are those of one rank.
 
         Args:
-            keeps_requests: let unfinished requests go on with the new weights; without it they are refused.
+            keeps_requests: let unfinished requests continue with the new weights; if False, they are an error.
 
         Raises:
-            RunError: ranks gave their engines different weights (``rollout.sync_checksum``).
+            RunError: if ranks sent their engines different weights (``rollout.sync_checksum``).
         """
         reports: list[SyncReport] = self._group.call(ActorRole.sync, keeps_requests=keeps_requests)
         _refuse_differing(reports)
@@ -242,7 +246,7 @@ class RolloutGroup:
         )
 
     def sleep(self) -> None:
-        """Free the accelerator for training; the next sync wakes the engines."""
+        """Free accelerator memory for training; the next sync wakes the engines."""
         self._group.call(GeneratorRole.sleep)
 
 

@@ -1,6 +1,4 @@
-"""The hybrid worker: one process per accelerator that hosts actor, rollout, ref,
-critic and reward model side by side.
-"""
+"""The hybrid worker: one process per accelerator that hosts actor, rollout, ref, critic and reward model together."""
 
 from __future__ import annotations
 
@@ -25,25 +23,27 @@ from verl_like.workers.setup import WorkerSetup, join_process_group, with_models
 
 
 def load_libraries(rollout_backend: str) -> None:
-    """Import what a worker needs, which takes longer than all else of its start; no backend where it is empty."""
+    """Import what a worker needs, which is the slowest part of its start; an empty name imports no backend."""
     if rollout_backend:
         load_backend(rollout_backend)
 
 
 def build_roles(setup: WorkerSetup) -> dict[str, Any]:
-    """The roles of this process by class name; the rollout engine comes first, while the accelerator is empty."""
+    """Build the roles of this process, by class name; the rollout engine comes first, while the accelerator is
+    empty.
+    """
     setup = with_models_here(setup)
     store = join_process_group(setup)
     config, backend = setup.config, train_backend("fsdp")
     roles: dict[str, Any] = {}
     rollout: RolloutEngine | None = None
     if "rollout" in setup.roles:
-        load_backend(config.rollout.backend)  # libraries belong to the baseline
+        load_backend(config.rollout.backend)  # libraries count towards the memory baseline
     BASELINE.mark()
     if "rollout" in setup.roles:
         with stage("build/rollout engine"):
             rollout = build_rollout_engine(setup)
-            rollout.sleep()  # the accelerator is free for models and checkpoints until the first sync wakes it
+            rollout.sleep()  # frees the accelerator for models and checkpoints until the first sync wakes it
     if "actor" in setup.roles:
         with stage("build/actor"):
             policy = backend.policy(_settings(setup, config.actor, config.model.path))
@@ -63,7 +63,9 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
 
 
 def _reference(setup: WorkerSetup, backend: TrainBackend, actor: ActorRole) -> RefRole:
-    """A model of its own, but for the actor's without its adapters, which is the one that the run began with."""
+    """Return a reference with its own model, or with the actor's model without its adapters, which has the initial
+    weights.
+    """
     config = setup.config
     if config.ref_is_actor:
         return RefRole(setup, actor.engine, is_actor=True)
@@ -74,7 +76,7 @@ def _reference(setup: WorkerSetup, backend: TrainBackend, actor: ActorRole) -> R
 def _settings(
     setup: WorkerSetup, role: ActorConfig | RefConfig | CriticConfig, path: str, *, is_frozen: bool = False
 ) -> EngineSettings:
-    """How the role's model is run; an empty ``path`` stands for the policy's."""
+    """Return the engine settings of a role's model; an empty ``path`` means the policy's."""
     config = setup.config
     return EngineSettings(
         model=replace(config.model, path=path or config.model.path),

@@ -1,4 +1,4 @@
-"""What the driver and the workers tell each other besides rows."""
+"""Messages between the driver and the workers, other than rows."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from verl_like.protocol import Array, Ragged
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowRewards:
-    """What the advantages are computed from, besides token columns; every array is [B].
+    """Inputs of the advantages other than token columns; every array is [B].
 
     Args:
-        rewards: float32, what the response earned.
+        rewards: float32, the reward of each response.
         group_ids: int64.
-        baseline_rewards: float32, what the greedy response to the same prompt earned.
-        components: float32 each, parts that the reward function reported beside its score.
-        mini_batches: the update that a row belongs to, where the policy loss reads ``covariance_rank``.
+        baseline_rewards: float32, the reward of the greedy response to the same prompt.
+        components: float32 each, parts that the reward function returned in addition to its score.
+        mini_batches: the update that each row belongs to, if the policy loss reads ``covariance_rank``.
     """
 
     rewards: Array
@@ -39,8 +39,10 @@ class RowRewards:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdvantageReport:
-    """``metrics``, and for each row whether any of its advantages is not zero, [B] bool, and their mean, least and
-    largest over the tokens that the policy chose, [B] float32; NaN where it chose none.
+    """``metrics``, and statistics of each row's advantages.
+
+    ``has_advantage`` [B] bool is true if any advantage of a row is not zero. ``advantage_mean``, ``advantage_min`` and
+    ``advantage_max`` [B] float32 are taken over the tokens that the policy sampled; NaN for a row without any.
     """
 
     metrics: dict[str, float]
@@ -52,18 +54,18 @@ class AdvantageReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpdateShare:
-    """A rank's part of an update of the actor.
+    """A rank's share of an update of the actor.
 
     Args:
-        mini_batches: for each mini-batch the positions, among the rank's rows, of its share.
-        advantages: [n] float32 of the rank's rows, where all tokens of a response have the same; else None.
+        mini_batches: for each mini-batch, the positions of its rows among the rank's rows.
+        advantages: [n] float32 of the rank's rows if all tokens of a response have the same advantage; otherwise None.
     """
 
     mini_batches: Sequence[Array]
     advantages: Array | None = None
 
     def columns(self, mask: Ragged) -> dict[str, Ragged]:
-        """The advantages as a column of tokens, zero where the mask is false; none where the rows have it already."""
+        """Return the advantages as a token column, zero where the mask is false; empty if the rows already have it."""
         if self.advantages is None:
             return {}
         values = np.repeat(self.advantages, mask.lengths)
@@ -72,12 +74,12 @@ class UpdateShare:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpdateTerms:
-    """What the actor's update reads and does.
+    """Inputs and settings of the actor's update.
 
     Args:
-        columns: token columns the loss reads besides the sequence.
+        columns: token columns that the loss reads besides the sequence.
         is_corrected: whether ``algorithm.rollout_correction`` applies in this step.
-        mean_weight: the batch's mean importance weight, where weights are divided by it.
+        mean_weight: the batch's mean importance weight, if weights are divided by it.
     """
 
     columns: tuple[str, ...]
@@ -87,14 +89,14 @@ class UpdateTerms:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncReport:
-    """Weights that went from the actor into engines.
+    """Report on a transfer of weights from the actor into engines.
 
     Args:
-        version: that the engines now hold.
-        num_bytes: that went into an engine; tied weights count under each of their names.
-        seconds: of the slowest rank.
-        collectives: gathers that it took; none where ranks have replicas.
-        checksum: CRC-32 of all names and weights in their order, where ``rollout.sync_checksum``.
+        version: weight version that the engines now hold.
+        num_bytes: bytes loaded by an engine; tied weights count under each of their names.
+        seconds: time of the slowest rank.
+        collectives: number of gathers; 0 if ranks have replicas.
+        checksum: CRC-32 of all names and weights in order, if ``rollout.sync_checksum`` is set.
     """
 
     version: int

@@ -1,4 +1,4 @@
-"""The reference: the frozen policy that KL terms compare with."""
+"""The reference: the frozen policy with which KL terms compare."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from verl_like.workers.setup import SEQUENCE, WorkerSetup
 
 
 class RefRole:
-    """Log-probs of the frozen model; every method is collective.
+    """Computes log-probs of the frozen model; every method is collective.
 
     Args:
-        is_actor: whether the engine is the actor's own, whose adapters are then left out of the passes.
+        is_actor: whether the engine is the actor's, whose passes then leave out the adapters.
     """
 
     def __init__(self, setup: WorkerSetup, engine: PolicyEngine, *, is_actor: bool) -> None:

@@ -1,4 +1,4 @@
-"""What a worker with models is told when it is built, and the process group it joins."""
+"""The configuration with which a worker with models is built, and the process group that it joins."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from verl_like.controller import rendezvous
 from verl_like.remote_models import here
 
 log = logging.getLogger(__name__)
-SEQUENCE = ("prompt_ids", "response_ids", "response_mask")  # what every forward pass reads
+SEQUENCE = ("prompt_ids", "response_ids", "response_mask")  # columns that every forward pass reads
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerSetup:
-    """Everything a worker needs besides its environment."""
+    """Everything that a worker needs besides its environment."""
 
     config: Config
     rank: int
     world_size: int
     device: str  # "cpu" or "cuda"
     run_id: str
-    roles: frozenset[str]  # of "actor", "rollout", "ref", "critic", "reward_model", "judge"
-    # Optimiser updates of the whole run, for the schedules; an actor without any does not learn.
+    roles: frozenset[str]  # some of "actor", "rollout", "ref", "critic", "reward_model", "judge"
+    # Optimiser updates of the whole run, for the schedules; an actor with 0 does not learn.
     actor_updates: int = 0
     critic_updates: int = 0
     num_threads: int = 1  # on CPU
 
 
 def with_models_here(setup: WorkerSetup) -> WorkerSetup:
-    """The same, with folders of this machine for models at URLs, which are copied where they are not here yet."""
+    """Return the setup with local folders for models at URLs, which are downloaded if needed."""
     config = setup.config
     model = replace(config.model, path=here(config.model.path), tokenizer_path=here(config.model.tokenizer_path))
     reward = replace(
@@ -58,9 +58,9 @@ def with_models_here(setup: WorkerSetup) -> WorkerSetup:
 
 
 def choose_what_repeats() -> None:
-    """Have torch take operations that repeat bit for bit; of each that does not, the run's log has one warning."""
+    """Make torch use operations that are bitwise reproducible; each one that is not logs one warning per run."""
     torch.use_deterministic_algorithms(True, warn_only=True)
-    # What is never written is never read here; filling it would cost a pass over every new tensor.
+    # Uninitialised memory is never read here; filling it would cost a pass over every new tensor.
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (a property of the module)
     shown = warnings.showwarning
 
@@ -74,10 +74,10 @@ def choose_what_repeats() -> None:
 
 
 def check_one_gpu(num_visible: int) -> None:
-    """Refuse a process that sees more GPUs than its own: all ranks of a node would take the first.
+    """Check that this process sees only its own GPU; otherwise all ranks of a node would use the first.
 
     Raises:
-        RuntimeError: it sees none, or several.
+        RuntimeError: if it sees none, or several.
     """
     if num_visible != 1:
         raise RuntimeError(
@@ -87,7 +87,7 @@ def check_one_gpu(num_visible: int) -> None:
 
 
 def join_process_group(setup: WorkerSetup) -> Store:
-    """Rendezvous at the address that rank 0 holds, whose store is returned; collectives get the stage deadline."""
+    """Join the process group at rank 0's address and return its store; collectives get the stage timeout."""
     if setup.config.trainer.deterministic:
         choose_what_repeats()
     backend = "cpu:gloo,cuda:nccl" if setup.device == "cuda" else "gloo"

@@ -1,4 +1,4 @@
-"""The sending end of a sync: the policy's weights, streamed into a sink and accounted for."""
+"""The sender of a sync: streams the policy's weights into a sink and measures the transfer."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class WeightSource:
     """Sends a policy's weights to a sink.
 
     Args:
-        sends_adapter: send the LoRA adapter alone, not the weights that it is added to.
-        has_checksum: compute a checksum of all that is sent.
+        sends_adapter: send only the LoRA adapter, not the weights to which it is added.
+        has_checksum: compute a checksum of everything that is sent.
     """
 
     def __init__(self, policy: PolicyEngine, sink: WeightSink, *, sends_adapter: bool, has_checksum: bool) -> None:
@@ -29,7 +29,7 @@ class WeightSource:
         """Send the weights as ``version``; collective.
 
         Args:
-            keeps_requests: let the receiver's unfinished requests go on with the new weights.
+            keeps_requests: let the receiver's unfinished requests continue with the new weights.
         """
         started, gathers, num_bytes = time.perf_counter(), self._policy.num_gathers, 0
         checksum = 0 if self._has_checksum else None

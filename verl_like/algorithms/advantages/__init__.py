@@ -1,7 +1,7 @@
-"""Advantage estimators: token rewards to advantages.
+"""Advantage estimators: from token rewards to advantages.
 
-``ADVANTAGES`` is the list. An entry is called as ``ADVANTAGES[name](inputs, config)`` and says besides what it needs:
-the columns, whether it compares siblings, and what is left to do in sight of the whole batch
+``ADVANTAGES`` is the list. An entry is called as ``ADVANTAGES[name](inputs, config)``. It also declares the columns
+that it needs, whether it compares siblings, and the steps over the whole batch
 (:func:`verl_like.algorithms.advantages.batch.batch_advantages`). The functions are imported when they are called.
 """
 
@@ -56,10 +56,10 @@ ADVANTAGES: dict[str, Estimator] = {
 
 
 def estimator(name: str) -> Estimator:
-    """The estimator that ``algorithm.adv_estimator`` names: one of ``ADVANTAGES``, or ``module:name`` of a user's own.
+    """Return the estimator that ``algorithm.adv_estimator`` names: one of ``ADVANTAGES``, or a user's ``module:name``.
 
-    A user's own is an :class:`Estimator`, or a plain function, which then gets rewards, mask and groups only. What it
-    needs is known without its keyword arguments; to call it, take :func:`estimator_of`.
+    A user's estimator is an :class:`Estimator`, or a plain function, which then gets only rewards, mask and groups. The
+    result knows its needs but lacks its keyword arguments; to call an estimator, use :func:`estimator_of`.
     """
     by_place = {entry.fn.place: entry for entry in ADVANTAGES.values() if isinstance(entry.fn, Imported)}
     found = by_place.get(name) or look_up(name, ADVANTAGES, kind=Estimator, option="algorithm.adv_estimator")
@@ -73,10 +73,10 @@ def estimator(name: str) -> Estimator:
 
 
 def estimator_of(config: AlgorithmConfig) -> Estimator:
-    """:func:`estimator` with ``algorithm.estimator_kwargs``, as it is called.
+    """Return :func:`estimator` with ``algorithm.estimator_kwargs`` bound, ready to be called.
 
     Raises:
-        ValueError: arguments that the function does not take, or does not get.
+        ValueError: for arguments that the function does not accept, or required ones that are missing.
     """
     found = estimator(config.adv_estimator)
     function = with_arguments(

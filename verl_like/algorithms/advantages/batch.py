@@ -1,4 +1,4 @@
-"""The steps of an estimator that need the whole batch, and the column that the trainer must have made."""
+"""Steps of an estimator that need the whole batch, and the check that a needed column exists."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from verl_like.config.schema import AlgorithmConfig
 def batch_advantages(
     estimator: Estimator, advantages: Tensor, mask: Tensor, *, lengths: Tensor, group_ids: Tensor
 ) -> Tensor:
-    """Finish the advantages of a whole batch: the estimator's ``final_step``, then whitening, where it asks for them.
+    """Finish the advantages of a whole batch: the estimator's ``final_step``, then whitening, if it declares them.
 
     Args:
-        advantages: [K] float32, what the estimator gave for all rows, one row after the other without padding.
+        advantages: [K] float32, the estimator's result for all rows, concatenated without padding.
         mask: [K] bool.
-        lengths: [B] int64 tokens of each row; they add up to K.
+        lengths: [B] int64 tokens of each row; they sum to K.
         group_ids: [B] int64.
 
     Returns:
@@ -29,15 +29,16 @@ def batch_advantages(
         rows = torch.arange(len(lengths)).repeat_interleave(lengths)
         is_valid = torch.zeros(len(lengths), dtype=torch.bool).index_fill(0, rows[mask], True)
         row_advantages = torch.zeros(len(lengths), dtype=torch.float64)
-        row_advantages[rows[mask]] = advantages[mask].double()  # constant over a response, so any of its tokens will do
+        row_advantages[rows[mask]] = advantages[mask].double()  # constant over a response, so any of its tokens works
         finished = estimator.final_step(row_advantages, is_valid, group_ids)
         advantages = torch.where(mask, finished.float()[rows], 0.0)
     return whitened(advantages, mask, whiten_stats(advantages, mask)) if estimator.whiten else advantages
 
 
 def row_advantages(estimator: Estimator, responses: Scored, config: AlgorithmConfig) -> Tensor:
-    """[B] float32: what an estimator that takes scores gives each token of a response in the end, the same as by way of
-    tokens up to rounding; 0 where a row is not valid.
+    """Return [B] float32: the final advantage of each token of a response, from an estimator that takes scores.
+
+    It equals the result computed from tokens up to rounding; 0 if a row is not valid.
     """
     assert estimator.takes == "scores", f"{estimator} reads tokens"
     found: Tensor = estimator.fn(responses, config)

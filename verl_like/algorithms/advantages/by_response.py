@@ -1,7 +1,7 @@
-"""Estimators that give a response one advantage, the same for each of its tokens.
+"""Estimators that give all tokens of a response the same advantage.
 
-Each takes the sum R of a response's token rewards, KL penalties included, and returns [B] float64. n is the number of a
-group's valid rows: a row whose mask is all false is a failed sample, counts in no statistic and gets zeros. Where
+Each takes the sum R of a response's token rewards, including KL penalties, and returns [B] float64. n is the number of
+a group's valid rows: a row whose mask is all false is a failed sample, which counts in no statistic and gets zero. If
 siblings are compared, a group of equal rewards or with one valid row gives zeros, never NaN.
 """
 
@@ -32,8 +32,8 @@ def grpo(responses: Scored, config: AlgorithmConfig) -> Tensor:
 def grpo_passk(responses: Scored, config: AlgorithmConfig) -> Tensor:
     """Reward a group for its best response (2503.19595: the k-sample objective max R with a leave-one-out baseline).
 
-    A_i = max over all - max over all but i: the best response gets its lead over the second best, every other one zero.
-    A tie for the best gives zeros. Divided by the group's std + 1e-6 if ``config.divide_by_std``.
+    A_i = max over all - max over all except i: the best response gets its lead over the second best, every other one
+    zero. A tie for the best gives zeros. Divided by the group's std + 1e-6 if ``config.divide_by_std``.
     """
     scores = torch.where(responses.is_valid, responses.scores, -torch.inf)
     is_best = responses.is_valid & (scores == group_highest(scores, responses.group))
@@ -44,9 +44,9 @@ def grpo_passk(responses: Scored, config: AlgorithmConfig) -> Tensor:
 
 
 def rloo(responses: Scored, config: AlgorithmConfig) -> Tensor:
-    """The baseline is the mean of the siblings without the response itself (RLOO, 2402.14740).
+    """Subtract the mean of the siblings without the response itself (RLOO, 2402.14740).
 
-    A_i = R_i - sum of R_j over j != i / (n - 1), which is n / (n - 1) times R less the group's mean. A single response
+    A_i = R_i - sum of R_j over j != i / (n - 1), which is n / (n - 1) times R minus the group's mean. A single response
     has no baseline and gets zero.
     """
     num_valid = responses.num_valid()
@@ -54,44 +54,46 @@ def rloo(responses: Scored, config: AlgorithmConfig) -> Tensor:
 
 
 def reinforce_plus_plus_baseline(responses: Scored, config: AlgorithmConfig) -> Tensor:
-    """R less the group's mean, whitened over all tokens of the batch (REINFORCE++ with baseline, 2501.03262)."""
+    """Return R minus the group's mean, to be whitened over all tokens of the batch (REINFORCE++ with baseline,
+    2501.03262).
+    """
     return responses.centred()
 
 
 def opo(responses: Scored, config: AlgorithmConfig) -> Tensor:
-    """The baseline of least variance, if a response's squared gradient grows with its length (OPO, 2505.23585).
+    """Subtract the baseline of least variance if a response's squared gradient grows with its length (OPO, 2505.23585).
 
-    A_i = R_i - b with b = sum of l_j R_j / sum of l_j over the group, l the number of tokens that the policy chose.
+    A_i = R_i - b with b = sum of l_j R_j / sum of l_j over the group, l the number of tokens that the policy sampled.
     """
     return responses.centred(weights=responses.num_chosen.double())
 
 
 def gpg(responses: Scored, config: AlgorithmConfig) -> Tensor:
-    """R less the group's mean, scaled up for the groups that say nothing (GPG, 2504.02546, with F_norm = 1).
+    """Subtract the group's mean from R, scaled up for groups without a signal (GPG, 2504.02546, with F_norm = 1).
 
-    A = alpha (R - mean of group), alpha = B / (B - M) for B responses in the batch of which M stand in groups of equal
-    rewards. alpha is a number of the whole batch: :func:`scale_for_silent_groups`.
+    A = alpha (R - mean of group), alpha = B / (B - M) for B responses in the batch, of which M are in groups of equal
+    rewards. alpha depends on the whole batch: :func:`scale_for_silent_groups`.
     """
     return responses.centred()
 
 
 def scale_for_silent_groups(row_advantages: Tensor, is_valid: Tensor, group_ids: Tensor) -> Tensor:
-    """gpg's alpha, applied."""
+    """Apply gpg's alpha."""
     group = group_index(group_ids)
     num_heard = (is_valid & (group_sum(row_advantages.abs(), group) > 0)).sum()
     return row_advantages * is_valid.sum() / num_heard.clamp(min=1)
 
 
 def gdpo(responses: Scored, config: AlgorithmConfig) -> Tensor:
-    """Normalise each component of the reward in its group before they are added up (GDPO, 2601.05242).
+    """Normalise each component of the reward in its group before they are summed (GDPO, 2601.05242).
 
     A_sum = sum over ``config.reward_components`` of weight * (component - mean of group) / (std of group + 1e-6),
     undivided if ``config.divide_by_std`` is false; A = A_sum / std of A_sum over the batch's responses:
     :func:`divide_by_batch_std`.
 
     Raises:
-        ValueError: no component is named, one that is named is missing or not finite, or ``config.kl_coef`` is above 0:
-            the components hold no KL penalty.
+        ValueError: if no component is named, a named one is missing or not finite, or ``config.kl_coef`` is above 0:
+            the components contain no KL penalty.
     """
     if config.kl_coef > 0:
         raise ValueError(
@@ -122,23 +124,23 @@ def gdpo(responses: Scored, config: AlgorithmConfig) -> Tensor:
 
 
 def divide_by_batch_std(row_advantages: Tensor, is_valid: Tensor, group_ids: Tensor) -> Tensor:
-    """gdpo's last step. The batch's mean is 0 already, since that of each group is: a silent group keeps its exact
-    zeros.
+    """Apply gdpo's last step. The batch's mean is 0 already, because that of each group is; a group without a signal
+    keeps exact zeros.
     """
     return row_advantages / (whiten_stats(row_advantages, is_valid).std + GROUP_EPS)
 
 
 def flash_reinforce(responses: Scored, config: AlgorithmConfig) -> Tensor:
-    """R less the mean over all responses of the batch (FlashREINFORCE, yifanzhang-pro.github.io/FlashREINFORCE).
+    """Subtract the mean over all responses of the batch (FlashREINFORCE, yifanzhang-pro.github.io/FlashREINFORCE).
 
-    A_i = R_i - (sum of R_j) / B: made for one response per prompt, where no sibling gives a baseline. Every response
-    weighs the same whatever its length, and nothing is divided by a standard deviation. The mean is subtracted by
-    :func:`less_batch_mean`.
+    A_i = R_i - (sum of R_j) / B: designed for one response per prompt, without siblings for a baseline. Every response
+    has the same weight whatever its length, and nothing is divided by a standard deviation. :func:`less_batch_mean`
+    subtracts the mean.
     """
     return responses.scores
 
 
 def less_batch_mean(row_advantages: Tensor, is_valid: Tensor, group_ids: Tensor) -> Tensor:
-    """flash_reinforce's baseline, subtracted."""
+    """Subtract flash_reinforce's baseline."""
     one_group = torch.zeros(len(row_advantages), dtype=torch.int64, device=row_advantages.device)
     return torch.where(is_valid, row_advantages - group_mean(row_advantages, is_valid.double(), one_group), 0.0)

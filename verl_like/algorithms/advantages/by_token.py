@@ -1,8 +1,8 @@
 """Estimators whose advantage changes from token to token.
 
 Each returns ``advantages`` and ``returns`` [K] float32, both zero where masked. *Next* and *before* mean next and
-before among the true entries of ``response_mask``: tokens that the policy did not choose (observations) are passed over
-as if they were not there.
+before among the true entries of ``response_mask``: tokens that the policy did not sample (observations) are skipped as
+if they did not exist.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from verl_like.algorithms.types import Advantages
 from verl_like.config.schema import AlgorithmConfig
 
 ENERGY_EPS = (
-    1e-8  # added to each token's energy: where the policy was certain of everything, the baseline is the plain mean
+    1e-8  # added to each token's energy: if the policy was certain of all tokens, the baseline is the plain mean
 )
 
 
 def gae(inputs: Responses, config: AlgorithmConfig) -> Advantages:
-    """Generalised advantage estimation (1506.02438, equation 16) over the tokens the policy chose.
+    """Generalised advantage estimation (1506.02438, equation 16) over the tokens that the policy sampled.
 
     A_t = delta_t + gamma * lam * A_next and delta_t = r_t + gamma * V_next - V_t. The value after the last token is 0.
     Whitened over the batch.
@@ -43,12 +43,12 @@ def gae(inputs: Responses, config: AlgorithmConfig) -> Advantages:
 
 
 def _rewards_to_go(chosen: Responses, gamma: float = 1.0) -> Tensor:
-    """[K] float64: G_t = r_t + gamma * G_next."""
+    """Return [K] float64: G_t = r_t + gamma * G_next."""
     return chosen.sums_to_go(chosen.token_rewards(), gamma)
 
 
 def _less_baseline(inputs: Responses, rewards_to_go: Tensor, baseline: Tensor | float) -> Advantages:
-    """Rewards to go of the tokens that the policy chose, less a baseline of each."""
+    """Subtract a baseline from the rewards to go of the sampled tokens."""
     return Advantages(
         advantages=inputs.opened((rewards_to_go - baseline).float()), returns=inputs.opened(rewards_to_go.float())
     )
@@ -57,24 +57,26 @@ def _less_baseline(inputs: Responses, rewards_to_go: Tensor, baseline: Tensor | 
 def reinforce(inputs: Responses, config: AlgorithmConfig) -> Advantages:
     """REINFORCE without a baseline: A_t = G_t, the rewards to go discounted by ``config.gamma`` (Williams, 1992).
 
-    Not what OpenRLHF calls ``reinforce``: that is ``reinforce_plus_plus``.
+    OpenRLHF's ``reinforce`` is ``reinforce_plus_plus`` here.
     """
     return _less_baseline(inputs, _rewards_to_go(inputs.closed_up(), config.gamma), 0.0)
 
 
 def reinforce_plus_plus(inputs: Responses, config: AlgorithmConfig) -> Advantages:
-    """Rewards to go discounted by ``config.gamma``, whitened over all tokens of the batch (REINFORCE++, 2501.03262)."""
+    """Return rewards to go discounted by ``config.gamma``, to be whitened over the batch's tokens (REINFORCE++,
+    2501.03262).
+    """
     return reinforce(inputs, config)
 
 
 def reinforce_baseline(inputs: Responses, config: AlgorithmConfig) -> Advantages:
-    """Rewards to go less the mean R of the group, whitened over all tokens of the batch (as OpenRLHF's
+    """Subtract the mean R of the group from the rewards to go, whitened over the batch's tokens (OpenRLHF's
     ``reinforce_baseline``).
 
     A_t = G_t - mean of R over the group's valid rows, R = G at the first token, undiscounted. It differs from
-    ``reinforce_plus_plus_baseline`` only where a KL penalty stands in the rewards: a token answers for those from
-    itself on, not for all of the response. Without whitening, and without such penalties, this is Dr. GRPO (``grpo``
-    with ``divide_by_std=false``), which OpenRLHF calls ``dr_grpo``.
+    ``reinforce_plus_plus_baseline`` only if the rewards contain a KL penalty: a token gets the penalties from itself
+    on, not those of the whole response. Without whitening and penalties, this is Dr. GRPO (``grpo`` with
+    ``divide_by_std=false``), which OpenRLHF calls ``dr_grpo``.
     """
     responses, chosen = scored(inputs), inputs.closed_up()
     baseline = group_mean(responses.scores, responses.is_valid.double(), responses.group)
@@ -82,7 +84,7 @@ def reinforce_baseline(inputs: Responses, config: AlgorithmConfig) -> Advantages
 
 
 def remax(inputs: Responses, config: AlgorithmConfig) -> Advantages:
-    """Rewards to go less the score of the greedy response to the same prompt (ReMax, 2310.10505).
+    """Subtract the score of the greedy response to the same prompt from the rewards to go (ReMax, 2310.10505).
 
     A_t = G_t - ``baseline_rewards``, undiscounted. A row whose baseline is NaN, because the greedy response could not
     be scored, gets zero advantages.
@@ -94,20 +96,20 @@ def remax(inputs: Responses, config: AlgorithmConfig) -> Advantages:
 
 
 def optimal_token_baseline(inputs: Responses, config: AlgorithmConfig) -> Advantages:
-    """The baseline of least variance for each position of a group (OTB, 2602.07078).
+    """Subtract the baseline of least variance for each position of a group (OTB, 2602.07078).
 
-    A_t = G_t - B_t, B_t = sum of W_t G_t / sum of W_t over the siblings with a token at t. W_t adds up 1 - 2 pi + sum
-    of pi^2 over the tokens up to t: the squared norm of the gradient at the logits, where pi is the token's probability
-    and ``sum_pi_squared`` the sum over the vocabulary. Positions are columns; ``tir_optimal_token_baseline`` numbers
-    them anew.
+    A_t = G_t - B_t, B_t = sum of W_t G_t / sum of W_t over the siblings with a token at t. W_t sums 1 - 2 pi + sum of
+    pi^2 over the tokens up to t: the squared norm of the gradient at the logits. pi is the token's probability, and
+    ``sum_pi_squared`` the sum over the vocabulary. Positions are columns; ``tir_optimal_token_baseline`` numbers them
+    anew.
 
-    Where no sibling has a token (the tail of a group's longest response), the baseline of the last shared position
-    stands for the rest; a response that never had a sibling gets zeros. So neither equal rewards nor a constant added
-    to all scores moves anything.
+    If no sibling has a token (the tail of a group's longest response), the baseline of the last shared position is used
+    for the rest; a response that never had a sibling gets zeros. So neither equal rewards nor a constant added to all
+    scores changes the weights.
     """
     mask, group = inputs.pad(inputs.response_mask), group_index(inputs.group_ids)
     probs = needed(inputs.old_log_probs, "old_log_probs").double().exp()
-    # At least (1 - pi)^2 in exact arithmetic; rounding of the columns may take it below 0.
+    # At least (1 - pi)^2 in exact arithmetic; rounding of the columns may make it negative.
     energy = (1 - 2 * probs + needed(inputs.sum_pi_squared, "sum_pi_squared")).clamp(min=0) + ENERGY_EPS
     energy = inputs.pad(torch.where(inputs.response_mask, energy, 0.0))
     to_go = _rewards_to_go(inputs.closed_up())
@@ -123,8 +125,8 @@ def optimal_token_baseline(inputs: Responses, config: AlgorithmConfig) -> Advant
 
 
 def tir_optimal_token_baseline(inputs: Responses, config: AlgorithmConfig) -> Advantages:
-    """:func:`optimal_token_baseline` for several turns: the k-th token that the policy chose is compared with its
-    siblings' k-th.
+    """:func:`optimal_token_baseline` for several turns: a response's k-th sampled token is compared with its siblings'
+    k-th.
     """
     result = optimal_token_baseline(inputs.closed_up(), config)
     return Advantages(advantages=inputs.opened(result.advantages), returns=inputs.opened(result.returns))

@@ -1,4 +1,4 @@
-"""What an estimator is, and the columns it may ask for. Nothing here imports torch."""
+"""The type of an estimator, and the columns that it may require. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Estimator:
     """An advantage function and what the trainer must know about it.
 
     Args:
-        fn: the function of :class:`AdvantageInputs`; it sees whole groups, but maybe not the whole batch.
-        needs: columns of :class:`AdvantageInputs` it reads besides rewards, mask and groups.
-        compares_siblings: true where a group of one response teaches nothing.
-        final_step: where ``fn`` gives one number per response, what becomes of these numbers in sight of the whole
+        fn: the function of :class:`AdvantageInputs`; it gets whole groups, but maybe not the whole batch.
+        needs: columns of :class:`AdvantageInputs` that it reads besides rewards, mask and groups.
+        compares_siblings: whether a group with a single response gives no signal.
+        final_step: if ``fn`` gives one number per response, the step that transforms these numbers over the whole
             batch: (row_advantages [B] float64, is_valid [B] bool, group_ids [B]) -> row_advantages [B].
-        whiten: true where advantages are afterwards brought to mean 0 and variance 1 over all tokens of the batch.
-        takes: where ``fn`` is no function of :class:`AdvantageInputs`: "tokens" without padding (:class:`Responses`),
-            as it gives them, or "scores", one of each response (:class:`Scored`), for which it gives [B] float64.
+        whiten: whether advantages are then normalised to mean 0 and variance 1 over all tokens of the batch.
+        takes: input of ``fn``: "padded" for :class:`AdvantageInputs`; "tokens" without padding (:class:`Responses`),
+            with a result in that form; or "scores", one per response (:class:`Scored`), with a result [B] float64.
     """
 
     fn: Callable[[Any, AlgorithmConfig], Any]
@@ -49,7 +49,7 @@ class Estimator:
             )
 
     def __call__(self, inputs: AdvantageInputs, config: AlgorithmConfig) -> Advantages:
-        """Advantages [B, T] of some whole groups, before the steps of :func:`batch_advantages`."""
+        """Return advantages [B, T] of some whole groups, before the steps of :func:`batch_advantages`."""
         if self.takes == "padded":
             found: Advantages = self.fn(inputs, config)
             return found
@@ -60,7 +60,7 @@ class Estimator:
         return replace(found, advantages=found.advantages.view(shape), returns=found.returns.view(shape))
 
     def of_responses(self, responses: Responses, config: AlgorithmConfig) -> Advantages:
-        """The same without padding, [K]."""
+        """Return the advantages of responses without padding, [K]."""
         if self.takes == "tokens":
             found: Advantages = self.fn(responses, config)
             return found

@@ -1,4 +1,4 @@
-"""Numbers over the rows that answer the same prompt, in float64."""
+"""Statistics over the rows of the same prompt, in float64."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from verl_like.algorithms.types import Advantages
 
 
 def group_index(group_ids: Tensor) -> Tensor:
-    """[B] int64: the rows' groups numbered from 0."""
+    """Return [B] int64: the rows' groups, numbered from 0."""
     index: Tensor = torch.unique(group_ids, return_inverse=True)[1]
     return index
 
 
 def group_sum(values: Tensor, group: Tensor) -> Tensor:
-    """Each row's group's sum, in the shape of ``values`` [B] or [B, T]."""
+    """Return the sum of each row's group, in the shape of ``values`` [B] or [B, T]."""
     return torch.zeros_like(values).index_add(0, group, values)[group]
 
 
 def group_highest(values: Tensor, group: Tensor) -> Tensor:
-    """Each row's group's maximum, in the shape of ``values`` [B] or [B, T]; rows that play no part hold -inf."""
+    """Return the maximum of each row's group, in the shape of ``values`` [B] or [B, T]; excluded rows hold -inf."""
     index = group if values.dim() == 1 else group[:, None].expand_as(values)
     return torch.full_like(values, -torch.inf).scatter_reduce(0, index, values, "amax")[group]
 
 
 def group_mean(values: Tensor, weights: Tensor, group: Tensor) -> Tensor:
-    """Each row's group's weighted mean, in the shape of ``values`` [B] or [B, T]; 0 where nothing has weight.
+    """Return the weighted mean of each row's group, in the shape of ``values`` [B] or [B, T]; 0 if all weights are 0.
 
-    Exactly the values where all those with a weight above 0 are equal: it is summed from the lowest of them upwards.
+    If all values with a weight above 0 are equal, the result is exactly that value, because sums are relative to the
+    lowest.
     """
     lowest = -group_highest(torch.where(weights > 0, -values, -torch.inf), group)
     lowest = torch.where(lowest.isfinite(), lowest, 0.0)
@@ -44,14 +45,15 @@ def group_mean(values: Tensor, weights: Tensor, group: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """One score per response, and which responses are siblings. A row of which the policy chose no token (a failed
-    sample) is not valid and plays no part.
+    """One score per response, and the groups of siblings.
+
+    A row without a token that the policy sampled (a failed sample) is not valid and is excluded.
 
     Args:
-        scores: [B] float64, 0 where a row is not valid.
-        num_chosen: [B] int64, tokens that the policy chose.
+        scores: [B] float64, 0 if a row is not valid.
+        num_chosen: [B] int64, tokens that the policy sampled.
         group: [B] int64, numbered from 0.
-        components: [B] each, parts that the reward function reported beside its score.
+        components: [B] each, parts that the reward function returned in addition to its score.
     """
 
     scores: Tensor
@@ -61,27 +63,27 @@ class Scored:
 
     @property
     def is_valid(self) -> Tensor:
-        """[B] bool."""
+        """Whether each row is valid, [B] bool."""
         return self.num_chosen > 0
 
     def num_valid(self) -> Tensor:
-        """[B] float64: valid rows of the row's group."""
+        """Return [B] float64: the number of valid rows in the row's group."""
         return group_sum(self.is_valid.double(), self.group)
 
     def centred(self, weights: Tensor | None = None) -> Tensor:
-        """[B]: score less the group's mean, weighted by ``weights`` [B] (0 for failed samples) where given; 0 for equal
-        scores.
+        """Return [B]: score minus the group's mean, weighted by ``weights`` [B] (0 for failed samples) if given; 0 for
+        equal scores.
         """
         mean = group_mean(self.scores, self.is_valid.double() if weights is None else weights, self.group)
         return torch.where(self.is_valid, self.scores - mean, 0.0)
 
     def std(self) -> Tensor:
-        """[B]: standard deviation of the group, with n - 1 in its denominator; 0 for one valid row."""
+        """Return [B]: standard deviation of the group, with n - 1 in its denominator; 0 for one valid row."""
         return (group_sum(self.centred().square(), self.group) / (self.num_valid() - 1).clamp(min=1)).sqrt()
 
 
 def scored(responses: Responses) -> Scored:
-    """Each response with the sum of its token rewards."""
+    """Return each response with the sum of its token rewards."""
     return Scored(
         responses.rewards(), responses.num_chosen(), group_index(responses.group_ids), responses.reward_components
     )

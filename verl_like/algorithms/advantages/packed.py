@@ -1,7 +1,7 @@
-"""A batch's responses one after the other, without padding: what our own estimators work on.
+"""A batch's responses concatenated without padding: the form in which the built-in estimators work.
 
-Everything is float64 where it is summed: in float32 the errors of thousands of tokens add up, and the rounding of the
-mean of equal rewards, divided by a tiny standard deviation, would be a visible advantage.
+All sums are in float64: in float32 the errors of thousands of tokens add up, and the rounding of the mean of equal
+rewards, divided by a tiny standard deviation, would be a visible advantage.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from torch import Tensor
 
 from verl_like.algorithms.types import AdvantageInputs
 
-BLOCK = 64  # tokens that are summed up one by one; of blocks only the first token
+BLOCK = 64  # tokens that are summed one by one; of blocks only the first token
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Responses:
-    """``B`` responses of ``K`` tokens together. The rewards of a response are its score, on the last token that the
-    policy chose, less the penalties.
+    """``B`` responses with ``K`` tokens in total.
+
+    The rewards of a response are its score, on the last token that the policy sampled, minus the penalties.
 
     Args:
         lengths: [B] int64, tokens of each response.
-        response_mask: [K] bool, true where the policy chose the token.
+        response_mask: [K] bool, true where the policy sampled the token.
         scores: [B].
         penalties: [K], zero outside the mask; None for none.
         values, old_log_probs, ref_log_probs, rollout_log_probs, sum_pi_squared: [K], as in :class:`AdvantageInputs`.
@@ -46,7 +47,7 @@ class Responses:
 
     @staticmethod
     def of_padded(inputs: AdvantageInputs) -> Responses:
-        """Rows that are all as long as the longest, the padding outside the mask."""
+        """Make responses of padded rows, all as long as the longest, with the padding outside the mask."""
         num_rows, width = inputs.response_mask.shape
         columns = {name: getattr(inputs, name) for name in _COLUMNS}
         return Responses(
@@ -61,7 +62,7 @@ class Responses:
         )
 
     def padded(self) -> AdvantageInputs:
-        """The same as [B, T], zero where there is no token."""
+        """Return the responses as [B, T], zero where there is no token."""
         rewards, columns = self.token_rewards().float(), {name: getattr(self, name) for name in _COLUMNS}
         return AdvantageInputs(
             rewards=self.pad(rewards),
@@ -74,28 +75,28 @@ class Responses:
 
     @property
     def has_only_chosen(self) -> bool:
-        """Whether the policy chose all tokens."""
+        """Whether the policy sampled all tokens."""
         return bool(self.response_mask.all())
 
     def num_chosen(self) -> Tensor:
-        """[B] int64: tokens that the policy chose."""
+        """Return [B] int64: the number of tokens that the policy sampled."""
         if self.has_only_chosen:
             return self.lengths
         return self.sums(self.response_mask.double()).long()
 
     def sums(self, tokens: Tensor) -> Tensor:
-        """[B] float64: each response's sum of [K]."""
-        if not len(tokens):  # which torch refuses
+        """Return [B] float64: the sum of [K] values over each response."""
+        if not len(tokens):  # torch raises for no values
             return torch.zeros(len(self.lengths), dtype=torch.float64)
         found: Tensor = torch.segment_reduce(tokens.double(), "sum", lengths=self.lengths)
         return found
 
     def for_tokens(self, rows: Tensor) -> Tensor:
-        """[K]: for each token the number of its response, of [B]."""
+        """Return [K]: for each token the value of its response, from [B]."""
         return rows.repeat_interleave(self.lengths)
 
     def rewards(self) -> Tensor:
-        """[B] float64: what each response earned, penalties taken off; 0 where the policy chose no token."""
+        """Return [B] float64: each response's score minus its penalties; 0 if the policy sampled no token."""
         earned = self.scores.double() if self.penalties is None else self.scores.double() - self.sums(self.penalties)
         earned = torch.where(self.num_chosen() > 0, earned, 0.0)
         not_finite = (~earned.isfinite()).nonzero().flatten().tolist()
@@ -103,8 +104,8 @@ class Responses:
         return earned
 
     def token_rewards(self) -> Tensor:
-        """[K] float64: what each token earned, zero outside the mask."""
-        self.rewards()  # which names those that are not finite
+        """Return [K] float64: the reward of each token, zero outside the mask."""
+        self.rewards()  # reports rewards that are not finite
         found = torch.zeros(len(self.response_mask), dtype=torch.float64)
         if self.penalties is not None:
             found -= self.penalties
@@ -113,7 +114,7 @@ class Responses:
         return found
 
     def closed_up(self) -> Responses:
-        """Without the tokens that the policy did not choose (observations)."""
+        """Return the responses without the tokens that the policy did not sample (observations)."""
         if self.has_only_chosen:
             return self
         chosen = self.response_mask
@@ -122,17 +123,17 @@ class Responses:
         return replace(self, lengths=self.num_chosen(), **there)
 
     def opened(self, chosen: Tensor) -> Tensor:
-        """[K] with zeros where the mask is false, from the tokens of :meth:`closed_up`."""
+        """Expand the tokens of :meth:`closed_up` to [K], with zeros where the mask is false."""
         if self.has_only_chosen:
             return chosen
         return chosen.new_zeros(len(self.response_mask)).masked_scatter_(self.response_mask, chosen)
 
     def pad(self, tokens: Tensor) -> Tensor:
-        """[B, T] of [K], zeros where there is no token."""
+        """Pad [K] to [B, T], with zeros where there is no token."""
         return tokens.new_zeros(self._is_token.shape).masked_scatter_(self._is_token, tokens)
 
     def unpad(self, table: Tensor) -> Tensor:
-        """[K] of [B, T]."""
+        """Convert [B, T] to [K]."""
         return table[self._is_token]
 
     @property
@@ -141,16 +142,16 @@ class Responses:
         return torch.arange(width) < self.lengths[:, None]
 
     def _last_chosen(self) -> Tensor:
-        """The place of the last token that the policy chose, of each response with one."""
+        """Return the index of the last token that the policy sampled, for each response with one."""
         counts = self.num_chosen()
         last = counts.cumsum(0)[counts > 0] - 1
         return last if self.has_only_chosen else self.response_mask.nonzero()[:, 0][last]
 
     def sums_to_go(self, tokens: Tensor, discount: float) -> Tensor:
-        """[K] float64: s_t = x_t + discount * s_next, over each response by itself.
+        """Return [K] float64: s_t = x_t + discount * s_next, over each response separately.
 
-        A response is cut into blocks. All blocks are summed up at once, token by token from their ends; then what
-        follows a block is added, weighted by how far off it is.
+        A response is split into blocks. All blocks are summed in parallel, token by token from their ends; then each
+        block gets the sum of what follows it, discounted by the distance.
         """
         num_blocks = (self.lengths + BLOCK - 1) // BLOCK
         first_block = num_blocks.cumsum(0) - num_blocks

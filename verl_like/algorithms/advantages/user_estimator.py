@@ -1,4 +1,4 @@
-"""What a user's estimator returns is checked, and its metrics become means over the whole batch."""
+"""Check the result of a user's estimator, and average its metrics over the whole batch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from verl_like.algorithms.advantages.packed import Responses
 from verl_like.algorithms.types import Advantages
 
-RESERVED = frozenset({"mean", "std"})  # which the advantages stage reports
+RESERVED = frozenset({"mean", "std"})  # reported by the advantages stage
 _REMEDY = (
     "Return Advantages(advantages=..., returns=..., metrics={...}) of verl_like.algorithms.types, padded like "
     "inputs.rewards (docs/algorithms.md, Your own)."
@@ -16,10 +16,10 @@ _REMEDY = (
 
 
 def checked(found: object, shape: torch.Size, *, name: str) -> Advantages:
-    """``found``, if it is what an estimator of padded tensors returns for inputs of this shape, [B, T].
+    """Return ``found`` if it is a valid result for padded tensors of this shape, [B, T].
 
     Raises:
-        ValueError: it is something else.
+        ValueError: if it is not.
     """
     if not isinstance(found, Advantages):
         raise ValueError(
@@ -48,14 +48,14 @@ def _form(values: object) -> str:
 
 
 class OwnMetrics:
-    """Means of an estimator's metrics over the tokens, or responses, that the policy chose, from parts of a batch."""
+    """Means of an estimator's metrics over sampled tokens, or over responses, from parts of a batch."""
 
     def __init__(self) -> None:
         self._totals: dict[str, float] = {}
         self._counts: dict[str, int] = {}
 
     def add(self, found: Advantages, responses: Responses) -> None:
-        """Count in the metrics for these responses; values of tokens are [K], without padding."""
+        """Add the metrics for these responses; values of tokens are [K], without padding."""
         has_any = responses.num_chosen() > 0
         for name, values in found.metrics.items():
             if not isinstance(values, Tensor) or values.dim() == 0:
@@ -68,5 +68,5 @@ class OwnMetrics:
             self._counts[name] = self._counts.get(name, 0) + chosen.numel()
 
     def means(self) -> dict[str, float]:
-        """``advantages/NAME`` of each."""
+        """Return the mean of each metric as ``advantages/NAME``."""
         return {f"advantages/{name}": total / max(self._counts[name], 1) for name, total in self._totals.items()}

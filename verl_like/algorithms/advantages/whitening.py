@@ -1,4 +1,4 @@
-"""Mean 0 and variance 1 over all tokens of a batch, in two passes that chunks and ranks can share."""
+"""Whitening to mean 0 and variance 1 over all tokens of a batch, in two passes that work across chunks and ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WHITEN_EPS = 1e-8  # added to the batch's variance
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Moments:
-    """Sums over valid tokens from which mean and variance follow; chunks and ranks add up with ``+``."""
+    """Sums over valid tokens for mean and variance; those of chunks and ranks are combined with ``+``."""
 
     total: float = 0.0
     total_squares: float = 0.0
@@ -42,13 +42,13 @@ class Moments:
 
 
 def whiten_stats(token_values: Tensor, mask: Tensor) -> Moments:
-    """The first pass of whitening: this chunk's share of the batch's moments. [B, T] each."""
+    """Return this chunk's share of the batch's moments, the first pass of whitening. [B, T] each."""
     valid = token_values[mask].double()
     return Moments(total=float(valid.sum()), total_squares=float(valid.square().sum()), count=valid.numel())
 
 
 def moments_of_rows(row_values: Tensor, num_tokens: Tensor) -> Moments:
-    """Moments of tokens of which so many have the value of their row; [B] each."""
+    """Return the moments of tokens that all have the value of their row, ``num_tokens`` in each row; [B] each."""
     values = row_values.double()
     return Moments(
         total=float((num_tokens * values).sum()),
@@ -58,6 +58,8 @@ def moments_of_rows(row_values: Tensor, num_tokens: Tensor) -> Moments:
 
 
 def whitened(token_values: Tensor, mask: Tensor, stats: Moments) -> Tensor:
-    """The second pass: (x - mean) / sqrt(variance + 1e-8) with the whole batch's moments, zero where masked. [B, T]."""
+    """Return (x - mean) / sqrt(variance + 1e-8) with the whole batch's moments, zero where masked, the second pass. [B,
+    T].
+    """
     scale = (stats.variance + WHITEN_EPS) ** -0.5
     return torch.where(mask, (token_values.double() - stats.mean) * scale, 0.0).float()

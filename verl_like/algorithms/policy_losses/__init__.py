@@ -1,9 +1,9 @@
-"""Policy losses. ``POLICY_LOSSES`` is the list; the function of an entry gives each token of one micro-batch its loss.
+"""Policy losses. ``POLICY_LOSSES`` is the list; an entry's function returns the loss of each token of one micro-batch.
 
 Padding, rollout-correction weights, aggregation and the means of metrics are the same for all and applied by the caller
-(``actor_loss.py``). None looks at a statistic of its own micro-batch: shares of micro-batches and ranks add up to what
-one big batch would give. ``clip_ratio_low`` and ``clip_ratio_high`` bound what the method bounds: the ratio (ppo,
-clip_cov, gspo, cispo), the log-ratio (gmpo), or the divergence of the token's probability (dppo_tv, dppo_kl). The
+(``actor_loss.py``). No loss reads a statistic of its own micro-batch: shares of micro-batches and ranks sum to the
+value of one big batch. ``clip_ratio_low`` and ``clip_ratio_high`` bound the quantity that the method bounds: the ratio
+(ppo, clip_cov, gspo, cispo), the log-ratio (gmpo), or the divergence of the token's probability (dppo_tv, dppo_kl). The
 functions are imported when a loss is built.
 """
 
@@ -27,7 +27,7 @@ POLICY_LOSSES: dict[str, PolicyLoss] = {
     "gspo": PolicyLoss(fn=_own("sequence:gspo")),
     "cispo": PolicyLoss(fn=_own("score:cispo")),
     "sapo": PolicyLoss(fn=_own("ratio:sapo")),
-    # 2504.02546: the plain policy gradient; what is its own is its advantage.
+    # 2504.02546: the plain policy gradient; only its advantage is special.
     "gpg": PolicyLoss(fn=_own("score:reinforce")),
     "clip_cov": PolicyLoss(fn=_own("ratio:clip_cov"), needs=frozenset({"covariance_rank"})),
     "kl_cov": PolicyLoss(fn=_own("ratio:kl_cov"), needs=frozenset({"covariance_rank"}), acts_without_advantage=True),
@@ -40,11 +40,11 @@ POLICY_LOSSES: dict[str, PolicyLoss] = {
 
 
 def policy_loss(name: str) -> PolicyLoss:
-    """The loss that ``actor.policy_loss`` names: one of ``POLICY_LOSSES``, or ``module:name`` of a user's own.
+    """Return the loss that ``actor.policy_loss`` names: one of ``POLICY_LOSSES``, or a user's ``module:name``.
 
-    A user's own is a :class:`PolicyLoss`, or a plain function of (LossInputs, PolicyLossConfig). Of a plain function
-    nothing is known: it gets no ``covariance_rank``, and rows without advantage are not left out. To call it, take
-    :func:`policy_loss_of`.
+    A user's loss is a :class:`PolicyLoss`, or a plain function of (LossInputs, PolicyLossConfig). For a plain function
+    the defaults are safe: it gets no ``covariance_rank``, and rows without advantage are not left out. To call a loss,
+    use :func:`policy_loss_of`.
     """
     found = look_up(name, POLICY_LOSSES, kind=PolicyLoss, option="actor.policy_loss")
     if isinstance(found, PolicyLoss):
@@ -58,10 +58,10 @@ def policy_loss(name: str) -> PolicyLoss:
 
 
 def policy_loss_of(config: PolicyLossConfig) -> PolicyLoss:
-    """:func:`policy_loss` with ``actor.policy_loss_kwargs``, as it is called.
+    """Return :func:`policy_loss` with ``actor.policy_loss_kwargs`` bound, ready to be called.
 
     Raises:
-        ValueError: arguments that the function does not take, or does not get.
+        ValueError: for arguments that the function does not accept, or required ones that are missing.
     """
     found = policy_loss(config.policy_loss)
     function = with_arguments(

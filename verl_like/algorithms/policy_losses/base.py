@@ -1,5 +1,5 @@
-"""What policy losses share: the bounded ratio, the clipped surrogate; and what is done alike before
-(:func:`zero_padded`) and after (:func:`aggregated`) each of them.
+"""Parts common to policy losses: the bounded ratio, the clipped surrogate, and the steps before (:func:`zero_padded`)
+and after (:func:`aggregated`) each of them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ OF_EVERY_UPDATE = frozenset({"loss", "policy_loss", "grad_norm", "lr", "skipped_
 
 
 def zero_padded(inputs: LossInputs) -> LossInputs:
-    """The same bundle with zeros outside the mask.
+    """Return the same inputs with zeros outside the mask.
 
     Padding may hold anything. Masking the loss would not be enough: a zero gradient times a NaN is NaN, and a sum over
-    the row would carry it to the valid tokens.
+    the row would propagate it to the valid tokens.
     """
     mask = inputs.response_mask
 
@@ -42,14 +42,14 @@ def zero_padded(inputs: LossInputs) -> LossInputs:
 
 
 def bounded_log_ratio(inputs: LossInputs) -> Tensor:
-    """[B, T] log_probs - old_log_probs within +-20 nats, so that exp stays finite;
-    a token out there has no gradient.
+    """Return [B, T] log_probs - old_log_probs, clamped to +-20 nats so that exp stays finite; a clamped token has no
+    gradient.
     """
     return (inputs.log_probs - inputs.old_log_probs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
 def clipped_surrogate(ratio: Tensor, inputs: LossInputs, config: PolicyLossConfig) -> tuple[Tensor, Tensor]:
-    """[B, T] max(-A r, -A clip(r, 1 - low, 1 + high)), and [B, T] bool: tokens that the clip holds, which have no
+    """Return [B, T] max(-A r, -A clip(r, 1 - low, 1 + high)), and [B, T] bool: clipped tokens, which have no
     gradient.
     """
     unclipped = -inputs.advantages * ratio
@@ -58,28 +58,29 @@ def clipped_surrogate(ratio: Tensor, inputs: LossInputs, config: PolicyLossConfi
 
 
 def ratio_metrics(log_ratio: Tensor, ratio: Tensor) -> dict[str, Tensor]:
-    """``ppo_kl`` (k3 estimate of KL(old, new), nats) and ``ratio_mean`` of each token, [B, T]."""
+    """Return ``ppo_kl`` (k3 estimate of KL(old, new), nats) and ``ratio_mean`` of each token, [B, T]."""
     return {"ppo_kl": kl(torch.zeros_like(log_ratio), log_ratio, "k3"), "ratio_mean": ratio}
 
 
 def aggregated(
     found: TokenLosses, inputs: LossInputs, config: PolicyLossConfig, *, weights: Tensor | None = None
 ) -> LossOutput:
-    """This micro-batch's share of the mini-batch's policy loss, under ``config.loss_aggregation``, and of its metrics.
+    """Return this micro-batch's share of the mini-batch's policy loss, under ``config.loss_aggregation``, and its
+    metrics.
 
     Args:
-        found: what the loss returned for ``inputs``.
+        found: result of the loss for ``inputs``.
         weights: [B, T] of the rollout correction, by which each token's loss is multiplied; zero where rejected. They
             get no gradient.
 
     Raises:
-        ValueError: ``found`` is not what a policy loss returns; a user's own may be anything.
+        ValueError: if ``found`` is not a valid result of a policy loss; a user's function may return anything.
     """
     mask, totals = inputs.response_mask, inputs.totals
     _check(found, mask.shape, name=config.policy_loss)
     losses = found.losses
     if weights is not None:
-        # Masked first: a loss that couples the tokens of a row would carry a NaN of the padding to the valid ones.
+        # Masked first: a loss that couples the tokens of a row would propagate a NaN of the padding to the valid ones.
         losses = losses * torch.where(mask, weights, 0.0).detach()
     return LossOutput(
         loss=aggregate(losses, mask, config.loss_aggregation, totals),
@@ -114,7 +115,7 @@ def _is_number(values: object) -> bool:
 
 
 def _of_tokens(values: Tensor | float, mask: Tensor) -> Tensor:
-    """A metric as a number per token."""
+    """Return a metric as one number per token."""
     if isinstance(values, Tensor) and values.dim():
         return values
     return torch.full(mask.shape, float(values), device=mask.device)

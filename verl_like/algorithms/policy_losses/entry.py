@@ -20,10 +20,9 @@ class PolicyLoss:
     """A policy loss and what the trainer must know about it.
 
     Args:
-        fn: the losses of one micro-batch's tokens; it sees zeros wherever ``response_mask`` is false.
-        needs: columns of :class:`LossInputs` it reads besides log-probs, old log-probs, advantages and mask.
-        acts_without_advantage: true where a token of advantage 0 can still have a gradient, so that its row must be
-            run.
+        fn: returns the losses of one micro-batch's tokens; its inputs are zero where ``response_mask`` is false.
+        needs: columns of :class:`LossInputs` that it reads besides log-probs, old log-probs, advantages and mask.
+        acts_without_advantage: whether a token with advantage 0 can still have a gradient, so that its row must be run.
     """
 
     fn: Callable[[LossInputs, PolicyLossConfig], TokenLosses]
@@ -39,5 +38,5 @@ class PolicyLoss:
 
     @property
     def function(self) -> Callable[[LossInputs, PolicyLossConfig], TokenLosses]:
-        """``fn`` itself; where it is named by its location, its module is imported now."""
+        """``fn`` itself; if it is named by its location, its module is imported now."""
         return self.fn.function if isinstance(self.fn, Imported) else self.fn

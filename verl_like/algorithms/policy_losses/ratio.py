@@ -20,11 +20,11 @@ def ppo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     10).
 
     Per token max(-A r, -A clip(r, 1 - low, 1 + high)). For A < 0 that grows without bound in r; ``clip_ratio_dual`` = c
-    > 1 caps it at -A c (1912.09729, equation 5), 0 leaves it.
+    > 1 caps it at -A c (1912.09729, equation 5), 0 does not.
 
     Returns:
-        Metrics: ``clip_frac`` (tokens the clip holds), ``clip_frac_dual`` (tokens the dual clip holds; only where it
-        is on), and those of ``ratio_metrics``.
+        Metrics: ``clip_frac`` (clipped tokens), ``clip_frac_dual`` (tokens capped by the dual clip; only if it is on),
+            and those of ``ratio_metrics``.
     """
     log_ratio = bounded_log_ratio(inputs)
     ratio = log_ratio.exp()
@@ -39,17 +39,18 @@ def ppo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
 
 
 def clip_cov(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
-    """ppo, less a few tokens of high covariance, which would cost the most entropy (2505.22617, equations 10 to 12).
+    """ppo without a few tokens of high covariance, which would reduce the entropy most (2505.22617, equations 10 to
+    12).
 
-    The paper draws floor(r N) of the batch's N tokens at random among those whose covariance lies between two bounds.
+    The paper draws floor(r N) of the batch's N tokens at random among those whose covariance is between two bounds.
     Here the bounds are ranks (``clip_cov_rank_low`` to ``clip_cov_rank_high``: shares of the mini-batch from the top,
-    which need no tuning to the scale of advantages), and the draw is systematic: every so many ranks one token is cut,
-    the band's first among them, ceil(r N) in all. Each part of the band is cut in proportion, as in the mean of the
-    paper's draw, but the choice is a function of the token's rank alone: the same for every micro-batch, rank and epoch
-    over the batch.
+    which need no tuning to the scale of advantages). The draw is systematic: tokens are dropped at equal distances of
+    ranks, starting with the first of the band, ceil(r N) in all. Each part of the band is dropped in proportion, as in
+    the mean of the paper's draw. But the choice is a function of the token's rank alone: the same for every
+    micro-batch, rank and epoch over the batch.
 
     Returns:
-        Metrics: ``clip_frac`` (tokens the clip holds), ``cov_frac`` (tokens cut), and those of ``ratio_metrics``.
+        Metrics: ``clip_frac`` (clipped tokens), ``cov_frac`` (dropped tokens), and those of ``ratio_metrics``.
     """
     assert inputs.covariance_rank is not None, "clip_cov needs covariance_rank, but the batch has none"
     log_ratio = bounded_log_ratio(inputs)
@@ -61,7 +62,7 @@ def clip_cov(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
 
 
 def _systematic_draw(covariance_rank: Tensor, config: PolicyLossConfig, *, num_tokens: float) -> Tensor:
-    """[B, T] bool: ``clip_cov_ratio`` of all tokens, evenly spaced over the band of ranks."""
+    """Return [B, T] bool: ``clip_cov_ratio`` of all tokens, evenly spaced over the band of ranks."""
     low, high, share = config.clip_cov_rank_low, config.clip_cov_rank_high, config.clip_cov_ratio
     if high <= low or share > high - low:
         raise ValueError(
@@ -69,10 +70,10 @@ def _systematic_draw(covariance_rank: Tensor, config: PolicyLossConfig, *, num_t
             f"holds {max(high - low, 0.0):.6g} of the tokens. Lower clip_cov_ratio, or widen the band."
         )
     per_rank = share / (high - low)
-    index = (covariance_rank.double() * num_tokens).round()  # tokens above this one
+    index = (covariance_rank.double() * num_tokens).round()  # number of tokens with a higher covariance
     position = index - math.ceil(low * num_tokens)
-    # One cut wherever the running count passes an integer, so the counts of parts of the band add up. The slack is for
-    # a product that is an integer but for its rounding.
+    # A token is drawn when the running count passes an integer, so the counts of parts of the band add up. The slack is
+    # for products that are integers except for rounding.
     is_drawn = ((position + 1) * per_rank - 1e-9).ceil() > (position * per_rank - 1e-9).ceil()
     return is_drawn & (position >= 0) & (index < high * num_tokens)
 
@@ -89,17 +90,17 @@ def kl_cov(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     log_ratio = bounded_log_ratio(inputs)
     ratio = log_ratio.exp()
     has_penalty = inputs.covariance_rank < config.kl_cov_ratio
-    # Not the bounded ratio: a token far out is where the penalty must pull.
+    # Not the bounded ratio, because the penalty must act on tokens with an extreme ratio.
     penalty = config.ppo_kl_coef * kl(inputs.log_probs, inputs.old_log_probs, "abs")
     token_losses = -inputs.advantages * ratio + torch.where(has_penalty, penalty, 0.0)
     return TokenLosses(losses=token_losses, metrics={"cov_frac": has_penalty, **ratio_metrics(log_ratio, ratio)})
 
 
 def sapo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
-    """A soft gate in place of the clip (2511.20347, equations 5 and 6; the paper's mean is ``seq-mean-token-mean``).
+    """A soft gate instead of the clip (2511.20347, equations 5 and 6; the paper's mean is ``seq-mean-token-mean``).
 
     Per token -A (4 / tau) sigmoid(tau (r - 1)), where tau is ``tau_pos`` for A > 0 and ``tau_neg`` otherwise. At r = 1
-    the gradient is the policy gradient whatever tau; it fades as r leaves 1, the faster the larger tau.
+    the gradient is the policy gradient for any tau; it decays as r leaves 1, faster for larger tau.
 
     Returns:
         Metrics: those of ``ratio_metrics``.

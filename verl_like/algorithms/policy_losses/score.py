@@ -11,9 +11,10 @@ from verl_like.config.schema import PolicyLossConfig
 
 
 def reinforce(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
-    """-A * log_probs per token: the plain policy gradient, without a ratio, right only for the first update on a batch.
+    """-A * log_probs per token: the plain policy gradient, without a ratio, correct only for the first update on a
+    batch.
 
-    GPG (2504.02546) is this loss under ``token-mean`` with advantages of its own.
+    GPG (2504.02546) is this loss with ``token-mean`` and its own advantages.
     """
     return TokenLosses(losses=-inputs.advantages * inputs.log_probs)
 
@@ -22,7 +23,7 @@ def cispo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     """-clip(r) A log_probs with the clipped ratio held constant: every token keeps a gradient (2506.13585, equations 4
     and 5).
 
-    The paper bounds the ratio from above only; that is ``clip_ratio_low`` = 1 here.
+    The paper bounds the ratio only from above; that is ``clip_ratio_low`` = 1 here.
 
     Returns:
         Metrics: ``clip_frac`` (tokens whose ratio is out of bounds), and those of ``ratio_metrics``.
@@ -38,8 +39,8 @@ def dppo_tv(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     """Trust region on the token's probability p itself, not on its ratio (2602.04879, its Binary-TV).
 
     Per token -min(r, ``dppo_max_ratio``) A log_probs with the factor held constant. A token whose probability has
-    already moved the way its advantage pushes, by more than ``clip_ratio_high`` up or ``clip_ratio_low`` down, is left
-    out. So a rare token may multiply its probability, and a likely one cannot lose much of it.
+    already moved in the direction of its advantage, by more than ``clip_ratio_high`` up or ``clip_ratio_low`` down, is
+    left out. So a rare token may multiply its probability, and a likely one cannot lose much of it.
 
     Returns:
         Metrics: ``clip_frac`` (tokens left out), and those of ``ratio_metrics``.
@@ -49,7 +50,7 @@ def dppo_tv(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
 
 
 def dppo_kl(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
-    """As ``dppo_tv``, bounded by the KL of (p, 1 - p) from old to new in nats in place of |p - old p| (2602.04879, its
+    """As ``dppo_tv``, bounded by the KL of (p, 1 - p) from old to new in nats instead of |p - old p| (2602.04879,
     Binary-KL).
     """
     log_probs, old = inputs.log_probs.detach(), inputs.old_log_probs
@@ -58,7 +59,7 @@ def dppo_kl(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
 
 
 def _log_complement(log_probs: Tensor) -> Tensor:
-    """log(1 - p), finite for p = 1 and for a p that rounding has put above 1."""
+    """Return log(1 - p), finite for p = 1 and for a p above 1 from rounding."""
     return (-log_probs.expm1()).clamp(min=torch.finfo(log_probs.dtype).tiny).log()
 
 
@@ -74,12 +75,12 @@ def _divergence_bounded(inputs: LossInputs, config: PolicyLossConfig, *, diverge
 
 
 def dro(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
-    """-A log_probs + ``dro_beta`` / 2 * (log_probs - old_log_probs)^2 per token: the square in place of a clip.
+    """-A log_probs + ``dro_beta`` / 2 * (log_probs - old_log_probs)^2 per token: the square instead of a clip.
 
     The policy's gradient of Direct Reward Optimisation (2405.19107, section 3, divided by its tau = ``dro_beta``), with
-    the advantage for r - V and the old policy for the reference. Its minimum in a token's log-prob is at A / beta nats
-    from the old one. The log-ratio is not bounded: nothing overflows, and a token far out is where the square must
-    pull.
+    the advantage for r - V and the old policy for the reference. Its minimum in a token's log-prob is A / beta nats
+    from the old one. The log-ratio is not bounded: nothing overflows, and the square must act on tokens with an extreme
+    ratio.
 
     Returns:
         Metrics: those of ``ratio_metrics``.

@@ -1,10 +1,10 @@
 """Losses on one ratio per response, the geometric mean of its tokens' ratios: gspo, gmpo.
 
-Each token of a response carries the response's loss, so that every aggregation and rollout-correction weights per token
+Each token of a response has the response's loss, so that every aggregation and rollout-correction weights per token
 work; the papers' mean over responses is ``seq-mean-token-mean``.
 
-As in the papers, no token's log-ratio is bounded before the mean is taken. The mean is held within +-20 nats, so that
-exp stays finite; a response out there has no gradient.
+As in the papers, no token's log-ratio is bounded before the mean is taken. The mean is clamped to +-20 nats, so that
+exp stays finite; a clamped response has no gradient.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from verl_like.config.schema import PolicyLossConfig
 
 
 def _row_mean(token_values: Tensor, mask: Tensor) -> Tensor:
-    """[B, 1] mean over the row's valid tokens, 0 for a row without any; padding must be zero."""
+    """Return [B, 1], the mean over the row's valid tokens, 0 for a row without any; padding must be zero."""
     return token_values.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
 
 
 def _held(mean_log_ratio: Tensor) -> Tensor:
-    """Held within +-20 nats."""
+    """Clamp to +-20 nats."""
     return mean_log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
 def gspo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     """The clipped surrogate with the response's ratio for each of its tokens (2507.18071, equations 5 and 7).
 
-    s = exp(mean over the response of log r), the mean held within +-20 nats. The gradient is that of the paper's token
-    form (equations 13 and 14): s A for each token, equal to the sequence form's where the advantage is one number per
-    response, and right as well where it is not. A response is clipped as a whole; its bounds are far tighter than a
+    s = exp(mean over the response of log r), the mean clamped to +-20 nats. The gradient is that of the paper's token
+    form (equations 13 and 14): s A for each token. It equals that of the sequence form if the advantage is one number
+    per response, and is correct otherwise too. A response is clipped as a whole; its bounds are far tighter than a
     token's (the paper: 3e-4 and 4e-4).
 
     Returns:
         Metrics: ``clip_frac`` (tokens of clipped responses), and those of ``ratio_metrics`` with s as the ratio.
     """
     log_ratio = inputs.log_probs - inputs.old_log_probs
-    # The value is s for every token, the gradient that of the token's own log-prob; none, not NaN, where that is -inf.
+    # The value is s for every token, the gradient that of the token's own log-prob; zero, not NaN, if that is -inf.
     own = (log_ratio - log_ratio.detach()).nan_to_num()
     ratio = _held(_row_mean(log_ratio, inputs.response_mask).detach() + own).exp()
     token_losses, is_held = clipped_surrogate(ratio, inputs, config)
@@ -52,12 +52,12 @@ def gmpo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     """-A times the geometric mean of the response's clipped ratios (2507.20673, its objective with token-level
     clipping).
 
-    A token's log-ratio is held at +``clip_ratio_high`` for A > 0 and at -``clip_ratio_low`` for A < 0 (the paper: 0.4
-    nats both), then the mean over the response is taken, held within +-20 nats and exponentiated. A held token has no
-    gradient; the others share the response's.
+    A token's log-ratio is clipped at +``clip_ratio_high`` for A > 0 and at -``clip_ratio_low`` for A < 0 (the paper:
+    0.4 nats both). Then the mean over the response is taken, clamped to +-20 nats and exponentiated. A clipped token
+    has no gradient; the others share the response's.
 
     Returns:
-        Metrics: ``clip_frac`` (tokens held), and those of ``ratio_metrics`` with the response's ratio.
+        Metrics: ``clip_frac`` (clipped tokens), and those of ``ratio_metrics`` with the response's ratio.
     """
     log_ratio = inputs.log_probs - inputs.old_log_probs
     held = torch.where(

@@ -1,4 +1,4 @@
-"""Model, optimiser, schedule and random state of an engine, written and read by all ranks together."""
+"""Checkpoint an engine's model, optimiser, schedule and random states; all ranks write and read together."""
 
 from __future__ import annotations
 
@@ -28,23 +28,27 @@ from verl_like.backends.fsdp.state_copies import StateCopies
 
 log = logging.getLogger(__name__)
 
-_MODEL = "model."  # what the state of the model is called by
+_MODEL = "model."  # prefix of the model's entries in a checkpoint
 
-# What is frozen (the layers beside LoRA adapters) comes from the model's own folder.
+# Frozen weights (the base layers of a model with LoRA adapters) are read from the model's own folder.
 _LEARNING = StateDictOptions(ignore_frozen_params=True)
 _REST_STAYS = StateDictOptions(ignore_frozen_params=True, strict=False)
 
 
 def save_checkpoint(path: Path, *, module: nn.Module, optimizer: Optimizer, schedule: LRScheduler) -> None:
-    """Write into the folder ``path`` (made if missing); the caller publishes it once all ranks have returned."""
+    """Write into the folder ``path``, which is created if missing.
+
+    The caller publishes the folder once all ranks have returned.
+    """
     _write(path, _state(module, optimizer, schedule), _rng_states(), group=None)
 
 
 def begin_checkpoint(
     path: Path, copies: StateCopies, *, module: nn.Module, optimizer: Optimizer, schedule: LRScheduler
 ) -> Callable[[], None]:
-    """Copy all that :func:`save_checkpoint` writes; returns what writes the copies, on any thread. Collective, as is
-    what it returns.
+    """Copy everything that :func:`save_checkpoint` writes, and return a function that writes the copies on any thread.
+
+    This function and the one it returns are collective.
     """
     state = copies.of(_state(module, optimizer, schedule))
     return partial(_write, path, state, _rng_states(), group=copies.group)
@@ -60,12 +64,12 @@ def _write(
 
 
 def load_checkpoint(path: Path, *, module: nn.Module, optimizer: Optimizer, schedule: LRScheduler) -> None:
-    """Read what :func:`save_checkpoint` wrote, at this or another number of ranks.
+    """Read what :func:`save_checkpoint` wrote, on the same or another number of ranks.
 
-    Random states come back only at the same number of ranks; with another they stay as they are, which is logged.
+    Random states are restored only on the same number of ranks; otherwise they stay unchanged, which is logged.
 
     Raises:
-        ValueError: where ``path`` holds no checkpoint.
+        ValueError: if ``path`` holds no checkpoint.
     """
     state = _state(module, optimizer, schedule)
     _check(path, state["model"])
@@ -78,10 +82,10 @@ def load_checkpoint(path: Path, *, module: nn.Module, optimizer: Optimizer, sche
 
 
 def load_sharded_weights(path: Path, *, module: nn.Module) -> None:
-    """Read the weights of what :func:`save_checkpoint` wrote, at this or another number of ranks, and nothing else.
+    """Read only the weights of what :func:`save_checkpoint` wrote, on the same or another number of ranks.
 
     Raises:
-        ValueError: where ``path`` holds no checkpoint.
+        ValueError: if ``path`` holds no checkpoint.
     """
     state = {"model": get_model_state_dict(module, options=_LEARNING)}
     _check(path, state["model"])
@@ -90,7 +94,7 @@ def load_sharded_weights(path: Path, *, module: nn.Module) -> None:
 
 
 def _check(path: Path, weights: Mapping[str, Any]) -> None:
-    """Refuse what is no checkpoint, and one of other weights."""
+    """Raise ValueError if the folder is no checkpoint, or its weights are not those of the model."""
     if not (path / ".metadata").is_file():
         raise ValueError(f"{path} holds no engine checkpoint (no .metadata file). Check trainer.resume.")
     held = {name for name in FileSystemReader(path).read_metadata().state_dict_metadata if name.startswith(_MODEL)}

@@ -1,4 +1,4 @@
-"""What ranks exchange: a gather, which torch renamed between the versions this project runs on, and a sum."""
+"""Collectives: an all-gather, which torch renamed between supported versions, and a sum of named scalars."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ except ImportError:  # torch before 2.13
 
 
 def all_gather(mine: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """[n] of every rank (of a group), equal n -> [ranks, n]."""
+    """Gather [n] of every rank (of a group), with equal n, into [ranks, n]."""
     gathered = torch.empty(dist.get_world_size(group) * mine.numel(), dtype=mine.dtype, device=mine.device)
     all_gather_single(gathered, mine, group=group)
     return gathered.view(-1, mine.numel())
 
 
 def summed(shares: Mapping[str, Tensor], *, ranks_with_any: Sequence[int], device: torch.device) -> dict[str, float]:
-    """Each scalar's sum over ranks, by name.
+    """Return each scalar's sum over ranks, by name.
 
     Args:
-        shares: of this rank. One that has none does not know the names, and learns them from a rank that has.
-        ranks_with_any: the ranks that have shares, equal on all ranks.
+        shares: this rank's scalars. A rank without any receives the names from a rank that has them.
+        ranks_with_any: the ranks that have scalars, equal on all ranks.
     """
     if not ranks_with_any:
         return {}
@@ -37,7 +37,7 @@ def summed(shares: Mapping[str, Tensor], *, ranks_with_any: Sequence[int], devic
         dist.broadcast_object_list(shared, src=ranks_with_any[0], device=device)
         assert shared[0] is not None, "the names did not arrive"
         names = shared[0] if not shares else names
-    # Names that differ between ranks would add up different things; their checksum rides along.
+    # If names differed between ranks, unrelated scalars would be added; sum a checksum of the names to detect that.
     checksum = float(zlib.crc32("\n".join(names).encode()))
     sums = torch.zeros(len(names) + 1, dtype=torch.float64, device=device)
     if shares:

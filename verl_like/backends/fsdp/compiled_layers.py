@@ -1,8 +1,8 @@
-"""Decoder layers compiled one by one ahead of training, but for their attention.
+"""Compile decoder layers one by one ahead of training, without their attention.
 
-What is compiled is a layer's own forward function, so the hooks of FSDP2 and of recomputed layers run around it. Layers
-of one shape share what is compiled. A process of its own compiles the first of each shape before, as with the log-prob
-function; it has no shards, with which torch 2.13 compiles some parts once more, whatever the deadline.
+Only a layer's own forward function is compiled, so the hooks of FSDP2 and of activation checkpointing run around it.
+Layers of the same shape share compiled code. A trial process compiles the first layer of each shape beforehand, as for
+the log-prob function. It has no shards, for which torch 2.13 recompiles some parts, with no deadline.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from verl_like.ops.tiles import without_compiling
 from verl_like.ops.ulysses import SequenceRanks
 from verl_like.protocol import Ragged
 
-if TYPE_CHECKING:  # the trial process does without it
+if TYPE_CHECKING:  # the trial process does not import it
     from verl_like.backends.fsdp.engine import FsdpEngine
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ _REMEDY = "they run uncompiled. Set actor.compile_layers=false to skip the attem
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerSpec:
-    """What compiled layers depend on; ``model`` are the fields of a ``ModelConfig``."""
+    """Everything that compiled layers depend on; ``model`` holds the fields of a ``ModelConfig``."""
 
     model: dict[str, Any]
     kernel: str
@@ -56,7 +56,7 @@ def compile_layers(engine: FsdpEngine[PolicyModel], spec: LayerSpec, deadline_s:
         deadline_s: longest time the trial process may take.
 
     Returns:
-        Whether they are, on all ranks; else they run eagerly on all.
+        Whether the layers are compiled on all ranks; otherwise they run eagerly on all.
     """
     started = time.monotonic()
     module = "verl_like.backends.fsdp.compiled_layers"
@@ -75,7 +75,7 @@ def compile_layers(engine: FsdpEngine[PolicyModel], spec: LayerSpec, deadline_s:
 
 
 def have_compiled(module: ShardedModel) -> None:
-    """Have the layers be compiled as they are called."""
+    """Make the layers compile when they are first called."""
     register_hidden_attention()
     module.backbone.set_attn_implementation(HIDDEN_ATTENTION)
     for layer in module.decoder_layers():
@@ -83,7 +83,10 @@ def have_compiled(module: ShardedModel) -> None:
 
 
 def warm_up_inputs(device: torch.device, sequence_ranks: SequenceRanks | None) -> Iterator[ModelInputs]:
-    """Two sizes, with and without shared prompts: the first compiles, the second shows that no size is special."""
+    """Yield inputs of two sizes, with and without shared prompts.
+
+    The first size compiles, the second makes the compiled code independent of the size.
+    """
     for length, same_prompt in ((5, None), (9, np.array([0, 0, 1]))):
         ids = Ragged.from_lengths(np.zeros(3 * length, np.int32), np.full(3, length))
         yield pack_rows(
@@ -92,9 +95,7 @@ def warm_up_inputs(device: torch.device, sequence_ranks: SequenceRanks | None) -
 
 
 def run(module: PolicyModel, inputs: ModelInputs) -> None:
-    """All that a run asks of the layers: passes without gradients, of a model with adapters also without these, and one
-    with.
-    """
+    """Run every kind of pass that a run makes: without gradients (with and without adapters), and with gradients."""
     with torch.no_grad():
         module(inputs, temperature=1.0)
         with module.adapters.switched_off() if module.adapters is not None else nullcontext():
@@ -113,7 +114,7 @@ def first_layers(module: PolicyModel) -> None:
 
 
 def trial(spec: LayerSpec) -> None:
-    """Compile the first layers, with weights of zero, as the model of the run will."""
+    """Compile the first layers, with zero weights, as the model of the run will."""
     torch.set_num_threads(spec.num_threads)
     device, model = torch.device(spec.device), dict(spec.model)
     config = ModelConfig(**{**model, "lora": LoraConfig(**model["lora"])})

@@ -1,4 +1,6 @@
-"""FsdpEngine: a model sharded with FSDP2, its forward passes over rows, and what is read, gathered and exported."""
+"""FsdpEngine: a model sharded with FSDP2, its forward passes over rows, and loading, gathering and export of
+weights.
+"""
 
 from __future__ import annotations
 
@@ -38,21 +40,21 @@ Model = TypeVar("Model", bound=ShardedModel)
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """``auto`` is float32 on CPU and bfloat16 on GPU."""
+    """Return the torch dtype of a name; ``auto`` is float32 on CPU and bfloat16 on GPU."""
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     return _DTYPES[name]
 
 
 def recomputes(gradient_checkpointing: str, device: torch.device) -> bool:
-    """Whether layers run again in backward; ``auto`` does so on GPU, where activations outgrow everything else."""
+    """Return whether layers are recomputed in backward; ``auto`` does so on GPU, where activations take most memory."""
     return gradient_checkpointing == "true" or (gradient_checkpointing == "auto" and device.type == "cuda")
 
 
 class FsdpEngine(ABC, Generic[Model]):
     """The ForwardEngine of :mod:`verl_like.backends.base` on FSDP2, over the default process group.
 
-    The caller has initialised the process group, with the timeout that all collectives here obey, and on GPU has chosen
+    The caller has initialised the process group, whose timeout applies to all collectives here, and on GPU has selected
     this process's device.
 
     Raises:
@@ -62,11 +64,11 @@ class FsdpEngine(ABC, Generic[Model]):
     def __init__(self, settings: EngineSettings) -> None:
         self.settings, self.device = settings, settings.device
         self.sequence_ranks = sequence_ranks_of(settings.sequence_parallel_size, timeout_s=settings.timeout_s)
-        self.gather: Gather | None = None  # made with the first use
+        self.gather: Gather | None = None  # created on first use
         model = settings.model
         self._dtype = resolve_dtype(settings.fsdp.param_dtype, self.device)
         kernel = resolve_kernel(model.attention, self.device, self._dtype) if model.remove_padding else None
-        # Weights that never learn need no float32 master: they are read in the dtype they are used in.
+        # Weights that never learn need no float32 masters: they are loaded in the dtype of the forward pass.
         has_adapters = bool(model.lora.rank) and not settings.is_frozen
         dtype = self._dtype if settings.is_frozen or has_adapters else torch.float32
         self.module = self._skeleton(kernel=kernel, dtype=dtype)
@@ -85,7 +87,7 @@ class FsdpEngine(ABC, Generic[Model]):
         if self.module.adapters is not None:
             place = torch.device("cpu") if on_host else self.device
             self.module.adapters.initialise(device=place, seed=settings.seed)
-        self.module.let_learn(is_frozen=settings.is_frozen)  # those of replicas are others now
+        self.module.let_learn(is_frozen=settings.is_frozen)  # replicas have new parameters after loading
 
     def _laid_out(self) -> Layout:
         fsdp, num_parameters = self.settings.fsdp, sum(p.numel() for p in self.module.parameters())
@@ -107,10 +109,10 @@ class FsdpEngine(ABC, Generic[Model]):
 
     @abstractmethod
     def outputs(self, batch: MicroBatch, *, entropy: bool) -> dict[str, Tensor]:
-        """Run one forward pass with gradients, for what a loss reads: [b, T] each."""
+        """Run one forward pass with gradients and return what a loss reads, [b, T] each."""
 
     def plan(self, rows: DataProto) -> MicroBatchPlan:
-        """How this rank, and those that share tokens with it, run these rows."""
+        """Return how this rank, and those that share tokens with it, run these rows."""
         max_tokens = resolve_max_tokens(
             self.settings.max_tokens_per_micro_batch,
             self.device,
@@ -131,7 +133,9 @@ class FsdpEngine(ABC, Generic[Model]):
     def _forward(
         self, rows: DataProto, names: Sequence[str], run: Callable[[ModelInputs], Mapping[str, Tensor]]
     ) -> dict[str, NDArray[np.float32]]:
-        """Run every pass: [K] of each name, put together from what ``run`` gives for the rows of a pass."""
+        """Run every pass and return [K] for each name, assembled from what ``run`` returns for the rows of each
+        pass.
+        """
         rows, own = shared_rows(rows, self.sequence_ranks)
         plan = self.plan(rows)
         results = {name: np.empty(plan.num_response_tokens, np.float32) for name in names}
@@ -147,11 +151,11 @@ class FsdpEngine(ABC, Generic[Model]):
         return {name: found[tokens] for name, found in results.items()}
 
     def load(self, path: Path) -> None:
-        """Implement ``ForwardEngine.load``; the number of ranks may be another."""
+        """Implement ``ForwardEngine.load``; the number of ranks may differ."""
         load_sharded_weights(path, module=self.module)
 
     def export_adapter(self, path: Path) -> None:
-        """Implement ``ForwardEngine.export_adapter``, in the float32 of its masters."""
+        """Implement ``ForwardEngine.export_adapter``, in float32 as the masters."""
         tensors = dict(self._adapter_tensors(torch.float32))
         if dist.get_rank() == 0 and self.module.adapters is not None:
             self.module.adapters.write(path, tensors, base=self.settings.model.path)
@@ -163,7 +167,7 @@ class FsdpEngine(ABC, Generic[Model]):
         return self._gathered(self.module.adapters.parameters(), dtype)
 
     def export(self, path: Path) -> None:
-        """Implement ``ForwardEngine.export``, in the dtype the forward pass computes in."""
+        """Implement ``ForwardEngine.export``, in the dtype of the forward pass."""
         export_folder(
             path,
             module=self.module,
@@ -173,7 +177,7 @@ class FsdpEngine(ABC, Generic[Model]):
         )
 
     def full_tensors(self, module: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-        """(name inside ``module``, tensor) of a part of the model, as without adapters; collective."""
+        """Yield (name inside ``module``, tensor) of a part of the model, with adapters merged; collective."""
         tensors = self._gathered(module.named_parameters(remove_duplicate=False), dtype)
         yield from tensors if self.module.adapters is None else self.module.adapters.merged(tensors)
 
@@ -191,24 +195,24 @@ class FsdpEngine(ABC, Generic[Model]):
 
     @property
     def _bucket_bytes(self) -> int:
-        """Whole cache lines for every rank, at least one each."""
+        """Bucket size, a multiple of one cache line for every rank and at least that."""
         line = CACHE_LINE_BYTES * dist.get_world_size()
         return max(int(self.settings.sync_bucket_mib * 2**20) // line, 1) * line
 
     def offload(self) -> None:
-        """Implement ``ForwardEngine.offload``; nothing on CPU."""
+        """Implement ``ForwardEngine.offload``; does nothing on CPU."""
         if self.device.type != "cpu":
             if self.settings.fsdp.offload_params:
                 self.module.to("cpu")
             torch.cuda.empty_cache()
 
     def onload(self) -> None:
-        """Implement ``ForwardEngine.onload``; nothing on CPU."""
+        """Implement ``ForwardEngine.onload``; does nothing on CPU."""
         if self.device.type != "cpu" and self.settings.fsdp.offload_params:
             self.module.to(self.device)
 
     def holds_everywhere(self, found: bool) -> bool:
-        """Whether something was found on all ranks; collective."""
+        """Return whether ``found`` is true on all ranks; collective."""
         everywhere = torch.tensor(float(found), device=self.device)
         dist.all_reduce(everywhere, op=dist.ReduceOp.MIN)
         return bool(everywhere.item())

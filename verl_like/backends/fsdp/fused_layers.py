@@ -1,10 +1,9 @@
-"""Norms and gated feed-forward parts of a model by Liger's fused kernels, which are for GPUs.
+"""Replace norms and gated feed-forward layers of a model with Liger's fused kernels, which need a GPU.
 
-Not by Liger's functions for whole families, which change transformers for every model of the process. Its fused
-cross-entropy is left out: it has no entropy and no temperature, and per token it computes the logits again in backward,
-which ours does only beyond its budget. Its rotation replaces a function of a module of transformers, not a layer.
-
-Read against liger-kernel 0.8.5.
+Liger's functions for whole model families are not used, because they patch transformers for every model of the process.
+Its fused cross-entropy is not used either: it has no entropy and no temperature, and it always recomputes the logits in
+backward, which our function does only beyond its budget. Its rotary embedding replaces a function of a transformers
+module, not a layer. Checked against liger-kernel 0.8.5.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-# Whose norm casts as Llama's does, and whose feed-forward part is down(act(gate(x)) * up(x)); as of transformers 5.19.
+# Families whose norm casts as Llama's does, with the feed-forward layer down(act(gate(x)) * up(x)); as of transformers
+# 5.19.
 _FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3", "Qwen3Moe")
 _NORMS = {f"{family}RMSNorm" for family in (*_FAMILIES, "Phi3")}
 _GATED = {f"{family}MLP" for family in _FAMILIES}
@@ -23,10 +23,10 @@ _SILU = ("silu", "swish")
 
 
 def with_fused_layers(module: nn.Module) -> None:
-    """Have layers compute by Liger's kernels where it has the same function; names and parameters stay.
+    """Make layers compute with Liger's kernels if it has the same function; names and parameters stay.
 
     Raises:
-        ValueError: there is no GPU, Liger cannot be imported, or the model has no such layer.
+        ValueError: if there is no GPU, Liger cannot be imported, or the model has no such layer.
     """
     liger = _liger()
     layers = [layer for layer in module.modules() if _is_norm(layer) or _is_gated(layer)]
@@ -37,7 +37,7 @@ def with_fused_layers(module: nn.Module) -> None:
         )
     for layer in layers:
         if _is_norm(layer):
-            # In place, a kernel would write over a gradient that others may still read.
+            # An in-place kernel would overwrite a gradient that other code may still read.
             like = liger.LigerRMSNorm(1, eps=layer.variance_epsilon, in_place=False)
             layer.__dict__.update({name: value for name, value in vars(like).items() if not name.startswith("_")})
             layer.__class__ = liger.LigerRMSNorm

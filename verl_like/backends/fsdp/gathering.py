@@ -1,5 +1,5 @@
-"""Pieces of all ranks on every rank, or their sum: by a collective, or on CPU through memory that the processes of a
-host share.
+"""Gather the pieces of all ranks, or sum them: by a collective, or on CPU through memory shared by the processes of a
+host.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Fill = Callable[[Tensor], object]  # writes this rank's piece, [elements]
 
 
 class Gather(ABC):
-    """Gathers one table after the other.
+    """Gathers tables one after the other.
 
     Args:
-        group: of ranks; None for all.
+        group: process group; None for all ranks.
     """
 
     def __init__(self, group: dist.ProcessGroup | None) -> None:
@@ -38,11 +38,12 @@ class Gather(ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """Collective, and due before the first table of a series."""
+        """Start a series of tables; collective, and required before its first table."""
 
     def table(self, fill: Fill, num_elements: int, dtype: torch.dtype) -> Tensor:
-        """[ranks, elements], which holds until the next but one; collective. What a rank does not write is of no
-        particular content.
+        """Return [ranks, elements], valid until the table after the next one; collective.
+
+        Elements that a rank does not write are undefined.
         """
         self.num_tables += 1
         return self._table(fill, num_elements, dtype)
@@ -52,10 +53,10 @@ class Gather(ABC):
 
     @torch.no_grad()
     def sum(self, tensors: Sequence[Tensor]) -> None:
-        """Each becomes the sum of all ranks' own, equal on all ranks to the bit; collective.
+        """Replace each tensor with its sum over all ranks, bitwise equal on all ranks; collective.
 
         Args:
-            tensors: contiguous, in float32, of the same shapes on every rank.
+            tensors: contiguous float32 tensors, with the same shapes on every rank.
         """
         self.begin()
         for parts in chunks([tensor.view(-1) for tensor in tensors], self._most_bytes // torch.float32.itemsize):
@@ -64,14 +65,14 @@ class Gather(ABC):
     @property
     @abstractmethod
     def _most_bytes(self) -> int:
-        """That are summed at once."""
+        """Largest number of bytes that are summed at once."""
 
     @abstractmethod
     def _sum(self, parts: list[Tensor]) -> None: ...
 
 
 def chunks(flat: Sequence[Tensor], most: int) -> Iterator[list[Tensor]]:
-    """Views of one-dimensional tensors, in their order, ``most`` elements together but for the last."""
+    """Yield views of one-dimensional tensors, in order, with ``most`` elements in each list except the last."""
     chunk: list[Tensor] = []
     room = most
     for tensor in flat:
@@ -93,7 +94,7 @@ class CollectiveGather(Gather):
         self._device, self._max_bytes = device, max_bytes
 
     def begin(self) -> None:
-        """Nothing: a collective waits by itself."""
+        """Do nothing: a collective synchronises by itself."""
 
     def _table(self, fill: Fill, num_elements: int, dtype: torch.dtype) -> Tensor:
         piece = torch.empty(num_elements, dtype=dtype, device=self._device)
@@ -113,12 +114,12 @@ class CollectiveGather(Gather):
 
 
 class SharedGather(Gather):
-    """Through memory that it keeps: sockets take several times as long, and fresh pages more than what is copied into
-    them.
+    """Gathers through shared memory that it keeps, because sockets take several times as long and new pages cost more
+    than the copy.
 
     Args:
-        memory: [bytes] uint8, the same on all ranks; room for two tables, of which one is written while some ranks may
-            still read the other.
+        memory: [bytes] uint8, the same on all ranks. It holds two tables: one is written while some ranks may still
+            read the other.
     """
 
     def __init__(self, memory: Tensor, group: dist.ProcessGroup | None = None) -> None:
@@ -126,7 +127,7 @@ class SharedGather(Gather):
         self._halves = memory.view(2, -1)
 
     def begin(self) -> None:
-        self._wait()  # behind it nobody reads any longer what was gathered before
+        self._wait()  # after it no rank reads the previous tables
 
     def _table(self, fill: Fill, num_elements: int, dtype: torch.dtype) -> Tensor:
         half = self._halves[self.num_tables % 2]
@@ -140,9 +141,7 @@ class SharedGather(Gather):
         return self._halves.shape[1] // self.ranks
 
     def _sum(self, parts: list[Tensor]) -> None:
-        """Each rank adds up a share, and takes the others' shares: a rank reads two tensors, however many ranks there
-        are.
-        """
+        """Sum one share on each rank and exchange the sums: a rank reads two tensors, however many ranks there are."""
         sizes = [part.numel() for part in parts]
 
         def fill(mine: Tensor) -> None:
@@ -166,11 +165,11 @@ def _copy(flat: Tensor, parts: list[Tensor]) -> None:
 
 
 def gather_on(device: torch.device, *, max_bytes: int, group: dist.ProcessGroup | None = None) -> Gather:
-    """What gathers fastest there; collective.
+    """Return the fastest gather for this device; collective.
 
     Args:
-        max_bytes: of a table, a multiple of 64.
-        group: of ranks; None for all.
+        max_bytes: size of a table, a multiple of 64.
+        group: process group; None for all ranks.
     """
     memory = shared_memory(2 * max_bytes, group) if device.type == "cpu" else None
     if memory is None:
@@ -179,10 +178,10 @@ def gather_on(device: torch.device, *, max_bytes: int, group: dist.ProcessGroup 
 
 
 def shared_memory(num_bytes: int, group: dist.ProcessGroup | None = None) -> Tensor | None:
-    """[bytes] uint8 that all ranks write and read, or None on all of them where they are not on one host, or the host
-    does not give it.
+    """Return [bytes] uint8 that all ranks write and read, or None on all of them if they are on several hosts, or the
+    host does not provide shared memory.
 
-    It has no name, so the kernel takes it back with the last process. Collective.
+    It has no name, so the kernel frees it with the last process. Collective.
     """
     with ExitStack() as closed:
         offer = [_offer(num_bytes, closed) if dist.get_rank(group) == 0 else ("", b"")]
@@ -196,7 +195,9 @@ def shared_memory(num_bytes: int, group: dist.ProcessGroup | None = None) -> Ten
 
 
 def _offer(num_bytes: int, closed: ExitStack) -> tuple[str, bytes]:
-    """Where other processes find new memory, until ``closed``, and what it begins with; "" where there is none."""
+    """Return the path at which other processes open new memory, until ``closed``, and its first bytes; "" on
+    failure.
+    """
     token = secrets.token_bytes(TOKEN_BYTES)
     try:
         own = os.memfd_create("weights")
@@ -209,11 +210,11 @@ def _offer(num_bytes: int, closed: ExitStack) -> tuple[str, bytes]:
 
 
 def opened(path: str, num_bytes: int, token: bytes) -> Tensor | None:
-    """[bytes] uint8 of a file of that size which begins with the token; None where there is no such file."""
+    """Return [bytes] uint8 of the file of that size that begins with the token; None if there is no such file."""
     try:
         with open(os.open(path, os.O_RDWR), "r+b", buffering=0) as file:
             if os.fstat(file.fileno()).st_size != num_bytes or file.read(len(token)) != token:
-                return None  # somebody else's
+                return None  # another process's file
             return torch.frombuffer(mmap.mmap(file.fileno(), num_bytes), dtype=torch.uint8)
-    except OSError:  # another host, or a container that has its own numbers of processes
+    except OSError:  # another host, or a container with its own process IDs
         return None

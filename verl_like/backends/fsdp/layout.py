@@ -1,4 +1,4 @@
-"""Where a model's parameters are: cut over the ranks, or whole on each; and which of the two it is."""
+"""Layout of a model's parameters: sharded over the ranks, or a full replica on each; and the choice between the two."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ import torch.distributed as dist
 
 from verl_like.config.schema import FsdpConfig
 
-# Up to this size of the parameters in float32, replicas are faster on CPU (measured up to 109 million by
-# benchmarks/update.py); with gradients and moments a rank has four times as much.
+# Up to this size of the parameters in float32, replicas are faster on CPU (measured up to 109 million parameters by
+# benchmarks/update.py). With gradients and moments a rank needs four times as much memory.
 MAX_REPLICA_BYTES = 2**29
 
 
 class Layout(ABC):
-    """What the passes of an engine ask of it. Every method is collective."""
+    """What the passes of an engine require of a layout. Every method is collective."""
 
     is_sharded: bool  # whether a pass of one rank needs the other ranks
-    group: dist.ProcessGroup | None = None  # of ranks that have the whole model between them; None for all
+    group: dist.ProcessGroup | None = None  # ranks that together hold the whole model; None for all
 
     @abstractmethod
     def expect_backward(self, *, is_last: bool) -> None:
-        """Say before a forward pass whether more backward passes of the same update follow it."""
+        """Announce, before a forward pass, whether it is the last one of this update with a backward pass."""
 
     @abstractmethod
     def reduce_gradients(self) -> None:
-        """Have the sums over ranks in place behind the last backward pass."""
+        """Put the sums over ranks in place after the last backward pass."""
 
     @abstractmethod
     def reshard(self) -> None:
-        """Free gathered parameters, which stay after a forward pass without backward and would be stale after an
+        """Free gathered parameters: they remain after a forward pass without backward, and would be stale after an
         update.
         """
 
 
 def is_cut(fsdp: FsdpConfig, *, device: torch.device, dtype: torch.dtype, is_frozen: bool, num_parameters: int) -> bool:
-    """Whether a model is cut over the ranks.
+    """Return whether a model is sharded over the ranks.
 
     Args:
-        dtype: of the forward pass.
-        is_frozen: whether it has no float32 masters.
+        dtype: dtype of the forward pass.
+        is_frozen: whether the model has no float32 masters.
 
     Raises:
-        ValueError: replicas are asked for that would compute in another dtype than their masters have.
+        ValueError: if replicas are requested that would compute in another dtype than that of their masters.
     """
     can_be_whole = is_frozen or dtype == torch.float32
     if fsdp.shard_size == "1" and not can_be_whole:
@@ -59,10 +59,10 @@ def is_cut(fsdp: FsdpConfig, *, device: torch.device, dtype: torch.dtype, is_fro
 
 
 def ranks_per_shard_group(fsdp: FsdpConfig, num_ranks: int) -> int:
-    """Ranks that a model which is cut is cut over.
+    """Return the number of ranks over which a sharded model is sharded.
 
     Raises:
-        ValueError: they do not divide the ranks.
+        ValueError: if it does not divide the number of ranks.
     """
     size = int(fsdp.shard_size) if fsdp.shard_size.isdecimal() else num_ranks
     if num_ranks % size:

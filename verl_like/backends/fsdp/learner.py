@@ -1,4 +1,4 @@
-"""FsdpLearner: optimiser, schedule and updates of a sharded model; LearningEngine: the engine that makes one."""
+"""FsdpLearner: optimiser, schedule and updates of a sharded model; LearningEngine: the engine that creates one."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class FsdpLearner:
         self.optimizer = build_optimizer(engine.module, optim)
         self.schedule = build_schedule(self.optimizer, optim, total_updates)
         self._host = HostCopies(engine.device) if optim.offload and engine.device.type == "cuda" else None
-        self._copies: StateCopies | None = None  # of a run that writes them
+        self._copies: StateCopies | None = None  # of a run that writes checkpoints in the background
 
     def update(self, rows: DataProto, loss: MicroBatchLoss) -> dict[str, float]:
         """Implement ``Learner.update``.
 
-        A mini-batch without any token to learn from, on no rank, leaves the weights alone like a gradient that is not
-        finite. The schedule counts the updates that took place.
+        If no rank has a token to learn from, the weights stay unchanged, as with a gradient that is not finite. The
+        schedule counts only the updates that were made.
         """
         engine, device = self.engine, self.engine.device
         response_mask = rows.ragged("response_mask") if len(rows) else None
@@ -66,31 +66,31 @@ class FsdpLearner:
         )
         columns = aligned_columns(rows) if len(rows) else {}
         metrics: dict[str, Tensor] = {}
-        # Where no row moves the weights there is one empty pass: the optimiser still sees gradients, which are zero.
+        # If no row moves the weights there is one empty pass: the optimiser still gets gradients, which are zero.
         num_passes = max(ranks.num_micro_batches if engine.layout.is_sharded else plan.num_micro_batches, 1)
         for index, batch in enumerate(plan.passes(num_passes)):
             engine.layout.expect_backward(is_last=index == num_passes - 1)
             outputs = engine.outputs(batch, entropy=loss.needs_entropy)
             if not len(batch.rows):
-                # Every parameter gets a gradient of zero, so that this rank takes part in every reduction.
+                # Every parameter gets a zero gradient, so that this rank takes part in every reduction.
                 (torch.stack([output.sum() for output in outputs.values()]).sum() * 0.0).backward()
                 continue
             share = loss(outputs, padded_columns(columns, batch.rows, device=device), totals)
             share.loss.backward()
             for name, value in share.metrics.items():
-                # Ranks that share rows all have what comes of them.
+                # Ranks that share rows all compute the same metrics.
                 own = value.detach().double() / engine.settings.sequence_parallel_size
                 metrics[name] = metrics.get(name, 0.0) + own
         engine.layout.reduce_gradients()
         return {**summed(metrics, ranks_with_any=ranks.ranks_with_rows, device=device), **self._step()}
 
     def _step(self) -> dict[str, float]:
-        """Move the weights by the gradients, unless these are not finite; returns what every update reports."""
+        """Move the weights by the gradients, unless these are not finite; return the metrics of every update."""
         lr = self._lr()
         grad_norm = clip_grad_norm(self.engine.module.parameters(), self._optim.max_grad_norm)
         is_finite = bool(np.isfinite(grad_norm))
         if is_finite:
-            if self._host is not None:  # not earlier: beside activations there may be no room for it
+            if self._host is not None:  # not earlier: there may be no memory for it while activations exist
                 self._host.move_in(self.optimizer)
             self.optimizer.step()
             self.schedule.step()
@@ -118,19 +118,19 @@ class FsdpLearner:
         )
 
     def load(self, path: Path) -> None:
-        """Implement ``Learner.load``; the number of ranks may be another."""
+        """Implement ``Learner.load``; the number of ranks may differ."""
         if self._host is not None:
             self._host.move_in(self.optimizer)
         load_checkpoint(path, module=self.engine.module, optimizer=self.optimizer, schedule=self.schedule)
 
     def offload(self) -> None:
-        """Implement ``Learner.offload``; nothing on CPU."""
+        """Implement ``Learner.offload``; does nothing on CPU."""
         if self._host is not None:
             self._host.move_out(self.optimizer)
-        self.engine.offload()  # last, because it gives the allocator's cache back
+        self.engine.offload()  # last, because it empties the allocator's cache
 
     def onload(self) -> None:
-        """Implement ``Learner.onload``; nothing on CPU. An offloaded optimiser's state comes with each step."""
+        """Implement ``Learner.onload``; does nothing on CPU. Offloaded optimiser state is moved in by each step."""
         self.engine.onload()
 
 

@@ -1,7 +1,7 @@
-"""Models without memory, and their weights out of files: a rank reads the rows that it keeps, and no others.
+"""Models without memory, and their weights from files: a rank reads only the rows that it keeps.
 
-What files call a weight, and what makes one weight of several, transformers knows; the calls that it has no public form
-for are here and nowhere else, with the version that they were read in.
+transformers knows how files name a weight, and which weights are combined into one. The calls without a public API are
+all in this module, with the version against which they were checked.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Auto = type[AutoModel | AutoModelForCausalLM | AutoModelForSequenceClassificatio
 def skeleton(
     auto: Auto, config: PreTrainedConfig, *, attention: str, dtype: torch.dtype, trust_remote_code: bool
 ) -> PreTrainedModel:
-    """The model with every parameter and buffer on the meta device; tied weights are one parameter."""
+    """Return the model with every parameter and buffer on the meta device; tied weights are one parameter."""
     with torch.device("meta"), _quiet():
         return auto.from_config(config, dtype=dtype, attn_implementation=attention, trust_remote_code=trust_remote_code)
 
@@ -47,12 +47,12 @@ def skeleton(
 def load_weights(
     backbone: PreTrainedModel, path: str, *, device: torch.device, dtype: torch.dtype, stay_on_host: bool = False
 ) -> None:
-    """Give a skeleton its weights on ``device``, in ``dtype``; of a sharded one this rank's rows.
+    """Give a skeleton its weights on ``device``, in ``dtype``; of a sharded one only this rank's rows.
 
-    Buffers that no file has are computed again.
+    Buffers that are in no file are recomputed.
 
     Args:
-        stay_on_host: whether weights of a sharded skeleton lie in host memory; buffers are on ``device`` all the same.
+        stay_on_host: whether weights of a sharded skeleton stay in host memory; buffers are on ``device`` all the same.
 
     Raises:
         ValueError: for files that cannot be read, and weights that are missing, of another shape, or quantised.
@@ -64,10 +64,10 @@ def load_weights(
         dtype=dtype,
         dtype_plan=backbone._get_dtype_plan(dtype),
         weight_mapping=get_model_conversion_mapping(backbone),
-        ignore_mismatched_sizes=True,  # they are refused here, by name
+        ignore_mismatched_sizes=True,  # they are reported below, by name
     )
     try:
-        # One after the other, so that no two are in memory that are not kept. transformers 5.19, core_model_loading:
+        # One after the other, so that at most one temporary tensor is in memory. transformers 5.19, core_model_loading:
         # slices are cut before they are read, by the placement of the parameter.
         with stage("build/download"):
             paths = weight_files(path)
@@ -80,7 +80,7 @@ def load_weights(
                 tensors |= {name: FileTensor(opened.get_slice(name)) for name in opened.keys()}  # noqa: SIM118
             found, _ = convert_and_load_state_dict_in_model(backbone, tensors, config)
             _refuse_others(found, path)
-            # What no file has is made, and what is tied shares one tensor again.
+            # Weights that are in no file are initialised, and tied weights share one tensor again.
             found = backbone._finalize_model_loading(backbone, config, found)
     except (OSError, SafetensorError) as error:
         raise ValueError(
@@ -95,14 +95,14 @@ def load_weights(
 
 
 def _on_host(rows: Tensor, like: DTensor) -> DTensor:
-    """Wrap this rank's rows as transformers does (5.19), which puts them where the mesh is, and take them to the host
-    before the next come.
+    """Wrap this rank's rows as transformers does (5.19), which puts them on the mesh's device, and move them to the
+    host before the next ones are read.
     """
     return _dtensor_from_local_like(rows, like).to("cpu")
 
 
 def _refuse_others(found: LoadStateDictInfo, path: str) -> None:
-    """Raise ValueError for weights of another shape; the shapes reported are those of this rank's rows."""
+    """Raise ValueError for weights of another shape; the reported shapes are those of this rank's rows."""
     shapes = [f"{name} is {tuple(file)}, expected {tuple(model)}" for name, file, model in found.mismatched_keys]
     problems = sorted(shapes) + [f"{name}: {error}" for name, error in found.conversion_errors.items()]
     if problems:
@@ -113,9 +113,7 @@ def _refuse_others(found: LoadStateDictInfo, path: str) -> None:
 
 
 class FileTensor:
-    """A tensor of a file, of which rows can be had; they are in memory of their own, and not in the mapped file, which
-    somebody may write anew.
-    """
+    """A tensor in a file. Its rows are copied when read, because another process may rewrite the mapped file."""
 
     def __init__(self, found: Any) -> None:
         self._found = found
@@ -133,8 +131,8 @@ class FileTensor:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without transformers' progress bars and reports of left-over weights, one per rank and role; missing weights
-    raise here.
+    """Silence transformers' progress bars and reports of unused weights, one per rank and role; missing weights raise
+    here.
     """
     show_progress, verbosity = transformers_logging.is_progress_bar_enabled(), transformers_logging.get_verbosity()
     transformers_logging.disable_progress_bar()

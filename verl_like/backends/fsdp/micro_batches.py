@@ -1,4 +1,4 @@
-"""Cutting an engine call's rows into forward passes, equally many on every rank."""
+"""Split an engine call's rows into forward passes, equally many on every rank."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from verl_like.protocol import DataProto, Ragged
 from verl_like.telemetry.heartbeat import HEARTBEAT
 from verl_like.telemetry.ledger import LEDGER, waiting
 
-# Two ranks on two cores. With 2 million parameters and 192 dimensions 2,048 are 4 to 13 % faster than 1,024, with 0.2
-# million and 64 dimensions 9 to 14 %; with 28 million and 512 they are 5 % slower, and with 110 million 30 %.
+# Two ranks on two cores. With 2 million parameters and 192 dimensions 2,048 are 4 to 13 % faster than 1,024; with 0.2
+# million and 64 dimensions 9 to 14 %. With 28 million and 512 they are 5 % slower, and with 110 million 30 %.
 CPU_TOKENS, MAX_CPU_TOKENS = 1024, 2048
 CPU_STATES = 2**19  # tokens times dimensions
 GPU_TOKENS, GPU_TOKENS_FORWARD = 16_384, 32_768
-# Rows that share a prompt read its keys each for themselves, from a copy that attention keeps for its backward pass.
+# Each row that shares a prompt reads its own copy of the prompt's keys, which attention keeps for its backward pass.
 MAX_KEYS_PER_TOKEN = 8
 
 
 def resolve_max_tokens(requested: str, device: torch.device, *, hidden_size: int, learns: bool) -> int:
-    """The token budget of a pass; a row that is longer gets a pass of its own.
+    """Return the token budget of a pass; a longer row gets its own pass.
 
     Args:
         requested: "auto", or a number.
@@ -48,10 +48,10 @@ class MicroBatch:
     """One forward pass.
 
     Args:
-        inputs: what the model takes.
-        rows: [b] indices into the call's rows, in the order the pass holds them; empty for a pass that only keeps
-            the collectives of all ranks in step.
-        valid: [b, T] bool, where the rows have response tokens.
+        inputs: the model's inputs.
+        rows: [b] indices into the call's rows, in the order of the pass; empty for a pass that only keeps the
+            collectives of all ranks aligned.
+        valid: [b, T] bool, true at the rows' response tokens.
     """
 
     inputs: ModelInputs
@@ -62,14 +62,14 @@ class MicroBatch:
 class MicroBatchPlan:
     """How this rank runs its rows.
 
-    Rows without a response are left out: they have nothing to compute. Rows that share their prompt go into one pass
-    where they fit.
+    Rows without a response are left out, because they have nothing to compute. Rows that share their prompt go into one
+    pass if they fit.
 
     Args:
-        rows: this rank's rows; with none at all it may lack columns.
-        max_tokens: budget of one pass, counted with padding where there is padding.
+        rows: this rank's rows; an empty table may lack columns.
+        max_tokens: budget of one pass, which includes padding if there is any.
         share_prompts: whether the packed rows of a pass share equal prompts.
-        balance_by: what is spread evenly over the passes, "tokens" or "attention" (the sum of squares).
+        balance_by: quantity that is balanced over the passes, "tokens" or "attention" (the sum of squares).
         sequence_ranks: ranks that share each pass, all with the same rows.
     """
 
@@ -106,8 +106,8 @@ class MicroBatchPlan:
         self._parts = [self._in_order(np.concatenate([units[unit] for unit in part]), lengths) for part in parts]
 
     def _in_order(self, rows: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Longest rows first, so that neighbours are of similar length; behind them those that share a prompt, by the
-        length of the prompt and then of what follows it.
+        """Return the rows with the longest first, so that neighbours have similar lengths; after them the rows that
+        share a prompt, by the length of the prompt and then of what follows it.
         """
         prefixes = np.zeros(len(rows), np.int64)
         if self._same_prompt is not None:
@@ -117,11 +117,11 @@ class MicroBatchPlan:
 
     @property
     def num_micro_batches(self) -> int:
-        """The passes that this rank has rows for; :meth:`passes` adds empty ones up to the number it is given."""
+        """Number of passes for which this rank has rows; :meth:`passes` adds empty ones up to the given number."""
         return len(self._parts)
 
     def passes(self, count: int) -> Iterator[MicroBatch]:
-        """``count`` passes, at least as many as this rank has rows for."""
+        """Yield ``count`` passes, at least as many as this rank has rows for."""
         assert count >= len(self._parts), f"{len(self._parts)} micro-batches do not fit into {count} passes"
         for part in self._parts:
             HEARTBEAT.tick()
@@ -155,7 +155,7 @@ class MicroBatchPlan:
             )
 
     def response_slots(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where these rows' response tokens sit among all rows' response tokens."""
+        """Return the positions of these rows' response tokens among all rows' response tokens."""
         lengths = self._responses.lengths[rows]
         before = np.cumsum(lengths) - lengths
         slots: NDArray[np.int64] = np.arange(int(lengths.sum())) + np.repeat(
@@ -164,7 +164,7 @@ class MicroBatchPlan:
         return slots
 
     def response_bounds(self, rows: slice) -> tuple[int, int]:
-        """Where the response tokens of neighbouring rows begin and end among all rows'."""
+        """Return the bounds of the response tokens of neighbouring rows among all rows' response tokens."""
         return int(self._responses.offsets[rows.start]), int(self._responses.offsets[rows.stop])
 
     @property
@@ -174,7 +174,7 @@ class MicroBatchPlan:
 
 
 def same_rows(column: Ragged) -> NDArray[np.int64]:
-    """[B] a number for each row, the same for equal ones."""
+    """Return [B] a number for each row; equal rows have equal numbers."""
     numbers: dict[bytes, int] = {}
     rows = np.split(column.values, column.offsets[1:-1]) if len(column) else []
     return np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in rows], np.int64)
@@ -188,15 +188,16 @@ def sharing_units(
     *,
     max_tokens: int,
 ) -> list[NDArray[np.int64]]:
-    """Those of these rows that go into a pass together: with one prompt, and as many as fit and have few enough keys.
+    """Group these rows into units that go into a pass together: they share a prompt, and fit the budgets of tokens and
+    keys.
 
     Args:
-        lengths: [B] positions of each row, its prompt among them.
-        prompts: [B] tokens of its prompt.
+        lengths: [B] positions of each row, including its prompt.
+        prompts: [B] prompt tokens of each row.
         same_prompt: [B] equal numbers for equal prompts.
         rows: indices of the rows that are run.
     """
-    newest: dict[int, tuple[list[int], int, int]] = {}  # of each prompt: a unit's rows, its tokens and its keys
+    newest: dict[int, tuple[list[int], int, int]] = {}  # for each prompt: a unit's rows, its tokens and its keys
     units = []
     for row in rows[np.argsort(-lengths[rows], kind="stable")].tolist():
         number, length, prompt = int(same_prompt[row]), int(lengths[row]), int(prompts[row])
@@ -211,7 +212,7 @@ def sharing_units(
 
 
 def _of_units(units: Sequence[NDArray[np.int64]], rows: NDArray[Any], prompts: NDArray[Any]) -> NDArray[np.int64]:
-    """What [B] whole rows have, with the prompt of each unit once."""
+    """Sum a quantity [B] of whole rows over each unit, with the prompt of each unit counted once."""
     return np.array([int(rows[unit].sum() - prompts[unit[1:]].sum()) for unit in units], np.int64)
 
 
@@ -219,14 +220,14 @@ def _of_units(units: Sequence[NDArray[np.int64]], rows: NDArray[Any], prompts: N
 class AllRanks:
     """Counts over the rows of every rank, equal on all ranks."""
 
-    num_micro_batches: int  # of the rank that has most
+    num_micro_batches: int  # of the rank with the most
     num_tokens: float  # true entries of response_mask
     num_sequences: float  # rows with a true entry
     ranks_with_rows: list[int]
 
 
 def agree(plan: MicroBatchPlan, *, device: torch.device, response_mask: Ragged | None = None) -> AllRanks:
-    """One small all-gather: counts are summed, and the number of passes is the largest."""
+    """Sum the counts of all ranks, and take the largest number of passes, in one small all-gather."""
     mine = [float(plan.num_micro_batches), 0.0, 0.0]
     if response_mask is not None and len(response_mask):
         per_row = response_mask.count_nonzero()
@@ -242,7 +243,7 @@ def agree(plan: MicroBatchPlan, *, device: torch.device, response_mask: Ragged |
 
 
 def aligned_columns(rows: DataProto) -> dict[str, Ragged]:
-    """The token columns with one entry per response token."""
+    """Return the token columns with one entry per response token."""
     lengths = rows.ragged("response_ids").lengths
     return {
         name: column
@@ -252,7 +253,7 @@ def aligned_columns(rows: DataProto) -> dict[str, Ragged]:
 
 
 def padded_columns(columns: dict[str, Ragged], rows: NDArray[np.int64], *, device: torch.device) -> dict[str, Tensor]:
-    """[b, T] of these rows: floats as float32, masks as bool, integers as int64."""
+    """Return [b, T] of these rows: floats as float32, masks as bool, integers as int64."""
     padded = {}
     for name, column in columns.items():
         kind = {"f": np.float32, "b": np.bool_}.get(column.dtype.kind, np.int64)

@@ -1,5 +1,5 @@
-"""Hugging Face models as FSDP roots: a policy that returns token statistics, a value model, and a reward model, which
-is one.
+"""Hugging Face models as FSDP roots: a policy that returns token statistics, and a value model, which also serves as a
+reward model.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ _PACKABLE_LAYERS = {"full_attention", "sliding_attention"}
 
 
 class ShardedModel(nn.Module):
-    """What both models share. The whole computation sits in ``forward``, so FSDP gathers every weight that it uses.
+    """Base of the policy and the value model. The whole computation is in ``forward``, so FSDP gathers every weight it
+    uses.
 
     It stays in eval mode while it learns: the rollout samples without dropout, and old and new log-probs must come from
     the same function.
     """
 
-    backbone: PreTrainedModel  # the model whose parameter names users know
+    backbone: PreTrainedModel  # the Hugging Face model, with its parameter names
 
     def __init__(self, backbone: PreTrainedModel, *, kernel: str | None) -> None:
         super().__init__()
@@ -60,22 +61,22 @@ class ShardedModel(nn.Module):
         with_fast_matmul(backbone)
 
     def add_adapters(self, lora: LoraConfig) -> None:
-        """Have adapters learn instead of the backbone.
+        """Add adapters, which learn instead of the backbone.
 
         Raises:
-            ValueError: they do not fit the model.
+            ValueError: if they do not fit the model.
         """
-        from verl_like.backends.lora import Adapters  # peft, which nothing else needs
+        from verl_like.backends.lora import Adapters  # imports peft, which nothing else needs
 
         self.adapters = Adapters(self.backbone, lora)
         with_fast_matmul(self.backbone)
 
     def as_read(self) -> AbstractContextManager[None]:
-        """The backbone's own layers and names alone, as files have them."""
+        """Restore, inside the context, the backbone's own layers and names, as in its files."""
         return nullcontext() if self.adapters is None else self.adapters.apart()
 
     def let_learn(self, *, is_frozen: bool) -> None:
-        """Say which parameters have gradients: none of a frozen model, and no backbone beside adapters."""
+        """Set which parameters have gradients: none of a frozen model, and only the adapters if there are any."""
         self.requires_grad_(not is_frozen)
         if self.adapters is not None:
             self.adapters.let_learn_alone()
@@ -85,7 +86,7 @@ class ShardedModel(nn.Module):
         return int(self.backbone.config.get_text_config().hidden_size)
 
     def hidden_states(self, inputs: ModelInputs) -> Tensor:
-        """[K_r, H]: the states that predict the targets; where ranks share a sequence, this rank's own."""
+        """Return [K_r, H]: the states that predict the targets; if ranks share a sequence, this rank's own."""
         arguments: dict[str, Any] = {"attention_mask": inputs.attention_mask}
         if self.kernel is not None:
             arguments = {"attention_mask": None, "segments": inputs.segments, "kernel": self.kernel}
@@ -97,13 +98,13 @@ class ShardedModel(nn.Module):
         return outputs.last_hidden_state.flatten(0, 1).index_select(0, predictors)
 
     def decoder_layers(self) -> list[nn.Module]:
-        """The modules that the model's authors say must stay whole."""
+        """Return the modules that the model's authors declare indivisible."""
         names = set(self.backbone._no_split_modules or ())
         return [module for module in self.backbone.modules() if type(module).__name__ in names]
 
 
 class PolicyModel(ShardedModel):
-    """A causal language model that gives statistics of response tokens instead of logits."""
+    """A causal language model that returns statistics of response tokens instead of logits."""
 
     def __init__(
         self,
@@ -115,7 +116,7 @@ class PolicyModel(ShardedModel):
     ) -> None:
         super().__init__(backbone, kernel=kernel)
         self.token_stats, self.float32_logits = token_stats, float32_logits
-        # dict access: only some families define the field.
+        # dict access, because only some families define the field.
         self.softcap = float(backbone.config.to_dict().get("final_logit_softcapping") or 0.0)
 
     def output_layer(self) -> OutputLayer:
@@ -148,10 +149,10 @@ class ValueModel(ShardedModel):
         self.value_head = head
 
     def forward(self, inputs: ModelInputs) -> Tensor:
-        """[K_r] float32 value before each target."""
-        # float32 whatever the body's dtype: bfloat16 has 8 bits for a regression target.
+        """Return [K_r] float32, the value before each target."""
+        # float32 whatever the body's dtype: bfloat16 has only 8 significant bits for a regression target.
         head = self.value_head
-        # A product with a vector, because FSDP hooks the gradient of a root's output and warns of views.
+        # Multiply with a vector: FSDP hooks the gradient of a root's output, and warns if that is a view.
         values = self.hidden_states(inputs).float() @ head.weight.float().view(-1)
         values = values if head.bias is None else values + head.bias.float()
         return values if inputs.piece is None else inputs.piece.whole(values)
@@ -160,17 +161,17 @@ class ValueModel(ShardedModel):
 def policy_skeleton(
     path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype, token_stats: TokenStatsFunction
 ) -> PolicyModel:
-    """A causal language model of a folder or hub name, without dropout and without memory for its weights."""
+    """Return the causal language model of a folder or hub name, without dropout and without memory for its weights."""
     backbone = _skeleton(AutoModelForCausalLM, load_config(path, model=model), model=model, kernel=kernel, dtype=dtype)
     logits = model.float32_logits
     return PolicyModel(backbone, kernel=kernel, token_stats=token_stats, float32_logits=logits).eval()
 
 
 def value_skeleton(path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype) -> ValueModel:
-    """A language model's body, as above, with a fresh head, or with the head that an exported critic brings along."""
+    """Return a language model's body, as above, with a new head or with the head of an exported critic."""
     backbone = _skeleton(AutoModel, load_config(path, model=model), model=model, kernel=kernel, dtype=dtype)
-    head = nn.Linear(backbone.config.hidden_size, 1)  # in float32: it learns, also beside adapters
-    # Zero: a fresh critic claims nothing, so the first advantages are the returns themselves.
+    head = nn.Linear(backbone.config.hidden_size, 1)  # in float32: it learns, also if the body has adapters
+    # Zero: a new critic predicts nothing, so the first advantages are the returns themselves.
     nn.init.zeros_(head.weight)
     nn.init.zeros_(head.bias)
     head_file = Path(path) / VALUE_HEAD_FILE
@@ -180,11 +181,10 @@ def value_skeleton(path: str, *, model: ModelConfig, kernel: str | None, dtype: 
 
 
 def score_skeleton(path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype) -> ValueModel:
-    """A sequence classifier with one label, as above, whose score of a sequence is the value that follows its last
-    token.
+    """Return a sequence classifier with one label, as above; its score of a sequence is the value after its last token.
 
     Raises:
-        ValueError: for a model with another number of labels, or one that does not read its score off the last token.
+        ValueError: for a model with another number of labels, or one whose score is not read at the last token.
     """
     config = load_config(path, model=model)
     if config.num_labels != 1:
@@ -193,7 +193,7 @@ def score_skeleton(path: str, *, model: ModelConfig, kernel: str | None, dtype: 
             "is a score. Name a model that was trained for sequence classification with num_labels=1."
         )
     classifier = _skeleton(AutoModelForSequenceClassification, config, model=model, kernel=kernel, dtype=dtype)
-    # In transformers a head called score reads the last token; those of encoders, with other names, pool in other ways.
+    # In transformers a head named score reads the last token; heads of encoders have other names and pool differently.
     heads = {name: child for name, child in classifier.named_children() if name != classifier.base_model_prefix}
     if list(heads) != ["score"] or not isinstance(heads["score"], nn.Linear):
         found = ", ".join(f"{name} ({type(child).__name__})" for name, child in heads.items())
@@ -212,7 +212,7 @@ def _skeleton(
         _check_packable(config)
         register_packed_attention()
     attention = PACKED_ATTENTION if kernel is not None else "sdpa"
-    # transformers' own function for sdpa takes no caps and says nothing (5.19).
+    # transformers' own function for sdpa silently ignores caps (5.19).
     if kernel is None and getattr(config.get_text_config(), "attn_logit_softcapping", None):
         attention = "eager"
     found = skeleton(auto, config, attention=attention, dtype=dtype, trust_remote_code=model.trust_remote_code)
@@ -222,7 +222,7 @@ def _skeleton(
 
 
 def load_config(path: str, *, model: ModelConfig) -> PreTrainedConfig:
-    """The model's config with ``model.override_config`` applied.
+    """Return the model's config with ``model.override_config`` applied.
 
     Raises:
         ValueError: for a missing path, an unknown override, or a model whose logits are scaled after the output layer.

@@ -1,4 +1,4 @@
-"""Optimiser state in host memory, and on the accelerator for the optimiser's step."""
+"""Keep optimiser state in host memory, and move it to the accelerator for the optimiser's step."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from verl_like.backends.fsdp.optim import local_shard
 
 
 class HostCopies:
-    """The moments of an optimiser, in host memory that is locked for copies, which are then several times as fast.
+    """The moments of an optimiser in page-locked host memory, to which copies are several times as fast.
 
-    The memory is taken at the first move and kept: locking it takes longer than a copy. Step counters stay where the
-    optimiser made them.
+    The memory is allocated at the first move and kept, because locking takes longer than a copy. Step counters stay on
+    the device on which the optimiser created them.
 
     Args:
         device: the accelerator.
@@ -27,12 +27,12 @@ class HostCopies:
 
     @property
     def places(self) -> list[Tensor]:
-        """The host memory that was taken so far."""
+        """The host memory allocated so far."""
         return list(self._places.values())
 
     @torch.no_grad()
     def move_out(self, optimizer: Optimizer) -> None:
-        """To host memory."""
+        """Move the moments to host memory."""
         moved = [
             (shard, self._place_of(key, shard))
             for key, shard in _moments(optimizer)
@@ -41,13 +41,13 @@ class HostCopies:
         for shard, place in moved:
             place.copy_(shard, non_blocking=True)
         if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)  # a copy that is still under way would be read too early
+            torch.cuda.synchronize(self._device)  # otherwise an unfinished copy could be read
         for shard, place in moved:
             shard.data = place
 
     @torch.no_grad()
     def move_in(self, optimizer: Optimizer) -> None:
-        """To the accelerator; what is computed there next waits for it, this process does not."""
+        """Move the moments to the accelerator; later work on its stream waits for the copy, this process does not."""
         for _, shard in _moments(optimizer):
             shard.data = shard.to(self._device, non_blocking=True)
 
@@ -58,7 +58,7 @@ class HostCopies:
 
 
 def _moments(optimizer: Optimizer) -> Iterator[tuple[tuple[Tensor, str], Tensor]]:
-    """This rank's shards, as the optimiser holds them, by parameter and name."""
+    """Yield this rank's shards, as the optimiser holds them, by parameter and name."""
     for parameter, state in optimizer.state.items():
         for name, value in state.items():
             if isinstance(value, Tensor) and value.ndim > 0:
@@ -66,12 +66,12 @@ def _moments(optimizer: Optimizer) -> Iterator[tuple[tuple[Tensor, str], Tensor]
 
 
 def locked_like(tensor: Tensor) -> Tensor:
-    """Host memory that the accelerator copies from and to by itself.
+    """Return host memory of the same shape, page-locked if ``tensor`` is on an accelerator.
 
-    Not ``pin_memory``, whose allocator rounds sizes up to a power of two.
+    ``pin_memory`` is not used, because its allocator rounds sizes up to a power of two.
 
     Raises:
-        RuntimeError: it cannot be locked; CUDA says why.
+        RuntimeError: if the memory cannot be locked; CUDA gives the reason.
     """
     place = torch.empty_like(tensor, device="cpu")
     if tensor.device.type == "cuda" and place.nbytes:

@@ -16,23 +16,23 @@ from verl_like.config.schema import OptimConfig
 
 
 def build_optimizer(module: nn.Module, config: OptimConfig) -> AdamW:
-    """AdamW over the module's parameters; norms and biases (fewer than two axes) do not decay."""
+    """Return AdamW over the module's parameters; norms and biases (fewer than two axes) do not decay."""
     parameters = [p for p in module.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
-    # One kernel for each parameter; foreach would make a temporary as large as all of them, and takes several times as
-    # long on CPU.
+    # The fused form runs one kernel for each parameter; foreach would need a temporary as large as all of them, and
+    # takes several times as long on CPU.
     return AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True)
 
 
 def lr_factor(update: int, config: OptimConfig, total_updates: int) -> float:
-    """What the peak rate is multiplied by at ``update`` (0 is the first).
+    """Return the multiplier of the peak rate at ``update`` (0 is the first).
 
     Warm-up of W updates gives 1/(W+1), ..., W/(W+1): no update is wasted at rate 0, and the peak follows. Linear and
-    cosine then fall to ``min_lr_ratio``, reached when all ``total_updates`` are done.
+    cosine schedules then fall to ``min_lr_ratio``, reached when all ``total_updates`` are done.
     """
     warmup = config.warmup_steps or round(config.warmup_frac * total_updates)
     if update < warmup:
@@ -45,7 +45,7 @@ def lr_factor(update: int, config: OptimConfig, total_updates: int) -> float:
 
 
 def build_schedule(optimizer: AdamW, config: OptimConfig, total_updates: int) -> LambdaLR:
-    """The schedule of :func:`lr_factor`.
+    """Return the schedule of :func:`lr_factor`.
 
     Raises:
         ValueError: for a schedule that needs its end, which is not known.
@@ -60,17 +60,17 @@ def build_schedule(optimizer: AdamW, config: OptimConfig, total_updates: int) ->
 
 
 def local_shard(tensor: Tensor) -> Tensor:
-    """This rank's rows of a sharded tensor (shared storage), or the tensor itself."""
+    """Return this rank's rows of a sharded tensor (shared storage), or the tensor itself."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def clip_grad_norm(parameters: Iterable[nn.Parameter], max_norm: float) -> float:
-    """Scale gradients so that their global norm is at most ``max_norm``; gradients of a norm that is not finite are
-    left alone.
+    """Scale gradients so that their global norm is at most ``max_norm``; gradients whose norm is not finite stay
+    unchanged.
 
-    Works on the local shards: one foreach norm and one all-reduce of a scalar, where DTensor operators would cost a
-    dispatch per parameter. Where parameters are sharded, all are, over the last axis of one mesh, so that there all
-    squares add up to that of the whole; ranks of the other axis have the same shards.
+    This works on the local shards: one foreach norm and one all-reduce of a scalar, while DTensor operators would cost
+    a dispatch per parameter. Either all parameters are sharded, over the last axis of one mesh, or none. Along that
+    axis the squares of all shards add up to that of the whole; ranks of the other axis hold the same shards.
 
     Returns:
         The norm before clipping, equal on all ranks.

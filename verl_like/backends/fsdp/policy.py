@@ -1,4 +1,4 @@
-"""FsdpPolicy: a causal language model that gives log-probs and weights for the rollout engine."""
+"""FsdpPolicy: a causal language model that provides log-probs, and weights for the rollout engine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
         return policy_skeleton(model.path, model=model, kernel=kernel, dtype=dtype, token_stats=self._token_stats)
 
     def outputs(self, batch: MicroBatch, *, entropy: bool) -> dict[str, Tensor]:
-        """Compute ``log_probs`` and, where asked, ``entropy``."""
+        """Compute ``log_probs`` and, if requested, ``entropy``."""
         stats = self.module(batch.inputs, temperature=self.settings.temperature, entropy=entropy)
         outputs = {"log_probs": to_padded(stats.log_probs, batch.valid)}
         if stats.entropy is not None:
@@ -65,8 +65,7 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
     def warm_up(self, deadline_s: float, *, entropy: bool = False) -> bool:
         """Implement ``PolicyEngine.warm_up``.
 
-        All ranks use the compiled function, or none does. The variant that ``entropy`` does not ask for stays
-        uncompiled.
+        Either all ranks use the compiled function or none does. Only the variant that ``entropy`` selects is compiled.
         """
         if not self.settings.use_torch_compile:
             return False

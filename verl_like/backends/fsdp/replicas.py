@@ -1,4 +1,6 @@
-"""A model that every rank has whole: no gathers, one sum of gradients for each update, and a step on every rank."""
+"""Layout with the whole model on every rank: no gathers, one sum of gradients for each update, and a step on every
+rank.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +16,22 @@ from verl_like.telemetry.heartbeat import HEARTBEAT
 
 
 class Replicas(Layout):
-    """The ranks' replicas stay equal because they start equal and take the same steps.
+    """Replicas that stay equal because they start equal and take the same steps.
 
     Args:
-        gather: gives what sums; collective.
+        gather: returns the gather that sums gradients; collective.
     """
 
     is_sharded = False
 
     def __init__(self, module: nn.Module, gather: Callable[[], Gather]) -> None:
-        self._module, self._gather = module, gather  # not its parameters, which are others when they are loaded
+        self._module, self._gather = module, gather  # not its parameters, which loading replaces
 
     def expect_backward(self, *, is_last: bool) -> None:
-        """Nothing: gradients of all passes add up where they are."""
+        """Do nothing: gradients of all passes accumulate in place."""
 
     def reduce_gradients(self) -> None:
-        """Sum them over ranks; one that only some ranks have, such as that of an expert, is zero on the others."""
+        """Sum gradients over ranks; one that only some ranks have, such as that of an expert, is zero on the others."""
         if dist.get_world_size() == 1:
             return
         parameters = [parameter for parameter in self._module.parameters() if parameter.requires_grad]
@@ -42,4 +44,4 @@ class Replicas(Layout):
         self._gather().sum([parameter.grad for parameter in parameters if parameter.grad is not None])
 
     def reshard(self) -> None:
-        """Nothing: nothing was gathered."""
+        """Do nothing: nothing was gathered."""

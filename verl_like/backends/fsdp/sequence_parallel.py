@@ -1,4 +1,4 @@
-"""Ranks that share the tokens of their rows: who they are, and the rows of all of them."""
+"""Sequence-parallel ranks, which share the tokens of their rows, and the rows of all of them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from verl_like.telemetry.heartbeat import HEARTBEAT
 
 
 def sequence_ranks_of(size: int, *, timeout_s: float) -> SequenceRanks | None:
-    """Those of this rank, in groups of ``size`` neighbours; None for 1. Collective.
+    """Return the sequence-parallel ranks of this rank, in groups of ``size`` neighbours; None for size 1. Collective.
 
     Raises:
-        ValueError: they do not divide the ranks.
+        ValueError: if ``size`` does not divide the number of ranks.
     """
     world_size, rank = dist.get_world_size(), dist.get_rank()
     if size == 1:
@@ -27,19 +27,21 @@ def sequence_ranks_of(size: int, *, timeout_s: float) -> SequenceRanks | None:
     found = None
     for first in range(0, world_size, size):
         ranks = list(range(first, first + size))
-        group = dist.new_group(ranks, timeout=timedelta(seconds=timeout_s))  # every rank makes every group
+        group = dist.new_group(ranks, timeout=timedelta(seconds=timeout_s))  # every rank creates every group
         if rank in ranks:
             found = SequenceRanks(group=group, size=size, index=rank - first)
     return found
 
 
 def shared_rows(rows: DataProto, sequence_ranks: SequenceRanks | None) -> tuple[DataProto, slice]:
-    """The rows of all that share tokens with this rank, and which of them are its own. Collective among these."""
+    """Return the rows of all ranks that share tokens with this rank, and the slice of its own. Collective among
+    these.
+    """
     if sequence_ranks is None:
         return rows, slice(0, len(rows))
     parts: list[DataProto] = [rows] * sequence_ranks.size
     with HEARTBEAT.waiting(OTHERS):
         dist.all_gather_object(parts, rows, group=sequence_ranks.group)
     before = sum(len(part) for part in parts[: sequence_ranks.index])
-    filled = [part for part in parts if len(part)]  # one without rows may lack columns
+    filled = [part for part in parts if len(part)]  # a table without rows may lack columns
     return (DataProto.concat(filled) if filled else rows), slice(before, before + len(rows))

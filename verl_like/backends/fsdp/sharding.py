@@ -1,4 +1,4 @@
-"""How a model is cut into FSDP groups, and when those gather, reduce and free."""
+"""Split a model into FSDP groups, and control when they gather, reduce and free parameters."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from verl_like.config.schema import FsdpConfig
 # A layer below this size is gathered together with the rest: its own collective would cost more than the memory it
 # saves.
 MIN_LAYER_BYTES = 4 * 2**20
-# Up to this size, gradients of all micro-batches add up unsharded and are reduced once; above it memory counts more.
+# Up to this size, gradients of all micro-batches accumulate unsharded and are reduced once; above it, memory matters
+# more.
 MAX_UNSHARDED_GRADIENT_BYTES = 2**30
 
 
 class Sharding(Layout):
-    """FSDP2 over a model: one group per decoder layer (where layers are worth it), and one for the rest.
+    """FSDP2 over a model: one group per decoder layer (if layers are large enough), and one for the rest.
 
     Args:
-        ranks_per_group: that the model is cut over; each group of them has a copy (HSDP), and all sum up gradients.
-        param_dtype: of gathered parameters; gradients are reduced, and master weights kept, in float32.
+        ranks_per_group: number of ranks over which the model is sharded; each such group has a copy (HSDP), and
+            gradients are summed over all groups.
+        param_dtype: dtype of gathered parameters; gradients are reduced, and master weights kept, in float32.
     """
 
     is_sharded = True
@@ -45,7 +47,7 @@ class Sharding(Layout):
         num_parameters = sum(p.numel() for p in module.parameters())
         self._is_reduced_once = num_parameters * torch.float32.itemsize <= MAX_UNSHARDED_GRADIENT_BYTES
         precision = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=torch.float32)
-        # Copies of memory that is not locked would hold up the layers that run meanwhile.
+        # Copies of memory that is not page-locked would block the layers that run in the meantime.
         on_host = CPUOffloadPolicy(pin_memory=device.type != "cpu")
         offload = on_host if fsdp.cpu_offload else OffloadPolicy()
         cut = partial(fully_shard, mesh=mesh, mp_policy=precision, offload_policy=offload)
@@ -53,16 +55,16 @@ class Sharding(Layout):
         first_kept = len(layers) - kept_layers(fsdp, len(layers))
         for index, layer in enumerate(layers):
             cut(layer, reshard_after_forward=index < first_kept)
-        # The root's backward follows its forward at once; freeing it in between would only gather it again.
+        # The root's backward directly follows its forward; freeing it in between would only cause a second gather.
         cut(module, reshard_after_forward=False)
         self._groups: list[FSDPModule] = [child for child in module.modules() if isinstance(child, FSDPModule)]
         if fsdp.num_prefetched_layers:
             _prefetch(self._groups, fsdp.num_prefetched_layers)
         for group in self._groups:
-            # FSDP averages gradients over ranks. The loss is already divided by global counts, so the ranks' shares add
-            # up.
+            # FSDP averages gradients over ranks. The loss is already divided by global counts, so the ranks' shares
+            # must be summed.
             group.set_gradient_divide_factor(1.0)
-            # Else a factor asks for a scaled sum, which gloo lacks.
+            # Otherwise a factor requires a scaled sum, which gloo lacks.
             group.set_force_sum_reduction_for_comms(True)
 
     def expect_backward(self, *, is_last: bool) -> None:
@@ -74,7 +76,7 @@ class Sharding(Layout):
         root.set_reshard_after_backward(now)
 
     def reduce_gradients(self) -> None:
-        """Nothing: the last backward pass has."""
+        """Do nothing: the last backward pass has reduced them."""
 
     def reshard(self) -> None:
         """Implement ``Layout.reshard``."""
@@ -83,16 +85,16 @@ class Sharding(Layout):
 
 
 def kept_layers(fsdp: FsdpConfig, num_layers: int) -> int:
-    """Layers that stay gathered between forward and backward."""
+    """Return the number of layers that stay gathered between forward and backward."""
     return num_layers if fsdp.num_kept_layers == "all" else min(int(fsdp.num_kept_layers), num_layers)
 
 
 def _prefetch(groups: list[FSDPModule], ahead: int) -> None:
-    """Have each group's gather be followed by those of the ``ahead`` that run next.
+    """Make each group's gather prefetch the next ``ahead`` groups.
 
     Args:
         groups: the root and the layers in the order of the forward pass. The root is gathered before the first layer
-            and, never freed between, is there when backward begins with the last.
+            and never freed in between, so it is still gathered when backward starts with the last layer.
     """
     root, *layers = groups
     root.set_modules_to_forward_prefetch(layers[:ahead])
@@ -107,7 +109,7 @@ def _bytes(layer: nn.Module, dtype: torch.dtype) -> int:
 
 
 def _mesh(device: torch.device, ranks_per_group: int) -> DeviceMesh:
-    """A mesh of all ranks, with a first axis of copies where there are several groups."""
+    """Return a mesh of all ranks, with a first axis of copies if there are several groups."""
     groups = dist.get_world_size() // ranks_per_group
     if groups == 1:
         return init_device_mesh(device.type, (ranks_per_group,))

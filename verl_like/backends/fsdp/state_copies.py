@@ -1,4 +1,4 @@
-"""Copies of a learner's state in host memory, which are written while it learns on."""
+"""Copies of a learner's state in host memory, which are written while training continues."""
 
 from __future__ import annotations
 
@@ -18,29 +18,31 @@ MIN_LOCKED_BYTES = 2**16  # smaller tensors take longer to lock than to copy
 
 
 class StateCopies:
-    """The copies of one checkpoint at a time: the next ones take their places.
+    """The copies of one checkpoint at a time; the next checkpoint overwrites them.
 
-    Not torch's ``async_save``: its threads are waited for at the interpreter's exit, however long they take, and its
+    torch's ``async_save`` is not used: the interpreter waits for its threads at exit, however long they take, and its
     stagers lock memory anew for every tensor that has moved, or round sizes up to a power of two (2.13).
 
     Args:
-        device: where the state is. Beside an accelerator the memory of copies is locked, and so kept: locking it takes
-            longer than a copy.
-        timeout_s: of collectives among those that write.
+        device: device of the state. For an accelerator the memory of copies is page-locked and kept, because locking it
+            takes longer than a copy.
+        timeout_s: timeout of collectives among the ranks that write.
     """
 
     def __init__(self, device: torch.device, *, timeout_s: float) -> None:
         self._device = device
         self._places: dict[str, Tensor] = {}
-        # A group of its own: its collectives run beside those of the updates, on another thread.
+        # A separate group: its collectives run on another thread, in parallel with those of the updates.
         self.group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
 
     @torch.no_grad()
     def of(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """The state with each tensor, or this rank's shard of it, copied; changes nothing else, and shares nothing."""
+        """Return the state with a copy of each tensor, or of this rank's shard of it; the copy shares no memory with
+        the state.
+        """
         copied: dict[str, Any] = self._copy("", state)
         if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)  # a copy that is still under way would be written too early
+            torch.cuda.synchronize(self._device)  # otherwise an unfinished copy could be written
         return copied
 
     def _copy(self, name: str, value: Any) -> Any:
@@ -50,7 +52,7 @@ class StateCopies:
             return type(value)(self._copy(f"{name}/{index}", item) for index, item in enumerate(value))
         if isinstance(value, DTensor):
             copied = cast(DTensor, value.detach())
-            # ``from_local`` would move the copy to the mesh's own kind of device.
+            # ``from_local`` would move the copy to the device type of the mesh.
             copied._local_tensor = self._copy(name, value.to_local())
             return copied
         if isinstance(value, Tensor):

@@ -1,4 +1,4 @@
-"""FsdpValue and FsdpClassifier: language models whose head gives one number per token."""
+"""FsdpValue and FsdpClassifier: language models whose head returns one number per token."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FsdpValue(LearningEngine[ValueModel]):
 
 
 class FsdpClassifier(FsdpValue):
-    """The ValueEngine of :mod:`verl_like.backends.base` with the head of a sequence classifier of one label."""
+    """The ValueEngine of :mod:`verl_like.backends.base` with the head of a sequence classifier with one label."""
 
     def _skeleton(self, *, kernel: str | None, dtype: torch.dtype) -> ValueModel:
         model = self.settings.model

@@ -1,4 +1,6 @@
-"""Full tensors out of shards: streamed in buckets to a rollout engine, or written as a Hugging Face folder."""
+"""Assemble full tensors from shards: stream them in buckets to a rollout engine, or write them as a Hugging Face
+folder.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ _PREFIX = "backbone."
 
 
 class _Sharded:
-    """A parameter split over ranks along its first axis, in equal pieces but for the last ones."""
+    """A parameter split over ranks along its first axis, in equal pieces except for the last ones."""
 
     def __init__(self, parameter: nn.Parameter, ranks: int) -> None:
         self.names: list[str] = []  # more than one when tied
@@ -32,12 +34,12 @@ class _Sharded:
         rows = int(self.shape[0])
         most = -(-rows // ranks)
         of_row = parameter.numel() // max(rows, 1)
-        # Elements of each rank.
+        # number of elements of each rank
         self.sizes = [max(min(most, rows - rank * most), 0) * of_row for rank in range(ranks)]
 
     @property
     def width(self) -> int:
-        """Elements of the rank that has most."""
+        """Number of elements of the rank with the most."""
         return self.sizes[0]
 
     def local(self) -> Tensor:
@@ -55,14 +57,14 @@ Named = Iterable[tuple[str, nn.Parameter]]
 def stream_full_tensors(
     parameters: Named, *, dtype: torch.dtype, device: torch.device, gather: Gather, bucket_bytes: int
 ) -> Iterator[tuple[str, Tensor]]:
-    """(name, full tensor) of every parameter, in their order, tied ones one after the other.
+    """Yield (name, full tensor) of every parameter in order, with tied ones one after the other.
 
     Every tensor owns its storage and is on ``device`` in ``dtype``; tied names share one tensor. The parameters must be
     resharded. All ranks must exhaust the stream.
 
     Args:
-        parameters: with their names; tied ones come under each of theirs.
-        bucket_bytes: gathered at once; small parameters together, larger ones in parts.
+        parameters: parameters with their names; a tied parameter appears under each of its names.
+        bucket_bytes: number of bytes gathered at once; small parameters are gathered together, larger ones in parts.
     """
     tied: dict[int, _Sharded] = {}
     for name, parameter in parameters:
@@ -78,7 +80,7 @@ def stream_full_tensors(
 
 
 def whole_tensors(parameters: Named, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """Stream what replicas have: the parameters themselves where they have the dtype, which the next update changes."""
+    """Yield (name, full tensor) of replicas: the parameter itself if it has the dtype, valid until the next update."""
     cast: dict[int, Tensor] = {}
     for name, parameter in parameters:
         if id(parameter) not in cast:
@@ -87,7 +89,7 @@ def whole_tensors(parameters: Named, dtype: torch.dtype) -> Iterator[tuple[str, 
 
 
 def _buckets(parameters: list[_Sharded], *, widest: int) -> Iterator[list[_Sharded]]:
-    """In their order, as many together as are no wider than ``widest`` elements of a rank; wider ones alone."""
+    """Yield groups in order, each at most ``widest`` elements of a rank wide; wider parameters are alone."""
     bucket: list[_Sharded] = []
     width = 0
     for sharded in parameters:
@@ -112,7 +114,7 @@ def _gathered(
         return
 
     def fill(mine: Tensor) -> None:
-        # Cast before the gather: shards are smaller than what they gather to, and a bfloat16 gather moves half the
+        # Cast before the gather: a shard is smaller than the gathered tensor, and a bfloat16 gather moves half the
         # bytes.
         for sharded, place in zip(bucket, mine.split(widths), strict=True):
             shard = sharded.local()
@@ -124,7 +126,7 @@ def _gathered(
 
 
 def _in_parts(sharded: _Sharded, gather: Gather, *, widest: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """One parameter that is larger than a bucket."""
+    """Return one parameter that is larger than a bucket, gathered in parts."""
     full = torch.empty(sharded.shape, dtype=dtype, device=device)
     shard, parts = sharded.local(), full.view(-1).split(sharded.sizes)
     for start in range(0, sharded.width, widest):
@@ -143,13 +145,13 @@ def _in_parts(sharded: _Sharded, gather: Gather, *, widest: int, dtype: torch.dt
 def export_folder(
     path: Path, *, module: ShardedModel, model: ModelConfig, dtype: torch.dtype, tensors: Iterable[tuple[str, Tensor]]
 ) -> None:
-    """Write config, weights in ``dtype`` and tokenizer as a Hugging Face folder; ``path`` appears complete or not at
-    all.
+    """Write config, weights in ``dtype`` and tokenizer as a Hugging Face folder.
 
-    An older folder at ``path`` is replaced. All ranks gather, rank 0 writes, and all return when it is done.
+    ``path`` appears complete or not at all, and an older folder is replaced. All ranks gather, rank 0 writes, and all
+    return when it is done.
 
     Args:
-        tensors: of :func:`stream_full_tensors`.
+        tensors: the result of :func:`stream_full_tensors`.
     """
     is_writer = dist.get_rank() == 0
     state: dict[str, Tensor] = {}

@@ -34,11 +34,11 @@ class _Row:
 
 
 class HfEngine(SyncedEngine):
-    """Requests are decoded in waves of ``rollout.max_num_seqs``: left-padded prompts, one cache, and no newcomers until
-    it is empty.
+    """Decodes requests in waves of ``rollout.max_num_seqs``: left-padded prompts, one cache, and no new requests until
+    the wave has finished.
 
     The arguments are those of :func:`verl_like.backends.rollout.rollout_engine`. ``abort`` leaves out ids that have
-    already finished. Log-probs of greedy samples are those of temperature 1.
+    already finished. Log-probs of greedy samples are those at temperature 1.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class HfEngine(SyncedEngine):
         seed: int,
         run_id: str,
     ) -> None:
-        del seed, run_id  # every request brings its seed, and nothing is shared
+        del seed, run_id  # every request has its own seed, and nothing is shared
         if rollout.tensor_parallel_size != 1:
             raise ValueError(
                 f"rollout.tensor_parallel_size is {rollout.tensor_parallel_size}, but rollout.backend=hf runs on one "
@@ -76,7 +76,7 @@ class HfEngine(SyncedEngine):
         self._wave: list[_Row] = []
         self._cache = DynamicCache()
         self._mask = torch.zeros(0, 0)  # [rows, tokens so far], 0 where padded
-        self._next_ids = torch.zeros(0, 0)  # [rows, tokens of the next forward]
+        self._next_ids = torch.zeros(0, 0)  # [rows, tokens of the next forward pass]
 
     def submit(self, requests: list[Request]) -> None:
         self._check_submit(requests, in_use={row.request.request_id for row in (*self._waiting, *self._wave)})
@@ -135,7 +135,7 @@ class HfEngine(SyncedEngine):
         self._prefill()
 
     def _prefill(self) -> None:
-        """Have the next step run the wave's whole sequences, from an empty cache."""
+        """Make the next step run the wave's whole sequences, from an empty cache."""
         sequences = [row.request.prompt_ids + row.token_ids for row in self._wave]
         width = max(len(ids) for ids in sequences)
         self._next_ids = torch.tensor([[0] * (width - len(ids)) + ids for ids in sequences], device=self._device)
@@ -177,11 +177,13 @@ class HfEngine(SyncedEngine):
         self._model.to(self._device)
 
     def _wake_cache(self) -> None:
-        """The cache is allocated as it grows."""
+        """Do nothing: the cache is allocated as it grows."""
 
 
 def sampled(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> tuple[int, float]:
-    """One token and its log-prob in nats from ``logits`` [V] float32, at the temperature and after top-k and top-p."""
+    """Return one token and its log-prob in nats from ``logits`` [V] float32, at the temperature, after top-k
+    and top-p.
+    """
     if sampling.temperature == 0:
         token = int(logits.argmax())
         return token, float(logits.log_softmax(-1)[token])
@@ -191,7 +193,7 @@ def sampled(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> t
         logits = logits.masked_fill(logits < smallest_kept, -torch.inf)
     if sampling.top_p < 1:
         ascending, order = logits.sort()
-        # The most likely tokens whose mass reaches top_p stay, the most likely one always.
+        # Keep the most likely tokens whose mass reaches top_p, and always the most likely one.
         is_cut = ascending.softmax(-1).cumsum(-1) <= 1 - sampling.top_p
         is_cut[-1] = False
         logits = logits.index_fill(0, order[is_cut], -torch.inf)

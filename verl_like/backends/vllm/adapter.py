@@ -1,6 +1,6 @@
-"""A LoRA adapter in an engine whose model has the weights of its own folder: a sync brings the adapter alone.
+"""A LoRA adapter in an engine whose model has the weights of its own folder: a sync transfers only the adapter.
 
-Read against vllm 0.32, which takes adapters out of folders.
+Checked against vllm 0.32, which loads adapters from folders.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _NAME, _ID = "policy", 1
 
 
 class EngineAdapter:
-    """The one adapter that all requests of an engine are for.
+    """The one adapter that all requests of an engine use.
 
     Args:
-        config: of the engine's model.
+        config: config of the engine's model.
     """
 
     def __init__(self, config: PreTrainedConfig, model: ModelConfig, run_id: str) -> None:
         self._run_id = run_id
         self._adapters = adapters_of(config, model)
-        rank = min(room for room in get_args(MaxLoRARanks) if room >= model.lora.rank)  # higher ones were refused
+        rank = min(room for room in get_args(MaxLoRARanks) if room >= model.lora.rank)  # higher ranks are refused
         self.arguments = {"enable_lora": True, "max_loras": 1, "max_lora_rank": rank, "load_format": "auto"}
         self.shapes = self._adapters.shapes()
         self.request = LoRARequest(_NAME, _ID, "loaded already")
 
     def load(self, engine: Any, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Put these in the place of those before."""
+        """Replace the adapter's weights."""
         with folder_of_run(self._run_id) as folder:
             self._adapters.write(folder / _NAME, dict(weights), base="")
             engine.add_lora(LoRARequest(_NAME, _ID, str(folder / _NAME), load_inplace=True))

@@ -1,7 +1,7 @@
-"""What the adapter takes for granted of a vLLM engine, asked once it is built.
+"""Assumptions of the adapter about a vLLM engine, checked once the engine is built.
 
-On GPUs vLLM runs another model runner than on CPU, so that no test here exercises it: what can be asked is asked, and
-what was read in vLLM's source stands in docs/vllm.md. Read against vllm 0.32.
+On GPUs vLLM runs another model runner than on CPU, so no test here exercises it. Everything that can be checked at run
+time is checked here; docs/vllm.md lists what was read in vLLM's source. Checked against vllm 0.32.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RUNNER = "vllm.v1.worker.gpu.model_runner"  # the "V2" runner
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """An engine in this process, and what it is made of."""
+    """An engine in this process, and its parts."""
 
     engine: Any
     tensor_parallel_size: int
@@ -48,9 +48,10 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """
+    """One assumption about an engine.
+
     Args:
-        what: holds.
+        what: the statement that must hold.
         why: what would go wrong without it.
     """
 
@@ -60,10 +61,10 @@ class Assumption:
 
 
 def check_engine(engine: LLMEngine, *, device: str, tensor_parallel_size: int) -> None:
-    """Refuse an engine of which something does not hold.
+    """Check that every assumption holds for an engine.
 
     Raises:
-        RuntimeError: what, and why it matters.
+        RuntimeError: names the assumptions that do not hold, and why they matter.
     """
     parts = Parts(engine, tensor_parallel_size)
     broken = [each for each in EVERYWHERE + (ON_GPU if device == "cuda" else ()) if not each.holds(parts)]

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_CPU_BLOCK_TOKENS = 32  # the CPU kernels want multiples of it
+_CPU_BLOCK_TOKENS = 32  # the CPU kernels require multiples of it
 _MAX_CPU_BLOCK_TOKENS = 128
 
-# Arguments that users may set freely although the adapter has a value for them.
+# Arguments that users may set freely although the adapter sets them.
 _SOFT_ARGUMENTS = frozenset(
     {"async_scheduling", "block_size", "compilation_config", "disable_log_stats", "enable_prefix_caching"}
 )
@@ -47,10 +47,10 @@ _SOFT_ARGUMENTS = frozenset(
 class VllmEngine(SyncedEngine):
     """One vLLM engine, or this rank's share of a tensor-parallel one, in this process.
 
-    Engines of ``tensor_parallel_size`` T are made of ranks 0..T-1, T..2T-1, and so on. The arguments are those of
+    Engines of ``tensor_parallel_size`` T consist of ranks 0..T-1, T..2T-1, and so on. The arguments are those of
     :func:`verl_like.backends.rollout.rollout_engine`.
 
-    ``abort`` leaves out ids that have already finished. Log-probs of greedy samples are those of temperature 1.
+    ``abort`` leaves out ids that have already finished. Log-probs of greedy samples are those at temperature 1.
     """
 
     def __init__(
@@ -79,14 +79,14 @@ class VllmEngine(SyncedEngine):
         )
         self._device = device
         self._end_token_ids, self._max_num_seqs = folder.end_token_ids, rollout.max_num_seqs
-        self._internal_ids: dict[str, str] = {}  # ours -> vLLM's, of unfinished requests
+        self._internal_ids: dict[str, str] = {}  # our id -> vLLM's id, of unfinished requests
         arguments = engine_arguments(
             model_path=model_path,
             model=model,
             rollout=rollout,
             max_model_len=max_model_len,
             device=device,
-            # Data-parallel engines get different seeds, the ranks of one engine the same.
+            # Data-parallel engines get different seeds, the ranks of one engine the same seed.
             seed=seed + dist.get_rank() // rollout.tensor_parallel_size,
         )
         if self._adapter is not None:
@@ -127,7 +127,9 @@ class VllmEngine(SyncedEngine):
         return finished
 
     def _note(self, waiting: int, *, num_finished: int) -> None:
-        """What a step has made of a queue of this length; nothing joins it meanwhile but what is put back."""
+        """Record queue usage after a step; ``waiting`` is the queue's length before it, and the queue grows only by
+        preemption.
+        """
         running, still_waiting = internals.queues(self._engine)
         self.usage.see(running=running + num_finished, waiting=still_waiting)
         self.usage.preemptions += max(still_waiting - waiting, 0)
@@ -170,17 +172,17 @@ class VllmEngine(SyncedEngine):
             self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": taken})
 
     def _drop_caches(self) -> None:
-        # Requests that a sync keeps go back into the queue, in their order, with the tokens that they have.
+        # Requests that a sync keeps return to the queue in their order, with the tokens that they have.
         is_dropped = self._engine.reset_prefix_cache(reset_running_requests=self.has_unfinished())
         assert is_dropped, "the prefix cache could not be dropped although no request is running"
 
     def _free_memory(self) -> None:
-        if self._device == "cuda":  # level 1 keeps in host memory the weights that no sync brings
+        if self._device == "cuda":  # level 1 keeps in host memory the weights that no sync transfers
             self._engine.sleep(level=2 if self._adapter is None else 1)
 
     def _wake_weights(self) -> None:
         if self._device == "cuda":
-            # What PyTorch keeps for itself is not free for the engine.
+            # Memory that PyTorch caches is not free for the engine.
             torch.cuda.empty_cache()
             self._engine.wake_up(tags=["weights"])
 
@@ -190,12 +192,12 @@ class VllmEngine(SyncedEngine):
             self._engine.wake_up(tags=["kv_cache"])
 
     def _eager(self) -> AbstractContextManager[Any]:
-        # vLLM compiles its log-prob and embedding helpers on first use even in eager mode: 20 s of C++ compiler
-        # inside the first rollout on CPU.
+        # vLLM compiles its log-prob and embedding helpers on first use even in eager mode: 20 s of C++ compiler inside
+        # the first rollout on CPU.
         return torch.compiler.set_stance("force_eager") if self._device == "cpu" else nullcontext()
 
     def _log_probs(self, internal_id: str, num_tokens: int, reported: FlatLogprobs | None) -> list[float]:
-        """Log-probs of the tokens that a request which ends has, in nats."""
+        """Return the log-probs of a request's tokens, in nats; the request ends."""
         if reported is None:
             assert self._counted is not None, "vLLM was asked for no log-probs, and nobody else has any"
             return self._counted.taken(internal_id, num_tokens)
@@ -208,10 +210,10 @@ class VllmEngine(SyncedEngine):
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             top_k=sampling.top_k,
-            # Greedy ones have one too: without it vLLM draws it from numpy's global generator.
+            # Greedy requests have a seed too: without one vLLM draws it from numpy's global generator.
             seed=None if is_counted else seed,
             extra_args={SEED: seed} if is_counted else None,
-            # The end tokens are ours to name, so that every backend ends on the same ones.
+            # End tokens are set by us, so that every backend ends on the same ones.
             ignore_eos=True,
             stop_token_ids=[] if sampling.ignore_eos else self._end_token_ids,
             logprobs=None if is_counted else 0,
@@ -238,7 +240,7 @@ class VllmEngine(SyncedEngine):
 
 
 def _adapter(folder: ModelFolder, model: ModelConfig, run_id: str) -> EngineAdapter:
-    from verl_like.backends.vllm.adapter import EngineAdapter  # peft, which nothing else needs
+    from verl_like.backends.vllm.adapter import EngineAdapter  # imports peft, which nothing else needs
 
     return EngineAdapter(folder.config, model, run_id)
 
@@ -246,7 +248,7 @@ def _adapter(folder: ModelFolder, model: ModelConfig, run_id: str) -> EngineAdap
 def engine_arguments(
     *, model_path: str, model: ModelConfig, rollout: RolloutConfig, max_model_len: int, device: str, seed: int
 ) -> dict[str, Any]:
-    """Arguments of vLLM's engine, ``rollout.engine_kwargs`` merged last.
+    """Return the arguments of vLLM's engine, with ``rollout.engine_kwargs`` merged last.
 
     Raises:
         ValueError: for an engine_kwargs key that vLLM does not know or that the adapter must set itself.
@@ -256,7 +258,7 @@ def engine_arguments(
         "trust_remote_code": model.trust_remote_code,
         "hf_overrides": dict(model.override_config),
         "skip_tokenizer_init": True,  # prompts and responses are ids
-        "load_format": "dummy",  # weights come by sync
+        "load_format": "dummy",  # weights arrive by sync
         "dtype": {"cpu": "float32", "cuda": "bfloat16"}[device] if rollout.dtype == "auto" else rollout.dtype,
         "max_model_len": max_model_len,
         "max_num_seqs": rollout.max_num_seqs,
@@ -267,25 +269,25 @@ def engine_arguments(
         "logprobs_mode": "processed_logprobs",  # the default ignores temperature, top-p and top-k
         "seed": seed,
         "disable_log_stats": True,
-        # The next step is planned while one runs. The ranks of a tensor-parallel group run in lock-step only if each
-        # step ends before the next is planned; vLLM's CPU platform has none of it.
+        # Plan the next step while one runs. The ranks of a tensor-parallel group run in lock-step only if each step
+        # ends before the next is planned; vLLM's CPU platform does not support it.
         "async_scheduling": device == "cuda" and rollout.tensor_parallel_size == 1,
-        # Its check of peer access numbers the ranks' GPUs in each process, where a worker sees its own alone (vLLM
-        # 0.32, all_reduce_utils.gpu_p2p_access_check). environment.py turns off two others.
+        # vLLM's check of peer access numbers the ranks' GPUs in each process, but a worker sees only its own (vLLM
+        # 0.32, all_reduce_utils.gpu_p2p_access_check). environment.py turns off two similar features.
         "disable_custom_all_reduce": device == "cuda" and rollout.tensor_parallel_size > 1,
         "enforce_eager": rollout.enforce_eager or device == "cpu",
         "enable_sleep_mode": device == "cuda",
     }
     if device == "cuda":
         arguments |= {"gpu_memory_utilization": rollout.gpu_memory_utilization}
-        if rollout.tensor_parallel_size > 1:  # a compiled kernel that has such a sum in it
+        if rollout.tensor_parallel_size > 1:  # a compiled kernel that includes such a sum
             arguments |= {"compilation_config": {"pass_config": {"fuse_allreduce_rms": False}}}
     else:
-        # Otherwise no sequence of that length could ever start; the checks before a run see to it.
+        # Otherwise no sequence of that length could ever start; checks before a run ensure it.
         assert rollout.max_num_batched_tokens >= max_model_len, (
             f"max_num_batched_tokens is {rollout.max_num_batched_tokens}, max_model_len {max_model_len}"
         )
-        # Seeded requests crash in chunks on CPU ("CPU Generator does not use offset").
+        # Chunked prefill of seeded requests crashes on CPU ("CPU Generator does not use offset").
         block_tokens = _cpu_block_tokens(max_model_len)
         arguments |= {
             "kv_cache_memory_bytes": int(rollout.kv_cache_memory_gib * 2**30),
@@ -308,16 +310,16 @@ def _constructed(
     device: str,
     run_id: str,
 ) -> LLMEngine:
-    """Construct vLLM's engine; a refusal names the options behind its arguments.
+    """Construct vLLM's engine; an error names the options that set its arguments.
 
     Raises:
-        ValueError: vLLM refuses the arguments.
+        ValueError: if vLLM refuses the arguments.
     """
     with internals.construction(device), named_by_run(run_id, device):
         internals.inspect_here(folder.config.architectures or [])
         try:
             return LLMEngine.from_engine_args(EngineArgs(**arguments))
-        except ValueError as error:  # it speaks of its own arguments
+        except ValueError as error:  # it names vLLM's own arguments
             cache = (
                 f"rollout.kv_cache_memory_gib={rollout.kv_cache_memory_gib}"
                 if device == "cpu"
@@ -330,7 +332,9 @@ def _constructed(
 
 
 def _cpu_block_tokens(max_model_len: int) -> int:
-    """Cache blocks as short as the longest sequence: every running sequence holds at least one whole block."""
+    """Return the cache block size, no longer than the longest sequence: each running sequence holds at least one whole
+    block.
+    """
     needed = -(-max_model_len // _CPU_BLOCK_TOKENS) * _CPU_BLOCK_TOKENS
     return min(needed, _MAX_CPU_BLOCK_TOKENS)
 

@@ -8,30 +8,30 @@ DEFAULT_LOGGING_LEVEL = "WARNING"
 
 
 def environment(device: str) -> dict[str, str]:
-    """Variables the process must have before it imports torch or vllm.
+    """Return the variables that the process needs before it imports torch or vllm.
 
-    Logging levels that are already set in this process's environment win.
+    Logging levels that are already set in this process's environment take precedence.
 
     Args:
         device: "cpu" or "cuda".
     """
     variables = {
-        # The engine shares the process with the trainer; weights go from one to the other without a copy.
+        # The engine shares the process with the trainer; weights are passed between them without a copy.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", DEFAULT_LOGGING_LEVEL),
     }
     if device == "cpu":
         variables |= {
-            # vLLM would pin threads to cores, and every engine on the machine to the same ones.
+            # vLLM would pin threads to cores, and those of every engine on the machine to the same cores.
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            # Notes of torch's C++ side on the memory policy that vLLM sets.
+            # Silence notes of torch's C++ side on the memory policy that vLLM sets.
             "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
         }
     else:
         variables |= {
-            # Ways of summing over an engine's ranks that number their GPUs in each process, where a worker sees its
-            # own alone: those ranks would take each other for ranks of other nodes, or refuse, or wait. NCCL is left.
+            # These all-reduce implementations number an engine's GPUs in each process, but a worker sees only its own.
+            # The ranks would take each other for ranks of other nodes, raise an error, or hang. NCCL remains.
             "VLLM_ALLREDUCE_USE_FLASHINFER": "0",
             "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
             "TRITON_PRINT_AUTOTUNING": "0",  # vLLM turns it on for the whole process

@@ -1,4 +1,4 @@
-"""Everything that reaches past vLLM's public classes, in one place. Read against vllm 0.24 and 0.32."""
+"""Everything that accesses internals of vLLM, in one module. Checked against vllm 0.24 and 0.32."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ OLDEST_VERSION = (0, 24)
 _CHATTY_LOGGERS = (
     "torch._library.triton",  # no Triton on CPU
     "vllm.config.vllm",  # eager mode
-    "vllm.engine.arg_utils",  # in-process engine, whole prefills
+    "vllm.engine.arg_utils",  # in-process engine, prefill in one piece
     # layers without weights at every sync; names are checked on our side
     "vllm.model_executor.model_loader.reload.layerwise",
     "vllm.platforms.cpu",
     "vllm.renderers.base",  # no tokenizer
-    "vllm.utils.jit_monitor",  # kernels of the trainer, which shares the process
+    "vllm.utils.jit_monitor",  # kernels of the trainer, in the same process
     "vllm.v1.worker.cpu_worker",  # allocators that could be preloaded
 )
 
@@ -47,7 +47,9 @@ def check_version() -> None:
 
 
 def check_head_size(config: PretrainedConfig, device: str) -> None:
-    """Refuse a model whose heads the CPU kernels cannot compute; vLLM itself would find out in the first step."""
+    """Raise ValueError for a head size that the CPU kernels do not support; vLLM itself would fail in the first
+    step.
+    """
     if device != "cpu":
         return
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
@@ -63,10 +65,11 @@ def check_head_size(config: PretrainedConfig, device: str) -> None:
 
 
 def inspect_here(architectures: Iterable[str]) -> None:
-    """Have vLLM look at these models' classes in this process, which is to run one of them.
+    """Make vLLM inspect these models' classes in this process, which is going to run one of them.
 
-    By itself it asks another process, which imports all of vLLM once more, so that one that is to fork stays without
-    CUDA, and keeps the answer in its cache folder: on a new machine every worker started one (vllm 0.32, registry.py).
+    By default vLLM starts another process for that, which imports all of vLLM once more, so that a process that will
+    fork has no CUDA context. It keeps the result in its cache folder, so on a new machine every worker started one
+    (vllm 0.32, registry.py).
     """
     for name in architectures:
         if name in ModelRegistry.models:
@@ -74,16 +77,16 @@ def inspect_here(architectures: Iterable[str]) -> None:
 
 
 def partial_output(engine: LLMEngine, internal_id: str) -> tuple[list[int], FlatLogprobs]:
-    """What an unfinished request has generated so far: token ids, and log-probs where it asked for them.
+    """Return the output of an unfinished request so far: token ids, and log-probs if it requested them.
 
-    Must be read before ``abort_request``, which forgets the request and yields no output.
+    Call it before ``abort_request``, which removes the request and returns no output.
     """
     state = engine.output_processor.request_states[internal_id]
     return list(state.detokenizer.output_token_ids), state.logprobs_processor.logprobs
 
 
 def sampled_log_probs(logprobs: FlatLogprobs, num_tokens: int) -> list[float]:
-    """The log-probs of the sampled tokens; with ``logprobs=0`` the flat form holds one entry per token, that one."""
+    """Return the log-probs of the sampled tokens; with ``logprobs=0`` the flat form holds only these, one per token."""
     assert len(logprobs.logprobs) == num_tokens, f"{len(logprobs.logprobs)} log-probs for {num_tokens} tokens"
     return list(logprobs.logprobs)
 
@@ -93,15 +96,15 @@ def model_runner(engine: LLMEngine) -> Any:
 
 
 def queues(engine: LLMEngine) -> tuple[int, int]:
-    """Requests that run, and requests that wait."""
+    """Return the numbers of running and of waiting requests."""
     scheduler = engine.engine_core.engine_core.scheduler
     return len(scheduler.running), len(scheduler.waiting)
 
 
 def drain(engine: LLMEngine) -> None:
-    """Finish what was planned ahead for requests that have ended since; the GPU must be at rest when memory goes.
+    """Finish steps planned ahead for requests that have ended; the GPU must be idle before memory is freed.
 
-    With asynchronous scheduling the core holds a step more than it has reported (vllm 0.32, step_with_batch_queue).
+    With asynchronous scheduling the core holds one step more than it has reported (vllm 0.32, step_with_batch_queue).
     """
     core = engine.engine_core.engine_core
     for _ in range(2 * core.batch_queue_size):
@@ -112,7 +115,7 @@ def drain(engine: LLMEngine) -> None:
 
 
 def leave_process_group(engine: LLMEngine) -> None:
-    """Newer versions destroy the process's torch.distributed at exit, whether or not it is theirs and still there."""
+    """Keep newer vLLM versions from destroying torch.distributed at exit, whether or not vLLM created it."""
     cleanup = vars(engine.engine_core).get("_finalizer")
     if cleanup is not None:
         cleanup.detach()
@@ -132,8 +135,8 @@ def _is_error(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def construction(device: str) -> Iterator[None]:
-    """Undo what building an engine does to the rest of the process: reseeding, a disabled torch function, threads and
-    the precision of matrix products.
+    """Undo global side effects of building an engine: new seeds, a disabled torch function, and changed numbers of
+    threads and precision of matrix products.
     """
     num_threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     states = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
@@ -155,8 +158,8 @@ def construction(device: str) -> Iterator[None]:
 
 
 def unknown_names(names: Iterable[str], model: torch.nn.Module) -> frozenset[str]:
-    """Those second names of tied weights that a model of vLLM's has no module for, and refuses: Gemma's have no output
-    layer besides the embedding.
+    """Return the second names of tied weights for which vLLM's model has no module, and which it refuses: Gemma's
+    models have no output layer separate from the embedding.
     """
     found = set()
     for name in names:
@@ -168,8 +171,10 @@ def unknown_names(names: Iterable[str], model: torch.nn.Module) -> frozenset[str
 
 
 def forget_expert_kernels(model: torch.nn.Module) -> None:
-    """Have a reload on CPU pack experts again: vLLM packs them where it makes their kernel, and keeps one that it has
-    (0.32, unquantized_fused_moe_method.py), which would then read what is not packed.
+    """Make a reload on CPU pack experts again.
+
+    vLLM packs them when it creates their kernel, and keeps an existing kernel (0.32, unquantized_fused_moe_method.py),
+    which would then read weights that are not packed.
     """
     for layer in model.modules():
         method = getattr(layer, "quant_method", None)

@@ -1,4 +1,4 @@
-"""Whether vLLM has loaded its own kernels; imports vllm and little else."""
+"""Check that vLLM has loaded its own kernels; imports vllm and little else."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ import vllm
 import vllm._custom_ops  # asks the platform for its kernels
 
 NAMESPACE = "_C::"  # of the kernels' operators, on CPU and on CUDA alike
-# vLLM loads two of the CPU's three builds under a name that is not their own; that is no failure.
+# vLLM loads two of the three CPU builds under a name that is not their own; that is no failure.
 HARMLESS = "dynamic module does not define module export function"
 
 
 def check_kernels() -> None:
-    """Refuse an engine whose kernels were not loaded.
+    """Raise ValueError if vLLM's kernels were not loaded.
 
-    vLLM logs the error of their import and goes on (0.24 to 0.32), until an operator is missing in the midst of a run.
+    vLLM logs the error of their import and continues (0.24 to 0.32), until an operator is missing in the middle of a
+    run.
 
     Raises:
         ValueError: names the extension and why it cannot be loaded.
     """
     if any(name.startswith(NAMESPACE) for name in torch._C._dispatch_get_all_op_names()):
         return
-    # Importing each again gives the reason, which vLLM has dropped.
+    # Import each again for the reason, which vLLM has dropped.
     names = sorted(file.name.partition(".")[0] for file in Path(vllm.__file__).parent.glob("_C*.so"))
     reasons = {}
     for name in names:

@@ -1,8 +1,8 @@
-"""Weights into an engine on CPU, where vLLM packs each linear layer for oneDNN and forgets what it was packed from.
+"""Load weights into an engine on CPU, on which vLLM packs each linear layer for oneDNN and drops the unpacked weights.
 
-vLLM's own reload makes every layer anew, counts elements on the way and copies what it has made to its place. Here a
-layer is packed as soon as it is full, and its memory serves the next; all else is written where it is.
-Read against vllm 0.32.
+vLLM's own reload creates every layer anew, counts elements as they arrive and copies the result into the old layer.
+Here a layer is packed as soon as it is complete, and its memory is reused for the next one; all other weights are
+written in place. Checked against vllm 0.32.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from vllm.model_executor.model_loader.reload.sanitize import restore_layer_refs
 class PackedWeights:
     """Loads weights into a model that vLLM has built on CPU.
 
-    How many parts a layer has in a checkpoint is seen in the first load, which therefore packs nothing before its end.
-    An embedding keeps what it was packed from, and is packed by the first who multiplies by it: that of the input is
+    The number of parts of a layer in a checkpoint is counted in the first load, which therefore packs nothing before
+    its end. An embedding keeps its unpacked weights, and is packed by the first product with it: an input embedding is
     only looked up.
     """
 
-    def __init__(self, model: Any) -> None:  # a module, with attributes of vLLM's
+    def __init__(self, model: Any) -> None:  # a module with attributes of vLLM
         assert self.fit(model), "vLLM does more to this model's weights than is done here"
         self._model = model
         self._linears = [layer for layer in model.modules() if _method(layer) is UnquantizedLinearMethod]
@@ -38,15 +38,16 @@ class PackedWeights:
 
     @staticmethod
     def fit(model: Any) -> bool:
-        """Whether what is done here is all that vLLM does to this model's weights."""
+        """Return whether this class covers everything that vLLM does to this model's weights."""
         return all(_is_known(layer) for layer in model.modules())
 
     @torch.no_grad()
     def load(self, weights: Iterable[tuple[str, Tensor]], *, num_weights: int) -> None:
-        """Take weights by their names in Hugging Face's model, in any order.
+        """Load weights by their names in the Hugging Face model, in any order.
 
         Args:
-            num_weights: of the whole model. What comes of a layer is its number of parts only where all of them come.
+            num_weights: number of weights of the whole model. The numbers of parts are recorded only if all of them
+                arrive.
         """
         seen: Counter[Any] = Counter()
         counted = _Counted(weights)
@@ -62,9 +63,9 @@ class PackedWeights:
             layer.cpu_linear = _packing(layer)
 
     def _open(self, layer: Any, seen: Counter[Any]) -> None:
-        """Give it a parameter of the right shape, without memory until its first part comes."""
+        """Give it a parameter of the right shape, without memory until its first part arrives."""
         blank = _blank(layer)
-        fill = inspect.unwrap(blank.weight_loader)  # its own reload would have left it wrapped
+        fill = inspect.unwrap(blank.weight_loader)  # vLLM's own reload would have left it wrapped
 
         def load_part(parameter: Tensor, *part: Any, **more: Any) -> None:
             if not seen[layer]:
@@ -73,7 +74,7 @@ class PackedWeights:
             seen[layer] += 1
             if seen[layer] == self._num_parts[layer]:
                 _pack(layer)
-                if layer.weight is not parameter:  # it is where nothing was packed: then the layer multiplies by it
+                if layer.weight is not parameter:  # equal if nothing was packed: then the layer multiplies by it
                     parameter.data = torch.empty(0, dtype=parameter.dtype)  # vLLM holds it until the last layer
 
         blank.weight_loader = load_part
@@ -81,7 +82,7 @@ class PackedWeights:
 
 
 class _Counted:
-    """Hands things on, and knows how many."""
+    """Yields things and counts them."""
 
     def __init__(self, things: Iterable[Any]) -> None:
         self._things, self.number = things, 0
@@ -106,13 +107,13 @@ def _is_known(layer: Any) -> bool:
 
 
 def _described(layer: Any) -> Tensor:
-    """The weight that a checkpoint fills, as a tensor of vLLM's own kind without memory."""
+    """Return the weight that a checkpoint fills, as a tensor of vLLM's own class without memory."""
     found: Tensor = get_layerwise_info(layer).restore_metadata[0]["weight"]
     return found
 
 
 def _blank(layer: Any) -> Any:
-    """A parameter of that kind, in one element of memory."""
+    """Return a parameter of that class, in one element of memory."""
     described = _described(layer)
     blank = torch.empty(1, dtype=described.dtype).expand(described.shape)
     blank.__class__ = described.__class__
@@ -121,12 +122,12 @@ def _blank(layer: Any) -> Any:
 
 
 def _pack(layer: Any) -> None:
-    layer.cpu_linear = None  # the memory of what was packed before
+    layer.cpu_linear = None  # free the memory of the previous packed weights
     layer.quant_method.process_weights_after_loading(layer)
 
 
 def _packing(layer: Any) -> Any:
-    """A product by this layer that packs it first."""
+    """Return a product with this layer that packs it first."""
 
     def product(*inputs: Any) -> Tensor:
         _pack(layer)

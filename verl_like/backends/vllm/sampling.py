@@ -1,10 +1,10 @@
 """Sampling on CPU with a draw per request and position, for a whole batch at once.
 
-vLLM's own keeps a generator for each request that has a seed, asks it for a number in every step, and carries log-probs
-through tables and queues one request at a time: some 5 % of the rollout of 2.2 million parameters
-(benchmarks/rollout.py). Its kernel takes a seed for each row; here it is a hash of the request's seed and of the
-position, which needs no state, and the log-prob of what was sampled is written down where it is known. Read against
-vllm 0.32, sampler.py and topk_topp_sampler.py, forward_cpu.
+vLLM's own sampler keeps a generator for each request with a seed, calls it in every step, and moves log-probs through
+tables and queues one request at a time: some 5 % of the rollout of 2.2 million parameters (benchmarks/rollout.py). Its
+kernel takes a seed for each row. Here that seed is a hash of the request's seed and of the position, which needs no
+state, and the log-prob of each sampled token is recorded right where it is computed. Checked against vllm 0.32,
+sampler.py and topk_topp_sampler.py, forward_cpu.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 
-SEED = "verl_like_seed"  # in a request's extra_args: samples here, and gets its log-probs by here
+SEED = "verl_like_seed"  # key in a request's extra_args: such a request samples here and gets its log-probs from here
 
 _GOLDEN, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
 def row_seeds(seeds: NDArray[np.uint64], positions: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """[B] seeds of 63 bits, each a hash of one request's seed and position.
+    """Return [B] seeds of 63 bits, each a hash of one request's seed and position.
 
-    The seed is hashed before the position is added, or the stream of one request would be that of another, shifted.
-    Source: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+    The seed is hashed before the position is added; otherwise the stream of one request would be that of another,
+    shifted. Source: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
     """
     mixed = _mixed(_mixed(seeds + _GOLDEN) + (positions + np.uint64(1)) * _GOLDEN)
     return (mixed >> np.uint64(1)).astype(np.int64)
@@ -39,7 +39,7 @@ def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 class CountedSampling:
-    """Takes the place of a runner's own sampling of rows that are not greedy.
+    """Replaces a runner's own sampling of rows that are not greedy.
 
     Args:
         runner: vLLM's model runner on CPU, which ends a step before it plans the next.
@@ -47,16 +47,16 @@ class CountedSampling:
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
-        self._log_probs: dict[str, list[float]] = {}  # by vLLM's id of a request
+        self._log_probs: dict[str, list[float]] = {}  # by vLLM's request id
         runner.sampler.topk_topp_sampler.forward = self._sample
 
     @staticmethod
     def is_there() -> bool:
-        """Whether this vLLM has the kernel."""
+        """Return whether this vLLM has the kernel."""
         return hasattr(torch.ops._C, "fused_gumbel_argmax")
 
     def taken(self, request_id: str, num_tokens: int) -> list[float]:
-        """The log-probs of a request's tokens, in nats, which are then forgotten."""
+        """Return the log-probs of a request's tokens, in nats, and drop them."""
         found = self._log_probs.pop(request_id, [])
         assert len(found) == num_tokens, f"{len(found)} log-probs for {num_tokens} tokens"
         return found
@@ -64,11 +64,13 @@ class CountedSampling:
     def _sample(
         self, logits: Tensor, generators: dict[int, torch.Generator], k: Tensor | None, p: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """[B, V] logits at the temperature of each row -> [B] tokens, and log-probs [B, V] where vLLM asks for some."""
+        """Sample [B] tokens from [B, V] logits at the temperature of each row; also return log-probs [B, V] if vLLM
+        needs some.
+        """
         logits = apply_top_k_top_p(logits, k, p).float()
         ids = self._runner.input_batch.req_ids[: len(logits)]
         states = [self._runner.requests[request_id] for request_id in ids]
-        # Greedy rows have no seed, and vLLM takes its own choice for them.
+        # Greedy rows have no seed, and vLLM uses its own choice for them.
         seeds = [(state.sampling_params.extra_args or {}).get(SEED) for state in states]
         sampled = torch.ops._C.fused_gumbel_argmax(
             logits,

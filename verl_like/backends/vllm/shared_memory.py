@@ -1,7 +1,7 @@
-"""Shared memory of tensor-parallel engines: named after the run while it is set up, without a name from then on.
+"""Shared memory of tensor-parallel engines: named after the run during setup, and unlinked afterwards.
 
-On CPU vLLM names the segments of a tensor-parallel group after its ranks alone. A killed run leaves them behind, and
-then every later run on the machine fails to start (errno 17, file exists). Importing this module imports no vLLM.
+On CPU vLLM names the segments of a tensor-parallel group only after its ranks. A killed run leaves them, and every
+later run on the machine then fails to start (errno 17, file exists). Importing this module does not import vLLM.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ _FOLDER = Path("/dev/shm")
 def remove_shared_memory(run_id: str) -> list[str]:
     """Unlink the segments of this run that still have a name, and return the names.
 
-    Such are left only by processes killed while they built an engine; call it when none of the run is alive.
+    Only processes killed while they built an engine leave such segments; call it when no process of the run is alive.
     """
     return _unlink(_prefix(run_id))
 
 
 @contextmanager
 def named_by_run(run_id: str, device: str) -> Iterator[None]:
-    """Segments that vLLM creates in this process while this is open carry the run id; on leaving they lose their names.
+    """Name the segments that vLLM creates in this process after the run, and unlink them on exit.
 
-    Leave it when all ranks of the group are attached, as they are once an engine is built. The memory then lives until
-    the last process ends, however it ends.
+    Exit the context when all ranks of the group are attached, which is the case once an engine is built. The memory
+    then lives until the last process ends, however it ends.
 
-    Replaces three names inside vLLM (0.24 to 0.32 have them), because no argument reaches them: ``make_group_name`` of
-    the CPU communicator, and the module where a group's message queue, and its check whether all ranks are on one node,
-    find ``SharedMemory``. Should a version lack one, ``patch`` raises AttributeError here, before anything starts.
+    This replaces three names inside vLLM (present in 0.24 to 0.32), because no argument controls them:
+    ``make_group_name`` of the CPU communicator, and ``SharedMemory`` in the modules of a group's message queue and of
+    its check whether all ranks are on one node. If a version lacks one, ``patch`` raises AttributeError here, before
+    anything starts.
     """
     from vllm.distributed import parallel_state
     from vllm.distributed.device_communicators import shm_broadcast
@@ -79,13 +80,13 @@ def named_by_run(run_id: str, device: str) -> Iterator[None]:
 
 @contextmanager
 def folder_of_run(run_id: str) -> Iterator[Path]:
-    """A folder in memory, which is gone afterwards, or with the run."""
+    """Yield a folder in memory, which is removed on exit, or with the run."""
     with tempfile.TemporaryDirectory(prefix=_prefix(run_id), dir=_FOLDER if _FOLDER.is_dir() else None) as folder:
         yield Path(folder)
 
 
 class _UnlinkedOnce(shared_memory.SharedMemory):
-    """Its owner inside vLLM unlinks it a second time at exit."""
+    """Shared memory that may be unlinked twice: its owner inside vLLM does so again at exit."""
 
     _is_unlinked = False
 

@@ -20,17 +20,17 @@ from verl_like.workers.setup import WorkerSetup, join_process_group, with_models
 
 
 def build_roles(setup: WorkerSetup) -> dict[str, Any]:
-    """The one role of a worker that has the reward model for itself."""
+    """Build the single role of a worker that hosts only the reward model."""
     setup = with_models_here(setup)
     join_process_group(setup)
     return {"RewardModelRole": RewardModelRole(setup, reward_model_engine(setup))}
 
 
 def reward_model_engine(setup: WorkerSetup) -> ValueEngine:
-    """The classifier, sharded over all ranks; it shares with the policy only how models are run.
+    """Return the classifier, sharded over all ranks; it shares only the run settings of models with the policy.
 
     Raises:
-        ValueError: a model that is no reward model, or that cannot be run as configured.
+        ValueError: for a model that is no reward model, or that cannot be run as configured.
     """
     config, reward_model = setup.config, setup.config.reward.model
     settings = EngineSettings(
@@ -44,7 +44,7 @@ def reward_model_engine(setup: WorkerSetup) -> ValueEngine:
     )
     try:
         return train_backend("fsdp").classifier(settings)
-    except ValueError as error:  # it speaks of model.path
+    except ValueError as error:  # it names model.path
         raise ValueError(f"reward.model.path={reward_model.path} cannot be used: {error}") from error
 
 
@@ -59,12 +59,12 @@ class RewardModelRole:
 
     @dispatch(Dispatch.SPLIT)
     def scores(self, rows: RemoteRows) -> tuple[Scores, None]:
-        """Scores of this rank's rows, in their order."""
+        """Return scores of this rank's rows, in order."""
         return self._scores(rows.fetch(COLUMNS, timeout_s=self._timeout_s)), None
 
     @dispatch(Dispatch.BROADCAST)
     def scores_of_block(self, block: DataProto | None) -> Scores | None:
-        """Scores of a block's rows; a rank without a block works for the others."""
+        """Return scores of a block's rows; a rank without a block only takes part in the collectives."""
         if block is None:
             self._forward([])
             return None
@@ -78,7 +78,7 @@ class RewardModelRole:
         return Scores.of_model(scores.tolist(), messages, [{} for _ in messages])
 
     def _forward(self, sequences: list[list[int]]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """Return the value behind each sequence's last token, [B].
+        """Return the value after each sequence's last token, [B].
 
         It is the value before a response of one token that is never read.
         """

@@ -1,4 +1,4 @@
-"""What the driver calls for scores that a model gives: beside the actor, or in workers of its own."""
+"""The driver's interface to scores from a model: colocated with the actor, or on separate workers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from verl_like.workers.reward_models.judge import JudgeRole
 
 
 class ColocatedModel:
-    """The reward model in the hybrid workers: it scores when their rollout is over, in a stage of its own.
+    """The reward model in the hybrid workers: it scores after their rollout, in a separate stage.
 
     Args:
-        name: of its component.
-        weight: of its score in the sum.
+        name: name of its reward component.
+        weight: weight of its score in the sum.
     """
 
     def __init__(self, group: WorkerGroup, *, name: str, weight: float) -> None:
@@ -30,7 +30,7 @@ class ColocatedModel:
         self._group = group
 
     def open(self) -> ColocatedScoring:
-        """Begin the scores of another step."""
+        """Start the scores of another step."""
         return ColocatedScoring(self._group)
 
 
@@ -43,11 +43,11 @@ class ColocatedScoring:
         self._scores = Scores.concat([])
 
     def begin(self, facts: Facts, block: BlockRef) -> None:
-        """Remember a block; the workers are busy with the rollout."""
+        """Record a block for later, because the workers are busy with the rollout."""
         self._waiting.append((facts, block))
 
     def finish(self) -> None:
-        """Score all blocks, assigned anew: equally many tokens to each rank."""
+        """Score all blocks, reassigned so that each rank has equally many tokens."""
         batch = RemoteBatch.from_blocks(self._waiting, frozenset(COLUMNS), producer="rollout")
         parts = partition(batch.facts["prompt_tokens"] + batch.facts["response_tokens"], self._group.world_size)
         with stage("reward_model"):
@@ -56,22 +56,22 @@ class ColocatedScoring:
         self._scores = Scores.concat(reports).select(np.argsort(np.concatenate(parts)))
 
     def scores(self) -> Scores:
-        """Return the scores of the rows that :meth:`finish` found, in the order of :meth:`begin`."""
+        """Return the scores computed by :meth:`finish`, in the order of :meth:`begin`."""
         return self._scores
 
 
 class OwnModel:
-    """A reward model or a judge with workers of its own, which score blocks while the rollout still runs.
+    """A reward model or a judge on separate workers, which score blocks while the rollout still runs.
 
-    Blocks are dealt to the engines in turn, and engines that only work together get theirs in rounds.
+    Blocks are assigned to the engines round-robin. Engines that work only together get theirs in rounds.
 
     Args:
-        method: takes a block and returns :class:`Scores`, or None on ranks that say nothing.
-        name: of its component, and of the wait for the scores.
-        weight: of its score in the sum.
-        ranks_per_engine: neighbouring ranks that are given the same blocks.
-        is_collective: every call is one of all ranks, those without a block being given None.
-        timeout_s: deadline for what is left of the work when the scores are asked for.
+        method: takes a block and returns :class:`Scores`, or None on ranks without a result.
+        name: name of its reward component, and of the stage that waits for the scores.
+        weight: weight of its score in the sum.
+        ranks_per_engine: number of neighbouring ranks that get the same blocks.
+        is_collective: whether every call involves all ranks; those without a block get None.
+        timeout_s: timeout for the remaining work when the scores are read.
     """
 
     def __init__(
@@ -90,17 +90,17 @@ class OwnModel:
         self._ranks_per_engine = ranks_per_engine
         self._round_size = group.world_size // ranks_per_engine
         self._is_collective = is_collective
-        self._next = 0  # engine
+        self._next = 0  # index of an engine
 
     def open(self) -> OwnScoring:
-        """Begin the scores of another step. Workers finish what they have of steps that were dropped."""
+        """Start the scores of another step. Workers finish outstanding work of steps that were dropped."""
         return OwnScoring(self)
 
     def started(self, waiting: Sequence[BlockRef], *, is_last: bool) -> dict[BlockRef, str] | None:
-        """Hand these blocks to the next engines; return the answers under way, or None where their round is not full.
+        """Send these blocks to the next engines; return the pending results, or None if their round is not full.
 
         Args:
-            is_last: whether no more blocks come, so that the round starts as it is.
+            is_last: whether no more blocks follow, so that the round starts although it is not full.
         """
         if self._is_collective:
             return self._start(waiting) if is_last or len(waiting) == self._round_size else None
@@ -109,7 +109,7 @@ class OwnModel:
         return answers
 
     def _start(self, blocks: Sequence[BlockRef | None]) -> dict[BlockRef, str]:
-        """Give engine i ``blocks[i]``; the engines after the last have none."""
+        """Send ``blocks[i]`` to engine i; engines after the last get none."""
         of_engine = [*blocks, *[None] * (self._round_size - len(blocks))]
         of_rank = [block for block in of_engine for _ in range(self._ranks_per_engine)]
         return self._group.start(
@@ -117,11 +117,11 @@ class OwnModel:
         )
 
     def arrived(self, answers: dict[BlockRef, str]) -> Scores:
-        """Wait for these answers.
+        """Wait for these results and return their scores.
 
         Raises:
             WorkerError: a worker failed.
-            StageTimeout: the scores did not come in time.
+            StageTimeout: the scores did not arrive in time.
             Interrupted: Ctrl-C.
         """
         found = wait(answers, stage=self.name, timeout_s=self._timeout_s, interruptible=True)
@@ -129,20 +129,20 @@ class OwnModel:
 
 
 class OwnScoring:
-    """The blocks that a model with workers of its own scores for one step."""
+    """The blocks that a model on separate workers scores for one step."""
 
     def __init__(self, model: OwnModel) -> None:
         self._model = model
-        self._waiting: list[BlockRef] = []  # for their round to be full
+        self._waiting: list[BlockRef] = []  # until their round is full
         self._answers: dict[BlockRef, str] = {}
 
     def begin(self, facts: Facts, block: BlockRef) -> None:
-        """Have a block scored; returns at once."""
+        """Request the scores of a block; returns at once."""
         self._waiting.append(block)
         self._start(is_last=False)
 
     def finish(self) -> None:
-        """Start the last round, although it is not full."""
+        """Start the last round, even if it is not full."""
         if self._waiting:
             self._start(is_last=True)
 
@@ -154,14 +154,14 @@ class OwnScoring:
     def scores(self) -> Scores:
         """Return the scores of all rows begun since the last call, in the order of :meth:`begin`.
 
-        Raises as :meth:`OwnModel.arrived` does.
+        Raises the same errors as :meth:`OwnModel.arrived`.
         """
         answers, self._answers = self._answers, {}
         return self._model.arrived(answers)
 
 
 def own_reward_model(group: WorkerGroup, *, weight: float, timeout_s: float) -> OwnModel:
-    """A reward model that is sharded over all workers of the group; each scores another block of a round."""
+    """Return a reward model that is sharded over all workers of the group; each scores another block of a round."""
     return OwnModel(
         group,
         RewardModelRole.scores_of_block,
@@ -174,7 +174,7 @@ def own_reward_model(group: WorkerGroup, *, weight: float, timeout_s: float) -> 
 
 
 def judge(group: WorkerGroup, *, weight: float, tensor_parallel_size: int, timeout_s: float) -> OwnModel:
-    """A judge whose engines take ``tensor_parallel_size`` workers each."""
+    """Return a judge whose engines use ``tensor_parallel_size`` workers each."""
     return OwnModel(
         group,
         JudgeRole.judge,

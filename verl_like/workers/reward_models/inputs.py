@@ -1,4 +1,4 @@
-"""From a row's prompt and response to the token ids that a reward model reads."""
+"""Convert a row's prompt and response to the token ids that a reward model reads."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ COLUMNS = ("prompt_ids", "response_ids", "prompt_text", "reward_inputs")
 
 
 class ScoreInputs:
-    """Puts prompt and response into the reward model's own words.
+    """Converts prompt and response to the reward model's tokens.
 
-    Where prompts are chats and its tokenizer has a chat template, they are rendered by that template, the response as
-    the assistant's message. Else a model with the policy's vocabulary reads the policy's ids as they are, and one with
-    another reads the same text.
+    If prompts are chats and its tokenizer has a chat template, that template renders them, with the response as the
+    assistant's message. Otherwise a model with the policy's vocabulary reads the policy's ids unchanged, and a model
+    with another vocabulary reads the same text.
 
     Args:
-        config: reads ``reward.model``, ``model`` and ``data.apply_chat_template``.
+        config: ``reward.model``, ``model`` and ``data.apply_chat_template`` are read.
 
     Raises:
-        ValueError: no tokenizer, or fewer positions than ``reward.model.max_length``.
+        ValueError: if there is no tokenizer, or fewer positions than ``reward.model.max_length``.
     """
 
     def __init__(self, config: Config) -> None:
@@ -55,9 +55,9 @@ class ScoreInputs:
             )
 
     def read(self, table: DataProto) -> tuple[list[list[int]], list[str]]:
-        """Return (ids, why there are none) for each row; one of the two is empty.
+        """Return (ids, reason why there are none) for each row; one of the two is empty.
 
-        The longest sequence is ``reward.model.max_length``.
+        The longest sequence has ``reward.model.max_length`` tokens.
         """
         rows = len(table)
         if self._reads_ids:
@@ -94,15 +94,16 @@ class ScoreInputs:
         return text
 
     def _ended(self, ids: list[int], response: Any) -> list[int]:
-        """Put the reward model's own end token behind a response that ended; decoding dropped the policy's."""
+        """Append the reward model's end token to a response that ended; decoding dropped the policy's."""
         end = self._own.eos_token_id
         has_ended = len(response) > 0 and int(response[-1]) in self._ends
         return [*ids, end] if has_ended and end is not None and ids[-1:] != [end] else ids
 
     def _cut(self, ids: list[int]) -> list[int]:
-        """Drop padding behind the last real token, where transformers reads the score, and what is too long in front.
+        """Drop padding after the last real token, at which transformers reads the score, and excess tokens at the
+        front.
 
-        The end token goes too where it is also the padding.
+        The end token is dropped too if it is also the padding token.
         """
         end = len(ids)
         while end > 1 and ids[end - 1] == self._pad_id:
@@ -111,10 +112,10 @@ class ScoreInputs:
 
 
 def own_tokenizer(path: str, *, trust_remote_code: bool, option: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model that scores.
+    """Return the tokenizer of a model that scores.
 
     Raises:
-        ValueError: there is none in ``path``, which ``option`` names.
+        ValueError: if there is none in ``path``, which is the value of ``option``.
     """
     try:
         return load_tokenizer(path, trust_remote_code)
@@ -126,7 +127,7 @@ def own_tokenizer(path: str, *, trust_remote_code: bool, option: str) -> PreTrai
 
 
 def decoded(tokenizer: PreTrainedTokenizerBase, table: DataProto) -> list[str]:
-    """The rows' responses as text, without special tokens."""
+    """Return the rows' responses as text, without special tokens."""
     texts: list[str] = tokenizer.batch_decode(
         [ids.tolist() for ids in table.ragged("response_ids")], skip_special_tokens=True
     )

@@ -1,4 +1,4 @@
-"""The judge: a language model in an engine of its own that is asked for a verdict on each response."""
+"""The judge: a language model in a separate engine that gives a verdict on each response."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from verl_like.workers.reward_models.inputs import decoded, own_tokenizer
 from verl_like.workers.setup import WorkerSetup, join_process_group, with_models_here
 from verl_like_graders.judging import check_judging, conversation, judge_prompt, judged_score
 
-STEP_TOKENS = 8192  # of one engine step; on CPU a whole sequence must fit besides
-VERDICT_CHARS = 500  # of a verdict's end, where the score stands, are kept
+STEP_TOKENS = 8192  # of one engine step; on CPU a whole sequence must also fit
+VERDICT_CHARS = 500  # kept from a verdict's end, which contains the score
 
 
 def build_roles(setup: WorkerSetup) -> dict[str, Any]:
-    """The one role of a judge's worker."""
+    """Build the single role of a judge's worker."""
     setup = with_models_here(setup)
     join_process_group(setup)
     return {"JudgeRole": JudgeRole(setup, judge_engine(setup))}
 
 
 def judge_engine(setup: WorkerSetup) -> RolloutEngine:
-    """An engine that holds the judge's weights and is ready to be asked.
+    """Return an engine that holds the judge's weights and is ready to generate.
 
     Raises:
-        ValueError: a model that the engine cannot run.
+        ValueError: for a model that the engine cannot run.
     """
     config, judge = setup.config, setup.config.reward.judge
     own_tokenizer(judge.path, trust_remote_code=config.model.trust_remote_code, option="reward.judge.path")
@@ -58,7 +58,7 @@ def judge_engine(setup: WorkerSetup) -> RolloutEngine:
             model=model,
             rollout=rollout,
             max_model_len=judge.max_model_len,
-            # Engines of one run share a name for what they share, and the rollout's ranks have the same numbers.
+            # Engines of one run share names of shared memory, and the rollout's ranks have the same numbers.
             device=setup.device,
             seed=config.trainer.seed,
             run_id=f"{setup.run_id}-judge",
@@ -68,7 +68,7 @@ def judge_engine(setup: WorkerSetup) -> RolloutEngine:
         engine.begin_sync(0)
         engine.load(checkpoint_weights(judge.path, folder, dtype=dtype, device=torch.device(setup.device)))
         engine.finish_sync()
-    except ValueError as error:  # it speaks of the policy's engine
+    except ValueError as error:  # it names options of the policy's engine
         raise ValueError(
             f"the judge reward.judge.path={judge.path} cannot be used (its options are those of reward.judge, not of "
             f"rollout): "
@@ -79,7 +79,7 @@ def judge_engine(setup: WorkerSetup) -> RolloutEngine:
 
 
 class JudgeRole:
-    """Verdicts of this rank's engine; ranks that share an engine are given the same blocks."""
+    """Verdicts of this rank's engine; ranks that share an engine get the same blocks."""
 
     def __init__(self, setup: WorkerSetup, engine: RolloutEngine) -> None:
         config = setup.config
@@ -94,7 +94,7 @@ class JudgeRole:
 
     @dispatch(Dispatch.BROADCAST)
     def judge(self, block: DataProto) -> Scores | None:
-        """Scores of a block's rows, with the end of each ``judge_verdict``; None from an engine's other ranks."""
+        """Return scores of a block's rows, with the end of each ``judge_verdict``; None on an engine's other ranks."""
         STORE.add_fetched(block.nbytes)
         scores = [float("nan")] * len(block)
         messages = [""] * len(block)
@@ -120,10 +120,10 @@ class JudgeRole:
         return Scores.of_model(scores, messages, details) if self._speaks else None
 
     def _question(self, block: DataProto, row: int, response: str) -> list[int]:
-        """The ids of the judge's prompt about a row.
+        """Return the ids of the judge's prompt about a row.
 
         Raises:
-            ValueError: a template that cannot be filled, or a question that is too long.
+            ValueError: if the template cannot be filled, or the question is too long.
             jinja2.TemplateError: from the judge's own chat template.
         """
         inputs: Any = block["reward_inputs"]
@@ -163,6 +163,6 @@ class JudgeRole:
 
 
 def _seed(run_seed: int, question: list[int]) -> int:
-    """63 bits of the question itself, so that the same one has the same verdict whenever it is asked."""
+    """Hash the question to 63 bits, so that equal questions get equal verdicts."""
     digest = hashlib.blake2b(f"{run_seed}/{question}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
