@@ -54,7 +54,7 @@ def named_models(config: Config) -> dict[str, str]:
 
 
 def _folder(path: str) -> Path:
-    """Return the folder of a model on this machine: a local folder, the copy of a URL, or a snapshot in the hub's cache.
+    """Return a model's folder on this machine: a local folder, the copy of a URL, or a snapshot in the hub's cache.
 
     The folder may not exist.
     """
