@@ -1,6 +1,6 @@
-"""Rules on algorithms that span sections, and warnings: found, expected, remedy. Each yields what is wrong.
+"""Rules on algorithms that span sections, and warnings. Each yields problems: found, expected, remedy.
 
-All but the first ask the tables what the algorithms need, so they run only where the first finds nothing.
+All rules except ``algorithms_exist`` read the algorithms' needs, so they run only if it finds no problem.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def warm_up_is_named_once(config: Config) -> Iterator[str]:
 
 
 def algorithm_warnings(config: Config) -> Iterator[str]:
-    """What can work, but is seldom meant."""
+    """Yield warnings of settings that work but are rarely intended."""
     if config.actor.kl_loss_coef > 0 and config.algorithm.kl_coef > 0:
         yield (
             f"both actor.kl_loss_coef={config.actor.kl_loss_coef:g} and algorithm.kl_coef={config.algorithm.kl_coef:g} "

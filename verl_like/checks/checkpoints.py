@@ -1,4 +1,4 @@
-"""The checkpoints that lie in a folder, and what is said where one is asked for that does not."""
+"""Lookup of the checkpoints in a folder, and the messages for missing or damaged ones."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ STEP = re.compile(r"step_(\d+)")
 
 
 def steps_in(folder: Path) -> list[int]:
-    """Steps of the published checkpoints in a ``checkpoints`` folder, oldest first."""
+    """Return the steps of the published checkpoints in a ``checkpoints`` folder, oldest first."""
     if not folder.is_dir():
         return []
-    # Not a glob, which takes a folder that this user may not read for an empty one.
+    # Not glob, which treats an unreadable folder as empty.
     return sorted(int(m[1]) for path in folder.iterdir() if (m := STEP.fullmatch(path.name)))
 
 
 def missing_checkpoint(path: Path) -> str | None:
-    """Why ``path`` is no checkpoint and which ones are near it, as the end of a message; None where it is one."""
+    """Return the end of a message: why ``path`` is no checkpoint and which ones are nearby; None for a checkpoint."""
     if (path / "trainer.json").is_file():
         return None
     found = "that folder has no trainer.json" if path.is_dir() else "no such folder exists"
-    for folder in (path / "checkpoints", path, path.parent):  # of a run, the folder of all, a neighbour
+    for folder in (path / "checkpoints", path, path.parent):  # of a run, of a checkpoints folder, next to it
         steps = steps_in(folder)
         if steps:
             there = [f"step_{step}" for step in steps] + ["best"] * (folder / "best").exists()
@@ -36,7 +36,7 @@ def missing_checkpoint(path: Path) -> str | None:
 
 
 def resume_problem(resume: str) -> str | None:
-    """What is wrong with ``trainer.resume``: found, expected, remedy; None where nothing is."""
+    """Return the problem of ``trainer.resume``: found, expected, remedy; None if it is valid."""
     if resume in ("auto", "never"):
         return None
     missing = missing_checkpoint(Path(resume).expanduser())
@@ -54,7 +54,7 @@ def resume_problem(resume: str) -> str | None:
 
 
 def foreign(checkpoint: Path) -> str | None:
-    """What of a checkpoint's ``actor`` no worker could read, known without torch; None where nothing is."""
+    """Return why workers could not read a checkpoint's ``actor``, found without torch; None if they can."""
     file = checkpoint / "actor/.metadata"
     if not file.is_file():
         return None  # the workers report it, with the folder
@@ -70,10 +70,10 @@ def foreign(checkpoint: Path) -> str | None:
 
 
 def checkpoint_of(path: Path) -> Path:
-    """The checkpoint that ``path`` is, or the newest whole one of the run (or of its ``checkpoints``) that it is.
+    """Return ``path`` if it is a checkpoint, or the newest undamaged one if it is a run or its ``checkpoints`` folder.
 
     Raises:
-        ValueError: neither, with the checkpoints that are near; or a damaged one.
+        ValueError: there is no checkpoint, with those nearby; or all are damaged.
     """
     found = [path] if (path / "trainer.json").is_file() else []
     for folder in (path / "checkpoints", path):

@@ -1,4 +1,4 @@
-"""Rules on the cluster and the engines on it. Each yields what is wrong: found, expected, remedy."""
+"""Rules on the cluster and its engines. Each yields problems: found, expected, remedy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from verl_like.machine.engine_arguments import installed, unusable
 def engine_holds_a_whole_row(config: Config, gpus: Gpus) -> Iterator[str]:
     rollout = config.rollout
     longest = config.data.max_prompt_length + config.data.max_response_length
-    # On a GPU vLLM takes a prompt in pieces; its kernels for CPU do not.
+    # vLLM splits prompts on a GPU; its CPU kernels need whole prompts.
     if rollout.backend == "vllm" and gpus.runs_on_gpu(config) is False and rollout.max_num_batched_tokens < longest:
         yield (
             f"rollout.max_num_batched_tokens is {rollout.max_num_batched_tokens}, but data.max_prompt_length + "
@@ -62,7 +62,7 @@ def tensor_parallel_fits_ranks(config: Config, gpus: Gpus) -> Iterator[str]:
 
 
 def tensor_parallel_problem(config: Config, *, ranks: int) -> Iterator[str]:
-    """An engine's ranks share a node, so its size must divide the ``ranks`` of one."""
+    """Yield a problem if an engine's size does not divide the ``ranks`` of a node, since its ranks share a node."""
     size = config.rollout.tensor_parallel_size
     if ranks % size:
         problem = "is more than" if size > ranks else "does not divide"
@@ -74,7 +74,7 @@ def tensor_parallel_problem(config: Config, *, ranks: int) -> Iterator[str]:
 
 
 def shard_size_problem(config: Config, *, ranks: int) -> Iterator[str]:
-    """A model is cut over equal groups of all ``ranks``."""
+    """Yield a problem for each model that cannot be sharded over equal groups of all ``ranks``."""
     for section, fsdp in shardings(config).items():
         if fsdp.shard_size.isdecimal() and ranks % int(fsdp.shard_size):
             yield (
@@ -84,7 +84,7 @@ def shard_size_problem(config: Config, *, ranks: int) -> Iterator[str]:
 
 
 def sequence_parallel_problem(config: Config, *, ranks: int) -> Iterator[str]:
-    """Sequences are shared by equal groups of all ``ranks``."""
+    """Yield a problem for each model whose sequences cannot be split over equal groups of all ``ranks``."""
     for section, size in sequence_parallel_sizes(config).items():
         if ranks % size:
             yield (
@@ -94,7 +94,7 @@ def sequence_parallel_problem(config: Config, *, ranks: int) -> Iterator[str]:
 
 
 def sequence_parallel_sizes(config: Config) -> dict[str, int]:
-    """Ranks that share sequences, by the section of the model."""
+    """Return {section of the model: number of ranks that share a sequence}."""
     return {
         "actor": config.actor.sequence_parallel_size,
         "ref": config.ref.sequence_parallel_size,
@@ -112,7 +112,7 @@ def shared_sequences_are_packed(config: Config, gpus: Gpus) -> Iterator[str]:
 
 
 def shardings(config: Config) -> dict[str, FsdpConfig]:
-    """How each model is cut, by the section that says so."""
+    """Return {section of the model: its sharding options}."""
     return {
         "actor": config.actor.fsdp,
         "ref": config.ref.fsdp,
@@ -183,7 +183,7 @@ def gpu_only_options_have_a_gpu(config: Config, gpus: Gpus) -> Iterator[str]:
 
 
 def offloads(config: Config) -> dict[str, bool]:
-    """The options that keep something in host memory, by name, and whether they are set."""
+    """Return {name: whether it is set} of the options that keep state in host memory."""
     fsdp = shardings(config)
     optim = {"actor": config.actor.optim, "critic": config.critic.optim}
     return {
@@ -194,7 +194,10 @@ def offloads(config: Config) -> dict[str, bool]:
 
 
 def only_on_gpus(config: Config) -> frozenset[str]:
-    """Options that ask for GPUs of a machine that has none: what moves to the host, and how many there are."""
+    """Return the options that need GPUs if this machine has none, else an empty set.
+
+    They are the offloads that are set and the numbers of workers and nodes.
+    """
     if config.cluster.address or gpus_here().runs_on_gpu(config) is not False:
         return frozenset()
     moved = frozenset(name for name, is_set in offloads(config).items() if is_set)
@@ -235,7 +238,7 @@ def threads_have_cores(config: Config, gpus: Gpus) -> Iterator[str]:
 
 
 def threads_problem(config: Config, *, workers: int, cores: int) -> Iterator[str]:
-    """More than one thread of each worker was asked for, and there are fewer ``cores`` on a node."""
+    """Yield a problem if each worker is to have several threads and a node has fewer ``cores`` than threads in all."""
     threads = config.cluster.threads_per_worker
     if threads <= 1 or threads * workers <= cores:
         return
@@ -248,7 +251,10 @@ def threads_problem(config: Config, *, workers: int, cores: int) -> Iterator[str
 
 
 def workers_have_cores(config: Config, gpus: Gpus) -> Iterator[str]:
-    """A few more workers than cores are for trying the layout of a larger machine; many would start for minutes."""
+    """Yield a problem if there are many more workers than cores, because they would take minutes to start.
+
+    A few more are allowed, to try the layout of a larger machine.
+    """
     workers, cores = config.cluster.workers_per_node, usable_cores()
     if gpus.runs_on_gpu(config) is False and not config.cluster.address and workers > max(MAX_WORKERS, cores):
         yield (

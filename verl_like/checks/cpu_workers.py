@@ -1,4 +1,4 @@
-"""Hybrid workers of a machine without GPUs, and threads of each. Nothing here imports torch."""
+"""Numbers of hybrid workers and of their threads on a machine without GPUs. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from verl_like.config.schema import Config
 from verl_like.machine.cores import USUAL_WORKERS, Shares, shared_out
 from verl_like.machine.probes import memory_gib
 
-# Of all models, for more than two workers: each steps its own replica of all parameters, and there is a sum of all
-# gradients. With 28M one worker of two threads was faster than two of one (docs/scale.md).
+# Parameters of all models up to which more than two workers are used: each worker updates its own replica, and all
+# gradients are summed. With 28M, one worker of two threads was faster than two of one (docs/scale.md).
 MAX_PARAMETERS = 10_000_000
-# Of such a worker beyond its engine's cache: libraries take 0.8, the rest 0.4 with 1M and 2.5 with 30M (docs/scale.md).
+# Memory of such a worker without its engine's cache: 0.8 for libraries, 0.4 (1M) to 2.5 (30M) more (docs/scale.md).
 WORKER_GIB = 3.0
-DRIVER_GIB = 2.0  # and scorers
+DRIVER_GIB = 2.0  # includes scorers
 
 
 def shares_of(config: Config, cores: int) -> Shares:
-    """Hybrid workers on CPU of each node, with so many cores that this run may use.
+    """Return the numbers of hybrid workers and threads on each CPU node, of which the run may use ``cores`` cores.
 
-    The same on a machine at every start. In a Ray that is joined, cores are shared with others: it has two workers of
-    one thread, unless the configuration says more.
+    The result is the same at every start on a machine. A joined Ray cluster shares its cores with other jobs, so the
+    default there is two workers of one thread.
     """
     cluster = config.cluster
     if cluster.address:
         workers = cluster.workers_per_node or min(USUAL_WORKERS, cores // max(cluster.threads_per_worker, 1))
         return Shares(max(workers, 1), max(cluster.threads_per_worker, 1))
-    scorers = sum(own_gpus(config).values()) + config.reward.num_workers - 1  # the first shares with the driver
+    scorers = sum(own_gpus(config).values()) + config.reward.num_workers - 1  # the first shares the driver's core
     return shared_out(
         cores,
         kept=scorers,
@@ -45,7 +45,7 @@ def shares_of(config: Config, cores: int) -> Shares:
 
 
 def most_workers(config: Config, memory: float) -> int:
-    """How many small models a machine of so many GiB holds; 0 where models are large, or nobody knows how large."""
+    """Return how many workers with small models fit into ``memory`` GiB; 0 if models are large or of unknown size."""
     sizes = {path: num_parameters(path) for path in _models(config)}
     if 0 in sizes.values() or sum(sizes.values()) > MAX_PARAMETERS:
         return 0
@@ -60,7 +60,10 @@ def _models(config: Config) -> list[str]:
 
 
 def num_parameters(path: str) -> int:
-    """Parameters in a folder's safetensors files; 0 where it has none, and for a hub name: its files may come later."""
+    """Return the number of parameters in a folder's safetensors files.
+
+    It is 0 for a folder without such files, and for a hub name, whose files may be downloaded later.
+    """
     if not is_local_path(path):
         return 0
     files = Path(path).expanduser().glob("model*.safetensors")
@@ -68,7 +71,7 @@ def num_parameters(path: str) -> int:
 
 
 def _tensors(file: Path) -> Iterable[dict[str, Any]]:
-    """What the head of a file says of its tensors; none, where it is not whole: the rules on models report it."""
+    """Return the tensor entries in a file's header; none if it is damaged, which the rules on models report."""
     try:
         return tensors(file).values()
     except (OSError, ValueError):

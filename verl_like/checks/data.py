@@ -1,4 +1,4 @@
-"""Rules on training rows: are the shares of files whole, and the columns there that the configuration names?"""
+"""Rules on training rows: weights of files, custom code, and the columns that the configuration names."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def one_chooses_the_rows(config: Config, gpus: Gpus) -> Iterator[str]:
 
 
 def data_files_are_there(config: Config) -> Iterator[str]:
-    if config.data.custom_dataset:  # which alone knows what its entries are
+    if config.data.custom_dataset:  # it alone interprets its entries
         return
     command = config.trainer.prepare_command
     yield from missing_files("data.train_files", config.data.train_files, prepare_command=command)
@@ -89,16 +89,16 @@ def data_files_are_there(config: Config) -> Iterator[str]:
 
 
 def first_rows_have_their_columns(config: Config) -> Iterator[str]:
-    """Later rows may still lack them; that shows when all are read."""
+    """Yield a problem for each file whose first row lacks a column; later rows are checked when they are read."""
     data, trainer = config.data, config.trainer
     if data.custom_dataset:
         return
     files = [*([] if trainer.val_only else data.train_files)]
     files += data.val_files if config.validates or trainer.val_only else []
-    # The rule on files reports the others.
+    # Another rule reports missing files.
     there = [file for file in files if file.endswith(DATA_SUFFIXES) and Path(file).expanduser().is_file()]
     if there:
-        from verl_like.data.files import first_row, ground_truth  # here, because pyarrow takes a fifth of a second
+        from verl_like.data.files import first_row, ground_truth  # here, because importing pyarrow takes 0.2 s
     for file in there:
         try:
             row = first_row(file)

@@ -1,4 +1,4 @@
-"""Rules on the kind of a model: here language models of text are trained, and ``config.json`` says what one is."""
+"""Check of a model's kind by its ``config.json``: only text language models can be trained."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-# Parts of models that read something else than text.
+# Fields of models that read other inputs than text.
 _OF_PICTURES = ("vision_config", "visual", "vision_tower", "mm_vision_tower", "image_token_id", "image_token_index")
 _OF_SOUND = ("audio_config", "audio_token_id", "speech_config")
 _REMEDY = "Name a language model of text alone, e.g. Qwen/Qwen3-0.6B"
 
 
 def wrong_kind(model: Mapping[str, Any], *, is_classifier: bool, trusts_code: bool) -> str | None:
-    """What a model is that cannot be used here, to follow its name; None for one that can, or that nobody knows.
+    """Return why a model's kind is not supported, to follow its name; None if it is supported or unknown.
 
     Args:
-        model: its ``config.json``.
-        is_classifier: whether it has to score texts, and not to write them.
-        trusts_code: whether code that comes with it may run.
+        model: the content of its ``config.json``.
+        is_classifier: whether the model has to score text instead of generating it.
+        trusts_code: whether the model's own code may run.
     """
     kind, name = model.get("model_type"), ", ".join(map(str, model.get("architectures") or [])) or "of no stated class"
     senses = {"pictures": _OF_PICTURES, "sound": _OF_SOUND}
@@ -53,8 +53,9 @@ def wrong_kind(model: Mapping[str, Any], *, is_classifier: bool, trusts_code: bo
 
 @functools.cache
 def _families(task: str) -> frozenset[str]:
-    """Kinds of models with a class for a task, read from the source of transformers, which takes seconds to import;
-    none where they cannot be found there.
+    """Return the model types for which transformers has a class of this task; empty if they are not found.
+
+    They are read from the source of transformers, because importing it takes seconds.
     """
     spec = importlib.util.find_spec("transformers")
     file = Path(spec.origin).parent / "models/auto/modeling_auto.py" if spec is not None and spec.origin else None

@@ -1,4 +1,4 @@
-"""The GPUs of this machine, and the workers that follow from them. Nothing here imports torch."""
+"""The GPUs of this machine and the resulting number of workers. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from verl_like.machine.cores import usable_cores
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """The GPUs of a run; besides the configuration, all that the rules know.
+    """The GPUs of a run, the second input of the rules.
 
     Args:
-        number: GPUs in reach; None on a cluster yet to be joined.
-        torch_is_cpu_build: whether the installed torch could use none of them.
+        number: number of GPUs; None before a cluster is joined.
+        torch_is_cpu_build: whether the installed torch cannot use any GPU.
     """
 
     number: int | None
     torch_is_cpu_build: bool = False
 
     def runs_on_gpu(self, config: Config) -> bool | None:
-        """Whether workers get GPUs; None while that depends on a cluster yet to be joined."""
+        """Return whether workers get GPUs; None if that depends on a cluster that is not joined yet."""
         if config.cluster.device != "auto":
             return config.cluster.device == "cuda"
         return None if self.number is None else self.number > 0
 
     def ranks_per_node(self, config: Config) -> int | None:
-        """Hybrid workers on each node; None while that depends on a cluster yet to be joined."""
+        """Return the number of hybrid workers per node; None if it depends on a cluster that is not joined yet."""
         cluster = config.cluster
         if cluster.workers_per_node:
             return cluster.workers_per_node
@@ -45,22 +45,22 @@ class Gpus:
             return None
         if on_gpu and self.number is not None:
             return self.number // cluster.num_nodes
-        # A cluster elsewhere has its own number of cores.
+        # The cores of a joined cluster are unknown.
         return None if cluster.address else shares_of(config, usable_cores()).workers
 
 
 def gpus_here() -> Gpus:
-    """What is here."""
+    """Return the GPUs of this machine."""
     return Gpus(num_gpus(), torch_is_cpu_build())
 
 
 def num_gpus() -> int:
-    """GPUs that a process may use, as torch counts them: those of the driver, of which CUDA_VISIBLE_DEVICES chooses."""
+    """Return the number of GPUs as torch counts them: those of the driver that CUDA_VISIBLE_DEVICES selects."""
     return num_visible(_num_of_driver(), os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def _num_of_driver() -> int:
-    """GPUs that the driver's library counts."""
+    """Return the number of GPUs according to the driver's library."""
     with _nvml() as nvml:
         count = ctypes.c_uint(0)
         status = 1 if nvml is None else nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
@@ -68,7 +68,7 @@ def _num_of_driver() -> int:
 
 
 def smallest_gpu() -> tuple[str, int] | None:
-    """Name and bytes of memory of the smallest GPU of this machine, without a context on it; None where none is."""
+    """Return name and memory in bytes of this machine's smallest GPU, or None; creates no CUDA context."""
     found = []
     with _nvml() as nvml:
         for index in range(_num_of_driver() if nvml is not None else 0):
@@ -82,7 +82,7 @@ def smallest_gpu() -> tuple[str, int] | None:
 
 @contextmanager
 def _nvml() -> Iterator[Any]:
-    """The driver's library; None where there is none."""
+    """Yield the driver's library, or None."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -98,7 +98,10 @@ def _nvml() -> Iterator[Any]:
 
 
 def num_visible(num_devices: int, visible: str | None) -> int:
-    """CUDA reads its list up to the first entry that is no device."""
+    """Return the number of devices that CUDA_VISIBLE_DEVICES selects.
+
+    CUDA ignores the list from the first invalid entry on.
+    """
     if visible is None:
         return num_devices
     count = 0
@@ -110,7 +113,7 @@ def num_visible(num_devices: int, visible: str | None) -> int:
 
 
 def torch_is_cpu_build() -> bool:
-    """Whether the installed torch can use no GPU, by what its own file says."""
+    """Return whether the installed torch cannot use GPUs, according to its version file."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return False

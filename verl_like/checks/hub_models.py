@@ -1,4 +1,4 @@
-"""Models with hub names or URLs: fetched before workers load them, so that a wrong name is reported at once."""
+"""Checks of models with hub names or URLs before workers load them, so that a wrong name is reported at once."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 
 
 def hub_problems(config: Config) -> Iterator[str]:
-    """Models and tokenizers that only the hub has, where no connection to it can be made.
+    """Yield a problem for each model or tokenizer that is only on the hub if the hub is unreachable.
 
-    Where the hub's cache has them all, it alone is asked from now on, by this process and those it starts.
+    If the hub is unreachable but its cache has them all, this process and its children read only the cache.
     """
     tokenizer = config.model.tokenizer_path
     named = named_models(config) | ({"model.tokenizer_path": tokenizer} if tokenizer else {})
@@ -46,13 +46,13 @@ def hub_problems(config: Config) -> Iterator[str]:
 
 
 def check_hub_models(config: Config) -> None:
-    """Refuse hub names and URLs that cannot be reached, and then what the rules say, who can read more now.
+    """Refuse unreachable hub names and URLs, then apply the rules again, with the fetched files.
 
-    Of a hub name the ``config.json`` is fetched; a model or tokenizer at a URL is copied here, where that was not done
-    before, once its store lists all that it needs.
+    For a hub name, ``config.json`` is fetched. A model or tokenizer at a URL is copied to this machine, unless it was
+    copied before, after its store has listed all required files.
 
     Raises:
-        Refused: all that is wrong.
+        Refused: all problems.
     """
     refuse(hub_problems(config))
     names = {option: path for option, path in named_models(config).items() if not is_local_path(path)}
@@ -75,7 +75,7 @@ def _unreachable_url(option: str, url: str, *, needs_weights: bool) -> str | Non
         if not copied_folder(url).is_dir():
             STARTUP.now(f"copying {url} to {copied_folder(url)}")
         here(url, lambda: INTERRUPT.stop_before("start"))
-    except Exception as error:  # noqa: BLE001 (of any store's library)
+    except Exception as error:  # noqa: BLE001 (any store's library may raise anything)
         return (
             f"{option} is {url}, which cannot be copied here ({type(error).__name__}: {error}). Correct the URL, or "
             "look at the store's credentials and address."
@@ -84,7 +84,7 @@ def _unreachable_url(option: str, url: str, *, needs_weights: bool) -> str | Non
 
 
 def _unreachable_name(option: str, name: str) -> str | None:
-    from huggingface_hub import hf_hub_download  # half a second, and only where there is a hub name
+    from huggingface_hub import hf_hub_download  # takes 0.5 s to import, needed only for hub names
 
     try:
         hf_hub_download(name, "config.json")

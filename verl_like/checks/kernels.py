@@ -1,4 +1,4 @@
-"""Rules on what computes the models: kernels that need a GPU, a package, or a form of the rows."""
+"""Rules on the models' kernels, which may need a GPU, a package or packed rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What LoRA adapters go together with."""
+"""Rules on the options that LoRA adapters can be combined with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from verl_like.checks.gpus import Gpus
 from verl_like.config.schema import Config, RefConfig
 
-MAX_ENGINE_RANK = 512  # of vLLM (0.32); a test holds it against the installed one
+MAX_ENGINE_RANK = 512  # of vLLM 0.32; a test compares it with the installed version
 
 
 def ref_has_a_model_of_its_own(config: Config, gpus: Gpus) -> Iterator[str]:

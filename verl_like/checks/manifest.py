@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: size and checksum of every file, so that damage is reported before it is read."""
+"""The manifest of a checkpoint: size and checksum of every file, to detect damage before the checkpoint is read."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import Any
 
 NAME, TRAINER = "manifest.json", "trainer.json"
 CHUNK_BYTES = 2**22
-MAX_THREADS = 8  # zlib lets go of the interpreter lock while it computes
+MAX_THREADS = 8  # zlib releases the interpreter lock while it computes
 
 
 def write_manifest(folder: Path) -> None:
-    """Record every file below ``folder``, in ``manifest.json`` there."""
+    """Write ``folder/manifest.json`` with an entry for every file below ``folder``."""
     files = sorted(_files(folder))
     (folder / NAME).write_text(json.dumps({"files": dict(zip(files, _entries(folder, files), strict=True))}, indent=1))
 
 
 def damage(folder: Path, *, name: str = "") -> str | None:
-    """What the checkpoint lacks to be whole; None where every file is as it was written.
+    """Return the damage of a checkpoint, or None if every file is unchanged.
 
     Args:
-        name: that the folder will have, where that is another one; ``step_7`` holds step 7.
+        name: the folder's final name, if it differs from the current one; ``step_7`` must contain step 7.
     """
     if not (folder / NAME).is_file():
         return f"it has no {NAME}"
@@ -37,19 +37,19 @@ def damage(folder: Path, *, name: str = "") -> str | None:
 
 
 def _misnamed(folder: Path, name: str) -> str | None:
-    """Why a whole checkpoint is not the one that its name says: somebody has copied another step's folder."""
+    """Return why an undamaged checkpoint does not match its name, for example a copy of another step's folder."""
     if not name.startswith("step_") or not (folder / TRAINER).exists():
         return None
     try:
         step = json.loads((folder / TRAINER).read_text())["step"]
-    except (ValueError, LookupError, TypeError):  # of another program, which is judged by what it has written
+    except (ValueError, LookupError, TypeError):  # another program's file; its checkpoint is checked elsewhere
         return None
     return None if name == f"step_{step}" else f"its {TRAINER} is of step {step}: it is a copy of another checkpoint"
 
 
 @lru_cache(maxsize=64)
 def _damage(folder: str, state: tuple[tuple[str, int, int], ...]) -> str | None:
-    """Compared once for each state of the files: a start asks several times."""
+    """Compare the files with the manifest, once per ``state`` of the files, because a start checks several times."""
     place = Path(folder)
     try:
         recorded: dict[str, dict[str, Any]] = json.loads((place / NAME).read_text())["files"]

@@ -1,7 +1,7 @@
-"""Rules on models: are they there, and do they fit the rows, the engine and each other?
+"""Rules on models: they exist, and they fit the rows, the engine and each other.
 
-What is known of a model is its ``config.json``, read as JSON: a local folder's, or the one that the hub's cache holds.
-Of other hub names nothing is known before they load.
+The rules read a model's ``config.json`` as JSON, from a local folder or from the hub's cache. Other hub names are
+unknown until the models load.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from verl_like.config.schema import Config
 from verl_like.remote import is_remote, unreadable_kind
 from verl_like.remote_models import copied_folder, lacking_in, weights_in
 
-# What vLLM's kernels for CPU can compute (0.32); a test holds it against the installed vLLM.
+# Head sizes that vLLM's CPU kernels support (0.32); a test compares them with the installed vLLM.
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-# How families call the longest sequence they read; the smallest counts, as in vLLM.
+# Names of the field with the longest sequence; the smallest value counts, as in vLLM.
 _POSITIONS = (
     "max_position_embeddings",
     "n_positions",
@@ -32,30 +32,31 @@ _POSITIONS = (
     "max_seq_length",
     "seq_len",
 )
-# Families whose heads share the hidden size; others have a width of their own where config.json states none.
+# Families whose heads divide the hidden size; others have their own width if config.json states none.
 _DERIVED_HEADS = ("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "phi", "phi3", "gpt_neox", "opt", "starcoder2")
-_LOGIT_SCALES = ("logit_scale", "logits_scaling", "final_logit_scaling")  # applied behind the output layer
+_LOGIT_SCALES = ("logit_scale", "logits_scaling", "final_logit_scaling")  # applied after the output layer
 _WITH_SINKS = ("gpt_oss",)
-# These keep the scaled length in config.json; with other kinds of RoPE scaling the factor comes on top, as in vLLM.
+# For these kinds of RoPE scaling, config.json has the scaled length; for others, the factor is applied, as in vLLM.
 _SCALED_ALREADY = ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
 
 
 def _used(config: Config) -> dict[str, str]:
-    """The models that read whole rows, by the option that names them; those of hub names too."""
+    """Return {option: path or hub name} of the models that read whole rows."""
     named = {"model.path": config.model.path, "critic.path": config.critic.path, "ref.path": config.ref.path}
     return {name: path for name, path in named.items() if path}
 
 
 def named_models(config: Config) -> dict[str, str]:
-    """All models of a run, by the option that names them."""
+    """Return {option: path or hub name} of all models of a run."""
     reward = config.reward
     scoring = {"reward.model.path": reward.model.path, "reward.judge.path": reward.judge.path}
     return {**_used(config), **{name: path for name, path in scoring.items() if path}}
 
 
 def _folder(path: str) -> Path:
-    """Where the files of a model lie on this machine, if they do: a folder, its copy, or a snapshot in the hub's
-    cache.
+    """Return a model's folder on this machine: a local folder, the copy of a URL, or a snapshot in the hub's cache.
+
+    The folder may not exist.
     """
     if is_remote(path):
         return copied_folder(path)
@@ -65,7 +66,7 @@ def _folder(path: str) -> Path:
 
 
 def hub_cache(name: str) -> Path:
-    """Where the hub's cache has a model; no folder, where it has none."""
+    """Return the model's folder in the hub's cache, which does not exist if the model is not cached."""
     home = os.environ.get("HF_HOME", "~/.cache/huggingface")
     cached = Path(os.environ.get("HF_HUB_CACHE", f"{home}/hub")).expanduser() / f"models--{name.replace('/', '--')}"
     revision = cached / "refs/main"
@@ -73,7 +74,7 @@ def hub_cache(name: str) -> Path:
 
 
 def _config_of(path: str, override: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-    """The part of a model's ``config.json`` about text, with ``override``; empty where it cannot be known."""
+    """Return the text part of a model's ``config.json`` with ``override`` applied; empty if it is unknown."""
     read = {**_read(str(_folder(path) / "config.json")), **(override or {})}
     inner = read.get("text_config")
     return {**read, **inner} if isinstance(inner, dict) else read
@@ -82,7 +83,7 @@ def _config_of(path: str, override: Mapping[str, Any] | None = None) -> Mapping[
 def _read(file: str) -> dict[str, Any]:
     try:
         found = json.loads(Path(file).read_text())
-    except (OSError, ValueError):  # that it is missing or broken is reported by a rule of its own
+    except (OSError, ValueError):  # another rule reports a missing or broken file
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -141,9 +142,9 @@ def _incomplete_model(name: str, path: str) -> Iterator[str]:
 
 
 def _of_another_model(folder: Path) -> str | None:
-    """How the embedding in the files differs from what config.json says; None where it does not, or is not known."""
+    """Return how the embedding in the files differs from config.json; None if it matches or is unknown."""
     model = _config_of(str(folder))
-    if model.keys() & {"word_embed_proj_dim", "embedding_size"}:  # which are narrower than the model
+    if model.keys() & {"word_embed_proj_dim", "embedding_size"}:  # embeddings narrower than the model
         return None
     expected = [model.get("vocab_size"), model.get("hidden_size")]
     for file in weights_in(folder):
@@ -179,7 +180,7 @@ def rows_fit_the_models(config: Config, gpus: Gpus) -> Iterator[str]:
 
 
 def _positions(model: Mapping[str, Any]) -> tuple[float | None, str]:
-    """The longest sequence that a model reads and the field that says so; None where no field does."""
+    """Return the longest sequence that a model reads and the field that states it; None if no field does."""
     stated = {key: model[key] for key in _POSITIONS if isinstance(model.get(key), int)}
     if not stated:
         return None, ""
@@ -189,12 +190,12 @@ def _positions(model: Mapping[str, Any]) -> tuple[float | None, str]:
     kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else "default"
     if "gemma3" not in str(model.get("model_type")) and isinstance(rope, dict) and kind not in _SCALED_ALREADY:
         limit *= float(rope.get("factor") or 1.0)
-    own = model.get("model_max_length")  # what some families say besides
+    own = model.get("model_max_length")  # an additional field of some families
     return (max(limit, float(own)), field) if isinstance(own, int) else (limit, field)
 
 
 def numbers_would_be_right(config: Config, gpus: Gpus) -> Iterator[str]:
-    """What our log-probs or attention would leave out without a word."""
+    """Yield a problem for each model feature that the log-probs or the attention here would silently ignore."""
     for name, path in _used(config).items():
         model = _config_of(path, config.model.override_config)
         scales = {key: model[key] for key in _LOGIT_SCALES if model.get(key) not in (None, 1, 1.0)}
@@ -265,7 +266,7 @@ def heads_fit_the_engine(config: Config, gpus: Gpus) -> Iterator[str]:
 
 
 def models_speak_the_same_tokens(config: Config, gpus: Gpus) -> Iterator[str]:
-    """Every model gets the ids of one tokenizer, which must mean the same to all and have embeddings."""
+    """Yield a problem for each model whose tokens differ from the tokenizer's, or that lacks embeddings for its ids."""
     others = {name: path for name, path in _used(config).items() if name != "model.path"}
     if config.model.tokenizer_path:
         others["model.path"] = config.model.path
@@ -294,7 +295,7 @@ def models_speak_the_same_tokens(config: Config, gpus: Gpus) -> Iterator[str]:
 
 
 def _tokens(file: str) -> dict[int, str]:
-    """Id -> token of a ``tokenizer.json``; empty where there is none, or one of another form."""
+    """Return {id: token} of a ``tokenizer.json``; empty if it is missing or of another format."""
     try:
         found = json.loads(Path(file).read_text())
         words = found["model"]["vocab"]

@@ -1,4 +1,4 @@
-"""Files and folders that a configuration names: are they there?"""
+"""Checks that the files and folders named by a configuration exist."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DATA_SUFFIXES = (".parquet", ".jsonl")
 
 
 def missing_files(name: str, files: list[str], *, prepare_command: str) -> Iterator[str]:
-    """What is wrong with local data files; ``name`` is the option that holds them."""
+    """Yield the problems of local data files; ``name`` is the option that lists them."""
     for file in files:
         if file.startswith(PREFIX):
             if problem := hub_problem(file):
@@ -44,7 +44,7 @@ def _remedy(prepare_command: str, otherwise: str) -> str:
 
 
 def is_local_path(path: str) -> bool:
-    """Whether ``path`` can only mean a folder of this machine.
+    """Return whether ``path`` can only be a folder on this machine.
 
     URLs have a scheme; hub names have the form ``name`` or ``organisation/name``.
     """
@@ -58,7 +58,7 @@ def is_local_path(path: str) -> bool:
 
 
 def missing_folder(name: str, path: str, *, needs_file: str, prepare_command: str) -> str | None:
-    """What is wrong with a local folder that is not there or lacks ``needs_file``; None for a hub name."""
+    """Return the problem of a local folder that is missing or lacks ``needs_file``; None if valid or a hub name."""
     if not is_local_path(path):
         return None
     folder = Path(path).expanduser()

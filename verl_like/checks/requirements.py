@@ -1,4 +1,4 @@
-"""Whether this machine can run what the configuration asks for, reported before Ray starts and any model is made."""
+"""Check that this machine can run the configuration, before Ray starts and any model loads."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ log = logging.getLogger(__name__)
 
 
 def check_machine(config: Config, *, generates: bool, warns: bool = True) -> None:
-    """Refuse a run that this machine cannot carry, and warn of what will make it slow, where that is wanted.
+    """Refuse a run that this machine cannot execute; optionally warn of settings of the machine that slow it down.
 
-    On a cluster that is joined the workers look at their own machines, when their engines are built.
+    On a joined cluster, the workers check their own machines when they build their engines.
 
     Args:
         generates: whether the run has rollout engines.
+        warns: whether to log warnings.
 
     Raises:
-        ValueError: everything that is missing, and what mends it.
+        ValueError: requirements are missing; the message lists them all with remedies.
     """
     if config.cluster.address:
         return

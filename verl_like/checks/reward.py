@@ -1,4 +1,4 @@
-"""Rules on rewards. Each is one small function, and yields what is wrong."""
+"""Rules on rewards. Each yields problems: found, expected, remedy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from verl_like_graders.judging import check_judging
 
 
 def own_gpus(config: Config) -> dict[str, int]:
-    """GPUs that models with workers of their own take, by the option that asks for them."""
+    """Return {option: number of GPUs} of models with separate workers."""
     model, judge = config.reward.model, config.reward.judge
     own = model.path and model.placement == "own"
     return {

@@ -1,7 +1,7 @@
-"""All that can be known to be wrong before anything starts. Nothing here imports torch, transformers or Ray.
+"""Checks of a configuration before anything starts. This module does not import torch, transformers or Ray.
 
-A rule is a small function that yields what is wrong: what was found, what would work and how to get there. All of them
-run, so that a user sees everything at once. A single value's own rule is in the schema.
+A rule is a small function that yields problems: what was found, what is expected and the remedy. All rules run, so
+that the user sees all problems at once. Rules on a single value are in the schema.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ from verl_like.remote import unreadable_kind
 
 log = logging.getLogger(__name__)
 
-SERVICES = ("wandb", "mlflow", "swanlab", "trackio")  # each by its package
+SERVICES = ("wandb", "mlflow", "swanlab", "trackio")  # named like their packages
 LOGGERS = ("console", "jsonl", "tensorboard", *SERVICES)
 
-LONGEST_NAME = 200  # of a folder; file systems take 255, and writing adds to it
+LONGEST_NAME = 200  # bytes of a folder's name; file systems allow 255, and temporary names are longer
 
 
 def check(config: Config, *, num_devices: int | None = None) -> None:
-    """Refuse a configuration that contradicts itself, the files it names or the machine; warn of what is odd.
+    """Refuse a configuration that contradicts itself, its files or the machine; warn of unusual settings.
 
     Args:
         config: the whole configuration.
         num_devices: as for :func:`problems`.
 
     Raises:
-        Refused: all that is wrong.
+        Refused: all problems.
     """
     refuse(wrong_values(config).values() or problems(config, num_devices=num_devices))
     for warning in algorithm_warnings(config):
@@ -70,7 +70,7 @@ def check(config: Config, *, num_devices: int | None = None) -> None:
 
 
 def problems(config: Config, *, num_devices: int | None = None) -> list[str]:
-    """All that is wrong between the options of a configuration, each of which can be right by itself.
+    """Return all problems of a configuration whose values are valid by themselves.
 
     Args:
         config: the whole configuration.
@@ -80,17 +80,17 @@ def problems(config: Config, *, num_devices: int | None = None) -> list[str]:
 
 
 def missing(config: Config) -> list[str]:
-    """Files and folders that the configuration names and that are not there, or not what they should be."""
+    """Return the problems of files and folders that the configuration names."""
     return [problem for rule in FILE_RULES for problem in rule(config)]
 
 
 def contradictions(config: Config, *, num_devices: int | None = None) -> list[str]:
-    """What cannot work whatever files there will be.
+    """Return the problems that do not depend on files.
 
     Args:
         config: the whole configuration.
-        num_devices: GPUs in reach, 0 for none. By default those of this machine are counted, except where
-            ``cluster.address`` joins a cluster: its devices are known later, to :func:`check_devices`.
+        num_devices: number of GPUs, 0 for none. The default counts those of this machine, except if
+            ``cluster.address`` joins a cluster; :func:`check_devices` checks its devices later.
     """
     is_here = num_devices is None and not config.cluster.address
     gpus = gpus_here() if is_here else Gpus(num_devices)
@@ -109,8 +109,8 @@ def check_devices(config: Config, *, world_size: int, device: str, cores: int) -
     Args:
         config: the whole configuration.
         world_size: hybrid workers on all nodes.
-        device: what they run on, "cpu" or "cuda".
-        cores: that the workers of a node share on CPU.
+        device: device of the workers, "cpu" or "cuda".
+        cores: number of cores that the workers of a node share on CPU.
     """
     per_node = world_size // config.cluster.num_nodes
     found = [
@@ -118,7 +118,7 @@ def check_devices(config: Config, *, world_size: int, device: str, cores: int) -
         *shard_size_problem(config, ranks=world_size),
         *sequence_parallel_problem(config, ranks=world_size),
     ]
-    if device == "cpu":  # which a joined cluster reports only now
+    if device == "cpu":  # known only now for a joined cluster
         for rule in (engine_holds_a_whole_row, gpu_only_options_have_a_gpu, kernels_have_a_gpu, heads_fit_the_engine):
             found += rule(config, Gpus(0))
         found += threads_problem(config, workers=per_node, cores=cores)
@@ -178,7 +178,7 @@ def remote_dir_can_be_opened(config: Config, gpus: Gpus) -> Iterator[str]:
         yield problem
     elif url.startswith(("file://", "local://")):
         yield from _remote_folder_problems(config)
-    if "::" in name:  # fsspec drops what follows, so that several runs would share one folder
+    if "::" in name:  # fsspec drops the rest, so several runs would share a folder
         yield (
             f"trainer.experiment_name is {name!r}, but must be without :: where trainer.remote_dir is set, because "
             f"URLs are chained there. Set trainer.experiment_name={name.replace('::', '-')}."
@@ -186,9 +186,9 @@ def remote_dir_can_be_opened(config: Config, gpus: Gpus) -> Iterator[str]:
 
 
 def _remote_folder_problems(config: Config) -> Iterator[str]:
-    """What is wrong with a ``trainer.remote_dir`` on a disk of this machine."""
+    """Yield the problems of a ``trainer.remote_dir`` on a disk of this machine."""
     url = config.trainer.remote_dir
-    path = Path(os.path.expanduser(url.partition("://")[2]))  # as fsspec does it
+    path = Path(os.path.expanduser(url.partition("://")[2]))  # like fsspec
     found, remedy = f"trainer.remote_dir is {url}, but", "Give a folder like file:///mnt/runs."
     if not path.is_absolute():
         yield f"{found} must be file:// and an absolute folder, with three slashes in all. {remedy}"

@@ -1,4 +1,4 @@
-"""Rules on validation: is there anything to validate on, and will it give the metric that a run is judged by?"""
+"""Rules on validation: there are rows, and validation measures ``trainer.best_metric``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def best_metric_is_measured(config: Config, gpus: Gpus) -> Iterator[str]:
 
 
 def best_metric_problem(config: Config, sources: Collection[str] | None = None) -> str | None:
-    """What is wrong with ``trainer.best_metric``; None where validation will give it.
+    """Return the problem of ``trainer.best_metric``; None if validation measures it.
 
     Args:
         config: the whole configuration.
@@ -48,14 +48,14 @@ def best_metric_problem(config: Config, sources: Collection[str] | None = None) 
     """
     found, n = config.trainer.best_metric, config.rollout.val.n
     kinds = [f"mean@{n}", f"pass@{n}", f"maj@{n}", "num_failed", "unreadable"]
-    apart = sources if sources is not None and len(sources) > 1 else ()  # one is what is measured over all rows
+    apart = sources if sources is not None and len(sources) > 1 else ()  # one source equals all rows
     names = [f"val/{source}{kind}" for source in ("", *(f"{s}/" for s in apart)) for kind in kinds]
     if not found or found in names:
         return None
     start, _, rest = found.partition("/")
     source, _, kind = rest.rpartition("/")
     if start == "val" and source and kind in kinds:
-        # A detail is what the reward function reports beside its score, which shows only when it scores.
+        # A detail is a number that the reward function reports with its score, so it is unknown before scoring.
         is_detail = kind == kinds[0] and any(source.startswith(f"{known}/") for known in sources or ())
         if sources is None or is_detail:
             return None

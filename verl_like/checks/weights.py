@@ -1,4 +1,4 @@
-"""What the heads of safetensors files say: which tensors there are, and where the file must end."""
+"""Headers of safetensors files: the tensors and the expected end of the file."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-MAX_HEAD_BYTES = 100_000_000  # by the format
-LENGTH_BYTES = 8  # before the head, which they are the length of
+MAX_HEAD_BYTES = 100_000_000  # limit of the format
+LENGTH_BYTES = 8  # at the start of the file: the header's length
 
 
 def tensors(file: Path) -> dict[str, dict[str, Any]]:
-    """Name -> dtype, shape and place of every tensor.
+    """Return {name: dtype, shape and offsets} of all tensors.
 
     Raises:
-        ValueError: the head is not whole, or of another form; the message says what was found.
-        OSError: the file cannot be read.
+        ValueError: the header is truncated or invalid; the message says what was found.
+        OSError: the file is unreadable.
     """
     with file.open("rb") as opened:
         size = int.from_bytes(opened.read(LENGTH_BYTES), "little")
@@ -34,7 +34,7 @@ def tensors(file: Path) -> dict[str, dict[str, Any]]:
 
 
 def cut_off(file: Path) -> str | None:
-    """What is wrong with a file as far as its head and its length show it; None where nothing is."""
+    """Return the damage that a file's header and length show, or None."""
     try:
         ends = [int(tensor["data_offsets"][1]) for tensor in tensors(file).values()]
         with file.open("rb") as opened:

@@ -1,6 +1,7 @@
-"""From a recipe and a command line to one checked ``Config``, remembering where each value came from.
+"""Composition of a checked ``Config`` from a recipe and a command line, with the origin of each value.
 
-Later wins: dataclass defaults, groups of ``conf/`` in the order of the defaults list, the recipe, the command line.
+Later sources win: dataclass defaults, groups of ``conf/`` in the order of the defaults list, the recipe, the command
+line.
 """
 
 from __future__ import annotations
@@ -40,22 +41,22 @@ from verl_like.masking import masked
 
 DEFAULT = "default"
 COMMAND_LINE = "command line"
-SHIPPED = "config"  # the file of conf/ that recipes begin with
-_ROOT = "verl_like_root"  # a name that no file in a search path has, so that it can shadow nothing
+SHIPPED = "config"  # the file of conf/ that recipes extend
+_ROOT = "verl_like_root"  # no file in a search path has this name, so it shadows nothing
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
 
 
 def as_yaml(config: Config) -> str:
-    """All options as YAML; composing that file gives an equal configuration."""
+    """Return all options as YAML; composing that file gives an equal configuration."""
     return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True, width=1000)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Composed:
-    """A configuration and, for each dotted leaf, who set it: ``default``, a file, or ``command line``.
+    """A configuration and the origin of each option: ``default``, a file, or ``command line``.
 
     Args:
-        command: that it was composed for, as :func:`shown_command` gives it; empty for none.
+        command: the command it was composed for, in the format of :func:`shown_command`; empty for none.
     """
 
     config: Config
@@ -63,13 +64,13 @@ class Composed:
     command: str = ""
 
     def yaml(self) -> str:
-        """All options as YAML, after comments that say who set them; composing it gives an equal configuration."""
+        """Return all options as YAML, after comments with their origins; composing it gives an equal configuration."""
         return head(self.command, self.origins, default=DEFAULT) + as_yaml(self.config)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Layer:
-    """One file of the defaults list: its name for messages, its path in the list, the leaves it sets."""
+    """One file of the defaults list: its name for messages, its path in the list, the options it sets."""
 
     origin: str
     entry: str
@@ -77,7 +78,11 @@ class _Layer:
 
 
 def compose_run(run: Path, overrides: list[str]) -> Composed:
-    """What a run folder records, with overrides; raises as :func:`compose`, and where the folder is no run's."""
+    """Compose the configuration recorded in a run folder, with overrides.
+
+    Raises:
+        ValueError: as :func:`compose`, or the folder is no run folder or its record is damaged.
+    """
     recorded = run / RECORDED
     if not recorded.exists():
         raise ValueError(f"{run} is no run folder: {recorded} is missing. Give e.g. outputs/arithmetic/grpo-seed1.")
@@ -90,12 +95,13 @@ def compose_run(run: Path, overrides: list[str]) -> Composed:
 
 
 def compose(config_file: str | None, overrides: list[str]) -> Composed:
-    """Compose a recipe (or, without one, ``conf/config.yaml``) and overrides like ``rollout.n=4`` or ``algorithm=ppo``.
+    """Compose a recipe (by default ``conf/config.yaml``) and overrides such as ``rollout.n=4`` or ``algorithm=ppo``.
 
-    Relative paths in values stay relative to the working directory, which does not change.
+    Relative paths in values stay relative to the working directory.
 
     Raises:
-        Refused: missing files, unknown keys or group options, values of a wrong type or out of range; all of them.
+        Refused: missing files, unknown keys or group options, values of a wrong type or out of range; all problems
+            together.
     """
     composed, problems = read(config_file, overrides)
     refuse(problems)
@@ -105,13 +111,13 @@ def compose(config_file: str | None, overrides: list[str]) -> Composed:
 def read(
     config_file: str | None, overrides: list[str], *, settings: Sequence[tuple[str, Any, str]] = ()
 ) -> tuple[Composed, list[str]]:
-    """As :func:`compose`, but with the problems beside a configuration in which what is wrong has its default.
+    """Compose like :func:`compose`, but return the problems; invalid options get their defaults.
 
     Args:
-        settings: (key, value, where it came from) of what lies between the recipe and the overrides.
+        settings: (key, value, origin), applied after the recipe and before the overrides.
 
     Raises:
-        Refused: something so wrong that there is no configuration.
+        Refused: the problems allow no configuration at all.
     """
     with bounded(
         config_file or "the configuration", remedy="Shorten it: values that refer to others, aliases, nested brackets."
@@ -126,7 +132,7 @@ def _read(
     problems: list[str] = []
     try:
         if recipe is not None:
-            load_file(recipe)  # which refuses what Hydra would load without an end
+            load_file(recipe)  # refuses files that Hydra would never finish loading
         with _hydra(recipe) as loader:
             line = read_words(overrides, options_of=lambda group: _options(group, recipe))
             layers = _layers(loader, recipe, [*map(_searchpath, _folders(recipe)[1:]), *line.groups], problems)
@@ -163,7 +169,7 @@ def _read(
 
 
 def _as_recorded(origins: dict[str, str], recipe: Path | None) -> dict[str, str]:
-    """The origins; those that are a run's ``config.yaml``, which has every value, by what its head says of them."""
+    """Return the origins; a run's ``config.yaml``, which sets all values, is replaced by the origins in its head."""
     recorded = {} if recipe is None else recorded_origins(recipe.read_text(encoding="utf-8"))
     if recipe is None or not recorded:
         return origins
@@ -172,7 +178,7 @@ def _as_recorded(origins: dict[str, str], recipe: Path | None) -> dict[str, str]
 
 
 def _put(tree: DictConfig, name: str, value: Any, origin: str) -> list[str]:
-    """Set a leaf; what is wrong with an element of its value, if anything is. Mappings are merged; {} empties one."""
+    """Set an option and return the problems of its value. Mappings are merged; {} empties a mapping."""
     try:
         OmegaConf.update(tree, name, value, merge=value != {})
     except OmegaConfBaseException as error:
@@ -211,7 +217,7 @@ def _recipe_path(config_file: str | None) -> Path | None:
 
 
 def _migration(script: str) -> str:
-    """Return the end of a message: the command that makes a recipe of a launch script, where one is installed."""
+    """Return the end of a message: the command that translates a launch script, if a reader is installed."""
     known = projects()
     launch = f" A launch script of {', '.join(known)} becomes one: verl-like migrate --from"
     return f"{launch} {known[0]} {script}" if known else ""
@@ -220,7 +226,7 @@ def _migration(script: str) -> str:
 def _begins_with_shipped(path: Path) -> bool:
     try:
         tree = load_file(path)
-    except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException):  # said where the file is read
+    except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException):  # reported when the file is read
         return False
     named = tree.get("defaults") if isinstance(tree, dict) else None
     return any(str(entry).lstrip("/") == SHIPPED for entry in named or ())
@@ -234,9 +240,9 @@ def _searchpath(folder: Path) -> str:
 
 @contextmanager
 def _hydra(recipe: Path | None) -> Iterator[ConfigLoaderImpl]:
-    """Hydra, whose global state is as before afterwards.
+    """Yield Hydra's configuration loader and restore Hydra's global state afterwards.
 
-    The root lives in memory so that a recipe without a defaults list, e.g. a saved run's config.yaml, composes too.
+    The root is in memory, so that a recipe without a defaults list, e.g. a run's config.yaml, composes too.
     """
     folder, name = _folders(recipe)[0], SHIPPED if recipe is None else recipe.stem
     store = ConfigStore.instance()
@@ -251,13 +257,15 @@ def _hydra(recipe: Path | None) -> Iterator[ConfigLoaderImpl]:
 
 
 def _options(group: str, recipe: Path | None) -> set[str]:
-    """The files of a group; none for what is no group."""
+    """Return the files of a group; empty if there is no such group."""
     return {path.stem for folder in _folders(recipe) for path in (folder / group).glob("*.yaml")}
 
 
 def _folders(recipe: Path | None) -> list[Path]:
-    """Where files of the defaults list lie, in the order in which they are searched: ``/config`` and the presets are
-    the shipped ones, whatever lies beside a recipe. What a run records is called config.yaml too, and names none.
+    """Return the folders searched for files of the defaults list, first to last.
+
+    ``/config`` and the presets are always the shipped ones, even if files next to a recipe have the same names. A
+    run's record is called config.yaml too, and has no defaults list.
     """
     if recipe is None:
         return [conf_dir()]
@@ -265,12 +273,12 @@ def _folders(recipe: Path | None) -> list[Path]:
 
 
 def _layers(loader: ConfigLoaderImpl, recipe: Path | None, groups: list[str], problems: list[str]) -> list[_Layer]:
-    """The files that make up the configuration, in the order in which they are merged.
+    """Return the files of the configuration in the order in which they are merged.
 
-    What is wrong in them is added to ``problems`` and left out.
+    Invalid entries are omitted and reported in ``problems``.
     """
     layers = []
-    # compute_defaults_list would also read the ten files of Hydra's own configuration, which nothing here looks at.
+    # compute_defaults_list would also read the ten files of Hydra's own configuration, which are not used here.
     choices, repository = loader._parse_overrides_and_create_caching_repo(_ROOT, groups)
     defaults = create_defaults_list(repository, _ROOT, choices, prepend_hydra=False, skip_missing=False).defaults
     for entry, package in ((default.config_path, default.package) for default in defaults):
@@ -290,13 +298,13 @@ def _layers(loader: ConfigLoaderImpl, recipe: Path | None, groups: list[str], pr
 
 
 def _short(path: Path) -> str:
-    """Relative to the working directory where the file lies below it, else absolute."""
+    """Return the path relative to the working directory if the file is below it, else absolute."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _file_of(entry: str, recipe: Path | None) -> Path:
-    """The file of a defaults-list entry, which may be a recipe of another folder (``../gsm8k/grpo``)."""
+    """Return the file of a defaults-list entry, which may be a recipe in another folder (``../gsm8k/grpo``)."""
     folders = _folders(recipe)
     for folder in folders:
         for suffix in (".yaml", ".yml"):
@@ -309,7 +317,7 @@ def _file_of(entry: str, recipe: Path | None) -> Path:
 
 
 def _leaves(tree: Any, name: str, origin: str, problems: list[str]) -> Iterator[tuple[str, Any]]:
-    """(name, value) for all that ``tree`` sets at ``name``; unknown names and wrong types go to ``problems``."""
+    """Yield (name, value) of each option that ``tree`` sets at ``name``; unknown names and wrong types are problems."""
     if name in sections() or not name:
         if not isinstance(tree, dict):
             problems.append(
@@ -323,15 +331,15 @@ def _leaves(tree: Any, name: str, origin: str, problems: list[str]) -> Iterator[
     if option is None:
         problems.append(_unknown_key(name, tree, origin))
         return
-    # A name below a mapping, e.g. rollout.engine_kwargs.seed, may hold anything; an interpolation is typed once
+    # A key of a mapping, e.g. rollout.engine_kwargs.seed, takes any type; an interpolation's type is checked once it is
     # resolved.
     if option.name == name and option.kind is list and isinstance(tree, str):
-        tree = [tree]  # as one writes a list of one
+        tree = [tree]  # a single value for a list
     if option.name == name and not (isinstance(tree, str) and "${" in tree) and not option.accepts_type(tree):
         problems.append(f"{name} is {tree!r} ({origin}), but must be {option.expected_type}.")
         return
     is_word = option.name == name and option.kind is str and isinstance(tree, bool)
-    yield name, str(tree).lower() if is_word else tree  # true and false as they were written
+    yield name, str(tree).lower() if is_word else tree  # true and false as written in YAML
 
 
 def _option_of(name: str) -> Option:
@@ -348,7 +356,7 @@ def _unknown_key(name: str, value: Any, origin: str) -> str:
 
 
 def _keys_of(section: str) -> str:
-    """``; SECTION has a, b, c.``, or nothing where there is no such section."""
+    """Return ``; SECTION has a, b, c.``, or an empty string if there is no such section."""
     names = [name.removeprefix(f"{section}.") for name in options() if section and name.startswith(f"{section}.")]
     own = [name for name in names if "." not in name]
     return f"; {section} has {', '.join(own)}." if own else ""
@@ -359,7 +367,7 @@ def _example(section: str) -> str:
 
 
 def _shadowed_choices(groups: list[str], layers: list[_Layer]) -> Iterator[str]:
-    """Groups chosen on the command line that lose to a file which sets the group's own section later."""
+    """Yield a problem for each group chosen on the command line whose values a later file overrides."""
     for text in groups:
         group, _, option = text.lstrip("+").partition("=")
         group = group.partition("@")[0]
@@ -376,12 +384,12 @@ def _shadowed_choices(groups: list[str], layers: list[_Layer]) -> Iterator[str]:
 
 
 def _innermost_message(error: BaseException) -> str:
-    """What went wrong in one line: Hydra wraps the exception that matters in general ones, and some have no text."""
+    """Return the innermost message on one line: Hydra wraps errors in general ones, some without text."""
     messages = [str(error)]
     while error.__cause__ is not None:
         error = error.__cause__
         messages.append(str(error))
     deepest = next(text for text in reversed(messages) if text not in ("", "None"))
-    # OmegaConf adds the Python types that hold the key; they mean nothing to a user.
+    # OmegaConf adds the Python types that contain the key, which mean nothing to a user.
     lines = (line.strip() for line in deepest.splitlines())
     return "; ".join(line for line in lines if line and not line.startswith(("reference_type=", "object_type=")))

@@ -1,4 +1,4 @@
-"""Files of a configuration, which are YAML with references to other values."""
+"""Loader of configuration files: YAML with references to other values."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from verl_like.config.yaml_text import TOO_DEEP, TooLarge, check_file
 
 
 def load_file(path: Path) -> Any:
-    """As ``OmegaConf.load``, as plain containers with interpolations as they are written.
+    """Load a file with OmegaConf into plain containers; interpolations stay unresolved.
 
     Raises:
-        yaml.YAMLError: it is no YAML, or too large.
-        UnicodeDecodeError: it is no text.
-        OmegaConfBaseException: it holds what no configuration does.
+        yaml.YAMLError: the file is no YAML, or too large.
+        UnicodeDecodeError: the file is no text.
+        OmegaConfBaseException: OmegaConf does not support the content.
     """
     check_file(path)
     try:
@@ -26,7 +26,7 @@ def load_file(path: Path) -> Any:
     except OSError as error:
         if error.filename is not None or error.errno is not None:
             raise
-        raise yaml.YAMLError(str(error)) from None  # OmegaConf's, of a file that holds one scalar
+        raise yaml.YAMLError(str(error)) from None  # OmegaConf raises it for a file with a single scalar
     except RecursionError:
         raise TooLarge(TOO_DEEP) from None
     except (OmegaConfBaseException, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Where the shipped configuration lies."""
+"""Folders of the shipped configuration."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def conf_dir() -> Path:
-    """The folder of the shipped groups: beside the package in a checkout, inside it in a wheel."""
+    """Return the folder of the shipped groups: next to the package in a checkout, inside it in a wheel."""
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "conf", package.parent / "conf"):
         if (folder / "config.yaml").is_file():
@@ -15,5 +15,5 @@ def conf_dir() -> Path:
 
 
 def group_dirs() -> list[Path]:
-    """The folders of groups."""
+    """Return the folder of each group."""
     return sorted(path for path in conf_dir().iterdir() if path.is_dir())

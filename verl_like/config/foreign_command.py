@@ -16,15 +16,15 @@ log = logging.getLogger(__name__)
 def read_command(
     project: str, words: Sequence[str], *, only_on_gpus: OnlyOnGpus = lambda config: frozenset()
 ) -> tuple[Composed, list[str]]:
-    """Compose the configuration that a command of ``project`` describes; return it with everything wrong with it.
+    """Compose the configuration that a command of ``project`` describes; return it and its problems.
 
     Args:
-        only_on_gpus: returns the options that a machine without GPUs cannot follow, and none on one that has some.
-            Those that the other project's settings make are left out with a log message, because its scripts are
-            written for GPUs.
+        only_on_gpus: returns the options that need a GPU if this machine has none, else an empty set. Options of
+            this set that come from the other project's settings are dropped with a log message, because its scripts
+            are written for GPUs.
 
     Raises:
-        ValueError: words that cannot be read, or a project without a reader.
+        ValueError: the words are unreadable, or the project has no reader.
     """
     found = reader_of(project).command(project, words)
     for note in found.notes:
@@ -47,15 +47,15 @@ def write_recipe(
     """Write a recipe of a script or a file of ``project``.
 
     Args:
-        arguments: of the script, its ``$1`` and so on.
+        arguments: the script's arguments, ``$1`` and so on.
         out: the recipe's file; None names it after ``path``.
-        only_on_gpus: as in :func:`read_command`; the recipe and the command are the same configuration.
+        only_on_gpus: as in :func:`read_command`, so that recipe and command give the same configuration.
 
     Returns:
-        What became of each setting, and the exit status: 1 where some cannot be had here.
+        A report on each setting, and the exit status: 1 if some settings have no equivalent here.
 
     Raises:
-        ValueError: a file that cannot be read, or a recipe that exists and differs.
+        ValueError: the file is unreadable, or the recipe exists and differs.
     """
     found = reader_of(project).recipe(project, path, arguments, only_on_gpus=only_on_gpus)
     out = out or Path.cwd() / f"{path.stem}{'.verl_like' * (path.suffix != '.sh')}.yaml"

@@ -1,4 +1,4 @@
-"""Secrets of a run's configuration: ``config.yaml`` masks them, and a file for the owner alone keeps them beside it."""
+"""Secrets of a run's configuration: ``config.yaml`` masks them; an owner-only file next to it has them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from verl_like.config.schema import Config
 from verl_like.config.yaml_text import load
 from verl_like.masking import MASK, masked
 
-NAME = ".secrets.yaml"  # no copy of a run in a remote folder has it: hidden files stay here
+NAME = ".secrets.yaml"  # hidden, so that it is not copied to a remote folder
 
 
 def without_secrets(text: str) -> tuple[str, dict[str, Any]]:
-    """A configuration's YAML with its secrets masked, and the options that held some, with their whole values.
+    """Return a configuration's YAML with its secrets masked, and {option: full value} of the options with secrets.
 
-    The text stays as it is where there are none.
+    The text is unchanged if there are none.
     """
     tree = yaml.safe_load(text)
     found: dict[str, Any] = {}
@@ -37,7 +37,7 @@ def without_secrets(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def kept_beside(recipe: Path) -> dict[str, Any]:
-    """The options whose secrets a run's ``config.yaml`` masks, with their values; none beside another file."""
+    """Return {option: value} of the secrets that a run's ``config.yaml`` masks; empty for any other file."""
     file = recipe.with_name(NAME)
     if recipe.name != "config.yaml" or not file.is_file():
         return {}
@@ -46,7 +46,7 @@ def kept_beside(recipe: Path) -> dict[str, Any]:
 
 
 def masked_options(config: Config, origins: Mapping[str, str]) -> Iterator[str]:
-    """Problems with options that hold a mask where a secret stood."""
+    """Yield a problem for each option that has a mask instead of a secret."""
     for name in options():
         if holds_mask(value_of(config, name)):
             yield (
@@ -56,7 +56,7 @@ def masked_options(config: Config, origins: Mapping[str, str]) -> Iterator[str]:
 
 
 def holds_mask(value: Any) -> bool:
-    """Whether a secret was masked within a value."""
+    """Return whether a value contains a masked secret."""
     if isinstance(value, Mapping):
         return any(map(holds_mask, value.values()))
     if isinstance(value, list):

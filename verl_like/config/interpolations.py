@@ -1,4 +1,4 @@
-"""Values that refer to others (``${data.seed}``), counted before they are filled in."""
+"""Limits on values that refer to others (``${data.seed}``), checked before they are resolved."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _REFERENCE = re.compile(r"\$\{([\w.-]+)\}")
 
 
 def refuse_swollen(values: Mapping[str, Any]) -> None:
-    """Refuse values that refer to each other so often that they have no end for all that matters.
+    """Refuse values whose references expand to too many references or characters.
 
-    Relative names and resolvers are not counted: a deadline bounds these.
+    Relative names and resolvers are not counted; a deadline limits them.
 
     Args:
-        values: by dotted key.
+        values: dotted key -> value.
 
     Raises:
-        ValueError: which value it is.
+        ValueError: a value exceeds a limit; the message names its key.
     """
     known: dict[str, tuple[int, int]] = {}
     for key in values:
@@ -33,9 +33,9 @@ def refuse_swollen(values: Mapping[str, Any]) -> None:
 
 
 def _size(key: str, values: Mapping[str, Any], known: dict[str, tuple[int, int]]) -> tuple[int, int]:
-    """References that are followed and characters that are made where a key is filled in."""
+    """Return the numbers of references followed and characters produced when a key is resolved."""
     if key not in known:
-        known[key] = (0, 0)  # of a circle, which OmegaConf refuses
+        known[key] = (0, 0)  # ends a cycle, which OmegaConf refuses later
         references = characters = 0
         for text in _texts(values[key]):
             characters += len(text)
@@ -48,7 +48,7 @@ def _size(key: str, values: Mapping[str, Any], known: dict[str, tuple[int, int]]
 
 
 def _named(name: str, values: Mapping[str, Any]) -> list[str]:
-    """The keys that a reference takes in: its own, those of a section, or the mapping in which it lies."""
+    """Return the keys that a reference includes: its own, those of a section, or the mapping that contains it."""
     own = next((head for depth in range(name.count(".") + 1) if (head := name.rsplit(".", depth)[0]) in values), None)
     return [key for key in values if key == own or key.startswith(f"{name}.")]
 

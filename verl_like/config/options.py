@@ -1,4 +1,4 @@
-"""The schema as a flat table: dotted name -> type, sentence and rule of every option."""
+"""The schema as a flat table: dotted name -> type, sentence and check of each option."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Option:
     expected: str
 
     def accepts_type(self, value: object) -> bool:
-        """Whether ``value`` has the option's type, or one that OmegaConf turns into it without loss."""
+        """Return whether ``value`` has the option's type, or a type that OmegaConf converts to it without loss."""
         if self.kind is int:
             return isinstance(value, int) and not isinstance(value, bool)
         if self.kind is float:
@@ -50,13 +50,13 @@ class Option:
 
 @functools.cache
 def options() -> dict[str, Option]:
-    """Every leaf of the schema by its dotted name, in the schema's order."""
+    """Return all options by dotted name, in the order of the schema."""
     return {option.name: option for option in _walk(Config, "")}
 
 
 @functools.cache
 def sections() -> frozenset[str]:
-    """Dotted names that hold other names: ``actor``, ``actor.optim``, ..."""
+    """Return the dotted names of sections: ``actor``, ``actor.optim``, ..."""
     return frozenset(name.rsplit(".", depth)[0] for name in options() for depth in range(1, name.count(".") + 1))
 
 
@@ -86,13 +86,13 @@ def _option(name: str, kind: type, entry: Field[Any]) -> Option:
 
 
 def value_of(config: Config, name: str) -> Any:
-    """The value of the option called ``name``."""
-    # The name comes from the schema itself, so this is a lookup and not a probe.
+    """Return the value of the option ``name``."""
+    # The name comes from the schema, so the attribute exists.
     return functools.reduce(getattr, name.split("."), config)
 
 
 def option_at(name: str) -> Option | None:
-    """The option called ``name``, or the mapping that ``name`` lies in; None where there is neither."""
+    """Return the option ``name``, or the mapping option that contains ``name``; None if there is neither."""
     known = options()
     for depth in range(name.count(".") + 1):
         candidate = name.rsplit(".", depth)[0]
@@ -102,17 +102,17 @@ def option_at(name: str) -> Option | None:
 
 
 def set_default(config: Config, name: str) -> None:
-    """Give the option called ``name`` its default."""
+    """Reset the option ``name`` to its default."""
     *sections, leaf = name.split(".")
     setattr(functools.reduce(getattr, sections, config), leaf, value_of(Config(), name))
 
 
 def wrong_values(config: Config, origins: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Values that cannot be right by themselves, by option: what was found and what is accepted.
+    """Return {option: problem} of values that are invalid by themselves: what was found and what is expected.
 
     Args:
         config: the whole configuration.
-        origins: where each value came from, for the message; without it the message names the key alone.
+        origins: origin of each value, for the message; without it, the message names only the key.
     """
     problems: dict[str, str] = {}
     for name, option in options().items():

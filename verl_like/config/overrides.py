@@ -1,7 +1,7 @@
-"""The words of a command line: choices of a group (``algorithm=ppo``) and values of a key (``rollout.n=4``).
+"""Parser of command lines: choices of a group (``algorithm=ppo``) and values of a key (``rollout.n=4``).
 
-They are in Hydra's grammar. What it cannot read, although a user wrote it plainly (``data.prompt_key=プロンプト``), is
-text where the key takes text, and YAML where it takes a list or a mapping.
+The words follow Hydra's grammar. A word outside the grammar (``data.prompt_key=プロンプト``) is read as text if the
+key takes text, and as YAML if it takes a list or a mapping.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KEY = re.compile(r"\+{0,2}([A-Za-z_][\w-]*(?:[./][\w-]+)*)")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A key and the value that a word gives it."""
+    """A key and its value."""
 
     name: str
     value: Any
@@ -33,7 +33,7 @@ class Setting:
 
 @dataclass(slots=True)
 class CommandLine:
-    """The words, read; what is wrong with them is in ``problems``, and they are left out."""
+    """The parsed words. Invalid words are omitted and reported in ``problems``."""
 
     groups: list[str] = field(default_factory=list)
     settings: list[Setting] = field(default_factory=list)
@@ -41,17 +41,17 @@ class CommandLine:
 
 
 def read_words(words: Iterable[str], *, options_of: Callable[[str], Collection[str]]) -> CommandLine:
-    """Sort the words.
+    """Parse the words into group choices and settings.
 
     Args:
-        words: as the user typed them.
-        options_of: the files of a group, by its name; none for what is no group.
+        words: the words as typed by the user.
+        options_of: returns the files of a group, by its name; empty if there is no such group.
     """
     line, parser = CommandLine(), OverridesParser.create()
     for word in words:
         try:
             override = parser.parse_override(word)
-        except (HydraException, ValueError) as error:  # of Python's: a number of thousands of digits
+        except (HydraException, ValueError) as error:  # ValueError: Python's, for a number of thousands of digits
             _read_plainly(word, str(error), line, options_of)
         else:
             _sort(word, override, line, options_of)
@@ -62,7 +62,7 @@ def _sort(word: str, override: Override, line: CommandLine, options_of: Callable
     name, text = override.key_or_group, word.partition("=")[2]
     option, choices = option_at(name), options_of(name)
     choice = None if override.is_sweep_override() or override.is_delete() else override.value()
-    if choices and not isinstance(choice, dict):  # a mapping sets the section of that name
+    if choices and not isinstance(choice, dict):  # a mapping sets the section of the same name
         if override.is_delete() or (isinstance(choice, str) and choice in choices):
             line.groups.append(word)
         else:
@@ -82,9 +82,9 @@ def _sort(word: str, override: Override, line: CommandLine, options_of: Callable
 
 
 def _is_plain_text(override: Override, option: Option | None, name: str, text: str) -> bool:
-    """Whether a key that takes text is given some which the grammar reads as a number, a list or a sweep.
+    """Return whether the key takes text but the grammar reads its value as a number, a list or a sweep.
 
-    A run called 2024_01 is no number, though the grammar reads it as 202401.
+    For example, the grammar reads the run name 2024_01 as 202401.
     """
     if option is None or option.kind is not str or option.name != name:
         return False
@@ -95,7 +95,7 @@ def _is_plain_text(override: Override, option: Option | None, name: str, text: s
 
 
 def _read_plainly(word: str, error: str, line: CommandLine, options_of: Callable[[str], Collection[str]]) -> None:
-    """Read a word that is outside of the grammar."""
+    """Read a word that is outside the grammar."""
     key, equals, text = word.partition("=")
     match = _KEY.fullmatch(key)
     option = option_at(match[1]) if match else None

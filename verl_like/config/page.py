@@ -1,4 +1,4 @@
-"""Options in words: ``verl-like help SECTION``, and ``docs/config.md``, which is made from the schema.
+"""Text of ``verl-like help SECTION`` and of ``docs/config.md``, made from the schema.
 
 python -m verl_like.config.page > docs/config.md
 """
@@ -25,13 +25,13 @@ HEAD = (
 
 
 def help_text(name: str, *, command: str = "") -> str:
-    """What a section holds, or what one option is; of all sections, where ``name`` is empty.
+    """Return the description of a section's options, or of one option; if ``name`` is empty, the list of sections.
 
     Args:
-        command: whose options alone are counted in the list of sections.
+        command: the list of sections counts only the options that this command reads; empty counts all.
 
     Raises:
-        ValueError: for what is neither.
+        ValueError: ``name`` is neither a section nor an option.
     """
     if not name:
         read = [option for option in options() if reads(command, option)]
@@ -65,7 +65,7 @@ def _flow(value: Any) -> str:
 
 
 def page() -> str:
-    """``docs/config.md``."""
+    """Return the text of ``docs/config.md``."""
     return "".join([HEAD, *_tables()])
 
 

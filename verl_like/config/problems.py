@@ -1,4 +1,4 @@
-"""All that is wrong with a command, reported at once."""
+"""All problems of a command, reported together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NAME = re.compile(r"[a-z_]+(?:\.[A-Za-z0-9_]+)+")
 
 
 class Refused(ValueError):
-    """A command that cannot work: what was found, what would work and the remedy, of each of its problems."""
+    """Error of an invalid command. Each problem says what was found, what is expected and the remedy."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
@@ -19,7 +19,7 @@ class Refused(ValueError):
 
 
 def listing(problems: Sequence[str]) -> str:
-    """A problem as it is; several as a numbered list."""
+    """Return a single problem unchanged, several as a numbered list."""
     if len(problems) == 1:
         return problems[0]
     lines = [f"{number}. {problem}".replace("\n", "\n     ") for number, problem in enumerate(problems, start=1)]
@@ -27,10 +27,10 @@ def listing(problems: Sequence[str]) -> str:
 
 
 def refuse(problems: Iterable[str]) -> None:
-    """Raise where there are any.
+    """Raise if there are any problems.
 
     Raises:
-        Refused: with all of them.
+        Refused: all of the problems.
     """
     found = tuple(problems)
     if found:
@@ -38,9 +38,9 @@ def refuse(problems: Iterable[str]) -> None:
 
 
 def without_echoes(earlier: Iterable[str], later: Iterable[str]) -> list[str]:
-    """Those of the ``later`` problems that speak of no option which an ``earlier`` one complains of.
+    """Return the ``later`` problems that mention no option of an ``earlier`` problem.
 
-    An option that could not be read has its default in the checks that follow, so what they find about it is no news.
+    An unreadable option has its default in later checks, so their findings about it are meaningless.
     """
     blamed = {name for problem in earlier for name in _NAME.findall(problem)} & options().keys()
     return [problem for problem in later if not blamed.intersection(_NAME.findall(problem))]

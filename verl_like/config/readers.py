@@ -1,7 +1,7 @@
-"""Readers of other projects' commands and files, which packages beside this one provide.
+"""Readers of other projects' commands and files, which separate packages provide.
 
-A package names its reader in the entry point group ``verl_like.command_readers``. Nothing here needs one: without any,
-commands in this project's own options work, and hints on other projects' names are left out.
+A package registers its reader in the entry point group ``verl_like.command_readers``. Readers are optional: without
+one, commands in this project's options work, but hints on other projects' names are missing.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class CommandSettings:
     Args:
         settings: (option, value, where it came from), as :func:`verl_like.config.compose.read` takes them.
         translated: the options among them that the command sets under the other project's names, or that follow from
-            that project's defaults. Those that the command names as ours are not among them.
-        problems: what cannot be had here or has no value, one sentence each.
-        notes: what to log, one sentence each.
+            that project's defaults. Options that the command sets under this project's names are not included.
+        problems: settings without an equivalent here or without a value, one sentence each.
+        notes: messages to log, one sentence each.
     """
 
     settings: list[tuple[str, Any, str]]
@@ -46,10 +46,10 @@ class TranslatedRecipe:
     """A recipe made of another project's script or file.
 
     Args:
-        text: of the recipe.
-        report: what became of each setting, as Markdown.
-        num_problems: settings that cannot be had here.
-        why_not_run: the end of "It cannot be run: "; empty where the recipe can be.
+        text: the recipe.
+        report: the translation of each setting, as Markdown.
+        num_problems: number of settings without an equivalent here.
+        why_not_run: the end of "It cannot be run: "; empty if the recipe can be run.
     """
 
     text: str
@@ -63,26 +63,26 @@ class Reader(Protocol):
 
     @property
     def projects(self) -> tuple[str, ...]:
-        """The names that ``--from`` takes."""
+        """Names that ``--from`` accepts."""
 
     def command(self, project: str, words: Sequence[str]) -> CommandSettings:
         """Read the words of a command.
 
         Raises:
-            ValueError: words that cannot be read.
+            ValueError: the words are unreadable.
         """
 
     def recipe(
         self, project: str, path: Path, arguments: Sequence[str], *, only_on_gpus: OnlyOnGpus
     ) -> TranslatedRecipe:
-        """Make a recipe of a script, which is not run, or of a YAML file.
+        """Make a recipe from a script, which is not executed, or from a YAML file.
 
         Args:
-            arguments: of the script, its ``$1`` and so on.
-            only_on_gpus: returns the options that this machine cannot follow because it has no GPU.
+            arguments: the script's arguments, ``$1`` and so on.
+            only_on_gpus: returns the options that need a GPU if this machine has none.
 
         Raises:
-            ValueError: a file that cannot be read.
+            ValueError: the file is unreadable.
         """
 
     def key_hint(self, key: str, value: Any) -> str:
@@ -96,8 +96,7 @@ class Reader(Protocol):
 def readers() -> tuple[Reader, ...]:
     """Return the installed readers.
 
-    The shipped one is also looked up by name, because a checkout that is used without being installed has no entry
-    points.
+    The shipped reader is also looked up by name, because a checkout that is not installed has no entry points.
     """
     from importlib.metadata import EntryPoint, entry_points  # takes longer to import than the rest of this module
 
@@ -107,7 +106,7 @@ def readers() -> tuple[Reader, ...]:
 
 
 def _load(point: EntryPoint) -> Reader | None:
-    """Import a reader; return None where its package is not installed."""
+    """Import a reader; return None if its package is not installed."""
     try:
         return cast(Reader, point.load())
     except ModuleNotFoundError as error:
@@ -125,7 +124,7 @@ def reader_of(project: str) -> Reader:
     """Return the reader of a project.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the project has no reader.
     """
     found = next((reader for reader in readers() if project in reader.projects), None)
     if found is not None:
@@ -140,10 +139,10 @@ def reader_of(project: str) -> Reader:
 
 
 def key_hint(key: str, value: Any) -> str:
-    """Return the first reader's hint on an unknown key, the end of a message; empty where none knows it."""
+    """Return the first reader's hint on an unknown key, the end of a message; empty if no reader knows it."""
     return next((hint for reader in readers() if (hint := reader.key_hint(key, value))), "")
 
 
 def value_hint(option: str, value: Any) -> str:
-    """Return the first reader's hint on a value that an option does not take; empty where none knows it."""
+    """Return the first reader's hint on a value that an option does not accept; empty if no reader knows it."""
     return next((hint for reader in readers() if (hint := reader.value_hint(option, value))), "")

@@ -1,4 +1,4 @@
-"""Limits on reading what somebody else wrote, which may be made to have no end."""
+"""Limits on time, memory and depth for reading files that may be malicious."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from types import FrameType
 
 LONGEST_S = 20.0
 MOST_MEMORY_GIB = 2
-_AGAIN_S = 0.5  # an error raised in a finaliser is swallowed by Python: raise it once more
+_AGAIN_S = 0.5  # Python swallows an error raised in a finaliser, so it is raised repeatedly
 
 
 class _TooLong(BaseException):
-    """The time is up. No Exception: libraries catch those and go on."""
+    """The time limit is exceeded. Not an ``Exception``, because libraries catch those and continue."""
 
 
 @contextmanager
 def bounded(what: str, *, remedy: str, longest_s: float = LONGEST_S) -> Iterator[None]:
-    """Refuse what takes too long, too much memory or too deep a recursion to read.
+    """Limit the time, memory and recursion depth of the block.
 
-    Outside of the main thread, which alone gets signals, there is no limit on time.
+    There is no time limit outside the main thread, because only the main thread receives signals.
 
     Raises:
-        ValueError: ``what`` took more.
+        ValueError: reading ``what`` exceeded a limit.
     """
     try:
         with _deadline(longest_s), _memory():

@@ -1,4 +1,4 @@
-"""Which options a command reads, so that its help lists no others and a word without effect is reported."""
+"""Options that each command reads: its help lists only these, and other options are reported as without effect."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FOLDER = tuple(
         "grace_s",
     )
 )
-# What has a name of its own in validation.
+# Options that validation reads under another name.
 _VALIDATES = {f"rollout.{name}": f"rollout.val.{name}" for name in ("n", "temperature", "top_p", "top_k")}
 _ENGINE = tuple(
     f"rollout.{name}"
@@ -72,11 +72,11 @@ _EVAL = (
     *_ENGINE,
     "reward",
     *_FOLDER,
-    "trainer.val_only",  # which these commands set
+    "trainer.val_only",  # set by these commands themselves
     "trainer.num_samples_to_save",
     "cluster",
 )
-# By command, sections and options that change what it does; a command that is not here reads them all.
+# Command -> sections and options that it reads; a command that is missing here reads all.
 READ: dict[str, tuple[str, ...]] = {
     "sft": (
         *_ROWS,
@@ -111,13 +111,13 @@ READ: dict[str, tuple[str, ...]] = {
 
 
 def reads(command: str, name: str) -> bool:
-    """Whether a command reads the option, or something of the section, that is called ``name``."""
+    """Return whether a command reads the option ``name``, or any option of the section ``name``."""
     known = READ.get(command)
     return known is None or any(_covers(each, name) or _covers(name, each) for each in known)
 
 
 def without_effect(command: str, words: Iterable[str]) -> Iterator[str]:
-    """The keys of a command line that the command does not read, with the one that it reads in its place."""
+    """Yield the keys of a command line that the command ignores, each with the key that it reads instead, if any."""
     for word in words:
         name = word.partition("=")[0].lstrip("+~").replace("/", ".").partition("@")[0]
         if "=" in word and not reads(command, name):

@@ -1,4 +1,4 @@
-"""A configuration as a person reads it: YAML with the origin of each value in an aligned comment, secrets masked."""
+"""A configuration as readable YAML: each value's origin in an aligned comment, secrets masked."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _WIDEST_VALUE = 72
 
 
 def render(composed: Composed, *, docs: bool = False, section: str = "") -> str:
-    """The configuration as YAML with the origin of each leaf in an aligned comment, and its sentence where ``docs``;
-    secrets are masked.
+    """Return the configuration as YAML with the origin of each value in an aligned comment; secrets are masked.
 
     Args:
-        section: of which alone; empty for all.
+        docs: adds the option's sentence to the comment.
+        section: shows this section only; empty shows all.
     """
     return laid_out(
         (name, _shown(composed.config, name), _comment(composed.origins[name], option, docs=docs))
@@ -32,10 +32,10 @@ def render(composed: Composed, *, docs: bool = False, section: str = "") -> str:
 
 
 def differences(*names: str) -> str:
-    """Options that differ between two recipes or run folders, a line each.
+    """Return the options that differ between two recipes or run folders, one per line.
 
     Raises:
-        ValueError: another number of names than two, or what is neither.
+        ValueError: there are not exactly two names, or one is neither a recipe nor a run folder.
     """
     if len(names) != 2:
         raise ValueError(
@@ -56,7 +56,7 @@ def _shown(config: Config, name: str) -> Any:
 
 
 def render_changed(composed: Composed) -> str:
-    """What differs from the defaults, as :func:`render` shows it."""
+    """Return the options that differ from their defaults, in the format of :func:`render`."""
     names = [name for name, origin in composed.origins.items() if origin != DEFAULT]
     plain = Config()
     return laid_out(
@@ -67,7 +67,7 @@ def render_changed(composed: Composed) -> str:
 
 
 def laid_out(leaves: Iterable[tuple[str, Any, str]]) -> str:
-    """(dotted name, value, comment) as YAML with aligned comments; leaves of a section stand together."""
+    """Return YAML with aligned comments, made of (dotted name, value, comment); options of a section are adjacent."""
     lines: list[tuple[str, str]] = []
     open_sections: list[str] = []
     for name, value, comment in leaves:
@@ -86,14 +86,15 @@ def laid_out(leaves: Iterable[tuple[str, Any, str]]) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """A text that can neither end its line, which would make a comment of a recipe one of its settings, nor steer a
-    terminal.
+    """Escape line ends and control characters in ``text``.
+
+    A line end would turn a recipe's comment into a setting; a control character would reach the terminal.
     """
     return "".join(sign if sign.isprintable() else " " if sign.isspace() else repr(sign)[1:-1] for sign in text)
 
 
 def _key(name: str) -> str:
-    """A key as YAML: one of other signs than ours, or that YAML takes for a truth, is quoted."""
+    """Return a key as YAML, quoted if it has unusual characters or if YAML could read it as a boolean."""
     return name if re.fullmatch(r"[A-Za-z_]\w{5,}", name) else _flow(name)
 
 
@@ -106,7 +107,7 @@ def _comment(origin: str, option: Option, *, docs: bool) -> str:
 
 
 class _OnOneLine(yaml.SafeDumper):
-    """Escapes the line ends of texts, which would otherwise stand in the file."""
+    """Escapes line ends in strings instead of writing them to the file."""
 
 
 _OnOneLine.add_representer(

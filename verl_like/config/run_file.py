@@ -1,4 +1,4 @@
-"""The ``config.yaml`` of a run folder: its head (commands, who set each value), and whether the file is whole."""
+"""The ``config.yaml`` of a run folder: its head (commands, origin of each value) and its integrity check."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from verl_like.masking import masked, masked_text
 
 NAME = "config.yaml"
 STARTED, SET_BY = "# started ", "# set by "
-MAX_STARTS = 20  # newest ones, besides the first
+MAX_STARTS = 20  # newest ones, in addition to the first
 _SET_BY = re.compile(rf"{SET_BY}(?P<origin>.+): (?P<names>[a-z][\w.]*(?:, [a-z][\w.]*)*)")
 _NUM_LINES = re.compile(r"# This file has (\d+) lines\.")
 
 
 def shown_command(words: Sequence[str], program: str = "verl-like") -> str:
-    """A command as a shell takes it, on one line, with its secrets masked."""
+    """Return a command on one line, quoted for a shell, with its secrets masked."""
     line = shlex.join([program, *map(_masked_word, words)])
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in line)
 
 
 def _masked_word(word: str) -> str:
-    """A word of a command line; the value in ``key=value`` may be a mapping with a secret in it."""
+    """Mask secrets in a word of a command line; the value in ``key=value`` may be a mapping that contains one."""
     name, equals, text = word.partition("=")
     try:
         value = load(text) if equals else None
@@ -43,12 +43,12 @@ def _masked_word(word: str) -> str:
 
 
 def head(command: str, origins: Mapping[str, str], *, default: str) -> str:
-    """Comments that say what started a run, and who set each value that is not by default.
+    """Return comments with the command that started a run and the origin of each value that is not a default.
 
     Args:
-        command: of this start; empty for none.
-        origins: who set each dotted option.
-        default: the origin that is left out.
+        command: the command of this start; empty for none.
+        origins: dotted option -> origin of its value.
+        default: the origin that is omitted.
     """
     by_origin: dict[str, list[str]] = {}
     for name, origin in origins.items():
@@ -61,7 +61,7 @@ def head(command: str, origins: Mapping[str, str], *, default: str) -> str:
 
 
 def recorded_origins(text: str) -> dict[str, str]:
-    """Who set the options of a run, by the head of its ``config.yaml``; empty for another file."""
+    """Return {option: origin} from the head of a run's ``config.yaml``; empty for any other file."""
     found: dict[str, str] = {}
     for line in _head_lines(text):
         if match := _SET_BY.fullmatch(line):
@@ -70,7 +70,7 @@ def recorded_origins(text: str) -> dict[str, str]:
 
 
 def with_earlier_starts(text: str, old: str) -> str:
-    """A ``config.yaml`` whose head also has the starts that the one it replaces has: the first and the newest."""
+    """Return a ``config.yaml`` with the starts of the file that it replaces added: the first and the newest."""
     starts = [f"{line}\n" for line in _head_lines(old) if line.startswith(STARTED)]
     return "".join([*starts[:1], *starts[1:][-MAX_STARTS:]]) + text
 
@@ -82,7 +82,7 @@ def _head_lines(text: str) -> list[str]:
 
 
 def recorded_text(job: str, config_yaml: str) -> str:
-    """The command and the configuration of a run as its folder records them.
+    """Return the command and the configuration of a run, in the format of its folder's record.
 
     Args:
         job: "train" or "sft".
@@ -96,7 +96,7 @@ def first_line(job: str) -> str:
 
 
 def damage_of_file(path: Path) -> str | None:
-    """Why a recorded configuration cannot be used; None where it can."""
+    """Return why a recorded configuration is unusable, or None."""
     try:
         return damage_of(path.read_bytes())
     except OSError as error:
@@ -104,10 +104,10 @@ def damage_of_file(path: Path) -> str | None:
 
 
 def damage_of(content: bytes) -> str | None:
-    """As :func:`damage_of_file`, of a file's content.
+    """Return why a file's content is unusable, or None, like :func:`damage_of_file`.
 
-    A file that was cut off may still be YAML, and what it lost would silently take its default; so it says itself how
-    long it is. A line that somebody has added is no damage.
+    A truncated file may still be valid YAML, and the lost options would silently get their defaults. The file
+    therefore records its number of lines. Lines added by a user are no damage.
     """
     try:
         text = content.decode()

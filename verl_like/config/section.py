@@ -1,4 +1,4 @@
-"""The base of the configuration's sections: their fields are all that can be set or read."""
+"""Base class of the configuration's sections: only declared fields can be read or set."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from verl_like.config.suggestion import suggestion
 
 
 class Section:
-    """A section whose misspelt field raises, where a plain dataclass would take it and do nothing.
+    """Section that raises for a misspelt field, which a plain dataclass would silently accept.
 
     Raises:
-        AttributeError: a name that is no field.
-        ValueError: something else in place of a section, such as a dict.
+        AttributeError: the name is no field.
+        ValueError: a section is set to something else, such as a dict.
     """
 
-    if not TYPE_CHECKING:  # type checkers know the fields by themselves, and would take these for a licence
+    if not TYPE_CHECKING:  # type checkers know the fields; with these methods they would accept any name
 
         def __setattr__(self, name: str, value: Any) -> None:
             known = _fields(type(self))
@@ -32,15 +32,15 @@ class Section:
                 )
             object.__setattr__(self, name, value)
 
-        def __getattr__(self, name: str) -> Any:  # only for what is not there
-            if name.startswith("__"):  # which libraries ask for
+        def __getattr__(self, name: str) -> Any:  # called only for missing attributes
+            if name.startswith("__"):  # probed by libraries
                 raise AttributeError(name)
             raise AttributeError(_unknown(type(self), name))
 
 
 @functools.cache
 def _fields(section: type) -> dict[str, type | None]:
-    """Name -> the section that the field is; None where it is a value."""
+    """Return {field: class of the section}, None for a plain value."""
     hints = get_type_hints(section)
     return {each.name: hints[each.name] if is_dataclass(hints[each.name]) else None for each in fields(section)}
 

@@ -1,11 +1,11 @@
-"""Did-you-mean: the known name that was probably meant."""
+"""Suggestions of the known name that the user probably meant."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-CUTOFF = 0.75  # of how like two names are; below it, what is suggested is more often wrong than right
-# Words that are meant so often that they are no misspelling of what they are near to.
+CUTOFF = 0.75  # similarity of two names; below it, suggestions are wrong more often than right
+# Common words for an option, which win over options with similar spelling.
 SAID = {
     "batch_size": "data.train_batch_size",
     "epochs": "trainer.total_epochs",
@@ -25,24 +25,24 @@ SAID = {
 
 
 def suggestion(found: str, known: Iterable[str], *, cutoff: float = CUTOFF) -> str:
-    """``; did you mean X?``, the end of a message, or nothing when no known name is near.
+    """Return ``; did you mean X?``, the end of a message, or an empty string if no known name is similar.
 
     A dotted name is compared as a whole and by its last word, so a right leaf in the wrong section is found too.
 
     Args:
-        cutoff: how like a name must be, from 0 to 1; lower where all that is known is of one kind.
+        cutoff: required similarity, from 0 to 1; lower it if all known names are of one kind.
     """
-    import difflib  # here, because nearly every command does without
+    import difflib  # here, because few commands need it
 
     known = list(known)
     section, _, leaf = found.rpartition(".")
     meant = SAID.get(leaf, "")
-    for name in (meant, meant.rpartition(".")[2]):  # by its last word alone among the fields of a section
+    for name in (meant, meant.rpartition(".")[2]):  # the second form matches the fields of a section
         if leaf not in known and name in known:
             return f"; did you mean {name}?"
     near = _same_letters(found, known) or difflib.get_close_matches(found, known, n=1, cutoff=cutoff)
     if not near:
-        # The first of a leaf counts, those of the same section before others.
+        # For equal leaves, a name of the same section wins, then the first.
         ordered = sorted(known, key=lambda name: not name.startswith(f"{section}."))
         by_leaf = {name.rsplit(".", 1)[-1]: name for name in reversed(ordered)}
         near = [by_leaf[name] for name in difflib.get_close_matches(leaf, by_leaf, n=1, cutoff=cutoff)]
@@ -50,6 +50,9 @@ def suggestion(found: str, known: Iterable[str], *, cutoff: float = CUTOFF) -> s
 
 
 def _same_letters(found: str, known: list[str]) -> list[str]:
-    """Names that are ``found`` with letters swapped, which difflib counts as two changes: gpro is grpo, not gspo."""
+    """Return the known names with the letters of ``found`` in another order.
+
+    difflib counts a swap as two changes, so that it would take gpro for gspo instead of grpo.
+    """
     letters = sorted(found)
     return [name for name in known if sorted(name) == letters]

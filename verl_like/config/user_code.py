@@ -1,4 +1,4 @@
-"""Functions out of users' own files: ``path/to/file.py:name``."""
+"""Functions from users' files: ``path/to/file.py:name``."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from typing import Any
 import verl_like_graders
 
 PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
-OURS = (PACKAGE, f"{Path(verl_like_graders.__file__).parent}{os.sep}")  # whose ValueErrors are sentences for a reader
+OURS = (PACKAGE, f"{Path(verl_like_graders.__file__).parent}{os.sep}")  # their ValueErrors are written for users
 CALLERS = (*(f"{PACKAGE}{name}{os.sep}" for name in ("config", "data", "reward")), "<frozen importlib")
-FROM_PYTHON = "from_python"  # a run's folder of functions and rows that a script or a notebook gave
+FROM_PYTHON = "from_python"  # a run's folder of functions and rows passed from a script or notebook
 MAX_FIRST_LINES, MAX_LAST_LINES = 5, 15  # of an error
-MAX_CHARS = 10_000  # of an error, or of another text that a user's function made
+MAX_CHARS = 10_000  # of an error, or of another text from a user's function
 MAX_OWN_FRAMES = 2
 
 
 def from_file(path: Path, name: str, *, option: str, kind: type | None = None) -> Any:
-    """What ``name`` is in the Python file ``path``, which is imported once.
+    """Return the object ``name`` of the Python file ``path``, which is imported once.
 
     Args:
-        option: the configuration key that named them, for messages.
-        kind: what the file may define in place of a function.
+        option: the configuration key that names the file, for messages.
+        kind: the type that is accepted in addition to functions.
 
     Raises:
-        ValueError: no such file or name, something that is neither a function nor of that kind, or an import that fails
-            (with the file's own frames).
+        ValueError: the file or the name does not exist, the object is neither a function nor of that kind, or the
+            import fails (with the file's frames).
     """
     spec = f"{option}={path}:{name}"
     if not path.is_file():
@@ -54,7 +54,7 @@ def from_file(path: Path, name: str, *, option: str, kind: type | None = None) -
 
 
 def given_again(path: Path, option: str) -> str:
-    """The remedy where a file of :data:`FROM_PYTHON` is missing; empty for other files."""
+    """Return the remedy for a missing file of :data:`FROM_PYTHON`; empty for other files."""
     if path.parent.name != FROM_PYTHON:
         return ""
     return f"It held what a script or a notebook gave for {option}: give the same again there, or name another file."
@@ -68,10 +68,10 @@ def _imported(path: Path, spec: str) -> Any:
     if module_spec is None or module_spec.loader is None:
         raise ValueError(f"{spec}: {path} is not a Python file; expected path/to/file.py:name.")
     module = importlib.util.module_from_spec(module_spec)
-    # The file may import its neighbours, as a script may; at the end of the path they cannot hide installed packages.
+    # The file may import files of its folder, like a script; at the end of the path they hide no installed package.
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
-    sys.modules[module_name] = module  # dataclasses look their module up while it is being imported
+    sys.modules[module_name] = module  # dataclasses look up their module while it is imported
     try:
         module_spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # a user's file may raise anything
@@ -81,15 +81,15 @@ def _imported(path: Path, spec: str) -> Any:
 
 
 def error_text(error: BaseException) -> str:
-    """What the author of a function needs to see of its error: their own frames and the sentence, each once.
+    """Return an error as the author of a function needs it: the frames of their code and the message, each once.
 
-    What loads and calls the function is left out, of the causes too. A ``ValueError`` that our own code raised is a
-    sentence for the reader, and stands alone.
+    Frames of the code that loads and calls the function are omitted, in causes too. For a ``ValueError`` raised by
+    this project, the message alone is returned.
     """
     chain = traceback.TracebackException.from_exception(error, compact=True)
     if type(error) is ValueError and all(any(_is_in(frame, folder) for folder in OURS) for frame in chain.stack):
         return clipped(str(error), MAX_CHARS)
-    # The call itself fails where the parameters do not fit, an import where the syntax is wrong: the sentence says all.
+    # Wrong parameters fail in the call, wrong syntax in the import: the message says all, so no frames are needed.
     is_theirs = isinstance(error, SyntaxError) or (bool(chain.stack) and chain.stack[-1].name == "__call__")
     if not _without_callers(chain).stack and not is_theirs:
         chain = traceback.TracebackException.from_exception(error, limit=-MAX_OWN_FRAMES, compact=True)
@@ -101,29 +101,29 @@ def error_text(error: BaseException) -> str:
 
 
 def safe_error_text(error: BaseException, as_text: Callable[[BaseException], str] = error_text) -> str:
-    """Return the error as ``as_text`` gives it; if that raises, the name of its type."""
+    """Return ``as_text(error)``; if that raises, the name of the error's type."""
     try:
         return plain_text(as_text(error))
-    except BaseException as broken:  # noqa: BLE001 (an error may have anything for its text, cause or place)
+    except BaseException as broken:  # noqa: BLE001 (an error's text, cause and frames may be anything)
         # Not type(error).__name__, which a metaclass may replace.
         names = [type.__dict__["__name__"].__get__(type(each)) for each in (error, broken)]
         return f"{names[0]}, whose text cannot be told: making it raised {names[1]}"
 
 
 def plain_text(value: object) -> str:
-    """The text of a value, of type ``str`` itself: nothing that a subclass defines is run by who reads it."""
+    """Return ``str(value)`` as an exact ``str``, so that methods of a subclass never run later."""
     return str.__str__(str(value))
 
 
 def clipped(text: str, max_chars: int) -> str:
-    """The head and the tail of a text, and between them how much was left out; a short one as it is."""
+    """Return the head and the tail of a text with the number of omitted characters; a short text is unchanged."""
     half = max_chars // 2
     left_out = len(text) - 2 * half
     return text if len(text) <= max_chars else f"{text[:half]} ... ({left_out} characters left out) ... {text[-half:]}"
 
 
 def _without_callers(chain: traceback.TracebackException) -> traceback.TracebackException:
-    """The error and its causes without the frames of what loads and calls functions."""
+    """Remove the frames that load and call functions from an error and its causes."""
     kept = [frame for frame in chain.stack if not any(_is_in(frame, place) for place in CALLERS)]
     chain.stack = traceback.StackSummary.from_list(kept)
     for cause in (chain.__cause__, chain.__context__):

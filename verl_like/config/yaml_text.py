@@ -1,4 +1,4 @@
-"""YAML of configurations, whose aliases may not make more of it than a configuration has."""
+"""YAML loader for configurations, with limits on size and on the expansion of aliases."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 
 import yaml
 
-MOST_NODES = 100_000  # scalars, lists and mappings, each alias counted as all it stands for
+MOST_NODES = 100_000  # scalars, lists and mappings, with aliases expanded
 MOST_CHARACTERS = 2_000_000
 TOO_DEEP = "it is nested deeper than can be read"
 
 
 class TooLarge(yaml.YAMLError):
-    """A text that no configuration is as long as; raised before anything is built of it."""
+    """The text is larger than any configuration; raised before any object is built from it."""
 
 
 def load(text: str) -> Any:
-    """As ``yaml.safe_load``.
+    """Load YAML like ``yaml.safe_load``.
 
     Raises:
-        yaml.YAMLError: it is no YAML, or too large.
+        yaml.YAMLError: the text is no YAML, or too large.
     """
     _refuse_large(text)
     try:
@@ -28,14 +28,14 @@ def load(text: str) -> Any:
     except RecursionError:
         raise TooLarge(TOO_DEEP) from None
     except ValueError as error:
-        raise yaml.YAMLError(str(error)) from None  # of a date or a number that is none
+        raise yaml.YAMLError(str(error)) from None  # of an invalid date or number
 
 
 def check_file(path: Path) -> None:
-    """Refuse a file that somebody else is about to load.
+    """Refuse an oversized file before another library loads it.
 
     Raises:
-        yaml.YAMLError: it is no YAML, or too large.
+        yaml.YAMLError: the file is no YAML, or too large.
     """
     if path.stat().st_size > 4 * MOST_CHARACTERS:
         raise TooLarge(
@@ -47,7 +47,7 @@ def check_file(path: Path) -> None:
 def _refuse_large(text: str) -> None:
     if len(text) > MOST_CHARACTERS:
         raise TooLarge(f"it is {len(text):,} characters long, and no configuration has more than {MOST_CHARACTERS:,}")
-    if "&" not in text:  # without anchors nothing is more than it is written
+    if "&" not in text:  # without anchors nothing expands
         return
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -62,9 +62,9 @@ def _refuse_large(text: str) -> None:
 
 
 def _number_of_nodes(node: yaml.Node, known: dict[int, int]) -> int:
-    """How many nodes there are once aliases are replaced by what they stand for; infinite for one within itself."""
+    """Return the number of nodes with aliases expanded; above ``MOST_NODES`` for a node that contains itself."""
     if id(node) not in known:
-        known[id(node)] = MOST_NODES + 1  # until it is counted: a node that holds itself has no end
+        known[id(node)] = MOST_NODES + 1  # until it is counted, for a node that contains itself
         inside: list[yaml.Node] = []
         if isinstance(node, yaml.MappingNode):
             inside = [each for pair in node.value for each in pair]

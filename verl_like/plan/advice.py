@@ -1,4 +1,4 @@
-"""What to change when a plan does not fit: the cheapest first, each with what it saves."""
+"""Changes that make a plan fit, cheapest first, each with the memory that it saves."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from verl_like.plan.stages import Place
 
 MIN_UTILIZATION, UTILIZATION_STEP = 0.2, 0.1
 
-Way = Callable[[Config, Place], str | None]  # changes a configuration and names the override; None: nothing to gain
+Way = Callable[[Config, Place], str | None]  # changes a configuration, returns the override; None: no effect
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An override, and the bytes of the stage that it is for before and after it."""
+    """An override, and the bytes of its stage before and after the change."""
 
     override: str
     stage: str
@@ -30,11 +30,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Changes that together make a plan fit, or bring it as near as they can; one for each option, in their order.
+    """Changes, one per option, that together make a plan fit or come as close as possible.
 
     Args:
-        config: the configuration with them.
-        plan: its plan.
+        changes: the changes in the order in which to make them.
+        config: the configuration with all changes.
+        plan: the plan of this configuration.
     """
 
     changes: list[Change]
@@ -43,7 +44,7 @@ class Advice:
 
 
 def advice(config: Config, shapes: Mapping[str, ModelShape], place: Place) -> Advice:
-    """The cheapest change that takes something from the fullest stage, again and again."""
+    """Return changes until the plan fits: each is the cheapest one that reduces the fullest stage."""
     config = deepcopy(config)
     found: dict[str, Change] = {}
     plan = made(config, shapes, place)
@@ -84,7 +85,7 @@ def _micro_batch(section: str) -> Way:
     def way(config: Config, place: Place) -> str | None:
         longest = config.data.max_prompt_length + config.data.max_response_length
         role = _learning(config, section)
-        # The least that "auto" stands for.
+        # The smallest value that "auto" resolves to.
         now = resolve_max_tokens(
             role.max_tokens_per_micro_batch, place.torch_device, hidden_size=CPU_STATES, learns=True
         )
@@ -122,7 +123,7 @@ def _learning(config: Config, section: str) -> ActorConfig | CriticConfig:
     return config.actor if section == "actor" else config.critic
 
 
-# In the order of what they cost in time.
+# Sorted by their cost in time.
 WAYS: tuple[Way, ...] = (
     _recompute,
     _utilization,

@@ -1,4 +1,4 @@
-"""Before a training starts: what cannot fit is refused, and what hardly fits is reported."""
+"""Memory check before training: refuse a run that cannot fit, and warn of one that may not fit."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from verl_like.plan.tables import host_shortage, line, shortage
 
 log = logging.getLogger(__name__)
 
-# Estimates, which may be too high; a run is refused for what is there by definition alone.
+# Estimates, which may be too high; a run is refused only for the other parts, which are exact.
 ESTIMATED = ("fixed", "activations", "logits", "engine's steps", "buckets", "allocator")
 
 
 def check_memory(config: Config) -> RunPlan | None:
-    """Refuse a run whose weights, optimiser, gradients and engine exceed the memory of its devices, and warn of one
-    that exceeds it with what else is planned.
+    """Refuse a run whose weights, optimiser, gradients and engine exceed the memory of its devices.
+
+    Warn if the run exceeds the memory only with the estimated parts included.
 
     Returns:
-        The plan; None where the devices are not known yet.
+        The plan, or None if the devices are unknown.
 
     Raises:
-        Refused: the stage, what it takes, and what to change.
+        Refused: the message names the stage, its memory and the changes that help.
     """
     place = place_of(config, is_timed=False)
     if place is None:
         return None
     shapes = shapes_of(config)
     plan = made(config, shapes, place)
-    if not plan.holds_a_row:  # only reported: how much of its share an engine works with is an estimate
+    if not plan.holds_a_row:  # only a warning: the engine's working memory is an estimate
         log.warning("%s", shortage(plan))
     if not plan.fits_host:
         log.warning("%s", host_shortage(plan))
@@ -59,10 +60,10 @@ def check_memory(config: Config) -> RunPlan | None:
 
 
 def certain(parts: Parts) -> float:
-    """Bytes that are no estimate."""
+    """Return the sum of the bytes that are not estimated."""
     return sum(value for name, value in parts.items() if name not in ESTIMATED)
 
 
 def named_parts(parts: Parts) -> str:
-    """What :func:`certain` sums."""
+    """Return the parts that :func:`certain` sums, with their sizes, as text."""
     return ", ".join(f"{name} {value / GIB:.1f}" for name, value in parts.items() if name not in ESTIMATED)

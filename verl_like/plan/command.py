@@ -18,15 +18,15 @@ from verl_like.plan.tables import text
 
 
 def plan_text(config: Config, *, device: str, response_tokens: float | None) -> tuple[str, bool]:
-    """The plan as text, and whether it fits.
+    """Return the plan as text, and whether it fits.
 
     Args:
-        device: a name of the table; empty for what this machine has.
+        device: a device of the table; empty for the devices of this machine.
         response_tokens: mean length of a response; None for half of the longest.
 
     Raises:
-        Refused: a configuration that no machine of this kind can run, or models that are not there.
-        ValueError: no such device.
+        Refused: no machine of this kind can run the configuration, or models do not exist.
+        ValueError: the device is unknown.
     """
     place = place_on(config, device) if device else place_of(config, is_timed=True)
     if place is None:

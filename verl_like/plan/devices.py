@@ -1,4 +1,4 @@
-"""What a plan knows of accelerators: figures of their makers, and the share of them that training reaches."""
+"""Specifications of accelerators, and the share of them that training reaches."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ GIB = 2**30
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Device:
-    """One accelerator and what it is connected with; rates in one direction.
+    """One accelerator and its links; rates are per direction.
 
     Args:
-        memory_gib: as the driver counts it.
-        tflops: dense, in bfloat16 with sums in float32.
-        memory_gb_s: its own memory.
-        host_gb_s: to and from the memory of its node.
-        peer_gb_s: to the other accelerators of its node.
-        node_gb_s: to those of other nodes, per accelerator.
+        memory_gib: memory reported by the driver, GiB.
+        tflops: dense bfloat16 with float32 accumulation, TFLOP/s.
+        memory_gb_s: rate of its memory, GB/s.
+        host_gb_s: rate to and from host memory, GB/s.
+        peer_gb_s: rate to the other accelerators of its node, GB/s.
+        node_gb_s: rate to accelerators of other nodes, per accelerator, GB/s.
     """
 
     name: str
@@ -41,22 +41,22 @@ DEVICES = {
         Device(name="4090", memory_gib=23.5, tflops=165, memory_gb_s=1008, host_gb_s=25, peer_gb_s=12, node_gb_s=3),
     )
 }
-# Shares of those figures that are reached. Assumed; nothing here was measured on a GPU.
+# Reached shares of these specifications. Assumed, not measured on a GPU.
 COMPUTE_SHARE = 0.4
 MEMORY_SHARE = 0.7
 LINK_SHARE = 0.7
 
 
 def known(name: str) -> Device | None:
-    """A device of the table, by its name or a longer one that holds it ("NVIDIA H100 80GB HBM3")."""
+    """Return the device of the table whose name is contained in ``name`` ("NVIDIA H100 80GB HBM3"), or None."""
     return next((device for key, device in DEVICES.items() if key.lower() in name.lower()), None)
 
 
 def named(name: str) -> Device:
-    """The same.
+    """Return the device of the table whose name is contained in ``name``.
 
     Raises:
-        ValueError: it is not there.
+        ValueError: there is none.
     """
     device = known(name)
     if device is None:
@@ -65,9 +65,9 @@ def named(name: str) -> Device:
 
 
 def this_cpu(memory_gib: float, *, num_threads: int) -> Device:
-    """A worker's share of this machine's cores, measured for a quarter of a second with its threads.
+    """Return a worker's share of this machine's cores as a device, measured for 0.25 s with ``num_threads`` threads.
 
-    The figures are those reached, so they are divided by the shares above.
+    The measured rates are divided by the shares above, because plans multiply by them.
     """
     import torch
 

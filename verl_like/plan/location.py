@@ -1,4 +1,4 @@
-"""Where a run will be, as far as that is known before Ray starts."""
+"""Location of a run's workers, as far as it is known before Ray starts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from verl_like.plan.stages import Place
 
 
 def place_of(config: Config, *, is_timed: bool) -> Place | None:
-    """The place of a run on this machine; None where its devices are not known: those of a cluster that is joined, and
-    GPUs whose driver does not report their memory.
+    """Return the location of a run on this machine, or None if its devices are unknown.
+
+    They are unknown on a joined cluster, and if the GPUs' driver does not report their memory.
 
     Args:
-        is_timed: whether seconds are wanted, for which a CPU is measured.
+        is_timed: whether seconds are planned, which requires a measurement on CPU.
     """
     gpus = gpus_here()
     per_node = None if config.cluster.address else gpus.ranks_per_node(config)
@@ -37,7 +38,7 @@ def place_of(config: Config, *, is_timed: bool) -> Place | None:
 
 
 def place_on(config: Config, name: str) -> Place:
-    """The place of a run on devices of the table, ``cluster.workers_per_node`` of them on each node.
+    """Return the location of a run on devices of the table, with ``cluster.workers_per_node`` of them per node.
 
     Raises:
         ValueError: the device is not in the table.
@@ -47,7 +48,7 @@ def place_on(config: Config, name: str) -> Place:
 
 
 def _untimed(memory: float, *, name: str = "cpu", kind: str = "cpu") -> Device:
-    """A device whose rates nobody knows: seconds come out as NaN."""
+    """Return a device with unknown rates; its planned seconds are NaN."""
     return Device(
         name=name,
         kind=kind,
@@ -60,7 +61,7 @@ def _untimed(memory: float, *, name: str = "cpu", kind: str = "cpu") -> Device:
 
 
 def _gpu_here() -> Device | None:
-    """The table's entry, with the memory that the driver reports."""
+    """Return the table's entry for this machine's smallest GPU, with the memory that the driver reports."""
     found = smallest_gpu()
     if found is None:
         return None

@@ -1,7 +1,7 @@
-"""What a sharded model needs, in bytes, by arithmetic on its shape.
+"""Memory of a sharded model in bytes, computed from its shape.
 
-The terms are those of the code that allocates them: ``backends/fsdp`` for models, ``ops/log_probs.py`` for logits. What
-no formula gives is a number of its own, measured or assumed, and named here.
+The terms follow the code that allocates them: ``backends/fsdp`` for models, ``ops/log_probs.py`` for logits. Quantities
+without a formula are named constants, measured or assumed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from verl_like.config.schema import FsdpConfig
 from verl_like.ops.tiles import AT_WORK, FLOAT32, num_kept, num_tiles
 from verl_like.plan.shape import ModelShape
 
-# Of what a layer keeps for backward: what its backward pass makes besides, and what a pass without backward holds at
-# once (measured).
+# Relative to the memory that a layer keeps for backward: additional memory of its backward pass, and peak of a pass
+# without backward (measured).
 TRANSIENT_SHARE, FORWARD_SHARE = 0.5, 0.5
 
 Parts = dict[str, float]
@@ -27,13 +27,13 @@ class Pass:
     """One forward (and backward) pass of a model on a rank.
 
     Args:
-        count: passes of an update.
-        tokens: of the largest micro-batch; ``response_tokens`` of them are predicted.
-        logits_budget: bytes of logits that may exist at once; 0 for a model with values.
+        count: number of passes in an update.
+        tokens: tokens of the largest micro-batch; ``response_tokens`` of them are predicted.
+        logits_budget: bytes of logits that may exist at once; 0 for a model without logits.
         learns: whether a backward pass follows.
-        recomputes: whether layers run again in it.
+        recomputes: whether the backward pass recomputes layers.
         rows_per_prompt: rows that share a prompt.
-        shared_keys: keys that rows read from a copy, because they share their prompts; 0 where none does.
+        shared_keys: keys that are copied for rows with a shared prompt; 0 if no prompt is shared.
     """
 
     count: int
@@ -51,13 +51,13 @@ class Pass:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sharded:
-    """A model on ``ranks`` ranks.
+    """A model on ``ranks`` ranks, sharded or replicated.
 
     Args:
-        is_cut: over the ranks; else each has a replica.
-        has_adapters: whether these alone learn (``model.lora``).
-        itemsize: bytes per element of forward and backward.
-        is_gpu: there the next layer is gathered while one runs.
+        is_cut: whether the model is sharded over the ranks; else each rank has a replica.
+        has_adapters: whether only adapters are trained (``model.lora``).
+        itemsize: bytes per element in forward and backward.
+        is_gpu: whether it runs on a GPU, where the next layer is gathered while one runs.
     """
 
     shape: ModelShape
@@ -71,14 +71,14 @@ class Sharded:
 
     @property
     def num_learning(self) -> int:
-        """Parameters that have masters, moments and gradients."""
+        """Number of trained parameters, which have master weights, moments and gradients."""
         if self.is_frozen:
             return 0
         return self.shape.num_adapter_parameters if self.has_adapters else self.shape.num_parameters
 
     @property
     def _learning_of_layer(self) -> float:
-        """Those in a decoder layer; adapters are beside nothing else."""
+        """Trained parameters in a decoder layer; adapters exist only there."""
         return self.num_learning / self.shape.num_layers if self.has_adapters else self.shape.num_layer_parameters
 
     @property
@@ -87,12 +87,12 @@ class Sharded:
 
     @property
     def is_on_host(self) -> bool:
-        """Whether weights, gradients and moments lie in host memory, whatever the stage."""
+        """Whether weights, gradients and moments are in host memory in all stages."""
         return self.fsdp.cpu_offload and self.is_gpu and self.is_cut
 
     @property
     def gradients(self) -> float:
-        """This rank's rows of them, in float32."""
+        """Bytes of this rank's gradient shards, in float32."""
         return FLOAT32 * self.num_learning / self._pieces
 
     @property
@@ -101,18 +101,18 @@ class Sharded:
 
     @property
     def weights(self) -> float:
-        """This rank's rows: float32 masters, or what is read where nothing learns."""
+        """Bytes of this rank's weight shards: float32 master weights, and frozen weights in the pass's dtype."""
         num_read = self.shape.num_parameters if self.is_frozen or self.has_adapters else 0
         return (self.itemsize * num_read + FLOAT32 * self.num_learning) / self._pieces
 
     @property
     def optimizer(self) -> float:
-        """AdamW's two moments in float32."""
+        """Bytes of this rank's AdamW moments, in float32."""
         return 2 * FLOAT32 * self.num_learning / self._pieces
 
     @property
     def learning(self) -> float:
-        """What this rank has of a checkpoint: masters and moments."""
+        """Bytes of this rank's part of a checkpoint: master weights and moments."""
         return FLOAT32 * self.num_learning / self._pieces + self.optimizer
 
     @property
@@ -121,7 +121,7 @@ class Sharded:
 
     @property
     def root(self) -> float:
-        """Gathered from the first layer to the end of a pass: what is no layer, or all where layers are small."""
+        """Bytes gathered for a whole pass: the parameters outside layers, or all parameters if layers are small."""
         if not self.is_cut:
             return 0.0
         layers = 0 if self.has_layer_groups else self.shape.num_layers * self.shape.num_layer_parameters
@@ -129,13 +129,13 @@ class Sharded:
 
     @property
     def gathered(self) -> float:
-        """In the midst of the layers: some besides the root."""
+        """Bytes gathered while layers run: the root and some layers."""
         ahead = self.fsdp.num_prefetched_layers or self.is_gpu
         return self._with_layers(max(1 + ahead, kept_layers(self.fsdp, self.shape.num_layers)))
 
     @property
     def _behind_layers(self) -> float:
-        """Gathered between the layers' forward and their backward."""
+        """Bytes gathered between the layers' forward and backward passes."""
         return self._with_layers(kept_layers(self.fsdp, self.shape.num_layers))
 
     def _with_layers(self, count: int) -> float:
@@ -144,11 +144,11 @@ class Sharded:
 
     @property
     def is_reduced_once(self) -> bool:
-        """Whether gradients of all passes add up unsharded."""
+        """Whether gradients of all passes accumulate unsharded and are reduced once."""
         return FLOAT32 * self.shape.num_parameters <= MAX_UNSHARDED_GRADIENT_BYTES
 
     def update(self, run: Pass) -> Parts:
-        """The passes of an update at their worst moment, besides weights and optimiser."""
+        """Return the peak of an update's passes, without weights and optimiser."""
         moments = self._moments if self.is_cut else self._moments_of_replica
         layer = self._layer(run, norms_learn=not self.has_adapters)
         states = run.tokens * self.shape.hidden_size * self.itemsize
@@ -157,17 +157,17 @@ class Sharded:
 
     @property
     def _transient(self) -> float:
-        """Beside adapters no product makes a weight's gradient."""
+        """Share of temporary memory in backward; lower with adapters, because no weight gradients are computed."""
         return TRANSIENT_SHARE / 2 if self.has_adapters else TRANSIENT_SHARE
 
     def _layer(self, run: Pass, *, norms_learn: bool) -> float:
-        """What a layer keeps for its backward pass."""
+        """Return the bytes that a layer keeps for its backward pass."""
         keys = run.shared_keys * key_bytes_per_token(self.shape, self.itemsize)
         of_token = layer_bytes_per_token(self.shape, self.itemsize, norms_learn=norms_learn)
         return run.tokens * of_token + keys
 
     def _moments_of_replica(self, run: Pass, layer: float, held: float) -> Iterator[Parts]:
-        """Behind the layers; in the last one's backward; and in the first one's."""
+        """Yield the parts after the layers' forward, in the last layer's backward and in the first layer's backward."""
         whole = float(FLOAT32 * self.num_learning)
         before, lacking = (whole, 0.0) if run.count > 1 else (0.0, FLOAT32 * self._learning_of_layer)
         yield {"gradients": before, "activations": held, "logits": self.logits(run)}
@@ -175,20 +175,23 @@ class Sharded:
         yield {"gradients": whole - lacking, "activations": layer * (1 + self._transient)}
 
     def _moments(self, run: Pass, layer: float, held: float) -> Iterator[Parts]:
-        """Behind the layers; in the last one's backward, and as it is reduced; in the first one's; and as the root is
-        reduced.
+        """Yield the parts at the moments of a pass that may be its peak.
+
+        They are: after the layers' forward, in the last layer's backward, in its reduction, in the first layer's
+        backward, and in the reduction of the root.
 
         Args:
-            layer: bytes of one layer's activations; ``held`` of all that backward finds.
+            layer: bytes of one layer's activations.
+            held: bytes of all activations that the forward pass keeps.
         """
         shape = self.shape
         shards = self.gradients * (not self.is_on_host)
         before, after = self._gradients(run, shards)
-        # Of a layer that is reduced by itself: gradients, and their copy in float32.
+        # If layers are reduced separately: a layer's gradients, and their float32 copy.
         own = self.itemsize * self._learning_of_layer if self.has_layer_groups else 0
         reduced = own + FLOAT32 * self._learning_of_layer if self.has_layer_groups else 0
         root = self._learning_of_root if self.has_layer_groups else self.num_learning
-        stays = self.is_reduced_once and run.count > 1  # what backward has gathered, until the last pass
+        stays = self.is_reduced_once and run.count > 1  # gathered parameters stay until the last pass
         end = float(self.itemsize * shape.num_parameters) if stays else self.gathered
         working = layer * (1 + self._transient)
         yield {"gathered": self._behind_layers, "gradients": before, "activations": held, "logits": self.logits(run)}
@@ -199,12 +202,12 @@ class Sharded:
 
     @property
     def step(self) -> Parts:
-        """The optimiser's step, besides weights and moments."""
+        """Parts of an optimiser step, without weights and moments."""
         return {} if self.is_on_host else {"gradients": self.gradients}
 
     def _gradients(self, run: Pass, shards: float) -> tuple[float, float]:
-        """Bytes of gradients as a pass's backward begins and as it ends, in the pass that has most."""
-        if not self.is_reduced_once:  # of the root's parameters they stay until the end of a pass
+        """Return the bytes of gradients at the start and at the end of backward, for the pass with the highest use."""
+        if not self.is_reduced_once:  # the root's gradients stay unsharded until the end of a pass
             found = shards + self.itemsize * self._learning_of_root
             return found, found
         whole = float(FLOAT32 * self.num_learning)
@@ -214,9 +217,9 @@ class Sharded:
         return 0.0, of_layers if self.has_layer_groups else whole
 
     def forward(self, run: Pass) -> Parts:
-        """A pass without backward at its worst moment: in a layer, or behind them all."""
+        """Return the peak of a pass without backward, which is in a layer or after all layers."""
         layer = self._layer(run, norms_learn=True) * FORWARD_SHARE
-        if self.has_adapters:  # what one adds, before it is added
+        if self.has_adapters:  # an adapter's output before it is added
             layer += float(self.itemsize * run.tokens * self.shape.intermediate_size)
         states = 2.0 * run.tokens * self.shape.hidden_size * self.itemsize
         logits = self.logits(run.without_backward())
@@ -225,7 +228,7 @@ class Sharded:
         return max(inside, behind, key=lambda parts: sum(parts.values()))
 
     def logits(self, run: Pass) -> float:
-        """The tiles at work, and those that backward finds again; 0 for a model with values."""
+        """Return the bytes of active logits tiles and of those kept for backward; 0 for a model without logits."""
         if not run.logits_budget:
             return 0.0
         rows, vocabulary = run.response_tokens, self.shape.vocab_size
@@ -236,11 +239,11 @@ class Sharded:
 
 
 def layer_bytes_per_token(shape: ModelShape, itemsize: int, *, norms_learn: bool = True) -> float:
-    """What a decoder layer keeps for its backward pass, per token.
+    """Return the bytes per token that a decoder layer keeps for its backward pass.
 
-    Two norms keep their input and, where they learn, what they have normalised, in float32, and their output; queries,
-    keys and values are kept before and after the rotation; attention keeps its output; the feed-forward part four
-    tensors of its width.
+    Each of two norms keeps its input in float32, its normalised input in float32 if it is trained, and its output.
+    Queries, keys and values are kept before and after rotation. Attention keeps its output. The feed-forward part keeps
+    four tensors of its width.
     """
     attention = shape.num_heads * shape.head_dim
     norms = 2 * (FLOAT32 * (1 + norms_learn) + itemsize) * shape.hidden_size
@@ -249,5 +252,5 @@ def layer_bytes_per_token(shape: ModelShape, itemsize: int, *, norms_learn: bool
 
 
 def key_bytes_per_token(shape: ModelShape, itemsize: int) -> float:
-    """A key and a value of each of a layer's heads that has some."""
+    """Return the bytes of a token's keys and values in one layer."""
     return 2.0 * itemsize * shape.num_kv_heads * shape.head_dim

@@ -1,4 +1,4 @@
-"""The plan of a run: what each process will hold in each stage and how long the stages take, before anything starts."""
+"""The plan of a run, before it starts: memory of each process in each stage, and duration of the stages."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from verl_like.plan.seconds import BACKWARD, stage_seconds
 from verl_like.plan.shape import ModelShape, model_shape
 from verl_like.plan.stages import Place, engine_of, roles_of, stage_parts
 
-# A worker with its libraries, the driver, a scorer's host. Assumed; every run measures the first (memory/baseline_gib).
+# Host memory of a worker with libraries, the driver, a scorer. Assumed; runs measure the first (memory/baseline_gib).
 WORKER_BYTES, GPU_WORKER_BYTES, DRIVER_BYTES, SCORER_BYTES = 0.8 * GIB, 4.0 * GIB, 1.2 * GIB, 0.3 * GIB
-ROOM_SHARE = 0.94  # of an accelerator, that a plan may fill: what holes between tensors take is not planned
+ROOM_SHARE = 0.94  # of an accelerator's memory that a plan may fill; the rest is for fragmentation
 CHECKPOINT_BYTES_PER_PARAMETER = 12  # float32 masters and two moments
 COLUMN_BYTES = 4  # per token
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPlan:
-    """
+    """Planned memory, duration and disk space of a run.
+
     Args:
-        cut_roles: the roles whose models are cut over the workers; the others' are whole on each.
-        stages: stage -> part -> bytes on the accelerator of the fullest rank; on CPU in its own memory.
-        seconds: stage -> seconds of a step, with responses of ``response_tokens``.
+        cut_roles: roles whose models are sharded over the workers; each worker has a replica of the others.
+        stages: stage -> part -> bytes on the accelerator of the fullest rank; on CPU, in its process.
+        seconds: stage -> seconds in a step, with responses of ``response_tokens``.
         host: part -> bytes of host memory on each node.
-        disk: part -> bytes that the run keeps.
+        disk: part -> bytes of the files that the run keeps.
     """
 
     place: Place
@@ -39,12 +40,12 @@ class RunPlan:
     response_tokens: float
     host: Parts
     disk: Parts
-    cache_tokens: float  # that an engine's cache holds
-    longest_row: int  # tokens that it must hold; 0 for an engine whose cache grows
+    cache_tokens: float  # capacity of an engine's cache
+    longest_row: int  # tokens that the cache must hold; 0 if it grows
 
     @property
     def fullest(self) -> str:
-        """The stage with the most bytes."""
+        """Stage with the highest memory use."""
         return max(self.stages, key=self.bytes_in)
 
     def bytes_in(self, stage: str) -> float:
@@ -56,21 +57,22 @@ class RunPlan:
 
     @property
     def room_bytes(self) -> float:
-        """What may be filled of an accelerator, or of a CPU worker's share of the machine."""
+        """Usable bytes of an accelerator, or of a CPU worker's share of the machine."""
         return ROOM_SHARE * self.place.device.memory_gib * GIB
 
     @property
     def holds_a_row(self) -> bool:
-        """Whether an engine's cache has room for one sequence."""
+        """Whether an engine's cache can hold one sequence."""
         return self.cache_tokens >= self.longest_row
 
     def update_utilization(self, *, tokens: float, row_tokens: float, seconds: float) -> float | None:
-        """The share of the accelerators' arithmetic that an actor's update uses (MFU); None on CPU, whose rate is not
-        stated. Recomputed layers do not count.
+        """Return the share of the accelerators' FLOP/s that an actor's update uses (MFU), or None on CPU.
+
+        Recomputed layers do not count.
 
         Args:
-            tokens: that it runs forward, all ranks together.
-            row_tokens: of a row, in the mean; its tokens see half of them.
+            tokens: tokens in forward passes, of all ranks together.
+            row_tokens: mean length of a row; its tokens attend to half of it on average.
         """
         if not self.place.is_gpu:
             return None
@@ -83,16 +85,16 @@ class RunPlan:
 
     @property
     def fits_host(self) -> bool:
-        """Whether a machine without GPUs holds all processes, with their libraries; of others the memory is unknown."""
+        """Whether a machine without GPUs has memory for all processes; true on GPUs, where it is unknown."""
         memory = self.place.device.memory_gib * self.place.ranks_per_node * GIB
         return self.place.is_gpu or sum(self.host.values()) <= memory
 
 
 def shapes_of(config: Config) -> dict[str, ModelShape]:
-    """The models of the hybrid workers, by role.
+    """Return {role: shape} of the models of the hybrid workers.
 
     Raises:
-        ValueError: one is not there.
+        ValueError: a model does not exist.
     """
     wanted = needs(config)
     shapes = {"actor": model_shape(config.model.path, config.model)}
@@ -103,7 +105,7 @@ def shapes_of(config: Config) -> dict[str, ModelShape]:
     if wanted.critic:
         shapes["critic"] = model_shape(config.critic.path or config.model.path, config.model, has_logits=False)
     if wanted.reward_model:
-        model = replace(config.model, override_config={}, lora=LoraConfig())  # which speak of the policy alone
+        model = replace(config.model, override_config={}, lora=LoraConfig())  # options of the policy only
         shapes["reward model"] = model_shape(config.reward.model.path, model, has_logits=False)
     return shapes
 
@@ -111,10 +113,10 @@ def shapes_of(config: Config) -> dict[str, ModelShape]:
 def made(
     config: Config, shapes: Mapping[str, ModelShape], place: Place, *, response_tokens: float | None = None
 ) -> RunPlan:
-    """The plan.
+    """Return the plan of a run.
 
     Args:
-        shapes: of :func:`shapes_of`.
+        shapes: the result of :func:`shapes_of`.
         response_tokens: mean length of a response, for the seconds; default is half of the longest.
     """
     tokens = config.data.max_response_length / 2 if response_tokens is None else response_tokens
@@ -141,7 +143,7 @@ def _total(parts: Parts) -> float:
 
 
 def _host(config: Config, shapes: Mapping[str, ModelShape], place: Place, *, worker_bytes: float) -> Parts:
-    """Host memory of the node that has the driver, the scorers and the batch."""
+    """Return {part: bytes} of host memory on the node with the driver, the scorers and the batch."""
     workers, roles = place.ranks_per_node, roles_of(config, shapes, place)
     copied = sum(role.sharded.learning for role in roles) if config.trainer.async_save else 0.0
     offloaded = sum(role.host_bytes for role in roles) if place.is_gpu else 0.0

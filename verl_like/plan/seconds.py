@@ -1,6 +1,6 @@
-"""How long each stage of a step takes, by arithmetic: work over what the device reaches of its maker's figures.
+"""Estimated duration of each stage of a step: work divided by the rates that the device reaches.
 
-Good to a factor of two: no figure here is fitted to a run.
+The estimates are accurate to a factor of two; no constant is fitted to a run.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from verl_like.plan.devices import COMPUTE_SHARE, LINK_SHARE, MEMORY_SHARE, Devi
 from verl_like.plan.shape import ModelShape
 from verl_like.plan.stages import Place, Role, engine_of, roles_of
 
-# What an engine's step takes besides: scheduling, sampling, launching. Assumed.
+# Overhead of an engine step: scheduling, sampling, launching. Assumed.
 STEP_S = 2e-3
-BACKWARD, RECOMPUTATION = 2, 1  # forward passes that they are worth
-# AdamW on the CPU reads weights, gradients and two moments, and writes all but gradients, about as fast as the link.
+BACKWARD, RECOMPUTATION = 2, 1  # cost in forward passes
+# AdamW on CPU reads weights, gradients and two moments, and writes all except gradients, at about the link's rate.
 HOST_STEP = 7
 
 
 def stage_seconds(
     config: Config, shapes: Mapping[str, ModelShape], place: Place, *, response_tokens: float
 ) -> dict[str, float]:
-    """Seconds of each stage of a step, with responses of this mean length."""
+    """Return {stage: seconds} of a step, with responses of this mean length."""
     roles = {role.name: role for role in roles_of(config, shapes, place)}
     wanted = needs(config)
     tokens = config.data.max_prompt_length + response_tokens
@@ -33,7 +33,7 @@ def stage_seconds(
     seconds = {"rollout": _rollout_s(config, shapes["actor"], place, response_tokens)}
 
     def passes_s(name: str, epochs: int = 0) -> float:
-        """Over all rows, to learn from them so often, or else just forward."""
+        """Return the seconds of ``epochs`` updates over all rows, or of one forward pass if ``epochs`` is 0."""
         prompt = config.data.max_prompt_length / roles[name].run.rows_per_prompt
         num_tokens = max(epochs, 1) * rows * (prompt + response_tokens)
         return _passes_s(roles[name], place, num_tokens, tokens, learns=epochs > 0)
@@ -53,7 +53,7 @@ def stage_seconds(
 
 
 def _link_bytes_per_s(place: Place, ranks: int) -> float:
-    """The rate of collectives over so many neighbouring ranks: that of the slowest part of the way."""
+    """Return the rate of collectives over ``ranks`` neighbouring ranks, in bytes/s: that of the slowest link."""
     device = place.device
     rate = device.peer_gb_s if ranks <= place.ranks_per_node else min(device.peer_gb_s, device.node_gb_s)
     return rate * 1e9 * LINK_SHARE
@@ -64,7 +64,7 @@ def _flops(device: Device) -> float:
 
 
 def _rollout_s(config: Config, shape: ModelShape, place: Place, response_tokens: float) -> float:
-    """Prompts once a group, then steps that read all weights and all keys and values."""
+    """Return the seconds of the rollout: one prefill per group, then steps that read all weights, keys and values."""
     rollout, device = config.rollout, place.device
     size = rollout.tensor_parallel_size
     engine = engine_of(config, shape, place)
@@ -85,31 +85,31 @@ def _rollout_s(config: Config, shape: ModelShape, place: Place, response_tokens:
 
 
 def _passes_s(role: Role, place: Place, num_tokens: float, row_tokens: float, *, learns: bool) -> float:
-    """Forward (and backward) passes over ``num_tokens``; gathers run beside them, and the longer one counts."""
+    """Return the seconds of passes over ``num_tokens``; gathers run in parallel, so the longer of both counts."""
     sharded, shape, itemsize = role.sharded, role.sharded.shape, role.sharded.itemsize
-    backward = BACKWARD / 2 if sharded.has_adapters else BACKWARD  # without the products that give weights' gradients
+    backward = BACKWARD / 2 if sharded.has_adapters else BACKWARD  # without the products for weight gradients
     forwards = 1 + (backward + RECOMPUTATION * role.run.recomputes if learns else 0)
     compute_s = forwards * num_tokens * shape.flops_per_token(row_tokens / 2) / _flops(place.device)
     num_passes = ceil(num_tokens / max(role.run.tokens, 1))
-    # Gathered once or twice in a group, and gradients reduced over all ranks, in float32.
+    # Weights are gathered once or twice in a shard group; gradients are reduced over all ranks in float32.
     gathered = itemsize * (1 + learns) * shape.num_parameters / _link_bytes_per_s(place, sharded.ranks)
     reduced = FLOAT32 * sharded.num_learning * learns / _link_bytes_per_s(place, place.ranks)
     link_s = num_passes * (gathered * (sharded.ranks > 1) + reduced) if place.ranks > 1 else 0.0
     host = place.device.host_gb_s * 1e9 * LINK_SHARE
-    if sharded.is_on_host:  # what comes for a pass, forward and backward, runs beside it; gradients and step do not
+    if sharded.is_on_host:  # copies for passes overlap with them; copies of gradients and the step do not
         streamed_s = num_passes * (1 + learns) * sharded.weights / host
         return max(compute_s, link_s, streamed_s) + learns * (sharded.gradients + HOST_STEP * sharded.weights) / host
     return max(compute_s, link_s) + 2 * _moved(role, place, learns=learns) / host
 
 
 def _moved(role: Role, place: Place, *, learns: bool) -> float:
-    """Bytes that come from host memory for a stage and go back."""
+    """Return the bytes that a stage copies from host memory and back, each way."""
     moments = learns and role.optim is not None and role.optim.offload and place.is_gpu
     return role.sharded.weights * role.is_offloaded + role.sharded.optimizer * moments
 
 
 def _sync_s(config: Config, shape: ModelShape, place: Place) -> float:
-    """Every rank gathers all weights, and the engine copies its part."""
+    """Return the seconds of a sync: every rank gathers all weights, and the engine copies its part."""
     engine = engine_of(config, shape, place)
     whole = engine.weights * config.rollout.tensor_parallel_size
     gather_s = whole / _link_bytes_per_s(place, place.ranks) if place.ranks > 1 else 0.0

@@ -1,4 +1,4 @@
-"""What a model costs, counted on a model without memory: parameters by where FSDP gathers them, and widths."""
+"""Sizes of a model, counted on the meta device: parameters by FSDP group, and widths."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from verl_like.config.schema import LoraConfig, ModelConfig
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # what families call their number
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # names of the number of experts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,16 +18,16 @@ class ModelShape:
     """Numbers of parameters, and widths in elements.
 
     Args:
-        num_parameters: all of them, tied ones once.
-        num_layer_parameters: of the largest decoder layer; ``num_active_layer_parameters`` of them read a token, which
-            are fewer where experts are chosen.
-        num_root_parameters: outside of decoder layers: embeddings, output layer, last norm.
+        num_parameters: all parameters; tied ones count once.
+        num_layer_parameters: parameters of the largest decoder layer. A token uses ``num_active_layer_parameters`` of
+            them, which are fewer in mixtures of experts.
+        num_root_parameters: parameters outside the decoder layers: embeddings, output layer, last norm.
         largest_tensor: elements of the largest parameter.
-        num_layers: decoder layers.
-        intermediate_size: of the feed-forward part; of a token's experts together.
-        vocab_size: of the output layer; 0 for a model without one.
-        num_heads, num_kv_heads, head_dim: of attention.
-        num_adapter_parameters: of ``model.lora``, besides the others.
+        num_layers: number of decoder layers.
+        intermediate_size: width of the feed-forward part; the sum over a token's experts.
+        vocab_size: width of the output layer; 0 for a model without one.
+        num_heads, num_kv_heads, head_dim: sizes of attention.
+        num_adapter_parameters: parameters of ``model.lora``, not included in the others.
     """
 
     num_parameters: int
@@ -46,27 +46,27 @@ class ModelShape:
 
     @property
     def kv_elements_per_token(self) -> int:
-        """Keys and values in the engine's cache."""
+        """Elements of keys and values per token in the engine's cache."""
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim
 
     def flops_per_token(self, context: float) -> float:
-        """Work of a forward pass over one token that sees ``context`` tokens on average.
+        """Return the FLOPs of a forward pass for one token that attends to ``context`` tokens on average.
 
-        Two for each parameter of a matrix product (the embedding is looked up, the output layer is a product), and for
-        attention two products of ``num_heads * head_dim`` with each token seen.
+        They are 2 per parameter of a matrix product (with the output layer, without the embedding), plus two products
+        of ``num_heads * head_dim`` per attended token.
         """
         matrices = self.num_layers * self.num_active_layer_parameters + self.vocab_size * self.hidden_size
         return 2.0 * matrices + 4.0 * self.num_layers * self.num_heads * self.head_dim * context
 
 
 def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> ModelShape:
-    """The shape of a model's folder or hub name, of which config.json alone is read.
+    """Return the shape of a model in a folder or on the hub; only config.json is read.
 
     Args:
-        has_logits: whether it is run as a language model; else its body alone, as critics and reward models are.
+        has_logits: whether the model runs as a language model; critics and reward models run without output layer.
 
     Raises:
-        ValueError: there is no such model.
+        ValueError: the model does not exist.
     """
     import torch
     from transformers import AutoModel, AutoModelForCausalLM
@@ -91,7 +91,7 @@ def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> Mo
     num_experts = next((known[name] for name in EXPERTS if known.get(name)), 1)
     chosen = min(known.get("num_experts_per_tok") or 1, num_experts)
     active = [size - part * (1 - chosen / num_experts) for size, part in zip(sizes, experts, strict=True)]
-    width = getattr(text, "intermediate_size", None) or 4 * text.hidden_size  # which some families only imply
+    width = getattr(text, "intermediate_size", None) or 4 * text.hidden_size  # some families do not state it
     if any(experts):
         width = chosen * (known.get("moe_intermediate_size") or width)
     num_parameters = sum(p.numel() for p in backbone.parameters())

@@ -1,4 +1,4 @@
-"""What a hybrid worker holds on its accelerator in each stage of a step, part by part; on CPU that is host memory."""
+"""Memory of a hybrid worker's accelerator in each stage of a step, by part; on CPU, host memory."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from verl_like.plan.devices import GIB, Device
 from verl_like.plan.memory import Parts, Pass, Sharded, layer_bytes_per_token
 from verl_like.plan.shape import ModelShape
 
-# CUDA's context, NCCL's buffers, cuBLAS's workspaces and what captured graphs keep while the engine sleeps. Assumed.
+# CUDA context, NCCL buffers, cuBLAS workspaces, and memory of captured graphs while the engine sleeps. Assumed.
 GPU_FIXED_BYTES = 2.0 * GIB
-# On CPU: what libraries load as they are used, and what the allocator holds besides what it has handed out. Measured
-# with models of 1M and 30M parameters; benchmarks/plan_error.py holds them against others.
+# On CPU: memory of libraries loaded on first use, and the allocator's overhead. Measured with 1M and 30M parameters;
+# benchmarks/plan_error.py compares them with others.
 CPU_FIXED_BYTES, ALLOCATOR_SHARE = 0.09 * GIB, 0.06
 MIB = 2**20
 
@@ -30,7 +30,7 @@ Section = ActorConfig | CriticConfig | RefConfig | RewardModelConfig
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where the workers are: ``ranks`` of them in all, ``ranks_per_node`` on each node; ``threads`` of each on CPU."""
+    """Location of the workers: ``ranks`` in all, ``ranks_per_node`` per node; each has ``threads`` threads on CPU."""
 
     device: Device
     ranks: int
@@ -47,39 +47,39 @@ class Place:
 
     @property
     def workers(self) -> str:
-        """Those of a node, as they are reported."""
+        """Number of workers of a node, as text for reports."""
         return f"{self.ranks_per_node} worker{'s' * (self.ranks_per_node > 1)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Role:
-    """A model in the hybrid workers, and how it is run."""
+    """A model in the hybrid workers, with its passes and optimiser."""
 
     name: str
     sharded: Sharded
     run: Pass
-    optim: OptimConfig | None  # of one that learns
-    is_offloaded: bool  # its weights between stages
+    optim: OptimConfig | None  # None for a frozen model
+    is_offloaded: bool  # whether its weights are on the host between stages
 
     @property
     def resident(self) -> Parts:
-        """What is there whatever the stage."""
+        """Parts that are present in all stages."""
         parts = {} if self.is_offloaded else self.weights
         return parts if self.optim is None or self.optim.offload else parts | self.moments
 
     @property
     def weights(self) -> Parts:
-        """What each stage with this model has of it."""
+        """Parts that are present in each stage that runs this model."""
         return {} if self.sharded.is_on_host else {f"{self.name} weights": self.sharded.weights}
 
     @property
     def moments(self) -> Parts:
-        """What an optimiser's step has besides."""
+        """Parts that an optimiser step needs in addition to weights and gradients."""
         return {} if self.sharded.is_on_host else {f"{self.name} optimiser": self.sharded.optimizer}
 
     @property
     def host_bytes(self) -> float:
-        """Host memory for what is not on the accelerator all the time."""
+        """Host memory for offloaded state."""
         sharded, learns = self.sharded, self.optim is not None
         if sharded.is_on_host:
             return sharded.weights + learns * (sharded.optimizer + sharded.gradients)
@@ -88,7 +88,7 @@ class Role:
 
     @property
     def update(self) -> Parts:
-        """An update at its worst moment; an optimiser that is offloaded is there for its step alone."""
+        """Peak of an update; an offloaded optimiser is present only during its step."""
         passes, step = self.weights | self.sharded.update(self.run), self.weights | self.sharded.step
         assert self.optim is not None, f"{self.name} does not learn"
         if not self.optim.offload:
@@ -97,7 +97,7 @@ class Role:
 
 
 def roles_of(config: Config, shapes: Mapping[str, ModelShape], place: Place) -> list[Role]:
-    """The models of a run, in the order in which they are built."""
+    """Return the models of a run, in the order in which they are built."""
     wanted = needs(config)
     made = [_role("actor", config, config.actor, shapes["actor"], place, optim=config.actor.optim)]
     if wanted.ref and not config.ref_is_actor:
@@ -136,7 +136,7 @@ def _role(
     rows_per_prompt = _rows_per_prompt(config, max_tokens)
     prompt, response = config.data.max_prompt_length, config.data.max_response_length
     units, room = divmod(max_tokens, prompt + rows_per_prompt * response)
-    # What is left takes a part of a group.
+    # The remaining tokens take part of a group.
     fitting = max(units * rows_per_prompt + max((room - prompt) // response, 0), 1)
     rows_per_pass = min(fitting, rows)
     has_logits = name in ("actor", "ref")
@@ -154,7 +154,7 @@ def _role(
 
 
 def _rows_per_prompt(config: Config, max_tokens: int) -> int:
-    """Rows of the longest prompts and responses that share a prompt in a pass."""
+    """Return how many rows with the longest prompt and response share a prompt in a pass."""
     if not (config.model.share_prompts and config.model.remove_padding):
         return 1
     prompt, rows = config.data.max_prompt_length, np.arange(config.rollout.n)
@@ -170,8 +170,8 @@ class Engine:
     itemsize: int
     weights: float
     cache: float  # keys and values
-    working: float  # of a step: activations and logits
-    claim: float  # all of it together, as vLLM takes it; on CPU the sum
+    working: float  # of an engine step: activations and logits
+    claim: float  # total that vLLM reserves; on CPU the sum of the parts
 
     @property
     def parts(self) -> Parts:
@@ -179,7 +179,10 @@ class Engine:
 
 
 def engine_of(config: Config, shape: ModelShape, place: Place) -> Engine:
-    """On GPU the cache gets what the engine's share leaves; on CPU it has a size of its own."""
+    """Return the memory of a rank's engine.
+
+    On GPU, the cache gets the rest of the engine's share; on CPU, it has a configured size.
+    """
     rollout = config.rollout
     itemsize = resolve_dtype(rollout.dtype, place.torch_device).itemsize
     weights = itemsize * shape.num_parameters / rollout.tensor_parallel_size
@@ -198,18 +201,18 @@ def engine_of(config: Config, shape: ModelShape, place: Place) -> Engine:
 
 
 def stage_parts(config: Config, shapes: Mapping[str, ModelShape], place: Place) -> dict[str, Parts]:
-    """Bytes of each part in each stage of a step, on the fullest rank."""
+    """Return {stage: {part: bytes}} of a step on the fullest rank."""
     roles = {role.name: role for role in roles_of(config, shapes, place)}
     engine = engine_of(config, shapes["actor"], place)
     always: Parts = {"fixed": GPU_FIXED_BYTES if place.is_gpu else CPU_FIXED_BYTES}
     for role in roles.values():
         always |= role.resident
-    if not place.is_gpu:  # where an engine does not sleep
+    if not place.is_gpu:  # engines do not sleep on CPU
         always |= {"engine weights": engine.weights, "KV cache": engine.cache}
     tensor = engine.itemsize * shapes["actor"].largest_tensor
     whole = engine.itemsize * shapes["actor"].num_parameters
     buckets = 2.0 * min(config.rollout.sync_bucket_mib * MIB, whole)
-    if not place.is_gpu:  # shared by the ranks, and kept
+    if not place.is_gpu:  # shared by the ranks and kept between stages
         always["buckets"] = buckets
     stages = {"rollout": always | engine.parts}
     wanted = needs(config)

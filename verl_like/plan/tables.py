@@ -1,4 +1,4 @@
-"""A plan as tables."""
+"""Text tables of a plan."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from verl_like.plan.run_plan import RunPlan
 
 
 def text(plan: RunPlan, advice: Advice) -> str:
-    """What ``verl-like plan`` prints.
+    """Return the output of ``verl-like plan``.
 
     Args:
-        advice: for this plan.
+        advice: the advice for this plan.
     """
     return "\n".join([*_head(plan), "", *_stages(plan), "", *_rest(plan), "", *_verdict(plan, advice)])
 
@@ -33,7 +33,7 @@ def _head(plan: RunPlan) -> Iterator[str]:
 
 
 def _stages(plan: RunPlan) -> Iterator[str]:
-    """A row per part, a column per stage, in GiB."""
+    """Yield the lines of a table in GiB, with a row per part and a column per stage."""
     stages = list(plan.stages)
     names = list(dict.fromkeys(part for parts in plan.stages.values() for part in parts))
     rows = [["GiB of the fullest rank", *stages]]
@@ -76,7 +76,7 @@ def _verdict(plan: RunPlan, advice: Advice) -> Iterator[str]:
 
 
 def shortage(plan: RunPlan) -> str:
-    """What is wrong with an engine whose cache holds no sequence."""
+    """Return the problem of an engine whose cache cannot hold one sequence."""
     option = "rollout.gpu_memory_utilization" if plan.place.is_gpu else "rollout.kv_cache_memory_gib"
     return (
         f"the engine's cache has room for {plan.cache_tokens:,.0f} tokens, but one sequence may have "
@@ -85,7 +85,7 @@ def shortage(plan: RunPlan) -> str:
 
 
 def host_shortage(plan: RunPlan) -> str:
-    """What is wrong where a machine without GPUs cannot hold all processes."""
+    """Return the problem of a machine without GPUs whose memory is too small for all processes."""
     memory = plan.place.device.memory_gib * plan.place.ranks_per_node * GIB
     return (
         f"the processes of the run are planned to take {_gib(sum(plan.host.values()))} GiB, but this machine has "
@@ -94,17 +94,17 @@ def host_shortage(plan: RunPlan) -> str:
 
 
 def line(change: Change) -> str:
-    """A change and what it does."""
+    """Return a change and its effect as text."""
     return f"{change.override}  ({change.stage}: {_gib(change.before)} -> {_gib(change.after)} GiB)"
 
 
 def count(number: float) -> str:
-    """A number of parameters as people say it."""
+    """Return a number of parameters as text, such as 1.5B."""
     return f"{number / 1e9:.1f}B" if number >= 1e9 else f"{number / 1e6:.1f}M"
 
 
 def is_timed(plan: RunPlan) -> bool:
-    """Whether the rates of its devices are known."""
+    """Return whether the rates of the plan's devices are known."""
     return all(map(math.isfinite, plan.seconds.values()))
 
 

@@ -1,7 +1,7 @@
-"""Every option once: type, default, unit and one sentence; a file for each section.
+"""All options, each with type, default, unit and one sentence; one file per section.
 
-Dataclasses own defaults; the YAML files under ``conf/`` own choices. A value that cannot be right by itself
-is refused by its ``check``; rules that span sections live in :mod:`verl_like.checks.rules`.
+Dataclasses own defaults. The YAML files under ``conf/`` own choices. An option's ``check`` refuses a value that is
+wrong by itself; rules that span sections are in :mod:`verl_like.checks.rules`.
 """
 
 from __future__ import annotations

@@ -20,15 +20,15 @@ from verl_like.config.section import Section
 
 @dataclass(kw_only=True)
 class PolicyLossConfig(Section):
-    """What a policy loss may read; the actor's section extends it."""
+    """Options that a policy loss may read; the actor's section extends them."""
 
-    policy_loss: str = option("ppo", "Loss of the policy: a name of docs/algorithms.md, or `path/to/file.py:function`.")
-    policy_loss_kwargs: dict[str, Any] = option({}, "Keyword arguments passed to a policy loss from a file of yours.")
+    policy_loss: str = option("ppo", "Policy loss: a name of docs/algorithms.md, or `path/to/file.py:function`.")
+    policy_loss_kwargs: dict[str, Any] = option({}, "Keyword arguments passed to a custom policy loss.")
     clip_ratio_low: float = non_negative(
-        0.2, "The ratio may fall to 1 - this; gmpo bounds the log-ratio by it, dppo the divergence."
+        0.2, "Clip the ratio at 1 - this; gmpo bounds the log-ratio by it, dppo the divergence."
     )
     clip_ratio_high: float = non_negative(
-        0.2, "The ratio may rise to 1 + this (clip-higher when above clip_ratio_low); others as there."
+        0.2, "Clip the ratio at 1 + this (clip-higher if above clip_ratio_low); gmpo, dppo: as there."
     )
     clip_ratio_dual: float = option(
         0.0,
@@ -40,31 +40,25 @@ class PolicyLossConfig(Section):
     tau_neg: float = positive(
         1.05, "Steepness of sapo's gate for the others; above tau_pos their gradient fades faster."
     )
-    clip_cov_ratio: float = fraction(0.0002, "Share of the mini-batch's tokens that clip_cov leaves out.")
-    clip_cov_rank_low: float = fraction(
-        0.0002, "clip_cov spares this share of the tokens, those of highest covariance."
-    )
-    clip_cov_rank_high: float = fraction(
-        0.02, "clip_cov chooses among this share of the tokens of highest covariance, less those spared."
-    )
+    clip_cov_ratio: float = fraction(0.0002, "Share of the mini-batch's tokens that clip_cov masks.")
+    clip_cov_rank_low: float = fraction(0.0002, "clip_cov never masks this share of tokens, the highest covariances.")
+    clip_cov_rank_high: float = fraction(0.02, "clip_cov masks tokens only within this share of highest covariances.")
     kl_cov_ratio: float = fraction(
-        0.0002, "Share of the mini-batch's tokens, those of highest covariance, that kl_cov penalises."
+        0.0002, "Share of the mini-batch's tokens that kl_cov penalises: the highest covariances."
     )
     ppo_kl_coef: float = non_negative(1.0, "Weight of kl_cov's penalty |log ratio|.")
-    dppo_max_ratio: float = positive(20.0, "dppo_tv and dppo_kl weight a token by its ratio, up to this.")
+    dppo_max_ratio: float = positive(20.0, "Largest ratio that weights a token in dppo_tv and dppo_kl.")
     dro_beta: float = positive(1.0, "Weight of dro's squared log-ratio.")
     loss_aggregation: str = option(
         "token-mean",
-        "How token losses become one number; all counts are global.",
+        "Reduction of token losses; all counts are global.",
         choices=("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"),
     )
     entropy_coef: float = non_negative(0.0, "Weight of the entropy bonus.")
-    kl_loss_coef: float = non_negative(
-        0.0, "Weight of the KL(actor, ref) term in the loss; above 0 a reference exists."
-    )
+    kl_loss_coef: float = non_negative(0.0, "Weight of the KL(actor, ref) term in the loss; above 0 loads a reference.")
     kl_loss_type: str = option(
         "k3",
-        "Estimator of that KL; with a + its value has the gradient of k2, which is the KL's own.",
+        "Estimator of that KL; a + keeps its value but takes the gradient of k2, the KL's own.",
         choices=("k1", "k2", "k3", "abs", "k1+", "k2+", "k3+", "abs+"),
     )
 
@@ -74,12 +68,10 @@ class ActorConfig(PolicyLossConfig):
     mini_batch_size: int = positive(32, "Prompts per optimiser update.", unit="prompts")
     epochs: int = positive(1, "Passes over each batch.")
     use_rollout_log_probs: bool = option(
-        False, "Take the engine's log-probs for the old policy's, and skip the stage that computes them."
+        False, "Use the engine's log-probs as the old policy's and skip the stage that computes them."
     )
     skip_zero_advantages: bool = option(
-        False,
-        "Leave responses without advantage out of the passes. The loss does not change; "
-        "metrics per token count them as zeros.",
+        False, "Skip responses with zero advantages. The loss does not change; metrics per token count them as zeros."
     )
     max_tokens_per_micro_batch: str = micro_batch_tokens("forward/backward")
     sequence_parallel_size: int = ranks_per_sequence()
@@ -87,12 +79,10 @@ class ActorConfig(PolicyLossConfig):
         False, "Compile the log-prob and entropy function in a warm-up before the first step."
     )
     compile_layers: bool = option(
-        False, "Compile the actor's decoder layers, but for their attention, in a warm-up before the first step."
+        False, "Compile the actor's decoder layers, except attention, in a warm-up before the first step."
     )
     log_prob_chunk_mib: int = positive(
-        512,
-        "Logits that exist at once in the log-prob function; those beyond it are computed again in backward.",
-        unit="MiB",
+        512, "Logits held at once in the log-prob function; the backward pass recomputes the rest.", unit="MiB"
     )
     optim: OptimConfig = option(OptimConfig, "Optimiser of the actor.")
     fsdp: FsdpConfig = option(FsdpConfig, "Sharding of the actor.")

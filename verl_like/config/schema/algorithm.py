@@ -11,17 +11,17 @@ from verl_like.config.section import Section
 
 @dataclass(kw_only=True)
 class CorrectionConfig(Section):
-    """What is done about the engine and the trainer giving different probabilities to the same token."""
+    """Correction for tokens to which engine and trainer assign different probabilities."""
 
     level: str = option(
         "token",
-        "What has an importance weight, trainer over engine: each token, or each sequence as the product over its "
-        "tokens; off weighs everything 1.",
+        "Unit of the importance weight, trainer over engine: token, or sequence (product over its tokens); off sets "
+        "it to 1.",
         choices=("token", "sequence", "off"),
     )
     mode: str = option(
         "truncate",
-        "Weights are capped at upper (TIS), or tokens with a weight outside lower and upper are masked (IcePop).",
+        "Cap weights at upper (TIS), or mask tokens with a weight outside lower and upper (IcePop).",
         choices=("truncate", "mask"),
     )
     upper: float = option(
@@ -30,10 +30,10 @@ class CorrectionConfig(Section):
         check=lambda v: v >= 1,
         expected="a number of at least 1",
     )
-    lower: float = fraction(0.5, "Smallest weight with mode=mask; 0 has no bound.")
+    lower: float = fraction(0.5, "Smallest weight with mode=mask; 0 is no bound.")
     rejection: str = option(
         "off",
-        "Drop tokens by their ratio, or responses by the product or the geometric mean of their tokens' ratios.",
+        "Drop tokens by ratio, or responses by the product or geometric mean of their tokens' ratios.",
         choices=("off", "token", "sequence", "geometric"),
     )
     rejection_upper: float = option(
@@ -43,19 +43,19 @@ class CorrectionConfig(Section):
         expected="a number of at least 1",
     )
     rejection_lower: float = fraction(
-        0.5, "Ratio below which rejection drops; for geometric close to 1, e.g. 0.999; 0 has no bound."
+        0.5, "Ratio below which rejection drops; for geometric close to 1, e.g. 0.999; 0 is no bound."
     )
     veto_threshold: float = option(
         0.0,
-        "A response with one token whose ratio is below this, e.g. 1e-4, is dropped whole; 0 turns it off.",
+        "Drop a response if one token's ratio is below this, e.g. 1e-4; 0 turns it off.",
         check=lambda v: 0 <= v < 1,
         expected="a number from 0 to below 1",
     )
     batch_normalize: bool = option(False, "Divide the weights by their mean over the batch.")
     min_gap: float = non_negative(
         1e-4,
-        "Mean absolute gap of log-probs below which the correction is left off; float32 engines are at "
-        "about 1e-6, bfloat16 at 1e-2.",
+        "Mean absolute log-prob gap below which nothing is corrected; float32 engines are at about 1e-6, bfloat16 at "
+        "1e-2.",
         unit="nats",
     )
 
@@ -63,9 +63,9 @@ class CorrectionConfig(Section):
 @dataclass(kw_only=True)
 class AlgorithmConfig(Section):
     adv_estimator: str = option(
-        "grpo", "How advantages are computed: a name of docs/algorithms.md, or `path/to/file.py:function`."
+        "grpo", "Advantage estimator: a name of docs/algorithms.md, or `path/to/file.py:function`."
     )
-    estimator_kwargs: dict[str, Any] = option({}, "Keyword arguments passed to an estimator from a file of yours.")
+    estimator_kwargs: dict[str, Any] = option({}, "Keyword arguments passed to a custom estimator.")
     gamma: float = fraction(1.0, "Discount per token (gae, reinforce, reinforce_plus_plus).")
     lam: float = fraction(1.0, "Lambda of generalised advantage estimation (gae).")
     divide_by_std: bool = option(
@@ -73,30 +73,26 @@ class AlgorithmConfig(Section):
     )
     reward_components: dict[str, float] = option(
         {},
-        "Components that the reward function reports beside its score, with weights (gdpo).",
+        "Components that the reward function reports with its score, with weights (gdpo).",
         check=lambda v: all(abs(weight) < float("inf") for weight in v.values()),
         expected="finite weights",
     )
-    kl_coef: float = non_negative(
-        0.0, "Weight of the KL(actor, ref) penalty in the reward; above 0 a reference exists."
-    )
+    kl_coef: float = non_negative(0.0, "Weight of the KL(actor, ref) penalty in the reward; above 0 loads a reference.")
     kl_type: str = option("k1", "Estimator of that KL.", choices=("k1", "k2", "k3", "abs"))
     kl_target: float = non_negative(
-        0.0, "KL per response that an adaptive kl_coef steers to; 0 keeps kl_coef fixed.", unit="nats"
+        0.0, "Target KL per response of an adaptive kl_coef; 0 keeps kl_coef fixed.", unit="nats"
     )
     kl_horizon: int = positive(10000, "Responses over which an adaptive kl_coef reacts.", unit="responses")
-    reward_clip: float = non_negative(0.0, "Scores are held within +- this before anything else; 0 leaves them.")
-    reward_scale: float = positive(1.0, "Scores are multiplied by this.")
+    reward_clip: float = non_negative(0.0, "Clamp scores to +- this before anything else; 0 turns it off.")
+    reward_scale: float = positive(1.0, "Multiply scores by this.")
     overlong_buffer_len: int = non_negative(
         0, "Last tokens before max_response_length over which a penalty rises (DAPO); 0 for none.", unit="tokens"
     )
-    overlong_penalty_factor: float = non_negative(1.0, "That penalty at max_response_length.")
+    overlong_penalty_factor: float = non_negative(1.0, "Penalty at max_response_length.")
     mask_overlong: bool = option(
-        False, "Learn nothing from responses that ran into max_response_length; siblings still compare with them."
+        False, "Mask responses cut at max_response_length in the loss; siblings still compare with them."
     )
-    filter_groups: bool = option(
-        False, "Drop groups whose scores are all equal and draw others in their place (DAPO's dynamic sampling)."
-    )
+    filter_groups: bool = option(False, "Drop groups with equal scores and draw new prompts (DAPO's dynamic sampling).")
     max_num_gen_batches: int = positive(
         10, "Batches of prompts that filter_groups may draw in a step before it gives up.", unit="batches"
     )
@@ -107,5 +103,5 @@ class AlgorithmConfig(Section):
     )
     pf_ppo_weight_pow: float = positive(2.0, "Power of the reward's size with pf_ppo=pow.")
     rollout_correction: CorrectionConfig = option(
-        CorrectionConfig, "What is done about the gap between engine and trainer."
+        CorrectionConfig, "Correction for the gap between engine and trainer."
     )

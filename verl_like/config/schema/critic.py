@@ -12,13 +12,13 @@ from verl_like.config.section import Section
 
 @dataclass(kw_only=True)
 class CriticConfig(Section):
-    path: str = option("", "Model the critic starts from; empty means model.path with a fresh value head.")
+    path: str = option("", "Initial model of the critic; empty means model.path with a fresh value head.")
     mini_batch_size: int = positive(32, "Prompts per optimiser update.", unit="prompts")
     epochs: int = positive(1, "Passes over each batch.")
     max_tokens_per_micro_batch: str = micro_batch_tokens("forward/backward")
     sequence_parallel_size: int = ranks_per_sequence()
-    value_clip: float = non_negative(0.2, "Values may move this far from the old ones per batch; 0 turns clipping off.")
-    warmup_steps: int = non_negative(0, "Steps at the start in which only the critic learns.", unit="steps")
+    value_clip: float = non_negative(0.2, "Clip range of values around the old ones; 0 turns clipping off.")
+    warmup_steps: int = non_negative(0, "Initial steps that update only the critic.", unit="steps")
     optim: OptimConfig = field(
         default_factory=lambda: OptimConfig(lr=1e-5), metadata={"doc": "Optimiser of the critic."}
     )

@@ -8,7 +8,7 @@ from typing import Any
 from verl_like.config.schema.fields import fraction, option, positive
 from verl_like.config.section import Section
 
-CURRICULUM = "curriculum"  # the sampler of ours
+CURRICULUM = "curriculum"  # name of the built-in sampler
 
 
 def _max_samples(doc: str) -> Any:
@@ -17,20 +17,17 @@ def _max_samples(doc: str) -> Any:
 
 @dataclass(kw_only=True)
 class CurriculumConfig(Section):
-    """Which prompts ``data.sampler=curriculum`` draws, by the mean score of their responses so far."""
+    """Selection of prompts by the mean score of their responses so far (``data.sampler=curriculum``)."""
 
-    low: float = option(0.2, "Mean score from which a prompt is not too hard; of scores from 0 to 1, a pass rate.")
-    high: float = option(0.8, "Mean score up to which a prompt is not too easy.")
+    low: float = option(0.2, "Mean score below which a prompt is too hard; a pass rate if scores are from 0 to 1.")
+    high: float = option(0.8, "Mean score above which a prompt is too easy.")
     unseen_frac: float = fraction(
-        0.5,
-        "Share of a batch for prompts that were never drawn, while there are any; 1 draws all before any comes again.",
+        0.5, "Share of a batch for prompts not drawn yet, while any are left; 1 draws all once before it repeats any."
     )
-    outside_weight: float = positive(
-        0.1, "Weight with which a prompt outside of low and high comes again; one inside has 1."
-    )
+    outside_weight: float = positive(0.1, "Sampling weight of a prompt outside low and high; inside it is 1.")
     newest_frac: float = option(
         0.5,
-        "What the newest visit counts in a prompt's mean score; the mean before it has the rest.",
+        "Weight of the newest visit in a prompt's mean score; the old mean has the rest.",
         check=lambda v: 0 < v <= 1,
         expected="a number above 0, up to 1",
     )
@@ -43,53 +40,51 @@ class DataConfig(Section):
     )
     train_weights: list[float] = option(
         [],
-        "Shares of train_files in every batch, a number for each file, e.g. [2, 1]; an epoch then has as many prompts "
-        "as there are rows in all. Empty takes each row once an epoch.",
+        "Share of each of train_files in every batch, e.g. [2, 1]; an epoch then has as many prompts as there are "
+        "rows in all. Empty uses each row once per epoch.",
         check=lambda v: all(isinstance(w, (int, float)) and 0 < w < float("inf") for w in v),
         expected="a list of numbers above 0",
     )
-    val_files: list[str] = option([], "Held-out rows for validation, named in the same ways.")
+    val_files: list[str] = option([], "Held-out rows for validation, named in the same way.")
     custom_dataset: str = option(
         "",
-        "`path/to/file.py:name` of a function or class that makes the rows of each entry of train_files and val_files, "
-        "in place of reading files.",
+        "`path/to/file.py:name` of a function or class that makes the rows of each entry of train_files and "
+        "val_files, instead of reading files.",
     )
     custom_dataset_kwargs: dict[str, Any] = option({}, "Keyword arguments passed to it with each entry.")
     train_max_samples: int = _max_samples(
-        "Rows of train_files that are trained on, -1 for all: a choice by trainer.seed under shuffle, else the first "
-        "ones; made of all files together, before long prompts are dropped."
+        "Number of training rows, -1 for all: random by trainer.seed with shuffle, else the first; chosen from all "
+        "files together, before long prompts are dropped."
     )
-    val_max_samples: int = _max_samples(
-        "The same of val_files, but that the choice is the same whatever trainer.seed is."
-    )
+    val_max_samples: int = _max_samples("The same for val_files, but independent of trainer.seed.")
     prompt_key: str = option("prompt", "Column with the prompt: a chat list of {role, content} or a plain string.")
     answer_key: str = option(
-        "answer", "Column with the ground truth where rows have no reward_model.ground_truth; also the target of `sft`."
+        "answer", "Column with the ground truth if rows have no reward_model.ground_truth; also the target of `sft`."
     )
-    data_source: str = option("default", "Name given to rows that carry no data_source column.")
+    data_source: str = option("default", "Data source of rows without a data_source column.")
     train_batch_size: int = positive(32, "Prompts per step.", unit="prompts")
     val_batch_size: int = positive(1024, "Prompts per validation rollout call.", unit="prompts")
     max_prompt_length: int = positive(512, "Longest prompt kept.", unit="tokens")
     max_response_length: int = positive(512, "Longest response generated.", unit="tokens")
     overlong_prompts: str = option(
         "error",
-        "What happens to a prompt longer than max_prompt_length; truncate keeps its end.",
+        "Handling of prompts longer than max_prompt_length; truncate keeps the end.",
         choices=("error", "drop", "truncate"),
     )
     sampler: str = option(
         "",
-        "In place of shuffle and train_weights: curriculum, or `path/to/file.py:name` of a function that orders the "
-        "rows of an epoch or of a class that chooses the rows of each batch.",
+        "Replaces shuffle and train_weights: curriculum, or `path/to/file.py:name` of a function that orders an "
+        "epoch's rows or of a class that chooses each batch.",
     )
-    sampler_kwargs: dict[str, Any] = option({}, "Keyword arguments passed to a sampler of one's own.")
-    curriculum: CurriculumConfig = option(CurriculumConfig, "What data.sampler=curriculum draws.")
+    sampler_kwargs: dict[str, Any] = option({}, "Keyword arguments passed to a custom sampler.")
+    curriculum: CurriculumConfig = option(CurriculumConfig, "Prompts that curriculum draws.")
     shuffle: bool = option(True, "Shuffle the training rows anew each epoch, from trainer.seed.")
     apply_chat_template: bool = option(
-        True, "Render prompts with the tokenizer's chat template; false feeds plain strings as they are."
+        True, "Render prompts with the tokenizer's chat template; false passes plain strings unchanged."
     )
     chat_template_kwargs: dict[str, Any] = option(
         {}, "Extra variables for the chat template, e.g. {enable_thinking: false}."
     )
     format_prompt: str = option(
-        "", "Jinja template (text or path of a .jinja file) around the user's text; the text is {{ content }}."
+        "", "Jinja template (text or path of a .jinja file) around the user's text, {{ content }}."
     )

@@ -1,4 +1,4 @@
-"""How a section declares an option: default, sentence, unit and check, in one call."""
+"""Functions that declare an option with default, sentence, unit and check."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def option(
     check: Check | None = None,
     expected: str = "",
 ) -> Any:
-    """A dataclass field that carries its own documentation and its own check.
+    """Return a dataclass field that carries its documentation and its check.
 
     Args:
-        default: the value when nobody sets it; lists and dicts are copied for each instance.
+        default: the value if the user sets none; lists and dicts are copied for each instance.
         doc: one sentence for the user.
         unit: "tokens", "seconds", "GiB", ...
-        choices: the literal values allowed, when the option is an enumeration.
-        check: true for values that can work; ``expected`` says in words what it accepts.
+        choices: the allowed values, if the option is an enumeration.
+        check: returns true for valid values; ``expected`` describes them in words.
     """
     metadata = {"doc": doc, "unit": unit, "choices": choices, "check": check, "expected": expected}
     if isinstance(default, (list, dict)):
@@ -59,9 +59,7 @@ def micro_batch_tokens(passes: str) -> Any:
 
 
 def ranks_per_sequence() -> Any:
-    return positive(
-        1, "Ranks that share the tokens of their rows in every pass (Ulysses), for rows too long for one.", unit="ranks"
-    )
+    return positive(1, "Ranks that split each row's tokens (Ulysses), for rows too long for one rank.", unit="ranks")
 
 
 def fraction(default: Any, doc: str) -> Any:

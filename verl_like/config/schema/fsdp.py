@@ -1,4 +1,4 @@
-"""How a model is sharded, a section of each model that workers hold."""
+"""Sharding options, a section of each model that workers hold."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ class FsdpConfig(Section):
     )
     shard_size: str = option(
         "auto",
-        "Ranks that a model is cut over: all, or so many that each such group has a copy (HSDP), or "
-        "1, which gives each rank a replica; auto is 1 for small models on CPU, else all.",
+        "Ranks that a model is sharded over: all, a smaller number with one copy per group (HSDP), or 1, a replica "
+        "on each rank; auto is 1 for small models on CPU, else all.",
         unit="ranks",
         check=lambda v: v in ("auto", "all") or (str(v).isdecimal() and int(v) > 0),
         expected="auto, all, or a number above 0",
     )
     num_kept_layers: str = option(
         "0",
-        "Last decoder layers whose gathered parameters stay from forward to backward, which begins with them: memory "
-        "for a gather each; all keeps those of every layer.",
+        "Last decoder layers whose gathered parameters are kept from forward to backward: more memory, one gather "
+        "less per layer; all keeps every layer.",
         unit="layers",
         check=lambda v: v == "all" or str(v).isdecimal(),
         expected="all, or a number of at least 0",
     )
     num_prefetched_layers: int = non_negative(
         0,
-        "Decoder layers whose parameters are gathered ahead of the one that runs, forward and backward: more memory, "
-        "for links that cannot keep up; 0 leaves it to FSDP2, which is about one layer ahead.",
+        "Decoder layers whose parameters are gathered in advance, forward and backward: more memory, hides slow "
+        "links; 0 leaves it to FSDP2, about one layer.",
         unit="layers",
     )
     offload_params: bool = option(False, "Keep parameters in host memory between stages (GPU only).")
     cpu_offload: bool = option(
         False,
-        "Keep parameters, gradients and optimiser state in host memory within stages too: each layer's parameters come "
-        "for its passes, and the optimiser's step runs on the CPU (GPU only).",
+        "Keep parameters, gradients and optimiser state in host memory within stages too: each layer's parameters "
+        "move to the GPU for its passes; the optimiser runs on CPU (GPU only).",
     )

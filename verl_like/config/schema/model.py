@@ -11,14 +11,14 @@ from verl_like.config.section import Section
 
 @dataclass(kw_only=True)
 class LoraConfig(Section):
-    """Adapters without dropout, like everything here: rollout and update are the same function."""
+    """Adapters without dropout: rollout and update must compute the same function."""
 
     rank: int = non_negative(
-        0, "Rank of adapters beside the model's linear layers, which then alone learn; 0 has all weights learn."
+        0, "Rank of adapters on the model's linear layers; only they are trained. 0 trains all weights."
     )
-    alpha: int = positive(16, "What an adapter adds is scaled by alpha / rank.")
+    alpha: int = positive(16, "Adapter outputs are scaled by alpha / rank.")
     targets: list[str] = option(
-        ["all-linear"], "Layers that have adapters: all-linear (all but the output layer), or names such as q_proj."
+        ["all-linear"], "Layers with adapters: all-linear (all except the output layer), or names such as q_proj."
     )
 
 
@@ -26,19 +26,18 @@ class LoraConfig(Section):
 class ModelConfig(Section):
     path: str = option("", "Folder, hub name or URL (s3://...) of the Hugging Face model.")
     tokenizer_path: str = option("", "Folder or hub name of the tokenizer; empty means model.path.")
-    trust_remote_code: bool = option(False, "Allow code that comes with the model to run.")
+    trust_remote_code: bool = option(False, "Allow the model's own code to run.")
     override_config: dict[str, Any] = option(
         {}, "Fields of the Hugging Face config to replace, e.g. {attention_dropout: 0.0}."
     )
-    remove_padding: bool = option(True, "Pack rows to one sequence without padding; results do not change, speed does.")
+    remove_padding: bool = option(True, "Pack rows into one sequence without padding; faster, with equal results.")
     share_prompts: bool = option(
-        True,
-        "Compute a prompt once for all packed responses to it in a forward pass; results do not change, speed does.",
+        True, "Compute a prompt once for all its responses in a packed forward pass; faster, with equal results."
     )
     gradient_checkpointing: str = option(
         "auto",
-        "Recompute layer activations in the backward pass: a third more compute for a small part of the memory; auto "
-        "does so on GPUs.",
+        "Recompute layer activations in the backward pass: a third more compute for much less memory; auto enables "
+        "it on GPU.",
         choices=("auto", "true", "false"),
     )
     attention: str = option(
@@ -49,18 +48,18 @@ class ModelConfig(Section):
     )
     kernels: str = option(
         "torch",
-        "Who computes norms and gated feed-forward parts of models that run forward here: liger takes Liger's fused "
-        "kernels (GPU only).",
+        "Implementation of norms and gated feed-forward layers outside the engine; liger uses Liger's fused kernels "
+        "(GPU only).",
         choices=("torch", "liger"),
     )
     float32_logits: bool = option(
         False,
-        "Leave the logits of actor and reference in the float32 of their sums where the model computes in bfloat16, "
-        "instead of rounding them to it.",
+        "Keep the logits of actor and reference in float32, their accumulation dtype, if the model computes in "
+        "bfloat16.",
     )
-    lora: LoraConfig = option(LoraConfig, "Adapters that learn instead of the weights of actor and critic.")
+    lora: LoraConfig = option(LoraConfig, "Adapters trained instead of the weights of actor and critic.")
 
     @property
     def tokenizer(self) -> str:
-        """Where the tokenizer lies: ``tokenizer_path``, or beside the model."""
+        """Location of the tokenizer: ``tokenizer_path``, or else ``path``."""
         return self.tokenizer_path or self.path

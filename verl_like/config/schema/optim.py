@@ -1,4 +1,4 @@
-"""The optimiser, a section of each model that learns."""
+"""Optimiser options, a section of each trained model."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class OptimConfig(Section):
     eps: float = positive(1e-8, "AdamW's denominator term.")
     max_grad_norm: float = positive(1.0, "Global gradient norm above which gradients are scaled down.")
     schedule: str = option(
-        "constant", "Shape of the learning rate after warm-up.", choices=("constant", "linear", "cosine")
+        "constant", "Learning rate schedule after warm-up.", choices=("constant", "linear", "cosine")
     )
     warmup_steps: int = non_negative(0, "Optimiser updates over which the rate rises linearly from 0.", unit="updates")
-    warmup_frac: float = fraction(0.0, "The same as a fraction of all updates; where warmup_steps is 0.")
-    min_lr_ratio: float = fraction(0.0, "Where linear and cosine end, as a fraction of lr.")
-    offload: bool = option(False, "Keep optimiser state in host memory but for the optimiser's step (GPU only).")
+    warmup_frac: float = fraction(0.0, "The same as a fraction of all updates; if warmup_steps is 0.")
+    min_lr_ratio: float = fraction(0.0, "End of linear and cosine, as a fraction of lr.")
+    offload: bool = option(False, "Keep optimiser state in host memory between optimiser steps (GPU only).")

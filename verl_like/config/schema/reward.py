@@ -28,15 +28,15 @@ class RewardModelConfig(Section):
     weight: float = option(1.0, "Weight of its score in the sum.", check=lambda v: v == v, expected="a number")
     placement: str = option(
         "colocated",
-        "colocated shares the hybrid workers and scores when the rollout is over; own has workers of its "
-        "own that score while it runs.",
+        "colocated runs on the hybrid workers and scores after the rollout; own runs on separate workers and scores "
+        "during it.",
         choices=("colocated", "own"),
     )
     num_workers: int = positive(1, "Workers with placement=own; the model is sharded over them.", unit="workers")
     max_length: int = non_negative(
         0,
-        "Longest prompt and response in the model's own tokens; longer ones lose their beginning. 0 is as "
-        "long as the model reads.",
+        "Longest prompt and response in the model's own tokens; longer ones are cut at the start. 0 means the "
+        "model's limit.",
         unit="tokens",
     )
     max_tokens_per_micro_batch: str = micro_batch_tokens("forward")
@@ -45,30 +45,29 @@ class RewardModelConfig(Section):
 
 @dataclass(kw_only=True)
 class JudgeConfig(Section):
-    """A language model that is asked for a verdict, in engines of its own."""
+    """A language model that judges responses, in separate engines."""
 
     path: str = option(
-        "",
-        "Folder or hub name of the judge; empty for none. One that is served elsewhere is reward.function=llm_judge.",
+        "", "Folder or hub name of the judge; empty for none. For a served judge use reward.function=llm_judge."
     )
     weight: float = option(1.0, "Weight of its score in the sum.", check=lambda v: v == v, expected="a number")
     backend: str = option("vllm", "Engine of the judge.", choices=("vllm", "hf"))
     num_workers: int = positive(1, "Workers of the judge, a multiple of tensor_parallel_size.", unit="workers")
-    tensor_parallel_size: int = positive(1, "Workers that share one engine.", unit="ranks")
+    tensor_parallel_size: int = positive(1, "Workers per engine.", unit="ranks")
     template: str = option(
-        "", "Jinja template (text or path of a .jinja file) of the question; empty takes the built-in one."
+        "", "Jinja template (text or path of a .jinja file) of the question; empty uses the built-in one."
     )
     score_pattern: str = option(
-        "", "Regular expression whose last match's group 1 is the score; empty takes that of the built-in template."
+        "", "Regular expression; group 1 of its last match is the score. Empty uses the built-in template's."
     )
     max_score: float = positive(
-        10.0, "The best verdict; scores are divided by it, and a verdict outside 0 to this is a failure."
+        10.0, "Best verdict; scores are divided by it, and a verdict outside 0 to this is a failure."
     )
     temperature: float = non_negative(0.0, "Sampling temperature of the verdict; 0 is greedy.")
     max_tokens: int = positive(512, "Longest verdict.", unit="tokens")
     max_model_len: int = positive(8192, "Longest question plus verdict.", unit="tokens")
-    gpu_memory_utilization: float = fraction(0.8, "Share of each GPU its engine may take (GPU only).")
-    kv_cache_memory_gib: float = positive(0.25, "Size of its engine's key-value cache on CPU.", unit="GiB")
+    gpu_memory_utilization: float = fraction(0.8, "Share of each GPU its engine may use (GPU only).")
+    kv_cache_memory_gib: float = positive(0.25, "Key-value cache of its engine on CPU.", unit="GiB")
 
 
 @dataclass(kw_only=True)
@@ -82,27 +81,25 @@ class RewardConfig(Section):
         "Several scorers instead of one: {name: {function: ..., weight: 1.0, kwargs: {...}}}; the score "
         "is their weighted sum.",
     )
-    num_workers: int = positive(1, "Scorer processes, over all nodes.", unit="processes")
+    num_workers: int = positive(1, "Scorer processes, on all nodes.", unit="processes")
     timeout_s: float = positive(
-        10.0, "Longest time one sample may take; past it the scorer is killed and the sample masked.", unit="seconds"
+        10.0, "Timeout of one sample; then the scorer is killed and the sample masked.", unit="seconds"
     )
     max_memory_gib: float = positive(
-        4.0, "Address space a scorer process may take beyond what it has once its function is loaded.", unit="GiB"
+        4.0, "Address space that a scorer process may add after it has loaded its function.", unit="GiB"
     )
-    max_concurrency: int = positive(
-        32, "Calls of an async function under way at once in each scorer process.", unit="calls"
-    )
+    max_concurrency: int = positive(32, "Concurrent calls of an async function in each scorer process.", unit="calls")
     on_failure: str = option(
         "mask",
-        "What a sample without a score is worth: mask leaves it out, score:<x> gives it x, abort ends the run.",
+        "Handling of a sample without a score: mask ignores it, score:<x> assigns x, abort ends the run.",
         check=_is_on_failure,
         expected="mask, abort, or score:<number>, e.g. score:-1",
     )
     max_failure_frac: float = fraction(
-        0.5, "Share of a step's (or a validation batch's) samples that may fail before the run ends."
+        0.5, "Share of failed samples, in a step or validation batch, above which the run ends."
     )
     try_first: bool = option(
         True, "Before models load, try the function on one sample of each data source and read every ground truth."
     )
     model: RewardModelConfig = option(RewardModelConfig, "A reward model; its score is added to the function's.")
-    judge: JudgeConfig = option(JudgeConfig, "A judge in engines of its own; its score is added to the function's.")
+    judge: JudgeConfig = option(JudgeConfig, "A judge in its own engines; its score is added to the function's.")

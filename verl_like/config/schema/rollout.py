@@ -14,7 +14,7 @@ class ValSamplingConfig(Section):
     n: int = positive(1, "Responses per validation prompt.")
     temperature: float = non_negative(1.0, "Sampling temperature of validation; 0 is greedy.")
     top_p: float = option(
-        1.0, "Nucleus of validation sampling.", check=lambda v: 0 < v <= 1, expected="a number above 0, at most 1"
+        1.0, "Top-p of validation sampling.", check=lambda v: 0 < v <= 1, expected="a number above 0, at most 1"
     )
     top_k: int = option(
         -1,
@@ -26,11 +26,11 @@ class ValSamplingConfig(Section):
 
 @dataclass(kw_only=True)
 class RolloutConfig(Section):
-    backend: str = option("vllm", "Engine that generates; hf is slow and for debugging.", choices=("vllm", "hf"))
+    backend: str = option("vllm", "Generation engine; hf is slow and for debugging.", choices=("vllm", "hf"))
     n: int = positive(8, "Responses per prompt.")
-    temperature: float = positive(1.0, "Sampling temperature in training; log-probs are taken at the same temperature.")
+    temperature: float = positive(1.0, "Sampling temperature in training; log-probs use the same temperature.")
     top_p: float = option(
-        1.0, "Nucleus of training sampling.", check=lambda v: 0 < v <= 1, expected="a number above 0, at most 1"
+        1.0, "Top-p of training sampling.", check=lambda v: 0 < v <= 1, expected="a number above 0, at most 1"
     )
     top_k: int = option(
         -1,
@@ -38,45 +38,43 @@ class RolloutConfig(Section):
         check=lambda v: v == -1 or v > 0,
         expected="-1 or a positive number",
     )
-    ignore_eos: bool = option(False, "Generate to max_response_length whatever the model says (benchmarks).")
+    ignore_eos: bool = option(False, "Ignore end tokens and generate to max_response_length (benchmarks).")
     tensor_parallel_size: int = positive(1, "Ranks that share one engine.", unit="ranks")
     dtype: str = option(
         "auto",
         "Dtype of the engine's weights; auto is float32 on CPU and bfloat16 on GPU.",
         choices=("auto", "float32", "bfloat16"),
     )
-    gpu_memory_utilization: float = fraction(0.5, "Share of each GPU the engine may take (GPU only).")
-    kv_cache_memory_gib: float = positive(0.25, "Size of the engine's key-value cache on CPU.", unit="GiB")
+    gpu_memory_utilization: float = fraction(0.5, "Share of each GPU the engine may use (GPU only).")
+    kv_cache_memory_gib: float = positive(0.25, "Key-value cache of the engine on CPU.", unit="GiB")
     max_num_seqs: int = positive(256, "Sequences the engine decodes at once.", unit="sequences")
     max_num_batched_tokens: int = positive(
-        8192, "Tokens of one engine step; on CPU at least the longest prompt plus response.", unit="tokens"
+        8192, "Tokens per engine step; on CPU at least the longest prompt plus response.", unit="tokens"
     )
-    enforce_eager: bool = option(False, "Skip CUDA graphs (CPU is always eager).")
+    enforce_eager: bool = option(False, "Disable CUDA graphs (always so on CPU).")
     lora: str = option(
         "merged",
-        "How model.lora reaches the engine: merged into its weights, or as an adapter beside those of the model's "
-        "folder (vllm), which keeps in bfloat16 what merging rounds away, and syncs little.",
+        "How model.lora reaches the engine: merged into its weights, or (vllm) as an adapter on the folder's "
+        "weights, which avoids rounding merged weights to bfloat16 and makes syncs small.",
         choices=("merged", "adapter"),
     )
-    sync_bucket_mib: float = positive(
-        64, "Weights are gathered and handed over in pieces of at most this size.", unit="MiB"
-    )
+    sync_bucket_mib: float = positive(64, "Largest piece in which weights are gathered and synced.", unit="MiB")
     sync_checksum: bool = option(
         False,
-        "Compare what all ranks hand to their engines, bit by bit, and report sync/checksum; on a GPU every weight is "
-        "copied to the host for it.",
+        "Compare all ranks' synced weights bit by bit and report sync/checksum; on GPU this copies every weight to "
+        "the host.",
     )
     block_kib: float = non_negative(
         256,
-        "Finished groups travel in blocks of at least this size, or after half a second, and of a sixteenth of a "
-        "rank's groups.",
+        "Finished groups are sent in blocks of this size or after 0.5 s, at least a sixteenth of a rank's groups at "
+        "once.",
         unit="KiB",
     )
     dealing: str = option(
         "auto",
-        "queue lets engines take prompts when they have room, those of the longest responses first; ahead deals them "
-        "in advance, so that a run repeats bit for bit. auto is ahead on CPU and with trainer.deterministic.",
+        "queue gives engines prompts when they have capacity, longest responses first; ahead assigns them in "
+        "advance, so that a run repeats bit for bit. auto is ahead on CPU and with trainer.deterministic.",
         choices=("auto", "queue", "ahead"),
     )
-    engine_kwargs: dict[str, Any] = option({}, "Passed to the engine's constructor as they are.")
+    engine_kwargs: dict[str, Any] = option({}, "Extra arguments of the engine's constructor.")
     val: ValSamplingConfig = option(ValSamplingConfig, "Sampling of validation.")

@@ -20,7 +20,7 @@ from verl_like.config.section import Section
 
 @dataclass(kw_only=True)
 class Config(Section):
-    """The whole configuration; its sections are the words users type on the command line."""
+    """The whole configuration; its sections are the prefixes of options on the command line."""
 
     data: DataConfig = option(DataConfig, "Rows and prompts.")
     model: ModelConfig = option(ModelConfig, "The actor's model.")
@@ -35,26 +35,26 @@ class Config(Section):
 
     @property
     def validates(self) -> bool:
-        """Whether training is interrupted by validations: there are rows, and not both ways to ask for it are off."""
+        """Whether the run validates: there are validation rows, and ``val_before_train`` or ``test_freq`` is on."""
         return bool(self.data.val_files) and (self.trainer.val_before_train or self.trainer.test_freq > 0)
 
     @property
     def ref_is_actor(self) -> bool:
-        """Whether a reference is the actor without its adapters: the model that both began with."""
+        """Whether the reference is the actor without its adapters, that is, the initial model of both."""
         return self.model.lora.rank > 0 and not self.ref.path
 
     @property
     def syncs_adapter(self) -> bool:
-        """Whether the engine is given adapters alone."""
+        """Whether syncs send only adapters to the engine."""
         return self.model.lora.rank > 0 and self.rollout.lora == "adapter"
 
     def deals_by_queue(self, device: str) -> bool:
-        """Whether engines on "cpu" or "cuda" take prompts as they get free."""
+        """Return whether engines on ``device`` ("cpu" or "cuda") take prompts from a queue as capacity allows."""
         if self.rollout.dealing == "auto":
             return device == "cuda" and not self.trainer.deterministic
         return self.rollout.dealing == "queue"
 
     @property
     def val_metric(self) -> str:
-        """The validation metric that a run is judged by."""
+        """Name of the validation metric that selects the best checkpoint."""
         return self.trainer.best_metric or f"val/mean@{self.rollout.val.n}"
