@@ -1,4 +1,4 @@
-"""What an answer is once it is read: one value, several values, or a relation."""
+"""The types of a parsed answer: one value, several values, or a relation."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from verl_like_graders.maths.leaf import Leaf
 class Group:
     """Several values.
 
-    ``kind`` is the pair of brackets, "" for a bare list, "union", "meet" (what sets have in common), "minus",
-    "matrix", "row", "ratio", "choice" (a letter with its answer), "cases" and their "piece", "arrow", or the signs of a
-    chain such as a < b < c.
+    ``kind`` is the pair of brackets, "" for a bare list, "union", "meet" (the intersection of sets), "minus", "matrix",
+    "row", "ratio", "choice" (a letter with its answer), "cases" and their "piece", "arrow", or the signs of a chain
+    such as a < b < c.
     """
 
     kind: str

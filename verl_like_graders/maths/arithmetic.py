@@ -1,8 +1,8 @@
-"""Arithmetic with the values of an expression, its size bounded at every step.
+"""Arithmetic with the values of an expression, with a bound on the size of every intermediate value.
 
-A value is rational as long as it can be, and has ``DIGITS`` digits otherwise, of which two equal ones share
-``TOLERANCE``. What could hide a difference below that has no value: a huge number plus a small one, a function of
-almost nothing.
+A value stays rational as long as possible. Otherwise it has ``DIGITS`` digits, and equal values agree in ``TOLERANCE``
+of them. An operation that could hide a smaller difference has no value: a huge number plus a small one, or a function
+of almost zero.
 """
 
 from __future__ import annotations
@@ -17,29 +17,30 @@ import mpmath
 from verl_like_graders.maths.expression import Node
 from verl_like_graders.maths.points import Point, drawn_value
 
-# Decimal digits of each value, and those that two values must share to be equal.
+# Decimal digits of each value, and the number of digits in which equal values must agree.
 DIGITS, TOLERANCE = 150, 115
-MAX_BITS = 4096  # of a number on the way to the value
+MAX_BITS = 4096  # of an intermediate number
 MAX_FACTORIAL = 2000
 MAX_ARGUMENT = 10**6  # of a function such as sin
-MAX_HYPERBOLIC = 100  # tanh of more is 1 but for what we could not see
-MAX_EXACT = 10**50  # above and below the line of a rational number that becomes a real one
-MIN_ARGUMENT = Fraction(1, 10**25)  # of a function: cos of less is 1 but for what we could not see
-MAX_RATIO = 10**45  # of the terms of a sum
+MAX_HYPERBOLIC = 100  # beyond it, tanh differs from 1 by less than we resolve
+MAX_EXACT = 10**50  # limit on numerator and denominator of a rational number that is converted to a float
+MIN_ARGUMENT = Fraction(1, 10**25)  # of a function: below it, cos differs from 1 by less than we resolve
+MAX_RATIO = 10**45  # between the terms of a sum
 
-Value = Any  # Fraction, or a real or complex number of mpmath
+Value = Any  # Fraction, or a real or complex mpmath number
 
 _CTX = mpmath.MPContext()
 _CTX.dps = DIGITS
 
 
 class Unknown(Exception):
-    """An expression without a value that we can find in bounded time."""
+    """Raised if no value of an expression can be found in bounded time."""
 
 
 def are_close(a: Value, b: Value) -> bool:
-    """Whether two values are the same, but for rounding where they are not rational; an approximation is not the
-    number.
+    """Return whether two values are equal.
+
+    Rational values are compared exactly, others up to rounding. An approximation does not equal the exact number.
     """
     if a == b:
         return True
@@ -59,7 +60,7 @@ def is_positive_multiple(a: Value, b: Value) -> bool:
 
 
 def is_near(exact: Value, rounded: Value, *, places: int) -> bool:
-    """Whether the second may be the first in round figures: 5% or half a unit of the last decimal place apart."""
+    """Return whether ``rounded`` may be ``exact`` rounded: within 5%, or half a unit of the last decimal place."""
     try:
         distance = abs(real(exact) - real(rounded))
         return bool(distance <= max(abs(real(exact)) / 20, _CTX.mpf(10) ** -places / 2))
@@ -72,7 +73,7 @@ def is_real(value: Value | None) -> bool:
 
 
 def less(a: Value | None, b: Value | None) -> Value | None:
-    """The difference of two values; None where it has none."""
+    """Return ``a - b``, or None if it has no value."""
     if a is None or b is None:
         return None
     try:
@@ -82,19 +83,19 @@ def less(a: Value | None, b: Value | None) -> Value | None:
 
 
 def is_less(a: Value, b: Value) -> bool:
-    """Whether one real number is less than the other, by more than rounding."""
+    """Return whether ``a`` is less than ``b`` by more than rounding; both are real."""
     return not are_close(a, b) and bool((less(a, b) or 0) < 0)
 
 
 def times(a: Value, b: Value) -> Value:
-    """The product of two values."""
+    """Return the product of two values."""
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         return a * b
     return real(a) * real(b)
 
 
 def real(value: Value) -> Any:
-    """A rational number as one of ``DIGITS`` digits."""
+    """Return a rational number as an mpmath number of ``DIGITS`` digits."""
     if not isinstance(value, Fraction):
         return value
     if abs(value.numerator) > MAX_EXACT or value.denominator > MAX_EXACT:
@@ -103,7 +104,7 @@ def real(value: Value) -> Any:
 
 
 def value_at(node: Node, point: Point) -> Value:
-    """The node's value, its size bounded at every step."""
+    """Return the node's value at a point, with a bound on the size at every step."""
     if node.kind == "number":
         return node.number
     if node.kind == "symbol":
@@ -154,7 +155,7 @@ def _power(base: Value, exponent: Value) -> Value:
                 if abs(over) * size > MAX_BITS:
                     raise Unknown
                 return base**over
-            # The real root, as a school would: \sqrt[3]{-8} is -2.
+            # Take the real root, as taught in school: \sqrt[3]{-8} is -2.
             if base < 0 and under % 2:
                 return (-1) ** over * _power(-base, exponent)
     elif isinstance(base, Fraction) and base == 1:
@@ -165,7 +166,7 @@ def _power(base: Value, exponent: Value) -> Value:
 
 
 def _exact_root(number: Fraction, degree: int) -> Fraction | None:
-    """The rational root, where there is one; of a negative number that of an odd degree."""
+    """Return the rational root, or None if there is none. A negative number has one only of odd degree."""
     if degree > 64 or (number < 0 and degree % 2 == 0):
         return None
     roots = [_whole_root(abs(part), degree) for part in (number.numerator, number.denominator)]
@@ -177,7 +178,7 @@ def _exact_root(number: Fraction, degree: int) -> Fraction | None:
 def _whole_root(number: int, degree: int) -> int | None:
     if number.bit_length() > MAX_BITS:
         return None
-    found = 1 << -(-number.bit_length() // degree)  # not below the root; Newton's steps go down to it
+    found = 1 << -(-number.bit_length() // degree)  # at or above the root; Newton's steps decrease to it
     while (lower := ((degree - 1) * found + number // found ** (degree - 1)) // degree) < found:
         found = lower
     return found if found**degree == number else None
@@ -195,7 +196,7 @@ def _double_factorial(value: Value) -> Value:
 
 def _binomial(over: Value, under: Value) -> Value:
     chosen = _whole(under, MAX_FACTORIAL) if isinstance(under, Fraction) and under.denominator == 1 else None
-    if chosen is not None and chosen <= 30 and isinstance(over, Fraction):  # a polynomial in what stands above
+    if chosen is not None and chosen <= 30 and isinstance(over, Fraction):  # a polynomial in the upper argument
         product = Fraction(1)
         for i in range(chosen):
             product *= (over - i) / (i + 1)
@@ -216,7 +217,7 @@ def _rounded(value: Value, up: bool) -> Value:
 
 
 def _check_argument(argument: Any) -> None:
-    """Refuse an argument of which a function's value would tell too little."""
+    """Raise Unknown for an argument at which a function's value is not precise enough."""
     if argument and not float(MIN_ARGUMENT) <= abs(argument) <= MAX_ARGUMENT:
         raise Unknown
 
@@ -237,12 +238,12 @@ def _function(name: str, argument: Value, base: Value | None = None) -> Value:
 
 
 def _snapped(value: Any) -> Value:
-    """What is zero but for rounding is zero: sin(pi)."""
+    """Return zero for a value that is zero up to rounding, as sin(pi) is."""
     return value if abs(value) > _CTX.mpf(10) ** -TOLERANCE else Fraction(0)
 
 
 def _shown(value: Value) -> str:
-    """Text that equal values share, near enough."""
+    """Return a text that nearly equal values share."""
     return str(value) if isinstance(value, Fraction) else str(_CTX.nstr(value, 40))
 
 

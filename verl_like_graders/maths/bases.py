@@ -22,7 +22,9 @@ _IN_GROUPS = re.compile(r"(?<=[\dA-F])[ ,](?=[\dA-F]{3,4}(?![\dA-F]))")
 
 @dataclass(frozen=True, slots=True)
 class BasedNumber:
-    """``number`` is what the digits would be in base ten; None where some are letters, or too large for the base."""
+    """A number in a base. ``number`` reads the digits in base ten; it is None if they include letters or exceed the
+    base.
+    """
 
     text: str
     number: Fraction | None
@@ -30,10 +32,10 @@ class BasedNumber:
 
 
 def in_base(text: str) -> BasedNumber | None:
-    """The number that the text, without its spaces, writes in a base; None where it is something else.
+    """Return the number that the text, which has no spaces, writes in a base, or None if it is anything else.
 
-    A letter alone is a name, as in ``a_{12}``. Digits too large for the base, as in ``420_2``, make no number: their
-    text is kept with the base.
+    A single letter is a name, as in ``a_{12}``. Digits too large for the base, as in ``420_2``, do not form a number;
+    their text is kept with the base.
     """
     text = _IN_GROUPS.sub("", text)
     match = _IN_BASE.fullmatch(text) or _IN_WORDS.fullmatch(text)
@@ -58,7 +60,7 @@ def _base(text: str) -> int | None:
 
 
 def _are_digits(text: str, base: int) -> bool:
-    """Whether letters among them are digits: all of the base, beside a figure, or at least two capitals."""
+    """Return whether all letters are digits of the base, mixed with figures or at least two capitals."""
     letters = [letter for letter in text if letter.isalpha()]
     if not letters:
         return True

@@ -1,7 +1,7 @@
-r"""Whether a box is an answer: it is in "x = \boxed{5}.", but ``2^{\boxed{5}}`` has it as a part.
+r"""Decide whether a box is an answer: "x = \boxed{5}." is one, but in ``2^{\boxed{5}}`` the box is part of a formula.
 
-The next thing on either side decides, once white space, markdown, quotes and the signs of maths are set aside. In prose
-a line's end separates; in a formula it separates factors, but no operator from its operand.
+The next item on each side decides, after white space, Markdown, quotes and maths delimiters are skipped. In prose the
+end of a line separates. In a formula it separates two factors, but not an operator from its operand.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from verl_like_graders.maths.neighbours import (
 )
 from verl_like_graders.maths.surroundings import surroundings
 
-# What means nothing beside a box.
+# Text without meaning next to a box.
 _SPACING = (
     r"\\[,;:!> ]|~|\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|thinspace|enspace|large|Large|bf|rm|it"
     r"|color\s*\{\w+\})(?![a-zA-Z])"
@@ -52,9 +52,9 @@ _NAMED_NUMBER = re.compile(r"[a-zA-Z]{2,}[\s#]*\Z|[\u3040-\u9fff]\Z")
 
 
 def belonging(text: str, start: int, end: int, *, content: str) -> str | None:
-    """What belongs to the answer in the box at ``text[start:end]``: a unit or a base, or "".
+    """Return what belongs to the answer in the box at ``text[start:end]``: a unit, a base or "".
 
-    None where the box is part of a formula, or words beside it change the value.
+    Return None if the box is part of a formula, or if words next to it change the value.
     """
     around = surroundings(text, start, end)
     if _is_argument(around.paragraph):
@@ -84,7 +84,7 @@ def belonging(text: str, start: int, end: int, *, content: str) -> str | None:
 
 
 def _is_argument(before: str) -> bool:
-    """Whether a brace is open that makes the box an exponent, an index or what a command is about."""
+    """Return whether an open brace makes the box an exponent, an index or the argument of a command."""
     level = 0
     for brace in reversed(list(_BRACE.finditer(before))):
         level += {"}": 1, "{": -1}.get(brace[0], 0)
@@ -96,7 +96,7 @@ def _is_argument(before: str) -> bool:
 
 
 def _opens_list(before: str) -> bool:
-    """Whether a bracket is open that holds other values before the box, or is a function's: (3, and P(X=."""
+    """Return whether an open bracket holds other values before the box or belongs to a function: (3, and P(X=."""
     level = 0
     for bracket in reversed(list(_BRACKET.finditer(before))):
         level += 1 if bracket[0][-1] in ")]}" else -1
@@ -112,7 +112,7 @@ def _opens_list(before: str) -> bool:
 
 
 def _closes_list(behind: str) -> bool:
-    """Whether a bracket closes that holds other values behind the box."""
+    """Return whether a bracket closes that holds other values after the box."""
     level = 0
     for bracket in _BRACKET.finditer(behind):
         level += -1 if bracket[0][-1] in ")]}" else 1
@@ -123,7 +123,7 @@ def _closes_list(behind: str) -> bool:
 
 
 def _without_idle_end(text: str, gap: str, *, is_prose: bool) -> tuple[str, str]:
-    r"""The text without what means nothing at its end, and the widest gap there: "", "$", " " or "\n"."""
+    r"""Return the text without a meaningless end, and the widest gap there: "", "$", " " or "\n"."""
     while text:
         match = _IDLE_BEFORE.search(text[-60:]) or (_QUOTE_BEFORE.search(text[-1:]) if is_prose else None)
         if match is None:
@@ -134,7 +134,7 @@ def _without_idle_end(text: str, gap: str, *, is_prose: bool) -> tuple[str, str]
 
 
 def _without_idle_start(text: str, gap: str, content: str, *, is_prose: bool) -> tuple[str, str, str]:
-    """The text without what means nothing at its start, and without a unit; the gap, and the unit."""
+    """Return the text without a meaningless start and a unit, then the widest gap, then the unit."""
     unit = ""
     while text:
         match = _IDLE_BEHIND.match(text) or (_QUOTE_BEHIND.match(text) if is_prose else None)
@@ -156,7 +156,7 @@ def _wider(gap: str, sign: str) -> str:
 
 
 def _joins_text(thing: Neighbour) -> bool:
-    r"""Whether upright letters are a factor, as in \text{i}, and no words."""
+    r"""Return whether upright letters are a factor, as in \text{i}, rather than words."""
     return WORDS.search(thing.text) is None and re.search("[a-zA-Z]", thing.text) is not None
 
 
@@ -201,7 +201,7 @@ def _joins_prose_before(text: str, gap: str, content: str) -> bool:
     if thing.kind == "operator" or is_changed(text):
         return True
     if gap == " " and text.endswith(content):
-        return False  # it is said again
+        return False  # the value is repeated
     if thing.kind == "command":
         return thing.command not in SEPARATORS
     is_named = _NAMED_NUMBER.search(text.rstrip(": ").rstrip("0123456789")) is not None
@@ -215,7 +215,7 @@ def _joins_prose_before(text: str, gap: str, content: str) -> bool:
 
 
 def _is_sign(text: str, gap: str) -> bool:
-    """Whether a dash behind the text, and right before a box, is a sign or subtracts: it is not in "Answer - 5"."""
+    """Return whether a dash between the text and a box is a minus sign; in "Answer - 5" it is not."""
     if gap != " ":
         return _HEADING.search(text) is None
     stem = text.rstrip()
@@ -252,7 +252,7 @@ def _joins_prose_behind(text: str, gap: str) -> bool:
 
 
 def _is_said_of_times(text: str, content: str) -> bool:
-    """Whether the text ends in the content as how often something happens: she jumps 84 times."""
+    """Return whether the text ends in the content as a frequency: she jumps 84 times."""
     return (
         is_frequency(text)
         and (number := _ONE_NUMBER.fullmatch(content)) is not None

@@ -1,4 +1,4 @@
-r"""The boxes of a response, ``\boxed{}`` and ``\fbox{}``: what the last of them says is its answer."""
+r"""The boxes of a response, ``\boxed{}`` and ``\fbox{}``, of which the last one holds the answer."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ MAX_JOINED_BOXES = 10
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 _WORD = re.compile(r"[^\s${}]+")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-# What may stand between two boxes of one answer: \boxed{1} \quad \text{and} \quad \boxed{2}.
-# Atomic, because two of it follow each other; a possessive group, ()*+, would do the same; up to Python
-# 3.11.4 those are flawed.
+# Text between two boxes of one answer: \boxed{1} \quad \text{and} \quad \boxed{2}. The group is atomic because two of
+# them follow each other. A possessive group, ()*+, would do the same, but those are flawed up to Python 3.11.4.
 _BLANK = r"(?>(?:[\s$,;&*_]|\\[()\[\],;:! ]|\\q?quad(?![a-zA-Z]))*)"
 _JOINS = r"(?:(?:and|or)(?:\s+(?:also|else|perhaps|possibly|maybe))?|as well as|plus|或者?|和|与|及|以及)"
 _AND = rf"(?:{_JOINS}|\\(?:text[a-z]*|math[a-z]*|mbox)\s*\{{\s*,?\s*{_JOINS}\s*\}})?"
@@ -21,10 +20,10 @@ _BETWEEN_BOXES = re.compile(rf"{_BLANK}{_AND}{_BLANK}(?:[a-zA-Z](?:_\w)?\s*=\s*|
 
 
 def boxed(text: str) -> str | None:
-    r"""The content of the last ``\boxed{}``, joined by commas to boxes right before it, with a unit or a base that
-    stands behind it.
+    r"""Return the content of the last ``\boxed{}``, joined by commas to boxes directly before it, with the unit or base
+    after it.
 
-    None without a box, and where the last one never closes or is part of a formula.
+    Return None if there is no box, or if the last one never closes or is part of a formula.
     """
     contents: list[str] = []
     end_of_all = following = None
@@ -51,7 +50,7 @@ def has_box(text: str) -> bool:
 
 
 def _content(text: str, start: int) -> tuple[str | None, int]:
-    """What the box that opens at ``start`` holds, and where it ends; a box without braces holds a word."""
+    """Return the content of the box that opens at ``start``, and its end; a box without braces holds a word."""
     if text[start : start + 1] != "{":
         word = _WORD.match(text, start)
         return (word[0], word.end()) if word else (None, start)

@@ -1,4 +1,6 @@
-"""Chains such as x = a = b and a = b, rounded: which of the sides is the answer, and whether the chain may be true."""
+"""Chains such as x = a = b or a = b, rounded: find the side that is the answer, and check that the chain
+may be true.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,15 @@ from verl_like_graders.maths.units import without_unit
 from verl_like_graders.maths.values import are_same, has_values, may_be_rounded
 
 LETTERS = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]|\\(?:alpha|beta|gamma|theta|phi|lambda|mu|rho|sigma|omega)(?![a-zA-Z])")
-# What the next sign of equality may be of: the y of x = 1 y = 2.
+# The end of a side that may be the left side of the next equation: the y of x = 1 y = 2.
 _ENDS_IN_NAME = re.compile(r"(?:\d\s*|[\s)\]}])\\?[a-zA-Z]+(?:_\{\w+\})?\Z")
 
 
 def exact_side(text: str) -> str:
-    """What stands before an approximation; the approximation itself where that is nothing, or a name.
+    """Return the text before an approximation sign, or the approximation if that text is empty or a name.
 
     Raises:
-        Unreadable: where the two are not near each other.
+        Unreadable: the two values are not near each other.
     """
     pieces = split(text, {r"\approx"})[0]
     if len(pieces) == 1:
@@ -35,10 +37,10 @@ def exact_side(text: str) -> str:
 
 
 def check_chain(sides: list[str], names: list[str]) -> None:
-    """Refuse ``x = a = b`` unless a is b, or stands for it: a sum, an integral, or a formula with other names.
+    """Refuse ``x = a = b`` unless a is b, or a form of b: a sum, an integral, or a formula with other names.
 
     Raises:
-        Unreadable: where a may be something else, as in x = 1 x = 2.
+        Unreadable: a may be something else, as in x = 1 x = 2.
     """
     for side, name in zip(sides[1:-1], names[1:-1], strict=True):
         if name or UNEVALUATED.fullmatch(side) or are_same(side, sides[-1]):

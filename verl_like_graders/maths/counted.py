@@ -1,6 +1,6 @@
-"""Things that are counted: nouns that may stand behind a number without changing it, as in 7 apples.
+"""Countable nouns: nouns that may follow a number without changing it, as in 7 apples.
 
-A noun that could make the number another is left out: dozen, half, quarter, score, times, part.
+A noun that could change the number is left out: dozen, half, quarter, score, times, part.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ video violin visit visitor volunteer vote voter waffle wagon waiter walk wall wa
 whistle widget window wing winner wolf woman word worker workout worm wrapper zebra
 """
 
-# Counted in the plural alone.
+# Nouns that count only in the plural.
 _PLURAL = """
 checks clothes cubes cylinders flips groups heads jeans lists loads losses matches multiples packs pairs pants piles
 places powers prisms pyramids results rolls roots runs scissors shorts spheres squares states tails tosses wins
 zeros
 """
 
-# What "of" may stand before: 5 cups of flour.
+# Substances that "of" may introduce: 5 cups of flour.
 _MASS = """
 bread butter cake candy cement cereal cheese chocolate clay cloth coal coffee concrete corn cream dirt fabric fat
 fertilizer flour food fruit fuel gas gasoline gold grain grass gravel hay honey ice jam jelly juice lace land
@@ -92,14 +92,14 @@ white black yellow purple pink brown golden small large big little tall short to
 ADJECTIVES = frozenset(_ADJECTIVES_WORDS.split())
 UNCHANGED = frozenset(
     ["people", "fish", "sheep", "deer", "shrimp", "trout", "goldfish", *_PLURAL.split()]
-)  # of one form
+)  # with one form for singular and plural
 _NOUNS = frozenset(_SINGULAR.split())
 _ONLY_PLURAL = frozenset(_PLURAL.split())
 MASS = frozenset(_MASS.split())
 
 
 def counted(word: str) -> str:
-    """The noun in the singular; "" for a word that counts nothing."""
+    """Return the noun in the singular, or "" for a word that is not a countable noun."""
     if word in _ONLY_PLURAL:
         return word
     if word in _IRREGULAR:

@@ -1,6 +1,4 @@
-"""Whether two answers to a maths problem are equal, in bounded time: numbers exactly, words as text, expressions by
-their values.
-"""
+"""Compare two maths answers in bounded time: numbers exactly, words as text, expressions by their values."""
 
 from __future__ import annotations
 
@@ -16,14 +14,15 @@ from verl_like_graders.maths.real_sets import are_same_sets, is_combined
 from verl_like_graders.maths.units import Unit
 from verl_like_graders.maths.values import Term, are_multiples, are_same, has_values, values_of
 
-# Arithmetic between numbers that is yet to be done.
+# Arithmetic between numbers that has not been carried out.
 _UNDONE = re.compile(r"(?:[\d)}!]|\\pi)(?:[-+]|\\cdot|\\div|\()|\d\^\{[^{}]*\}\d")
 _CLOCK = re.compile(r"\d{1,2}(?::\d{2})+")
 
 
 def equal(truth: Answer, answer: Answer) -> bool:
-    """Whether the answer says what the truth says; not symmetric where one names a unit or a variable and the other
-    does not.
+    """Return whether the answer equals the ground truth.
+
+    This is not symmetric: one of them may name a unit or a variable that the other omits.
     """
     if truth == answer:
         return True
@@ -52,7 +51,10 @@ def _is(answer: Answer, kind: str) -> bool:
 
 
 def _same_choices(truth: Answer, answer: Answer) -> bool:
-    """A letter with its answer, (C) 12: both where the truth has both, else the one that the truth is."""
+    """Compare answers of which one is a letter with its value, as in (C) 12.
+
+    If each has a letter and a value, both must match. Otherwise only the common part is compared.
+    """
     letter, value = answer.parts if isinstance(answer, Group) and answer.kind == "choice" else (answer, answer)
     if isinstance(truth, Group) and truth.kind == "choice":
         if letter is not value:
@@ -63,7 +65,7 @@ def _same_choices(truth: Answer, answer: Answer) -> bool:
 
 
 def _same_ratios(truth: Answer, answer: Answer) -> bool:
-    """Proportional numbers; a ratio of two is also their quotient."""
+    """Return whether the ratios are proportional; a ratio of two numbers also equals their quotient."""
     a, b = _terms(truth), _terms(answer)
     a = [*a, "1"] if len(a) == 1 and len(b) == 2 else a
     b = [*b, "1"] if len(b) == 1 and len(a) == 2 else b
@@ -76,13 +78,13 @@ def _terms(answer: Answer) -> list[str]:
     if isinstance(answer, Group):
         return [part.text for part in answer.parts if isinstance(part, Leaf)] if answer.kind == "ratio" else []
     if isinstance(answer, Leaf) and not answer.unit.name:
-        # 15:30 may be a time, but not where the truth is a ratio such as 1:2.
+        # 15:30 may be a time, but not if the ground truth is a ratio such as 1:2.
         return answer.text.split(":") if _CLOCK.fullmatch(answer.text) else [] if answer.is_words else [answer.text]
     return []
 
 
 def why_text(truth: Answer) -> str:
-    """Return why the truth, or a part of it, can only be compared as text, or "" if it has values."""
+    """Return why the ground truth, or a part of it, can only be compared as text, or "" if it has values."""
     parts = truth.parts if isinstance(truth, Group) else ()
     if isinstance(truth, Relation):
         parts = (truth.left, truth.right)
@@ -94,7 +96,7 @@ def why_text(truth: Answer) -> str:
 
 
 def vote(answer: Answer) -> str:
-    """A text that equal answers share, as far as one text can tell: 1/2 for 0.5, a set's elements sorted."""
+    """Return a text that equal answers share as far as possible: 1/2 for 0.5, a set's elements sorted."""
     if isinstance(answer, Relation):
         return f"{answer.left.text}{answer.sign}{answer.right.text}"
     if isinstance(answer, Leaf):
@@ -109,7 +111,7 @@ def vote(answer: Answer) -> str:
 
 
 def _same_leaves(truth: Leaf, answer: Leaf) -> bool:
-    """Words by their text, numbers exactly, expressions by their values; units of one kind are converted."""
+    """Compare words as text, numbers exactly and expressions by their values; convert units of one kind."""
     if answer.unit.name.startswith("base ") and not _may_have_base(truth.unit, answer.unit):
         return False
     if truth.unit.name and answer.unit.name and truth.unit.name != answer.unit.name:
@@ -129,7 +131,7 @@ def _same_leaves(truth: Leaf, answer: Leaf) -> bool:
 
 
 def _may_have_base(truth: Unit, answer: Unit) -> bool:
-    """Digits in a base answer the same base; without one the truth is of base ten."""
+    """Return whether the bases match: the same base, or base ten if the ground truth names none."""
     return truth == answer or (not truth.name and answer.name == TEN)
 
 
@@ -141,7 +143,10 @@ def _in_base_units(leaf: Leaf) -> Term:
 
 
 def _same_angles(truth: Leaf, answer: Leaf) -> bool:
-    r"""\frac{\pi}{2} for 90 degrees: an angle without a unit is in radians where it has a pi."""
+    r"""Compare an angle in degrees with one in radians: \frac{\pi}{2} equals 90 degrees.
+
+    An angle without a unit is in radians if it contains a pi.
+    """
     if truth.unit.name == "degree":
         degrees, radians = truth, answer
     elif answer.unit.name == "degree":
@@ -154,7 +159,7 @@ def _same_angles(truth: Leaf, answer: Leaf) -> bool:
 
 
 def _same_percents(truth: Leaf, answer: Leaf) -> bool:
-    """50 for 50%, because the question asked for percent; 50% for 50, but not 0.5% for 0.5."""
+    """Accept 50 for 50%, because the question asks for percent, and 50% for 50, but not 0.5% for 0.5."""
     assert truth.number is not None and answer.number is not None, "only numbers are compared as percents"
     if truth.unit.name == "%" and not answer.unit.name:
         return truth.number == answer.number / 100
@@ -177,13 +182,13 @@ def _same_groups(truth: Group, answer: Group) -> bool:
 
 
 def _has_names(group: Group) -> bool:
-    """Whether its parts are values of different names: x = 3, y = 4."""
+    """Return whether the parts are values of different names: x = 3, y = 4."""
     names = [part.name for part in group.parts if not isinstance(part, Relation)]
     return len(names) == len(group.parts) and all(names) and len(set(names)) == len(names) > 1
 
 
 def _in_order_of_names(truth: Group, answer: Group) -> bool:
-    """Whether the truth without names lists the values as their names are sorted."""
+    """Return whether the ground truth, which has no names, lists the answer's values sorted by name."""
     parts = sorted(answer.parts, key=lambda part: "" if isinstance(part, Relation) else part.name)
     return len(parts) == len(truth.parts) and all(map(equal, truth.parts, parts))
 
@@ -193,7 +198,7 @@ def _all_in(parts: tuple[Answer, ...], others: tuple[Answer, ...]) -> bool:
 
 
 def _rearranged(truth: Group, answer: Group) -> bool:
-    """Whether the parts are the same in some order, each as often."""
+    """Return whether the parts are equal in some order, each as often."""
     if len(truth.parts) != len(answer.parts):
         return False
     left = list(answer.parts)
@@ -206,13 +211,13 @@ def _rearranged(truth: Group, answer: Group) -> bool:
 
 
 def _names_decide(truth: Group, answer: Group) -> bool:
-    """x = 1, y = 2 must not be answered by 2, 1."""
+    """Return whether the answer names its values if several names matter: 2, 1 does not answer x = 1, y = 2."""
     names = {part.name for part in truth.parts if not isinstance(part, Relation)}
     return len(names - {""}) < 2 or all(isinstance(part, Relation) or part.name for part in answer.parts)
 
 
 def _same_relation(truth: Answer, answer: Answer) -> bool:
-    """Whether one relation is a multiple of the other: y = 2x + 1 and 2x - y + 1 = 0."""
+    """Return whether one relation is a multiple of the other: y = 2x + 1 and 2x - y + 1 = 0."""
     a, b = _as_relation(truth), _as_relation(answer)
     if a is None or b is None or a.sign != b.sign:
         return False
@@ -225,12 +230,12 @@ def _same_relation(truth: Answer, answer: Answer) -> bool:
         return False
     (first_f, first_g), *_ = both
     if all(u == first_f for u, _ in both) and all(v == first_g for _, v in both):
-        return False  # 1 < 2 says something else than 1 < 3
+        return False  # 1 < 2 is a different statement from 1 < 3
     return are_multiples(both, positive=a.sign not in ("=", r"\ne"))
 
 
 def _value_of_sum(answer: Relation) -> Leaf | None:
-    """17 of m + n = 17, where the question asks for m + n; None where it is an equation between other things."""
+    """Return 17 for m + n = 17 (the question asks for m + n), or None for an equation of any other form."""
     is_value = answer.sign == "=" and is_sum(answer.left.text) and not LETTERS.search(answer.right.text)
     return answer.right if is_value else None
 

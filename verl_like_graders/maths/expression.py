@@ -1,9 +1,9 @@
-"""An expression in LaTeX or plain text as a tree, in a time that grows with its length alone.
+"""Parse an expression in LaTeX or plain text into a tree, in time linear in its length.
 
-Conventions: what stands side by side is multiplied, and ``/`` and ``\\div`` take the one factor that follows. Letters
-are variables, upper and lower case apart; ``e`` is Euler's number, and ``i`` the imaginary unit unless there is a ``j``
-beside it. Before brackets ``f``, ``g`` and ``h`` are functions, most other letters factors. A whole number before a
-proper fraction of numbers is a mixed number. Degrees are angles within the argument of a function.
+Conventions: adjacent factors are multiplied, and ``/`` and ``\\div`` apply to the one factor that follows. Letters are
+case-sensitive variables. ``e`` is Euler's number, and ``i`` the imaginary unit unless the expression also has a ``j``.
+Before brackets ``f``, ``g`` and ``h`` are functions, most other letters are factors. A whole number before a proper
+fraction of numbers is a mixed number. Degrees are allowed only within the argument of a function.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_DEPTH = 25  # of brackets within brackets
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """``kind`` is "number" or "symbol", or names what is done with the ``parts``."""
+    """A node of the tree. ``kind`` is "number", "symbol" or the name of the operation on ``parts``."""
 
     kind: str
     parts: tuple[Node, ...] = ()
@@ -38,13 +38,13 @@ _INVERSES = frozenset(f"arc{name}" for name in _ANGLES)
 _HYPERBOLIC = frozenset(["sinh", "cosh", "tanh", "coth"])
 FUNCTIONS = _ANGLES | _INVERSES | _HYPERBOLIC | {"log", "ln", "lg", "exp"}
 _CLOSING = {"(": ")", "{": "}", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
-# Letters that are functions before brackets; any other is one before a number in brackets, and else a factor.
+# Letters that are functions before brackets. Any other letter is one only before a bracketed number, else a factor.
 _APPLIED = frozenset(
     ["f", "g", "h", *(f"\\{name}" for name in ["phi", "varphi", "sigma", "tau", "zeta", "Gamma", "mu"])]
 )
 _BARE = re.compile(r"[\d.]+|[a-zA-Z]")
 _MARKED = frozenset([r"\mathbf", r"\vec", r"\hat", r"\overline", r"\bar", r"\tilde", r"\mathcal", r"\overrightarrow"])
-# 1ABC_{16} is no product; 2a_{12} is one, of a sequence's term.
+# 1ABC_{16} is not a product; 2a_{12} is the product of 2 and a term of a sequence.
 _DIGITS_OF_A_BASE = re.compile(r"\d(?:[\dA-F]*[A-F]|[\da-f]*[a-f][\da-f]*[a-f])_\{?1[1-6]\}?(?!\d)")
 ONE, MINUS_ONE = Node("number", number=Fraction(1)), Node("number", number=Fraction(-1))
 
@@ -53,7 +53,7 @@ def parse(text: str) -> Node:
     """Parse an expression into a tree.
 
     Raises:
-        Unreadable: what is no expression, may mean several things, or is too long or too deep.
+        Unreadable: the text is not an expression, is ambiguous, or is too long or nested too deeply.
     """
     if len(text) > MAX_CHARS:
         raise Unreadable(f"an expression of it has {len(text)} characters, more than {MAX_CHARS}")
@@ -67,12 +67,12 @@ def parse(text: str) -> Node:
 
 
 class _Parser:
-    """Recursive descent; each method reads what its name says and leaves the next token in ``next``."""
+    """A recursive-descent parser. Each method reads what its name says and leaves the next token in ``next``."""
 
     def __init__(self, tokens: list[str]) -> None:
         self._tokens, self._place = tokens, 0
         self._depth = self._angles = 0
-        self._open_bars = [0]  # absolute values that are open, within each pair of brackets
+        self._open_bars = [0]  # number of open absolute values in each pair of brackets
         self._has_unit_vectors = "j" in tokens
 
     @property
@@ -111,14 +111,14 @@ class _Parser:
                 result = Node(kind, (result, self._signed(self._power)))
             elif self._begins_factor():
                 if self.next[0] in "0123456789." and re.match(r"[\da-zA-Z.]", self._tokens[self._place - 1]):
-                    # x2 may be meant as a power or an index.
+                    # x2 may mean a power or an index.
                     raise Unreadable("a number stands behind a letter or a number")
                 result = Node("product", (result, self._power()))
             else:
                 return result
 
     def _mixed(self) -> Node:
-        """The first factor, which may be a mixed number."""
+        """Read the first factor, which may be a mixed number."""
         whole, place = self.next, self._place
         found = self._power()
         if self._place > place + 1 or not whole.isdigit() or self.next != r"\frac":
@@ -141,7 +141,7 @@ class _Parser:
         return self._raised(self._atom())
 
     def _raised(self, base: Node) -> Node:
-        """The base with what stands behind it: factorials, degrees, an exponent."""
+        """Read what follows the base: factorials, degrees, an exponent."""
         while self.next in ("!", "°"):
             if self._take() == "°":
                 if not self._angles:
@@ -160,7 +160,9 @@ class _Parser:
         return base
 
     def _argument(self, *, signed: bool = False) -> Node:
-        """What stands in braces; without braces one digit, letter or command, or, where ``signed``, a whole number."""
+        """Read the contents of braces. Without braces, read one digit, letter or command; if ``signed``, a whole
+        number.
+        """
         if self.next == "{":
             return self._bracketed()
         if signed and self.next == "-":
@@ -248,7 +250,7 @@ class _Parser:
         return name in _APPLIED or (is_bare and (name[0].isupper() or not inner[0].isalpha()))
 
     def _index(self) -> str:
-        """The index behind a letter, as text."""
+        """Read the index after a letter, as text."""
         if self.next != "_":
             return ""
         self._take()
@@ -293,7 +295,7 @@ class _Parser:
         raise Unreadable(f"{token} is not evaluated")
 
     def _marked(self, mark: str) -> Node:
-        r"""A letter in other print: \text{i} is i, but \mathbf{i} is a vector; \overline{AB} is a name."""
+        r"""Read a letter in another font: \text{i} is i, but \mathbf{i} is a vector and \overline{AB} a name."""
         self._expect("{")
         inner: list[str] = []
         while self.next not in ("}", "") and len(inner) < 3:
@@ -332,7 +334,7 @@ class _Parser:
         return found if exponent is None else Node("power", (found, exponent))
 
     def _of_function(self) -> Node:
-        r"""The argument: what stands in brackets, else factors side by side, as in \sin 2x."""
+        r"""Read the argument of a function: the contents of brackets, or else adjacent factors, as in \sin 2x."""
         if self.next in ("(", "{"):
             return self._bracketed()
         found = self._mixed() if self.next.isdigit() else self._power()

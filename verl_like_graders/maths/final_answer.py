@@ -1,4 +1,4 @@
-"""Where the final answer of a response without a box stands: after "answer is", or at the end."""
+"""Find the final answer of a response without a box: after "answer is", or at the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STATED = re.compile(
     r"(?:,?\s*\b(?:therefore|thus|simply|then|hence|indeed|just|exactly|precisely|clearly),?(?=\s))?[\s*]*",
     re.IGNORECASE,
 )
-# A dollar sign opens maths where no space follows it, or where one precedes the next; prices are no maths.
+# A dollar sign opens maths if no space follows it, or if a space precedes the next one. Prices are not maths.
 _MATHS = re.compile(
     r"\$\$(.+?)\$\$|(?<![\\$])\$(?=[^\s$])([^$\n]{1,2000}?)(?<=[^\s\\])\$(?!\d)"
     r"|(?<![\\$])\$[ \t]++([^\s$][^$\n]{0,1999}?)(?<=\S)[ \t]++\$(?!\d)|\\\[(.+?)\\\]|\\\((.+?)\\\)",
@@ -27,17 +27,17 @@ _MATHS = re.compile(
 _SENTENCE_END = re.compile(
     r"[。；]|[.!?](?=\s|$)|\n|</|[,;]?\s(?:since|because|as|which|so|where|when)\s", re.IGNORECASE
 )
-# What shows that a formula behind "the answer is" is not all of the answer.
+# Text which shows that a formula after "the answer is" is only part of the answer.
 _GOES_ON = re.compile(
     r"\s*(?:,\s*)?(?:(?:and|or|to|plus|minus|times|if|unless|percent|%)\b|[$\d%]|[-+*/=<>]\s*[$\d\\])"
 )
 _BOLD = re.compile(r"(?<!\w)\*\*|\*\*(?!\w)")
 _DOUBTS = re.compile(r"\b(?:if|unless|not|wrong|incorrect|false|never)\b", re.IGNORECASE)
 _COPULA = re.compile(r"(?:\bis|\bare|\bequals|\bequal to)(?:\s+(?:therefore|thus|simply|then))?[\s:]+", re.IGNORECASE)
-# Plain text falls into pieces at its spaces; one with a word in it, or a letter with a number such as B12, is no maths.
+# Plain text is split at its spaces. A piece with a word in it, or a letter with a number such as B12, is not maths.
 _PIECE = re.compile(r"(?<=[a-zA-Z]):|[^\s\u2014\u2015]+?(?=[a-zA-Z]:)[a-zA-Z]|[^\s\u2014\u2015]+|\n")
 _COMMAND = re.compile(r"\\[a-zA-Z]+")
-_FOREIGN = re.compile(r"[\u3001-\u9fff\uac00-\ud7a3]+")  # Chinese, Japanese and Korean, without spaces between words
+_FOREIGN = re.compile(r"[\u3001-\u9fff\uac00-\ud7a3]+")  # Chinese, Japanese and Korean have no spaces between words
 _IS_WORD = re.compile(r"(?<![a-zA-Z])(?:[a-zA-Z]{3,}|[a-zA-Z]{2}(?![a-zA-Z]))|[a-zA-Z]\d+")
 _BEHIND_NUMBER = re.compile(r"(?<=\d)(?:[a-zA-Z]{1,5}(?![a-zA-Z\d])|[eE][-+]?\d+)")
 _HAS_VALUE = re.compile(r"\d|\\[a-zA-Z]|[π√½]")
@@ -45,7 +45,7 @@ _OPERATOR = r"(?:[-=+*/^_<>×·÷≤≥|]|\\(?:cdot|times|div|pm|leq?|geq?|neq?|
 _ENDS_OPEN, _BEGINS_OPEN = re.compile(f".*{_OPERATOR}"), re.compile(f"{_OPERATOR}|[{{^_]|\\\\[a-zA-Z]")
 _THOUSANDS, _THOUSAND = re.compile(r"[-$(]*[1-9]\d{0,2}(?: \d{3})*"), re.compile(r"\d{3}(?![\d,])")
 _FRACTION = re.compile(r"\d+/\d+")
-# Words before and behind a number that make it another.
+# Words before and after a number that change it.
 _SPOILS_BEHIND = "not minus negative than plus times by sqrt root to least most 负 減 减 不是 答案不是 不等于"
 _SPOILS_BEFORE = (
     "million billion trillion thousand hundred dozen pi squared cubed factorial half plus minus times to percent x"
@@ -56,8 +56,8 @@ _SPOILS_BEFORE = (
 def unboxed(text: str) -> str | None:
     """Return the answer of a response without a box, or None.
 
-    That is what stands between ``<answer>`` tags, behind the last "answer is" or "Answer:", or else the formula or
-    number that ends last, as a whole: of ``n = 2^{10}`` it is never 10.
+    The answer is the text between ``<answer>`` tags, or after the last "answer is" or "Answer:". Without these it is
+    the formula or number that ends last, always whole: ``n = 2^{10}`` never yields 10.
     """
     text = _BOLD.sub("", plain(text))
     if tagged := list(_TAGGED.finditer(text)):
@@ -74,14 +74,14 @@ def unboxed(text: str) -> str | None:
 
 
 def _whole(text: str) -> str:
-    """What a tag holds, without the signs of maths around it."""
+    """Return the content of a tag, without maths delimiters around it."""
     text = text.strip()
     maths = _MATHS.fullmatch(text)
     return next(content for content in maths.groups() if content) if maths else text
 
 
 def _said(sentence: str) -> str:
-    """The answer in a sentence: The largest $n$ is 34."""
+    """Return the answer in a sentence: The largest $n$ is 34."""
     copulas = list(_COPULA.finditer(sentence))
     if not copulas:
         return _whole(sentence)
@@ -92,9 +92,9 @@ def _said(sentence: str) -> str:
 
 
 def last_value(text: str) -> str | None:
-    """The formula or number that ends last, with all that belongs to it.
+    """Return the formula or number that ends last, as a whole.
 
-    None where there is none, or a word before or behind it says that it is not the value: not 5, minus 5, 5 million.
+    Return None if there is none, or if a word before or after it changes the value: not 5, minus 5, 5 million.
     """
     items = _items(text)
     values = [i for i, item in enumerate(items) if item.is_value]
@@ -113,13 +113,13 @@ def last_value(text: str) -> str | None:
 
 
 class _Item(NamedTuple):
-    """A formula, a stretch of maths in plain text, or a word."""
+    """A formula, a run of maths in plain text, or a word."""
 
     text: str
     is_value: bool
 
 
-_SENTENCE = _Item("", is_value=False)  # its end, over which no word changes a number
+_SENTENCE = _Item("", is_value=False)  # the end of a sentence, across which no word changes a number
 
 
 def _items(text: str) -> list[_Item]:
@@ -134,7 +134,7 @@ def _items(text: str) -> list[_Item]:
 def _plain_items(text: str) -> list[_Item]:
     text = _FOREIGN.sub(r" \g<0> ", text)
     found: list[_Item] = []
-    run = ""  # of maths, that may go on
+    run = ""  # maths that may continue
     for piece in [*_PIECE.findall(text), "\n"]:
         is_maths = _is_maths(piece)
         if is_maths and run and _goes_on(run, piece):
@@ -158,13 +158,13 @@ def _closed(run: str) -> list[_Item]:
 
 
 def _trimmed(run: str) -> str:
-    """Without markdown and punctuation around it; the point of .5 belongs to the number."""
+    """Return the run without Markdown and punctuation around it; the point of .5 is part of the number."""
     text = run.rstrip("*`'\"_,;:?. ").lstrip("*`'\"_,;:? ")
     return text if re.match(r"\.\d", text) else text.lstrip("*`'\"_,;:?. ")
 
 
 def _goes_on(run: str, piece: str) -> bool:
-    """Whether a piece behind a space belongs to the maths before it; in "5 a day" it does not."""
+    """Return whether a piece after a space continues the maths before it; in "5 a day" it does not."""
     return bool(
         _ENDS_OPEN.fullmatch(run)
         or _BEGINS_OPEN.match(piece)
@@ -183,5 +183,5 @@ def _is_maths(piece: str) -> bool:
 
 
 def _level(text: str) -> int:
-    """How many brackets are open."""
+    """Return the number of open brackets."""
     return sum(text.count(sign) for sign in "([{") - sum(text.count(sign) for sign in ")]}")

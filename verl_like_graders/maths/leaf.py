@@ -1,4 +1,4 @@
-"""One value of an answer: a number, words or an expression, with its unit set aside."""
+"""One value of an answer: a number, words or an expression, with its unit separated."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ MAX_POWER_OF_TEN = 1000
 
 
 class Unreadable(ValueError):
-    """Text that is no answer; says why."""
+    """Raised for text that is not an answer; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
-    """One value. Equal texts are equal values; where both have a number, the numbers decide."""
+    """One value. Equal texts are equal values; if both have a number, the numbers are compared."""
 
     text: str
     number: Fraction | None = None
-    unit: Unit = NO_UNIT  # or none we know
+    unit: Unit = NO_UNIT  # ``NO_UNIT`` also if it is unknown
     is_words: bool = False  # compared as text alone
-    has_formula: bool = False  # words with a formula between them
+    has_formula: bool = False  # words that contain a formula
     name: str = ""  # the x of "x = 5"
 
 
@@ -39,14 +39,14 @@ _LETTER = re.compile(r"\(?([a-zA-Z])\.?\)?")
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 _SPELLED = re.compile(r"[^\W\d_]{2,}")
 _WORD = re.compile(r"[a-zA-Z]{3,}|\b(?:[Nn]o|NO)\b")
-_ORDINARY = re.compile(r"(?:[a-z\W\d_]|\b[A-Z][a-z]*\b|\b[A-Z]+\b)*")  # what differs in capitals alone is the same word
+_ORDINARY = re.compile(r"(?:[a-z\W\d_]|\b[A-Z][a-z]*\b|\b[A-Z]+\b)*")  # words that differ only in capitals are equal
 _SHORT = frozenset(
     ["no", "yes", "odd", "all", "one", "two", "six", "ten", "red", "mon", "sun"]
-)  # no letters of figures
+)  # not the letters of a geometric figure
 _PROSE = re.compile(
     r"(?<![\\a-zA-Z])[a-zA-Z]{5,}|(?<![\\a-zA-Z])[a-zA-Z]+ [a-zA-Z]{2,}|(?<![\\a-zA-Z])[a-zA-Z]{2,} [a-zA-Z]"
 )
-# What no expression contains: a set's sign, a line over letters, a congruence.
+# Signs that no expression contains: a set, a line over letters, a congruence.
 _SYMBOL = re.compile(
     r"[-+]?\\infty|\\emptyset|\\math(?:bb|cal)\{[A-Z]\}|\\[a-zA-Z]+\{[A-Z]{2,}\}|\\(?:triangle|angle) "
     r"?[A-Z]+|.*\\equiv.*"
@@ -57,7 +57,7 @@ _TIME = re.compile(r"(\d+(?::\d+)+) ?(?:([AaPp])\.? ?[Mm]\.?)?")  # or a ratio
 
 
 def leaf(text: str) -> Leaf:
-    """Read one value; the spelling of its LaTeX is already uniform."""
+    """Read one value from text in uniform spelling."""
     if (digits := in_base(squeezed(text))) is not None:
         return Leaf(text=digits.text, number=digits.number, unit=digits.unit, is_words=digits.number is None)
     if match := _CONGRUENCE.fullmatch(squeezed(text)):
@@ -69,13 +69,13 @@ def leaf(text: str) -> Leaf:
     found = _bare(value)
     if unit is NO_UNIT:
         return found
-    if found.is_words:  # 5 ft 3 in is no length of three inches
+    if found.is_words:  # 5 ft 3 in is not a length of three inches
         return _bare(text)
     return replace(found, unit=unit, number=found.number and found.number / 100 if unit.name == "%" else found.number)
 
 
 def _bare(text: str) -> Leaf:
-    """A value without a unit."""
+    """Read a value without a unit."""
     has_words = any(_SPELLED.search(words) for words in _TEXT.findall(text))
     text = squeezed(_TEXT.sub(r" \1 ", text))
     if not text:
@@ -98,7 +98,7 @@ def _bare(text: str) -> Leaf:
 
 
 def _number(text: str) -> Fraction | None:
-    """The number that the text is, exactly; None where it is none, or one divided by zero."""
+    """Return the exact number that the text writes, or None if it is not a number or divides by zero."""
     if _DECIMAL.fullmatch(text):
         return Fraction(text.removesuffix("."))
     if match := _FRACTION.fullmatch(text):

@@ -1,4 +1,4 @@
-r"""What stands on the left of an answer's equals sign: ``x``, ``f(x)``, ``Area``, ``P(X=2)``, ``|AB|``."""
+r"""The left side of an answer's equals sign: ``x``, ``f(x)``, ``Area``, ``P(X=2)``, ``|AB|``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COORDINATES = ([r"\rho", r"\theta", r"\phi"], [r"\rho", r"\theta"], [r"\rho", r
 _SEGMENT = r"(?:\|?\\overline\{[A-Z]{2}\}\|?|\|[A-Z]{2}\||[A-Z]{2})(?:'|\^\{\d\})*"
 _VECTOR = r"\\(?:vec|mathbf|overrightarrow|hat)\{[^{}]+\}"
 _ANGLE = r"(?:[A-Z]|\\(?:alpha|beta|gamma|theta|phi|varphi)|\\angle ?[A-Z]+)"
-# Quantities that are named by what they are of. An equation to be solved, such as |x| = 5 or 2x = 5, is none.
+# Quantities named after their object. An equation to be solved, such as |x| = 5 or 2x = 5, is not a name.
 _QUANTITIES = tuple(
     re.compile(pattern)
     for pattern in (
@@ -40,20 +40,20 @@ _QUANTITIES = tuple(
 )
 _TERM = r"\d*(?:[a-df-hj-zA-Z]|\\(?:alpha|beta|gamma))(?:_\{\w+\})?"  # not e and i, which are numbers
 _SUM = re.compile(rf"-?{_TERM}(?:[+-]{_TERM})+")
-# Words that make of "half of x = 5" something else than a name.
+# Words that keep text such as "half of x = 5" from being a name.
 _NO_NAME = re.compile(
     r"\b(?:not|never|no|wrong|incorrect|false|unless|if|or|and|maybe|perhaps|possibly|half|twice|double|triple|third"
     r"|quarter|negative|minus|plus|times|reciprocal|inverse|opposite|squared?|cubed?|roots?|log)\b",
     re.IGNORECASE,
 )
-_FUNCTION = re.compile(rf"\\(?:{'|'.join(FUNCTIONS)})(?![a-zA-Z])")  # ln x = 3 is to be solved
+_FUNCTION = re.compile(rf"\\(?:{'|'.join(FUNCTIONS)})(?![a-zA-Z])")  # ln x = 3 is an equation to be solved
 UNEVALUATED = re.compile(
     r"-?(?:\d+|\\frac\{\d+\}\{\d+\})?\\(?:sum|int|prod|lim|iint|oint|gcd|lcm|det|max|min)(?![a-zA-Z]).+"
 )
 
 
 def name_of(text: str) -> str:
-    """The text where it names something, as x, f(x) and Area do; else ""."""
+    """Return the text in uniform spelling if it is a name, such as x, f(x) and Area, else ""."""
     name = squeezed(re.sub(r"\\text\{([^{}]*)\}", r"\1", text))
     if not name or len(name) > MAX_NAME or name in (r"\infty", r"\pi") or _NO_NAME.search(name):
         return ""
@@ -65,19 +65,22 @@ def name_of(text: str) -> str:
 
 
 def is_sum(text: str) -> bool:
-    """Whether it adds several names, as m+n and 100m+n do: such a sum is a quantity; 2m is to be solved for m."""
+    """Return whether the text adds several names, as m+n and 100m+n do.
+
+    Such a sum is a quantity. 2m is not: 2m = 5 is an equation to be solved for m.
+    """
     text = squeezed(text)
     names = re.findall(r"\\?[a-zA-Z]+(?:_\{\w+\})?", text)
     return _SUM.fullmatch(text) is not None and len(set(names)) == len(names)
 
 
 def is_variable(name: str) -> bool:
-    """Whether it is a name alone, as x and AB are, and nothing that could have been computed, as f(2)."""
+    """Return whether the text is a bare name, as x and AB are, and not computable, as f(2) is."""
     return _VARIABLE.fullmatch(name) is not None
 
 
 def _is_closed(name: str) -> bool:
-    """Whether no bracket closes before the end: P(A)P(B) is a product."""
+    """Return whether no bracket closes before the end: P(A)P(B) is a product."""
     level = 0
     for i, sign in enumerate(name):
         level += (sign in "([{") - (sign in ")]}")
@@ -87,5 +90,5 @@ def _is_closed(name: str) -> bool:
 
 
 def _in_order(names: list[str]) -> bool:
-    """Whether the names of coordinates stand as everybody writes them, so that they may be left out."""
+    """Return whether coordinate names are in their usual sequence, so that an answer may omit them."""
     return names == sorted(names, key=lambda name: name.lstrip("\\")) or names in _COORDINATES

@@ -1,4 +1,4 @@
-r"""The next thing before or behind a place in a text of words and maths, by its kind: a word, a number, an operator."""
+r"""Classify the item next to a position in mixed text and maths: a word, a number, an operator and so on."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import NamedTuple
 from verl_like_graders.maths.expression import FUNCTIONS
 from verl_like_graders.maths.units import without_unit
 
-# Commands that show their argument as it is.
+# Commands that print their argument unchanged.
 SHOWING = (
     r"\\(?:text(?:bf|it|rm|sf|tt|normal|up|md|color\s*\{\w+\})?|emph|math(?:bf|rm|it|sf|tt|normal|bfit)|[mhf]box|boxed"
     r"|boldsymbol|bm|underline|color(?:box)?\s*\{\w+\}|bbox(?:\[\w*\])?)\s*"
 )
-# Commands that separate what is on their sides.
+# Commands that separate the text on their two sides.
 _SEPARATORS = """
     quad qquad hspace vspace newline par item tag label therefore because implies iff Rightarrow Leftarrow
     Leftrightarrow Longrightarrow Longleftrightarrow rightarrow longrightarrow impliedby mapsto longmapsto to approx sim
@@ -23,7 +23,7 @@ _SEPARATORS = """
     medskip bigskip smallskip hline
 """
 SEPARATORS = frozenset(_SEPARATORS.split())
-# Commands that something must follow.
+# Commands that need an operand after them.
 _OPEN_COMMANDS = """
     cdot times div pm mp ast star circ frac dfrac tfrac cfrac sqrt binom dbinom tbinom sum prod int lim max min gcd lcm
     det ne neq not neg lnot oplus otimes cup cap setminus bmod mod nmid lfloor lceil overline bar hat vec cancel
@@ -34,7 +34,7 @@ _FUNCTION = rf"(?:{'|'.join(sorted(FUNCTIONS - {'sec'}))}|gcd|lcm|mod|sqrt)"
 _TEXT = r"\\(?:text[a-z]*|math(?:rm|bf|it|sf)|[mh]box|emph)\s*\{(?P<text>[^{}]*)\}"
 _OPERATOR = r"\*\*|[+/^_*×·÷±∓√−∙⋅∗≠²³¹⁰⁴-⁹⁺⁻ⁿ₀-₉]|!=|\\not\s*[=<>]"
 
-# Words that make what follows them, or stands before them, another value.
+# Words that change the value after them, or the value before them.
 _CHANGED = re.compile(
     r"(?:\b(?:not|never|cannot|minus|negative|plus|times|except|neither|nor|twice|double|thrice|modulo"
     r"|(?:half|thirds?|quarters?|percent|square|cube|root|factorial|reciprocal|inverse|opposite|power|logarithm)\s+of"
@@ -109,7 +109,7 @@ _BEHIND = tuple(
     )
 )
 
-# A unit behind a box, or the base of its digits.
+# A unit after a box, or the base of its digits.
 _UNIT = re.compile(
     r"\\?%|(?:\^\s*\{?\s*\\circ\s*\}?|°|\\degree(?![a-zA-Z]))(?:\s*(?:\\(?:text|mathrm)\s*\{\s*[CF]\s*\}|[CF](?![a-zA-Z])))?"
     r"|(?P<base>_\s*(?:\d+|\{\d+\})(?!\d))"
@@ -120,7 +120,7 @@ _UNIT = re.compile(
 
 
 class Neighbour(NamedTuple):
-    """The next thing and its kind; a command has its name, and "text" the words that it writes in upright letters."""
+    """The next item and its kind. ``command`` is a command's name, ``text`` the upright words of a "text" item."""
 
     kind: str
     whole: str
@@ -130,13 +130,13 @@ class Neighbour(NamedTuple):
 
 
 def thing_before(text: str) -> Neighbour:
-    """What the text ends in."""
+    """Return the item at the end of the text."""
     found = ((kind, pattern.search(text[-200:])) for kind, pattern in _BEFORE)
     return _first(found, text[-1:])
 
 
 def thing_behind(text: str) -> Neighbour:
-    """What the text begins with."""
+    """Return the item at the start of the text."""
     return _first(((kind, pattern.match(text)) for kind, pattern in _BEHIND), text[:1])
 
 
@@ -150,25 +150,28 @@ def _first(found: Iterable[tuple[str, re.Match[str] | None]], otherwise: str) ->
 
 
 def is_changed(text: str) -> bool:
-    """Whether the words that the text ends in make what follows another value: not, minus, times."""
+    """Return whether the text ends in a word that changes the next value: not, minus, times."""
     return _CHANGED.search(text[-40:]) is not None
 
 
 def is_frequency(text: str) -> bool:
-    """Whether "times" at the end of the text says how often: she jumps 84 times. "It is 84 times" goes on."""
+    """Return whether "times" at the end of the text states a frequency.
+
+    It does in "she jumps 84 times". In "it is 84 times" it is a multiplication that continues.
+    """
     match = _FREQUENCY.search(text[-80:])
     return match is not None and match["word"].lower() not in _COPULAS
 
 
 def is_changing(text: str) -> bool:
-    """Whether the words that the text begins with make what precedes another value: million, squared, or 6."""
+    """Return whether the text begins with a word that changes the previous value: million, squared, or 6."""
     return _CHANGING.match(text) is not None
 
 
 def unit_behind(text: str, value: str, *, is_apart: bool) -> str:
-    """The unit that the text begins with, or the base where ``value`` is digits; "" where there is neither.
+    """Return the unit that the text begins with, or the base if ``value`` is digits; "" if there is neither.
 
-    Of bare words, those at the end of a sentence; a single letter right behind a value is a factor.
+    Bare words count only at the end of a sentence. A single letter directly after a value is a factor.
     """
     match = _UNIT.match(text)
     if match is None or (match["base"] and re.fullmatch(r"[\dA-F]+", value) is None):

@@ -1,14 +1,15 @@
-r"""Reading the answer to a maths problem: LaTeX or plain text becomes values and groups of values.
+r"""Read the answer to a maths problem: turn LaTeX or plain text into values and groups of values.
 
-Conventions, the same for truths and responses:
+The same conventions hold for ground truths and responses:
 
-- A point is always decimal. A comma before exactly three digits, with no space behind it, separates thousands outside
-  brackets: ``1,000`` is 1000, while ``1, 000`` and ``(1,000)`` are pairs, and ``3,5`` is a pair and never 3.5.
-- A unit behind a value (``\text{cm}``, ``5 cm``, degrees, dollars) is set aside; so is ``x =``, ``P(X=2) =`` or
-  ``x \in`` in front of it. A word that is neither a unit nor a thing to count changes the value.
-- ``(a,b)`` is a point or an open interval, read alike; ``\{a,b\}`` is a set. ``a, b`` and ``a \text{ or } b`` are
-  values in any order, and so are those between arrows, wide spaces, lines' ends and the signs of logic.
-- ``x = a = b`` is b if a is, and no answer otherwise. ``x<1 \lor x>2`` is a union, ``x>1 \land x<2`` what both hold.
+- A point is always a decimal point. Outside brackets, a comma before exactly three digits, with no space after it,
+  separates thousands: ``1,000`` is 1000. ``1, 000`` and ``(1,000)`` are pairs, and so is ``3,5``, which is never 3.5.
+- A unit after a value (``\text{cm}``, ``5 cm``, degrees, dollars) is separated from it, and so is ``x =``,
+  ``P(X=2) =`` or ``x \in`` before it. A word that is neither a unit nor a countable noun changes the value.
+- ``(a,b)`` is a point or an open interval, both read alike; ``\{a,b\}`` is a set. ``a, b`` and ``a \text{ or } b`` are
+  values in any order, and so are values between arrows, wide spaces, line breaks and logical connectives.
+- ``x = a = b`` is b if a equals b, and otherwise not an answer. ``x<1 \lor x>2`` is a union, ``x>1 \land x<2`` an
+  intersection.
 - ``3 < x \le 5`` is the interval (3,5]; ``a \pm b`` is two values; ``3\frac{1}{2}`` is three and a half.
 """
 
@@ -34,15 +35,15 @@ MAX_DEPTH = 6
 _END = r"(?![a-zA-Z])"
 _PLUS_MINUS = re.compile(rf"\\pm{_END}")
 _THOUSANDS = re.compile(r"(?<![\d.,])(?<!\d )[1-9]\d{0,2}([, ])\d{3}(?:\1\d{3})*(?! ?\d|,\d)")
-# Where "and" and "or" do not separate values: within \text{}, and between words.
+# Text in which "and" and "or" do not separate values: within \text{}, and between words.
 _IS_PROSE = re.compile(r"\\text\{[^{}]*\b(?:and|or)\b|^\s*[a-zA-Z]{2,}(?:[ -][a-zA-Z]+)*\s*$")
-# A list, or a number with its unit, that is text as a whole.
+# A list, or a number with its unit, that is entirely within \text{}.
 _ALL_TEXT = re.compile(r"\\text\{([^{}]*,[^{}]*|\s*(?:\\\$)?-?\d[^{}]*)\}")
 _SIGNS = {"=", "<", ">", r"\le", r"\ge", r"\ne"}
 _RELATED = r"(?:=|<|>|\\(?:[lg]e|ne|in|approx|equiv)(?![a-zA-Z]))"
 _BEGINS_RELATED, _ENDS_RELATED = re.compile(rf"\s*{_RELATED}"), re.compile(rf"{_RELATED}\s*\Z")
 _SAYS_SOMETHING = re.compile(r"\d|[=<>(\[]|\\(?:[lg]e|ne|in|\{|pi|sqrt)(?![a-zA-Z])")
-# Colons of a time, or between names: no ratio of numbers.
+# Colons of a time or between names, which do not form a ratio of numbers.
 _IS_NO_RATIO = re.compile(r"\d{1,2}(?::[0-5]\d){1,2}(?: ?[AaPp]\.? ?[Mm]\.?)?|.*[a-zA-Z]:.*|.*:[a-zA-Z].*")
 _LABELLED = re.compile(r"(?:\\text\{\s*\(([A-J])\)[.:]?\s*\})[\s.:]*(\S.*)")
 _LINES = re.compile(
@@ -63,8 +64,8 @@ def read(text: str) -> Answer:
     """Read the text as an answer.
 
     Raises:
-        Unreadable: for text that is empty, longer than ``MAX_CHARS``, of characters that are no text, of unbalanced
-            brackets, nested too deeply or of too many parts.
+        Unreadable: the text is empty or longer than ``MAX_CHARS``, contains characters that are not printable, has
+            unbalanced brackets, is nested too deeply or has too many parts.
     """
     if len(text) > MAX_CHARS:
         raise Unreadable(f"it has {len(text)} characters, more than {MAX_CHARS}")
@@ -118,9 +119,9 @@ def _answer(text: str, depth: int) -> Answer:
 
 
 def _several(text: str, depth: int) -> Answer | None:
-    """Several answers, whatever stands between them; None where the text is one.
+    """Read several answers, whatever separates them; return None if the text is one answer.
 
-    "or" joins sets to their union and "and" to what they have in common; other answers make a list.
+    "or" joins sets to their union and "and" to their intersection. Other answers form a list.
     """
     if len(parts := split(text, {r"\cup"})[0]) > 1:
         return Group(kind="union", parts=_parts(parts, depth))
@@ -143,7 +144,7 @@ def _several(text: str, depth: int) -> Answer | None:
 
 
 def _alternatives(texts: Sequence[str], depth: int) -> tuple[Answer, ...]:
-    """The parts' answers, where ``x = 7, y = 11`` is one, the point of its coordinates."""
+    """Return the parts' answers; ``x = 7, y = 11`` is one answer, the point with these coordinates."""
     answers: list[Answer] = []
     for text in with_modulus(texts):
         found = _parts([text], depth)
@@ -162,7 +163,7 @@ def _alternatives(texts: Sequence[str], depth: int) -> tuple[Answer, ...]:
 
 
 def _is_set(answer: Answer) -> bool:
-    """Whether it is a set of numbers as an inequality describes one."""
+    """Return whether the answer is a set of numbers as described by an inequality."""
     if isinstance(answer, Relation):
         return answer.sign != "="
     is_interval = isinstance(answer, Group) and is_variable(answer.name)
@@ -170,7 +171,7 @@ def _is_set(answer: Answer) -> bool:
 
 
 def _table(text: str, depth: int) -> Answer | None:
-    """A matrix, a system of equations, or a function that is given piece by piece; None for anything else."""
+    """Read a matrix, a system of equations or a piecewise function; return None for anything else."""
     if match := _MATRIX.fullmatch(text):
         rows = [row for row in split(match[2], {r"\\"})[0] if row.strip()]
         return Group(kind="matrix", parts=tuple(_row(split(row, {"&"})[0], depth) for row in rows))
@@ -196,7 +197,7 @@ def _piece(line: list[str], depth: int) -> Group:
 
 
 def _parts(texts: Sequence[str], depth: int) -> tuple[Answer, ...]:
-    """The parts' answers; those of a bare list within the list one by one."""
+    """Return the parts' answers, with bare lists within the list flattened."""
     if len(texts) > MAX_PARTS:
         raise Unreadable(f"it has {len(texts)} parts, more than {MAX_PARTS}")
     answers: list[Answer] = []
@@ -218,7 +219,7 @@ def _row(cells: Sequence[str], depth: int) -> Group:
 
 
 def _grouped(text: str, depth: int) -> Answer | None:
-    """What stands in brackets; None where the first bracket closes before the end, as in (x+1)(x-1)."""
+    """Read the contents of brackets; return None if the first bracket closes before the end, as in (x+1)(x-1)."""
     if match := _BUILDER.fullmatch(text):
         return _answer(match[1], depth + 1)
     tokens = TOKEN.findall(text)
@@ -236,7 +237,7 @@ def _grouped(text: str, depth: int) -> Answer | None:
     parts = split(inner, {",", ";"})[0]
     if len(parts) == 1 and kind == "()":
         return _answer(inner, depth + 1)
-    if len(parts) == 1 and kind == "{}" and depth == 0:  # {5} for 5, but a set of sets is no set
+    if len(parts) == 1 and kind == "{}" and depth == 0:  # {5} means 5, but {5} within a set is a set
         only = _answer(inner, depth + 1)
         if isinstance(only, Group) and not only.kind:
             return Group(kind=kind, parts=only.parts)
@@ -245,7 +246,7 @@ def _grouped(text: str, depth: int) -> Answer | None:
 
 
 def _related(sides: list[str], signs: list[str], depth: int) -> Answer:
-    """``x = 5`` as 5 with a name, ``1 < x`` as an interval, anything else as a relation."""
+    """Read ``x = 5`` as 5 with a name, ``1 < x`` as an interval, anything else as a relation."""
     names = [name_of(side) for side in sides]
     if set(signs) == {"="}:
         constants = [side for side, name in zip(sides, names, strict=True) if not name and not LETTERS.search(side)]
@@ -275,7 +276,7 @@ def _related(sides: list[str], signs: list[str], depth: int) -> Answer:
 
 
 def _interval(sides: list[str], signs: list[str], names: list[str], depth: int) -> Group | None:
-    """The interval that an inequality solved for a name describes; None for any other."""
+    """Return the interval that an inequality solved for a name describes, or None for any other inequality."""
     if len(sides) == 2 and not any(names):  # -x > b
         opposite = [name_of(side[1:]) if side.startswith("-") else "" for side in sides]
         if bool(opposite[0]) != bool(opposite[1]):

@@ -1,8 +1,8 @@
-r"""Sets of real numbers that are written in different ways: ``(-\infty,1)\cup(1,\infty)``, ``x\ne 1``,
+r"""Compare sets of real numbers written in different ways: ``(-\infty,1)\cup(1,\infty)``, ``x\ne 1``,
 ``\mathbb{R}\setminus\{1\}``.
 
-All numbers at which one of two sets begins or ends are sorted. They cut the line into points and open stretches between
-them, its cells, and two sets are equal if they hold the same cells.
+All end points of the two sets are sorted. They cut the line into cells: the points, and the open intervals between
+them. Two sets are equal if they contain the same cells.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _COMBINED = ("union", "meet", "minus")
 
 
 class _NotReal(Exception):
-    """An answer that is no set of real numbers, or one of which we do not know the ends."""
+    """Raised if an answer is not a set of real numbers, or its end points are unknown."""
 
 
 def is_combined(answer: Answer) -> bool:
-    """Whether it is made of several sets, or of all numbers but some, so that it may be written in several ways."""
+    """Return whether the answer combines sets or excludes numbers, so that it can be written in several ways."""
     if isinstance(answer, Relation):
         return answer.sign == r"\ne" and is_variable(answer.left.text)
     if not isinstance(answer, Group):
@@ -33,7 +33,7 @@ def is_combined(answer: Answer) -> bool:
 
 
 def are_same_sets(a: Answer, b: Answer) -> bool | None:
-    """Whether two answers are the same set of real numbers; None where one is no such set."""
+    """Return whether two answers are the same set of real numbers, or None if one is not such a set."""
     names_a, names_b = _names(a), _names(b)
     if len(names_a) > 1 or len(names_b) > 1:
         return None
@@ -77,7 +77,7 @@ def _sorted(ends: list[Value]) -> list[Value]:
 
 
 def _cells(answer: Answer, ends: list[Value]) -> frozenset[int]:
-    """The numbers of its cells: 2 i + 1 is the i-th end, and 2 i the stretch before it."""
+    """Return the indices of the answer's cells: 2i + 1 is the i-th end point, 2i the interval before it."""
     everything = frozenset(range(2 * len(ends) + 1))
     if isinstance(answer, Relation):
         if answer.sign != r"\ne" or not is_variable(answer.left.text):

@@ -1,4 +1,4 @@
-r"""Uniform spelling: the many ways in which LaTeX and plain text write the same signs become one."""
+r"""Uniform spelling: reduce the many ways to write a sign in LaTeX and plain text to one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from verl_like_graders.maths.expression import FUNCTIONS
 from verl_like_graders.maths.unit_words import CHINESE
 from verl_like_graders.maths.units import squeezed, unit_of
 
-MAX_CHARS = 2000  # below the 4300 digits at which int() refuses
+MAX_CHARS = 2000  # fewer than the 4300 digits that int() refuses
 
 _SMALL = "alpha beta gamma delta zeta eta theta kappa lambda mu nu xi rho sigma tau phi chi psi omega"
 _CAPITAL = "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega"
@@ -77,9 +77,9 @@ _REWRITES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], .
         (r"(?<!\\)\\!", ""),
         (r"\{,\}", ","),
         (r"(?<!\\)\\[,;: ]|~", " "),
-        (r"\s{2,}", " "),  # so that no pattern below runs over many spaces from each of them
+        (r"\s{2,}", " "),  # so that no pattern below scans a run of spaces from each of them
         (rf"\\q?quad{_END}|\\hspace\*?\s*\{{[^{{}}]*\}}|\\(?:hfill|newline|par){_END}", r"\\quad "),
-        (r"\\\\\s*\[[^\[\]]{0,8}(?:pt|em|ex|mm|cm)\]", r"\\\\"),  # a line's end with a distance
+        (r"\\\\\s*\[[^\[\]]{0,8}(?:pt|em|ex|mm|cm)\]", r"\\\\"),  # a line break with a distance
         (rf"\\(?:vee|lor){_END}", r"\\lor "),
         (rf"\\(?:wedge|land){_END}|\\&", r"\\land "),
         (
@@ -139,21 +139,21 @@ _REWRITES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], .
         (r"\\(sqrt|frac)\s+(?=\{)", r"\\\1"),
         (r"\\sqrt\s*([\da-zA-Z])", r"\\sqrt{\1}"),
         (r"(\\log\s*_)\s*(\d)", r"\1{\2}"),
-        (r"\^\s*(\d)(?=\d+\s*\^)", r"^{\1}"),  # TeX raises one digit; 2^10 is meant as 2^{10} all the same
+        (r"\^\s*(\d)(?=\d+\s*\^)", r"^{\1}"),  # TeX raises one digit, but 2^10 is meant as 2^{10}
         (r"([\^_])\s*(\d+|[a-zA-Z])", r"\1{\2}"),
         (r"([\^_])\s*\{\s*([\da-zA-Z]+)\s*\}", r"\1{\2}"),
         (r"\+\s*\\infty", r"\\infty"),
         (r"[\[(]\s*\\begin\{array\}\{[clr| ]*\}(.*?)\\end\{array\}\s*[\])]", r"\\begin{pmatrix}\1\\end{pmatrix}"),
     )
 )
-# A brace before lines that are a system: {x = 3, y = 4 one above the other.
+# A brace before the lines of a system: {x = 3, y = 4 on two lines.
 _SYSTEM = re.compile(
     r"\\left\s*\\\{\s*\\begin\{(array|aligned|alignedat|gathered|matrix|cases|split)\}(?:\{[^{}]*\})?(.*?)\\end\{\1\}"
     r"\s*\\right\s*\.",
     re.DOTALL,
 )
 _REVERSED = re.compile(r"([\[\]])([^\[\](),;]+)([,;])([^\[\](),;]+)([\[\]])")  # ]1,2[ for (1,2)
-_LAST_STOP = re.compile(r"(\\text\{[^{}.]*[^{}.\s])[.,;:!]+\s*\}\Z")  # a sentence's end within \text{}
+_LAST_STOP = re.compile(r"(\\text\{[^{}.]*[^{}.\s])[.,;:!]+\s*\}\Z")  # the end of a sentence within \text{}
 _QUADS = re.compile(r"(?:\s*\\quad(?![a-zA-Z]))+\s*")
 # Next to these a wide space separates nothing.
 _IDLE_BEFORE = re.compile(
@@ -168,12 +168,12 @@ _VECTORS = re.compile(r"\\(?:vec|overrightarrow|mathbf|boldsymbol|bm)(?![a-zA-Z]
 
 
 def normalized(text: str) -> str:
-    """The text in uniform spelling and without what means nothing: answers of the same text are the same."""
+    """Return the text in uniform spelling without meaningless characters; answers of equal text are equal."""
     return ended(squeezed(uniform(text[:MAX_CHARS])))
 
 
 def uniform(text: str) -> str:
-    # Wide signs and odd spaces become plain ones; what NFKC would spoil (x² as x2) is translated before.
+    # Full-width signs and unusual spaces become plain ones. NFKC would turn x² into x2, so these are translated first.
     text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+", lambda match: f"^{{{match[0].translate(_RAISED)}}}", text)
     text = re.sub("[₀₁₂₃₄₅₆₇₈₉₊₋ₙ]+", lambda match: f"_{{{match[0].translate(_LOWERED)}}}", text)
     text = unicodedata.normalize("NFKC", plain(text).translate(_CHARACTERS)).strip()
@@ -194,7 +194,7 @@ def uniform(text: str) -> str:
 
 
 def _without_idle_spaces(text: str) -> str:
-    """Wide spaces where they separate one thing from another, and nowhere else."""
+    """Keep a wide space if it separates two items; replace it by a plain space elsewhere."""
     first, *rest = _QUADS.split(text)
     for piece in rest:
         is_unit = (words := re.match(r"\\text\{([^{}]*)\}", piece)) is not None and unit_of(words[1]) is not None
@@ -211,5 +211,5 @@ def _plain_interval(match: re.Match[str]) -> str:
 
 
 def ended(text: str) -> str:
-    """The text without the sentence's full stop or comma; three dots are something else."""
+    """Return the text without a final full stop or comma; an ellipsis stays."""
     return text if text.endswith("..") else text.rstrip(".,;:")

@@ -1,4 +1,4 @@
-"""Text cut at the signs between its parts, but never within brackets."""
+"""Split text at separators outside brackets."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _MODULUS = re.compile(r"\s*\\pmod\{\w+\}\s*\Z")
 
 
 def split(text: str, separators: set[str]) -> tuple[list[str], list[str]]:
-    """The pieces between separators outside all brackets, and those separators.
+    """Return the pieces between separators outside all brackets, and those separators.
 
     Raises:
-        Unreadable: where brackets are unbalanced; the ( and ] of an interval are a pair.
+        Unreadable: brackets are unbalanced. The ( and ] of an interval are balanced.
     """
     pieces: list[list[str]] = [[]]
     found, level = [], 0
@@ -39,7 +39,7 @@ def filled(text: str, separators: set[str]) -> list[str]:
 
 
 def with_modulus(texts: Sequence[str]) -> list[str]:
-    """Each residue with the modulus that the last one has: 1, 4 (mod 5)."""
+    """Give each residue the modulus of the last one: 1, 4 (mod 5)."""
     modulus = _MODULUS.search(texts[-1])
     if modulus is None or r"\pmod" in "".join(texts[:-1]):
         return list(texts)

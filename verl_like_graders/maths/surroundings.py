@@ -1,18 +1,18 @@
-r"""The text around a place in a response: its formula, where it is in one, and the line around that."""
+r"""The text around a position in a response: its formula, if it is in one, and the rest of the line."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-MAX_CHARS = 3000  # on either side
+MAX_CHARS = 3000  # on each side
 
 _PLACE = "\x00"
 _PARAGRAPH = re.compile(r"\n[ \t]*\n")
 _ENVIRONMENT = r"(?:align(?:ed|at)?|alignedat|equation|gather(?:ed)?|multline|split|array|cases|eqnarray|math)\*?"
 _OPENING = re.compile(rf"(?<!\\)\\(?P<sign>[(\[])|\\begin\{{{_ENVIRONMENT}\}}(?:\{{[^{{}}]*\}})?")
 _CLOSING = re.compile(rf"(?<!\\)\\[)\]]|\\end\{{{_ENVIRONMENT}\}}")
-# A dollar sign opens maths where no space follows it, or where one precedes the next; prices are no maths.
+# A dollar sign opens maths if no space follows it, or if a space precedes the next one. Prices are not maths.
 _INLINE = re.compile(
     r"(?<![\\$])\$(?=[^\s$])((?:[^$\\]|\\.)*)(?<=[^\s\\])\$(?!\d)"
     r"|(?<![\\$])\$[ \t]((?:[^$\\]|\\.)*)(?<=[ \t])\$",
@@ -23,7 +23,7 @@ _TAG = re.compile(r"</?[a-zA-Z][^<>\n]{0,99}>")
 _EMPHASIS = re.compile(r"(?<![a-zA-Z\d_*])(\*{1,3}|_{1,3}|`{1,3})(?=\S)([^\n]{1,200}?)(?<=\S)\1(?![a-zA-Z\d_*])")
 _STRUCK = re.compile(r"~~[^~\n\x00]{1,200}~~")
 _MARKS = re.compile(r"[*_`'\"“”\s]*")
-# Emphasis whose other end is on another line, or missing.
+# Emphasis whose other end is missing or on another line.
 _EMPHASIS_OPENS = re.compile(r"((?:^|[a-zA-Z]{2}|[^\w\s=)\]}]) ?)(?:\*{1,3}|_{1,3})(?=[\x00$])")
 _EMPHASIS_ENDS = re.compile(r"(?<=[\x00$)}\].])(?:\*{1,3}|_{1,3}|`)(?=\s*$|\s*[.,;:!?)]|\s+[a-zA-Z]{2})")
 _BULLETS = re.compile(
@@ -32,16 +32,16 @@ _BULLETS = re.compile(
 
 
 class Surroundings(NamedTuple):
-    """What is before and behind a place: in its paragraph, in its formula (None in prose), in the line around that."""
+    """The text before and after a position, in its paragraph, its formula (None in prose) and the rest of the line."""
 
-    paragraph: str  # before it
+    paragraph: str  # before the position
     formula: tuple[str, str] | None
-    is_display: bool  # nothing outside of its formula belongs to it
-    line: tuple[str, str]  # without markdown, bullets and tags
+    is_display: bool  # nothing outside the formula belongs to it
+    line: tuple[str, str]  # without Markdown, bullets and tags
 
 
 def surroundings(text: str, start: int, end: int) -> Surroundings:
-    """What is around ``text[start:end]``, no further than ``MAX_CHARS`` away."""
+    """Return the text around ``text[start:end]``, up to ``MAX_CHARS`` away on each side."""
     paragraph = _PARAGRAPH.split(text[:start])[-1]
     before = paragraph[-MAX_CHARS:]
     behind = _PARAGRAPH.split(text[end : end + MAX_CHARS], maxsplit=1)[0]
@@ -67,14 +67,14 @@ def surroundings(text: str, start: int, end: int) -> Surroundings:
 
 
 def _unmarked(before: str, behind: str) -> tuple[str, str]:
-    """Both sides of a formula; nothing where they are markdown or quotes around the place and no more."""
+    """Return both sides of a formula, without Markdown or quotes if these are all that surrounds the position."""
     opening, closing = before.strip(), behind.strip()
     is_marked = opening and _MARKS.fullmatch(opening) and closing[: len(opening)][::-1].replace("”", "“") == opening
     return ("", closing[len(opening) :]) if is_marked else (before, behind)
 
 
 def _plain_line(left: str, right: str) -> tuple[str, str]:
-    """The place's line on both sides, without the signs of markdown and HTML."""
+    """Return the line on both sides of the position, without Markdown and HTML."""
     newline = "\n"
     line = f"{left.rpartition(newline)[2]}{_PLACE}{right.partition(newline)[0]}"
     line = _STRUCK.sub("", _TAG.sub("", line))

@@ -1,7 +1,7 @@
-"""Units by name and symbol: what each measures, and how much of it.
+"""Units by name and symbol, with their dimensions and size.
 
-A measure is written in base units, such as ``{"m": 1, "s": -1}`` for a speed. Words are spelled as they are, symbols
-with their capitals. Symbols that are a name or a product of letters more often than a unit (MN, AB, cd) are left out.
+A measure is given in base units, such as ``{"m": 1, "s": -1}`` for a speed. Names are in lower case, symbols in their
+usual case. Symbols that are more often a name or a product of letters than a unit (MN, AB, cd) are left out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Measure(NamedTuple):
-    """``dimensions`` are base units with their powers, sorted."""
+    """The size of a unit. ``dimensions`` are base units with their powers, sorted."""
 
     dimensions: tuple[tuple[str, int], ...]
     scale: Fraction = Fraction(1)
@@ -32,7 +32,7 @@ _PREFIXES = {
     "G": ("giga", Fraction(10**9)),
     "T": ("tera", Fraction(10**12)),
 }
-# Symbol, the prefixes that it takes, names, which take every prefix, scale and base units.
+# Columns: symbol, its prefixes, names (which take every prefix), scale and base units.
 _SI = """
 m    n u m c d k  metre meter         1 m
 g    u m k        gram gramme         1 g
@@ -65,7 +65,7 @@ Bq   k M G        becquerel           1 Bq
 Sv   u m          sievert             1 Sv
 t    k M          tonne               1000000 g
 """
-# Words and symbols without prefixes, scale, base units.
+# Columns: words and symbols without prefixes, scale and base units.
 _OTHERS = """
 min minute minutes mins                      60 s
 h hr hrs hour hours                          3600 s
@@ -118,7 +118,7 @@ lightyear lightyears light-year light-years  1 ly
 amu                                          1 amu
 decibel decibels dB                          1 dB
 """
-# Two words that are one unit.
+# Units of two words.
 _PAIRS = {
     "fluid ounce": "0.0000295735295625 m^3",
     "fl oz": "0.0000295735295625 m^3",
@@ -126,14 +126,15 @@ _PAIRS = {
     "metric ton": "1000000 g",
     "light year": "1 ly",
 }
-# Symbols in other capitals, as 5 CM has it; never single letters, and no pairs such as MM, which are other things.
+# Symbols also accepted in other case, such as 5 CM. Single letters are excluded, and pairs with another meaning (MM).
 _ANY_CASE_WORDS = "cm km kg ml mg kwh hz khz mhz lb lbs oz ft yd hr hrs in"
 _ANY_CASE = frozenset(_ANY_CASE_WORDS.split())
-_MIN_NAME = 3  # letters of a name that may be written in any case
-# Symbols that are a factor, a name or a thousand unless a space stands before them.
+_MIN_NAME = 3  # minimum letters of a name that may be in any case
+# Symbols that are a factor, a name or a thousand unless a space precedes them.
 NEEDS_SPACE = frozenset(["K", "T", "H", "C", "F", "A", "t"])
 _WITH_PREFIX_ALONE = frozenset("B")  # 5 B may be billions
-# What may stand behind a number in plain text: names of three letters and more, and these. 2mg may be a product.
+# Units allowed directly after a number in plain text, in addition to names of three or more letters. 2mg may be a
+# product.
 _PLAIN_GLUED_WORDS = "cm mm km kg ft lb lbs oz mi yd mph kph hr hrs min mins sec secs kWh"
 PLAIN_GLUED = frozenset(_PLAIN_GLUED_WORDS.split())
 _PLAIN_SPACED_WORDS = """
@@ -142,7 +143,7 @@ gal kcal cal mol rad deg rpm psi atm usd USD dB yr yrs wk wks kB MB GB TB tbsp t
 """
 PLAIN_SPACED = frozenset(_PLAIN_SPACED_WORDS.split())
 
-# Chinese units and counters with their English words. Those that change a number are left out: 万, 倍, 成, 次方.
+# Chinese units and counters with their English equivalents. Those that change a number are left out: 万, 倍, 成, 次方.
 _CHINESE = """
 米 m  千米 km  公里 km  厘米 cm  分米 dm  毫米 mm  平方米 m^2  平方厘米 cm^2  平方分米 dm^2  平方千米 km^2
 平方公里 km^2  立方米 m^3  立方厘米 cm^3  立方分米 dm^3  公顷 ha  克 g  千克 kg  公斤 kg  吨 t  升 L  毫升 mL
@@ -154,7 +155,7 @@ CHINESE = dict(pair.split() for pair in re.split(r"\s{2,}|\n", _CHINESE.strip())
 
 
 def measure(word: str) -> Measure | None:
-    """What the word or symbol measures; None for a word that is no unit."""
+    """Return the measure of a word or symbol, or None if it is not a unit."""
     if (found := _MEASURES.get(word)) is not None:
         return found
     lowered = word.lower()

@@ -1,5 +1,7 @@
-r"""Units behind a value. A unit is made of known words (``unit_words.py``, ``counted.py``), powers, "per" and a slash;
-any other word may change the value, and then it is not set aside.
+r"""Units after a value.
+
+A unit consists of known words (``unit_words.py``, ``counted.py``), powers, "per" and a slash. Any other word may change
+the value, so the text is then left whole.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from verl_like_graders.maths.unit_words import NEEDS_SPACE, PLAIN_GLUED, PLAIN_S
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a value measures, in uniform spelling, and how many base units one of it is: ``m`` and 1000 for km."""
+    """A unit in uniform spelling, with its size in base units: ``m`` and 1000 for km."""
 
     name: str = ""
     scale: Fraction = Fraction(1)
@@ -29,12 +31,13 @@ _CURRENCY = re.compile(r"(-?)\s*(\\\$|[€£¥]|\\pounds(?![a-zA-Z]))\s*(.+)")
 _TEMPERATURE = re.compile(
     r"(.+?)\s*(?:\\text\{\s*)?(?:°|degrees?)\s*(?:\\text\{\s*)?(C|F|[Cc]elsius|[Ff]ahrenheit)\s*\}?"
 )
-_ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])[^()]*°$")  # of a function, and no unit
-_UPRIGHT = re.compile(r"\\(?:text\s*\{|Omega(?![a-zA-Z])|mu\s*\\text\{)")  # where a unit in LaTeX may begin
+# the degrees of a function's argument, not a unit
+_ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])[^()]*°$")
+_UPRIGHT = re.compile(r"\\(?:text\s*\{|Omega(?![a-zA-Z])|mu\s*\\text\{)")  # where a LaTeX unit may begin
 _MAX_STARTS = 4
 _ENDS_A_VALUE = re.compile(r"(?<!\\cdot)(?<!\\div)(?<!\\pm)[^\-+*/^_=({<>\s]\s*\Z")
 _PLAIN = re.compile(r"(.*(?:[\d)}%°]|\\pi))(\s*)([a-zA-Z][a-zA-Z./ ]*(?:\^\s*\{?-?\d\}?[a-zA-Z./ ]*){0,4})")
-_LETTER = re.compile(r"[a-zA-Z]")  # what a single letter behind it would be another factor of
+_LETTER = re.compile(r"[a-zA-Z]")  # after such a letter, a single letter is another factor
 _UPRIGHT_FRACTION = re.compile(
     r"\\frac\s*\{\s*\\text\{([^{}]*)\}\s*\}\s*\{\s*\\text\{([^{}]*)\}\s*((?:\^\s*\{?\d\}?)?)\s*\}"
 )
@@ -46,21 +49,21 @@ _ARTICLES = ("per", "a", "an")
 
 
 def squeezed(text: str) -> str:
-    """The text without the spaces that mean nothing; they mean something between letters and between digits."""
+    """Return the text without meaningless spaces; spaces between two letters or two digits stay."""
     text = re.sub(r"(?<=\d)\s+(?=\d)", "\x00", text.strip())
     text = re.sub(r"(?<=[a-zA-Z])\s+(?=[a-zA-Z])", "\x00", text)
     return re.sub(r"\s+", "", text).replace("\x00", " ")
 
 
 def without_unit(text: str) -> tuple[str, Unit]:
-    """The value alone, and its unit; ``NO_UNIT`` where there is none, or words that are none."""
+    """Return the value alone and its unit, ``NO_UNIT`` if there is none or the words are not a unit."""
     if match := _CURRENCY.fullmatch(text):
         value, rest = _without_suffix(match[1] + match[3])
         currency = unit_of(_CURRENCIES[match[2]])
         assert currency is not None, "the currencies are units"
         if rest in (NO_UNIT, currency):
             return value, currency
-        # As in $5 per hour. Any other word ($5 K) is a part of what is read.
+        # A rate, as in $5 per hour. Any other word ($5 K) stays part of the text.
         return (value, _product(currency, rest)) if _is_rate(rest) else (text, NO_UNIT)
     if match := _TEMPERATURE.fullmatch(text):
         return match[1], Unit(f"degree {match[2][0].upper()}")
@@ -77,7 +80,7 @@ def _without_suffix(text: str) -> tuple[str, Unit]:
 
 
 def _is_rate(unit: Unit) -> bool:
-    """Whether it begins with "per"."""
+    """Return whether the unit begins with "per"."""
     return unit.name.startswith("per ")
 
 
@@ -110,7 +113,7 @@ def _split_off(text: str) -> tuple[str, Unit]:
 
 
 def _in_plain_words(tail: str) -> str | None:
-    """The unit in LaTeX as plain words; None where something else stands there."""
+    """Return a LaTeX unit as plain words, or None if the text contains anything else."""
     tail = re.sub(r"\^\s*\{\s*(-?\d+)\s*\}", r"^\1", tail)
     tail = _UPRIGHT_FRACTION.sub(r" \1/\2\3 ", tail)
     tail = re.sub(r"\\mu\s*(?:(\\text\{)\s*)?(?=[a-zA-Z])", r"\1u", tail)
@@ -120,12 +123,12 @@ def _in_plain_words(tail: str) -> str | None:
 
 
 def _may_stand_behind(value: str, words: str) -> bool:
-    """Whether an upright symbol is no factor or thousand: 5 K, but not 5K."""
+    """Return whether an upright symbol is a unit rather than a factor or a thousand: 5 K is, 5K is not."""
     return words.strip() not in NEEDS_SPACE or value.endswith(" ") or words.startswith("  ")
 
 
 def _may_be_plain(value: str, space: str, words: str) -> bool:
-    """Whether letters right behind a value are words, as in 5cm, 5 m and 5 apples, and no factors as in 5m and 2mg."""
+    """Return whether the letters after a value are words (5cm, 5 m, 5 apples) rather than factors (5m, 2mg)."""
     first = re.split(r"[\s./^]", words, maxsplit=1)[0]
     if first in PLAIN_GLUED or first.lower() in PLAIN_GLUED:
         return True
@@ -139,10 +142,10 @@ def _may_be_plain(value: str, space: str, words: str) -> bool:
 
 
 def unit_of(text: str, *, is_one: bool = False) -> Unit | None:
-    """The unit that words are, such as ``km/h``, ``square inches``, ``cups of flour``, ``apples per day``.
+    """Return the unit that the words form, such as ``km/h``, ``square inches``, ``cups of flour``, ``apples per day``.
 
-    None where a word is neither a unit nor a thing that is counted, nor belongs to one. Things stand in the plural
-    unless there ``is_one``: 5 hat may be a letter with a hat.
+    Return None if a word is neither a unit, nor a countable noun, nor part of one. Countable nouns must be plural
+    unless ``is_one``: 5 hat may be a letter with a hat.
     """
     text = text.replace(".", " ").replace("*", "·").strip()
     words = [re.sub(r"[\s{}]", "", word) for word in _WORD.findall(text)]
@@ -152,7 +155,7 @@ def unit_of(text: str, *, is_one: bool = False) -> Unit | None:
 
 
 class _Phrase:
-    """Reads the words of a unit from left to right."""
+    """Parser for the words of a unit, left to right."""
 
     def __init__(self, words: list[str], is_one: bool) -> None:
         while words and words[-1].lower() in ("total", "altogether", "each", "all") and len(words) > 1:
@@ -189,7 +192,7 @@ class _Phrase:
         return self._words[self._place] if self._place < len(self._words) else ""
 
     def _read_unit(self, word: str, sign: int) -> bool:
-        """A unit with its powers, or a thing that is counted; whether it is one."""
+        """Read a unit with its powers, or a countable noun; return whether there is one."""
         power = _RAISED.get(word.lower(), 1)
         if power > 1:
             if not self._next():
@@ -217,7 +220,10 @@ class _Phrase:
         self._scale *= found.scale**power
 
     def _read_counted(self, word: str, sign: int) -> bool:
-        """The last of several nouns counts, after adjectives: chocolate chip cookies, different ways."""
+        """Read the last of several nouns, which is the one counted: chocolate chip cookies, different ways.
+
+        Return whether there is such a noun.
+        """
         noun = ""
         while True:
             found = counted(word.lower()) or (word.lower() if noun and word.lower() in MASS else "")
@@ -234,7 +240,7 @@ class _Phrase:
         return self._skip_what_is_measured()
 
     def _skip_what_is_measured(self) -> bool:
-        """What stands behind "of", as in cups of flour; whether it is such a thing."""
+        """Skip the substance after "of", as in cups of flour; return whether the words name one."""
         if self._next() != "of":
             return True
         self._take()

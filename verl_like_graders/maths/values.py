@@ -1,8 +1,8 @@
 """The values of expressions at a few points, in bounded time.
 
-What is equal everywhere is equal there, and nothing has to be simplified. As long as a value is rational it is exact,
-and so are the values of polynomials, since the points are rational (``points.py``). Other values have ``DIGITS``
-digits (``arithmetic.py``).
+Expressions that are equal everywhere are equal at these points, so nothing has to be simplified. A rational value is
+exact. Values of polynomials are exact too, because the points are rational (``points.py``). Other values have
+``DIGITS`` digits (``arithmetic.py``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from verl_like_graders.maths.leaf import Unreadable
 from verl_like_graders.maths.points import Scope, points
 
 Term = str | Fraction  # an expression or a number
-# Equal values at points of one sign do not make these equal: they have several branches.
+# With these, equal values at points of one sign do not prove equality, because the functions have several branches.
 _WITH_BRANCHES = frozenset(
     ["absolute", "root", "log", "ln", "lg", "floor", "ceil"]
     + [f"arc{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc")]
@@ -39,7 +39,7 @@ _OF_WHOLE_NUMBERS = frozenset(["factorial", "double factorial", "binomial", "flo
 
 
 def are_multiples(pairs: Sequence[tuple[Value, Value]], *, positive: bool) -> bool:
-    """Whether the first of each pair is the same multiple of the second, and, if so asked, a positive one."""
+    """Return whether all first values are the same multiple of their second value, a positive one if ``positive``."""
     f, g = pairs[0]
     try:
         are_the_same = all(are_close(times(u, g), times(v, f)) for u, v in pairs)
@@ -49,10 +49,10 @@ def are_multiples(pairs: Sequence[tuple[Value, Value]], *, positive: bool) -> bo
 
 
 def values_of(*terms: Term) -> tuple[tuple[Value | None, ...], ...] | None:
-    """The values of several expressions or numbers, each at the same points; these follow from all names together.
+    """Return the values of several expressions or numbers at common points, which depend on all their names.
 
-    A value is None where there is none, or none that we can find in bounded time. The whole is None where one of the
-    expressions has no value at all.
+    A value is None if it does not exist or cannot be found in bounded time. The result is None if one of the
+    expressions has no value at any point.
     """
     if (scope := _joined(*terms)) is None:
         return None
@@ -81,7 +81,7 @@ def are_same(a: Term, b: Term) -> bool:
 
 
 def may_be_rounded(exact: str, rounded: str) -> bool:
-    """Whether the second is near the first: by 5%, or by a half of its last decimal place."""
+    """Return whether ``rounded`` is near ``exact``: within 5%, or half a unit of its last decimal place."""
     found = values_of(exact, rounded)
     a, b = (each[0] for each in found) if found is not None else (None, None)
     if a is None or b is None:
@@ -109,7 +109,7 @@ class _Formula:
 
 @lru_cache(maxsize=8192)
 def _formula(text: str) -> _Formula | None:
-    """The tree of an expression, and what decides where it is evaluated; None for what is no expression."""
+    """Return an expression's tree and the scope of its points, or None if the text is not an expression."""
     try:
         tree = parse(text)
     except (Unreadable, ArithmeticError, ValueError):
@@ -133,19 +133,19 @@ def _formula(text: str) -> _Formula | None:
 
 def _nodes(tree: Node) -> list[Node]:
     found = [tree]
-    for node in found:  # grows on the way
+    for node in found:  # the list grows during the loop
         found += node.parts
     return found
 
 
 def _joined(*terms: Term) -> Scope | None:
-    """What decides where the terms are compared; None where one is no expression."""
+    """Return the scope in which the terms are compared, or None if one is not an expression."""
     formulas = [_formula(term) for term in terms if isinstance(term, str)]
     return None if None in formulas else Scope.joined(formula.scope for formula in formulas if formula is not None)
 
 
 def _value(term: Term, scope: Scope, index: int) -> Value | None:
-    """The term's value at a point; None where it has none, or none that we can find in bounded time."""
+    """Return the term's value at a point, or None if it does not exist or cannot be found in bounded time."""
     if isinstance(term, Fraction):
         return term
     formula = _formula(term)

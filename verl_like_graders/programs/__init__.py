@@ -1,11 +1,10 @@
-"""Runs programs that a model wrote, and grades them by tests.
+"""Run programs written by a model, and grade them with tests.
 
-One scorer thread has one fork server (``fork_server``), which never sees a program or a test; it forks a confined
-process (``confinement``) for each program. What a program computes travels back as plain data (``values``) and is
-compared elsewhere (``verdicts``, ``asserts``), so that nothing the program does to its own interpreter makes a test
-pass.
+Each scorer thread has one fork server (``fork_server``), which never sees a program or a test. It forks a confined
+process (``confinement``) for each program. Results travel back as plain data (``values``) and are compared in another
+process (``verdicts``, ``asserts``), so a program cannot pass a test by changing its own interpreter.
 
-This keeps accidents and the tricks that reinforcement learning finds away from the run and the score. It is no security
-boundary against a determined attacker: the kernel is shared. Code of such an origin belongs into a container or a
-virtual machine, with the whole scorer.
+This protects the run and the score from accidents and from the tricks that reinforcement learning finds. It is not a
+security boundary against a determined attacker, because the kernel is shared. Run code from such a source, with the
+whole scorer, in a container or a virtual machine.
 """

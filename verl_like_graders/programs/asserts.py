@@ -1,8 +1,8 @@
-"""Runs tests against a solution that lives in another process.
+"""Run tests against a solution that is in another process.
 
-Tests may be any Python code. The names of the solution stand for calls into its process, and what comes back is plain
-data that is compared here, where the solution's code never runs. An object that is no plain data stays there; here it
-is a stand-in of :mod:`stand_ins`.
+Tests may be any Python code. The solution's names stand for calls into its process. Results return as plain data and
+are compared here, where the solution's code never runs. An object that is not plain data stays in the solution's
+process and is represented here by a stand-in (:mod:`stand_ins`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _MAX_REASON = 300  # characters
 
 
 def run_asserts(job: dict[str, Any]) -> None:
-    """Run ``job["steps"]`` one after the other and report each test, on a channel that the solution does not have.
+    """Run ``job["steps"]`` in sequence and report each test on a channel that the solution cannot reach.
 
-    A step is ``{"code": ..., "is_test": ...}``; the first ``job["skip"]`` tests are left out. A report is
-    ``{"passed": ..., "why": ...}`` for a test (with ``is_last`` where the solution's process ended),
-    ``{"failed": why}`` where nothing further can pass, ``{"unusable": why}`` where the tests are at fault.
+    A step is ``{"code": ..., "is_test": ...}``. The first ``job["skip"]`` tests are left out. A report is
+    ``{"passed": ..., "why": ...}`` for a test (with ``is_last`` if the solution's process ended), ``{"failed": why}``
+    if no further test can pass, or ``{"unusable": why}`` if the tests are at fault.
     """
-    os.dup2(1, 2)  # nobody reads what it prints
+    os.dup2(1, 2)  # its output is discarded
     reports = Channel(socket.socket(fileno=REPORT_FD))
     try:
         for report in _reports(job):
@@ -52,7 +52,7 @@ def _reports(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
         try:
             namespace[name] = link.named(name)
         except NameError:
-            continue  # where a test needs it, the test fails
+            continue  # a test that needs it fails
     num_tests = 0
     for step in job["steps"]:
         num_tests += step["is_test"]
@@ -88,8 +88,8 @@ def _failure(code: str, namespace: dict[str, Any], link: Link, *, is_test: bool)
 def _names_of_solution(steps: list[dict[str, Any]], entry_point: str) -> list[str]:
     """Return the names that the tests use and do not define.
 
-    Built-in names are not the solution's to define, unless one is the entry point, or the tests use no other: MBPP asks
-    for a function ``sum``.
+    Built-in names are not expected from the solution unless one is the entry point, or the tests use no other name:
+    MBPP has a task that defines ``sum``.
     """
     top = symtable.symtable("\n".join(step["code"] for step in steps), "tests", "exec")
     bound = {

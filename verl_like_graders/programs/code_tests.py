@@ -1,4 +1,4 @@
-"""The tests of a program, read from a row's ground truth."""
+"""Read the tests of a program from a row's ground truth."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class PrintTests:
-    """Run the program on each input; it must print the output."""
+    """Run the program on each input and compare what it prints with the output."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -28,7 +28,7 @@ class PrintTests:
 
 @dataclass(frozen=True, slots=True)
 class CallTests:
-    """Call the function with each list of arguments; it must return the output. Both are JSON data."""
+    """Call the function with each list of arguments and compare what it returns with the output. Both are JSON data."""
 
     fn_name: str
     args: tuple[list[Any], ...]
@@ -40,7 +40,7 @@ class CallTests:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Source text of one or more statements; a step that is no test makes ready what the tests need."""
+    """Source text of one or more statements; a step that is not a test prepares the tests."""
 
     code: str
     is_test: bool
@@ -48,10 +48,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class AssertTests:
-    """Run the steps in order; each that is a test must raise nothing."""
+    """Run the steps in sequence; a step that is a test passes if it raises nothing."""
 
     steps: tuple[Step, ...]
-    entry_point: str  # a function of the solution that the steps call, where one is named
+    entry_point: str  # a function of the solution that the steps call, if one is named
 
     def __len__(self) -> int:
         return sum(step.is_test for step in self.steps)
@@ -61,10 +61,12 @@ Tests = PrintTests | CallTests | AssertTests
 
 
 def read_tests(ground_truth: Any) -> Tests:
-    """The tests that a ground truth means; a key whose value is None counts as absent (Parquet fills structs up).
+    """Return the tests that a ground truth describes.
+
+    A key whose value is None counts as absent, because Parquet fills structs with nulls.
 
     Raises:
-        ValueError: it means none.
+        ValueError: the ground truth describes no tests.
     """
     if isinstance(ground_truth, str):
         ground_truth = _from_text(ground_truth)
@@ -107,7 +109,7 @@ def _listed(value: Any, key: str) -> list[Any]:
 
 
 def _text(entry: Any, key: str) -> str:
-    """One test's text; APPS has it as a list of lines here and there."""
+    """Return one test's text; some rows of APPS have it as a list of lines."""
     if isinstance(entry, list) and all(isinstance(line, str) for line in entry):
         return "\n".join(entry)
     if not isinstance(entry, str):
@@ -141,8 +143,10 @@ def _call_tests(fn_name: str, inputs: list[Any], outputs: list[Any]) -> CallTest
 
 
 def _assert_tests(asserts: Any, *, setup: str, entry_point: str) -> AssertTests:
-    """A list has one test per entry. In a text, each statement at the top that contains an assert is one, or each of
-    ``check``.
+    """Read tests that assert.
+
+    In a list, each entry is a test. In a text, each top-level statement that contains an assert is one, or each such
+    statement of ``check``.
     """
     steps, _ = _steps(setup)
     if isinstance(asserts, str):
@@ -171,7 +175,7 @@ def _parsed(text: str) -> list[ast.stmt]:
 
 
 def _steps(text: str, entry_point: str = "") -> tuple[list[Step], str]:
-    """Return the steps, and the name of the function that ``check`` is called with."""
+    """Return the steps, and the name of the function passed to ``check``."""
     statements = _parsed(text)
     check = next(
         (s for s in statements if isinstance(s, ast.FunctionDef) and s.name == "check" and len(s.args.args) == 1), None
@@ -180,7 +184,7 @@ def _steps(text: str, entry_point: str = "") -> tuple[list[Step], str]:
     checked = ""
     for statement in statements:
         if isinstance(statement, ast.ImportFrom) and statement.module == "solution":
-            continue  # the solution's names are there without it
+            continue  # the solution's names are defined without it
         candidate = _checked_name(statement) if check else ""
         if check and candidate:
             steps += _steps_of_check(check, candidate)
@@ -193,7 +197,7 @@ def _steps(text: str, entry_point: str = "") -> tuple[list[Step], str]:
 
 
 def _checked_name(statement: ast.stmt) -> str:
-    """``f`` of the statement ``check(f)``, else ""."""
+    """Return ``f`` for the statement ``check(f)``, else ""."""
     match statement:
         case ast.Expr(ast.Call(ast.Name("check"), [ast.Name(name)], [])):
             return name
@@ -201,9 +205,7 @@ def _checked_name(statement: ast.stmt) -> str:
 
 
 def _steps_of_check(check: ast.FunctionDef, candidate: str) -> list[Step]:
-    """HumanEval's ``check(candidate)``: its statements one by one, unless it returns somewhere and must stay a
-    function.
-    """
+    """Split HumanEval's ``check(candidate)`` into statements, unless it contains a return and must stay a function."""
     parameter = check.args.args[0].arg
     if any(isinstance(node, ast.Return | ast.Global | ast.Nonlocal) for node in ast.walk(check)):
         return [Step(ast.unparse(check), is_test=False), Step(f"check({candidate})", is_test=True)]
@@ -212,7 +214,7 @@ def _steps_of_check(check: ast.FunctionDef, candidate: str) -> list[Step]:
 
 
 def _asserts(statement: ast.stmt) -> bool:
-    """Whether running the statement may run an assert that stands in it."""
+    """Return whether running the statement may run an assert in it."""
     is_definition = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     return not is_definition and any(
         isinstance(node, ast.Assert) and not _is_true(node.test) for node in ast.walk(statement)
@@ -220,5 +222,5 @@ def _asserts(statement: ast.stmt) -> bool:
 
 
 def _is_true(test: ast.expr) -> bool:
-    """HumanEval has tests that assert True; passing them is no merit."""
+    """Return whether the test asserts a true constant, as some of HumanEval's tests do; passing it proves nothing."""
     return isinstance(test, ast.Constant) and bool(test.value)

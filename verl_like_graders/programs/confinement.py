@@ -1,9 +1,8 @@
-"""What a process gives up before it runs code that nobody has read. None of it needs privileges, and none can be taken
-back.
+"""The restrictions that a process takes on before it runs unreviewed code.
 
-Network, processes, signals and other processes' memory go by a filter of system calls (:mod:`system_calls`); files by
-:mod:`landlock`. A kernel without Landlock (before 5.13) cannot tell folders apart: there, everything can be read and
-nothing written.
+None of them needs privileges, and none can be undone. A system call filter (:mod:`system_calls`) blocks the network,
+new processes, signals and access to other processes' memory. :mod:`landlock` restricts files. A kernel without Landlock
+(before 5.13) cannot treat folders differently: there, all files can be read and none written.
 """
 
 from __future__ import annotations
@@ -22,29 +21,29 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds what one confined process may use."""
+    """The limits of one confined process."""
 
     memory_mib: int  # address space
     cpu_s: int
-    file_bytes: int  # size of each file it writes, among them its standard output; not of all together
+    file_bytes: int  # size of each file that it writes, standard output included; not a total
     num_files: int = 64  # open at once
-    num_kept_files: int = 64  # in its folder at once: with ``file_bytes``, what it takes of the disk
+    num_kept_files: int = 64  # in its folder at once; with ``file_bytes`` it bounds the disk usage
     num_threads: int = 128  # at once
 
 
 def confine(limits: Limits, folder: str, *, landlock_version: int, site_folders: tuple[str, ...] = ()) -> int | None:
-    """Give up everything but computing, and reading and writing in ``folder``, for this process and all its threads.
+    """Restrict this process and all its threads to computing, and to reading and writing in ``folder``.
 
     Args:
-        landlock_version: at most the kernel's; 0 uses none.
-        site_folders: of packages that can be read, beside the interpreter's own.
+        landlock_version: at most the kernel's; 0 disables Landlock.
+        site_folders: package folders that can be read in addition to the interpreter's own.
 
     Returns:
-        the listener of :mod:`supervision`, without whose answers no thread and no file is made; None where the kernel
-        has none, and refuses both.
+        the listener for :mod:`supervision`, which must approve every new thread and file; None if the kernel does not
+        support listeners, in which case both are refused.
 
     Raises:
-        OSError: the kernel refuses; nothing unread may then be run.
+        OSError: the kernel refuses; no unreviewed code may be run then.
     """
     _limit_resources(limits)
     _drop_capabilities()
@@ -59,23 +58,21 @@ def confine(limits: Limits, folder: str, *, landlock_version: int, site_folders:
 def prepare(site_folders: tuple[str, ...]) -> None:
     """Create what every confined process needs, in the process that forks them."""
     landlock.readable(site_folders)
-    with suppress(OSError):  # of an architecture without a table: each process says so
+    with suppress(OSError):  # an architecture without a table; each confined process reports it
         system_calls.prepare()
 
 
 def die_with_parent(parent_pid: int, signal_number: int) -> None:
-    """Get ``signal_number`` when the thread that started this process ends;
-    exit now where that has happened already.
-    """
+    """Request ``signal_number`` at the end of the thread that started this process; exit now if it has ended."""
     call("prctl", _PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(1)
 
 
 def hide_memory() -> None:
-    """Keep this process's memory, environment and files from the user's other processes, and from core dumps.
+    """Hide this process's memory, environment and files from the user's other processes and from core dumps.
 
-    Holds for what it forks, and ends where it executes another program.
+    Forked children inherit this; it ends when the process executes another program.
     """
     call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)
 
@@ -96,6 +93,6 @@ def _limit_resources(limits: Limits) -> None:
 
 
 def _drop_capabilities() -> None:
-    """Root without capabilities can neither raise a limit nor reach into processes that have some."""
+    """Drop all capabilities, so that not even root can raise a limit or access processes that have capabilities."""
     header = struct.pack("Ii", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
     call("capset", header, bytes(24))

@@ -1,8 +1,8 @@
 """The process that forks confined processes: ``main SOCKET_FD PARENT_PID FOLDER LANDLOCK PRELOADED SITE_FOLDERS``,
 started by ``launcher``.
 
-It is warm (imports done), small, and sees neither programs nor tests: a job comes as a file descriptor that only the
-forked process reads. When its parent dies it ends its children, removes its folder and exits; when it dies itself, the
+It is warm (imports done), small, and sees neither programs nor tests: a job arrives as a file descriptor that only the
+forked process reads. When its parent dies, it ends its children, removes its folder and exits. When it dies itself, the
 kernel ends its children.
 """
 
@@ -30,10 +30,10 @@ from verl_like_graders.programs import asserts, confinement, landlock, solution
 from verl_like_graders.programs.confinement import Limits
 from verl_like_graders.programs.supervision import Supervisor
 
-_MAX_FDS = 256  # of this process; bounds what a child has to close
-_FIRST_SPARE_FD = 64  # above every number that a job's files get
-_KILLED_WITHIN_S = 0.2  # for a killed process to be gone; one that takes longer is cleaned up after later
-_CONFINED_WITHIN_S = 20.0  # it takes a millisecond, unless something stops the process
+_MAX_FDS = 256  # of this process; bounds the number that a child has to close
+_FIRST_SPARE_FD = 64  # above all descriptors of a job
+_KILLED_WITHIN_S = 0.2  # for a killed process to end; a slower one is cleaned up later
+_CONFINED_WITHIN_S = 20.0  # confinement takes a millisecond unless the process is stopped
 _CONFINED = b"confined"
 _ROLES: dict[str, Callable[[dict[str, Any]], None]] = {
     "program": solution.run_program,
@@ -47,7 +47,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _exit)
     confinement.die_with_parent(int(parent_pid), signal.SIGTERM)
     confinement.hide_memory()
-    # Its hard limit, not the soft one, is what the children's limits are bounded by.
+    # The children's limits are bounded by this hard limit, not by the soft one.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (_MAX_FDS, hard))
     if preloaded:
@@ -55,7 +55,7 @@ def main() -> None:
         module = vars(import_module(preloaded))
         module["warm_up"]()
         _ROLES["preloaded"] = module["run"]
-    # Only what can be read from inside: a project that is installed in place cannot.
+    # Keep only folders that can be read when confined; a project installed in place cannot.
     sys.path[:] = [path for path in sys.path if path in site_folders or landlock.is_interpreters(path)]
     sys.argv[:] = ["solution.py"]
     control = socket.socket(fileno=int(control_fd))
@@ -65,8 +65,10 @@ def main() -> None:
 
 
 class _End:
-    """Has begun with the first SIGTERM or the end of the parent. Two often come at once, from the kernel and from the
-    keeper of processes; a second one must not interrupt the cleaning up after the first.
+    """Set at the first SIGTERM or at the end of the parent.
+
+    Two signals often arrive together, from the kernel and from the process supervisor. The second must not interrupt
+    the cleanup after the first.
     """
 
     has_begun = False
@@ -82,7 +84,7 @@ def _exit(signal_number: int, frame: object) -> None:
 class _Child:
     folder: str
     supervisor: Supervisor | None
-    status: int | None = None  # once it has ended
+    status: int | None = None  # None until it has ended
 
 
 class _Server:
@@ -91,25 +93,25 @@ class _Server:
     ) -> None:
         self._control, self._landlock_version, self._site_folders = control, landlock_version, site_folders
         self._children: dict[int, _Child] = {}
-        self._dying: set[int] = set()  # those among them that nobody asks for any more
-        self._woken, wake = os.pipe()  # by the end of a child
+        self._dying: set[int] = set()  # killed children whose result is no longer needed
+        self._woken, wake = os.pipe()  # written to when a child ends
         for fd in (self._woken, wake):
             os.set_blocking(fd, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        # What every child needs, made before there is one.
+        # What every child needs is created before the first child.
         confinement.prepare(site_folders)
         gc.collect()
         gc.freeze()
-        self._root = tempfile.mkdtemp(prefix="verl_like_code_", dir=parent_folder)  # last: serve() removes it
+        self._root = tempfile.mkdtemp(prefix="verl_like_code_", dir=parent_folder)  # last, because serve() removes it
 
     def serve(self) -> dict[str, Any] | None:
-        """Answer requests until the parent is gone (None); returns in a forked child with its job."""
+        """Answer requests until the parent is gone (None); in a forked child, return its job."""
         pid = os.getpid()
         try:
             try:
                 return self._serve()
-            finally:  # the inner of two: whatever interrupts it, the outer is not interrupted
+            finally:  # the inner of two: an interrupt here does not interrupt the outer one
                 _End.has_begun = True
         finally:
             if os.getpid() == pid:
@@ -136,10 +138,10 @@ class _Server:
             return None
 
     def _attend(self, timeout_s: float | None, *others: int) -> set[int]:
-        """Wait for one of ``others``, the end of a child, or what a child asks for, and see to the latter two.
+        """Wait for one of ``others``, the end of a child, or a child's request, and handle the latter two.
 
         Returns:
-            what was ready.
+            the descriptors that were ready.
         """
         supervisors = {child.supervisor.listener: child for child in self._children.values() if child.supervisor}
         poll = select.poll()
@@ -170,8 +172,12 @@ class _Server:
             self._forget(pid)
 
     def _start(self, fds: list[int], limits: Limits) -> dict[str, Any]:
-        """Fork. Here, an answer for the parent: the child's ``pid``, or the ``error`` that kept it from being confined.
-        There, the ``job``."""
+        """Fork a confined child.
+
+        Returns:
+            in this process the answer for the parent: the child's ``pid``, or the ``error`` that prevented its
+            confinement. In the child, the ``job``.
+        """
         try:
             folder = tempfile.mkdtemp(dir=self._root)
             server = os.getpid()
@@ -184,7 +190,7 @@ class _Server:
         if pid == 0:
             try:
                 return {"job": self._child(server, fds, folder, limits, theirs)}
-            except BaseException as error:  # noqa: BLE001 (whatever it is, nothing unread may run)
+            except BaseException as error:  # noqa: BLE001 (after any error, no unreviewed code may run)
                 theirs.send(str(error).encode()[:4096])
                 os._exit(1)
         theirs.close()
@@ -207,7 +213,7 @@ class _Server:
     def _child(
         self, server: int, fds: list[int], folder: str, limits: Limits, confined: socket.socket
     ) -> dict[str, Any]:
-        """Take on the job: ``fds`` are the job, then what become descriptors 0, 1, 2 and so on."""
+        """Return the job in the child. ``fds`` are the job, then the files for descriptors 0, 1, 2 and so on."""
         os.setsid()
         confinement.die_with_parent(server, signal.SIGKILL)
         signal.set_wakeup_fd(-1)
@@ -221,7 +227,7 @@ class _Server:
             job: dict[str, Any] = json.load(file)
         os.chdir(folder)
         os.environ.update(HOME=folder, TMPDIR=folder)
-        tempfile.tempdir = None  # looked up in TMPDIR again
+        tempfile.tempdir = None  # so that TMPDIR is read again
         link = socket.socket(fileno=said)
         listener = confinement.confine(
             limits, folder, landlock_version=self._landlock_version, site_folders=self._site_folders
@@ -229,11 +235,12 @@ class _Server:
         socket.send_fds(link, [_CONFINED], [] if listener is None else [listener])
         for owner in (self._control, confined, link):
             owner.detach()
-        os.closerange(len(spare), _MAX_FDS)  # the listener above all: who has it answers for itself
+        # above all the listener: a process that has it can approve its own requests
+        os.closerange(len(spare), _MAX_FDS)
         return job
 
     def _end(self, pid: int, grace_s: float) -> dict[str, Any]:
-        """How the child ended; it is killed where it has not within ``grace_s``."""
+        """Return how the child ended; kill it if it has not ended within ``grace_s``."""
         has_ended = self._has_ended(pid, grace_s)
         if not has_ended:
             os.kill(pid, signal.SIGKILL)
@@ -260,7 +267,7 @@ class _Server:
 
     def _close(self) -> None:
         for pid in self._children:
-            # It may have been interrupted in _end, between two lines.
+            # _end may have been interrupted before it forgot the child.
             with suppress(ProcessLookupError, ChildProcessError):
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)

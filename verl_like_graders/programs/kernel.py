@@ -9,10 +9,10 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def call(name: str, *args: object) -> int:
-    """What a function of the C library returns; numbers are passed as long as they are given.
+    """Return the result of a C library function; integers are passed as C longs.
 
     Raises:
-        OSError: it returned -1.
+        OSError: the function returned -1.
     """
     longs = [ctypes.c_long(each) if isinstance(each, int) else each for each in args]
     result: int = LIBC[name](*longs)

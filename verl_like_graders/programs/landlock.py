@@ -1,7 +1,8 @@
-"""Files, by Landlock: only the interpreter's own can be read, and only the working folder written.
+"""Restrict files with Landlock: only the interpreter's own files can be read, and only the working folder written.
 
-Each version of Landlock knows more. The first two know no truncating, which the filter of :mod:`system_calls` refuses
-there; the fourth knows connections, the sixth abstract sockets and signals, which the filter refuses on every kernel.
+Each version of Landlock supports more. The first two do not cover truncation, which the filter of :mod:`system_calls`
+refuses there. The fourth covers connections, the sixth abstract sockets and signals; the filter refuses those on every
+kernel.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_FILE, _MAKE_FILE, _TRUNCATE = (
     1 << 8,
     1 << 14,
 )
-# Rights to a file itself; the others are rights to a folder and cannot be granted for a file.
+# Rights that apply to a file itself; the others apply to folders and cannot be granted for a file.
 _OF_FILES = _WRITE_FILE | _READ_FILE | _TRUNCATE
-_NUM_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}  # of each version; those later know one more
+_NUM_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}  # of each version; later ones have one more
 _MAX_FILE_RIGHTS = 16
 _NETWORK = 3  # binding and connecting TCP sockets, since version 4
 _SCOPES = 3  # abstract sockets of, and signals to, processes outside, since version 6
-# No folder that a person keeps files in: /usr itself may hold a project (/usr/src/app). Numerical libraries ask for the
-# kind of processor when they are loaded.
+# Folders in which nobody keeps personal files. /usr itself is excluded because it may hold a project (/usr/src/app).
+# Numerical libraries read the CPU type when they are loaded.
 _READABLE = (
     "/usr/lib",
     "/usr/lib32",
@@ -69,17 +70,17 @@ def interpreter_folders() -> tuple[str, ...]:
 
 
 def is_interpreters(path: str) -> bool:
-    """Return whether a path lies in one of the interpreter's folders."""
+    """Return whether a path is in one of the interpreter's folders."""
     real = os.path.realpath(path)
     return any(real == folder or real.startswith(folder + os.sep) for folder in interpreter_folders())
 
 
 @cache
 def readable(site_folders: tuple[str, ...] = ()) -> tuple[tuple[int, bool], ...]:
-    """What can be read, open: the descriptor, and whether it is a folder. Opened once, for all processes to come.
+    """Open the readable paths once for all confined processes; return (descriptor, whether it is a folder) of each.
 
     Args:
-        site_folders: of packages, beside the interpreter's own.
+        site_folders: package folders in addition to the interpreter's own.
     """
     libraries = [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path]
     wanted = dict.fromkeys(map(os.path.realpath, (*interpreter_folders(), *site_folders, *libraries, *_READABLE)))
@@ -90,7 +91,7 @@ def readable(site_folders: tuple[str, ...] = ()) -> tuple[tuple[int, bool], ...]
 
 
 def restrict(folder: str, version: int, *, site_folders: tuple[str, ...] = ()) -> None:
-    """Give up all files but what can be read, and ``folder``, for good.
+    """Permanently give up all files except the readable ones and those in ``folder``.
 
     Args:
         version: at most the kernel's.

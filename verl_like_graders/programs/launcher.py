@@ -1,4 +1,4 @@
-"""Starts confined processes through a fork server, and says how they ended."""
+"""Start confined processes through a fork server, and report how they ended."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from typing import Any
 from verl_like_graders.programs import landlock
 from verl_like_graders.programs.confinement import Limits
 
-_ANSWER_TIMEOUT_S = (
-    30.0  # for one request, beyond what it waits for; only a machine that has come to a halt takes that long
-)
+_ANSWER_TIMEOUT_S = 30.0  # for one request, in addition to its own wait; only a machine that hangs takes that long
 _ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
     "LANG": "C.UTF-8",
@@ -33,15 +31,15 @@ _START = "import sys; sys.path.insert(0, {root!r}); from verl_like_graders.progr
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Describes how a confined process ended."""
+    """How a confined process ended."""
 
-    code: int | None  # exit code, or minus the signal that killed it; None where its time was up
-    output: bytes  # what it printed; as long as ``file_bytes`` where it wanted to print more
-    errors: str  # the end of what it wrote to standard error
+    code: int | None  # exit code, or minus the signal that killed it; None if it timed out
+    output: bytes  # what it printed, cut at ``file_bytes``
+    errors: str  # the end of its standard error
 
 
 class ConfinedProcess:
-    """Represents a running process. :meth:`end` must be called once."""
+    """A running confined process. :meth:`end` must be called once."""
 
     def __init__(self, server: ForkServer, pid: int, output: int, errors: int) -> None:
         self._server, self._pid, self._output, self._errors = server, pid, output, errors
@@ -61,12 +59,11 @@ class ConfinedProcess:
 
 
 class ForkServer:
-    """A process that forks confined ones; ends with its thread, whatever happens to that. Not for use by several
-    threads.
+    """A process that forks confined ones. It always ends with its thread, and must not be shared between threads.
 
     Args:
         preloaded: name of a module that it imports before it forks. Its ``warm_up`` is called once, and its ``run`` is
-            the role ``preloaded``. What lies in this process's folders of packages can then be imported and read.
+            the role ``preloaded``. The package folders of this process can then be imported and read.
     """
 
     def __init__(self, preloaded: str = "") -> None:
@@ -101,7 +98,7 @@ class ForkServer:
 
     @property
     def is_usable(self) -> bool:
-        """Return False once it is closed, and in a fork of the process that started it."""
+        """Return False once the server is closed, and in a fork of the process that started it."""
         return self.close.alive and self._owner == os.getpid() and self._process.poll() is None
 
     def start(
@@ -110,19 +107,18 @@ class ForkServer:
         """Start a confined process.
 
         Args:
-            role: ``program``, ``functions``, ``asserts`` or ``preloaded``, of :mod:`fork_server`; ``job`` is what the
-                role needs.
-            channels: what it gets as descriptors 3, 4 and so on; they are closed here.
+            role: ``program``, ``functions``, ``asserts`` or ``preloaded``, of :mod:`fork_server`; ``job`` is its input.
+            channels: its descriptors 3, 4 and so on; they are closed here.
 
         Raises:
-            ValueError: the process could not be started or confined; nothing of the job was run.
+            ValueError: the process could not be started or confined; no part of the job was run.
         """
         contents = [json.dumps({"role": role, **job}).encode(), stdin.encode()]
         output, errors = os.memfd_create("output"), os.memfd_create("errors")
         lent = [*map(_file, contents), os.open(os.devnull, os.O_WRONLY)]
         try:
             job_fd, stdin_fd, nowhere = lent
-            stdout_fd = output if role == "program" else nowhere  # nobody reads what the others print
+            stdout_fd = output if role == "program" else nowhere  # the output of the other roles is discarded
             answer = self._request(
                 {"limits": asdict(limits)},
                 [job_fd, stdin_fd, stdout_fd, errors, *(channel.fileno() for channel in channels)],
@@ -156,7 +152,7 @@ class ForkServer:
                 f"the sandbox for programs died or hangs ({error}). Is the machine out of memory?"
             ) from error
         except BaseException:
-            self.close()  # an answer may be under way, and would be taken for that of the next request
+            self.close()  # a pending answer would be taken for that of the next request
             raise
         if not answer:
             self.close()
@@ -181,12 +177,12 @@ def check_files_are_safe(*, allow_without_landlock: bool) -> None:
 
 
 def _site_folders() -> list[str]:
-    """List the folders of packages that this process imports from."""
+    """Return the package folders that this process imports from."""
     return [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
 
 
 def _file(content: bytes) -> int:
-    """Create a file in memory that is read from its start."""
+    """Create a file in memory, positioned at its start."""
     fd = os.memfd_create("input")
     with open(fd, "wb", closefd=False) as file:
         file.write(content)
@@ -209,7 +205,7 @@ _OF_THREAD = threading.local()
 
 
 def fork_server(preloaded: str = "") -> ForkServer:
-    """Return the calling thread's server, starting it at the first call and again after it died."""
+    """Return the calling thread's server; start it at the first call and after it has died."""
     servers: dict[str, ForkServer] = vars(_OF_THREAD).setdefault("servers", {})
     if preloaded not in servers or not servers[preloaded].is_usable:
         servers[preloaded] = ForkServer(preloaded)

@@ -1,5 +1,6 @@
-"""Runs a program that a model wrote. Everything in this process is the program's to forge; nothing here decides a
-score.
+"""Run a program written by a model.
+
+The program can forge everything in this process, so nothing here decides a score.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from verl_like_graders.programs.values import Channel, decode, encode
 
 CHANNEL_FD = 3
 
-# What the sites that such tasks come from have at hand for a function: these modules by name, and of the first row all
-# names.
+# Names that coding sites predefine for a function: these modules by name, and all names of the modules in the first
+# list.
 _STARRED = ("typing", "collections", "functools", "itertools", "heapq", "bisect", "math")
 MODULES = (
     *_STARRED,
@@ -39,7 +40,7 @@ MODULES = (
 
 
 def _prelude() -> dict[str, Any]:
-    """The built-in names, and those that a function may use without importing them (math.pow does not replace pow)."""
+    """Return the built-in names, and those usable without an import (math.pow does not replace pow)."""
     names: dict[str, Any] = {}
     for module in map(import_module, _STARRED):
         public = vars(module).get("__all__") or [name for name in vars(module) if not name.startswith("_")]
@@ -56,7 +57,7 @@ def run_program(job: dict[str, Any]) -> None:
     code = _exit_code(lambda: exec(compile(job["code"], "solution.py", "exec"), vars(module)))
     if "threading" in sys.modules:
         _join_threads()
-    # What is left of ending an interpreter; freeing the warm modules would take longer than most programs.
+    # The remaining steps of interpreter shutdown; freeing the warm modules would take longer than most programs.
     code = _exit_code(atexit._run_exitfuncs) or code
     vars(module).clear()  # closes the program's files
     code = _exit_code(lambda: (sys.stdout.flush(), sys.stderr.flush())) or code
@@ -64,7 +65,7 @@ def run_program(job: dict[str, Any]) -> None:
 
 
 def _exit_code(run: Callable[[], object]) -> int:
-    """What the interpreter would exit with if ``run`` were all it did."""
+    """Return the interpreter's exit code if ``run`` were its whole program."""
     try:
         run()
     except SystemExit as error:
@@ -79,7 +80,7 @@ def _exit_code(run: Callable[[], object]) -> int:
 
 
 def _join_threads() -> None:
-    import threading  # not before: a warm process has no threads, and most programs have none
+    import threading  # imported late: a warm process has no threads, and most programs start none
 
     while waiting := [
         each for each in threading.enumerate() if each is not threading.current_thread() and not each.daemon
@@ -88,17 +89,17 @@ def _join_threads() -> None:
 
 
 def answer_calls(job: dict[str, Any]) -> None:
-    """Load ``job["code"]`` as a module, then do what the channel asks for until it closes.
+    """Load ``job["code"]`` as a module, then answer requests from the channel until it closes.
 
-    The first message says whether the code could be loaded: ``{}`` or ``{"failed": why}``. A request is
-    ``{"do": name in _OPERATIONS, "args": ..., "kwargs": ...}``; its answer has ``value``, and under ``changed`` the
-    arguments that the call has changed in place, by position; or ``error``, the names of the exception's classes and
-    its text.
+    The first message reports whether the code could be loaded: ``{}`` or ``{"failed": why}``. A request is
+    ``{"do": name in _OPERATIONS, "args": ..., "kwargs": ...}``. Its answer has ``value``, and under ``changed`` the
+    arguments that the call changed in place, by position. After an exception it has ``error`` instead: the names of
+    the exception's classes and its text.
     """
     channel = Channel(socket.socket(fileno=CHANNEL_FD))
-    os.dup2(1, 2)  # nobody reads what it prints
+    os.dup2(1, 2)  # its output is discarded
     module = _module("solution")
-    # Not as globals: a test that calls gcd is to find the solution's gcd or none.
+    # Not as globals: a test that calls gcd must find the solution's gcd or none.
     vars(module)["__builtins__"] = dict(_PRELUDE)
     try:
         exec(compile(job["code"], "solution.py", "exec"), vars(module))
@@ -133,8 +134,8 @@ def _module(name: str) -> types.ModuleType:
 class _Answering:
     def __init__(self, namespace: dict[str, Any]) -> None:
         self._namespace = namespace
-        self._objects: list[Any] = []  # those that have gone out as a number
-        self._numbers: dict[int, int] = {}  # of each by its id
+        self._objects: list[Any] = []  # objects that were sent out as a number
+        self._numbers: dict[int, int] = {}  # of each object, by its id
         self._operations: dict[str, Callable[..., Any]] = _OPERATIONS | {"named": self._named, "entry": self._entry}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:

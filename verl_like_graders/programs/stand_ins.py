@@ -1,10 +1,10 @@
-"""What stands for the solution's objects in the process of the tests.
+"""Stand-ins for the solution's objects in the process of the tests.
 
-A result that is no plain data stays in the solution's process, and what is done to it is done there, by the solution's
-code. So that this decides no test, only plain data takes part in arithmetic: an object is equal to no plain data, and
-neither added to it nor looked for in it, whatever the object's methods would say. Two objects of the solution are
-compared and added by its own rules; nobody else knows them. An instance that the tests themselves make, by calling a
-class, is what they test, and may do more.
+A result that is not plain data stays in the solution's process, and operations on it run there, in the solution's code.
+To keep that code from deciding a test, only plain data takes part in arithmetic. An object never equals plain data, is
+never added to it and never found in it, whatever the object's methods return. Two objects of the solution are compared
+and added by their own methods, because only those are defined. An instance that the tests create by calling a class is
+the object under test, and may do more.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 
 from verl_like_graders.programs.values import BadMessage, Channel, decode, encode
 
-# What the tests hold: a name of the solution, one that reads as a class's, an instance that they have made by calling
-# such a one, a method of an instance, or what some call has given.
+# The kinds of stand-in: a name of the solution, a name that looks like a class, an instance that the tests created by
+# calling such a class, a method of an instance, and the result of any other call.
 _NAME, _CLASS, _INSTANCE, _METHOD, _RESULT = "name", "class", "instance", "method", "result"
 _CLASS_NAME = re.compile(r"[A-Z]+[A-Za-z0-9]*[a-z][A-Za-z0-9]*")
-# Methods by which plain data says yes or no: an object of the solution could say yes to anything.
+# Methods by which plain data answers yes or no; an object of the solution could always answer yes.
 _SAY_YES_OR_NO = frozenset(
     name
     for kind in (str, bytes, float, set, frozenset)
@@ -29,20 +29,20 @@ _SAY_YES_OR_NO = frozenset(
 
 
 class SolutionEnded(BaseException):
-    """The solution's process ended; no ``except Exception`` of a test stops this."""
+    """Raised when the solution's process has ended; a test's ``except Exception`` does not catch it."""
 
 
 class UnusableTests(BaseException):
-    """The tests ask for what this harness cannot do, whatever the solution is."""
+    """Raised when the tests need something that this harness cannot do for any solution."""
 
 
 class Link:
-    """Asks the solution's process to do something and brings back what came of it."""
+    """Sends operations to the solution's process and returns their results."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._raised: Exception | None = None  # the last exception of the solution's
-        self.gone = ""  # why there will be no more answers
+        self._raised: Exception | None = None  # the solution's last exception
+        self.gone = ""  # why there are no more answers
 
     def receive(self) -> dict[str, Any]:
         try:
@@ -57,15 +57,15 @@ class Link:
         return self.do("named", name, gives=_CLASS if _CLASS_NAME.fullmatch(name) else _NAME)
 
     def has_raised(self, error: BaseException) -> bool:
-        """Whether this exception is the solution's, and not the tests' own."""
+        """Return whether this exception is the solution's rather than the tests' own."""
         return error is self._raised
 
     def do(self, operation: str, *args: Any, gives: str = _RESULT, **kwargs: Any) -> Any:
-        """The result of an operation of :mod:`solution`;
-        raises the solution's exception as the nearest built-in one.
+        """Return the result of an operation of :mod:`solution`, or raise the solution's exception as the nearest
+        built-in one.
 
         Args:
-            gives: what the tests hold where the result is an object.
+            gives: the kind of stand-in to create if the result is an object.
         """
 
         def refer(value: Any) -> dict[str, int]:
@@ -108,7 +108,10 @@ class Link:
 
 
 def _cannot_be_handed_over(value: Any, operation: str, args: tuple[Any, ...]) -> BaseException:
-    """What is raised: where the tests call a name, no solution could pass; a result may only be of a wrong type."""
+    """Return the exception to raise for an argument that cannot be sent.
+
+    If the tests call a name, no solution could pass. If they call a result, only its type may be wrong.
+    """
     why = (
         f"the tests hand the solution a {type(value).__name__}; only plain data and what the solution made itself can "
         f"be handed over"
@@ -123,13 +126,13 @@ def _exception(names: list[str], text: str) -> Exception:
         if isinstance(kind, type) and issubclass(kind, Exception):
             try:
                 return kind(text)
-            except TypeError:  # UnicodeDecodeError wants more; its base class does not
+            except TypeError:  # UnicodeDecodeError needs more arguments; its base class does not
                 continue
     return RuntimeError(text)
 
 
 def _update(mine: Any, changed: Any) -> None:
-    """Do to an argument here what the call did to its copy there."""
+    """Apply to an argument here the changes that the call made to its copy."""
     if isinstance(mine, list | bytearray):
         mine[:] = changed
     elif isinstance(mine, dict | set):
@@ -138,7 +141,7 @@ def _update(mine: Any, changed: Any) -> None:
 
 
 class StandIn:
-    """Stands for an object of the solution's process."""
+    """Represents an object of the solution's process."""
 
     __slots__ = ("_kind", "_link", "_number")
     _link: Link
@@ -194,7 +197,7 @@ def _forwarding(operation: str) -> Any:
 def _comparing(operation: str) -> Any:
     def compared(self: StandIn, other: Any) -> Any:
         if not isinstance(other, StandIn):
-            return NotImplemented  # else an object could claim to be smaller than any number
+            return NotImplemented  # otherwise an object could claim to be smaller than any number
         return self._link.do(operation, self, other)
 
     return compared
@@ -205,7 +208,7 @@ def _calculating(operation: str) -> Any:
         if isinstance(other, StandIn):
             return self._link.do(operation, self, other, gives=self._kind)
         if self._kind != _INSTANCE:
-            return NotImplemented  # else an object could claim to be as near to a number as it likes
+            return NotImplemented  # otherwise an object could claim to be arbitrarily near a number
         found = self._link.do(operation, self, other, gives=_INSTANCE)
         if not isinstance(found, StandIn):
             raise TypeError(

@@ -1,9 +1,9 @@
-"""The filter of system calls: only what computing and a program's own files take is let through.
+"""The system call filter: allow only the calls needed for computing and for a program's own files.
 
-What is not named here is refused, above all what kernels to come will add. Sockets have no address: a pair of streams,
-which event loops wake themselves by, is all there is. Folders and links are not made, as they would make the working
-folder costly to remove; attributes of files, locks on files that programs share, and messages on their changes are not
-had, as Landlock covers none of them. Signals to itself are refused with those to others.
+Every call that is not listed here is refused, which covers calls that future kernels add. Sockets have no address: only
+stream socket pairs are allowed, which event loops use to wake themselves. Folders and links cannot be created, because
+they would make the working folder costly to remove. File attributes, file locks shared between programs and change
+notifications are refused, because Landlock covers none of them. Signals are refused, even to the process itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import cache
 
 from verl_like_graders.programs.kernel import LIBC, call
 
-# Name, number on x86-64, number on aarch64 ("-": has none). Let through whatever their arguments are.
+# Name, number on x86-64, number on aarch64 ("-" if it has none). Allowed with any arguments.
 _ALLOWED = """
 read 0 63; write 1 64; readv 19 65; writev 20 66; pread64 17 67; pwrite64 18 68; preadv 295 69; pwritev 296 70; preadv2
 327 286; pwritev2 328 287; lseek 8 62; close 3 57; close_range 436 436; dup 32 23; dup2 33 -; dup3 292 24; pipe 22 -;
@@ -44,31 +44,31 @@ getuid 102 174; geteuid 107 175; getgid 104 176; getegid 108 177; getresuid 118 
 sched_get_priority_min 147 126; sched_rr_get_interval 148 127; getcpu 309 168; get_mempolicy 239 236; sysinfo 99 179;
 uname 63 160; getrandom 318 278
 """
-# The arguments of these are looked at, or what the kernel has beside them (Landlock, a listener).
+# Calls that depend on their arguments, or on other kernel features (Landlock, a listener).
 _CONDITIONAL = """
 clone 56 220; open 2 -; openat 257 56; creat 85 -; rename 82 -; renameat 264 38; renameat2 316 276; unlink 87 -;
 unlinkat 263 35; truncate 76 45; socketpair 53 199; prlimit64 302 261; fcntl 72 25; ioctl 16 29; prctl 157 167
 """
-# The C library falls back to an older call where one of these is missing, but not where it is forbidden.
+# The C library uses an older call if one of these is missing, but not if it is forbidden.
 _ABSENT = "clone3 435 435; openat2 437 437"
-_FIRST_UNKNOWN = 452  # calls from here on are newer than this table; the kernel "has none" of them
+_FIRST_UNKNOWN = 452  # calls from here on are newer than this table; the filter reports them as missing
 
 _CLONE_THREAD = 0x00010000
 _AF_UNIX, _STREAM, _TYPE_FLAGS = 1, 1, 0o4000 | 0o2000000  # SOCK_STREAM; SOCK_NONBLOCK, SOCK_CLOEXEC
 _WRITING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-_UNNAMED_FILE = 0o20000000  # __O_TMPFILE, which no folder's listing counts
-# Copies and flags of descriptors, locks on parts of files (databases need them), sizes of pipes. Not among them: asking
-# for locks, by which two programs could talk; who gets signals; leases; messages on changes.
+_UNNAMED_FILE = 0o20000000  # __O_TMPFILE: such a file appears in no folder listing
+# Copies and flags of descriptors, record locks (databases need them), pipe sizes. Excluded: querying locks, which would
+# let two programs communicate; signal owners; leases; change notifications.
 _FCNTLS = (0, 1, 2, 3, 4, 6, 7, 1030, 1031, 1032)
-# Of terminals, to be refused by what is none: TCGETS, TCGETS2, TIOCGWINSZ. FIONREAD, FIONBIO, FIOCLEX, FIONCLEX.
+# For terminals: TCGETS, TCGETS2, TIOCGWINSZ, which fail on any other file. FIONREAD, FIONBIO, FIOCLEX, FIONCLEX.
 _IOCTLS = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5451, 0x5450)
-_PRCTLS = (15, 16, 23, 39, 0x53564D41)  # names of threads and memory; what capabilities and privileges there are
+_PRCTLS = (15, 16, 23, 39, 0x53564D41)  # names of threads and memory; queries of capabilities and privileges
 
-# One step of the filter's machine, linux/bpf_common.h.
+# The opcodes of the filter, from linux/bpf_common.h.
 _LOAD, _AND, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _ERRNO, _NOTIFY = 0x7FFF0000, 0x80000000, 0x00050000, 0x7FC00000
 _DENY = _ERRNO | errno.EPERM
-# linux/seccomp.h: where the filter finds the number, the architecture, and the low half of argument i.
+# linux/seccomp.h: offsets of the call's number, the architecture, and the low half of argument i.
 _AT_NUMBER, _AT_ARCH, _AT_ARGUMENT = 0, 4, 16
 _SET_MODE_FILTER, _NEW_LISTENER = 1, 1 << 3
 _SECCOMP = {"x86_64": 317, "aarch64": 277}  # the call itself
@@ -76,27 +76,28 @@ _ARCHS = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column of th
 
 
 def restrict(*, may_write: bool, may_truncate: bool) -> int | None:
-    """Give up every system call that is not let through, for good.
+    """Permanently give up every system call that the filter does not allow.
 
     Args:
-        may_write: something else guards files that are opened for writing.
-        may_truncate: something else guards files that are truncated.
+        may_write: another mechanism guards files that are opened for writing.
+        may_truncate: another mechanism guards files that are truncated.
 
     Returns:
-        the listener that threads and new files are asked for at; None where the kernel has none, and refuses both.
+        the listener that must approve threads and new files; None if the kernel does not support one, in which case
+        both are refused.
 
     Raises:
-        OSError: the kernel refuses, or is of an architecture without a table.
+        OSError: the kernel refuses, or the architecture has no table.
     """
     given = program(may_write=may_write, may_truncate=may_truncate, has_listener=True)
     buffer, header = _in_memory(given)
     listener = int(LIBC.syscall(_SECCOMP[platform.machine()], _SET_MODE_FILTER, _NEW_LISTENER, header))
     if listener >= 0:
         return listener
-    # Before Linux 5.0, or somebody outside has a listener already.
+    # Linux before 5.0, or a process outside already has a listener.
     buffer, header = _in_memory(program(may_write=may_write, may_truncate=may_truncate, has_listener=False))
     call("syscall", _SECCOMP[platform.machine()], _SET_MODE_FILTER, 0, header)
-    del buffer  # until here, the header points at it
+    del buffer  # the header points at it until here
     return None
 
 
@@ -134,7 +135,7 @@ def program(*, may_write: bool, may_truncate: bool, has_listener: bool) -> bytes
         _of("prctl", _if_among(_PRCTLS), argument=0),
         *(_allow_run(run) for run in _runs(sorted(_numbers(_ALLOWED).values()))),
         *(_step(_EQUAL, each, 0, 1) + _step(_RETURN, _ERRNO | errno.ENOSYS) for each in _numbers(_ABSENT).values()),
-        # Among them the x32 variants of all calls.
+        # This includes the x32 variants of all calls.
         _step(_AT_LEAST, _FIRST_UNKNOWN, 0, 1) + _step(_RETURN, _ERRNO | errno.ENOSYS),
         _step(_RETURN, _DENY),
     ]
@@ -162,7 +163,7 @@ def _pair_of_local_streams() -> bytes:
 
 
 def _truncating_without_writing(argument: int) -> bytes:
-    """Refuse to truncate what is not opened for writing: Landlock has asked for no right to write."""
+    """Refuse to truncate a file that is not opened for writing, for which Landlock requires no write permission."""
     return b"".join(
         [
             _step(_ANY_BIT, os.O_TRUNC, 0, 5),
@@ -187,7 +188,7 @@ def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
 
 
 def _of(name: str, steps: bytes, *, argument: int | None = None) -> bytes:
-    """Take these steps, which return, for one call, with the low half of an argument loaded."""
+    """Apply these steps, which return, to one call, with the low half of an argument loaded."""
     if name not in _numbers(_CONDITIONAL):
         return b""
     load = b"" if argument is None else _step(_LOAD, _AT_ARGUMENT + 8 * argument)
@@ -199,7 +200,7 @@ def _if_bits(bits: int, then: int, otherwise: int) -> bytes:
 
 
 def _if_among(values: Sequence[int], *, ignored: int = 0) -> bytes:
-    """Let through where the argument is one of these."""
+    """Allow the call if the argument is one of these values."""
     mask = _step(_AND, ~ignored & 0xFFFFFFFF) if ignored else b""
     return mask + b"".join(map(_allow, values)) + _step(_RETURN, _DENY)
 
@@ -209,7 +210,7 @@ def _allow(value: int) -> bytes:
 
 
 def _runs(numbers: Sequence[int]) -> list[list[int]]:
-    """Numbers that follow on each other, put together: the kernel tries the filter on every number that there is."""
+    """Group consecutive numbers into runs; the kernel tries the filter on every possible number."""
     runs: list[list[int]] = []
     for each in numbers:
         if runs and each == runs[-1][-1] + 1:

@@ -1,6 +1,6 @@
 """Plain data between processes that do not trust each other: JSON, with the built-in types that JSON lacks.
 
-A value that arrives is made of exact built-in types, so that comparing it runs nothing of the sender's.
+A received value consists of exact built-in types, so comparing it runs none of the sender's code.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Channel:
 
         Raises:
             EOFError: the other side is gone.
-            TimeoutError: it did not send all of a message in time.
-            BadMessage: it sent something else, or more than ``max_bytes``.
+            TimeoutError: the message was not complete in time.
+            BadMessage: the message is malformed or larger than ``max_bytes``.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         [size] = struct.unpack("!I", self._exactly(4, deadline))
@@ -62,7 +62,7 @@ class Channel:
         parts: list[bytes] = []
         while size:
             left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-            poll = select.poll()  # not select, which knows no number above 1023
+            poll = select.poll()  # not select, which supports no descriptor above 1023
             poll.register(self._socket, select.POLLIN)
             if not poll.poll(None if left_s is None else left_s * 1e3):
                 raise TimeoutError("no answer in time")
@@ -78,14 +78,15 @@ class Channel:
 
 
 def encode(value: Any, refer: Callable[[Any], Any]) -> Any:
-    """``value`` as JSON; ``refer`` says what stands for an object that is no plain data, as ``{"object": ..., ...}``.
+    """Encode ``value`` as JSON.
 
-    Instances of subclasses travel as the built-in type (Counter as dict), numbers and arrays of numpy as Python's.
+    ``refer`` returns the reference to an object that is not plain data, as ``{"object": ..., ...}``. Instances of
+    subclasses are sent as the built-in type (Counter as dict), NumPy numbers and arrays as Python's.
     """
     if value is None or isinstance(value, bool | float | str):
         return value
     if isinstance(value, int):
-        # Python refuses to read or write a number of thousands of digits in decimal.
+        # Python refuses to convert a number of thousands of digits to or from decimal.
         return int(value) if -(2**63) <= value < 2**63 else {"int": f"{value:x}"}
     if isinstance(value, list):
         return [encode(item, refer) for item in value]
@@ -108,10 +109,10 @@ def encode(value: Any, refer: Callable[[Any], Any]) -> Any:
 
 
 def decode(message: Any, resolve: Callable[[Any], Any]) -> Any:
-    """What :func:`encode` encoded; ``resolve`` takes what ``refer`` gave.
+    """Decode the output of :func:`encode`; ``resolve`` receives what ``refer`` returned.
 
     Raises:
-        BadMessage: for what ``encode`` does not make.
+        BadMessage: ``encode`` does not produce such a message.
     """
     try:
         return _decode(message, resolve)
@@ -148,14 +149,14 @@ def _decode(message: Any, resolve: Callable[[Any], Any]) -> Any:
 
 
 def as_json(message: Any, *, deadline: float = math.inf) -> Any:
-    """What :func:`encode` encoded, as it would be once it is stored as JSON: tuples as lists, keys as text.
+    """Return the output of :func:`encode` as if stored as JSON: tuples as lists, keys as text.
 
-    Takes a time that grows with the message's length alone. No number becomes the key of a dict or the member of a set
-    here: a sender can choose numbers of one hash, and each takes as long as there are others.
+    The time is linear in the message's length. No number becomes a dict key or a set member here: a sender could choose
+    numbers with the same hash, and each insertion would then take time linear in their count.
 
     Raises:
-        BadMessage: for what ``encode`` does not make, and for what is no JSON.
-        TimeoutError: past the ``deadline``, on time.monotonic's clock.
+        BadMessage: ``encode`` does not produce such a message, or it is not JSON.
+        TimeoutError: the ``deadline`` on time.monotonic's clock has passed.
     """
     try:
         return _as_json(message, deadline)
@@ -191,5 +192,5 @@ def _as_key(key: Any) -> str:
 
 
 def text(message: Any) -> str:
-    """A text of a message for people; "?" where it is none, which may be nested too deeply to be shown."""
+    """Return a message's text for people, or "?" if it is not text; other values may be nested too deeply to print."""
     return message if isinstance(message, str) else "?"

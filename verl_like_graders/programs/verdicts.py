@@ -1,4 +1,4 @@
-"""Judges a program: one verdict per test, compared where the program cannot reach."""
+"""Judge a program: one verdict per test, compared in a process that the program cannot reach."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from verl_like_graders.programs.confinement import Limits
 from verl_like_graders.programs.launcher import Ending, fork_server
 from verl_like_graders.programs.values import MAX_MESSAGE_BYTES, BadMessage, Channel, as_json, encode, text
 
-MIN_OUTPUT_BYTES = 2**20  # that a test may always print or return; twice the expected output where that is more
+MIN_OUTPUT_BYTES = 2**20  # minimum that a test may print or return; twice the expected output if that is more
 _SIGNALS = {each.value: each.name for each in signal.Signals}
 _MAX_REASON = 300  # characters
 _TIME_IS_UP = "not run: the time for all tests was used up before"
@@ -26,26 +26,26 @@ _TIME_IS_UP = "not run: the time for all tests was used up before"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grading:
-    """Describes how to grade a program."""
+    """How to grade a program."""
 
     timeout_s: float  # of each test
-    deadline: float  # of all, on time.monotonic's clock
+    deadline: float  # of all tests, on time.monotonic's clock
     memory_mib: int
     tolerance: float  # between numbers, absolute or relative; 0 compares exactly
 
     def left_s(self) -> float:
-        """Return the seconds that are left to the next test; none if it is not positive."""
+        """Return the time limit of the next test in seconds; there is no time left if it is not positive."""
         return min(self.timeout_s, self.deadline - time.monotonic())
 
     def limits(self, *, expected_bytes: int = 0) -> Limits:
-        # The wall clock ends a process first; this is for the case that nobody watches it any more.
+        # The wall clock normally ends a process first. This limit applies if no process is left to watch it.
         cpu_s = math.ceil(max(self.timeout_s, self.deadline - time.monotonic())) + 1
         return Limits(memory_mib=self.memory_mib, cpu_s=cpu_s, file_bytes=max(MIN_OUTPUT_BYTES, 2 * expected_bytes))
 
 
 @singledispatch
 def verdicts(tests: Tests, code: str, grading: Grading) -> Generator[str, None, None]:
-    """Yield why each test fails, in order; "" where it passes. Closing the iterator ends what still runs.
+    """Yield why each test fails, or "" if it passes, in the tests' order. Closing the iterator ends running processes.
 
     Raises:
         ValueError: the sandbox or the tests cannot be used, which says nothing about the code.
@@ -85,7 +85,7 @@ def _print_failure(ending: Ending, expected: str, limits: Limits, grading: Gradi
 def same_text(found: str, expected: str, tolerance: float = 0.0) -> bool:
     """Compare texts, ignoring line ends and white space at the end of lines and of the text.
 
-    With a ``tolerance``, words that are numbers may differ by that much, absolutely or relatively to the expected.
+    With a ``tolerance``, words that are numbers may differ by that much, absolutely or relative to the expected number.
     """
     found_lines, expected_lines = _lines(found), _lines(expected)
     if found_lines == expected_lines or not tolerance:
@@ -110,7 +110,7 @@ def _same_word(found: str, expected: str, tolerance: float) -> bool:
 
 def _is_close(found: float, expected: float, tolerance: float) -> bool:
     try:
-        if not math.isfinite(expected):  # every number is within any share of infinity
+        if not math.isfinite(expected):  # every number is within any fraction of infinity
             return found == expected
         return abs(found - expected) <= tolerance * max(1.0, abs(expected))
     except OverflowError:  # a whole number beyond the range of floats
@@ -121,11 +121,11 @@ def _is_close(found: float, expected: float, tolerance: float) -> bool:
 
 
 class _Lost(Exception):
-    """The solution's process gives no more answers; the text says why."""
+    """Raised if the solution's process stops answering; the text gives the reason."""
 
 
 class _Solution:
-    """Represents a process that has loaded the code and answers calls."""
+    """A process that has loaded the code and answers calls."""
 
     def __init__(self, code: str, limits: Limits, max_bytes: int) -> None:
         mine, theirs = socket.socketpair()
@@ -142,7 +142,7 @@ class _Solution:
         return text(answer["failed"])[:_MAX_REASON] or "?" if "failed" in answer else ""
 
     def call(self, name: str, args: list[Any], *, timeout_s: float) -> dict[str, Any]:
-        """The answer, which may be anything."""
+        """Return the answer, which is not validated."""
         deadline = time.monotonic() + timeout_s
         request = {"do": "entry", "args": [encode(item, _refuse) for item in (name, *args)], "kwargs": {}}
         try:
@@ -174,7 +174,7 @@ def _message(channel: Channel, timeout_s: float, max_bytes: int) -> dict[str, An
 
 @verdicts.register
 def _of_calls(tests: CallTests, code: str, grading: Grading) -> Generator[str, None, None]:
-    """One process for all tests; another one where a test has ended it."""
+    """Run all tests in one process; start another one if a test has ended it."""
     max_bytes = max(MIN_OUTPUT_BYTES, *(4 * len(repr(output)) for output in tests.outputs))
     done = 0
     while done < len(tests):
@@ -186,7 +186,7 @@ def _of_calls(tests: CallTests, code: str, grading: Grading) -> Generator[str, N
 
 
 def _calls_from(first: int, tests: CallTests, grading: Grading, solution: _Solution) -> Generator[str, None, int]:
-    """Verdicts on the tests from ``first`` on, up to one that ends the solution; how many there were."""
+    """Yield verdicts on the tests from ``first`` on, up to one that ends the solution; return their number."""
     try:
         broken = solution.loaded(timeout_s=grading.left_s())
     except _Lost as lost:
@@ -206,7 +206,7 @@ def _calls_from(first: int, tests: CallTests, grading: Grading, solution: _Solut
             except _Lost as lost:
                 yield str(lost)
                 return done + 1
-            except TimeoutError:  # what it answered takes too long to read
+            except TimeoutError:  # the answer takes too long to read
                 yield _still_running(left_s)
             done += 1
     finally:
@@ -215,10 +215,10 @@ def _calls_from(first: int, tests: CallTests, grading: Grading, solution: _Solut
 
 
 def _call_failure(answer: dict[str, Any], expected: Any, tolerance: float, *, deadline: float) -> str:
-    """Why the answer is not the expected one; "" where it is.
+    """Return why the answer is not the expected one, or "" if it is.
 
     Raises:
-        TimeoutError: past the ``deadline``.
+        TimeoutError: the ``deadline`` has passed.
     """
     if "error" in answer:
         names_and_text = answer["error"]
@@ -237,8 +237,8 @@ def _call_failure(answer: dict[str, Any], expected: Any, tolerance: float, *, de
 
 
 def same_value(found: Any, expected: Any, tolerance: float = 0.0) -> bool:
-    """Equal JSON data; with a ``tolerance``, numbers may differ by that much,
-    absolutely or relatively to the expected.
+    """Return whether JSON data are equal; with a ``tolerance``, numbers may differ by that much, absolutely or relative
+    to the expected number.
     """
     if found == expected:
         return True
@@ -268,7 +268,7 @@ def _refuse(value: Any) -> Any:
 
 @verdicts.register
 def _of_asserts(tests: AssertTests, code: str, grading: Grading) -> Generator[str, None, None]:
-    """The tests in one process, the code in another; both anew where a test has ended the code's."""
+    """Run the tests in one process and the code in another; start both again if a test has ended the code's process."""
     done = 0
     while done < len(tests):
         if grading.left_s() <= 0:
@@ -279,7 +279,7 @@ def _of_asserts(tests: AssertTests, code: str, grading: Grading) -> Generator[st
 
 
 def _asserts_from(first: int, tests: AssertTests, code: str, grading: Grading) -> Generator[str, None, int]:
-    """Verdicts on the tests from ``first`` on, up to one that ends the solution; how many there were."""
+    """Yield verdicts on the tests from ``first`` on, up to one that ends the solution; return their number."""
     with ExitStack() as stack:
         reports = stack.enter_context(_testing(first, tests, code, grading))
         done = 0
@@ -304,7 +304,7 @@ def _asserts_from(first: int, tests: AssertTests, code: str, grading: Grading) -
 
 @contextmanager
 def _testing(first: int, tests: AssertTests, code: str, grading: Grading) -> Iterator[Channel]:
-    """The channel on which the tests from ``first`` on are reported."""
+    """Start the tests from ``first`` on; yield the channel on which they are reported."""
     with ExitStack() as stack:
         of_solution, to_solution = map(stack.enter_context, socket.socketpair())
         mine, theirs = map(stack.enter_context, socket.socketpair())
