@@ -25,7 +25,7 @@ APART: dict[str, tuple[str, ...]] = {
 }
 # Library -> the only places that may import it.
 ONLY_IN: dict[str, tuple[str, ...]] = {
-    "ray": ("controller", "reward.pool", "cli"),
+    "ray": ("controller", "reward.pool"),
     "vllm": ("backends.vllm",),
     "torch.distributed.fsdp": ("backends.fsdp",),
     "torch.distributed._composable": ("backends.fsdp",),
