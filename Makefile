@@ -8,34 +8,34 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
-# A driver that answers decides; ACCELERATOR=cpu or ACCELERATOR=cuda overrules it.
+# cuda if the NVIDIA driver responds, else cpu; ACCELERATOR=cpu or ACCELERATOR=cuda overrides this.
 ifndef ACCELERATOR
 ACCELERATOR := $(shell nvidia-smi -L >/dev/null 2>&1 && echo cuda || echo cpu)
 endif
 LOCK := requirements/$(ACCELERATOR).lock
-# The package index that has the CPU build of torch, where pip's own finds none; PyTorch's installation page names it.
+# The package index with the CPU build of torch, if pip's default index has none; PyTorch's installation page names it.
 TORCH_INDEX ?=
-# HASHES=no takes packages of an index that has other files than the lock was made from.
+# HASHES=no accepts files of an index that differ from those the lock was made from.
 HASHES ?=
 LOCK_HASH := $(shell cat $(LOCK) requirements/base.in 2>/dev/null | sha256sum | cut -c1-16)
 STAMP := $(VENV)/.installed-$(LOCK_HASH)
 EDITABLE := $(VENV)/.editable-$(LOCK_HASH)
 ARGS ?=
 MARKERS := -m "not whole_recipe$(if $(filter cpu,$(ACCELERATOR)), and not gpu)"
-# `make test` runs this many tests side by side, those of a file in one process, for they share what they start. What
-# measures time, or needs a GPU to itself, comes afterwards. pytest's status 5: ARGS left nothing of one of the two.
+# `make test` runs this many tests in parallel; tests of one file run in one process because they share fixtures. Tests
+# that measure time or need a GPU exclusively run afterwards. pytest's status 5: ARGS selected no test of one of the two.
 JOBS ?= 2
 SIDE_BY_SIDE := not alone and not gpu and not whole_recipe
 ALONE := $(if $(filter cpu,$(ACCELERATOR)),alone and not gpu,alone or gpu)
-SLOWEST := --durations=20 --durations-min=5  # ARGS=--record-durations keeps them in tests/durations.json
-# Written out in a recipe, $(MAKE) would make `make -n test` run the tests instead of printing the commands.
+SLOWEST := --durations=20 --durations-min=5  # ARGS=--record-durations saves all to tests/durations.json
+# Written directly in a recipe, $(MAKE) would make `make -n test` run the tests instead of printing the commands.
 AGAIN := $(MAKE) --no-print-directory
 UNIT_MARKERS := -m "not slow and not gpu"
 
 help:  ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(EDITABLE)  ## make .venv from the lock (cpu or cuda); a second run installs nothing
+setup: $(EDITABLE)  ## create .venv from the lock (cpu or cuda); a second run installs nothing
 
 deps: $(STAMP)
 
@@ -56,10 +56,10 @@ $(EDITABLE): $(STAMP) setup.py pyproject.toml
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-train: setup  ## teach a small model arithmetic by GRPO; ARGS="trainer.seed=2 algorithm=ppo"
+train: setup  ## train a small model on arithmetic with GRPO; ARGS="trainer.seed=2 algorithm=ppo"
 	$(BIN)/python -m recipes.arithmetic.train $(ARGS)
 
-test: setup  ## lint, types and every test this machine can run, two at a time; JOBS=1 where memory is short
+test: setup  ## run lint, types and every test this machine can run, two in parallel; JOBS=1 if memory is short
 	@failed=0; ran=0; \
 	$(AGAIN) lint || failed=1; \
 	$(AGAIN) types || failed=1; \
@@ -69,46 +69,46 @@ test: setup  ## lint, types and every test this machine can run, two at a time; 
 	case $$? in 0) ran=1 ;; 5) ;; *) failed=1 ;; esac; \
 	[ $$failed = 0 ] && [ $$ran = 1 ]
 
-unit: setup  ## only the tests without Ray and vLLM (about ten minutes on two cores; ARGS="-k hub" is some of them)
+unit: setup  ## run only the tests without Ray and vLLM (about ten minutes on two cores; ARGS="-k hub" selects some)
 	$(BIN)/python -m pytest tests/unit tests/graders tests/migrate tests/spec $(UNIT_MARKERS) $(ARGS)
 
-e2e: setup  ## only the tests on the real stack
+e2e: setup  ## run only the tests on the real stack
 	$(BIN)/python -m pytest tests/ray tests/e2e $(MARKERS) $(ARGS)
 
-chaos: setup  ## break the real stack in every stage and process, with a table (a run or two for each case; ARGS="--only rollout")
+chaos: setup  ## inject a fault into every stage and process of the real stack; print a table (one or two runs per case; ARGS="--only rollout")
 	$(BIN)/python -m benchmarks.chaos $(ARGS)
 
-e2e-algorithms: setup  ## the arithmetic recipe with adapters and under seven algorithms, with a table of results (about 20 minutes)
+e2e-algorithms: setup  ## run the arithmetic recipe with adapters and with seven algorithms; print a table of results (about 20 minutes)
 	$(BIN)/python -m pytest tests/e2e -m whole_recipe
 	$(BIN)/python -m recipes.arithmetic.algorithms $(ARGS)
 
-lint: setup  ## ruff: rules and form
+lint: setup  ## run ruff: lint rules and formatting
 	@$(BIN)/python -m ruff check .
 	@$(BIN)/python -m ruff format --check --quiet . || { echo "some files are not in form: run make format"; exit 1; }
 
-types: setup  ## mypy, strict outside the backends
+types: setup  ## run mypy, strict outside the backends
 	@$(BIN)/python -m mypy
 
-format: setup  ## let ruff lay the code out and fix what it can: order of imports, outdated idioms
+format: setup  ## format the code with ruff and apply its fixes: import order, outdated idioms
 	@$(BIN)/python -m ruff check --fix .
 	@$(BIN)/python -m ruff format .
 
-bench: setup  ## run every benchmark; ARGS go to each
+bench: setup  ## run every benchmark; ARGS are passed to each
 	@set -e; for file in benchmarks/[a-z]*.py; do \
 		name=$$(basename $$file .py); echo "== $$name"; $(BIN)/python -m benchmarks.$$name $(ARGS); \
 	done
 
-bench-check: setup  ## run benchmarks and hold their ratios against benchmarks/floors.toml (ARGS="update rollout": only these)
+bench-check: setup  ## run benchmarks and check their ratios against benchmarks/floors.toml (ARGS="update rollout": only these)
 	@PYTHONPATH=.peers $(BIN)/python -m benchmarks._check $(ARGS)
 
-gpu-check: setup  ## check what only a GPU can show, in eight minutes, with a table (ARGS="--device cpu" is a dry run)
+gpu-check: setup  ## run the checks that need a GPU, in eight minutes; print a table (ARGS="--device cpu" is a dry run)
 	@$(BIN)/python -m benchmarks.gpu_check $(ARGS)
 
-doctor: setup  ## what is installed, what is missing, and the command that mends it
+doctor: setup  ## report what is installed, what is missing, and the command that fixes it
 	@$(BIN)/verl-like doctor
 
-docs: setup  ## make a site of the documentation, and say where it lies
-	@# Not --quiet: with it, --strict sees no warnings. Material's banner about MkDocs 2 is none about our pages.
+docs: setup  ## build the documentation site and print its path
+	@# No --quiet: it would hide warnings from --strict. Material's banner about MkDocs 2 is not about our pages.
 	@NO_MKDOCS_2_WARNING=true $(BIN)/python -m mkdocs build --strict
 	@echo "$(CURDIR)/build/site/index.html"
 
@@ -116,19 +116,19 @@ docker: ## build the images verl-like:cpu and verl-like:cuda
 	docker build -f docker/Dockerfile --target cpu -t verl-like:cpu .
 	docker build -f docker/Dockerfile --target cuda -t verl-like:cuda .
 
-container-check: setup  ## as root: the image for cpu, tried in a bare Debian without Docker (eight minutes, 5 GiB)
+container-check: setup  ## as root: test the cpu image in a bare Debian without Docker (eight minutes, 5 GiB)
 	@$(BIN)/python -m tests.tools.container_check $(if $(TORCH_INDEX),--build-arg TORCH_INDEX=$(TORCH_INDEX)) $(ARGS)
 
-peers: setup  ## put other projects beside, in .peers, for benchmarks that compare (PYTHONPATH=.peers)
-	@# With --no-deps nothing here shadows what .venv has; the other lines are what these three import and .venv lacks.
+peers: setup  ## install other projects into .peers, for benchmarks that compare with them (PYTHONPATH=.peers)
+	@# With --no-deps nothing here shadows packages of .venv; the other lines are imports of these three that .venv lacks.
 	@$(PIP) install --quiet --no-deps --upgrade --target .peers verl==0.9.1 trl==1.16.0 TransferQueue==0.1.11 \
 		tensordict==0.10.0 pyvers==0.1.0 orjson==3.13.0 codetiming==1.4.0 \
 		accelerate==1.15.0 datasets==5.2.0 pandas==3.1.1 xxhash==4.1.0 multiprocess==0.70.19 torchdata==0.11.0
-	@# Their settings are read out of their packages (benchmarks/_peer_trees.py).
+	@# benchmarks/_peer_trees.py reads the settings out of these packages.
 	@for package in $(addprefix verl==,0.4.0 0.4.1 0.5.0 0.6.0 0.6.1 0.7.0 0.7.1 0.8.0 0.9.0 0.9.1) openrlhf==0.11.2; do \
 		$(PIP) download --quiet --no-deps --dest .peers/wheels $$package || exit 1; done
 
-lock: setup  ## resolve requirements/*.in anew (see requirements/README.md)
+lock: setup  ## resolve requirements/*.in again (see requirements/README.md)
 	$(BIN)/python requirements/make_lock.py cpu cuda
 
 clean:  ## remove caches, build output and outputs/, but not .venv

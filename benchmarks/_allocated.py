@@ -1,4 +1,4 @@
-"""What torch hands out on CPU, as its profiler counts it."""
+"""Memory that torch allocates on CPU, as counted by its profiler."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch.profiler import ProfilerActivity, profile
 
 
 def allocated(call: Callable[[], object]) -> float:
-    """The most bytes that torch has handed out at once during a call, above what it had before."""
+    """Return the peak bytes that torch allocates during a call, above the level before it."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         call()
     return float(most_allocated(profiled))
 
 
 def most_allocated(profiled: profile, *, but: Container[int] = ()) -> int:
-    """The same, of what was profiled with its memory.
+    """Return the peak bytes of a profile that was recorded with ``profile_memory``.
 
     Args:
-        but: sizes in bytes that do not count.
+        but: allocations of these sizes in bytes are ignored.
     """
-    recorded: Any = profiled.profiler  # whose annotations lack the bytes
+    recorded: Any = profiled.profiler  # its annotations lack the bytes
     held, most = 0, 0
     for event in sorted(recorded.kineto_results.events(), key=lambda event: event.start_ns()):
         is_memory = event.name() == "[memory]" and event.device_type() == DeviceType.CPU

@@ -1,7 +1,7 @@
-"""An update as somebody writes it who needs nothing but this: packed rows through the model, a clipped policy loss.
+"""A minimal update loop as a baseline: packed rows through the model, a clipped policy loss.
 
-The model, its attention over packed rows and the optimiser's kernel are ours, so that what is compared is the way there
-and back. Needs a process group.
+The model, its attention over packed rows and the optimiser's kernel are ours, so that the comparison covers only the
+code around them. Needs a process group.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Packed(nn.Module):
 
 
 def bare_update(kind: str, path: Path, table: DataProto) -> Callable[[int], None]:
-    """An update of these rows, given the tokens of a micro-batch.
+    """Return a function that runs an update of these rows, given the tokens of a micro-batch.
 
     Args:
         kind: "single", "ddp" or "fsdp2".
-        table: with ``old_log_probs`` and ``advantages``.
+        table: has ``old_log_probs`` and ``advantages``.
     """
     packed = Packed(path)
     model: nn.Module = packed
@@ -89,9 +89,9 @@ def bare_update(kind: str, path: Path, table: DataProto) -> Callable[[int], None
 
 
 def _expect(model: nn.Module, *, is_last: bool) -> None:
-    """Gradients are reduced once."""
+    """Reduce gradients only in the last backward pass."""
     if isinstance(model, DistributedDataParallel):
-        model.require_backward_grad_sync = is_last  # what no_sync sets
+        model.require_backward_grad_sync = is_last  # the flag that no_sync sets
     elif isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(is_last)
         model.set_is_last_backward(is_last)

@@ -1,7 +1,8 @@
-"""``make bench-check``: run benchmarks and hold their ratios against ``floors.toml``.
+"""``make bench-check``: run benchmarks and check their ratios against ``floors.toml``.
 
-``python -m benchmarks._check [NAME ...]`` runs these, or all that have floors; the exit status is 1 where a ratio is
-beyond its floor or a benchmark fails. A ratio to a peer that is not installed (``ratio_vs_...`` is null) is told.
+``python -m benchmarks._check [NAME ...]`` runs these benchmarks, or all that have floors. The exit status is 1 if a
+ratio violates its floor or a benchmark fails. A ratio to a peer that is not installed (``ratio_vs_...`` is null) is
+reported as such.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ LIMIT_S = 3600.0  # of one benchmark
 
 
 def floors() -> dict[str, dict[str, dict[str, float]]]:
-    """Benchmark -> key -> ``least`` or ``most``."""
+    """Map benchmark -> key -> ``least`` or ``most`` -> bound."""
     return tomllib.loads(FLOORS.read_text())
 
 
 def verdict(key: str, found: float | None, bound: dict[str, float]) -> str:
-    """ "holds", "MISSED", or "no peer" where only a peer gives the figure."""
+    """Return "holds", "MISSED", or "no peer" if the peer that gives the figure is missing."""
     if found is None:
         return "no peer" if key.startswith("ratio_vs_") else "MISSED"
     holds = bound.get("least", found) <= found <= bound.get("most", found)
@@ -32,7 +33,7 @@ def verdict(key: str, found: float | None, bound: dict[str, float]) -> str:
 
 
 def printed(name: str) -> dict[str, Any] | None:
-    """The JSON object that a benchmark prints last; None where it fails."""
+    """Return the JSON object that a benchmark prints last, or None if it fails."""
     ended = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{name}"], stdout=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False
     )

@@ -1,4 +1,4 @@
-"""The keys of EasyR1's example configuration and of its code's dataclasses, which is on no package index."""
+"""Keys of EasyR1's example configuration and of its dataclasses, listed here because no package index has EasyR1."""
 
 ACTOR = """
 global_batch_size micro_batch_size_per_device_for_update micro_batch_size_per_device_for_experience max_grad_norm

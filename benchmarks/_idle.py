@@ -1,6 +1,4 @@
-"""The real driver code over workers that do no arithmetic: PPOTrainer.step, facades, worker groups, batches and the
-store.
-"""
+"""The real driver code (PPOTrainer.step, facades, worker groups, batches, store) over workers without arithmetic."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ TIMEOUT_S = 300.0
 
 
 def build_roles(response_lengths: Array, block_bytes: int, ranks: int) -> dict[str, Any]:
-    """The roles of a hybrid worker and of the advantages process, under the names that the facades call."""
+    """Return the roles of a hybrid worker and of the advantages process, by the names that the facades call."""
     idle = IdleLearner()
     return {
         "GeneratorRole": IdleRollout(response_lengths, block_bytes, ranks),
@@ -47,11 +45,11 @@ def build_roles(response_lengths: Array, block_bytes: int, ranks: int) -> dict[s
 
 
 class IdleRollout:
-    """Yields groups in blocks, as the real rollout does; the lengths of the responses are known beforehand.
+    """Yields groups in blocks, like the real rollout; the response lengths are known in advance.
 
     Args:
         response_lengths: [B] of all rows of the step.
-        ranks: that prompts are dealt to in turn.
+        ranks: number of ranks that prompts are dealt to in turn.
     """
 
     def __init__(self, response_lengths: Array, block_bytes: int, ranks: int) -> None:
@@ -120,7 +118,7 @@ def _column(name: str, table: DataProto, like: str = "response_ids") -> DataProt
 
 
 class IdleLearner:
-    """Actor, reference and critic: fetch what the real roles fetch, return columns of the right size."""
+    """Actor, reference and critic: fetch the columns that the real roles fetch, return columns of the right size."""
 
     def sync(self, *, keeps_requests: bool) -> SyncReport:
         return SyncReport(version=0, num_bytes=0, seconds=1.0, collectives=0)
@@ -145,7 +143,7 @@ class IdleLearner:
 
 
 class IdleAdvantages:
-    """Reads what GAE with a KL penalty reads, a few groups at a time, and returns columns of the right size."""
+    """Reads the columns of GAE with a KL penalty, a few groups at a time, and returns columns of the right size."""
 
     def advantages(self, rows: RemoteRows, earned: RowRewards, *, kl_coef: float) -> tuple[AdvantageReport, DataProto]:
         lengths = []
@@ -176,7 +174,7 @@ class _IdleScorer:
 
 
 class IdleFunctions:
-    """The face of RewardPool: blocks go to scorer processes as they appear; every score is zero."""
+    """Has the interface of RewardPool: sends blocks to scorer processes as they appear; every score is zero."""
 
     def __init__(self, num_workers: int) -> None:
         start = ray.remote(num_cpus=0)(_IdleScorer)
@@ -187,7 +185,7 @@ class IdleFunctions:
 
 
 class IdleScoring:
-    """The face of PoolScoring."""
+    """Has the interface of PoolScoring."""
 
     def __init__(self, scorers: list[Any]) -> None:
         self._scorers = scorers
@@ -201,7 +199,7 @@ class IdleScoring:
 
 
 class IdlePrompts:
-    """A loader that gives the same prompts each step, which is an epoch."""
+    """Loads the same prompts in each step; a step is an epoch."""
 
     batches_per_epoch = 1
 
@@ -226,7 +224,7 @@ class IdlePrompts:
         return self._prompts
 
     def feedback(self, uids: Iterable[str], scores: Iterable[float]) -> None:
-        """The order does not follow scores."""
+        """Ignore scores: the order of prompts does not depend on them."""
 
     def metrics(self) -> dict[str, float]:
         return {}
@@ -236,7 +234,7 @@ class IdlePrompts:
 
 
 def step_config(rows: int) -> Config:
-    """PPO with every column: a critic, a reference in reward and loss, and two mini-batches."""
+    """Configure PPO with every column: a critic, a reference in reward and loss, and two mini-batches."""
     config = Config()
     prompts = rows // workload.SAMPLES_PER_PROMPT
     config.data.train_batch_size, config.rollout.n = prompts, workload.SAMPLES_PER_PROMPT
@@ -250,7 +248,7 @@ def step_config(rows: int) -> Config:
 def idle_trainer(
     config: Config, folder: Path, *, workers: WorkerGroup, advantages: WorkerGroup, num_scorers: int, num_nodes: int = 1
 ) -> PPOTrainer:
-    """The real trainer over idle workers; call its ``step``."""
+    """Yield the real trainer over idle workers; call its ``step``."""
     config.trainer.output_dir = str(folder)
     devices = Devices("cpu", num_nodes, workers.world_size // num_nodes)
     node_of_rank = [node for node, ranks in enumerate(devices.nodes) for _ in ranks]

@@ -1,14 +1,14 @@
 """TransferQueue's side of ``benchmarks.data_plane``:
 ``PYTHONPATH=.peers python -m benchmarks._peer_transferqueue [--rows N] [--seed S]``.
 
-A PPO step's hand-overs through TransferQueue 0.1.11's public client, over its simple storage (two units): the driver
-passes metadata, each worker gets the columns that its stage reads for its half of the rows and puts those it adds; the
-advantages are the driver's, as in its demonstration and in verl's trainer for it. It takes a ragged column as a jagged
-or a strided nested tensor or padded, and which is fastest depends on the call, so all three are measured and each
-figure is that of its fastest.
+Measures the hand-overs of a PPO step through TransferQueue 0.1.11's public client, over its simple storage (two
+units). The driver passes metadata. Each worker gets the columns that its stage reads for its half of the rows, and puts
+the columns that it adds. The driver computes the advantages, as in TransferQueue's demonstration and in verl's trainer
+for it. A ragged column can be a jagged or a strided nested tensor or padded. The fastest layout depends on the call, so
+all three are measured and each figure is that of its fastest.
 
 Prints one JSON object as its last line: ``step_s``; ``put_gb_s`` and ``get_gb_s`` of one client, in packed bytes
-whatever the layout; and the layout of each. `make peers` installs what it needs.
+for every layout; and the layout of each. `make peers` installs the packages it needs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import psutil
 import ray
 import torch
 
-# Its default of 8 threads is lowered to the cores with a warning at each call. It is read at import, here and in Ray's
-# workers.
+# TransferQueue reduces its default of 8 threads to the number of cores, with a warning at each call. It reads the value
+# at import, here and in Ray's workers.
 os.environ.setdefault("TQ_NUM_THREADS", str(psutil.cpu_count(logical=False)))
 
 import transfer_queue
@@ -45,7 +45,7 @@ NUM_TRANSFERS = 5
 
 
 def ragged(values: torch.Tensor, response_lengths: torch.Tensor, layout: str) -> torch.Tensor:
-    """The packed values [K] as rows of these lengths."""
+    """Return the packed values [K] as rows of these lengths."""
     if layout == "jagged":
         offsets = torch.nn.functional.pad(response_lengths.cumsum(0), (1, 0))
         return torch.nested.nested_tensor_from_jagged(values, offsets=offsets)
@@ -54,7 +54,7 @@ def ragged(values: torch.Tensor, response_lengths: torch.Tensor, layout: str) ->
 
 
 def table(columns: tuple[str, ...], response_lengths: torch.Tensor, layout: str) -> TensorDict:
-    """Freshly allocated columns of these rows."""
+    """Return freshly allocated columns of these rows."""
     rows, num_tokens = len(response_lengths), int(response_lengths.sum())
     made = {}
     for name in columns:
@@ -72,7 +72,7 @@ def table(columns: tuple[str, ...], response_lengths: torch.Tensor, layout: str)
 
 
 class Rank:
-    """One process that gets what a stage reads and puts what it adds, for the rows of these lengths."""
+    """One process that gets the columns a stage reads and puts those it adds, for the rows of these lengths."""
 
     def __init__(self, response_lengths: np.ndarray) -> None:
         transfer_queue.init(CONFIG)
@@ -105,7 +105,7 @@ def run_step(driver: Rank, workers: list[ray.actor.ActorHandle], *, layout: str,
 
 
 def step_seconds(driver: Rank, workers: list[ray.actor.ActorHandle], layout: str) -> float:
-    """Median over the steps after a first one; the partition is cleared outside the clock."""
+    """Return the median over the steps after a first one; clearing the partition is not timed."""
     seconds = []
     for step in range(1 + NUM_STEPS):
         partition = f"{layout}_{step}"
@@ -117,10 +117,10 @@ def step_seconds(driver: Rank, workers: list[ray.actor.ActorHandle], layout: str
 
 
 def transfer_seconds(client: TransferQueueClient, response_lengths: np.ndarray, layout: str) -> tuple[float, float]:
-    """Seconds of the fastest put and of the fastest get of a table with every column, after a first of each."""
+    """Return the seconds of the fastest put and get of a table with every column, after a warm-up of each."""
     rows = table(("prompt_ids", "score", *workload.TOKEN_DTYPES), torch.tensor(response_lengths), layout)
     for column in rows.values():
-        column.fill_(1)  # memory never written is one page of zeros, which reads faster than data
+        column.fill_(1)  # memory that was never written is one page of zeros, which reads faster than data
     puts, gets = [], []
     for i in range(1 + NUM_TRANSFERS):
         partition = f"{layout}_table_{i}"

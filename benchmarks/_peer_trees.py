@@ -1,4 +1,4 @@
-"""The settings that other projects take, read from their packages in ``.peers/wheels`` (``make peers``)."""
+"""Settings of other projects, read from their packages in ``.peers/wheels`` (``make peers``)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ OPENRLHF_PROGRAM = "openrlhf/cli/train_ppo_ray.py"
 
 
 def wheel(name: str) -> Path:
-    """The one package of that name and version; raises FileNotFoundError."""
+    """Return the one package of that name and version; raise FileNotFoundError if it is missing."""
     for path in WHEELS.glob(f"{name}-*.whl"):
         return path
     raise FileNotFoundError(f"{WHEELS} holds no {name}; run `make peers`")
 
 
 def verl_tree(version: str) -> dict[str, Any]:
-    """Every leaf of verl's trainer for FSDP and vLLM, with its default; what refers to another key as it is written."""
+    """Return every leaf of verl's trainer for FSDP and vLLM with its default; leave references unresolved."""
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
 
@@ -44,7 +44,7 @@ def _leaves(tree: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def openrlhf_flags(version: str = "0.11.2") -> list[str]:
-    """Every flag of its PPO trainer, without dashes."""
+    """Return every flag of OpenRLHF's PPO trainer, without dashes."""
     with zipfile.ZipFile(wheel(f"openrlhf-{version}")) as package:
         [name] = [name for name in package.namelist() if name.endswith(OPENRLHF_PROGRAM)]
         tree = ast.parse(package.read(name))

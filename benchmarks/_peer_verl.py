@@ -1,13 +1,14 @@
 """verl's side of ``benchmarks.data_plane``:
 ``PYTHONPATH=.peers python -m benchmarks._peer_verl [--rows N] [--seed S]``.
 
-A PPO step's hand-overs as verl 0.9.1's classic trainer makes them (``RayPPOTrainer.fit``): the driver holds one padded
-DataProto and, for each stage, converts, splits, sends, collects, pads and unites it. DataProto, RayWorkerGroup, the
-dispatch modes of each stage and the padding helpers are verl's own, on CPU; only the models are missing. Left out, in
-verl's favour: the balancing of the batch (a copy of the whole table, on by default in verl), the entropy that comes
-back with the old log-probs, metrics, and the advantages' arithmetic.
+Measures the hand-overs of a PPO step as verl 0.9.1's classic trainer makes them (``RayPPOTrainer.fit``). The driver
+holds one padded DataProto and, for each stage, converts, splits, sends, collects, pads and unites it. DataProto,
+RayWorkerGroup, the dispatch modes of each stage and the padding helpers are verl's own, on CPU; only the models are
+missing. In verl's favour, these are left out: the balancing of the batch (a copy of the whole table, on by default in
+verl), the entropy that is returned with the old log-probs, metrics, and the arithmetic of the advantages.
 
-Prints one JSON object as its last line: ``step_s``, ``driver_rss_growth_mb``. `make peers` installs what it needs.
+Prints one JSON object as its last line: ``step_s``, ``driver_rss_growth_mb``. `make peers` installs the packages it
+needs.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ from benchmarks import _workload as workload
 
 MESH = make_nd_compute_dataproto_dispatch_fn(
     mesh_name="peer"
-)  # what verl's actor, ref and critic workers register with
+)  # the call with which verl's actor, ref and critic workers register
 STORE_BYTES = 8 << 30
 SLOW_STEP_S = 60.0
 
-# Driver, workers and store together took 6.3 GiB with 1024 rows; about 2 GiB of it are Ray and the imports.
+# Driver, workers and store together took 6.3 GiB with 1024 rows; Ray and the imports are about 2 GiB of it.
 FIXED_BYTES = 2 << 30
 BYTES_PER_ROW = int(4.3 * 2**20)
-USABLE_FRAC = 0.8  # Ray kills workers, and not only ours, from 95 % of the machine's memory on
+USABLE_FRAC = 0.8  # Ray kills workers, not only ours, once 95 % of the machine's memory is used
 
 
 class PeerWorker(Worker):
-    """All roles of one rank, without arithmetic. Masks and positions are made beforehand:
-    verl's driver unpads by them.
+    """All roles of one rank, without arithmetic. Masks and positions are made in
+    advance: verl's driver uses them to remove padding.
     """
 
     def __init__(self, response_lengths: np.ndarray) -> None:
@@ -54,7 +55,7 @@ class PeerWorker(Worker):
         self._register_dispatch_collect_info("peer", dp_rank=self.rank, is_collect=True)
         mine = torch.tensor(
             np.array_split(response_lengths, self.world_size)[self.rank]
-        )  # a copy: what Ray hands over is read-only
+        )  # a copy: arrays from Ray are read-only
         response_mask = torch.arange(workload.MAX_RESPONSE_LENGTH) < mine[:, None]
         self.response_mask = response_mask.long()
         self.attention_mask = torch.cat(
@@ -64,7 +65,7 @@ class PeerWorker(Worker):
 
     @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
     def generate_sequences(self, prompts: DataProto) -> DataProto:
-        """What an agent-loop worker returns; its manager splits and concatenates as this dispatch mode does."""
+        """Return the output of an agent-loop worker; its manager splits and concatenates as this dispatch mode does."""
         rows, width = len(prompts), workload.MAX_RESPONSE_LENGTH
         columns = {
             "prompts": torch.ones(rows, workload.PROMPT_LENGTH, dtype=torch.int64),
@@ -79,12 +80,12 @@ class PeerWorker(Worker):
 
     @register(dispatch_mode=Dispatch.DP_COMPUTE_METRIC)
     def compute_score_batch(self, batch: DataProto) -> list[dict[str, float]]:
-        """What a reward-loop worker returns; its manager splits and collects as this dispatch mode does."""
+        """Return the output of a reward-loop worker; its manager splits and collects as this dispatch mode does."""
         return [{"reward_score": 0.0} for _ in range(len(batch))]
 
     @register(dispatch_mode=MESH)
     def infer(self, batch: TensorDict) -> TensorDict:
-        """One float32 per token of prompt and response, as the engines of actor, ref and critic return it."""
+        """Return one float32 per token of prompt and response, as the engines of actor, ref and critic do."""
         offsets = batch["input_ids"].offsets()
         per_token = torch.nested.nested_tensor_from_jagged(torch.ones(int(offsets[-1])), offsets=offsets)
         return tu.get_tensordict({"per_token": per_token}, non_tensor_dict={"metrics": {"mfu": 0.0}})
@@ -95,7 +96,7 @@ class PeerWorker(Worker):
 
 
 def check_memory(rows: int) -> None:
-    """Refuse what would take the machine's memory from everybody else on it.
+    """Refuse a number of rows that would exhaust the machine's memory.
 
     Raises:
         ValueError: these rows, padded, need more than the usable share of the available memory.
@@ -115,13 +116,13 @@ def start_workers(response_lengths: np.ndarray) -> RayWorkerGroup:
 
 
 def unpadded(batch: DataProto) -> TensorDict:
-    """The first steps of every call to a model in verl's trainer."""
+    """Run the first steps of every model call in verl's trainer, which remove padding."""
     table = left_right_2_no_padding(batch.to_tensordict())
     return tu.assign_non_tensor(table, calculate_entropy=False, compute_loss=False)
 
 
 def per_token_column(infer: Callable[[TensorDict], TensorDict], batch: DataProto, column: str) -> DataProto:
-    """verl's ``_compute_old_log_prob``, ``_compute_ref_log_prob`` and ``_compute_values``, which are alike."""
+    """Run verl's ``_compute_old_log_prob``, ``_compute_ref_log_prob`` or ``_compute_values``, which are alike."""
     table = unpadded(batch)
     per_token = no_padding_2_padding(tu.get(infer(table), "per_token"), table)
     return DataProto.from_tensordict(tu.get_tensordict({column: per_token.float()}))

@@ -1,4 +1,4 @@
-"""Prompts that are token ids and nothing else."""
+"""Prompts that consist only of token ids."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from verl_like.data.prompts import Prompt
 
 
 def bare_prompts(ids: Iterable[Sequence[int]]) -> list[Prompt]:
-    """One for each sequence of ids, named by its place."""
+    """Make one prompt for each sequence of ids, named by its index."""
     return [
         Prompt(
             prompt_ids=np.array(row, np.int32),

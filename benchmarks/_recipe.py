@@ -1,4 +1,4 @@
-"""Short runs for benchmarks: the arithmetic recipe with a model that has not learnt, or a model of ``e2e``."""
+"""Short runs for benchmarks: the arithmetic recipe with an untrained model, or a model of ``e2e``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS_ALONE = (
 
 
 def arithmetic(folder: Path) -> list[str]:
-    """Write data and model; returns the overrides of a run below the folder."""
+    """Write data and model; return the overrides of a run in the folder."""
     write_all(folder / "data", seed=0)
     write_model(folder / "init", seed=0)
     return [
@@ -31,7 +31,7 @@ def arithmetic(folder: Path) -> list[str]:
 
 
 def model_of_its_own(folder: Path, work: e2e.Workload) -> list[str]:
-    """Write it and its prompts; returns the overrides of a run below the folder."""
+    """Write the workload's model and prompts; return the overrides of a run in the folder."""
     e2e.write_model(folder / "model", work)
     e2e.write_prompts(folder)
     return [*e2e.overrides(folder, work), *STEPS_ALONE]

@@ -1,9 +1,9 @@
-"""The driver over groups of up to a thousand ranks that are simulated, and what a step costs it.
+"""Measure the driver's cost of a step over groups of up to a thousand simulated ranks.
 
-The real driver code (``PPOTrainer.step``: facades, worker groups, batches, partition, waits). A simulated rank or
-aggregator is a name: its calls are real Ray calls with the arguments and results of that rank or node, answered by a
-few shared processes that do no arithmetic. The driver's CPU seconds are what can be measured so, since those processes
-compete for the cores here.
+The driver code is the real one (``PPOTrainer.step``: facades, worker groups, batches, partition, waits). A simulated
+rank or aggregator is only a name: its calls are real Ray calls with the arguments and results of that rank or node, and
+a few shared processes that do no arithmetic answer them. Only the driver's CPU seconds are meaningful, because those
+processes compete for the cores of this machine.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from verl_like.training.ppo import PPOTrainer
 ROOT = Path(__file__).parents[1]
 RANKS_PER_NODE = 8
 ROWS_PER_RANK = 64
-RESPONSE_TOKENS = 512  # in the mean: a rank's column is 128 KiB, so results go to the store as they do on a cluster
+RESPONSE_TOKENS = 512  # on average: a rank's column is 128 KiB, so results go to the store as they do on a cluster
 PROCESSES = 2
 SEED = 0
 WARM_UP_STEPS, STEPS = 1, 3
 LOOK_EVERY_S = 0.05
-MEMORY_EVERY_S = 0.5  # a look takes a third of a millisecond of the driver's, which is measured too
+MEMORY_EVERY_S = 0.5  # a sample takes the driver a third of a millisecond, which is measured too
 
 
 class SimulatedGroup(WorkerGroup):
-    """A group that after its start passes for one of ``ranks`` ranks, which its processes serve in turn."""
+    """A group that, once started, acts like one of ``ranks`` ranks; its few processes serve all of them."""
 
     def pretend(self, ranks: int) -> None:
         processes = self._actors
@@ -65,11 +65,11 @@ class SimulatedGroup(WorkerGroup):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepCost:
-    """What a step costs the driver; medians but for ``growth_mb`` (over all steps) and ``references`` (most of one).
+    """Cost of a step for the driver: medians, except ``growth_mb`` (over all steps) and ``references`` (maximum).
 
     Args:
-        references: to blocks and answers that it held at once.
-        store_mb: new in the store.
+        references: to blocks and answers that the driver held at once.
+        store_mb: added to the store.
     """
 
     driver_s: float
@@ -81,7 +81,7 @@ class StepCost:
 
 @contextmanager
 def simulated(ranks: int) -> Iterator[PPOTrainer]:
-    """A trainer over so many ranks, with as many rows for each."""
+    """Yield a trainer over so many ranks, with equally many rows for each."""
     rows = ranks * ROWS_PER_RANK
     lengths: Array = workload.lengths(rows, SEED) * RESPONSE_TOKENS // workload.MEAN_RESPONSE_LENGTH
     environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -105,7 +105,7 @@ def simulated(ranks: int) -> Iterator[PPOTrainer]:
 
 
 def step_cost(ranks: int) -> StepCost:
-    """Of some steps, after one that nobody measures."""
+    """Measure some steps, after one that is not measured."""
     with simulated(ranks) as trainer:
         for step in range(1, WARM_UP_STEPS + 1):
             trainer.step(step)
@@ -133,7 +133,7 @@ def _created_mb() -> float:
 
 
 def _most_references(trainer: PPOTrainer) -> int:
-    """In a step of its own, since counting takes the driver's time."""
+    """Count references in a separate step, since counting takes the driver's time."""
     counts, is_over = [0], threading.Event()
 
     def look() -> None:

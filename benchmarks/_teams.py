@@ -1,4 +1,4 @@
-"""Contenders of a benchmark, each in processes of its own, that take turns: while one runs, the others wait."""
+"""Contenders of a benchmark, each in its own processes, that alternate: while one runs, the others wait."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 TIMEOUT_S = 300.0
 
 Job = Callable[[Any], Any]
-Maker = Callable[..., AbstractContextManager[Job]]  # of a rank and arguments; gives what takes an order
+Maker = Callable[..., AbstractContextManager[Job]]  # takes a rank and arguments; yields a function that takes an order
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Team:
     pipes: list[Connection]
 
     def seconds(self, order: Any = None) -> float:
-        """Have all of them do it, and wait for the slowest."""
+        """Return the seconds until the slowest process has carried out the order."""
         return self.done(order)[0]
 
     def done(self, order: Any = None) -> tuple[float, list[Any]]:
-        """The seconds, and what each process says to it."""
+        """Return the seconds, and the answer of each process."""
         for pipe in self.pipes:
             pipe.send(("do", order))
         answers = [self._answer(pipe) for pipe in self.pipes]
@@ -46,10 +46,10 @@ class Team:
 
 @contextmanager
 def teams(members: Mapping[str, tuple[int, Maker, tuple[Any, ...]]]) -> Iterator[dict[str, Team]]:
-    """Started one after the other, and ready.
+    """Start the teams one after the other, and yield them ready to run.
 
     Args:
-        members: name -> number of processes, what makes the job of each, and its arguments after the rank.
+        members: name -> number of processes, the maker of each job, and its arguments after the rank.
     """
     context = multiprocessing.get_context("spawn")
     found: dict[str, Team] = {}
@@ -61,7 +61,7 @@ def teams(members: Mapping[str, tuple[int, Maker, tuple[Any, ...]]]) -> Iterator
                 mine, theirs = context.Pipe()
                 processes.append(context.Process(target=_member, args=(theirs, maker, rank, arguments)))
                 processes[-1].start()
-                theirs.close()  # so that an end without an answer is seen at once
+                theirs.close()  # so that a process that ends without an answer is noticed at once
                 pipes.append(mine)
             found[name] = Team(pipes)
             for pipe in pipes:
@@ -87,5 +87,5 @@ def _member(pipe: Connection, maker: Maker, rank: int, arguments: tuple[Any, ...
 
 
 def median_ratio(rounds: list[dict[str, float]], above: str, below: str) -> float:
-    """The median of the rounds' own ratios: what disturbs a round disturbs both."""
+    """Return the median of the rounds' own ratios: a disturbance in a round affects both."""
     return median(turn[above] / turn[below] for turn in rounds)

@@ -1,7 +1,7 @@
-"""The PPO step that the data plane is measured on: how long its rows are, and which stage reads and adds which columns.
+"""The PPO step that the data plane is measured on: row lengths, and the columns that each stage reads and adds.
 
-Ours and the peers' sides of ``benchmarks.data_plane`` take rows, columns and hand-overs from here, so that all of them
-move the same table. Needs numpy only.
+Our side and the peers' sides of ``benchmarks.data_plane`` take rows, columns and hand-overs from here, so that all of
+them move the same table. Needs numpy only.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ MEAN_RESPONSE_LENGTH = 1024
 SAMPLES_PER_PROMPT = 16
 NUM_WORKERS = 2
 
-# Rows of the table whose put and get are timed: with a mean response of 1024 tokens, about 104 MB of every column
-# below.
+# Rows of the table for timing put and get: with a mean response of 1024 tokens, about 104 MB over all columns below.
 THROUGHPUT_ROWS = 3072
 
-# Columns with one entry per response token, and the bytes of an entry; beside them stand prompt_ids and score.
+# Columns with one entry per response token, and the bytes of an entry. The table also has prompt_ids and score.
 TOKEN_DTYPES = {
     "response_ids": "int32",
     "response_mask": "bool",
@@ -45,7 +44,7 @@ SEQUENCE = ("prompt_ids", "response_ids", "response_mask")
 
 @dataclass(frozen=True, kw_only=True)
 class HandOver:
-    """One stage: the columns that its worker needs, and those that it adds."""
+    """One stage: the columns that its worker needs and adds."""
 
     stage: str
     reads: tuple[str, ...]
@@ -71,10 +70,12 @@ STEP = (
 
 
 def lengths(rows: int, seed: int) -> NDArray[np.int64]:
-    """Response tokens of each row, [rows]: log-normal (sigma 1), clipped to 16..7168, with a mean of 1024 within 1 %.
+    """Draw the response tokens of each row, [rows].
+
+    Log-normal (sigma 1), clipped to 16..7168, with a mean of 1024 within 1 %.
 
     Raises:
-        ValueError: rows that are no whole prompts of 16 samples, or cannot be halved between the workers.
+        ValueError: rows that are not a multiple of 16 samples per prompt, or cannot be halved between the workers.
     """
     if rows <= 0 or rows % (SAMPLES_PER_PROMPT * NUM_WORKERS):
         raise ValueError(
@@ -93,16 +94,16 @@ def lengths(rows: int, seed: int) -> NDArray[np.int64]:
 
 
 def payload_bytes(response_lengths: NDArray[np.int64]) -> int:
-    """Bytes of these rows' columns, each once and packed."""
+    """Return the bytes of these rows' columns, each counted once and packed."""
     per_row = PROMPT_LENGTH * np.dtype(PROMPT_DTYPE).itemsize + np.dtype(SCORE_DTYPE).itemsize
     per_token = sum(np.dtype(name).itemsize for name in TOKEN_DTYPES.values())
     return len(response_lengths) * per_row + int(response_lengths.sum()) * per_token
 
 
 class MemoryGrowth:
-    """Samples this process's own memory (Linux's RssAnon: without Ray's store, which is mapped) while the block runs.
+    """Sample this process's own memory while the block runs (Linux's RssAnon, without Ray's store, which is mapped).
 
-    ``mb``: the highest sample less the first, in MB.
+    ``mb``: the highest sample minus the first, in MB.
     """
 
     def __init__(self, sample_every_s: float = 0.02) -> None:
@@ -133,13 +134,14 @@ class MemoryGrowth:
 
 
 def anonymous_bytes() -> int:
-    """This process's resident memory that no file and no shared segment backs."""
+    """Return this process's resident memory that no file and no shared segment backs."""
     [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon:")]
     return int(line.split()[1]) * 1024
 
 
 def token_column(name: str, num_tokens: int) -> NDArray[Any]:
-    """A freshly written column of ones, [num_tokens]: what a worker that does no arithmetic returns. Zeros that were
-    never written are one page of memory, and read faster than data.
+    """Return a freshly written column of ones, [num_tokens], as the result of a worker that does no arithmetic.
+
+    Zeros that were never written are one page of memory and read faster than data.
     """
     return np.ones(num_tokens, TOKEN_DTYPES[name])

@@ -1,10 +1,10 @@
-"""The advantages stage beside verl's estimators: ``python -m benchmarks.advantages [--rows N]``.
+"""Compare the advantages stage with verl's estimators: ``python -m benchmarks.advantages [--rows N]``.
 
-Rows of the PPO step of ``_workload.py`` (4,096, up to 7,168 response tokens). Ours is the whole stage in one thread,
-metrics included: GAE as its worker runs it, from packed columns to packed advantages with whitening; GRPO from scores
-to facts of rows as the driver makes them, and from these to the packed advantages of an update. verl's is the function
-alone, in as many threads as torch takes, from padded tensors to padded tensors. Both take turns. Prints one JSON object
-as its last line; verl's keys are null where verl is not installed (``make peers``, then run with
+The rows are those of the PPO step of ``_workload.py`` (4,096, up to 7,168 response tokens). Ours is the whole stage in
+one thread, metrics included: GAE as its worker runs it, from packed columns to packed advantages with whitening; GRPO
+from scores to row metadata as the driver makes it, and from there to the packed advantages of an update. verl's is only
+the function, with torch's default number of threads, from padded tensors to padded tensors. Both alternate. Prints one
+JSON object as its last line; verl's keys are null if verl is not installed (``make peers``, then run with
 ``PYTHONPATH=.peers``).
 """
 
@@ -112,7 +112,7 @@ def timed(call: Call, *, threads: int) -> float:
 
 
 def compared(rows: Batch, estimator: str) -> dict[str, float | None]:
-    """Median seconds of each, and the median of the rounds' ratios."""
+    """Return the median seconds of each, and the median of the rounds' ratios."""
     ours, verls = rows.ours(estimator), rows.verls(estimator)
     threads = torch.get_num_threads()
     own, other = [], []

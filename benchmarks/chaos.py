@@ -1,8 +1,8 @@
-"""The fault matrix on the real stack: ``python -m benchmarks.chaos``, or ``make chaos``.
+"""Run the fault matrix on the real stack: ``python -m benchmarks.chaos``, or ``make chaos``.
 
-Every case of ``tests/chaos/cases.py`` is a run of its own into which one fault is put: from inside, by a file that
-Python loads in its processes, or from outside, by a signal or on the disk. A soak follows: an undisturbed run of many
-steps (``benchmarks.memory``), whose memory must stay level. Prints JSON; ``--page FILE`` writes the table besides.
+Every case of ``tests/chaos/cases.py`` is a separate run with one fault: from inside, by a file that Python loads in its
+processes, or from outside, by a signal or on the disk. A soak follows: an undisturbed run of many steps
+(``benchmarks.memory``), whose memory must stay level. Prints JSON; ``--page FILE`` also writes the table.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> None:
         "--folder", type=Path, help="where runs and outcomes are kept, those of other cases too; default is temporary"
     )
     arguments = parser.parse_args()
-    # Under nohup the runs would ignore SIGHUP, as they should; what has a handler here is as by default in them.
+    # Under nohup the runs would ignore SIGHUP, as they should; a signal with a handler here has its default in them.
     signal.signal(signal.SIGHUP, lambda signum, frame: None)
     chosen = [case for case in CASES if re.search(arguments.only, case.name)]
     with tempfile.TemporaryDirectory(prefix="chaos-") as temporary:
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def run_matrix(cases: Sequence[Case], folder: Path, *, jobs: int) -> None:
-    """Play the cases, so many at once; each is told and recorded as it ends."""
+    """Run the cases, ``jobs`` at once; print and record each as it ends."""
     folder.mkdir(parents=True, exist_ok=True)
     data = make_data(folder / "data")
     with started(data, folder / "undisturbed", "run", {}) as run:
@@ -73,13 +73,13 @@ def run_matrix(cases: Sequence[Case], folder: Path, *, jobs: int) -> None:
 
 
 def recorded(folder: Path) -> list[Outcome]:
-    """The outcomes of all cases that were played in a folder, in the order of the table."""
+    """Return the outcomes of all cases that ran in a folder, in the order of the table."""
     files = [(case, folder / case.name / OUTCOME) for case in CASES]
     return [Outcome(case, **json.loads(file.read_text())) for case, file in files if file.exists()]
 
 
 def figures(outcomes: Sequence[Outcome]) -> dict[str, object]:
-    """What the matrix shows, in numbers."""
+    """Return the figures of the matrix."""
     return {
         "cases": len(outcomes),
         "passed": sum(not outcome.problems for outcome in outcomes),
@@ -91,7 +91,7 @@ def figures(outcomes: Sequence[Outcome]) -> dict[str, object]:
 
 
 def with_soak(matrix: Mapping[str, Any], soak: Mapping[str, Any]) -> dict[str, object]:
-    """The figures of both."""
+    """Return the figures of matrix and soak together."""
     return {
         **matrix,
         "soak_steps": soak["steps"],

@@ -1,8 +1,8 @@
-"""How many settings of other projects are known here: ``python -m benchmarks.compat``, after ``make peers``.
+"""Count the settings of other projects that verl_like knows: ``python -m benchmarks.compat``, after ``make peers``.
 
-verl's are all leaves of its trainer's trees for FSDP and vLLM in ten versions, OpenRLHF's the flags of its PPO
-trainer, EasyR1's those of its example. Mapped are those that make something of ours or have no effect here;
-unsupported ones are refused, with what to use instead. Prints one JSON object as its last line.
+verl's settings are all leaves of its trainer's trees for FSDP and vLLM in ten versions. OpenRLHF's are the flags of its
+PPO trainer, EasyR1's are the keys of its example. A setting counts as mapped if it sets an option here or has no effect
+here. Unsupported settings are refused, with a hint what to use instead. Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from verl_like_migrate.tables import table
 
 
 def counted(peer: str, keys: Iterable[str]) -> dict[str, int]:
-    """Keys by class."""
+    """Count keys by class."""
     known = table(peer)
     entries = [known.entry(known.called(key)[0]) for key in sorted(set(keys))]
     kinds = ["unclassified" if entry is None else entry.kind for entry in entries]

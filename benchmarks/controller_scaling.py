@@ -1,7 +1,7 @@
-"""The driver's own cost of a step as the cluster grows: ``python -m benchmarks.controller_scaling``.
+"""Measure the driver's cost of a step as the cluster grows: ``python -m benchmarks.controller_scaling``.
 
-Groups of 8 to 1,024 simulated ranks, eight to a node, and batches to match (``_simulated.py``). Prints one JSON object
-as its last line.
+Uses groups of 8 to 1,024 simulated ranks, eight to a node, and batches in proportion (``_simulated.py``). Prints one
+JSON object as its last line.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Moving the batch of a PPO step between two workers that do no arithmetic: ``python -m benchmarks.data_plane``.
+"""Time moving the batch of a PPO step between two workers without arithmetic: ``python -m benchmarks.data_plane``.
 
 The step is the real one (``PPOTrainer.step``), with every column: rollout, reward, log-probs, reference, values,
-advantages, updates. Advantages are idle too, and once more as they really are (``step_s_with_advantages``). Peers are
-measured where ``make peers`` has installed them: verl 0.9.1's DataProto through its driver, and TransferQueue through
-its client; all take turns. Prints one JSON object as its last line.
+advantages, updates. The advantages are not computed either, except for ``step_s_with_advantages``. Peers are measured
+if ``make peers`` has installed them: verl 0.9.1's DataProto through its driver, and TransferQueue through its client.
+All alternate. Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ STORE_GIB = 0.5
 SEED = 0
 WARM_UP_STEPS, STEPS = 6, 9
 ROUNDS = 3
-RELEASE_S = 2.0  # Ray deletes what nobody refers to once a second
+RELEASE_S = 2.0  # Ray deletes unreferenced objects once a second
 
 
 def measure(rows: int, *, block_kib: int, has_advantages: bool = False) -> dict[str, Any]:
-    """Median seconds of a step, the driver's memory, and what went through the store.
+    """Return the median seconds of a step, the driver's memory, and the use of the store.
 
     Args:
-        has_advantages: whether they are computed, by GAE with a KL penalty.
+        has_advantages: compute advantages, by GAE with a KL penalty.
     """
     config = step_config(rows)
     response_lengths = workload.lengths(rows, SEED)
@@ -114,10 +114,10 @@ def _steps(trainer: PPOTrainer, payload: int) -> dict[str, Any]:
 
 
 def put_throughput() -> dict[str, float]:
-    """GB/s of putting the table of ``THROUGHPUT_ROWS`` rows into the store, and of copying the same bytes in memory."""
+    """Return GB/s of putting a table of ``THROUGHPUT_ROWS`` rows into the store, and of copying its bytes in memory."""
     lengths = workload.lengths(workload.THROUGHPUT_ROWS, SEED)
     total, prompts = int(lengths.sum()), np.full(len(lengths), workload.PROMPT_LENGTH)
-    # Ones: zeros that were never written are one page of memory, and read faster than data.
+    # Ones, because zeros that were never written are one page of memory and read faster than data.
     columns = {
         name: Ragged.from_lengths(np.ones(total, dtype), lengths) for name, dtype in workload.TOKEN_DTYPES.items()
     }
@@ -134,7 +134,7 @@ def put_throughput() -> dict[str, float]:
 
 
 def _quickest(call: Callable[[], Any], times: int = 7) -> float:
-    """Seconds of the fastest of some calls; what a call returns is dropped before the next."""
+    """Return the seconds of the fastest of some calls; the result of a call is dropped before the next."""
     found = []
     for _ in range(times):
         started = time.perf_counter()
@@ -145,7 +145,7 @@ def _quickest(call: Callable[[], Any], times: int = 7) -> float:
 
 
 def peer(name: str, rows: int) -> dict[str, float] | None:
-    """What the peer's script prints; None where the peer is not installed or cannot run here (said on stderr)."""
+    """Return the output of the peer's script; None, noted on stderr, if it is not installed or cannot run here."""
     if not PEERS.exists():
         print(f"{name}: not installed (make peers)", file=sys.stderr)
         return None
@@ -170,13 +170,13 @@ Figures = dict[str, Any]
 
 
 def middle(rounds: Sequence[Figures | None], key: str, digits: int) -> float | None:
-    """The median over the rounds; None where one has none."""
+    """Return the median over the rounds; None if a round lacks the figure."""
     found = [each[key] for each in rounds if each is not None]
     return round(median(found), digits) if found and len(found) == len(rounds) else None
 
 
 def ratio(over: Sequence[Figures | None], under: Sequence[Figures | None], keys: tuple[str, str]) -> float | None:
-    """The median over the rounds of one's figure over the other's."""
+    """Return the median over the rounds of the ratio of two figures."""
     found = [a[keys[0]] / b[keys[1]] for a, b in zip(over, under, strict=True) if a is not None and b is not None]
     return round(median(found), 1) if found and len(found) == len(over) else None
 

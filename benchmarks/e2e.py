@@ -1,11 +1,11 @@
-"""Steps of GRPO beside TRL's: ``PYTHONPATH=.peers python -m benchmarks.e2e`` (``make peers``).
+"""Compare steps of GRPO with TRL's: ``PYTHONPATH=.peers python -m benchmarks.e2e`` (``make peers``).
 
-The same model, prompts, group size, limits and cores, float32: 256 rows a step, one update each. Ours is the real stack
-with its defaults. TRL generates with transformers, as it does on CPU, in one process of two threads or two of one, with
-micro-batches of two sizes; the best of them counts. All take turns. Workloads: lengths as sampled, by a model whose end
-token comes after some 60 of 256 tokens; responses of 64 tokens each; and 32 rows of 48 with 30 million parameters.
-Tokens are those of responses. Where lengths are fixed, bare engines take turns too: two of vLLM without seeds and
-log-probs, and a bare loop of updates (:mod:`benchmarks._bare_loop`) with its best micro-batch; their seconds together
+Both have the same model, prompts, group size, limits and cores, in float32: 256 rows per step, one update each. Ours is
+the real stack with its defaults. TRL generates with transformers, as it does on CPU, in one process of two threads or
+two of one, with micro-batches of two sizes; the best of them counts. All alternate. Workloads: lengths as sampled, by a
+model whose end token comes after about 60 of 256 tokens; responses of 64 tokens each; and 32 rows of 48 with 30 million
+parameters. Tokens are those of responses. If lengths are fixed, bare engines alternate too: two of vLLM without seeds
+and log-probs, and a bare loop of updates (:mod:`benchmarks._bare_loop`) with its best micro-batch. Their total seconds
 over those of our step are ``fraction_of_bare_sum``. Prints one JSON object as its last line.
 """
 
@@ -32,18 +32,18 @@ from verl_like.backends.allocator import allocator_environment
 
 ROUNDS = 5
 SAMPLES, PROMPT_TOKENS, LR = 8, 12, 1e-6
-SYMBOLS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXY"  # with three special tokens 64
-MICRO_BATCHES = (512, 1024, 2048)  # tokens, of which the bare loop's best is looked for
+SYMBOLS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXY"  # 64 with three special tokens
+MICRO_BATCHES = (512, 1024, 2048)  # tokens; the bare loop uses the best of these
 KEYS = {"sampled": "ratio_vs_trl", "fixed": "ratio_vs_trl_fixed", "30m": "ratio_vs_trl_30m"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """A model, and what a step generates.
+    """A model, and the responses that a step generates.
 
     Args:
-        tokens: of a response at most, or of each where ``is_fixed``.
-        micro_batches: rows, of which TRL's best is looked for.
+        tokens: maximum of a response, or exact length if ``is_fixed``.
+        micro_batches: rows; TRL uses the best of these.
     """
 
     hidden: int
@@ -71,7 +71,7 @@ def score(data_source, solution_str, ground_truth, extra_info):
 
 
 def write_model(folder: Path, work: Workload) -> int:
-    """A Qwen2 with its tokenizer; returns its parameters."""
+    """Write a Qwen2 with its tokenizer; return its number of parameters."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, set_seed
 
@@ -109,7 +109,7 @@ def write_prompts(folder: Path) -> None:
 
 
 def overrides(folder: Path, work: Workload) -> list[str]:
-    """Of a run of ours on the model, prompts and scorer in the folder."""
+    """Return the overrides of our run on the model, prompts and scorer in the folder."""
     return [
         "algorithm=grpo",
         f"model.path={folder}/model",
@@ -129,7 +129,7 @@ def overrides(folder: Path, work: Workload) -> list[str]:
 
 @contextmanager
 def own(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
-    """Steps of the trainer; says how many response tokens each had, and the seconds of its stages."""
+    """Yield a job that runs a step of our trainer and returns its response tokens and the seconds of its stages."""
     from verl_like.algorithms.roles import needs
     from verl_like.checks.rules import check
     from verl_like.config.compose import compose
@@ -152,8 +152,8 @@ def own(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
             "trainer.loggers=[jsonl]",
             "trainer.test_freq=0",
             "trainer.save_freq=0",
-            "trainer.stall_after_s=3600",  # it waits for its turn
-            "cluster.workers_per_node=2",  # on two cores both are so by themselves; the others have no more
+            "trainer.stall_after_s=3600",  # this contender waits while others run
+            "cluster.workers_per_node=2",  # the default on two cores; the others have no more
             "cluster.threads_per_worker=1",
             f"trainer.total_training_steps={steps}",
         ],
@@ -183,7 +183,7 @@ def own(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
 
 @contextmanager
 def trl(rank: int, folder: Path, work: Workload, ranks: int, port: int, micro_batch: int) -> Iterator[Job]:
-    """Steps of TRL's trainer, which runs on a thread and waits for its turn; says this rank's response tokens."""
+    """Yield a job that runs a step of TRL's trainer, on a thread, and returns this rank's response tokens."""
     os.environ |= {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -258,7 +258,7 @@ def trl(rank: int, folder: Path, work: Workload, ranks: int, port: int, micro_ba
 
 @contextmanager
 def bare_rollout(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
-    """One of two engines, with half of the prompts."""
+    """Yield one of two engines, with half of the prompts."""
     os.environ |= {"OMP_NUM_THREADS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", **QUIET}
     from vllm import LLM, SamplingParams
 
@@ -283,7 +283,7 @@ def bare_rollout(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
 
 @contextmanager
 def bare_updates(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
-    """One of two ranks of a DDP loop, with half of the rows; told the tokens of a micro-batch."""
+    """Yield one of two ranks of a DDP loop, with half of the rows; its order is the tokens of a micro-batch."""
     import torch
     import torch.distributed as dist
 
@@ -319,7 +319,7 @@ def free_port() -> int:
 
 
 def speed(team: Team) -> tuple[float, Any]:
-    """Tokens per second of a step, and what the first process says."""
+    """Return the tokens per second of a step, and the answer of the first process."""
     seconds, said = team.done()
     tokens = sum(each[0] if isinstance(each, tuple) else each for each in said)
     return tokens / seconds, said[0]
@@ -372,7 +372,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     names = parser.parse_args().workloads
-    os.environ |= allocator_environment()  # as our workers have it
+    os.environ |= allocator_environment()  # as in our workers
     found = {}
     for name in names:
         with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,8 @@
-"""Time to grade one maths answer, beside math-verify on the same pairs: ``python -m benchmarks.grading [--pairs N]``.
+"""Time grading a maths answer, compared with math-verify: ``python -m benchmarks.grading [--pairs N]``.
 
-The pairs are gold answers in the forms of MATH, each against itself in other clothes and against another gold answer,
-boxed; or, with ``--data FILE.jsonl``, the reader's own, by the fields ``truth`` and ``response``. Prints one JSON
-object as its last line; math-verify's keys are null where it is not installed.
+Both grade the same pairs: gold answers in the forms of MATH, each paired with itself written differently and with
+another gold answer, boxed. With ``--data FILE.jsonl``, they grade your own pairs, from the fields ``truth`` and
+``response``. Prints one JSON object as its last line; math-verify's keys are null if it is not installed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import numpy as np
 from tests.graders._gold import MATH_LIKE, rewrites
 from verl_like_graders import math_answer
 
-Grade = Callable[[str, str], bool]  # of truth and response
+Grade = Callable[[str, str], bool]  # of ground truth and response
 
 
 def gold_pairs() -> Iterator[tuple[str, str]]:
-    """Each gold answer with a right response for each way of writing it, and with wrong ones."""
+    """Yield each gold answer with a right response for each way of writing it, and with wrong ones."""
     for i, gold in enumerate(MATH_LIKE):
         for text in (gold, *rewrites(gold).values()):
             yield gold, text if "boxed" in text else f"\\boxed{{{text}}}"
@@ -63,7 +63,7 @@ def math_verifys() -> Grade | None:
 
 
 def measure(grade: Grade, chosen: list[tuple[str, str]]) -> tuple[dict[str, float], list[bool | None]]:
-    """Times in ms, the share of truths that are refused, and the verdicts, None where the truth was refused."""
+    """Return times in ms, the fraction of ground truths refused, and the verdicts (None for a refused ground truth)."""
     times, verdicts = [], []
     for truth, response in chosen:
         started = time.perf_counter()

@@ -1,9 +1,8 @@
-"""What loading a model costs each rank in host memory: ``python -m benchmarks.load_memory [--ranks N ...]``.
+"""Measure the host memory of loading a model on each rank: ``python -m benchmarks.load_memory [--ranks N ...]``.
 
 A model is written to disk and loaded by N ranks over gloo, as hybrid workers load their actor. Each rank counts the
-bytes that torch allocates from the first call of the loader to its return, and watches its anonymous memory; the larger
-peak counts. What a rank must keep is its shard. Prints one
-JSON object as its last line.
+bytes that torch allocates from the first call of the loader to its return, and samples its anonymous memory; the larger
+peak counts. A rank must keep only its shard. Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -25,8 +24,9 @@ LOOK_EVERY_S = 0.001
 
 
 def write(folder: Path, *, num_layers: int, dtype: str) -> None:
-    """A Qwen3 of 63 MB a layer and 262 MB outside of them in float32: large beside the 25 MB that a process grows by
-    whatever it loads.
+    """Write a Qwen3 of 63 MB per layer and 262 MB outside the layers, in float32.
+
+    Both are large compared with the 25 MB by which a process grows whatever it loads.
     """
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -46,7 +46,7 @@ def write(folder: Path, *, num_layers: int, dtype: str) -> None:
 
 
 def load(rank: int, num_ranks: int, folder: Path, answers: Any) -> None:
-    """One rank: loads, and answers with bytes."""
+    """Load on one rank, and put the bytes into ``answers``."""
     os.environ |= {"OMP_NUM_THREADS": "1"}
     import torch
     import torch.distributed as dist
@@ -69,7 +69,7 @@ def load(rank: int, num_ranks: int, folder: Path, answers: Any) -> None:
     )
     with AnonymousPeak() as anonymous, profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         engine = FsdpPolicy(settings)
-    # torch counts a mapped file as allocated; its pages are the system's, which takes them back when it likes.
+    # torch counts a mapped file as allocated, but the system can reclaim its pages at any time.
     mapped = {file.stat().st_size for file in folder.glob("*.safetensors")}
     peak = most_allocated(profiled, but=mapped)
     shards = [local_shard(parameter) for parameter in engine.module.parameters()]
@@ -89,7 +89,7 @@ def load(rank: int, num_ranks: int, folder: Path, answers: Any) -> None:
 
 
 class AnonymousPeak:
-    """By how much this process's anonymous memory grew at most, by looking at it every millisecond."""
+    """Peak growth of this process's anonymous memory, sampled every millisecond."""
 
     def __enter__(self) -> AnonymousPeak:
         self._before = self._bytes()
@@ -115,7 +115,7 @@ class AnonymousPeak:
 
 
 def measure(folder: Path, num_ranks: int) -> dict[str, float]:
-    """The worst rank's peak over what it must hold."""
+    """Return the worst rank's peak over the bytes that it must hold."""
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
     ranks = [context.Process(target=load, args=(rank, num_ranks, folder, answers)) for rank in range(num_ranks)]
@@ -130,7 +130,7 @@ def measure(folder: Path, num_ranks: int) -> dict[str, float]:
 
 
 def over(found: dict[str, float]) -> float:
-    """The peak as a multiple of shard and layer."""
+    """Return the peak as a multiple of shard plus layer."""
     return found["peak_over_shard_plus_layer"]
 
 
@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=12)
     arguments = parser.parse_args()
     found: dict[str, dict[str, float]] = {}
-    for dtype in ("float32", "bfloat16"):  # of the files; masters are float32
+    for dtype in ("float32", "bfloat16"):  # of the files; master weights are float32
         with tempfile.TemporaryDirectory() as folder:
             write(Path(folder), num_layers=arguments.layers, dtype=dtype)
             for num_ranks in arguments.ranks:

@@ -1,7 +1,8 @@
-"""Log-probs of chosen tokens from hidden states, forward and backward: ``python -m benchmarks.log_probs [--entropy]``.
+"""Time log-probs of chosen tokens, forward and backward: ``python -m benchmarks.log_probs [--entropy]``.
 
-4,096 rows of 256 dimensions over a vocabulary of 150,000, in float32. Ours, beside whole logits (``log_softmax``) and
-beside PyTorch's ``cross_entropy``. All take turns; the most bytes that torch allocates are counted in a run of its own.
+Computes 4,096 rows of 256 dimensions over a vocabulary of 150,000 from hidden states, in float32. Ours is compared with
+whole logits (``log_softmax``) and with PyTorch's ``cross_entropy``. All alternate. The peak bytes that torch allocates
+are counted in a separate run.
 Prints one JSON object as its last line.
 """
 
@@ -25,7 +26,7 @@ from verl_like.ops.tiles import OutputLayer
 ROWS, HIDDEN_SIZE, VOCABULARY = 4096, 256, 150_000
 ROUNDS, WARM_UPS = 5, 1
 
-Way = Callable[[Tensor, nn.Parameter, Tensor], Tensor]  # what is then summed up and goes backward
+Way = Callable[[Tensor, nn.Parameter, Tensor], Tensor]  # its result is summed up for the backward pass
 
 
 def ways(*, entropy: bool) -> dict[str, Way]:
@@ -52,7 +53,7 @@ def measured(*, entropy: bool) -> dict[str, float]:
     hidden = torch.randn(ROWS, HIDDEN_SIZE, requires_grad=True)
     weight = nn.Parameter(torch.randn(VOCABULARY, HIDDEN_SIZE) / HIDDEN_SIZE**0.5)
     targets = torch.randint(0, VOCABULARY, (ROWS,))
-    upstream = torch.linspace(-1, 1, ROWS)  # of a loss that weighs every token differently
+    upstream = torch.linspace(-1, 1, ROWS)  # gradient of a loss that weights every token differently
 
     def run(way: Way) -> None:
         torch.autograd.grad(way(hidden, weight, targets), [hidden, weight], upstream)

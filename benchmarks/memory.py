@@ -1,7 +1,7 @@
-"""What grows while a run goes on, and the peak of its log-probs: ``python -m benchmarks.memory [--steps N]``.
+"""Measure memory growth during a run, and the peak of log-probs: ``python -m benchmarks.memory [--steps N]``.
 
-PPO with a critic and a reference on two workers, as a user starts it, watched from outside; then what ``log_probs.py``
-measures. ``--steps 0`` leaves the run out. Prints one JSON object as its last line.
+Observes PPO with a critic and a reference on two workers, started as a user starts it, from outside. Then runs
+``log_probs.py``. ``--steps 0`` leaves the run out. Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from tests.chaos.scene import REWARD, Run, started
 NUM_PROMPTS = 4096
 WARM_UP_STEPS = 20
 LOOK_EVERY_S = 0.2
-MIN_LOOKS = 10  # at a process, for a slope
+MIN_LOOKS = 10  # samples of a process needed for a slope
 MIB = 2**20
-# What a step leaves in the store is a few small answers, whose sizes vary with the digits in them.
+# A step leaves a few small answers in the store. Their sizes vary with the digits in them.
 STORE_TOLERANCE_BYTES = 64 * 2**10
 
 Level = tuple[int, int, int]  # step, resident bytes, private bytes among them
 
 
 def measure(folder: Path, steps: int, changes: dict[str, str]) -> dict[str, object]:
-    """Run so many steps, and say what grew.
+    """Run so many steps, and return what grew.
 
-    Resident memory counts mapped pages of the object store and of libraries too; what is private does not.
+    Resident memory includes mapped pages of the object store and of libraries; private memory does not.
     """
     prepare(folder / "data")
     with started(folder / "data", folder, "run", {**settings(steps), **changes}) as run:
@@ -68,7 +68,7 @@ def measure(folder: Path, steps: int, changes: dict[str, str]) -> dict[str, obje
 
 
 def prepare(data: Path) -> None:
-    """The model, prompts and reward function. Prompts are sums of two to twelve numbers, some 5 to 40 characters."""
+    """Write model, prompts and reward function; prompts are sums of 2 to 12 numbers, about 5 to 40 characters."""
     data.mkdir(parents=True)
     rng = np.random.default_rng(0)
     addends = [rng.integers(0, 100, size=rng.integers(2, 13)) for _ in range(NUM_PROMPTS)]
@@ -84,7 +84,7 @@ def prepare(data: Path) -> None:
 
 
 def settings(steps: int) -> dict[str, str]:
-    """Batches whose numbers of tokens and of running sequences differ from step to step, as in earnest."""
+    """Return options under which tokens and running sequences differ from step to step, as in real runs."""
     return {
         "data.train_batch_size": "32",
         "data.max_prompt_length": "40",
@@ -101,8 +101,9 @@ def settings(steps: int) -> dict[str, str]:
 
 
 def watch(run: Run, steps: int) -> dict[str, list[Level]]:
-    """Memory of every process of the run, from the end of the warm-up until the last step, whose model and curves are
-    then written.
+    """Sample the memory of every process from the end of the warm-up to the last step.
+
+    The model and curves are written after that step.
     """
     levels: dict[str, list[Level]] = defaultdict(list)
     names: dict[int, str] = {}
@@ -120,7 +121,7 @@ def watch(run: Run, steps: int) -> dict[str, list[Level]]:
 
 
 def resident(pid: int) -> tuple[int, int] | None:
-    """Resident bytes and the private ones among them; None of a process that has ended."""
+    """Return the resident bytes and the private bytes among them; None if the process has ended."""
     try:
         _, all_pages, shared_pages, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
     except OSError:
@@ -130,7 +131,7 @@ def resident(pid: int) -> tuple[int, int] | None:
 
 
 def command(pid: int) -> str:
-    """What a process without a name of ours is told by: the end of its program, and its id."""
+    """Name a process that has no name of ours: the end of its program, and its id."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").split()
     except OSError:
@@ -140,19 +141,19 @@ def command(pid: int) -> str:
 
 
 def slope(levels: list[Level], which: int) -> float:
-    """MiB per step, by least squares."""
+    """Return MiB per step, by least squares."""
     return linear_regression([level[0] for level in levels], [level[which] / MIB for level in levels]).slope
 
 
 def is_store_flat(rows: list[dict[str, float]]) -> bool:
-    """Whether the store and the driver's references come back to the level that they had after the warm-up."""
+    """Return whether the store and the driver's references return to their level after the warm-up."""
     quarter = max(len(rows) // 4, 1)
 
     def growth(values: list[float]) -> float:
         return median(values[-quarter:]) - median(values[:quarter])
 
     used = growth([row["store/used_bytes"] for row in rows])
-    # One reference for each block of the batch, of which a step has as many as finished apart from the others.
+    # One reference for each block of the batch; the number of blocks depends on which responses finish together.
     references = growth([row["store/live_references"] - row["store/blocks"] for row in rows])
     return used <= STORE_TOLERANCE_BYTES and references <= 0
 

@@ -1,9 +1,9 @@
-"""What a step has besides engine and model: ``python -m benchmarks.overhead``.
+"""Measure the part of a step that is neither engine nor model: ``python -m benchmarks.overhead``.
 
-Steps of GRPO on the real stack: the arithmetic recipe's (a fifth of a second), and of a model of 30 million parameters
-(seconds). Of each stage that generates, scores tokens or updates, the slowest rank's own seconds, as it books them
-itself, are work; all else of the step is overhead: the driver's stages, what lies between driver and workers, syncs of
-weights, waiting. Prints one JSON object as its last line.
+Runs steps of GRPO on the real stack: those of the arithmetic recipe (a fifth of a second) and of a model of 30 million
+parameters (seconds). Work is, for each stage that generates, scores tokens or updates, the time that its slowest rank
+records itself. The rest of the step is overhead: the driver's stages, transfers between driver and workers, weight
+syncs, waiting. Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from benchmarks.e2e import WORKLOADS
 from verl_like.config.compose import compose
 from verl_like.training import jobs as run
 
-WARM_UP_STEPS = 3  # first rollouts and allocations are slower; they are measured by nobody who trains for long
+WARM_UP_STEPS = 3  # first rollouts and allocations are slower, and do not matter in a long run
 WORK = frozenset({"rollout", "old_log_probs", "ref_log_probs", "values", "update_actor", "update_critic"})
 
 
 def large(folder: Path) -> list[str]:
-    """128 responses of 48 tokens by 30 million parameters, so that a step takes more than five seconds."""
+    """Configure 128 responses of 48 tokens by 30 million parameters, so that a step takes more than five seconds."""
     return model_of_its_own(folder, replace(WORKLOADS["30m"], prompts=16))
 
 
 def split(folder: Path) -> list[dict[str, float]]:
-    """Of each step after the warm-up: its seconds (``step``), its work (``work``), and by stage where the rest went."""
+    """Return for each step after the warm-up its seconds (``step``), its work (``work``), and the overhead by stage."""
     steps = {line["step"]: line for line in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())}
     by_step: dict[int, list[dict[str, float]]] = defaultdict(list)
     for line in map(json.loads, (folder / "ledger.jsonl").read_text().splitlines()):
@@ -47,7 +47,7 @@ def split(folder: Path) -> list[dict[str, float]]:
 
 
 def measure(name: str, steps: int) -> dict[str, float | dict[str, float]]:
-    """Medians over the steps."""
+    """Return medians over the steps."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         recipe, words = (RECIPE, arithmetic(folder)) if name == "arithmetic" else (None, large(folder))

@@ -1,8 +1,8 @@
-"""Cutting 65,536 rows into equal parts, beside verl's partition: ``python -m benchmarks.partition [--rows N]``.
+"""Partition 65,536 rows into equal parts, compared with verl: ``python -m benchmarks.partition [--rows N]``.
 
-Lengths are lognormal, of a heavy tail. Both take turns, and figures are medians over the rounds. Prints one JSON object
-as its last line; verl's keys are null where verl is not installed (``make peers``, then run with ``PYTHONPATH=.peers``)
-and where it ran past its deadline.
+Lengths are lognormal with a heavy tail. Both alternate, and figures are medians over the rounds. Prints one JSON object
+as its last line; verl's keys are null if verl is not installed (``make peers``, then run with ``PYTHONPATH=.peers``) or
+took longer than its deadline.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from verl_like.ops.partition import Costs, imbalance, partition
 
 PARTS = (8, 64, 1024)
 GROWTH_PARTS = (8, 64, 256, 1024)
-ROWS_PER_PART = 64  # where the growth with the number of ranks is measured
+ROWS_PER_PART = 64  # for measuring the growth with the number of ranks
 ROUNDS = 3
 VERL_DEADLINE_S = 60
 
 
 def sample_lengths(rows: int) -> Costs:
-    """[rows] int64, median 403 tokens, from 16 to 8192."""
+    """Draw lengths, [rows] int64, median 403 tokens, from 16 to 8192."""
     return np.clip(np.random.default_rng(0).lognormal(6, 1, rows), 16, 8192).astype(np.int64)
 
 
 def ours(rows: int, parts: int, *, equal_counts: bool) -> dict[str, float]:
-    """In this process."""
+    """Measure our partition in this process."""
     lengths = sample_lengths(rows)
     started = time.perf_counter()
     found = partition(lengths, parts, equal_counts=equal_counts)
@@ -43,7 +43,7 @@ def ours(rows: int, parts: int, *, equal_counts: bool) -> dict[str, float]:
 
 
 def verl_module() -> ModuleType:
-    """verl's file alone: its package imports what ``make peers`` leaves out, and its partition needs none of that."""
+    """Load only verl's partition file: its package imports dependencies that ``make peers`` does not install."""
     spec = importlib.util.find_spec("verl")
     assert spec is not None and spec.submodule_search_locations, "the parent looked for verl first"
     for name in ("verl", "verl.protocol", "verl.utils", "verl.utils.tensordict_utils", "verl.utils.device"):
@@ -62,7 +62,7 @@ def verl_module() -> ModuleType:
 
 
 def verls(rows: int, parts: int, *, equal_counts: bool) -> dict[str, float]:
-    """The same; it takes up to minutes."""
+    """Measure verl's partition, which takes up to minutes."""
     lengths = sample_lengths(rows)
     as_list, split = lengths.tolist(), verl_module().get_seqlen_balanced_partitions
     started = time.perf_counter()
@@ -74,7 +74,7 @@ def verls(rows: int, parts: int, *, equal_counts: bool) -> dict[str, float]:
 
 
 def verls_within_deadline(rows: int, parts: int, *, equal_counts: bool) -> dict[str, float] | None:
-    """In a process of its own; None where verl is not installed or did not finish."""
+    """Measure verl's partition in its own process; return None if verl is not installed or did not finish."""
     if importlib.util.find_spec("verl") is None:
         return None
     command = [sys.executable, "-m", "benchmarks.partition", "--rows", str(rows), "--verl-parts", str(parts)]
@@ -88,7 +88,7 @@ def verls_within_deadline(rows: int, parts: int, *, equal_counts: bool) -> dict[
 
 
 def in_turns(rows: int, parts: int, *, equal_counts: bool) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
-    """What ours and verl's gave in each round; verl's are none where it is missing, or was too slow once."""
+    """Return our and verl's results of each round; verl's are empty if it is missing or was too slow once."""
     mine: list[dict[str, float]] = []
     theirs: list[dict[str, float]] = []
     for round_ in range(ROUNDS):
@@ -99,7 +99,7 @@ def in_turns(rows: int, parts: int, *, equal_counts: bool) -> tuple[list[dict[st
 
 
 def growth_exponent() -> float:
-    """Slope of log seconds over log ranks, at a constant number of rows per rank."""
+    """Return the slope of log seconds over log ranks, at a constant number of rows per rank."""
     seconds = [
         median(ours(ROWS_PER_PART * parts, parts, equal_counts=False)["seconds"] for _ in range(ROUNDS))
         for parts in GROWTH_PARTS

@@ -1,8 +1,8 @@
-"""How far a plan's memory is from what a run takes: ``python -m benchmarks.plan_error``.
+"""Compare the memory that a plan predicts with that of a run: ``python -m benchmarks.plan_error``.
 
-GRPO on CPU with models of 1, 30 and 110 million parameters, as a user starts it; every response has the longest length,
-which a plan assumes. Of each run the most memory of a worker above its libraries is compared with the plan's. Prints
-one JSON object as its last line.
+Runs GRPO and PPO on CPU with models of 1, 30 and 110 million parameters, started as a user starts them. Every response
+has the maximum length, which a plan assumes. The peak memory of a worker above its libraries is compared with the
+plan's. Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PROMPT_TOKENS, RESPONSE_TOKENS = 42, 86
 DEADLINE_S = 1200.0
 # Vocabulary, hidden size, layers; the feed-forward part is three times as wide.
 MODELS = {"1M": (2048, 128, 4), "30M": (8192, 512, 8), "110M": (32_000, 768, 12)}
-# What differs besides: one rank or two, layers that run again in backward, a critic and a reference.
+# Other differences: one rank or two, layers that are recomputed in backward, a critic and a reference.
 CASES: dict[str, dict[str, str]] = {
     "grpo, 1 rank": {"algorithm": "grpo", "cluster.workers_per_node": "1"},
     "grpo, 2 ranks, recomputed": {
@@ -39,7 +39,7 @@ CASES: dict[str, dict[str, str]] = {
 
 
 def prepare(data: Path) -> None:
-    """Prompts of one length, and the reward function."""
+    """Write prompts of one length, and the reward function."""
     data.mkdir(parents=True)
     rng = np.random.default_rng(0)
     addends = rng.integers(10, 100, size=(NUM_PROMPTS, PROMPT_TOKENS // 3))
@@ -54,7 +54,7 @@ def prepare(data: Path) -> None:
 
 
 def write(folder: Path, name: str) -> int:
-    """A model and its tokenizer; returns the number of parameters."""
+    """Write a model and its tokenizer; return the number of parameters."""
     vocab_size, hidden_size, num_layers = MODELS[name]
     tokenizer = character_tokenizer()
     config = Qwen3Config(
@@ -78,7 +78,7 @@ def write(folder: Path, name: str) -> int:
 
 
 def measure(folder: Path, name: str, case: str) -> dict[str, float]:
-    """GiB above the libraries, measured and planned, and the error of the plan."""
+    """Return GiB above the libraries, measured and planned, and the error of the plan."""
     model = folder / f"model-{name}"
     num_parameters = write(model, name)
     changes = {

@@ -1,7 +1,8 @@
-"""The table of ``docs/scale.md``: ``python -m benchmarks.plan_table``.
+"""Print the table of ``docs/scale.md``: ``python -m benchmarks.plan_table``.
 
-What `verl-like plan` says of five models on 1, 8 and 64 H100s, and on one with adapters, with the changes that it
-proposes applied. Pure arithmetic, of a second; nothing is downloaded, since the shapes are written here.
+The table has the output of `verl-like plan` for five models on 1, 8 and 64 H100s, and on one with adapters, after
+applying the changes that it proposes. This is pure arithmetic and takes a second. Nothing is downloaded, since this
+file contains the shapes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from verl_like.plan.devices import GIB, named
 from verl_like.plan.run_plan import RunPlan, made, shapes_of
 from verl_like.plan.stages import Place
 
-# Of Qwen2.5: hidden size, layers, heads, heads of keys, feed-forward width, vocabulary, tied; ranks of an engine.
+# Qwen2.5: hidden size, layers, heads, KV heads, feed-forward width, vocabulary, tied; ranks of an engine.
 MODELS: dict[str, tuple[int, int, int, int, int, int, bool, int]] = {
     "0.5B": (896, 24, 14, 2, 4864, 151_936, True, 1),
     "1.5B": (1536, 28, 12, 2, 8960, 151_936, True, 1),
@@ -33,7 +34,7 @@ RESPONSE_TOKENS = 2000.0
 
 
 def configuration(folder: Path, engine_ranks: int, lora_rank: int) -> Config:
-    """GRPO with 8 responses to each of 128 prompts, at most 1,024 and 4,096 tokens, two updates a step."""
+    """Configure GRPO: 8 responses to each of 128 prompts, at most 1,024 and 4,096 tokens, two updates per step."""
     config = Config()
     config.model.path, config.model.lora.rank = str(folder), lora_rank
     config.data.train_batch_size, config.actor.mini_batch_size, config.rollout.n = 128, 64, 8
@@ -45,7 +46,7 @@ def configuration(folder: Path, engine_ranks: int, lora_rank: int) -> Config:
 def qwen2(
     hidden: int, layers: int, heads: int, kv_heads: int, width: int, vocabulary: int, is_tied: bool
 ) -> dict[str, Any]:
-    """A config.json of Qwen2's kind."""
+    """Return the contents of a config.json for Qwen2."""
     return {
         "architectures": ["Qwen2ForCausalLM"],
         "model_type": "qwen2",
@@ -60,12 +61,12 @@ def qwen2(
 
 
 def write(folder: Path, name: str) -> None:
-    """The model's config.json."""
+    """Write the model's config.json."""
     (folder / "config.json").write_text(json.dumps(qwen2(*MODELS[name][:7])))
 
 
 def row(name: str, num_gpus: int, plan: RunPlan, overrides: list[str]) -> str:
-    """Of one model on so many GPUs."""
+    """Return the row of one model on so many GPUs."""
     peak = f"{plan.peak_bytes / GIB:.0f} ({plan.fullest})"
     if not plan.fits:
         return f"| {name} | {num_gpus} | no | {peak} | | | |"
@@ -78,7 +79,7 @@ def row(name: str, num_gpus: int, plan: RunPlan, overrides: list[str]) -> str:
 
 
 def table(device: str) -> list[str]:
-    """All rows."""
+    """Return all rows."""
     found = [
         "| model | GPUs | changes | most GiB of a GPU (stage) | host GiB of a node | rollout s | the rest s |",
         "|---|---:|---|---|---:|---:|---:|",

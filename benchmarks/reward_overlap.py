@@ -1,16 +1,16 @@
-"""How much of the reward is hidden behind the rest of a step: ``python -m benchmarks.reward_overlap [--rounds N]``.
+"""Measure how much reward time overlaps with other stages: ``python -m benchmarks.reward_overlap [--rounds N]``.
 
-PPO on the real stack (Ray, FSDP2, vLLM; the arithmetic recipe's model with random weights). The scorer sleeps, so that
-it does not compete for the cores, for a time that the benchmark sets anew before each step; the four kinds of steps
-take turns, so that a drift of the machine meets all of them:
+Runs PPO on the real stack (Ray, FSDP2, vLLM; the arithmetic recipe's model with random weights). The scorer sleeps, so
+that it does not compete for the cores. The benchmark sets the time that it sleeps before each step. The four kinds of
+steps alternate, so that a drift of the machine affects all of them:
 
 - no reward: the scorer returns at once;
-- hidden: the scorers are busy, in all, for as long as the stages between rollout and advantages take;
+- hidden: the scorers are busy for as long, in total, as the stages between rollout and advantages take;
 - quick: a twentieth of that;
 - slow: a hundred times quick.
 
-Figures are medians over the rounds, ratios those of each round's. Wants otherwise idle cores; prints one JSON object as
-its last line.
+Figures are medians over the rounds; ratios are computed within each round. Needs otherwise idle cores. Prints one JSON
+object as its last line.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def sleeps(solution_str, ground_truth):
 NUM_WORKERS = 8
 WARM_UP_STEPS = 5
 BEHIND = ("old_log_probs", "ref_log_probs", "values")  # the stages between the rollout and the wait for the scores
-MIN_SHARE = 0.05  # of a step; what a stage below it takes is noise
+MIN_SHARE = 0.05  # of a step; shorter stages are noise
 
 
 class Steps:
@@ -62,7 +62,7 @@ class Steps:
         self._step = 0
 
     def run(self, busy_s: float) -> dict[str, float]:
-        """Seconds of each stage, and of the ``step``, with scorers that are busy for ``busy_s`` in all."""
+        """Return the seconds of each stage, and of the ``step``, with scorers that are busy for ``busy_s`` in total."""
         self._seconds_file.write_text(repr(busy_s * NUM_WORKERS / self.rows))
         self._step += 1
         metrics = self._trainer.step(self._step)

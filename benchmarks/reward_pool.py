@@ -1,8 +1,8 @@
-"""The scorer processes by themselves: ``python -m benchmarks.reward_pool [--samples N]``.
+"""Measure the scorer processes alone: ``python -m benchmarks.reward_pool [--samples N]``.
 
-Samples per second of a pure-Python scorer that computes for 5 ms, with one process and with two, and what the pool adds
-to a sample whose scorer does nothing. Measured where the training meets the pool: blocks of token ids in, facts out, on
-a real Ray. Wants otherwise idle cores; prints one JSON object as its last line.
+Measures samples per second of a pure-Python scorer that computes for 5 ms, with one process and with two, and the time
+that the pool adds to a sample if the scorer does nothing. Uses the interface that the training uses, on a real Ray:
+blocks of token ids in, row metadata out. Needs otherwise idle cores. Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ROUNDS = 5
 
 
 def blocks(num_samples: int) -> list[tuple[Facts, BlockRef]]:
-    """Blocks with random responses, and facts of their rows."""
+    """Return blocks with random responses, and the metadata of their rows."""
     rng = np.random.default_rng(0)
     found = []
     for first in range(0, num_samples, BLOCK_ROWS):
@@ -68,7 +68,7 @@ def blocks(num_samples: int) -> list[tuple[Facts, BlockRef]]:
 
 
 def seconds(folder: Path, function: str, *, num_workers: int, num_samples: int) -> float:
-    """Median time for all samples, begun at once."""
+    """Return the median time to score all samples, submitted at once."""
     config = RewardConfig(function=f"{folder}/scorers.py:{function}", num_workers=num_workers)
     pool = RewardPool(
         config,

@@ -1,9 +1,9 @@
-"""The rollout stage beside bare vLLM: ``python -m benchmarks.rollout``.
+"""Compare the rollout stage with bare vLLM: ``python -m benchmarks.rollout``.
 
 Ours is the stage of a step on the real stack: Ray, two workers of one thread, a seed for each sample, log-probs, blocks
-in the store. Beside it ``vllm.LLM.generate`` on the same prompts, without seeds and log-probs: one engine of two
-threads, and two engines of one thread. All take turns. Every response has the same length, so all make as many tokens.
-Prints one JSON object as its last line.
+in the store. The baseline is ``vllm.LLM.generate`` on the same prompts, without seeds and log-probs: one engine of two
+threads, and two engines of one thread. All alternate. Every response has the same length, so all generate the same
+number of tokens. Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from verl_like.backends.allocator import allocator_environment
 
 ROUNDS = 5
 PROMPTS, SAMPLES, PROMPT_TOKENS = 32, 8, 16
-RESPONSE_TOKENS = {"2M": 320, "30M": 80}  # some five seconds
+RESPONSE_TOKENS = {"2M": 320, "30M": 80}  # about five seconds
 CACHE_GIB = 1.0
 QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
@@ -38,7 +38,7 @@ def prompt_ids(vocabulary: int) -> list[list[int]]:
 
 @contextmanager
 def staged(rank: int, path: Path, name: str) -> Iterator[Job]:
-    """The rollout stage, on engines that hold a policy's weights."""
+    """Yield the rollout stage on engines that hold a policy's weights."""
     from benchmarks._prompts import bare_prompts
     from verl_like.config.schema import Config
     from verl_like.runs.launch import LAUNCHER
@@ -53,7 +53,7 @@ def staged(rank: int, path: Path, name: str) -> Iterator[Job]:
     config.rollout.kv_cache_memory_gib = CACHE_GIB
     config.cluster.device, config.cluster.workers_per_node, config.cluster.threads_per_worker = "cpu", 2, 1
     config.trainer.output_dir = str(path.parent)
-    config.trainer.stall_after_s = 3600  # it waits for its turn
+    config.trainer.stall_after_s = 3600  # this contender waits while others run
     prompts = bare_prompts(prompt_ids(SIZES[name].vocabulary))
     with LAUNCHER.launched(config, generates=True) as hosts:
         workers = build_workers(hosts, config, roles=frozenset({"actor", "rollout"}))
@@ -79,7 +79,7 @@ def staged(rank: int, path: Path, name: str) -> Iterator[Job]:
 
 @contextmanager
 def bare(rank: int, path: Path, name: str, engines: int) -> Iterator[Job]:
-    """One of so many engines, with its share of the prompts."""
+    """Yield one of so many engines, with its share of the prompts."""
     os.environ |= {"OMP_NUM_THREADS": str(2 // engines), "VLLM_ENABLE_V1_MULTIPROCESSING": "0", **QUIET}
     from vllm import LLM, SamplingParams
 
@@ -107,7 +107,7 @@ def bare(rank: int, path: Path, name: str, engines: int) -> Iterator[Job]:
 
 
 def num_tokens(name: str) -> int:
-    """Of all responses."""
+    """Return the number of tokens of all responses."""
     return PROMPTS * SAMPLES * RESPONSE_TOKENS[name]
 
 
@@ -135,7 +135,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", nargs="+", choices=RESPONSE_TOKENS, default=list(RESPONSE_TOKENS))
     names = parser.parse_args().sizes
-    os.environ |= allocator_environment()  # as workers have it
+    os.environ |= allocator_environment()  # as in workers
     by_size = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in names:

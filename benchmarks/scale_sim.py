@@ -1,9 +1,9 @@
-"""How far one driver goes: ``python -m benchmarks.scale_sim [--model 7B] [--device H100]``.
+"""Find how many ranks one driver supports: ``python -m benchmarks.scale_sim [--model 7B] [--device H100]``.
 
-Its cost of a PPO step is measured over 1 to 1,024 simulated ranks, eight to a node (``_simulated.py``); how long the
-devices take for such a step is what ``verl-like plan`` says. The share of the one in the other bounds from above what
-the driver adds to a run: most of its seconds pass while workers are busy. Prints a table, and one JSON object as its
-last line.
+Measures the driver's cost of a PPO step over 1 to 1,024 simulated ranks, eight to a node (``_simulated.py``).
+``verl-like plan`` gives the time that the devices take for such a step. The ratio of the two is an upper bound of what
+the driver adds to a run, since most of its seconds pass while workers are busy. Prints a table, and one JSON object as
+its last line.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from verl_like.plan.seconds import stage_seconds
 from verl_like.plan.stages import Place
 
 RANKS = (1, 8, 64, 256, 1024)
-MAX_SHARE = 0.05  # of a step, for the driver to be no bottleneck
+MAX_SHARE = 0.05  # of a step; above it, the driver counts as a bottleneck
 PROMPT_TOKENS, MAX_RESPONSE_TOKENS = 1024, 4096
 
 
 def planned_s(model: str, device: str, ranks: int) -> dict[str, float]:
-    """Seconds of each stage of the step on so many devices, with responses of 2,000 tokens in the mean."""
+    """Return the seconds of each stage of the step on so many devices, with responses of 2,000 tokens on average."""
     with tempfile.TemporaryDirectory() as folder:
         plan_table.write(Path(folder), model)
         config = step_config(ranks * ROWS_PER_RANK)
@@ -43,7 +43,7 @@ def planned_s(model: str, device: str, ranks: int) -> dict[str, float]:
 
 
 def most_ranks(shares: dict[int, float]) -> int | None:
-    """Beyond the largest group: where the driver's share of a step passes ``MAX_SHARE``, if it goes on as it grew."""
+    """Extrapolate the number of ranks at which the driver's share of a step exceeds ``MAX_SHARE``."""
     ranks = sorted(shares)[-2:]
     slope = np.diff(np.log([shares[n] for n in ranks]))[0] / np.diff(np.log(ranks))[0]
     if slope <= 0:

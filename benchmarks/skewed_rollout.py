@@ -1,12 +1,12 @@
 """Rollouts of skewed lengths, dealt in advance and by a queue: ``python -m benchmarks.skewed_rollout``.
 
-Two engines of one thread on the real stack, and groups of eight responses. *One long group*: twelve prompts, the
-responses to one of which are eight times as long; each engine runs one group at a time. *Long tail*: 32 prompts with
-lengths drawn from a lognormal distribution; two groups at a time. Each round shuffles the prompts and generates for
-them three times: dealt in advance, by a queue that has never seen the prompts, and by one that knows how long their
-responses were. The model's compute is that of any other of its size, but its next token follows from the last one
-alone, up the vocabulary to the end token: so a prompt says how long its responses are. Prints one JSON object as its
-last line; ``speedup`` is that of the one long group, lengths known.
+Two engines of one thread run on the real stack, with groups of eight responses. *One long group*: twelve prompts, one
+of them with responses eight times as long; each engine runs one group at a time. *Long tail*: 32 prompts with lengths
+drawn from a lognormal distribution; two groups at a time. Each round shuffles the prompts and generates for them three
+times: dealt in advance, dealt by a queue that has never seen the prompts, and dealt by a queue that knows how long
+their responses were. The model computes as much as any other of its size, but its next token depends only on the last
+one and counts up the vocabulary to the end token. So a prompt determines how long its responses are. Prints one JSON
+object as its last line; ``speedup`` is that of the one long group with known lengths.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LONG_TAIL = np.random.default_rng(0).lognormal(np.log(60), 0.9, 32).clip(8, 512)
 
 
 def write_counting_model(folder: Path) -> None:
-    """A model that counts from the last token up to the end token."""
+    """Write a model that counts from the last token up to the end token."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -49,7 +49,7 @@ def write_counting_model(folder: Path) -> None:
     with torch.no_grad():
         tokens = torch.randn(SIZE.vocabulary, SIZE.hidden, generator=torch.Generator().manual_seed(0))
         model.get_input_embeddings().weight.copy_(tokens)
-        model.get_output_embeddings().weight.copy_(0.3 * tokens.roll(1, 0))  # the next is likeliest
+        model.get_output_embeddings().weight.copy_(0.3 * tokens.roll(1, 0))  # the next token is the most likely one
         for layer in model.model.layers:
             layer.self_attn.o_proj.weight.zero_()
             layer.mlp.down_proj.weight.zero_()
@@ -58,7 +58,7 @@ def write_counting_model(folder: Path) -> None:
 
 
 def prompts_of(lengths: list[int]) -> list[Prompt]:
-    """Prompts to which every response has so many tokens, the end token among them."""
+    """Make prompts whose responses have so many tokens, including the end token."""
     return bare_prompts([*range(PROMPT_TOKENS - 1), END - length] for length in lengths)
 
 
@@ -113,7 +113,7 @@ def timed(
     seconds: Callable[[RolloutGroup, list[int]], float],
     num_prompts: int,
 ) -> list[dict[str, float]]:
-    """Seconds of each contender in each round, behind one that warms up and shows lengths."""
+    """Return the seconds of each contender in each round, after a warm-up round that also reveals the lengths."""
     rng = np.random.default_rng(1)
     for rollout in contenders().values():
         seconds(rollout, list(range(num_prompts)))

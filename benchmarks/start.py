@@ -1,7 +1,7 @@
-"""From the command to the first step of a small GRPO run, phase by phase: ``python -m benchmarks.start``.
+"""Time a small GRPO run from the command to its first step, phase by phase: ``python -m benchmarks.start``.
 
-A command as a user types it, with the arithmetic recipe's model and no validation; prints one JSON object as its last
-line. Also how soon a command is refused whose recipe is wrong.
+Runs the command that a user types, with the arithmetic recipe's model and no validation. Also measures how soon a
+command with a wrong recipe is refused. Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from benchmarks._recipe import RECIPE, arithmetic
 ROUNDS = 5
 LIMIT_S = 300.0
 FIRST_STEP = "taking the first step"
-CHECKS = "checking the configuration"  # nothing is shown yet
+CHECKS = "checking the configuration"  # the command prints nothing before this phase
 COMMAND = [sys.executable, "-m", "verl_like", "train", RECIPE]
-# Where bytecode is not kept, each process compiles the package anew; an installed one is compiled.
+# If bytecode is not kept, each process compiles the package again; an installed package is already compiled.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def phases(overrides: list[str]) -> dict[str, float]:
-    """Seconds of each phase before the first step, by the lines that the command prints as a phase begins."""
+    """Return the seconds of each phase before the first step, from the lines printed as a phase begins."""
     begun = time.perf_counter()
     lines: list[str] = []
     found: dict[str, float] = {}
@@ -55,7 +55,7 @@ def phases(overrides: list[str]) -> dict[str, float]:
 
 
 def refused_s() -> float:
-    """Seconds until a misspelt option is told."""
+    """Return the seconds until a misspelt option is reported."""
     begun = time.perf_counter()
     ended = subprocess.run(
         [*COMMAND, "rollout.nn=3"], env=ENVIRONMENT, capture_output=True, timeout=LIMIT_S, check=False
@@ -65,9 +65,9 @@ def refused_s() -> float:
 
 
 def measure(folder: Path, rounds: int) -> dict[str, object]:
-    """Medians over the rounds."""
+    """Return medians over the rounds."""
     overrides = [*arithmetic(folder), "trainer.total_training_steps=1"]
-    phases([*overrides, "trainer.experiment_name=warm-up"])  # bytecode is compiled, and files are read, once
+    phases([*overrides, "trainer.experiment_name=warm-up"])  # compiles bytecode and reads files once
     runs = [phases([*overrides, f"trainer.experiment_name=round-{i}"]) for i in range(rounds)]
     refusals = [refused_s() for _ in range(rounds)]
     return {

@@ -1,7 +1,7 @@
-"""A GRPO step on the real stack, stage by stage: ``python -m benchmarks.training_step [--steps N]``.
+"""Time a GRPO step on the real stack, stage by stage: ``python -m benchmarks.training_step [--steps N]``.
 
-The arithmetic recipe with random weights, so that it needs no warm start; and with 2.4 million parameters 256 responses
-of 64 tokens, and of up to 256 as sampled (``by_workload``). Prints one JSON object as its last line.
+Runs the arithmetic recipe with random weights, so that it needs no warm start. With 2.4 million parameters, it runs 256
+responses of 64 tokens, and of up to 256 tokens as sampled (``by_workload``). Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from verl_like.config.compose import compose
 from verl_like.training import jobs as run
 
 LARGER = ("fixed", "sampled")
-WARM_UP_STEPS = 5  # first rollouts and allocations are slower; they are measured by nobody who trains for long
+WARM_UP_STEPS = 5  # first rollouts and allocations are slower, and do not matter in a long run
 
 
 def measure(folder: Path, name: str, steps: int) -> dict[str, object]:
-    """Medians over the steps after the warm-up."""
+    """Return medians over the steps after the warm-up."""
     if name == "arithmetic":
         recipe, words = RECIPE, arithmetic(folder)
     else:

@@ -1,8 +1,8 @@
-"""Updates beside a bare loop: ``python -m benchmarks.update [--sizes 2M 30M 110M]``.
+"""Compare updates with a bare loop: ``python -m benchmarks.update [--sizes 2M 30M 110M]``.
 
-The engine and the learner of an actor, as a run on two workers has them by default, beside a loop that does nothing but
+Ours is the engine and the learner of an actor, with the defaults of a run on two workers. The baseline is a loop of
 forward, backward and step (``benchmarks/_bare_loop.py``) on the same packed rows: FSDP2, DDP, and one process of two
-threads, each with the micro-batch that suits it best. All take turns. Then the same rows padded, beside packed. Prints
+threads, each with its best micro-batch. All alternate. Then padded rows are compared with the same rows packed. Prints
 one JSON object as its last line.
 """
 
@@ -34,7 +34,7 @@ PROMPT, SHORTEST, LONGEST = 16, 16, 240
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """A Qwen3 with tied embeddings, and how many rows of 16 + 128 tokens on average an update has."""
+    """Shape of a Qwen3 with tied embeddings, and the rows of an update, of 16 + 128 tokens on average."""
 
     hidden: int
     intermediate: int
@@ -52,7 +52,7 @@ SIZES = {
 
 
 def write_model(folder: Path, size: Size) -> int:
-    """Write it, and return its parameters."""
+    """Write the model, and return its number of parameters."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     config = Qwen3Config(
@@ -71,14 +71,14 @@ def write_model(folder: Path, size: Size) -> int:
 
 
 def rows(size: Size, rank: int, ranks: int, *, is_half_empty: bool) -> Any:
-    """This rank's rows."""
+    """Return this rank's rows."""
     from verl_like.protocol import DataProto, Ragged
 
     rng = np.random.default_rng(0)
     lengths = rng.integers(SHORTEST, LONGEST + 1, size.rows)
-    if is_half_empty:  # three rows in seven of 256 tokens with their prompts, and four of 32: 128 in the mean
+    if is_half_empty:  # of seven rows, three have 256 tokens with their prompts and four have 32: 128 on average
         lengths = np.where(np.arange(size.rows) % 7 < 3, LONGEST, SHORTEST)
-    # Snaking through the sorted lengths gives ranks as many tokens as can be.
+    # Dealing the sorted lengths in a snake order balances the tokens of the ranks as well as possible.
     order = np.argsort(-lengths, kind="stable")
     lengths = lengths[
         np.sort([row for i, row in enumerate(order) if (i % (2 * ranks)) in (rank, 2 * ranks - 1 - rank)])
@@ -100,7 +100,7 @@ def rows(size: Size, rank: int, ranks: int, *, is_half_empty: bool) -> Any:
 
 
 def own_update(path: Path, table: Any, *, is_padded: bool) -> Callable[[int], None]:
-    """An actor's update; a micro-batch of 0 is the one that it has by default."""
+    """Return an actor's update; a micro-batch of 0 selects its default."""
     from dataclasses import replace
 
     import torch
@@ -130,7 +130,7 @@ def own_update(path: Path, table: Any, *, is_padded: bool) -> Callable[[int], No
 
 @contextmanager
 def updating(rank: int, name: str, ranks: int, store: Path, path: Path, size: Size) -> Iterator[Job]:
-    """A rank of a contender, which makes updates: of the micro-batch that it is told, on rows half empty or not."""
+    """Yield a rank of a contender that runs updates with a given micro-batch, on half-empty rows or not."""
     import torch
     import torch.distributed as dist
 
@@ -168,7 +168,7 @@ def measure(path: Path, size: Size) -> dict[str, Any]:
     }
     with teams(contenders) as found:
         best = {name: _best_micro_batch(found[name]) for name in BARE} | {"own": 0}
-        found["own"].seconds((0, False))  # brings the optimiser's state
+        found["own"].seconds((0, False))  # creates the optimiser's state
         rounds = [{name: found[name].seconds((best[name], False)) for name in best} for _ in range(ROUNDS)]
         seconds = {name: median(turn[name] for turn in rounds) for name in best}
         bare = min(BARE, key=lambda name: seconds[name])
@@ -194,7 +194,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     names = parser.parse_args().sizes
-    os.environ |= {"OMP_NUM_THREADS": "2", **allocator_environment()}  # as workers have it
+    os.environ |= {"OMP_NUM_THREADS": "2", **allocator_environment()}  # as in workers
     by_size = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in names:

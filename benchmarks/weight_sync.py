@@ -1,9 +1,9 @@
-"""Weights out of two ranks' shards into another set of parameters: ``python -m benchmarks.weight_sync``.
+"""Copy weights from two ranks' shards into other parameters: ``python -m benchmarks.weight_sync``.
 
-``stream_full_tensors`` as a weight sync uses it, with the bucket that the configuration has by default, beside a loop
-that calls ``full_tensor()`` for each parameter. Both copy every tensor into one that is there already, as an engine
-does, and take turns: on 1,000 parameters of 4 KB and 4 of 16 MB, and on a model of 110 million parameters. A memory
-copy of as many bytes, on both ranks at once, is the floor. Prints one JSON object as its last line.
+Compares ``stream_full_tensors``, as a weight sync uses it with the default bucket size, with a loop that calls
+``full_tensor()`` for each parameter. Both copy every tensor into an existing one, as an engine does, and alternate: on
+1,000 parameters of 4 KB and 4 of 16 MB, and on a model of 110 million parameters. The lower bound is a memory copy of
+the same number of bytes on both ranks at once. Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NUM_LARGE, LARGE_SIDE = 4, 2048
 
 
 def rank_main(rank: int, store: Path, answers: Any) -> None:
-    """One rank: measures both cases; rank 0 answers."""
+    """Measure both cases on one rank; rank 0 returns the figures."""
     import torch
     import torch.distributed as dist
 
@@ -50,7 +50,7 @@ def rank_main(rank: int, store: Path, answers: Any) -> None:
 
 
 def mixed_module() -> Any:
-    """Many small parameters and a few large ones."""
+    """Return a module of many small parameters and a few large ones."""
     import torch
     from torch import nn
     from torch.distributed.device_mesh import init_device_mesh
@@ -66,7 +66,7 @@ def mixed_module() -> Any:
 
 
 def language_model(folder: Path) -> Any:
-    """The model as an actor has it."""
+    """Return the model as an actor has it."""
     import torch
 
     from verl_like.backends.base import EngineSettings
@@ -83,7 +83,7 @@ def language_model(folder: Path) -> Any:
 
 
 def compared(module: Any) -> dict[str, float]:
-    """Medians over rounds in which all take turns, and medians of the rounds' ratios."""
+    """Return medians over rounds in which all alternate, and medians of the rounds' ratios."""
     import torch
 
     from verl_like.backends.fsdp.gathering import gather_on
@@ -104,7 +104,7 @@ def compared(module: Any) -> dict[str, float]:
             gather=gather,
             bucket_bytes=bucket_bytes,
         ):
-            if name in engine:  # a tied parameter comes under each of its names
+            if name in engine:  # a tied parameter is yielded under each of its names
                 engine[name].copy_(tensor)
 
     def one_by_one() -> None:
@@ -132,7 +132,7 @@ def compared(module: Any) -> dict[str, float]:
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Seconds until all ranks are through."""
+    """Return the seconds until all ranks have finished."""
     import torch.distributed as dist
 
     dist.barrier()
@@ -147,7 +147,7 @@ def ratio(above: list[float], below: list[float]) -> float:
 
 
 def main() -> None:
-    os.environ |= {"OMP_NUM_THREADS": "1", **allocator_environment()}  # as workers have it
+    os.environ |= {"OMP_NUM_THREADS": "1", **allocator_environment()}  # as in workers
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         write_model(Path(folder) / "model", SIZES["110M"])
