@@ -28,7 +28,7 @@ from verl_like.telemetry.process_usage import ProcessReport, Reporter
 
 
 class Aggregator:
-    """Calls ranks: those of its own node, or those of several nodes through other aggregators.
+    """Calls ranks: those of one node, or those of several nodes through other aggregators.
 
     It is not one of the ranks itself, because Ray ends a process that streams blocks to itself (2.60).
 
