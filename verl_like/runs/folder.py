@@ -98,7 +98,7 @@ class RunFolder:
         )
 
     def refuse_replacing(self, place: str, other: str) -> None:
-        """Raise if the ``config.yaml`` of ``place`` is of another run than this folder, whose files it would replace."""
+        """Raise if the ``config.yaml`` of ``place`` is of another run, whose files this one would replace."""
         if self._config_damage() is None:
             own = self.config.read_text()
             refuse_recorded(place, other, own, job=own.splitlines()[0].removeprefix("# verl-like "), resume="auto")

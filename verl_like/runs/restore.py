@@ -79,7 +79,7 @@ def restore(config: Config, config_yaml: str, *, job: str) -> None:
 
 
 class _Restore:
-    """The part of :func:`restore` on call threads; once abandoned, it leaves the folder alone from its next check on."""
+    """The part of :func:`restore` on call threads; once abandoned, it leaves the folder alone after its next check."""
 
     def __init__(self, config: Config, config_yaml: str, *, job: str, newest: int) -> None:
         self.restoring = ""  # the newest checkpoint that is being copied

@@ -134,10 +134,11 @@ class Saves:
         self.step = state["step"]
 
     def take_metrics(self) -> dict[str, float]:
-        """Return the seconds waited for and spent on checkpoints since the last call, without those that did not occur."""
-        return {
-            name: self._measured.pop(name) for name in list(self._measured)
-        }  # the writer may add an entry meanwhile
+        """Return the seconds that the run waited for, and wrote, a checkpoint since the last call.
+
+        Times of events that did not occur are absent.
+        """
+        return {name: self._measured.pop(name) for name in list(self._measured)}  # the writer may add one meanwhile
 
     def _writer(self, opened: ExitStack, begun: float) -> Callable[[Callable[[], None]], None]:
         def write(look: Callable[[], None]) -> None:
